@@ -80,7 +80,8 @@ fuzz_target!(|data: &[u8]| {
     let (how, flows, hold, mtu) = (input.byte(), input.byte(), input.word(), input.word());
     let mut options = Options::default();
     options.mode = [Mode::Hash, Mode::Sorted, Mode::Auto][usize::from(how) % 3];
-    options.flows = u32::from(flows) + 1;
+    options.gro.flows = Some(u32::from(flows) + 1);
+    options.gro.inactive = how & 4 != 0;
     options.hold_ns = u64::from(hold) << 8;
     options.segment = Segment::Original;
     let given = input.rest();

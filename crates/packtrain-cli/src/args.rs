@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::engine::Settings;
 use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::gro::{self, Flush};
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
@@ -15,7 +16,10 @@ use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Joins network ports in user space, with batching and offloads, and accounts for every packet.
@@ -381,6 +385,26 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 1024,
           value_parser = flows)]
     pub flows: u32,
+    /// Bytes of a merged IP packet at most [default: 65535; with `--coalesce stream` 65280]
+    #[arg(long, value_name = "N", value_parser = within(gro::BYTES))]
+    pub gro_bytes: Option<u32>,
+    /// Packets held at once on each interface; with more, a window ends. Also the packets that are
+    /// sorted at once [default: no limit but that of a window; 1024 are sorted]
+    #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
+    pub gro_packets: Option<u32>,
+    /// `on`: packets that were held for 200 us are passed on before the window ends
+    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    pub gro_inactive: Switch,
+    /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
+    #[arg(long, value_name = "HOW", default_value_t)]
+    pub gro_flush: Flush,
+    /// With `--coalesce stream`: the pure ACK that is packet N of a merged one passes it on; with 1
+    /// no pure ACK is held [default: no limit]
+    #[arg(long, value_name = "N", value_parser = within(gro::ACKS))]
+    pub ack_limit: Option<u16>,
+    /// Also ends a window after N packets, as a driver that stops receiving
+    #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
+    pub rx_pause: Option<u32>,
     /// What is segmented after merging: `off`: nothing; `original`: merged packets, into those that
     /// they were made of; MTU: IP packets of more than MTU bytes: TCP, and IPv4 without DF
     /// [default: off]
@@ -421,6 +445,14 @@ pub enum FlowMode {
     Hash,
     Sorted,
     Auto,
+}
+
+/// `on` or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "clap would print it for each of the two words")]
+pub enum Switch {
+    On,
+    Off,
 }
 
 /// The link header of packets of a private link type.
@@ -589,6 +621,18 @@ fn flows(text: &str) -> Result<u32, String> {
     match text.parse() {
         Ok(flows @ 1..=524_288) => Ok(flows),
         _ => Err("write a number from 1 to 524288".to_owned()),
+    }
+}
+
+/// Reads a number of a range.
+fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Clone,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let (least, most) = (range.start(), range.end());
+        number.ok_or_else(|| format!("write a number from {least} to {most}"))
     }
 }
 

@@ -9,13 +9,14 @@ use crate::joint::Joint;
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, Fit, RxBuffers, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
-use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
+use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs;
@@ -372,13 +373,21 @@ fn direction(direction: &Direction) -> Value {
 
 /// How packtrain merges packets: `null` if it does not.
 fn coalescing(how: &Coalescing) -> Value {
+    let (gro, config) = (&how.gro, how.config(LinkType::Ethernet));
+    let stream = how.semantics == Semantics::Stream;
     json!({
         "semantics": semantics(how.semantics),
         "mode": mode(how.mode),
         "merges": features(how.kinds),
         "segments": how.segments_max,
-        "packets": COALESCE_PACKETS_MAX,
-        "hold_us": COALESCE_HOLD_MAX.as_micros() as u64,
+        "bytes_max": config.max_bytes,
+        "flows": config.flows,
+        "packets": how.packets_max(),
+        "inactive": gro.inactive,
+        "hold_us": gro.inactive.then_some(COALESCE_HOLD_MAX.as_micros() as u64),
+        "flush": gro.flush.to_string(),
+        "ack_limit": stream.then_some(config.ack_limit),
+        "rx_pause": gro.rx_pause,
         "bytes": how.bytes(),
     })
 }

@@ -10,11 +10,13 @@ use crate::summary;
 use crate::table::{Align, Table};
 use packtrain::driver::Fit;
 use packtrain::engine::{Settings, arena_config};
-use packtrain::limits::{COALESCE_HOLD_MAX, COALESCE_PACKETS_MAX};
+use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
+use packtrain::policy::gro::Flush;
 use packtrain::policy::placement::Placed;
 use packtrain::policy::topology::CpuId;
-use packtrain_offload::coalesce::Mode;
+use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::offload::LinkType;
 
 /// Opens the ports, prints the plan and closes the ports.
 ///
@@ -150,9 +152,10 @@ fn workers(joint: &Joint) -> String {
 
 /// How packets are merged, in a sentence.
 fn coalescing(how: &Coalescing) -> String {
-    format!(
-        "  merging: {}; flows found by {}; at most {} segments in a packet; at most {} packets \
-         held, for {} us; {} KiB of memory for each queue\n",
+    let (gro, config) = (&how.gro, how.config(LinkType::Ethernet));
+    let mut text = format!(
+        "  merging: {}; flows found by {}; at most {} segments and {} bytes in a packet; at most \
+         {} packets of {} flows held",
         json::semantics(how.semantics),
         match how.mode {
             Mode::Hash => "hash",
@@ -160,10 +163,25 @@ fn coalescing(how: &Coalescing) -> String {
             Mode::Auto => "hash or sorting",
         },
         how.segments_max,
-        COALESCE_PACKETS_MAX,
-        COALESCE_HOLD_MAX.as_micros(),
-        how.bytes().div_ceil(1024),
-    )
+        config.max_bytes,
+        how.packets_max(),
+        config.flows,
+    );
+    if gro.inactive {
+        text.push_str(&format!(", for {} us", COALESCE_HOLD_MAX.as_micros()));
+    }
+    if let (Semantics::Stream, Some(limit)) = (how.semantics, gro.ack_limit) {
+        text.push_str(&format!("; passed on with ACK {limit}"));
+    }
+    if gro.flush != Flush::Off {
+        text.push_str(&format!("; all passed on by {}", gro.flush));
+    }
+    if let Some(packets) = gro.rx_pause {
+        text.push_str(&format!("; a pause after {packets} packets"));
+    }
+    let kib = how.bytes().div_ceil(1024);
+    text.push_str(&format!("; {kib} KiB of memory for each queue\n"));
+    text
 }
 
 /// How each port is attached, and the settings of its queues, side by side.

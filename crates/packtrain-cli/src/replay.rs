@@ -1,6 +1,6 @@
 //! `packtrain replay`: opens files, and prints what the library found.
 
-use crate::args::{Coalesce, FlowMode, ReplayArgs, User0};
+use crate::args::{Coalesce, FlowMode, ReplayArgs, Switch, User0};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
@@ -8,10 +8,12 @@ use crate::table::{Align, Table, grouped};
 use crate::{json, words};
 use packtrain::advice;
 use packtrain::capture::{self, CaptureError, Format, Reader, WriteError};
+use packtrain::policy::gro::Gro;
 use packtrain::replay::{
     self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
 };
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::offload::LinkType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -88,7 +90,15 @@ fn options(args: &ReplayArgs) -> Options {
         FlowMode::Sorted => Mode::Sorted,
         FlowMode::Auto => Mode::Auto,
     };
-    options.flows = args.flows;
+    options.gro = Gro {
+        flows: Some(args.flows),
+        bytes: args.gro_bytes,
+        packets: args.gro_packets,
+        ack_limit: args.ack_limit,
+        inactive: args.gro_inactive == Switch::On,
+        flush: args.gro_flush,
+        rx_pause: args.rx_pause,
+    };
     options.segment = args.segment;
     options.user0 = args.user0.map(User0::link);
     // It is a year at most.
@@ -101,6 +111,12 @@ fn check(args: &ReplayArgs, options: &Options) -> Result<(), Failure> {
     let usage = |line: &str| Err(Failure::new(Exit::Usage, line));
     if options.segment == Segment::Original && options.coalesce == Some(Semantics::Stream) {
         return usage(&ReplayError::NotReversible.to_string());
+    }
+    if args.ack_limit.is_some() && options.coalesce != Some(Semantics::Stream) {
+        return usage(
+            "--ack-limit is for --coalesce stream, which alone merges pure ACKs: add it, or leave \
+             --ack-limit out",
+        );
     }
     if args.json && writes_to_stdout(args) {
         return usage("standard output cannot have the capture and the JSON document: name a file");
@@ -483,6 +499,9 @@ fn fields(
     stopped: bool,
 ) -> Map<String, Value> {
     let rows = report.interfaces.iter().enumerate();
+    let semantics = options.coalesce.unwrap_or_default();
+    let config = options.config(semantics, LinkType::Ethernet);
+    let stream = semantics == Semantics::Stream;
     let fields = json!({
         "settings": {
             "input": args.input,
@@ -497,7 +516,13 @@ fn fields(
                 FlowMode::Sorted => "sorted",
                 FlowMode::Auto => "auto",
             },
-            "flows": options.flows,
+            "flows": config.flows,
+            "bytes_max": config.max_bytes,
+            "packets": options.gro.packets,
+            "inactive": options.gro.inactive,
+            "flush": options.gro.flush.to_string(),
+            "ack_limit": stream.then_some(config.ack_limit),
+            "rx_pause": options.gro.rx_pause,
             "segment": match options.segment {
                 Segment::Off => Value::from("off"),
                 Segment::Original => Value::from("original"),

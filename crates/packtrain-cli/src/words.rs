@@ -34,7 +34,7 @@ pub fn of_drop(reason: DropReason) -> String {
 pub const fn of_flush(reason: FlushReason) -> &'static str {
     match reason {
         FlushReason::Full => "the merged packet was as large as it may be",
-        FlushReason::Timeout => "the --hold window ended",
+        FlushReason::Timeout => "the --hold window ended, or a limit ended it",
         FlushReason::Inactive => "it was held for too long",
         FlushReason::Order => "the next packet of its flow did not continue it",
         FlushReason::Flags => "a TCP flag ended it (FIN, PSH, SYN, RST, URG, CWR)",

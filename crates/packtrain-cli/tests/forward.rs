@@ -6,7 +6,7 @@ use program::{
     PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, finish, packtrain, signal, start,
     wait_for_line,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::Read;
 use std::time::{Duration, Instant};
 
@@ -26,7 +26,7 @@ fn assert_moved(document: &Value, packets: u64) {
         assert_eq!(account[zero], 0, "{zero} in {account}");
     }
     assert_eq!(account["closed"], true);
-    assert_eq!(document["drops"], serde_json::json!({}));
+    assert_eq!(document["drops"], json!({}));
 }
 
 #[test]
@@ -119,7 +119,7 @@ fn fit_and_headroom_decide_what_a_short_list_costs() {
         (&1000.into(), &0.into())
     );
     let copied = run(",headroom=0");
-    assert_eq!(copied["drops"], serde_json::json!({}));
+    assert_eq!(copied["drops"], json!({}));
     assert_eq!(copied["ports"]["sim0"]["txq00"]["defrag"], 1000);
     let segments = &copied["plan"]["ports"]["sim0"]["tx_segments"];
     assert_eq!(
@@ -127,6 +127,49 @@ fn fit_and_headroom_decide_what_a_short_list_costs() {
         (&4.into(), &0.into())
     );
     assert_eq!(segments["fit"], "defrag");
+}
+
+/// The plan has the limits in force, and the run shows their effect.
+#[test]
+fn limits_of_merging_are_read_back_and_in_force() {
+    let limits = |keys: &str| {
+        let source = format!("null:source,proto=tcp,count=2000,flows=16{keys}");
+        let ran = packtrain(&["forward", &source, "sim:", "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_documented(&document, &["all", "forward", "plan"]);
+        let how = document["plan"]["directions"][0]["coalesce"].clone();
+        let read = |key: &str| how[key].clone();
+        let read = ["flows", "bytes_max", "packets", "inactive", "hold_us"].map(read);
+        let more = ["flush", "ack_limit", "rx_pause"].map(|key| how[key].clone());
+        (
+            json!([read, more]),
+            document["ports"]["null0"]["rxq00"].clone(),
+        )
+    };
+    let (usual, queue) = limits("");
+    assert_eq!(
+        usual,
+        json!([[1024, 65_535, 1024, true, 200], ["off", null, null]])
+    );
+    assert_eq!(queue["gro_flush"]["evict"], 0);
+    let (few, queue) = limits(",coalesce=hash,gro-flows=8,gro-bytes=9000,gro-packets=64");
+    assert_eq!(few, json!([[8, 9000, 64, true, 200], ["off", null, null]]));
+    let evicted = queue["gro_flush"]["evict"].as_u64().expect("a count");
+    assert!(evicted > 1000, "{queue}");
+    let keys = "coalesce=stream,gro-packets=8,ack-limit=3,gro-inactive=off";
+    let (all, queue) = limits(&format!(",{keys},gro-flush=packets(7),rx-pause=5"));
+    assert_eq!(
+        all,
+        json!([[8, 65_280, 8, false, null], ["packets(7)", 3, 5]])
+    );
+    assert!(queue["pauses"].as_u64() > Some(0), "{queue}");
+
+    let keys = "coalesce=stream,gro-inactive=off,gro-flush=usecs(50),ack-limit=3,rx-pause=5";
+    let ran = packtrain(&["plan", &format!("null:source,{keys}"), "sim:"]);
+    let line = "at most 1024 packets of 1024 flows held; passed on with ACK 3; all passed on by \
+                usecs(50); a pause after 5 packets; ";
+    assert!(ran.out.contains(line), "{}", ran.out);
 }
 
 /// The counts are compared with those of the other port's queue.

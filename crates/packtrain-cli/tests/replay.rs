@@ -124,6 +124,72 @@ fn the_document_has_the_documented_keys() {
     assert_eq!(json["settings"]["segment"], 1500);
 }
 
+/// The settings of a port, read back, and their effect on a window that does not end by itself.
+#[test]
+fn limits_are_read_back_and_in_force() {
+    let scratch = Scratch::new("replay-limits");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 600);
+    let run = |more: &[&str]| {
+        let window = ["replay", &input, "--json", "--hold", "1s"];
+        let ran = packtrain(&[&window, more].concat());
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let json = ran.json();
+        assert_documented(&json, &["all", "replay"]);
+        let reasons = &json["rows"][0]["gro_flush"];
+        let reasons = ["full", "timeout", "inactive"].map(|name| reasons[name].clone());
+        let settings = ["flows", "bytes_max", "packets", "inactive", "flush"];
+        let settings = settings.map(|key| json["settings"][key].clone());
+        (
+            serde_json::json!([settings, reasons]),
+            json["settings"].clone(),
+        )
+    };
+    for (more, expected) in [
+        (&[][..], "[[1024,65535,null,false,\"off\"],[9,1,0]]"),
+        (
+            &["--flows", "8", "--gro-bytes", "20040"],
+            "[[8,20040,null,false,\"off\"],[29,1,0]]",
+        ),
+        (
+            &["--gro-packets", "49"],
+            "[[1024,65535,49,false,\"off\"],[0,12,0]]",
+        ),
+        (
+            &["--gro-inactive", "on", "--gro-bytes", "65535"],
+            "[[1024,65535,null,true,\"off\"],[9,1,0]]",
+        ),
+        (
+            &["--gro-flush", "packets(10)"],
+            "[[1024,65535,null,false,\"packets(10)\"],[0,60,0]]",
+        ),
+        (
+            &["--gro-flush", "usecs(50)"],
+            "[[1024,65535,null,false,\"usecs(50)\"],[0,12,0]]",
+        ),
+        (
+            &["--rx-pause", "100"],
+            "[[1024,65535,null,false,\"off\"],[6,6,0]]",
+        ),
+    ] {
+        let (got, _) = run(more);
+        assert_eq!(got.to_string(), expected, "{more:?}");
+    }
+    let (_, settings) = run(&[
+        "--coalesce",
+        "stream",
+        "--ack-limit",
+        "1",
+        "--rx-pause",
+        "9",
+    ]);
+    assert_eq!(
+        (&settings["ack_limit"], &settings["rx_pause"]),
+        (&1.into(), &9.into())
+    );
+    assert_eq!(settings["bytes_max"], 65_280);
+}
+
 #[test]
 fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
     let scratch = Scratch::new("replay-chart");
@@ -326,6 +392,20 @@ fn a_bad_command_line_is_2() {
         (&["x", "--coalesce", "lots"], "reversible, stream, off"),
         (&["x", "--mode", "lots"], "hash, sorted, auto"),
         (&["x", "--flows", "0"], "write a number from 1 to 524288"),
+        (&["x", "--gro-bytes", "0"], "write a number from 1 to 65535"),
+        (
+            &["x", "--gro-packets", "65537"],
+            "write a number from 1 to 65536",
+        ),
+        (&["x", "--gro-inactive", "1"], "on, off"),
+        (
+            &["x", "--gro-flush", "50us"],
+            "gro-flush '50us' is not known; write off, usecs(n)",
+        ),
+        (
+            &["x", "--ack-limit", "1"],
+            "--ack-limit is for --coalesce stream, which alone merges pure ACKs: add it",
+        ),
         (&["x", "--segment", "67"], "from 68 to 65535"),
         (&["x", "--hold", "0"], "more than 0"),
     ];

@@ -22,7 +22,7 @@ mod features;
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 // For ports, which parse settings and use no policy.
-pub use crate::policy::SettingError;
+pub use crate::policy::{SettingError, gro};
 
 use crate::advice;
 use crate::limits::{BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX};

@@ -67,9 +67,13 @@ pub const RX_COPY_BREAK_BYTES: usize = 128;
 /// Large frames that an RX queue posts to receive whole packets: a burst, so that the budget ends a
 /// poll of large packets. Frames that are never used cost no memory.
 pub const RX_LARGE_POSTED: usize = BURST_PACKETS_MAX;
-/// The most packets that the coalescing stage of an RX queue holds, before merging. With one more
-/// burst, it flushes all of them. Also the most flows that it holds at once.
-pub const COALESCE_PACKETS_MAX: usize = 1024;
+/// The most packets that the coalescing stage of an RX queue holds, before merging, unless a port
+/// is configured otherwise. With one more burst, it flushes all of them. Also the most flows that
+/// it holds at once.
+pub const COALESCE_PACKETS: usize = 1024;
+/// The most packets that it may be configured to hold: as many as can be sorted at once. They take
+/// 128 MiB for each RX queue.
+pub const COALESCE_PACKETS_MAX: usize = 65_536;
 /// The most packets in large frames that it holds, before one more burst: with 9000 bytes each,
 /// four GSO packets.
 pub const COALESCE_LARGE_MAX: usize = 32;
@@ -107,6 +111,8 @@ const _: () = assert!(2 * TX_ROOM_FRACTION <= RING_FRACTION_PER_PACKET);
 const _: () = assert!(TX_REST_MAX.as_nanos() < TX_POLL_AFTER.as_nanos());
 const _: () = assert!(TX_POLL_AFTER.as_nanos() < TX_HUNG_AFTER.as_nanos());
 const _: () = assert!(TX_BYTES_START >= PACKET_BYTES_MAX as u64 && TX_BYTES_START < TX_BYTES_MAX);
+const _: () = assert!(COALESCE_PACKETS <= COALESCE_PACKETS_MAX);
+const _: () = assert!(COALESCE_PACKETS_MAX <= packtrain_offload::sort::ITEMS_MAX);
 const _: () = assert!(LARGE_FRAME_BYTES.is_multiple_of(4096));
 const _: () = assert!(RING_SLOTS_MAX.is_power_of_two());
 const _: () = assert!(TX_RING_PACKETS > 2 * RING_SLOTS_PER_LANE);

@@ -7,10 +7,11 @@ use crate::driver::{
     RxBuffers, TxMemory,
 };
 use crate::limits::{
-    COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
-    SEGMENTS_MAX,
+    COALESCE_PACKETS, COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
+    SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
+use crate::policy::gro::Gro;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -152,18 +153,36 @@ pub struct Coalescing {
     /// Segments of a merged packet: the limit that the egress advertises, so that none has to be
     /// copied.
     pub segments_max: usize,
+    /// How many packets are held, and for how long.
+    pub gro: Gro,
 }
 
 impl Coalescing {
+    /// The most packets that each RX queue holds, before merging: 1 to [`COALESCE_PACKETS_MAX`].
+    #[must_use]
+    pub const fn packets_max(&self) -> usize {
+        match self.gro.packets {
+            None => COALESCE_PACKETS,
+            Some(0) => 1,
+            Some(packets) if packets as usize > COALESCE_PACKETS_MAX => COALESCE_PACKETS_MAX,
+            Some(packets) => packets as usize,
+        }
+    }
+
     /// The engine's settings, for packets that start with `link`. Checksums stay partial: the
     /// egress completes them, or software does if it finds that it has to. IPv4 packets that all
     /// have one identification are not merged: no device can be asked to keep it
     /// ([`Features::needed_by`]), and a device that increments it changes the bytes.
     #[must_use]
     pub const fn config(&self, link: LinkType) -> Config {
-        let mut config = Config::new(self.semantics, link, COALESCE_PACKETS_MAX as u32);
+        let packets = self.packets_max() as u32;
+        let mut config = self.gro.limit(Config::new(self.semantics, link, packets));
         config.mode = self.mode;
-        config.queue = COALESCE_PACKETS_MAX as u32;
+        config.queue = packets;
+        // A packet held is of one flow.
+        if config.flows > packets {
+            config.flows = packets;
+        }
         config.finish = Finish::Partial;
         config.fixed_id = false;
         config
@@ -506,6 +525,7 @@ fn coalescing(
         },
         kinds,
         segments_max: limits.advertised(),
+        gro: from.config.gro,
     })
 }
 

@@ -14,6 +14,7 @@ use packtrain::packet::{
 };
 use packtrain::plan::{Coalescing, FitLimits, PathKind};
 use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::gro::Gro;
 use packtrain::port;
 use packtrain::queue::{Coalesce, RxQueue, TxQueue};
 use packtrain::runtime;
@@ -352,7 +353,7 @@ fn merge(
     while rx.received() < packets {
         let last_turn = Instant::from_nanos(now);
         now += 30_000;
-        stage.flush_old(Instant::from_nanos(now), last_turn);
+        stage.flush_due(Instant::from_nanos(now), last_turn);
         send(stage, tx, burst);
         rx.poll(Instant::from_nanos(now), burst, BURST_PACKETS_MAX)
             .expect("the source never fails");
@@ -387,6 +388,7 @@ fn a_million_packets_are_merged_without_allocating() {
             mode,
             kinds: Features::TSO4,
             segments_max: 63,
+            gro: Gro::default(),
         };
         let mut stage = Coalesce::new(
             &plan,

@@ -59,7 +59,9 @@ pub struct Config {
     /// Longest IP datagram to make, in bytes, with the IP header. At most 65 535. For IPv6, whose
     /// length field does not count the 40 bytes of the header, this is the limit of Linux.
     pub max_bytes: u32,
-    /// Most packets in a merged one, for `Stream`: `lro_ackcnt_lim` of FreeBSD.
+    /// For `Stream`: a merged packet is handed on with the pure ACK that is this packet of it, so
+    /// that the ACK is not delayed further. With 1 (or 0) no pure ACK is held. Data is limited by
+    /// `max_bytes` instead. `lro_ackcnt_lim` of FreeBSD, which does not count the first packet.
     pub ack_limit: u16,
     /// TCP is merged.
     pub tcp: bool,

@@ -91,6 +91,10 @@ fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
             if !plain_options(new, head) {
                 return Start::Pass(NotTaken::Options);
             }
+            // As the limit is reached, it would be handed on at once.
+            if new.payload_bytes == 0 && config.ack_limit == 1 {
+                return Start::Pass(NotTaken::Payload);
+            }
         }
     }
     length(config, new)
@@ -264,11 +268,14 @@ fn stream(config: &Config, held: &State, held_head: &[u8], new: &Parsed, head: &
     if new.payload_bytes == 0 && ack == was && window <= load16(held_head, transport + 14) {
         return Verdict::Refuse(FlushReason::Order);
     }
-    if held.ip_bytes_with(new.payload_bytes) > config.max_bytes || held.count >= config.ack_limit {
+    // Data is limited by its length.
+    let is_ack = new.payload_bytes == 0;
+    let most = if is_ack { config.ack_limit } else { u16::MAX };
+    if held.ip_bytes_with(new.payload_bytes) > config.max_bytes || held.count >= most {
         return Verdict::Refuse(FlushReason::Full);
     }
     Verdict::Merge {
-        then: None,
+        then: (is_ack && held.count + 1 == most).then_some(FlushReason::Full),
         ids: Ids::Undecided,
     }
 }

@@ -3,6 +3,7 @@
 use super::{Driver, Features, RxBuffers};
 use crate::limits::SEGMENTS_FRAMEWORK_MAY_ADD;
 use crate::policy::dispatch::Dispatch;
+use crate::policy::gro::Gro;
 use crate::policy::moderation::Moderation;
 
 /// Whether and how packtrain merges packets of a port in software, for the other port.
@@ -68,6 +69,8 @@ pub struct PortConfig {
     pub rx_buffers: Option<RxBuffers>,
     /// Merging of packets from the port.
     pub coalesce: Coalesce,
+    /// How many of them are held to be merged, and for how long.
+    pub gro: Gro,
     /// Settings of the port's queues.
     pub work: QueueConfig,
 }
@@ -126,6 +129,7 @@ impl Default for PortConfig {
             queues: None,
             rx_buffers: None,
             coalesce: Coalesce::Auto,
+            gro: Gro::default(),
             work: QueueConfig::default(),
         }
     }

@@ -16,8 +16,8 @@ use super::worker::{Part, Placed, Worker, WorkerCounters};
 use crate::advice;
 use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
 use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX, RX_HELD_LARGE_MAX,
-    RX_LARGE_POSTED, SEGMENTS_MAX, SMALL_FRAME_BYTES, TX_RING_PACKETS,
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
+    SMALL_FRAME_BYTES, TX_RING_PACKETS,
 };
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
 use crate::plan::{PathKind, Plan, PlannedPart};
@@ -60,8 +60,8 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         let held = plan.directions[port].held.min(RING_COUNTED_MAX);
         small += attach.queues * held;
         large += attach.queues * held.min(RX_HELD_LARGE_MAX);
-        if plan.directions[port].coalesce.is_some() {
-            small += attach.queues * (COALESCE_PACKETS_MAX + BURST_PACKETS_MAX);
+        if let Some(coalesce) = plan.directions[port].coalesce {
+            small += attach.queues * (coalesce.packets_max() + BURST_PACKETS_MAX);
             large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
         }
     }

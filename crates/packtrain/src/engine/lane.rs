@@ -108,12 +108,15 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
                 break;
             }
         }
-        let found = self.queue.received() > before;
+        let received = self.queue.received() - before;
+        let mut found = received > 0;
         if let Some(stage) = &mut self.coalesce {
+            // In a pause the worker does the same as with an empty queue.
+            found &= !stage.pauses(received);
             if found && !self.queue.is_short() {
                 // While packets arrive, held packets stay for the next turn, which may continue
-                // them. Old packets that this turn did not continue are flushed.
-                stage.flush_old(now, last_turn);
+                // them. Old packets that this turn did not continue leave.
+                stage.flush_due(now, last_turn);
             } else {
                 // No event wakes the worker for held packets.
                 stage.flush();

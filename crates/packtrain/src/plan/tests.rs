@@ -134,6 +134,7 @@ fn who_merges_in_software_and_why_not() {
         mode: Mode::Auto,
         kinds: F::TSO4 | F::TSO6 | F::USO,
         segments_max: 16,
+        gro: Gro::default(),
     };
     assert_eq!(how, Some(usual));
     // The offloads that the ingress device may use do not affect software.

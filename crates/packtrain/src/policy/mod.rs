@@ -1,6 +1,7 @@
 //! The decisions at run time: what a producer does with a batch ([`dispatch`]), when an RX queue
-//! may wake its worker ([`moderation`]), what a worker without work does ([`idle`]), on which CPU
-//! it runs ([`placement`]), and with which nice value ([`priority`]).
+//! may wake its worker ([`moderation`]), how long packets are held to be merged ([`gro`]), what a
+//! worker without work does ([`idle`]), on which CPU it runs ([`placement`]), and with which nice
+//! value ([`priority`]).
 //!
 //! Each policy is a state machine `(state, now, observation) -> action` without a thread, clock,
 //! float or system call; only [`topology`] reads files. The caller passes `now` in, and
@@ -12,6 +13,7 @@
 //! parses it, and `Display` writes the same text.
 
 pub mod dispatch;
+pub mod gro;
 pub mod idle;
 pub mod moderation;
 pub mod placement;

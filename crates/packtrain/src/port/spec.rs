@@ -30,7 +30,7 @@ pub use value::{DELAY_MAX, INTERFACE_NAME_BYTES_MAX};
 
 use super::null::Protocol;
 use super::sim::{Far, Interrupts};
-use crate::driver::{Coalesce, Features, PortConfig, SettingError};
+use crate::driver::{Coalesce, Features, PortConfig, SettingError, gro};
 use keys::{KINDS, NOT_BUILT, nearest};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -176,9 +176,9 @@ impl PortSpec {
 
     /// Sets a policy of the port's queues. The setting's own error is the most precise.
     fn set_setting(&mut self, key: &Key, value: &str) -> Result<(), SpecError> {
-        fn parsed<T: FromStr<Err = SettingError>>(value: &str) -> Result<Option<T>, SpecError> {
+        fn parsed<T: FromStr<Err = SettingError>>(value: &str) -> Result<T, SpecError> {
             let wrong = |error: SettingError| SpecError(error.to_string());
-            value.parse().map(Some).map_err(wrong)
+            value.parse().map_err(wrong)
         }
         if !value::is_balanced(value) {
             return Err(SpecError(format!(
@@ -190,8 +190,9 @@ impl PortSpec {
         }
         let work = &mut self.config.work;
         match key.name {
-            "dispatch" => work.dispatch = parsed(value)?,
-            "moderation" => work.moderation = parsed(value)?,
+            "dispatch" => work.dispatch = Some(parsed(value)?),
+            "moderation" => work.moderation = Some(parsed(value)?),
+            "gro-flush" => self.config.gro.flush = parsed(value)?,
             _ => unreachable!("every setting of KEYS has its arm; a test sets each"),
         }
         Ok(())
@@ -214,6 +215,7 @@ impl PortSpec {
     fn set_value(&mut self, key: &str, value: &str) -> Option<()> {
         use value::{chance, number, one_of, time};
         let wrap = &mut self.wrappers;
+        let gro = &mut self.config.gro;
         match key {
             "queues" => self.config.queues = Some(number(value, keys::QUEUES)?),
             "offload" => self.config.offload = value::offload(value)?,
@@ -223,6 +225,12 @@ impl PortSpec {
             "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
             "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
+            "gro-flows" => gro.flows = Some(number(value, gro::PACKETS)?),
+            "gro-bytes" => gro.bytes = Some(number(value, gro::BYTES)?),
+            "gro-packets" => gro.packets = Some(number(value, gro::PACKETS)?),
+            "gro-inactive" => gro.inactive = *one_of(value, value::SWITCH)?,
+            "ack-limit" => gro.ack_limit = Some(number(value, gro::ACKS)?),
+            "rx-pause" => gro.rx_pause = Some(number(value, gro::PACKETS)?),
             "capture" => wrap.capture = Some(value::path(value)?),
             "drop" => wrap.drop = chance(value)?,
             "duplicate" => wrap.duplicate = chance(value)?,
@@ -239,6 +247,14 @@ impl PortSpec {
     /// The checks that need all keys together.
     fn check(&mut self, seen: &[&str]) -> Result<(), SpecError> {
         let kind = self.kind.name();
+        let config = &self.config;
+        if config.gro.ack_limit.is_some() && config.coalesce != Coalesce::Stream {
+            return Err(SpecError(
+                "key 'ack-limit' is for coalesce=stream, which alone merges pure ACKs; add \
+                 coalesce=stream, or leave 'ack-limit' out"
+                    .to_owned(),
+            ));
+        }
         match &self.kind {
             PortKind::Tap(options) | PortKind::Tun(options) => {
                 let given = options.fds.len();
@@ -386,6 +402,18 @@ impl fmt::Display for PortSpec {
             let word = value::name_of(&self.config.coalesce, value::COALESCE);
             keys.some("coalesce", word)?;
         }
+        let gro = &self.config.gro;
+        keys.some("gro-flows", gro.flows)?;
+        keys.some("gro-bytes", gro.bytes)?;
+        keys.some("gro-packets", gro.packets)?;
+        if gro.inactive != defaults.gro.inactive {
+            keys.some("gro-inactive", value::name_of(&gro.inactive, value::SWITCH))?;
+        }
+        if gro.flush != defaults.gro.flush {
+            keys.some("gro-flush", Some(gro.flush))?;
+        }
+        keys.some("ack-limit", gro.ack_limit)?;
+        keys.some("rx-pause", gro.rx_pause)?;
         keys.some("dispatch", self.config.work.dispatch)?;
         keys.some("moderation", self.config.work.moderation)?;
         if self.config.work.shared {

@@ -1,15 +1,14 @@
 //! The coalescing stage of an RX queue: merges consecutive packets of a flow.
 //!
 //! Packets are held across bursts until they have their largest size, or until the worker flushes:
-//! all packets if the queue is empty, or those that were held for too long. Flushed packets wait
-//! in the output for the handler and the TX queue.
+//! all packets if the queue is empty, or those that were held for too long. [`Gro`] has the
+//! settings. Flushed packets wait in the output for the handler and the TX queue.
 
 use crate::driver::Features;
-use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_HOLD_MAX, COALESCE_LARGE_MAX, COALESCE_PACKETS_MAX,
-};
+use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX, COALESCE_LARGE_MAX};
 use crate::packet::{Burst, FrameClass, Packet};
 use crate::plan::Coalescing;
+use crate::policy::gro::Gro;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
 use crate::trace;
@@ -24,10 +23,6 @@ use std::iter::from_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The most packets of the output: a full table, a full queue of sorted mode, and a burst that is
-/// not merged.
-const OUT_MAX: usize = 2 * COALESCE_PACKETS_MAX + BURST_PACKETS_MAX;
-
 /// The stage. Owned by the worker that owns the RX queue.
 #[derive(Debug)]
 pub struct Coalesce {
@@ -37,7 +32,13 @@ pub struct Coalesce {
     /// Of these, the kinds that the TX queue gives to its device as large packets.
     kinds: Features,
     segments_max: u8,
+    packets_max: u64,
+    gro: Gro,
     held: Held,
+    /// Since when packets are held, and how many were taken since then.
+    run: (Instant, u64),
+    /// Packets received since the queue was empty, or since the last pause.
+    received: u64,
     /// When the first packet was held, after none was, or after the last flush for age.
     since: Instant,
     out: VecDeque<Packet>,
@@ -74,9 +75,14 @@ impl Coalesce {
             planned: plan.kinds,
             kinds: plan.kinds,
             segments_max: plan.segments_max.min(usize::from(u8::MAX)) as u8,
+            packets_max: plan.packets_max() as u64,
+            gro: plan.gro,
             held: Held::default(),
+            run: (Instant::default(), 0),
+            received: 0,
             since: Instant::default(),
-            out: VecDeque::with_capacity(OUT_MAX),
+            // A full table, a full queue of sorted mode, and a burst that is not merged.
+            out: VecDeque::with_capacity(2 * plan.packets_max() + BURST_PACKETS_MAX),
             bypassed: 0,
             counters,
             drops,
@@ -112,11 +118,13 @@ impl Coalesce {
         if self.engine.held() == 0 {
             self.since = now;
             self.held.large = 0;
+            self.run = (now, 0);
         }
+        self.run.1 += burst.len() as u64;
         self.prepare(burst);
         self.push(now, burst);
-        let full = self.held.wire_packets > COALESCE_PACKETS_MAX as u64
-            || self.held.large > COALESCE_LARGE_MAX;
+        let full =
+            self.held.wire_packets > self.packets_max || self.held.large > COALESCE_LARGE_MAX;
         if full {
             self.flush();
         }
@@ -162,10 +170,18 @@ impl Coalesce {
         self.publish();
     }
 
-    /// Moves to the output the packets that have been held for [`COALESCE_HOLD_MAX`] and arrived
+    /// Moves to the output what leaves while the queue is not empty: everything if that is due by
+    /// [`Gro::flush`]. Else the packets that have been held for [`COALESCE_HOLD_MAX`] and arrived
     /// before `last_turn`: the queue was polled since, and no packet continued them. However long a
     /// turn takes, its own packets do not become old in it.
-    pub fn flush_old(&mut self, now: Instant, last_turn: Instant) {
+    pub fn flush_due(&mut self, now: Instant, last_turn: Instant) {
+        let (since, taken) = self.run;
+        if self.gro.flush.is_due(now.since(since), taken) {
+            return self.flush();
+        }
+        if !self.gro.inactive {
+            return;
+        }
         let before_last_turn = now.since(last_turn) + Duration::from_nanos(1);
         let age = COALESCE_HOLD_MAX.max(before_last_turn);
         // Sorted mode has no age for each packet: a flush moves all packets, and is as rare as
@@ -181,6 +197,24 @@ impl Coalesce {
             &mut sink(&mut self.held, &mut self.out, &self.counters),
         );
         self.publish();
+    }
+
+    /// Whether the worker stops receiving after a turn with `received` packets ([`Gro::rx_pause`]).
+    pub fn pauses(&mut self, received: u64) -> bool {
+        let Some(most) = self.gro.rx_pause else {
+            return false;
+        };
+        self.received = if received == 0 {
+            0
+        } else {
+            self.received + received
+        };
+        let pauses = self.received >= most.into();
+        if pauses {
+            self.received = 0;
+            self.counters.pauses.add(1);
+        }
+        pauses
     }
 
     /// Moves packets of the output to `burst`, as many as fit.

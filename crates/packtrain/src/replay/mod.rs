@@ -9,7 +9,10 @@
 //! interface opens a window, which has the packets that arrive within the hold time. At its end all
 //! packets are flushed, as with a NIC that interrupts that long after the first packet and a driver
 //! that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets or
-//! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section.
+//! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section. With a long hold
+//! time a window is a poll that does not end, and the settings of [`Options::gro`] show their
+//! effect: [`Gro::packets`], [`Gro::flush`] and [`Gro::rx_pause`] end windows, and
+//! [`Gro::inactive`] passes on packets before their end.
 //!
 //! # Output
 //!
@@ -52,6 +55,8 @@ pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
 pub use split::Segment;
 
 use crate::capture::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
+use crate::limits::COALESCE_HOLD_MAX;
+use crate::policy::gro::{Flush, Gro};
 use frame::Frame;
 use order::{Arrival, Order};
 use packtrain_offload::coalesce::{
@@ -62,11 +67,15 @@ use packtrain_offload::offload::{ChecksumState, LinkType};
 use split::Splitter;
 use std::fmt;
 use std::io::{Read, Write};
+use std::time::Duration;
 
 /// The most packets from the oldest held packet to the newest.
 pub const SPAN_MAX: usize = 4096;
 /// The most bytes of packets in memory, without the last one.
 pub const BYTES_MAX: usize = 32 << 20;
+
+/// The most flows held at once, on each interface, unless set otherwise.
+const FLOWS: u32 = 1024;
 
 /// The settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,8 +85,9 @@ pub struct Options {
     pub coalesce: Option<Semantics>,
     /// The way to find flows.
     pub mode: Mode,
-    /// The most flows held at once, on each interface.
-    pub flows: u32,
+    /// How many packets each interface holds, and for how long. Flows are limited on their own, up
+    /// to [`Config::FLOWS_MAX`].
+    pub gro: Gro,
     /// The split afterwards.
     pub segment: Segment,
     /// The length of a window, in nanoseconds of capture time.
@@ -89,16 +99,31 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed.
+    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed. Windows are short, so
+    /// no packet is passed on for its age.
     fn default() -> Self {
         Self {
             coalesce: Some(Semantics::Reversible),
             mode: Mode::Auto,
-            flows: 1024,
+            gro: Gro {
+                inactive: false,
+                ..Gro::default()
+            },
             segment: Segment::Off,
             hold_ns: 50_000,
             user0: None,
         }
+    }
+}
+
+impl Options {
+    /// The settings of the coalescer of an interface whose packets start with `link`.
+    #[must_use]
+    pub const fn config(&self, semantics: Semantics, link: LinkType) -> Config {
+        let mut config = self.gro.limit(Config::new(semantics, link, FLOWS));
+        config.mode = self.mode;
+        config.finish = Finish::Complete;
+        config
     }
 }
 
@@ -189,6 +214,17 @@ struct Lane {
     coalescer: Option<Box<Coalescer<Frame, Owned<Frame>>>>,
     /// The start of the window.
     since: Option<u64>,
+    /// Packets that the coalescer took in the window.
+    taken: u64,
+    /// Packets in the coalescer, before merging.
+    held: u64,
+}
+
+/// Whether a limit ends a window in which `taken` packets were taken and `held` are held.
+fn ends_window(gro: &Gro, taken: u64, held: u64) -> bool {
+    gro.flush.is_due(Duration::ZERO, taken)
+        || gro.rx_pause.is_some_and(|most| taken >= most.into())
+        || gro.packets.is_some_and(|most| held > most.into())
 }
 
 struct Replay<W: Write> {
@@ -210,8 +246,11 @@ impl<W: Write> Replay<W> {
     fn new<R: Read>(
         input: &mut Reader<R>,
         output: Option<W>,
-        options: Options,
+        mut options: Options,
     ) -> Result<Self, ReplayError> {
+        if let Flush::Usecs(n) = options.gro.flush {
+            options.hold_ns = options.hold_ns.min(u64::from(n) * 1000);
+        }
         let format = input.format();
         let mut replay = Self {
             options,
@@ -295,6 +334,8 @@ impl<W: Write> Replay<W> {
             link: link_type(interface.link, self.options.user0),
             coalescer: None,
             since: None,
+            taken: 0,
+            held: 0,
         })
     }
 
@@ -334,8 +375,10 @@ impl<W: Write> Replay<W> {
         seen.unfinished += u64::from(partial);
         let number = self.order.push(arrival, &data, partial);
         let frame = Frame::new(number, data, checksum);
+        lane.held += 1;
         let mut sink = Sink {
             link: lane.link.unwrap_or_default(),
+            held: &mut lane.held,
             order: &mut self.order,
             splitter: &mut self.splitter,
             seen,
@@ -350,6 +393,19 @@ impl<W: Write> Replay<W> {
         let Some(coalescer) = &mut lane.coalescer else {
             return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
         };
+        let gro = &self.options.gro;
+        let age = COALESCE_HOLD_MAX.as_nanos() as u64;
+        let open_for = self.now - lane.since.unwrap_or(self.now);
+        // Sorted mode has no age for each packet.
+        if gro.inactive && (!coalescer.is_sorting() || open_for >= age) {
+            coalescer.flush_inactive(self.now, age, &mut |frame, done| {
+                sink.output(frame, done, true);
+            });
+        }
+        if coalescer.held() == 0 {
+            (lane.since, lane.taken) = (None, 0);
+        }
+        lane.taken += 1;
         if is_whole {
             coalescer.push(self.now, frame, &mut |frame, done| {
                 sink.output(frame, done, true);
@@ -359,9 +415,11 @@ impl<W: Write> Replay<W> {
             coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
             sink.output(frame, &Done::Passed(NotTaken::Off), false);
         }
-        let held = coalescer.held() as u64;
-        seen.held_max = seen.held_max.max(held);
-        if held == 0 {
+        sink.seen.held_max = sink.seen.held_max.max(coalescer.held() as u64);
+        if ends_window(gro, lane.taken, *sink.held) {
+            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
+        }
+        if coalescer.held() == 0 {
             lane.since = None;
         } else if lane.since.is_none() {
             lane.since = Some(self.now);
@@ -410,6 +468,7 @@ impl<W: Write> Replay<W> {
             };
             let mut sink = Sink {
                 link,
+                held: &mut lane.held,
                 order: &mut self.order,
                 splitter: &mut self.splitter,
                 seen,
@@ -464,6 +523,8 @@ impl<W: Write> Replay<W> {
 /// The sink of a coalescer.
 struct Sink<'a> {
     link: LinkType,
+    /// Of the lane.
+    held: &'a mut u64,
     order: &'a mut Order,
     splitter: &'a mut Splitter,
     seen: &'a mut InterfaceReport,
@@ -473,6 +534,7 @@ struct Sink<'a> {
 impl Sink<'_> {
     fn output(&mut self, frame: Frame, done: &Done, is_whole: bool) {
         let count = frame.count();
+        *self.held -= count;
         self.seen.count_merged(count);
         let (first, more) = frame.numbers();
         match done {
@@ -505,9 +567,7 @@ fn coalescer(
     semantics: Semantics,
     link: LinkType,
 ) -> Option<Box<Coalescer<Frame, Owned<Frame>>>> {
-    let mut config = Config::new(semantics, link, options.flows);
-    config.mode = options.mode;
-    config.finish = Finish::Complete;
+    let config = options.config(semantics, link);
     let storage = Owned::for_config(&config);
     // The storage was made for this configuration.
     Coalescer::new(config, storage).ok().map(Box::new)

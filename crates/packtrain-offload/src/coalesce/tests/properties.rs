@@ -359,14 +359,23 @@ fn in_every_way(
     for flows in [1, 2, 64] {
         let mut results = vec![];
         for mode in MODES {
+            let usual = Config::new(semantics, train.link(), flows);
+            let (queue, max_bytes, ack_limit) = match flows {
+                1 => (1024, usual.max_bytes, 1),
+                2 => (7, 3000, 2),
+                _ => (1024, usual.max_bytes, usual.ack_limit),
+            };
             let config = Config {
                 mode,
                 finish,
-                queue: if flows == 2 { 7 } else { 1024 },
-                ..Config::new(semantics, train.link(), flows)
+                queue,
+                max_bytes,
+                ack_limit,
+                ..usual
             };
             let (output, stats) = run(config, train.steps(&wires, true));
             check_flows(&packets, &output);
+            check_limits(&config, &output);
             check(&config, &packets, &output);
             let (one_by_one, _) = run(config, train.steps(&wires, false));
             if train.breaks.iter().all(|(_, all)| *all) {
@@ -388,6 +397,16 @@ fn in_every_way(
                 }
             }
         }
+    }
+}
+
+/// No merged packet exceeds the limits of the configuration.
+fn check_limits(config: &Config, output: &Output) {
+    for (wire, done) in output {
+        let Done::Merged(merged) = done else { continue };
+        let network = merged.layout.network as usize;
+        assert!(wire.bytes.len() - network <= config.max_bytes as usize);
+        assert!(merged.absorbed <= config.ack_limit);
     }
 }
 

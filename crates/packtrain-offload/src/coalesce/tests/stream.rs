@@ -515,18 +515,60 @@ fn acks_and_data_together() {
     }
 }
 
-#[test]
-fn as_many_packets_as_the_limit_says() {
-    for (ack_limit, expected) in [(0, 6), (1, 6), (2, 3), (4, 2), (6, 1)] {
-        let config = Config {
-            ack_limit,
-            ..config(Semantics::Stream, LinkType::RawIp)
-        };
-        let frames = acks(&[1, 2, 3, 4, 5, 6]);
-        let input = frames.iter().map(Frame::verified).collect();
-        let (output, _) = run(config, vec![Step::Burst(input)]);
-        assert_eq!(output.len(), expected, "{ack_limit}");
+/// Segments of these sizes, with ascending acknowledgements; what leaves before a flush, and after.
+fn limited(ack_limit: u16, sizes: &[usize]) -> (Output, Stats, usize) {
+    let config = Config {
+        ack_limit,
+        mode: Mode::Hash,
+        ..config(Semantics::Stream, LinkType::RawIp)
+    };
+    let mut frames = train(&tcp4(0), sizes);
+    for (frame, number) in frames.iter_mut().zip(0..) {
+        frame.acknowledgement += number;
     }
+    let mut coalescer = Coalescer::new(config, Owned::for_config(&config)).unwrap();
+    let mut out = vec![];
+    let wires = frames.iter().map(Frame::verified);
+    coalescer.push_burst(0, wires, &mut |wire, done| out.push((wire, *done)));
+    let early = out.len();
+    coalescer.flush(&mut |wire, done| out.push((wire, *done)));
+    (out, *coalescer.stats(), early)
+}
+
+/// The last ACK of the limit hands the packet on: nothing delays it further.
+#[test]
+fn an_ack_limit_hands_on_the_last_ack_that_it_permits() {
+    for (ack_limit, expected, early) in [(2, 3, 3), (4, 2, 1), (6, 1, 1), (7, 1, 0)] {
+        let (output, stats, left) = limited(ack_limit, &[0; 6]);
+        assert_eq!((output.len(), left), (expected, early), "{ack_limit}");
+        let full = stats.flushes.get(FlushReason::Full);
+        assert_eq!(full, early as u64, "{ack_limit}");
+    }
+}
+
+/// The first of the alternatives that FreeBSD tried before it flushed inactive entries.
+#[test]
+fn an_ack_limit_of_one_holds_no_pure_ack() {
+    for ack_limit in [0, 1] {
+        let (output, stats, left) = limited(ack_limit, &[0; 6]);
+        assert_eq!((output.len(), left), (6, 6));
+        assert_eq!(stats.not_taken.get(NotTaken::Payload), 6);
+        // Data before and after the ACK is merged, and keeps its order.
+        let (output, ..) = limited(ack_limit, &[100, 100, 0, 100, 100]);
+        let sizes: Vec<_> = output.iter().map(|(wire, _)| wire.bytes.len()).collect();
+        assert_eq!(sizes, [240, 40, 240]);
+    }
+}
+
+/// The limit of data is its length.
+#[test]
+fn an_ack_limit_does_not_limit_data() {
+    let (output, ..) = limited(2, &[100; 6]);
+    assert_eq!(output.len(), 1);
+    // An ACK behind as much data as the limit is a packet of its own.
+    let (output, ..) = limited(2, &[100, 100, 0, 0, 100]);
+    let sizes: Vec<_> = output.iter().map(|(wire, _)| wire.bytes.len()).collect();
+    assert_eq!(sizes, [240, 40, 140]);
 }
 
 /// The count of one entry has 16 bits.

@@ -6,6 +6,7 @@ use super::rig::{Rig, Setup, closed};
 use crate::driver::{Coalesce, Features, Input};
 use crate::engine::{Action, Session, Snapshot};
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX};
+use crate::policy::gro::{Flush, Gro};
 use crate::port;
 use crate::runtime::System;
 use crate::stats::{DropReason, RxSnapshot};
@@ -90,6 +91,72 @@ fn packets_are_not_held_for_ever_if_no_poll_is_empty() {
     assert!(rig.now() > begin.after(COALESCE_HOLD_MAX));
     assert_eq!(rig.closed().ports[0].rx_total().gro_flush_inactive, 1);
     assert_stream(&rig.b[0], 1, 1);
+}
+
+/// Runs `turns` turns in which the queue is never empty, 50 us apart: 60 datagrams that are not
+/// merged, after one segment of flow 1. Returns the turn in which that left.
+fn turn_of_a_lone_segment(gro: Gro, turns: u32) -> (Option<u32>, Rig) {
+    let mut setup = merging([1, 1]);
+    setup.config[0].gro = gro;
+    let mut rig = setup.forward();
+    rig.a[0].arrive_tcp(flow(1, 0..1));
+    let left = (0..turns).find(|_| {
+        rig.a[0].arrive(0..BURST_PACKETS_MAX as u32);
+        rig.run(0);
+        rig.advance(COALESCE_HOLD_MAX / 4);
+        !sizes(&rig.b[0]).is_empty()
+    });
+    (left, rig)
+}
+
+/// Without FreeBSD's rule a packet held stays as long as packets arrive, and leaves once the queue
+/// is empty.
+#[test]
+fn without_the_inactive_flush_packets_stay_while_packets_arrive() {
+    let off = Gro {
+        inactive: false,
+        ..Gro::default()
+    };
+    let (left, mut rig) = turn_of_a_lone_segment(off, 1000);
+    assert_eq!((left, rig.closed().ledger.held), (None, 1));
+    rig.settle();
+    assert_stream(&rig.b[0], 1, 1);
+    let rx = rig.finish().ports[0].rx_total();
+    assert_eq!((rx.gro_flush_inactive, rx.gro_flush_timeout), (0, 1));
+
+    // So it does by each of the alternatives.
+    let flush = |flush| Gro { flush, ..off };
+    let rx_pause = Some(5 * BURST_PACKETS_MAX as u32);
+    for (gro, turn) in [
+        (flush(Flush::Usecs(500)), 10),
+        (flush(Flush::Packets(1 + BURST_PACKETS_MAX as u32)), 1),
+        (Gro { rx_pause, ..off }, 4),
+    ] {
+        let (left, rig) = turn_of_a_lone_segment(gro, 20);
+        assert_eq!(left, Some(turn), "{gro:?}");
+        let rx = rig.finish().ports[0].rx_total();
+        assert_eq!((rx.gro_flush_inactive, rx.gro_flush_timeout), (0, 1));
+        assert_eq!(rx.pauses, gro.rx_pause.map_or(0, |_| 1));
+    }
+}
+
+/// In a pause the worker does what it does without work; the rest of the input follows.
+#[test]
+fn a_worker_that_pauses_continues_with_the_rest() {
+    for (path, mut setup) in merging([1, 1]).on_every_path() {
+        setup.config[0].gro.rx_pause = Some(64);
+        let mut rig = setup.forward();
+        rig.a[0].arrive_tcp(flow(1, 0..1000));
+        rig.settle();
+        assert_stream(&rig.b[0], 1, 1000);
+        // A turn receives 64 packets, and nothing is held after it.
+        let turns = std::iter::repeat_n([63, 1], 15).flatten();
+        let expected: Vec<u16> = turns.chain([40]).collect();
+        assert_eq!(sizes(&rig.b[0]), expected, "{path}");
+        let end = rig.finish();
+        assert_eq!(end.ports[0].rx_total().pauses, 1000 / 64, "{path}");
+        assert_eq!(end.ledger.dropped, 0, "{path}");
+    }
 }
 
 /// Turns may take longer than the hold time, as with jumbo frames or on a busy CPU. Packets of the
@@ -316,6 +383,37 @@ fn acks_are_aggregated_in_a_stream_only() {
         assert!(more > sent);
         let (rx, sent) = to_sim(&source);
         assert_eq!((rx.absorbed, sent), (0, 2000));
+    }
+}
+
+/// A table of eight flows merges as long as there are no more flows than that.
+#[test]
+fn a_small_table_merges_few_flows_only() {
+    for (flows, settings, is_merged) in [
+        (8, "coalesce=hash,gro-flows=8", true),
+        (9, "coalesce=hash,gro-flows=8", false),
+        (100, "coalesce=hash,gro-flows=8", false),
+        (100, "coalesce=sorted,gro-flows=8", true),
+        (100, "coalesce=auto,gro-flows=8", true),
+    ] {
+        for protocol in ["tcp,bytes=200", "ack,coalesce=stream"] {
+            let stream = protocol.starts_with("ack");
+            if stream && !settings.starts_with("coalesce=auto") {
+                continue;
+            }
+            let settings = settings.replace("coalesce=auto,", "");
+            let source =
+                format!("null:source,proto={protocol},count=2000,flows={flows},{settings}");
+            let (rx, sent) = to_sim(&source);
+            let merged = if stream {
+                rx.absorbed
+            } else {
+                rx.gro_wire_packets
+            };
+            assert_eq!(merged > 1000, is_merged, "{source}: {rx:?}");
+            assert_eq!(rx.gro_flush_evict > 1000, !is_merged, "{source}");
+            assert_eq!(sent < 1000, is_merged, "{source}");
+        }
     }
 }
 

@@ -16,14 +16,16 @@ pub const NUMBER_BYTES: usize = 8;
 pub const FRAME_BYTES_MIN: usize = 60;
 /// Longest frame.
 pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
-/// Most flows of a source: the number of a flow is its source port, from 1024 on.
-pub const FLOWS_MAX: usize = 65_536 - 1024;
+/// Most flows of a source.
+pub const FLOWS_MAX: usize = 100_000;
 /// Most packets in a hundred that may be out of order: one of each two.
 pub const OUT_OF_ORDER_MAX: u8 = 50;
 
 /// The transport header.
 pub(super) const L4: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
 pub(super) const FIRST_PORT: u16 = 1024;
+/// Flows from one source address, each from a port of its own.
+pub(super) const PORTS: usize = 65_536 - FIRST_PORT as usize;
 /// The discard service (RFC 863).
 const DESTINATION_PORT: u16 = 9;
 /// Two NOPs and the timestamps (RFC 7323 appendix A).
@@ -112,7 +114,8 @@ pub struct Source {
     /// [`Protocol::frame_bytes`].
     pub bytes: usize,
     /// Flows, from 1 to [`FLOWS_MAX`], rounded up to a multiple of the number of queues. Flow `i`
-    /// is always on queue `i` modulo the number of queues.
+    /// is always on queue `i` modulo the number of queues. Its source port is 1024 + `i`; after
+    /// port 65 535 the next source address follows.
     pub flows: usize,
     /// Frames to make, over all queues; `None` for no limit.
     pub count: Option<u64>,
@@ -162,8 +165,8 @@ impl Source {
 #[derive(Debug)]
 pub(super) struct Generator {
     source: Source,
-    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, and both checksums
-    /// are right for these zeros.
+    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, except for the
+    /// source address, and both checksums are right for that.
     template: Vec<u8>,
     /// Of the template.
     ip_check: u16,
@@ -264,16 +267,18 @@ impl Generator {
         // Counted per flow, so that a receiver of one flow alone can count its losses.
         let flow = self.made % self.flows;
         let number = self.number(self.made / self.flows, flow);
-        let port = FIRST_PORT.wrapping_add((flow as usize * self.queues + self.queue) as u16);
+        let index = flow as usize * self.queues + self.queue;
+        let (host, port) = ((index / PORTS) as u16, FIRST_PORT + (index % PORTS) as u16);
+        let address = FIRST_HOST + host;
         let id = number as u16;
         put16(frame, IP_ID, id);
-        put16(
-            frame,
-            IP_CHECKSUM,
-            checksum::update_u16(self.ip_check, 0, id),
-        );
+        put16(frame, IP_SOURCE_LOW, address);
+        let ip_check = checksum::update_u16(self.ip_check, 0, id);
+        let ip_check = checksum::update_u16(ip_check, FIRST_HOST, address);
+        put16(frame, IP_CHECKSUM, ip_check);
         put16(frame, L4, port);
-        let mut check = checksum::update_u16(self.check, 0, port);
+        let check = checksum::update_u16(self.check, FIRST_HOST, address);
+        let mut check = checksum::update_u16(check, 0, port);
         let mut put32 = |at: usize, word: u32| {
             frame[at..at + 4].copy_from_slice(&word.to_be_bytes());
             check = checksum::update_u32(check, 0, word);
@@ -325,11 +330,15 @@ fn put16(frame: &mut [u8], at: usize, value: u16) {
 
 const IP_ID: usize = ETHERNET_HEADER_BYTES + 4;
 const IP_CHECKSUM: usize = ETHERNET_HEADER_BYTES + 10;
+/// The low half of the source address, which counts source addresses.
+const IP_SOURCE_LOW: usize = ETHERNET_HEADER_BYTES + 14;
+/// Of the first source address.
+const FIRST_HOST: u16 = 1;
 
 /// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete except for the fields
 /// that [`Generator::fill_in`] fills in.
 fn template(source: &Source) -> Vec<u8> {
-    const SOURCE: [u8; 4] = [198, 18, 0, 1];
+    const SOURCE: [u8; 4] = [198, 18, 0, FIRST_HOST as u8];
     const DESTINATION: [u8; 4] = [198, 19, 0, 1];
     const ACK: u8 = 0x10;
     let protocol = source.protocol;

@@ -1,4 +1,4 @@
-use super::source::{FIRST_PORT, L4};
+use super::source::{FIRST_PORT, L4, PORTS};
 use super::*;
 use crate::conformance::{Injects, Rig, Skip, Traits};
 use crate::driver::RxBuffers;
@@ -101,6 +101,8 @@ fn generate(
 /// The fields that differ between packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Read {
+    /// The last byte of the source address, from 1 on.
+    host: u8,
     port: u16,
     id: u16,
     /// The number of a UDP datagram, the sequence number of TCP, or the acknowledgement of an ACK.
@@ -140,7 +142,9 @@ fn read(frame: &[u8]) -> Read {
         }
         other => panic!("{other:?}"),
     };
+    assert_eq!(ip.source[..3], [198, 18, 0]);
     Read {
+        host: ip.source[3],
         port,
         id: ip.identification,
         number,
@@ -236,6 +240,7 @@ fn numbers_go_on_however_far_it_counts() {
                     let value = number.wrapping_add(first).wrapping_mul(step);
                     let tick = (number / 64) as u32;
                     let expected = Read {
+                        host: 1,
                         port: 1024 + (n % 5) as u16,
                         id: number as u16,
                         number: if tcp { value & 0xFFFF_FFFF } else { value },
@@ -245,6 +250,34 @@ fn numbers_go_on_however_far_it_counts() {
                 }
             }
         }
+    }
+}
+
+/// More flows than an address has ports: each flow counts on its own, on its queue.
+#[test]
+fn as_many_flows_as_large_servers_have() {
+    let flows = FLOWS_MAX;
+    for (protocol, step) in PROTOCOLS {
+        let (queues, rounds) = (2, 3_u64);
+        let source = Source {
+            flows,
+            count: Some(rounds * flows as u64),
+            ..of(protocol, false)
+        };
+        let (all, _, _) = generate(config(source), &on_queues(queues), 4000);
+        let mut seen = vec![0; flows];
+        for (queue, frames) in all.iter().enumerate() {
+            for frame in frames {
+                let read = read(frame);
+                let port = usize::from(read.port - FIRST_PORT);
+                let flow = usize::from(read.host - 1) * PORTS + port;
+                assert_eq!(flow % queues, queue);
+                let first = u64::from(protocol == Protocol::Ack);
+                assert_eq!(read.number, (seen[flow] + first) * step, "flow {flow}");
+                seen[flow] += 1;
+            }
+        }
+        assert_eq!(seen, vec![rounds; flows], "{protocol:?}");
     }
 }
 
@@ -360,7 +393,7 @@ fn values_out_of_range_are_refused_by_name() {
                 flows: 0,
                 ..Source::default()
             },
-            "null0: flows is 0, and must be from 1 to 64512",
+            "null0: flows is 0, and must be from 1 to 100000",
         ),
         (
             Source {

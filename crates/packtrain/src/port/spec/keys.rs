@@ -118,6 +118,42 @@ pub const KEYS: &[Key] = &[
         "merging of received packets in software",
     ),
     common(
+        "gro-flows",
+        "1..65536",
+        "flows held at once by merging; as many as packets by default",
+    ),
+    common(
+        "gro-bytes",
+        "1..65535",
+        "bytes of a merged IP packet at most",
+    ),
+    common(
+        "gro-packets",
+        "1..65536",
+        "packets held at once by merging; with more, all are passed on; 1024 by default",
+    ),
+    common(
+        "gro-inactive",
+        "on|off",
+        "while packets arrive, pass on packets that were held for 200 us; on by default",
+    ),
+    common(
+        "gro-flush",
+        "off|usecs(n)|packets(n)",
+        "while packets arrive, pass on everything held this often (for experiments)",
+    ),
+    common(
+        "ack-limit",
+        "1..65535",
+        "with coalesce=stream: the pure ACK that is this packet of a merged one passes it on; with \
+         1 no pure ACK is held",
+    ),
+    common(
+        "rx-pause",
+        "1..65536",
+        "packets after which receiving stops, as if the queue were empty (for experiments)",
+    ),
+    common(
         "dispatch",
         "direct|deferred|abdicate|threshold(n)|adaptive",
         "which thread drains the rings of its TX queues; takes precedence over --dispatch",
@@ -222,7 +258,7 @@ pub const KEYS: &[Key] = &[
     only(
         NULL,
         "flows",
-        "1..64512",
+        "1..100000",
         "flows that the packets belong to",
     ),
     only(

@@ -5,6 +5,7 @@ use crate::capture::Format;
 use crate::driver::{Coalesce, Fit, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
+use crate::policy::gro::{Flush, Gro};
 use crate::policy::moderation::Moderation;
 use crate::port::null::Protocol;
 use crate::port::sim::CompletionDelay;
@@ -65,7 +66,8 @@ fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
             "{port},queues=4,offload=csum,segs=8,headroom=2,fit=collapse,rx=pieces,\
-             coalesce=hash,capture=a.pcapng,trace,\
+             coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
+             gro-flush=packets(32),ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
              dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
              corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
@@ -75,7 +77,17 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.config.segment_headroom, 2);
         assert_eq!(spec.config.fit, Fit::Collapse);
         assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces));
-        assert_eq!(spec.config.coalesce, Coalesce::Hash);
+        assert_eq!(spec.config.coalesce, Coalesce::Stream);
+        let gro = Gro {
+            flows: Some(8),
+            bytes: Some(9000),
+            packets: Some(64),
+            ack_limit: Some(1),
+            inactive: false,
+            flush: Flush::Packets(32),
+            rx_pause: Some(128),
+        };
+        assert_eq!(spec.config.gro, gro);
         let (usecs, frames) = (50, 32);
         let work = QueueConfig {
             dispatch: Some(Dispatch::Threshold(8)),
@@ -98,6 +110,10 @@ fn common_keys_on_every_kind() {
         assert!(spec.wrappers.has_faults());
     }
     assert_eq!(parse("tap:t,tx=auto"), parse("tap:t"));
+    assert_eq!(parse("tap:t,gro-inactive=on,gro-flush=off"), parse("tap:t"));
+    let text = "tap:t,gro-flush=usecs(50)";
+    assert_eq!(parse(text).config.gro.flush, Flush::Usecs(50));
+    assert_eq!(parse(text).to_string(), text);
     assert_eq!(parse("tap:t,headroom=1,fit=defrag"), parse("tap:t"));
     assert_eq!(parse("tap:t,rx=auto").config.rx_buffers, None);
     assert_eq!(
@@ -170,6 +186,16 @@ fn a_setting_that_is_wrong_says_so_itself() {
             "null:moderation=fixed(50)",
             "moderation 'fixed(50)' lacks one of usecs and frames; write off, \
              fixed(usecs,frames) with usecs from 0 to 10000 and frames from 1 to 4096, or adaptive",
+        ),
+        (
+            "tap:t,gro-flush=50us",
+            "gro-flush '50us' is not known; write off, usecs(n) with n from 1 to 10000, or \
+             packets(n) with n from 1 to 65536",
+        ),
+        (
+            "tap:t,ack-limit=1",
+            "key 'ack-limit' is for coalesce=stream, which alone merges pure ACKs; add \
+             coalesce=stream, or leave 'ack-limit' out",
         ),
         (
             "sim:moderation=",
@@ -331,10 +357,15 @@ fn ranges_end_where_help_says() {
         ("tap:t", "segs", "1", "128", "129"),
         ("tap:t", "headroom", "0", "16", "17"),
         ("tap:t", "vlan", "1", "4094", "4095"),
+        ("tap:t", "gro-flows", "1", "65536", "65537"),
+        ("tap:t", "gro-bytes", "1", "65535", "65536"),
+        ("tap:t", "gro-packets", "1", "65536", "65537"),
+        ("tap:t", "rx-pause", "1", "65536", "65537"),
+        ("tap:t,coalesce=stream", "ack-limit", "1", "65535", "65536"),
         ("tap:t", "seed", "0", &max, "18446744073709551616"),
         ("null:source", "bytes", "60", "65549", "65550"),
         ("null:source", "count", "1", &max, "18446744073709551616"),
-        ("null:source", "flows", "1", "64512", "64513"),
+        ("null:source", "flows", "1", "100000", "100001"),
         ("null:source", "out-of-order", "1", "50", "51"),
         ("sim:", "rings", "8", "4096", "4097"),
         ("sim:", "rate", "1", "100000000", "100000001"),
@@ -440,7 +471,8 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             "tap:t,colour=red",
             "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, \
-             headroom, fit, rx, coalesce, dispatch, moderation, tx, capture, trace, drop, \
+             headroom, fit, rx, coalesce, gro-flows, gro-bytes, gro-packets, gro-inactive, \
+             gro-flush, ack-limit, rx-pause, dispatch, moderation, tx, capture, trace, drop, \
              duplicate, corrupt, reorder, delay, seed, vlan, fd",
         ),
         (
@@ -593,6 +625,8 @@ fn every_key_is_wired() {
                 "delay" => "delay=1ms".to_owned(),
                 "completion-delay" => "completion-delay=1packets".to_owned(),
                 "fd" => "fd=1".to_owned(),
+                "gro-flush" => "gro-flush=packets(8)".to_owned(),
+                "ack-limit" => "coalesce=stream,ack-limit=1".to_owned(),
                 name if key.takes.contains('|') => {
                     format!("{name}={}", key.takes.split('|').next_back().unwrap())
                 }
@@ -698,6 +732,12 @@ fn valid() -> impl Strategy<Value = String> {
                     (0..=10_000_u32, 1..=4096_u32).prop_map(|(us, n)| format!("fixed({us},{n})")),
                 ]
                 .boxed(),
+                "gro-flush" => prop_oneof![
+                    Just("off".to_owned()),
+                    (1..=10_000_u32).prop_map(|n| format!("usecs({n})")),
+                    (1..=65_536_u32).prop_map(|n| format!("packets({n})")),
+                ]
+                .boxed(),
                 "queues" => Just("3".to_owned()).boxed(),
                 _ if key.takes.contains('|') => {
                     prop::sample::select(key.takes.split('|').collect::<Vec<_>>())
@@ -726,7 +766,10 @@ fn valid() -> impl Strategy<Value = String> {
             })
             .collect();
         keys.prop_map(move |keys| {
-            let keys: Vec<_> = keys.into_iter().flatten().collect();
+            let mut keys: Vec<_> = keys.into_iter().flatten().collect();
+            if !keys.iter().any(|key| key == "coalesce=stream") {
+                keys.retain(|key| !key.starts_with("ack-limit="));
+            }
             format!("{kind}:name\\,x,{}", keys.join(","))
                 .replace("null:name\\,x,", "null:")
                 .replace("sim:name\\,x,", "sim:")

@@ -20,7 +20,7 @@ pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
 pub const DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Keys whose values are settings of policies.
-pub(super) const SETTINGS: &[&str] = &["dispatch", "moderation"];
+pub(super) const SETTINGS: &[&str] = &["dispatch", "moderation", "gro-flush"];
 
 /// The words of a key that takes one of a few.
 pub(super) type Words<T> = &'static [(&'static str, T)];
@@ -33,6 +33,7 @@ pub(super) const RX: Words<Option<RxBuffers>> = &[
 pub(super) const FIT: Words<Fit> = &[("collapse", Fit::Collapse), ("defrag", Fit::Defrag)];
 /// Whether TX queues are shared even where the plan would make them owned.
 pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
+pub(super) const SWITCH: Words<bool> = &[("on", true), ("off", false)];
 pub(super) const COALESCE: Words<Coalesce> = &[
     ("auto", Coalesce::Auto),
     ("off", Coalesce::Off),

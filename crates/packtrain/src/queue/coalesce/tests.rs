@@ -1,10 +1,13 @@
 //! The coalescing stage: which packets it holds, when it flushes, and what it counts.
 
 use super::*;
+use crate::limits::COALESCE_PACKETS;
 use crate::packet::{Arena, ArenaConfig};
+use crate::policy::gro::Flush;
 use crate::stats::RxSnapshot;
 use crate::test_packets::{Segment, tcp4, tcp6, udp4};
 use packtrain_offload::coalesce::{Mode, Semantics};
+use std::ops::Range;
 use std::time::Duration;
 
 const ALL: Features = Features::TSO4.union(Features::TSO6).union(Features::USO);
@@ -16,6 +19,7 @@ fn plan() -> Coalescing {
         mode: Mode::Auto,
         kinds: ALL,
         segments_max: 63,
+        gro: Gro::default(),
     }
 }
 
@@ -179,24 +183,14 @@ fn no_more_segments_than_the_egress_accepts() {
 #[test]
 fn old_packets_are_flushed_and_the_others_stay() {
     let mut bench = Bench::new(&plan());
-    let flow = |port, count| -> Vec<_> {
-        let segment = |i: u32| Segment {
-            port,
-            seq: 1 + i * 1000,
-            id: i as u16,
-            payload: 1000,
-            ..Segment::default()
-        };
-        (0..count).map(|i| tcp4(&segment(i))).collect()
-    };
-    bench.give(START, ALL, &flow(1, 3));
+    bench.give(START, ALL, &flow(1, 0..3));
     let later = START.after(COALESCE_HOLD_MAX - Duration::from_micros(10));
-    bench.stage.flush_old(later, later);
+    bench.stage.flush_due(later, later);
     bench.collect();
     assert!(bench.taken.is_empty());
-    bench.give(later, ALL, &flow(2, 4));
+    bench.give(later, ALL, &flow(2, 0..4));
     let now = START.after(COALESCE_HOLD_MAX + Duration::from_micros(2));
-    bench.stage.flush_old(now, later);
+    bench.stage.flush_due(now, later);
     bench.collect();
     assert_eq!(bench.wire_packets(), [3]);
     assert_eq!(
@@ -215,12 +209,12 @@ fn sorted_packets_are_held_for_the_whole_time() {
     let frames = train(30, 1000);
     for (i, frames) in frames.chunks(10).enumerate() {
         let now = START.after(COALESCE_HOLD_MAX / 4 * i as u32);
-        bench.stage.flush_old(now, now);
+        bench.stage.flush_due(now, now);
         bench.give(now, ALL, frames);
     }
     assert!(bench.taken.is_empty());
     let now = START.after(COALESCE_HOLD_MAX + Duration::from_micros(1));
-    bench.stage.flush_old(now, now);
+    bench.stage.flush_due(now, now);
     bench.collect();
     assert_eq!(bench.wire_packets(), [30]);
 }
@@ -239,7 +233,7 @@ fn packets_held_are_bounded() {
         bench.give(START, ALL, &[tcp4(&segment)]);
         most = most.max(bench.stage.held());
     }
-    assert_eq!(most, COALESCE_PACKETS_MAX as u64);
+    assert_eq!(most, COALESCE_PACKETS as u64);
     bench.flush();
     assert_eq!(bench.taken.len(), 3000);
 
@@ -276,6 +270,220 @@ fn packets_held_are_bounded() {
         assert_eq!(bench.counts().gro_flush_size, u64::from(port) + 1);
     }
     assert_eq!(bench.counts().gro_wire_packets, 210);
+}
+
+fn with(gro: Gro) -> Coalescing {
+    Coalescing { gro, ..plan() }
+}
+
+/// Segments `range` of the flow from `port`.
+fn flow(port: u16, range: Range<u32>) -> Vec<Vec<u8>> {
+    let segment = |i: u32| Segment {
+        port,
+        seq: 1 + i * 1000,
+        id: i as u16,
+        payload: 1000,
+        ..Segment::default()
+    };
+    range.map(|i| tcp4(&segment(i))).collect()
+}
+
+/// A table of eight flows loses each flow of sixteen before its next packet, and sorting does not.
+#[test]
+fn flows_beyond_the_limit_are_evicted_and_sorted() {
+    let rounds = |i| (0..16).flat_map(move |port| flow(port, i..i + 1));
+    let frames: Vec<_> = (0..4).flat_map(rounds).collect();
+    for (mode, evicted, sizes) in [
+        (Mode::Hash, 56, vec![1; 64]),
+        (Mode::Sorted, 0, vec![4; 16]),
+    ] {
+        let flows = Some(8);
+        let mut bench = Bench::new(&Coalescing {
+            mode,
+            ..with(Gro {
+                flows,
+                ..Gro::default()
+            })
+        });
+        bench.give(START, ALL, &frames);
+        bench.flush();
+        assert_eq!(bench.wire_packets(), sizes);
+        assert_eq!(bench.counts().gro_flush_evict, evicted);
+    }
+}
+
+#[test]
+fn a_merged_packet_has_no_more_bytes_than_the_limit() {
+    for (bytes, sizes) in [
+        (3040, vec![3, 3, 3, 1]),
+        (3039, vec![2; 5]),
+        (1039, vec![1; 10]),
+    ] {
+        let mut bench = Bench::new(&with(Gro {
+            bytes: Some(bytes),
+            ..Gro::default()
+        }));
+        bench.give(START, ALL, &train(10, 1000));
+        bench.flush();
+        assert_eq!(bench.wire_packets(), sizes);
+        let counts = bench.counts();
+        let is_held = bytes >= 1040;
+        let (full, long) = if is_held {
+            (sizes.len() as u64 - 1, 0)
+        } else {
+            (0, 10)
+        };
+        assert_eq!(
+            (counts.gro_flush_full, counts.gro_passed_length),
+            (full, long)
+        );
+    }
+}
+
+/// In both modes, with few packets and with more than the default.
+#[test]
+fn no_more_packets_are_held_than_the_limit() {
+    for (packets, mode) in [
+        (100, Mode::Hash),
+        (100, Mode::Sorted),
+        (2000, Mode::Hash),
+        (2000, Mode::Sorted),
+    ] {
+        let mut bench = Bench::new(&Coalescing {
+            mode,
+            ..with(Gro {
+                packets: Some(packets),
+                ..Gro::default()
+            })
+        });
+        let mut most = 0;
+        for port in 0..2500 {
+            bench.give(START, ALL, &flow(port, 0..1));
+            most = most.max(bench.stage.held());
+        }
+        assert_eq!(most, u64::from(packets), "{mode:?}");
+        bench.flush();
+        assert_eq!(bench.taken.len(), 2500);
+    }
+}
+
+#[test]
+fn an_ack_limit_of_one_holds_no_ack() {
+    for (limit, absorbed) in [(1, 0), (2, 3), (6, 5)] {
+        let mut bench = Bench::new(&Coalescing {
+            semantics: Semantics::Stream,
+            ..with(Gro {
+                ack_limit: Some(limit),
+                ..Gro::default()
+            })
+        });
+        let ack = |i: u32| {
+            tcp4(&Segment {
+                ack: i * 1000,
+                ..Segment::default()
+            })
+        };
+        bench.give(START, ALL, &(1..=6).map(ack).collect::<Vec<_>>());
+        assert_eq!(bench.stage.held(), 0, "the last ACK of the limit ends it");
+        let counts = bench.counts();
+        assert_eq!(counts.absorbed, absorbed);
+        let passed = if limit == 1 { 6 } else { 0 };
+        assert_eq!(counts.gro_passed_payload, passed);
+        assert_eq!(counts.gro_flush_full, 6 / u64::from(limit) % 6);
+    }
+}
+
+/// A queue that is never empty, in which only flow 2 goes on: turns of 10 packets, 50 us apart.
+/// Returns the turn in which the packet of flow 1 left, if it did, and the counters.
+fn turn_of_the_other_flow(gro: Gro) -> (Option<u32>, RxSnapshot) {
+    let mut bench = Bench::new(&Coalescing {
+        segments_max: 100,
+        ..with(gro)
+    });
+    bench.give(START, ALL, &flow(1, 0..1));
+    let mut last_turn = START;
+    for turn in 0..50 {
+        let now = START.after(Duration::from_micros(50) * turn);
+        let i = turn * 10;
+        bench.give(now, ALL, &flow(2, i..i + 10));
+        assert!(!bench.stage.pauses(10));
+        bench.stage.flush_due(now, last_turn);
+        bench.collect();
+        last_turn = now;
+        if bench.taken.iter().any(|packet| packet.first()[35] == 1) {
+            return (Some(turn), bench.counts());
+        }
+    }
+    (None, bench.counts())
+}
+
+/// FreeBSD's rule, without it, and the periodic flushes that FreeBSD tried instead.
+#[test]
+fn a_packet_that_is_not_continued_leaves_by_the_configured_rule() {
+    let usual = Gro::default();
+    let (turn, counts) = turn_of_the_other_flow(usual);
+    assert_eq!(
+        (turn, counts.gro_flush_inactive),
+        (Some(4), 2),
+        "both flows"
+    );
+    let off = Gro {
+        inactive: false,
+        ..usual
+    };
+    let (turn, counts) = turn_of_the_other_flow(off);
+    assert_eq!((turn, counts.gro_flush_inactive), (None, 0));
+    assert!(counts.gro_flush_full > 5, "only full packets leave");
+    for (flush, expected) in [
+        (Flush::Usecs(100), 2),
+        (Flush::Usecs(1_000), 20),
+        (Flush::Packets(11), 0),
+        (Flush::Packets(12), 1),
+        (Flush::Packets(101), 9),
+    ] {
+        let (turn, counts) = turn_of_the_other_flow(Gro { flush, ..off });
+        assert_eq!(turn, Some(expected), "{flush}");
+        assert!(counts.gro_flush_timeout >= 1, "{flush}");
+    }
+}
+
+/// Everything leaves periodically, also packets that would be continued.
+#[test]
+fn a_periodic_flush_ends_all_trains() {
+    for (flush, sizes) in [
+        (Flush::Off, vec![60]),
+        (Flush::Packets(20), vec![20; 3]),
+        (Flush::Packets(15), vec![20; 3]),
+        (Flush::Usecs(30), vec![20; 3]),
+        (Flush::Usecs(31), vec![30; 2]),
+    ] {
+        let mut bench = Bench::new(&with(Gro {
+            flush,
+            ..Gro::default()
+        }));
+        for (frames, turn) in flow(1, 0..60).chunks(10).zip(0..) {
+            let now = START.after(Duration::from_micros(30) * turn);
+            bench.give(now, ALL, frames);
+            bench.stage.flush_due(now, now);
+            bench.collect();
+        }
+        bench.flush();
+        assert_eq!(bench.wire_packets(), sizes, "{flush}");
+    }
+}
+
+/// Packets count from the last time that the queue was empty, or from the last pause.
+#[test]
+fn receiving_pauses_after_as_many_packets() {
+    let mut bench = Bench::new(&with(Gro {
+        rx_pause: Some(100),
+        ..Gro::default()
+    }));
+    let pauses = [60, 39, 1, 99, 0, 99, 0, 60, 60, 60].map(|packets| bench.stage.pauses(packets));
+    assert_eq!(pauses.map(u8::from), [0, 0, 1, 0, 0, 0, 0, 0, 1, 0]);
+    assert_eq!(bench.counts().pauses, 2);
+    let mut never = Bench::new(&plan());
+    assert!(!never.stage.pauses(u64::MAX));
 }
 
 /// The egress stops accepting large packets of a kind: packets held are flushed first.

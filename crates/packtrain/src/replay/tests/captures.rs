@@ -118,7 +118,10 @@ fn memory_is_bounded_for_any_capture() {
     };
     let mut reader = Reader::new(endless).expect("a capture");
     let options = Options {
-        flows: 100_000,
+        gro: Gro {
+            flows: Some(100_000),
+            ..Gro::default()
+        },
         mode: Mode::Hash,
         ..Options::default()
     };

@@ -1,6 +1,7 @@
 //! Merging, its exceptions, and its reversal.
 
 use super::*;
+use packtrain_offload::coalesce::{FlushReason, Stats};
 use proptest::prelude::*;
 use std::collections::HashMap;
 
@@ -18,7 +19,10 @@ fn original_is_the_same_file() {
             for flows in [1, 2, 1024] {
                 let options = Options {
                     mode,
-                    flows,
+                    gro: Gro {
+                        flows: Some(flows),
+                        ..Options::default().gro
+                    },
                     segment: Segment::Original,
                     ..Options::default()
                 };
@@ -29,6 +33,93 @@ fn original_is_the_same_file() {
             }
         }
     }
+}
+
+/// The wire packets of each packet of a flow in order of arrival, 10 us apart, replayed in one
+/// window, and the reasons for which they were passed on.
+fn in_one_window(gro: Gro, mode: Mode) -> (Vec<u64>, Stats) {
+    let packets = train(1, 60, 0, 10_000, 0);
+    let options = Options {
+        gro,
+        mode,
+        hold_ns: 1_000_000_000,
+        ..Options::default()
+    };
+    let (output, report) = replayed(&file(Format::PcapNg, &packets), options);
+    let payload = |data: &Vec<u8>| checked_payload(data).len() as u64 / 1000;
+    let out = parsed(&output)
+        .iter()
+        .map(|packet| payload(&packet.data))
+        .collect();
+    (out, report.interfaces[0].stats)
+}
+
+/// The settings of a port have the same effect on a capture.
+#[test]
+fn limits_end_windows_or_pass_packets_on() {
+    let never = Options::default().gro;
+    for mode in [Mode::Hash, Mode::Sorted] {
+        let (out, stats) = in_one_window(never, mode);
+        assert_eq!(out, [60], "{mode:?}");
+        assert_eq!(stats.flushes.get(FlushReason::Inactive), 0);
+        for (gro, expected) in [
+            (
+                Gro {
+                    bytes: Some(20_040),
+                    ..never
+                },
+                vec![20; 3],
+            ),
+            (
+                Gro {
+                    packets: Some(24),
+                    ..never
+                },
+                vec![25, 25, 10],
+            ),
+            (
+                Gro {
+                    flush: Flush::Packets(20),
+                    ..never
+                },
+                vec![20; 3],
+            ),
+            (
+                Gro {
+                    rx_pause: Some(20),
+                    ..never
+                },
+                vec![20; 3],
+            ),
+            (
+                Gro {
+                    flush: Flush::Usecs(200),
+                    ..never
+                },
+                vec![20; 3],
+            ),
+            (
+                Gro {
+                    inactive: true,
+                    ..never
+                },
+                vec![20; 3],
+            ),
+        ] {
+            if gro.packets.is_some() && mode == Mode::Sorted {
+                // As many packets are sorted at once.
+                assert_eq!(in_one_window(gro, mode).0, [24, 24, 12]);
+                continue;
+            }
+            assert_eq!(in_one_window(gro, mode).0, expected, "{mode:?} {gro:?}");
+        }
+    }
+    let old = Gro {
+        inactive: true,
+        ..never
+    };
+    let (_, stats) = in_one_window(old, Mode::Hash);
+    assert_eq!(stats.flushes.get(FlushReason::Inactive), 2);
 }
 
 #[test]
@@ -236,6 +327,27 @@ fn coalescing_off_copies() {
     assert_eq!(report.interfaces[0].stats.packets, 0);
 }
 
+/// Any limits but that of flows.
+fn limits() -> impl Strategy<Value = Gro> {
+    let flush = prop_oneof![
+        Just(Flush::Off),
+        (1_u32..100).prop_map(Flush::Usecs),
+        (1_u32..100).prop_map(Flush::Packets),
+    ];
+    let packets = || prop::option::of(1_u32..100);
+    let bytes = prop::option::of(1_u32..65_536);
+    (bytes, packets(), any::<bool>(), flush, packets()).prop_map(
+        |(bytes, packets, inactive, flush, rx_pause)| Gro {
+            bytes,
+            packets,
+            inactive,
+            flush,
+            rx_pause,
+            ..Gro::default()
+        },
+    )
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -247,6 +359,8 @@ proptest! {
         ),
         sorted in any::<bool>(),
         flows in 1_u32..8,
+        gro in limits(),
+        hold_ns in prop::sample::select(vec![50_000, 1_000_000_000]),
         mtu in 68_u32..1_000,
     ) {
         let mut seqs = [1_u32; 6];
@@ -271,7 +385,11 @@ proptest! {
         let input = file(Format::PcapNg, &packets);
         let options = Options {
             mode: if sorted { Mode::Sorted } else { Mode::Hash },
-            flows,
+            gro: Gro {
+                flows: Some(flows),
+                ..gro
+            },
+            hold_ns,
             segment: Segment::Original,
             ..Options::default()
         };

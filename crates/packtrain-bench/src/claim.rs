@@ -39,11 +39,7 @@ impl Claim {
         Self {
             experiment: experiment.to_owned(),
             claim,
-            expected: match expected {
-                Expected::AtLeast(least) => format!(">= {least}"),
-                Expected::AtMost(most) => format!("<= {most}"),
-                Expected::Within { value, distance } => format!("{value} +- {distance}"),
-            },
+            expected: expected.to_string(),
             beside,
             measured: Measured::Ratio(estimate),
             verdict: estimate.map_or(Verdict::NotReproduced, verdict),

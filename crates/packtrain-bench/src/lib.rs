@@ -1,4 +1,5 @@
 //! The measured loops of packtrain's offloads, and the harness that compares them with others.
+//! Experiments use its statistics and verdicts.
 //!
 //! `cargo bench -p packtrain-offload --bench offload` measures packtrain's own loops, and with
 //! `--features peers` also those of other libraries. [`ours`] implements each kind of [`Work`] with

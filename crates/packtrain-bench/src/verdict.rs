@@ -1,6 +1,7 @@
-//! The verdict of an estimate against an expected value: one definition for every bench.
+//! The verdict of an estimate against an expected value: one definition for benches and experiments.
 
 use crate::statistics::Estimate;
+use std::fmt;
 
 /// The expectation for a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,6 +53,16 @@ impl Expected {
             Self::AtLeast(least) => figure >= least,
             Self::AtMost(most) => figure <= most,
             Self::Within { value, distance } => (figure - value).abs() <= distance,
+        }
+    }
+}
+
+impl fmt::Display for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtLeast(least) => write!(f, ">= {least}"),
+            Self::AtMost(most) => write!(f, "<= {most}"),
+            Self::Within { value, distance } => write!(f, "{value} +- {distance}"),
         }
     }
 }

@@ -19,6 +19,7 @@ use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ Examples:
       copies a capture and prints all counters as JSON
   packtrain replay in.pcapng
       what coalescing could do for the traffic of a capture
+  packtrain experiment all --quick
+      what five documents measured, on this machine
 
 `packtrain forward --help` lists all keys of a port.";
 
@@ -173,6 +176,10 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Prints what this host allows, what each kind of port would do, and what mends each lack
     Doctor(DoctorArgs),
+    /// Repeats the experiments of five documents on this machine, beside their own tables
+    Experiment(ExperimentArgs),
+    /// Compares two saved results of experiments, row by row
+    Compare(CompareArgs),
     /// Sends UDP packets between two hosts at a rate or flat out, and measures loss, CPU time and
     /// context switches
     #[command(after_help = BLAST_EXAMPLES)]
@@ -187,6 +194,97 @@ pub enum Command {
     /// bursts and loss
     #[command(after_help = RFC2544_EXAMPLES)]
     Rfc2544(Rfc2544Args),
+}
+
+const EXPERIMENT_EXAMPLES: &str = "\
+Examples:
+  packtrain experiment list
+      the experiments that there are
+  packtrain experiment tso-matrix --save before.json
+      the document's table beside this machine's, with verdicts
+  packtrain experiment all --quick
+      shorter runs of all; no verdict is better than `direction`
+  packtrain experiment ./mine.toml
+      your own settings, in a file of the same format
+  packtrain compare before.json after.json
+
+The runs of all settings alternate, and a warm-up is dropped. A run that other programs disturbed is
+shown and not judged. Ctrl-C ends it and keeps what was measured. No root is needed.";
+
+/// `packtrain experiment`.
+#[derive(Debug, Args)]
+#[command(after_help = EXPERIMENT_EXAMPLES)]
+pub struct ExperimentArgs {
+    /// `list`, names of experiments, `all`, or a TOML file of your own
+    #[arg(required = true, value_name = "NAME|FILE")]
+    pub what: Vec<String>,
+    /// The part that is run: this machine's kernel, or the simulator
+    #[arg(long, value_enum, value_name = "WHERE")]
+    pub only: Option<Only>,
+    /// Rounds: each has one run of every setting [default: 5, and 3 with --quick]
+    #[arg(long, value_name = "N", value_parser = repeats)]
+    pub repeats: Option<usize>,
+    /// Shorter runs, fewer settings, three rounds
+    #[arg(long)]
+    pub quick: bool,
+    /// Different seeds that the rounds take in turn [default: one for each round]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: Option<u64>,
+    /// Writes the JSON document to a file, for `packtrain compare`
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+/// Where experiments run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Only {
+    /// This machine's kernel
+    Kernel,
+    /// The simulator
+    Sim,
+}
+
+/// `packtrain compare`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  packtrain experiment tso-matrix --save before.json
+  packtrain experiment tso-matrix --save after.json
+  packtrain compare before.json after.json --tolerance 10
+
+A figure is a regression if the whole interval of B is worse than that of A by more than the \
+tolerance. The exit code is then 1.")]
+pub struct CompareArgs {
+    /// A document that `packtrain experiment --save` wrote
+    pub a: PathBuf,
+    /// Another one, which is compared with it
+    pub b: PathBuf,
+    /// By how much a figure may be worse, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    pub tolerance: f64,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+}
+
+fn repeats(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(repeats @ 1..=1000) => Ok(repeats),
+        _ => Err("write a number of rounds from 1 to 1000".to_owned()),
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
+        _ => Err("write a percentage from 0 to 1000".to_owned()),
+    }
 }
 
 const STREAM_EXAMPLES: &str = "\

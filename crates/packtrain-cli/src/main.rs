@@ -2,9 +2,11 @@
 
 mod args;
 mod blast;
+mod compare;
 mod demo;
 mod doctor;
 mod exit;
+mod experiment;
 mod forward;
 mod in_force;
 mod joint;
@@ -44,6 +46,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Experiment(args) => experiment::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Blast(args) => blast::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Stream(args) => stream::run(args),

@@ -30,6 +30,7 @@ pub mod demo;
 pub mod doctor;
 mod error;
 pub mod ethtool;
+pub mod experiment;
 pub mod harness;
 mod ip;
 pub mod link;

@@ -275,8 +275,10 @@ fn expand(line: &str) -> Vec<String> {
 
 /// The paths of all leaves, with `*` for a name and `[]` for the elements of a list.
 fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
+    // What a tool reads back and measures, which each tool documents.
+    let of_tool = ["rows[].settings", "runs[].settings", "runs[].figures"];
     match value {
-        Value::Object(map) => {
+        Value::Object(map) if !of_tool.contains(&path) => {
             for (key, value) in map {
                 let key = generic(path, key);
                 let path = if path.is_empty() {
@@ -300,7 +302,8 @@ fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 
 fn generic(path: &str, key: &str) -> String {
     let varies = [
-        "ports", "paths", "drops", "offloads", "nstat_a", "nstat_b", "goals",
+        "ports", "paths", "drops", "offloads", "nstat_a", "nstat_b", "goals", "setting", "of",
+        "to", "figures",
     ];
     let last = path.rsplit('.').next().unwrap_or_default();
     if varies.contains(&last) {

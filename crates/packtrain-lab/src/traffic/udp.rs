@@ -187,14 +187,10 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     receiver
         .set_read_timeout(Some(RECEIVE_QUANTUM))
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-    let buffer = match transfer.buffers {
-        Some(bytes) => {
-            set_buffers(&receiver, bytes)?;
-            sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
-                .map_err(LabError::from_io("SO_RCVBUF"))?
-        }
-        None => enlarge(&receiver)?,
-    };
+    match transfer.buffers {
+        Some(bytes) => set_buffers(&receiver, bytes)?,
+        None => enlarge(&receiver).map(drop)?,
+    }
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
             .map_err(LabError::from_io("UDP_GRO"))?;
@@ -236,6 +232,8 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         )
         .map_err(LabError::from_io("UDP_SEGMENT"))?;
     }
+    let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
+        .map_err(LabError::from_io("SO_RCVBUF"))?;
     let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
     Ok(Flow {
         sender,

@@ -1,0 +1,247 @@
+//! `packtrain experiment` and `packtrain compare`, with an experiment that takes milliseconds.
+
+mod program;
+
+use program::{
+    PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, signal, start,
+    wait_for_handlers,
+};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+const TINY: &str = r#"
+name = "tiny"
+source = "S0"
+title = "packets from memory to nowhere"
+meaning = "nothing"
+
+[document]
+claims = "Packets are counted."
+columns = ["packets", "of"]
+rows = [["1000", "1000"]]
+notes = ["in memory"]
+
+[testbed]
+a = "null:source,count={count}"
+b = "null:"
+
+[workload]
+tool = "forward"
+duration = "60s"
+
+[[axes]]
+name = "count"
+settings = [1000, 2000]
+
+[[figures]]
+key = "packets"
+title = "received"
+unit = "packets"
+better = "higher"
+
+[[claims]]
+text = "every packet arrives"
+figure = "packets"
+of = { count = 1000 }
+within = { value = 1000, distance = 0 }
+must = true
+"#;
+
+fn tiny(scratch: &Scratch, text: &str) -> String {
+    let path = scratch.file("tiny.toml");
+    std::fs::write(&path, text).expect("a file");
+    path
+}
+
+/// Clean and flagged runs are given, since other programs run beside a test.
+fn without_flags(document: &Value, packets: u64) -> Value {
+    let mut document = document.clone();
+    document["quick"] = json!(false);
+    for row in document["rows"].as_array_mut().expect("rows") {
+        row["flagged"] = json!(0);
+        let figure = &mut row["figures"]["packets"];
+        for key in ["median", "low", "high"] {
+            figure[key] = json!(packets);
+        }
+    }
+    document
+}
+
+#[test]
+fn an_experiment_is_one_document_with_documented_keys() {
+    let scratch = Scratch::new("experiment");
+    let path = tiny(&scratch, TINY);
+    let ran = packtrain(&[
+        "experiment",
+        &path,
+        "--repeats",
+        "3",
+        "--seeds",
+        "2",
+        "--json",
+    ]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "experiment"]);
+    assert_eq!(document["command"], "experiment");
+    let rows = document["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2);
+    for (row, count) in rows.iter().zip([1000, 2000]) {
+        assert_eq!(row["setting"]["count"], count.to_string());
+        assert_eq!(row["figures"]["packets"]["median"], f64::from(count));
+        assert_eq!(row["runs"], 3);
+        assert_eq!(row["settings"]["a"], format!("null:source,count={count}"));
+    }
+    let runs = document["runs"].as_array().expect("runs");
+    let seeds: Vec<_> = runs.iter().map(|run| run["seed"].clone()).collect();
+    assert_eq!(seeds, [1, 1, 2, 2, 1, 1]);
+    assert_eq!(runs[1]["figures"]["a"]["rx"]["packets"], 1000);
+    let repeat = format!("packtrain experiment {path} --repeats 3 --seeds 2");
+    assert_eq!(document["experiments"][0]["command"], repeat);
+}
+
+#[test]
+fn an_experiment_is_printed_for_people() {
+    let scratch = Scratch::new("experiment-text");
+    let path = tiny(&scratch, TINY);
+    let ran = packtrain(&["experiment", &path, "--quick"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in [
+        "tiny (S0): packets from memory to nowhere",
+        "Packets are counted.",
+        "medians over 3 rounds",
+        "count  received, packets",
+        "spread of equal settings",
+        "every packet arrives: expected 1000 +- 0; must hold",
+        "What it means",
+        "--quick\n",
+    ] {
+        assert!(ran.out.contains(text), "{text:?} in {}", ran.out);
+    }
+}
+
+#[test]
+fn the_file_in_the_documentation_is_valid() {
+    let text = include_str!("../../../docs/experiments.md");
+    let (_, rest) = text.split_once("```toml\n").expect("a file");
+    let (file, _) = rest.split_once("```").expect("its end");
+    let experiment = packtrain_lab::experiment::Experiment::read("experiments.md", file);
+    assert_eq!(experiment.expect("a valid file").cells.len(), 4);
+    for (name, _) in packtrain_lab::experiment::BUILT_IN {
+        assert!(text.contains(&format!("| `{name}` | ")), "{name}");
+    }
+}
+
+#[test]
+fn the_experiments_are_listed() {
+    let ran = packtrain(&["experiment", "list"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("lro-flows"), "{ran:?}");
+    let ran = packtrain(&["experiment", "list", "--json"]);
+    assert_documented(&ran.json(), &["all", "experiment list"]);
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_an_exit_code() {
+    let scratch = Scratch::new("experiment-wrong");
+    let misspelled = tiny(&scratch, &TINY.replace("tool = ", "tol = "));
+    let port = scratch.file("port.toml");
+    std::fs::write(&port, TINY.replace("null:source", "nul:source")).expect("a file");
+    let check = scratch.file("check.toml");
+    let checked = TINY.replace("[workload]", "[check]\nidle = \"poll\"\n[workload]");
+    std::fs::write(&check, checked).expect("a file");
+    let unwritable = scratch.file("no/such/file/tiny.toml/x");
+    std::fs::write(scratch.file("no"), "").expect("a file");
+    let cases: [(&[&str], i32, &str); 8] = [
+        (
+            &["experiment", "lro-flow"],
+            2,
+            "there is no experiment 'lro-flow'; write list, all",
+        ),
+        (
+            &["experiment", &misspelled],
+            2,
+            "tiny.toml:18: [workload] has no tool",
+        ),
+        (
+            &["experiment", "./missing.toml"],
+            4,
+            "./missing.toml: No such file",
+        ),
+        (
+            &["experiment", "all", "--only", "sim"],
+            2,
+            "--only sim: the simulator's column",
+        ),
+        (
+            &["experiment", "all", "--repeats", "0"],
+            2,
+            "from 1 to 1000",
+        ),
+        (&["experiment", &port], 2, "tiny: count=1000: a: "),
+        (
+            &["experiment", &check],
+            4,
+            "tiny: count=1000: idle did not take poll: it is ",
+        ),
+        (&["experiment", &check, "--save", &unwritable], 4, "--save "),
+    ];
+    for (words, code, expected) in cases {
+        let ran = packtrain(words);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.error_line().contains(expected), "{expected:?}: {ran:?}");
+        assert_eq!(ran.out, "", "{ran:?}");
+    }
+}
+
+#[test]
+fn saved_results_are_compared() {
+    let scratch = Scratch::new("experiment-compare");
+    let path = tiny(&scratch, TINY);
+    let [a, b, c] = ["a.json", "b.json", "c.json"].map(|name| scratch.file(name));
+    let ran = packtrain(&["experiment", &path, "--quick", "--save", &a]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let saved = std::fs::read_to_string(&a).expect("a document");
+    let saved: Value = serde_json::from_str(&saved).expect("JSON");
+    assert_documented(&saved, &["all", "experiment"]);
+    for (path, packets) in [(&b, 1000), (&c, 900)] {
+        std::fs::write(path, without_flags(&saved, packets).to_string()).expect("a file");
+    }
+    let same = packtrain(&["compare", &b, &b]);
+    assert_eq!(same.code, Some(0), "{same:?}");
+    let ran = packtrain(&["compare", &b, &c, "--json"]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.starts_with("2 figures are worse by more than 5 %, the first: tiny"),
+        "{ran:?}"
+    );
+    let document = ran.json();
+    assert_documented(&document, &["all", "compare"]);
+    assert_eq!(document["rows"][0]["change"], "regression");
+    assert_eq!(document["rows"][0]["ratio"]["median"], 0.9);
+    let tolerant = packtrain(&["compare", &b, &c, "--tolerance", "20"]);
+    assert_eq!(tolerant.code, Some(0), "{tolerant:?}");
+    assert!(tolerant.out.contains("0.900"), "{tolerant:?}");
+    let other = packtrain(&["compare", &b, &path]);
+    assert_eq!(other.code, Some(2), "{other:?}");
+    assert!(other.error_line().contains("not JSON"), "{other:?}");
+}
+
+#[test]
+fn a_signal_keeps_what_was_measured() {
+    let scratch = Scratch::new("experiment-signal");
+    let endless = TINY.replace(",count={count}", "").replace("60s", "300ms");
+    let path = tiny(&scratch, &endless);
+    let words = ["experiment", &path, "--repeats", "1000", "--json"];
+    let child = start(&mut command(PACKTRAIN, &words));
+    wait_for_handlers(&child);
+    let asked = Instant::now();
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_eq!(document["stopped"], true);
+    assert_eq!(document["experiments"][0]["stopped"], true);
+    assert!(asked.elapsed() < program::TIMEOUT / 2);
+}

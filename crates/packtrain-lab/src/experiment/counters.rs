@@ -1,0 +1,82 @@
+//! packtrain's counters as figures.
+
+use packtrain::engine::{Snapshot, WorkerSnapshot};
+use packtrain::stats::{HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
+use serde_json::{Value, json};
+
+use crate::options::Fields;
+
+/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues, of the
+/// workers, and the drops.
+pub fn figures(snapshot: &Snapshot) -> Fields {
+    let mut figures = Fields::new();
+    for (name, port) in ["a", "b"].into_iter().zip(&snapshot.ports) {
+        let mut rx = fields(port.rx_total().values());
+        let queues = port.rx_batches.iter();
+        rx.insert(
+            "batches".into(),
+            batches(queues.map(RxBatchesSnapshot::values)),
+        );
+        let mut tx = fields(port.tx_total().values());
+        let queues = port.tx_batches.iter();
+        tx.insert(
+            "batches".into(),
+            batches(queues.map(TxBatchesSnapshot::values)),
+        );
+        figures.insert(name.into(), json!({ "rx": rx, "tx": tx }));
+    }
+    let drops = snapshot.drops.nonzero();
+    let mut drops: Fields = drops
+        .map(|(reason, count)| (reason.name().to_owned(), count.into()))
+        .collect();
+    drops.insert("total".into(), snapshot.drops.total().into());
+    figures.insert("drops".into(), drops.into());
+    let sum = |of: fn(&WorkerSnapshot) -> u64| -> u64 { snapshot.workers.iter().map(of).sum() };
+    figures.insert(
+        "workers".into(),
+        json!({
+            "sleeps": sum(|one| one.sleeps),
+            "wakeups": sum(|one| one.wakeups),
+            "steps": sum(|one| one.steps),
+            "syscalls": snapshot.syscalls,
+            "cpu_ns": snapshot.cpu_ns,
+            "voluntary_switches": sum(|one| one.voluntary_switches),
+            "involuntary_switches": sum(|one| one.involuntary_switches),
+        }),
+    );
+    figures
+}
+
+fn fields(values: impl Iterator<Item = (&'static str, u64)>) -> Fields {
+    values
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect()
+}
+
+/// The histograms of all queues together, by kind.
+fn batches<'a, Q>(queues: impl Iterator<Item = Q>) -> Value
+where
+    Q: Iterator<Item = (&'static str, &'a HistogramSnapshot)>,
+{
+    let mut sums: Vec<(&str, HistogramSnapshot)> = Vec::new();
+    for (name, sizes) in queues.flatten() {
+        match sums.iter_mut().find(|(other, _)| *other == name) {
+            Some((_, sum)) => sum.merge(sizes),
+            None => sums.push((name, sizes.clone())),
+        }
+    }
+    let of_kind = |(name, sizes): &(&str, HistogramSnapshot)| {
+        let buckets = sizes.buckets().map(|(least, count)| json!([least, count]));
+        let value = json!({
+            "p50": sizes.quantile(0.5),
+            "p90": sizes.quantile(0.9),
+            "p99": sizes.quantile(0.99),
+            "max": sizes.max(),
+            "sum": sizes.sum(),
+            "count": sizes.count(),
+            "buckets": buckets.collect::<Vec<_>>(),
+        });
+        ((*name).to_owned(), value)
+    };
+    Value::Object(sums.iter().map(of_kind).collect())
+}

@@ -1,0 +1,215 @@
+//! An experiment's definition and results as JSON.
+
+use std::io;
+use std::path::Path;
+
+use packtrain_bench::Verdict;
+use packtrain_bench::report::{self, rounded};
+use packtrain_bench::statistics::Estimate;
+use serde_json::{Map, Value, json};
+
+use super::file::{Better, Statistic};
+use super::judge::{Judged, Summary, judge, must_fails, summary};
+use super::matrix::Experiment;
+use super::runner::{Options, Results, Run};
+
+/// The verdict of a claim without one, in documents.
+pub const NOT_JUDGED: &str = "not judged";
+
+/// Writes a document on one line. An existing file is replaced in one step.
+///
+/// # Errors
+/// The error of the file system. Then an existing file is unchanged.
+pub fn save(path: &Path, document: &Value) -> io::Result<()> {
+    report::write(path, document)
+}
+
+/// The parts of a document, to which each experiment adds its own.
+#[derive(Clone, Debug, Default)]
+pub struct Parts {
+    /// The experiments: what the documents have, and what the figures are.
+    pub experiments: Vec<Value>,
+    /// One for each cell: settings, and figures over its runs.
+    pub rows: Vec<Value>,
+    /// One for each claim and each cell that it is about.
+    pub claims: Vec<Value>,
+    /// Each run by itself.
+    pub runs: Vec<Value>,
+    /// `must` claims that are not reproduced, in words.
+    pub failed: Vec<String>,
+}
+
+impl Parts {
+    /// Adds an experiment that was run. `command` repeats it.
+    pub fn add(
+        &mut self,
+        experiment: &Experiment,
+        results: &Results,
+        options: &Options,
+        command: &str,
+    ) {
+        self.experiments
+            .push(definition(experiment, results, command));
+        let cells = 0..experiment.cells.len();
+        self.rows.extend(
+            cells
+                .filter(|&cell| !(options.quick && experiment.cells[cell].is_long))
+                .map(|cell| row(experiment, results, cell)),
+        );
+        for claim in &experiment.claims {
+            let judged = judge(experiment, results, claim, options);
+            if must_fails(claim, &judged) {
+                self.failed
+                    .push(format!("{}: {}", experiment.name, claim.text));
+            }
+            let entries = judged.iter().map(|one| {
+                let (of, to) = one.pair;
+                json!({
+                    "experiment": experiment.name,
+                    "claim": claim.text,
+                    "figure": claim.key.to_string(),
+                    "statistic": match claim.statistic {
+                        Statistic::Median => "median",
+                        Statistic::Spread => "spread",
+                    },
+                    "of": setting(experiment, of),
+                    "to": to.map(|to| setting(experiment, to)),
+                    "expected": claim.expected.to_string(),
+                    "document": claim.document,
+                    "measured": one.measured.map(|estimate| interval(&estimate)),
+                    "verdict": verdict(one),
+                    "why": one.verdict.as_ref().err(),
+                    "must": claim.must,
+                })
+            });
+            self.claims.extend(entries);
+        }
+        self.runs
+            .extend(results.runs.iter().map(|one| run(experiment, one)));
+    }
+
+    /// Adds the parts of another experiment.
+    pub fn append(&mut self, mut other: Self) {
+        self.experiments.append(&mut other.experiments);
+        self.rows.append(&mut other.rows);
+        self.claims.append(&mut other.claims);
+        self.runs.append(&mut other.runs);
+        self.failed.append(&mut other.failed);
+    }
+
+    /// As the keys of a document.
+    pub fn document(self) -> Map<String, Value> {
+        let parts = [
+            ("experiments", self.experiments),
+            ("rows", self.rows),
+            ("claims", self.claims),
+            ("runs", self.runs),
+        ];
+        let parts = parts.into_iter();
+        parts
+            .map(|(name, values)| (name.to_owned(), Value::Array(values)))
+            .collect()
+    }
+}
+
+fn verdict(judged: &Judged) -> &'static str {
+    judged
+        .verdict
+        .as_ref()
+        .map_or(NOT_JUDGED, |one| Verdict::name(*one))
+}
+
+fn definition(experiment: &Experiment, results: &Results, command: &str) -> Value {
+    let axes = experiment.axes.iter();
+    let axes = axes.map(|axis| json!({ "name": axis.name, "settings": axis.settings }));
+    let figures = experiment.figures.iter().map(|figure| {
+        json!({
+            "key": figure.key.to_string(),
+            "title": figure.title,
+            "unit": figure.unit,
+            "better": match figure.better {
+                Some(Better::Higher) => "higher".into(),
+                Some(Better::Lower) => "lower".into(),
+                None => Value::Null,
+            },
+        })
+    });
+    let document = &experiment.document;
+    json!({
+        "name": experiment.name,
+        "source": experiment.source,
+        "title": experiment.title,
+        "document": {
+            "claims": document.claims,
+            "columns": document.columns,
+            "rows": document.rows,
+            "notes": document.notes,
+        },
+        "axes": axes.collect::<Vec<_>>(),
+        "figures": figures.collect::<Vec<_>>(),
+        "meaning": experiment.meaning,
+        "rounds": results.runs.iter().map(|run| run.round + 1).max().unwrap_or(0),
+        "stopped": results.stopped,
+        "command": command,
+    })
+}
+
+/// The settings of a cell by axis.
+fn setting(experiment: &Experiment, cell: usize) -> Value {
+    let axes = experiment.axes.iter().map(|axis| axis.name.clone());
+    let names = experiment.cells[cell].names.iter();
+    axes.zip(names.map(|name| Value::from(name.as_str())))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
+    let runs = || results.runs.iter().filter(|run| run.cell == cell);
+    let good = runs().find(|run| !run.measured.settings.is_empty());
+    let figures = experiment.figures.iter().map(|figure| {
+        let summary = summary(results, cell, &figure.key);
+        (figure.key.to_string(), summary.as_ref().map(spread).into())
+    });
+    json!({
+        "experiment": experiment.name,
+        "setting": setting(experiment, cell),
+        "settings": good.map(|run| &run.measured.settings),
+        "figures": figures.collect::<Map<_, _>>(),
+        "runs": runs().count(),
+        "flagged": runs().filter(|run| !run.measured.flags.is_empty()).count(),
+        "missing": results.why_missing(cell),
+    })
+}
+
+/// A figure over runs.
+fn spread(summary: &Summary) -> Value {
+    let mut value = interval(&summary.estimate);
+    value["min"] = rounded(Some(summary.min));
+    value["max"] = rounded(Some(summary.max));
+    let outliers = summary.outliers.iter();
+    value["outliers"] = outliers.map(|one| rounded(Some(*one))).collect();
+    value
+}
+
+fn interval(estimate: &Estimate) -> Value {
+    json!({
+        "median": rounded(Some(estimate.median)),
+        "low": rounded(Some(estimate.low)),
+        "high": rounded(Some(estimate.high)),
+        "rounds": estimate.count,
+    })
+}
+
+fn run(experiment: &Experiment, run: &Run) -> Value {
+    json!({
+        "experiment": experiment.name,
+        "setting": setting(experiment, run.cell),
+        "round": run.round,
+        "seed": run.seed,
+        "load": run.load.one_minute,
+        "uptime_seconds": run.load.uptime_seconds,
+        "settings": run.measured.settings,
+        "figures": run.measured.figures,
+        "flags": run.measured.flags,
+    })
+}

@@ -1,0 +1,178 @@
+//! `tool = "forward"`: two ports are joined in this process, without hosts.
+
+use std::thread;
+use std::time::Duration;
+
+use packtrain::engine::{Report, Session, Settings};
+use packtrain::policy::priority::Priority;
+use packtrain::port::spec::PortSpec;
+use packtrain::port::{OpenErrorKind, open_pair};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::counters;
+use crate::error::ToolError;
+use crate::options::Fields;
+use crate::testbed::{TestbedOptions, Through};
+use crate::tool::{Control, Measured, Watch};
+use crate::units::Time;
+
+/// How often the end of the input and the stop flag are polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
+
+/// A session between two ports. `a` and `b` of the testbed are whole port specs, such as
+/// `null:source,count=1000000`, and its policies apply.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Forward {
+    /// How long packets are received, unless the input or `count` ends earlier.
+    pub duration: Time,
+    /// How many wire packets are received at most.
+    pub count: Option<u64>,
+}
+
+impl Default for Forward {
+    fn default() -> Self {
+        Self {
+            duration: Time(Duration::from_secs(1)),
+            count: None,
+        }
+    }
+}
+
+impl Forward {
+    /// One run.
+    ///
+    /// # Errors
+    /// [`ToolError`]
+    pub fn run(
+        &self,
+        testbed: &TestbedOptions,
+        control: &Control<'_>,
+    ) -> Result<Measured, ToolError> {
+        if testbed.through != Through::Packtrain {
+            return Err(ToolError::Usage(
+                "tool forward has no hosts: leave `through` out".to_owned(),
+            ));
+        }
+        let specs = [spec("a", &testbed.a)?, spec("b", &testbed.b)?];
+        let policies = Settings {
+            dispatch: testbed.dispatch,
+            moderation: testbed.moderation,
+            idle: testbed.idle,
+            placement: testbed.placement.clone(),
+            priority: Priority::default(),
+        };
+        policies
+            .check()
+            .map_err(|error| ToolError::of_start(&error))?;
+        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| {
+            let line = error.to_string();
+            match error.kind() {
+                OpenErrorKind::Privilege => ToolError::Missing(line),
+                OpenErrorKind::Usage => ToolError::Usage(line),
+                OpenErrorKind::Open => ToolError::Failed(line),
+            }
+        })?;
+        let mut builder = Session::between(a, b).settings(policies);
+        if let Some(count) = self.count {
+            builder = builder.packets(count);
+        }
+        let watch = Watch::start()?;
+        let session = builder
+            .start()
+            .map_err(|error| ToolError::of_start(&error))?;
+        let paths = session.plan().paths.iter();
+        let cpus = session.placed().cpus.iter();
+        let settings: Fields = [
+            ("a", json!(testbed.a)),
+            ("b", json!(testbed.b)),
+            ("dispatch", json!(testbed.dispatch.to_string())),
+            ("moderation", json!(testbed.moderation.to_string())),
+            ("idle", json!(testbed.idle.to_string())),
+            ("placement", json!(testbed.placement.to_string())),
+            ("workers", json!(session.plan().workers.len())),
+            (
+                "paths",
+                paths.map(|path| json!(path.kind.to_string())).collect(),
+            ),
+            ("notes", json!(session.plan().notes)),
+            (
+                "cpus",
+                cpus.map(|cpu| json!(cpu.map(|cpu| cpu.0))).collect(),
+            ),
+        ]
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect();
+        while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
+            thread::sleep(POLL_INTERVAL);
+        }
+        if control.stopped() {
+            drop(session.finish());
+            return Err(ToolError::Cancelled);
+        }
+        let report = session.finish();
+        let (_, flag) = watch.end(Duration::ZERO)?;
+        if let Some(error) = &report.error {
+            return Err(ToolError::Failed(error.to_string()));
+        }
+        let ledger = report.snapshot.ledger;
+        if !ledger.closed() {
+            return Err(ToolError::Check(format!(
+                "packets are not accounted for: {ledger:?}"
+            )));
+        }
+        Ok(Measured {
+            settings,
+            figures: figures(&report),
+            flags: flag.into_iter().collect(),
+        })
+    }
+}
+
+fn spec(key: &str, text: &str) -> Result<PortSpec, ToolError> {
+    text.parse().map_err(|error| {
+        ToolError::Usage(format!(
+            "{key}: {error} (tool forward takes whole ports, as in null:source,count=1000000)"
+        ))
+    })
+}
+
+/// Rates and costs by packet, of both directions together. Packets are wire packets received.
+fn figures(report: &Report) -> Fields {
+    let snapshot = &report.snapshot;
+    let sum = |of: &dyn Fn(&packtrain::engine::PortSnapshot) -> u64| -> f64 {
+        snapshot.ports.iter().map(of).sum::<u64>() as f64
+    };
+    let packets = sum(&|port| port.rx_total().wire_packets);
+    let received = sum(&|port| port.rx_total().packets);
+    let sent = sum(&|port| port.tx_total().packets);
+    let bytes = sum(&|port| port.tx_total().bytes);
+    let doorbells = sum(&|port| port.tx_total().doorbells);
+    let seconds = report.elapsed.as_secs_f64();
+    let per = |value: f64, count: f64| if count > 0.0 { value / count } else { 0.0 };
+    let switches: u64 = snapshot
+        .workers
+        .iter()
+        .map(|one| one.voluntary_switches + one.involuntary_switches)
+        .sum();
+    let values = [
+        ("seconds", seconds),
+        ("packets", packets),
+        ("received_kpps", per(packets, seconds) / 1000.0),
+        ("gbps", per(bytes * 8.0, seconds) / 1e9),
+        ("cpu_percent", per(snapshot.cpu_ns as f64 / 1e7, seconds)),
+        ("ns_per_packet", per(snapshot.cpu_ns as f64, packets)),
+        ("packets_per_sent", per(received, sent)),
+        ("doorbells_per_packet", per(doorbells, packets)),
+        ("switches_per_s", per(switches as f64, seconds)),
+        ("lost", snapshot.drops.total() as f64),
+    ];
+    let values = values.into_iter();
+    let mut figures: Fields = values
+        .map(|(name, value)| (name.to_owned(), json!(value)))
+        .collect();
+    figures.append(&mut counters::figures(snapshot));
+    figures
+}

@@ -1,0 +1,66 @@
+//! Where a figure is among the figures of a run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde_json::Value;
+
+use crate::options::Fields;
+
+/// The path to a figure, `latency_us.p99`, or a ratio of two: `cpu_percent / kpps`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    path: String,
+    below: Option<String>,
+}
+
+impl Key {
+    /// The figure; `None` if a part of it is not there, is not a number, or is divided by 0.
+    pub fn of(&self, figures: &Fields) -> Option<f64> {
+        let value = at(figures, &self.path)?;
+        let value = match &self.below {
+            Some(below) => value / at(figures, below)?,
+            None => value,
+        };
+        value.is_finite().then_some(value)
+    }
+}
+
+fn at(figures: &Fields, path: &str) -> Option<f64> {
+    let mut names = path.split('.');
+    let first = figures.get(names.next()?)?;
+    names
+        .try_fold(first, |value, name| value.get(name))
+        .and_then(Value::as_f64)
+}
+
+impl FromStr for Key {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let good = |path: &str| {
+            let letter = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            path.split('.')
+                .all(|name| !name.is_empty() && name.chars().all(letter))
+        };
+        let mut paths = text.split(" / ").map(str::to_owned);
+        let (path, below, more) = (paths.next().unwrap_or_default(), paths.next(), paths.next());
+        if !good(&path) || below.as_deref().is_some_and(|path| !good(path)) || more.is_some() {
+            return Err(format!(
+                "'{text}' is no figure: write a name as in goodput_gbps or latency_us.p99, or a \
+                 ratio as in cpu_percent / kpps"
+            ));
+        }
+        Ok(Self { path, below })
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.path)?;
+        match &self.below {
+            Some(below) => write!(f, " / {below}"),
+            None => Ok(()),
+        }
+    }
+}

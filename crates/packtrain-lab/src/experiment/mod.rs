@@ -1,0 +1,78 @@
+//! Experiments: the tables of five documents, repeated on this machine.
+//!
+//! An experiment is a TOML file: what a document claims and the table that it has,
+//! a testbed, a workload, the settings that vary, the figures that are shown, and what is expected
+//! of them. [`Experiment::read`] checks it. [`run`] makes the runs, [`judge`] the verdicts, and
+//! [`document::Parts`] the JSON document. [`BUILT_IN`] are the experiments of the documents.
+
+pub mod compare;
+mod counters;
+pub mod document;
+mod file;
+mod forward;
+pub mod judge;
+mod key;
+mod load;
+mod matrix;
+mod runner;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use file::{Better, Document, Needs, Statistic};
+pub use forward::Forward;
+pub use judge::judge;
+pub use key::Key;
+pub use load::Load;
+pub use matrix::{Axis, Cell, Claim, Experiment, Figure, FileError, Pair, Setup};
+pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
+pub use workload::{TOOLS, Workload};
+
+/// The files of the built-in experiments, by the experiments' names.
+pub const BUILT_IN: &[(&str, &str)] = &[
+    (
+        "encap-limit",
+        include_str!("../../experiments/encap-limit.toml"),
+    ),
+    ("blast", include_str!("../../experiments/blast.toml")),
+    ("ping", include_str!("../../experiments/ping.toml")),
+    (
+        "udp-large",
+        include_str!("../../experiments/udp-large.toml"),
+    ),
+    (
+        "media-change",
+        include_str!("../../experiments/media-change.toml"),
+    ),
+    ("bad-rx", include_str!("../../experiments/bad-rx.toml")),
+    (
+        "placement",
+        include_str!("../../experiments/placement.toml"),
+    ),
+    (
+        "tso-matrix",
+        include_str!("../../experiments/tso-matrix.toml"),
+    ),
+    (
+        "lro-flows",
+        include_str!("../../experiments/lro-flows.toml"),
+    ),
+    (
+        "lro-livelock",
+        include_str!("../../experiments/lro-livelock.toml"),
+    ),
+    (
+        "tx-dispatch",
+        include_str!("../../experiments/tx-dispatch.toml"),
+    ),
+    ("regret", include_str!("../../experiments/regret.toml")),
+];
+
+/// The built-in experiment `name`.
+pub fn built_in(name: &str) -> Option<Experiment> {
+    let (_, text) = BUILT_IN.iter().find(|(other, _)| *other == name)?;
+    match Experiment::read(&format!("<{name}>"), text) {
+        Ok(experiment) => Some(experiment),
+        Err(error) => panic!("a test reads every built-in experiment: {error}"),
+    }
+}

@@ -1,0 +1,254 @@
+//! Runs the settings of an experiment, round by round.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::load::Load;
+use super::matrix::{Experiment, FileError, Setup};
+use crate::cpu;
+use crate::error::ToolError;
+use crate::tool::{Control, Measured};
+
+/// Rounds of a quick run.
+pub const QUICK_ROUNDS: usize = 3;
+
+/// How an experiment is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Rounds: each has one run of every setting.
+    pub rounds: usize,
+    /// Shorter runs, fewer settings, and no verdict better than `direction`.
+    pub quick: bool,
+    /// How many different seeds the rounds take in turn, at least 1.
+    pub seeds: u64,
+}
+
+/// One run of one setting.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The cell of the experiment.
+    pub cell: usize,
+    /// The round, from 0.
+    pub round: usize,
+    /// What `{seed}` stood for.
+    pub seed: u64,
+    /// The machine's load when the run began.
+    pub load: Load,
+    /// The result. A run that failed has no figures, and a flag that says why.
+    pub measured: Measured,
+}
+
+/// The runs of one experiment.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// In the order in which they were made.
+    pub runs: Vec<Run>,
+    /// Cells that this host cannot show, each with the reason.
+    pub missing: Vec<(usize, String)>,
+    /// Whether it was stopped before its end.
+    pub stopped: bool,
+    /// The first run that failed: the cell, and why.
+    pub failed: Option<(usize, ToolError)>,
+}
+
+impl Results {
+    /// Why this host cannot show a cell.
+    pub fn why_missing(&self, cell: usize) -> Option<&str> {
+        let mut missing = self.missing.iter();
+        let found = missing.find(|(other, _)| *other == cell);
+        found.map(|(_, why)| why.as_str())
+    }
+}
+
+/// Why an experiment has no results.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunError {
+    /// The file is wrong.
+    File(FileError),
+    /// A setting is wrong, in a way that only a run finds.
+    Setting {
+        /// The experiment and the settings of the run.
+        at: String,
+        /// What is wrong.
+        error: ToolError,
+    },
+    /// A setting was requested and was not in force.
+    NotTaken {
+        /// The experiment and the settings of the run.
+        at: String,
+        /// The setting.
+        name: String,
+        /// What was requested.
+        wanted: String,
+        /// What was read back; empty if the tool does not have the setting.
+        found: String,
+    },
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(error) => error.fmt(f),
+            Self::Setting { at, error } => write!(f, "{at}: {error}"),
+            Self::NotTaken {
+                at,
+                name,
+                wanted,
+                found,
+            } if found.is_empty() => {
+                write!(
+                    f,
+                    "{at}: {name} is to be {wanted}, and no such setting is read back"
+                )
+            }
+            Self::NotTaken {
+                at,
+                name,
+                wanted,
+                found,
+            } => write!(f, "{at}: {name} did not take {wanted}: it is {found}"),
+        }
+    }
+}
+
+impl core::error::Error for RunError {}
+
+/// Performs the run of a setup: [`Setup::run`], or what a test has in its place.
+pub type Measure<'a> = dyn FnMut(&Setup, &Control<'_>) -> Result<Measured, ToolError> + 'a;
+
+impl Setup {
+    /// Runs the tool.
+    ///
+    /// # Errors
+    /// [`ToolError`]
+    pub fn run(&self, control: &Control<'_>) -> Result<Measured, ToolError> {
+        self.workload.run(&self.testbed, control)
+    }
+}
+
+/// Runs each setting once in each round. A round begins with the setting after the one with which
+/// the round before it began, so that no setting is always the first one. A short round goes before
+/// the first; its runs are dropped.
+///
+/// A run that fails is kept with a flag. If the host lacks what a run needs, its cell is missing. A
+/// stop keeps the runs that were made.
+///
+/// # Errors
+/// [`RunError`]
+pub fn run(
+    experiment: &Experiment,
+    options: &Options,
+    measure: &mut Measure<'_>,
+    control: &Control<'_>,
+) -> Result<Results, RunError> {
+    let mut results = Results::default();
+    let mut cells = Vec::new();
+    for (index, cell) in experiment.cells.iter().enumerate() {
+        let (cpus, here) = (cell.needs.cpus, cpu::count());
+        if cpus > here {
+            let why = format!("it needs {cpus} CPUs and this process may use {here}");
+            results.missing.push((index, why));
+        } else if !(options.quick && cell.is_long) {
+            cells.push(index);
+        }
+    }
+    let mut made = Duration::ZERO;
+    // Round 0 is the warm-up, which also finds what the host lacks.
+    for round in 0..=options.rounds {
+        for turn in 0..cells.len() {
+            let cell = cells[(round + turn) % cells.len()];
+            let is_warm_up = round == 0;
+            let what = if is_warm_up {
+                format!("warm-up {} of {}", turn + 1, cells.len())
+            } else {
+                let done = results.runs.len();
+                let all = cells.len() * options.rounds;
+                let left = made.mul_f64((all - done) as f64 / done.max(1) as f64);
+                let left = match done {
+                    0 => String::new(),
+                    _ => format!(", {} left", minutes(left)),
+                };
+                format!("run {} of {all}{left}", done + 1)
+            };
+            let at = format!("{}: {}", experiment.name, experiment.label(cell));
+            let say = |line: &str| (control.progress)(&format!("{at}: {what} {line}"));
+            let control = Control {
+                stop: Arc::clone(&control.stop),
+                progress: &say,
+            };
+            say("");
+            let seed = round.saturating_sub(1) as u64 % options.seeds.max(1) + 1;
+            let setup = experiment
+                .setup(cell, seed, options.quick || is_warm_up)
+                .map_err(RunError::File)?;
+            let (load, started) = (Load::now(), Instant::now());
+            let outcome = if control.stopped() {
+                Err(ToolError::Cancelled)
+            } else {
+                measure(&setup, &control)
+            };
+            let measured = match outcome {
+                Ok(measured) => {
+                    check(&at, &setup, &measured)?;
+                    measured
+                }
+                Err(ToolError::Cancelled) => {
+                    results.stopped = true;
+                    return Ok(results);
+                }
+                Err(error @ ToolError::Usage(_)) => return Err(RunError::Setting { at, error }),
+                Err(ToolError::Missing(why)) if is_warm_up => {
+                    results.missing.push((cell, why));
+                    continue;
+                }
+                Err(error) => {
+                    let flags = vec![format!("the run failed: {error}")];
+                    results.failed.get_or_insert((cell, error));
+                    Measured {
+                        flags,
+                        ..Measured::default()
+                    }
+                }
+            };
+            if !is_warm_up {
+                made += started.elapsed();
+                results.runs.push(Run {
+                    cell,
+                    round: round - 1,
+                    seed,
+                    load,
+                    measured,
+                });
+            }
+        }
+        cells.retain(|cell| results.why_missing(*cell).is_none());
+    }
+    Ok(results)
+}
+
+fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
+    for (name, wanted) in &setup.check {
+        let found = match measured.settings.get(name) {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+            None => String::new(),
+        };
+        if found != *wanted {
+            return Err(RunError::NotTaken {
+                at: at.to_owned(),
+                name: name.clone(),
+                wanted: wanted.clone(),
+                found,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..100 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}

@@ -1,0 +1,757 @@
+//! Experiments with a tool that is not one: its figures are given.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use packtrain_bench::Verdict;
+use serde_json::{Value, json};
+
+use super::compare::{Change, compare};
+use super::document::Parts;
+use super::judge::{Judged, judge, must_fails, summary};
+use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use crate::error::ToolError;
+use crate::options::Fields;
+use crate::tool::{Control, Measured};
+
+/// Two axes; the ports of a setup are the settings of its cell, so a test knows them.
+const TEXT: &str = r#"
+name = "fake"
+source = "S0"
+title = "a fake"
+meaning = "nothing"
+
+[document]
+claims = "x is better"
+
+[testbed]
+a = "{x}"
+b = "{y}"
+
+[workload]
+tool = "forward"
+count = 1000
+
+[quick.workload]
+count = "{seed}"
+
+[[axes]]
+name = "x"
+settings = ["p", { name = "q", testbed = { mtu = 9000 }, value = "r" }]
+
+[[axes]]
+name = "y"
+settings = ["1", "2"]
+
+[[figures]]
+key = "speed"
+title = "speed"
+unit = "kpps"
+better = "higher"
+"#;
+
+const OPTIONS: Options = Options {
+    rounds: 5,
+    quick: false,
+    seeds: u64::MAX,
+};
+
+fn experiment(more: &str) -> Experiment {
+    match Experiment::read("fake.toml", &format!("{TEXT}\n{more}")) {
+        Ok(experiment) => experiment,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn wrong(text: &str) -> String {
+    match Experiment::read("fake.toml", text) {
+        Ok(_) => panic!("no error: {text}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn measured(speed: f64) -> Measured {
+    let figures = [("speed".to_owned(), json!(speed))];
+    Measured {
+        figures: figures.into_iter().collect(),
+        ..Measured::default()
+    }
+}
+
+fn flagged(speed: f64) -> Measured {
+    Measured {
+        flags: vec!["others were busy".to_owned()],
+        ..measured(speed)
+    }
+}
+
+fn cell(setup: &Setup) -> String {
+    format!("{}{}", setup.testbed.a, setup.testbed.b)
+}
+
+fn with(
+    experiment: &Experiment,
+    options: &Options,
+    measure: &mut Measure<'_>,
+) -> Result<Results, RunError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = |_: &str| {};
+    let control = Control {
+        stop,
+        progress: &progress,
+    };
+    run(experiment, options, measure, &control)
+}
+
+/// Runs an experiment whose runs of a cell have the figures that `of` gives, by cell and round.
+fn runs(
+    experiment: &Experiment,
+    options: &Options,
+    of: &dyn Fn(&str, usize) -> Measured,
+) -> Results {
+    let mut made: Vec<String> = Vec::new();
+    let mut measure = |setup: &Setup, _: &Control<'_>| {
+        let cell = cell(setup);
+        let round = made.iter().filter(|other| **other == cell).count();
+        made.push(cell.clone());
+        // The first run of a cell is the warm-up.
+        Ok(of(&cell, round.saturating_sub(1)))
+    };
+    with(experiment, options, &mut measure).expect("results")
+}
+
+#[test]
+fn settings_alternate_in_turning_order_after_a_warm_up_that_is_dropped() {
+    let experiment = experiment("");
+    let mut order = Vec::new();
+    let mut counts = Vec::new();
+    let options = Options {
+        rounds: 2,
+        ..OPTIONS
+    };
+    let mut measure = |setup: &Setup, _: &Control<'_>| {
+        order.push(cell(setup));
+        counts.push(format!("{:?}", setup.workload));
+        Ok(measured(1.0))
+    };
+    let results = with(&experiment, &options, &mut measure).unwrap();
+    let warm_up = ["p1", "p2", "r1", "r2"];
+    let first = ["p2", "r1", "r2", "p1"];
+    let second = ["r1", "r2", "p1", "p2"];
+    assert_eq!(order, [warm_up, first, second].concat());
+    assert_eq!(results.runs.len(), 8);
+    let rounds: Vec<usize> = results.runs.iter().map(|run| run.round).collect();
+    assert_eq!(rounds, [0, 0, 0, 0, 1, 1, 1, 1]);
+    let seeds: Vec<u64> = results.runs.iter().map(|run| run.seed).collect();
+    assert_eq!(seeds, [1, 1, 1, 1, 2, 2, 2, 2]);
+    // The warm-up is as short as a quick run.
+    assert!(counts[0].contains("count: Some(1)"), "{}", counts[0]);
+    assert!(counts[4].contains("count: Some(1000)"), "{}", counts[4]);
+}
+
+#[test]
+fn rounds_take_seeds_in_turn() {
+    let experiment = experiment("");
+    let options = Options {
+        rounds: 3,
+        quick: true,
+        seeds: 2,
+    };
+    let mut counts = Vec::new();
+    let mut measure = |setup: &Setup, _: &Control<'_>| {
+        counts.push(format!("{:?}", setup.workload));
+        Ok(measured(1.0))
+    };
+    let results = with(&experiment, &options, &mut measure).unwrap();
+    let seeds: Vec<u64> = results.runs.iter().map(|run| run.seed).collect();
+    assert_eq!(seeds, [[1; 4], [2; 4], [1; 4]].concat());
+    assert!(counts[8].contains("count: Some(2)"), "{}", counts[8]);
+}
+
+#[test]
+fn an_overlay_changes_its_setting_only() {
+    let experiment = experiment("");
+    let mtu = |cell| experiment.setup(cell, 1, false).unwrap().testbed.mtu;
+    assert_eq!([0, 1, 2, 3].map(mtu), [1500, 1500, 9000, 9000]);
+    assert_eq!(experiment.label(2), "x=q y=1");
+}
+
+#[test]
+fn combinations_can_be_left_out() {
+    let skip = "skip = [{ x = \"q\", y = 2 }]";
+    let text = TEXT.replace("[document]", &format!("{skip}\n[document]"));
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let labels = |cells: &[usize]| -> Vec<String> {
+        cells.iter().map(|cell| experiment.label(*cell)).collect()
+    };
+    assert_eq!(labels(&[0, 1, 2]), ["x=p y=1", "x=p y=2", "x=q y=1"]);
+    assert_eq!(experiment.cells.len(), 3);
+
+    let text = TEXT.replace(
+        "[quick.workload]",
+        &format!("[quick]\n{skip}\n[quick.workload]"),
+    );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    for (quick, runs) in [(false, 20), (true, 15)] {
+        let options = Options { quick, ..OPTIONS };
+        let mut measure = |_: &Setup, _: &Control<'_>| Ok(measured(1.0));
+        let results = with(&experiment, &options, &mut measure).unwrap();
+        assert_eq!(results.runs.len(), runs);
+    }
+}
+
+const RATIO: &str = r#"
+[[claims]]
+text = "q is twice as fast"
+figure = "speed"
+of = { x = "q" }
+to = { x = "p" }
+at-least = 2
+must = true
+"#;
+
+fn verdict(text: &str, options: &Options, of: &dyn Fn(&str, usize) -> Measured) -> Vec<Judged> {
+    let experiment = experiment(text);
+    let results = runs(&experiment, options, of);
+    judge(&experiment, &results, &experiment.claims[0], options)
+}
+
+fn only(judged: &[Judged]) -> &Result<Verdict, String> {
+    assert_eq!(judged.len(), 1, "{judged:?}");
+    &judged[0].verdict
+}
+
+#[test]
+fn a_ratio_is_judged_for_each_other_setting_round_by_round() {
+    // The machine is slower in each round; the ratio is not.
+    let of = |cell: &str, round: usize| {
+        let speed = if cell.starts_with('r') { 5.0 } else { 2.0 };
+        let more = if cell.ends_with('2') { 0.5 } else { 1.0 };
+        measured(speed * more / f64::from(1 << round))
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    assert_eq!(judged.len(), 2);
+    for (one, pair) in judged.iter().zip([(2, Some(0)), (3, Some(1))]) {
+        assert_eq!(one.verdict, Ok(Verdict::Reproduced));
+        assert_eq!(one.pair, pair);
+        let estimate = one.measured.unwrap();
+        assert_eq!((estimate.low, estimate.high), (2.5, 2.5));
+    }
+}
+
+#[test]
+fn an_interval_on_both_sides_is_a_direction() {
+    let of = |cell: &str, round: usize| {
+        let fast = [1.8, 2.1, 2.2, 2.3, 2.4][round];
+        measured(if cell.starts_with('r') { fast } else { 1.0 })
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    assert!(
+        judged
+            .iter()
+            .all(|one| one.verdict == Ok(Verdict::Direction))
+    );
+}
+
+#[test]
+fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
+    let of = |_: &str, _: usize| measured(1.0);
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    assert!(
+        judged
+            .iter()
+            .all(|one| one.verdict == Ok(Verdict::NotReproduced))
+    );
+    let mut claim = experiment(RATIO).claims[0].clone();
+    assert!(must_fails(&claim, &judged));
+    claim.must = false;
+    assert!(!must_fails(&claim, &judged));
+}
+
+#[test]
+fn a_quick_run_says_direction_at_most() {
+    let of = |cell: &str, _: usize| measured(if cell.starts_with('r') { 9.0 } else { 1.0 });
+    let options = Options {
+        rounds: 3,
+        quick: true,
+        ..OPTIONS
+    };
+    let judged = verdict(RATIO, &options, &of);
+    assert!(
+        judged
+            .iter()
+            .all(|one| one.verdict == Ok(Verdict::Direction))
+    );
+    let slow = |_: &str, _: usize| measured(1.0);
+    let judged = verdict(RATIO, &options, &slow);
+    assert!(
+        judged
+            .iter()
+            .all(|one| one.verdict == Ok(Verdict::NotReproduced))
+    );
+}
+
+#[test]
+fn flagged_runs_are_not_judged() {
+    // Two flagged rounds of five leave three; three leave two.
+    let of = |flags: usize| {
+        move |cell: &str, round: usize| {
+            let is_fast = cell.starts_with('r');
+            let is_flagged = is_fast && round < flags;
+            match (is_flagged, is_fast) {
+                (true, _) => flagged(0.001),
+                (false, true) => measured(4.0),
+                (false, false) => measured(1.0),
+            }
+        }
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of(2));
+    assert!(
+        judged
+            .iter()
+            .all(|one| one.verdict == Ok(Verdict::Reproduced))
+    );
+    assert_eq!(judged[0].measured.unwrap().count, 3);
+    let judged = verdict(RATIO, &OPTIONS, &of(3));
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert_eq!(
+        why,
+        "x=q y=1: 2 of 5 runs were clean (others were busy), and a verdict needs 3"
+    );
+    assert!(!must_fails(&experiment(RATIO).claims[0], &judged));
+}
+
+#[test]
+fn rounds_in_which_one_side_was_flagged_are_not_compared() {
+    let of = |cell: &str, round: usize| {
+        let is_flagged = round % 2 == usize::from(cell.starts_with('r'));
+        if is_flagged && round < 4 {
+            flagged(1.0)
+        } else {
+            measured(1.0)
+        }
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert!(
+        why.starts_with("in 1 of 5 rounds both runs were clean"),
+        "{why}"
+    );
+}
+
+#[test]
+fn a_figure_itself_can_be_within_a_distance() {
+    let claim = |value: f64| {
+        format!(
+            "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nof = {{ x = \"p\", y = 2 }}\n\
+             within = {{ value = {value:?}, distance = 0.5 }}"
+        )
+    };
+    let of = |_: &str, round: usize| measured(10.0 + 0.1 * round as f64);
+    let judged = verdict(&claim(10.0), &OPTIONS, &of);
+    assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
+    let judged = verdict(&claim(12.0), &OPTIONS, &of);
+    assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
+}
+
+#[test]
+fn a_spread_is_the_range_in_parts_of_the_median() {
+    let claim = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nstatistic = \"spread\"\n\
+                 of = { x = \"p\", y = 1 }\nat-most = 0.5";
+    let judged = verdict(claim, &OPTIONS, &|_, round| {
+        measured([8.0, 9.0, 10.0, 11.0, 12.0][round])
+    });
+    assert_eq!(judged[0].measured.unwrap().median, 0.4);
+    assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
+    let judged = verdict(claim, &OPTIONS, &|_, round| {
+        measured([2.0, 9.0, 10.0, 11.0, 18.0][round])
+    });
+    assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
+}
+
+#[test]
+fn the_best_of_several_settings_is_what_counts() {
+    let claim = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nof = { x = \"p\", y = 1 }\n\
+                 to = { x = [\"p\", \"q\"], y = [1, 2] }\nat-least = 0.9";
+    let of = |cell: &str, _: usize| {
+        measured(match cell {
+            "p1" => 5.0,
+            "r1" => 10.0,
+            _ => 4.0,
+        })
+    };
+    let judged = verdict(claim, &OPTIONS, &of);
+    assert_eq!(judged[0].pair, (0, Some(2)));
+    assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
+    assert_eq!(judged[0].measured.unwrap().median, 0.5);
+}
+
+#[test]
+fn a_division_by_zero_is_not_judged() {
+    let judged = verdict(RATIO, &OPTIONS, &|_, _| measured(0.0));
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert_eq!(why, "speed is 0 where it is divided by");
+}
+
+#[test]
+fn a_figure_that_no_run_has_is_not_judged() {
+    let claim =
+        "[[claims]]\ntext = \"t\"\nfigure = \"seed\"\nof = { x = \"p\", y = 1 }\nat-most = 1";
+    let judged = verdict(claim, &OPTIONS, &|_, _| measured(1.0));
+    let why = only(&judged).clone().unwrap_err();
+    assert!(why.contains("0 of 5 runs have the figure seed"), "{why}");
+}
+
+#[test]
+fn figures_are_summarised_over_clean_runs() {
+    let experiment = experiment("");
+    let of = |cell: &str, round: usize| match (cell, round) {
+        ("p1", 0) => flagged(1000.0),
+        ("p2", _) => flagged(7.0),
+        _ => measured([10.0, 10.0, 11.0, 12.0, 90.0][round]),
+    };
+    let results = runs(&experiment, &OPTIONS, &of);
+    let key = &experiment.figures[0].key;
+    let one = summary(&results, 2, key).unwrap();
+    assert_eq!((one.estimate.median, one.min, one.max), (11.0, 10.0, 90.0));
+    assert_eq!(one.outliers, [90.0]);
+    let clean = summary(&results, 0, key).unwrap();
+    assert_eq!((clean.estimate.count, clean.max), (4, 90.0));
+    // Without a clean run it is shown all the same.
+    let flagged = summary(&results, 1, key).unwrap();
+    assert_eq!(flagged.estimate.median, 7.0);
+    assert_eq!(summary(&results, 1, &"other".parse().unwrap()), None);
+}
+
+#[test]
+fn what_the_host_lacks_is_a_reason_and_the_rest_is_run() {
+    let experiment = experiment(RATIO);
+    let mut measure = |setup: &Setup, _: &Control<'_>| match setup.testbed.a.as_str() {
+        "p" => Err(ToolError::Missing("no C compiler".to_owned())),
+        _ => Ok(measured(1.0)),
+    };
+    let results = with(&experiment, &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.why_missing(0), Some("no C compiler"));
+    assert_eq!(results.runs.len(), 10);
+    let judged = judge(&experiment, &results, &experiment.claims[0], &OPTIONS);
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert_eq!(why, "x=p y=1 cannot be shown here: no C compiler");
+}
+
+#[test]
+fn a_setting_that_needs_more_cpus_is_not_run() {
+    let text = TEXT.replace(
+        "settings = [\"1\", \"2\"]",
+        "settings = [\"1\", { name = \"2\", needs = { cpus = 4096 } }]",
+    );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let mut measure = |_: &Setup, _: &Control<'_>| Ok(measured(1.0));
+    let results = with(&experiment, &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.runs.len(), 10);
+    let why = results.why_missing(1).unwrap();
+    assert!(why.starts_with("it needs 4096 CPUs"), "{why}");
+}
+
+#[test]
+fn a_run_that_fails_is_kept_with_a_flag() {
+    let experiment = experiment(RATIO);
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        match count {
+            9 => Err(ToolError::Failed("tcp stalled".to_owned())),
+            _ => Ok(measured(1.0)),
+        }
+    };
+    let results = with(&experiment, &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.runs.len(), 20);
+    assert_eq!(
+        results.runs[4].measured.flags,
+        ["the run failed: tcp stalled"]
+    );
+    let (cell, error) = results.failed.unwrap();
+    assert_eq!((cell, error.to_string().as_str()), (2, "tcp stalled"));
+}
+
+#[test]
+fn a_stop_keeps_what_was_measured() {
+    let experiment = experiment("");
+    let stop = Arc::new(AtomicBool::new(false));
+    let progress = |_: &str| {};
+    let control = Control {
+        stop: Arc::clone(&stop),
+        progress: &progress,
+    };
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        stop.store(count == 7, Ordering::Relaxed);
+        Ok(measured(1.0))
+    };
+    let results = run(&experiment, &OPTIONS, &mut measure, &control).unwrap();
+    assert!(results.stopped);
+    assert_eq!(results.runs.len(), 3);
+}
+
+#[test]
+fn a_setting_that_did_not_take_is_an_error_that_names_it() {
+    let text = TEXT.replace(
+        "[workload]",
+        "[check]\nmtu = 1500\nport = \"{x}\"\n[workload]",
+    );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let run = |settings: Value| {
+        let settings: Fields = settings.as_object().cloned().unwrap();
+        let mut measure = |_: &Setup, _: &Control<'_>| {
+            Ok(Measured {
+                settings: settings.clone(),
+                ..measured(1.0)
+            })
+        };
+        with(&experiment, &OPTIONS, &mut measure)
+            .unwrap_err()
+            .to_string()
+    };
+    let line = run(json!({ "mtu": 1500, "port": "p" }));
+    assert_eq!(line, "fake: x=q y=1: port did not take r: it is p");
+    let line = run(json!({ "mtu": 1400, "port": "p" }));
+    assert_eq!(line, "fake: x=p y=1: mtu did not take 1500: it is 1400");
+    let line = run(json!({ "mtu": 1500 }));
+    assert_eq!(
+        line,
+        "fake: x=p y=1: port is to be p, and no such setting is read back"
+    );
+}
+
+#[test]
+fn a_setting_that_is_wrong_ends_the_experiment() {
+    let experiment = experiment("");
+    let mut measure = |_: &Setup, _: &Control<'_>| Err(ToolError::Usage("no such port".to_owned()));
+    let error = with(&experiment, &OPTIONS, &mut measure).unwrap_err();
+    assert_eq!(error.to_string(), "fake: x=p y=1: no such port");
+}
+
+#[test]
+fn every_error_of_a_file_has_its_line_and_what_to_write() {
+    let claim = |what: &str| format!("{TEXT}\n[[claims]]\ntext = \"t\"\n{what}");
+    let cases = [
+        (
+            TEXT.replace("title = \"a", "titel = \"a"),
+            4,
+            "unknown field `titel`",
+        ),
+        (TEXT.replace("tool = \"forward\"\n", ""), 15, "write tool ="),
+        (
+            TEXT.replace("\"forward\"", "\"foward\""),
+            15,
+            "one of blast, forward, ping, stream",
+        ),
+        (
+            TEXT.replace("count = 1000", "cuont = 1000"),
+            16,
+            "[workload] cuont: unknown field",
+        ),
+        (
+            TEXT.replace("count = 1000", "count = \"many\""),
+            16,
+            "[workload] count: ",
+        ),
+        (
+            TEXT.replace("mtu = 9000", "mtu = \"big\""),
+            23,
+            "[testbed] mtu: ",
+        ),
+        (
+            TEXT.replace("b = \"{y}\"", "b = \"{z}\""),
+            12,
+            "there is no axis 'z'; the names are",
+        ),
+        (
+            TEXT.replace("b = \"{y}\"", "b = \"{y\""),
+            12,
+            "a '{' without a '}'",
+        ),
+        (
+            TEXT.replace("[\"1\", \"2\"]", "[1, 1]"),
+            26,
+            "axis 'y' has '1' twice",
+        ),
+        (
+            TEXT.replace("[\"1\", \"2\"]", "[]"),
+            26,
+            "axis 'y' has no settings",
+        ),
+        (
+            TEXT.replace("name = \"y\"", "name = \"x\""),
+            26,
+            "'x': it is taken",
+        ),
+        (
+            TEXT.replace("key = \"speed\"", "key = \"a / b / c\""),
+            30,
+            "is no figure",
+        ),
+        (
+            TEXT.replace("\"higher\"", "\"more\""),
+            33,
+            "unknown variant `more`",
+        ),
+        (
+            claim("figure = \"speed\""),
+            36,
+            "one of at-least, at-most, within",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { z = 1 }\nat-most = 1"),
+            38,
+            "the axes are x, y",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 3 }\nat-most = 1"),
+            38,
+            "it has 1, 2",
+        ),
+        (
+            claim(
+                "figure = \"other\"\nof = { x = \"q\", y = 1 }\nto = { y = [1, 2], x = [\"p\", \"q\"] }\nat-most = 1",
+            ),
+            36,
+            "no `better`",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 1 }\nat-most = 1"),
+            36,
+            "`of` and `to` choose",
+        ),
+    ];
+    let mut missed = Vec::new();
+    for (text, line, expected) in cases {
+        let error = wrong(&text);
+        let start = format!("fake.toml:{line}: ");
+        if !error.starts_with(&start) || !error.contains(expected) || error.contains('\n') {
+            missed.push(format!("{error}\n  not {start}{expected}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+#[test]
+fn every_built_in_experiment_is_complete() {
+    for &(name, _) in BUILT_IN {
+        let experiment = built_in(name).unwrap();
+        assert_eq!(experiment.name, name);
+        assert!(
+            ["S0", "S1", "S2", "S3", "S4"].contains(&experiment.source.as_str()),
+            "{name}"
+        );
+        let document = &experiment.document;
+        assert!(
+            !document.claims.is_empty() && !experiment.meaning.is_empty(),
+            "{name}"
+        );
+        let columns = document.columns.len();
+        assert!(
+            document.rows.iter().all(|row| row.len() == columns),
+            "{name}"
+        );
+        assert!(!experiment.claims.is_empty(), "{name}");
+    }
+    assert!(built_in("no-such").is_none());
+}
+
+fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {
+    let experiment = experiment(RATIO);
+    let results = runs(&experiment, &OPTIONS, of);
+    let mut parts = Parts::default();
+    parts.add(&experiment, &results, &OPTIONS, "packtrain experiment fake");
+    let mut document = parts.document();
+    document.insert("schema".into(), "packtrain/1".into());
+    document.insert("command".into(), "experiment".into());
+    Value::Object(document)
+}
+
+#[test]
+fn the_document_has_rows_claims_and_every_run() {
+    let of = |cell: &str, round: usize| match (cell, round) {
+        ("p1", 1) => flagged(100.0),
+        _ => measured(if cell.starts_with('r') { 3.0 } else { 1.0 }),
+    };
+    let document = document(&of);
+    let rows = document["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(rows[0]["setting"], json!({ "x": "p", "y": "1" }));
+    assert_eq!(
+        (&rows[0]["runs"], &rows[0]["flagged"]),
+        (&json!(5), &json!(1))
+    );
+    assert_eq!(rows[0]["figures"]["speed"]["rounds"], 4);
+    assert_eq!(rows[2]["figures"]["speed"]["median"], 3.0);
+    let claims = document["claims"].as_array().unwrap();
+    assert_eq!(claims.len(), 2);
+    assert_eq!(claims[0]["verdict"], "reproduced");
+    assert_eq!(claims[0]["expected"], ">= 2");
+    assert_eq!(claims[0]["to"], json!({ "x": "p", "y": "1" }));
+    let runs = document["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 20);
+    let flags = runs.iter().filter(|run| run["flags"] != json!([])).count();
+    assert_eq!(flags, 1);
+    assert_eq!(document["experiments"][0]["rounds"], 5);
+}
+
+#[test]
+fn documents_are_compared_row_by_row() {
+    let slower = |cell: &str, _: usize| match cell {
+        "p1" => measured(0.9),
+        "p2" => measured(0.97),
+        "r1" => measured(1.2),
+        _ => flagged(0.1),
+    };
+    let a = document(&|_, _| measured(1.0));
+    let mut b = document(&slower);
+    let comparison = compare(&a, &b, 0.05).unwrap();
+    let changes: Vec<Change> = comparison.rows.iter().map(|row| row.change).collect();
+    use Change::{Improvement, NotJudged, Regression, Within};
+    assert_eq!(changes, [Regression, Within, Improvement, NotJudged]);
+    assert_eq!(comparison.rows[0].ratio.unwrap()[0], 0.9);
+    assert_eq!(comparison.regressions().count(), 1);
+    assert!(compare(&a, &b, 0.2).unwrap().regressions().next().is_none());
+    // A row that is wide is no regression while its interval reaches the tolerance.
+    let wide = document(&|_, round| measured([0.5, 0.6, 0.9, 0.96, 1.0][round]));
+    assert_eq!(compare(&a, &wide, 0.05).unwrap().regressions().count(), 0);
+    // Where less is better, more is a regression, also from 0.
+    let lower = |document: &Value| {
+        let mut document = document.clone();
+        document["experiments"][0]["figures"][0]["better"] = "lower".into();
+        document
+    };
+    let zero = document(&|_, _| measured(0.0));
+    let comparison = compare(&lower(&zero), &a, 0.05).unwrap();
+    assert_eq!(comparison.regressions().count(), 4);
+    assert_eq!(comparison.rows[0].ratio, None);
+    b["rows"].as_array_mut().unwrap().remove(1);
+    let comparison = compare(&a, &b, 0.05).unwrap();
+    assert_eq!(comparison.missing.len(), 1);
+    assert_eq!(comparison.missing[0].of, "B");
+    assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
+    assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+}
+
+#[test]
+fn only_documents_of_experiments_are_compared() {
+    let good = document(&|_, _| measured(1.0));
+    for (key, value, expected) in [
+        (
+            "schema",
+            json!("packtrain/9"),
+            "B has schema \"packtrain/9\"; compare reads \"packtrain/1\"",
+        ),
+        ("command", json!("forward"), "B has command \"forward\""),
+        ("schema", Value::Null, "B has no schema"),
+        ("rows", json!(3), "B has no rows"),
+    ] {
+        let mut other = good.clone();
+        other[key] = value;
+        let error = compare(&good, &other, 0.05).unwrap_err();
+        assert!(error.starts_with(expected), "{error}");
+    }
+}

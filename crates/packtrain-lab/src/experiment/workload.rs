@@ -1,0 +1,87 @@
+//! The tools that an experiment can use, by name.
+
+use serde::de::DeserializeOwned;
+
+use super::counters;
+use super::forward::Forward;
+use crate::error::ToolError;
+use crate::testbed::{Testbed, TestbedOptions};
+use crate::tool::{Control, Measured, Tool};
+use crate::tools::blast::Blast;
+use crate::tools::ping::Ping;
+use crate::tools::stream::Stream;
+
+/// The names of the tools, as in `tool = "…"`.
+pub const TOOLS: [&str; 4] = ["blast", "forward", "ping", "stream"];
+
+/// A tool with its options.
+#[derive(Clone, Debug)]
+pub enum Workload {
+    /// UDP packets at a rate or flat out.
+    Blast(Blast),
+    /// Two ports are joined in this process, without hosts.
+    Forward(Forward),
+    /// Round trips.
+    Ping(Ping),
+    /// TCP or UDP streams.
+    Stream(Stream),
+}
+
+impl Workload {
+    /// The tool called `name`, whose options `read` reads. `None` if there is no such tool.
+    pub fn read<E>(name: &str, read: impl ReadOptions<E>) -> Option<Result<Self, E>> {
+        Some(match name {
+            "blast" => read.options().map(Self::Blast),
+            "forward" => read.options().map(Self::Forward),
+            "ping" => read.options().map(Self::Ping),
+            "stream" => read.options().map(Self::Stream),
+            _ => return None,
+        })
+    }
+
+    /// One run.
+    ///
+    /// # Errors
+    /// [`ToolError`]
+    pub fn run(
+        &self,
+        testbed: &TestbedOptions,
+        control: &Control<'_>,
+    ) -> Result<Measured, ToolError> {
+        match self {
+            Self::Blast(blast) => in_testbed(blast, testbed, control),
+            Self::Forward(forward) => forward.run(testbed, control),
+            Self::Ping(ping) => in_testbed(ping, testbed, control),
+            Self::Stream(stream) => in_testbed(stream, testbed, control),
+        }
+    }
+}
+
+/// A run in a testbed of its own. packtrain's counters since the start of the testbed are figures
+/// too.
+fn in_testbed(
+    tool: &dyn Tool,
+    options: &TestbedOptions,
+    control: &Control<'_>,
+) -> Result<Measured, ToolError> {
+    let testbed = Testbed::start(options)?;
+    let mut measured = tool.run(&testbed, control)?;
+    let mut settings = testbed.settings().clone();
+    settings.append(&mut measured.settings);
+    measured.settings = settings;
+    if let Some(report) = testbed.finish()?.report {
+        measured
+            .figures
+            .append(&mut counters::figures(&report.snapshot));
+    }
+    Ok(measured)
+}
+
+/// Reads the options of a tool that is known only by name.
+pub trait ReadOptions<E> {
+    /// The options.
+    ///
+    /// # Errors
+    /// Which option is wrong.
+    fn options<T: DeserializeOwned>(self) -> Result<T, E>;
+}

@@ -189,7 +189,7 @@ pub const KEYS: &[Key] = &[
     common(
         "reorder",
         "0..1",
-        "probability that a received packet is swapped with the next one",
+        "probability that a received packet is overtaken by the next three",
     ),
     common(
         "delay",

@@ -129,6 +129,37 @@ fn fit_and_headroom_decide_what_a_short_list_costs() {
     assert_eq!(segments["fit"], "defrag");
 }
 
+/// A packet of 65,549 bytes is 129 pieces of 512 bytes. Three fit behind one another in a frame, so
+/// 43 segments remain.
+#[test]
+fn short_pieces_are_merged_or_copied() {
+    let run = |keys: &str| {
+        let sink = format!("sim:rings=4096{keys}");
+        let source = "null:source,bytes=65549,count=500,rx=pieces(512)";
+        let ran = packtrain(&["forward", source, &sink, "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["conservation"]["closed"], true);
+        document
+    };
+    let counts = |document: &Value| {
+        let queue = &document["ports"]["sim0"]["txq00"];
+        ["collapse", "collapse_failed", "defrag", "defrag_failed"].map(|name| queue[name].clone())
+    };
+    let merged = run(",segs=43");
+    assert_eq!(counts(&merged), [500, 0, 0, 0].map(Value::from));
+    let port = &merged["plan"]["ports"]["null0"];
+    assert_eq!(
+        (&port["rx_buffers"], &port["rx_piece_bytes"]),
+        (&"pieces".into(), &512.into())
+    );
+    assert_eq!(counts(&run(",segs=42")), [0, 500, 500, 0].map(Value::from));
+    let dropped = run(",segs=42,fit=collapse");
+    assert_eq!(counts(&dropped), [0, 500, 0, 0].map(Value::from));
+    assert_eq!(dropped["drops"]["too_many_segments"], 500);
+    assert_eq!(counts(&run(",segs=129")), [0; 4].map(Value::from));
+}
+
 /// The counts are compared with those of the other port's queue.
 #[test]
 fn faults_are_counted_also_within_other_wrappers() {

@@ -7,8 +7,8 @@ use crate::driver::{
     RxBuffers, TxMemory,
 };
 use crate::limits::{
-    COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, SEGMENTS_FRAMEWORK_MAY_ADD,
-    SEGMENTS_MAX,
+    COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET, RX_PIECE_BYTES_MIN,
+    SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
@@ -274,7 +274,8 @@ impl std::error::Error for Incompatible {}
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for unlike link types, or more queues than a port can have.
+/// [`Incompatible`] for unlike link types, more queues than a port can have, or pieces that do not
+/// fit a small frame.
 pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
     let (link_a, link_b) = (a.capabilities.link, b.capabilities.link);
     if link_a != link_b {
@@ -293,7 +294,8 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for more queues than the port can have.
+/// [`Incompatible`] for more queues than the port can have, or pieces that do not fit a small
+/// frame.
 pub fn plan_one(port: &Side) -> Result<Plan, Incompatible> {
     plan_ports(&[port])
 }
@@ -344,10 +346,19 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
     // other port receive into small pieces, as most NICs do.
     let pieces = other.config.segments.is_some();
     let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
-        RxBuffers::Pieces
+        RxBuffers::PIECES
     } else {
         RxBuffers::Whole
     });
+    if let RxBuffers::Pieces { bytes } = rx_buffers
+        && bytes != rx_buffers.small_bytes()
+    {
+        let (least, most) = (RX_PIECE_BYTES_MIN, RxBuffers::PIECES.small_bytes());
+        return Err(Incompatible(format!(
+            "{}: pieces of {bytes} bytes are out of range: a small frame takes {least} to {most}",
+            port.name
+        )));
+    }
     Ok(Attach {
         queues,
         rx: usable(port.capabilities.rx, &port.config),

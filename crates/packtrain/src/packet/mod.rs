@@ -731,7 +731,7 @@ impl Packet {
     /// Sets the number of segments to a smaller one and frees the lines that are not needed.
     fn set_segment_count(&mut self, count: usize) {
         let (had, keeps) = (more_lines(self.segment_count()), more_lines(count));
-        self.head_mut().count = count as u8;
+        self.head_mut().count = count as u16;
         if had == keeps {
             return;
         }

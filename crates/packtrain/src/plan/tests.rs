@@ -299,7 +299,7 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
             .map(|attach| attach.rx_buffers)
             .collect::<Vec<_>>()
     };
-    assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::Pieces]);
+    assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::PIECES]);
     let [ab, ba] = &plan_a.directions[..] else {
         panic!("two directions")
     };
@@ -313,7 +313,7 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     b.config.segments = Some(100);
     a.config.rx_buffers = None;
     let both = plan(&a, &b).unwrap();
-    assert_eq!(buffers(&both), [RxBuffers::Pieces, RxBuffers::Whole]);
+    assert_eq!(buffers(&both), [RxBuffers::PIECES, RxBuffers::Whole]);
     // Never above the device's own.
     assert_eq!(both.directions[0].limits.segments_max, 17);
     b.config.segment_headroom = 0;
@@ -325,6 +325,16 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     );
     a.config.segments = Some(1);
     assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
+    let pieces = |bytes| Some(RxBuffers::Pieces { bytes });
+    b.config.rx_buffers = pieces(512);
+    let short = plan(&a, &b).unwrap();
+    assert_eq!(short.attach[1].rx_buffers, RxBuffers::Pieces { bytes: 512 });
+    for bytes in [0, 255, 1793] {
+        b.config.rx_buffers = pieces(bytes);
+        let error = plan(&a, &b).unwrap_err().to_string();
+        let want = "out of range: a small frame takes 256 to 1792";
+        assert_eq!(error, format!("b: pieces of {bytes} bytes are {want}"));
+    }
     let none = plan(&able("a"), &able("b")).unwrap();
     assert_eq!(buffers(&none), [RxBuffers::Whole; 2]);
 }

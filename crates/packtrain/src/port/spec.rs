@@ -220,7 +220,7 @@ impl PortSpec {
             "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
             "headroom" => self.config.segment_headroom = number(value, keys::HEADROOM)?,
             "fit" => self.config.fit = *one_of(value, value::FIT)?,
-            "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
+            "rx" => self.config.rx_buffers = value::rx_buffers(value)?,
             "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
             "capture" => wrap.capture = Some(value::path(value)?),
@@ -379,9 +379,7 @@ impl fmt::Display for PortSpec {
         if self.config.fit != defaults.fit {
             keys.some("fit", value::name_of(&self.config.fit, value::FIT))?;
         }
-        if self.config.rx_buffers.is_some() {
-            keys.some("rx", value::name_of(&self.config.rx_buffers, value::RX))?;
-        }
+        keys.some("rx", value::rx_buffers_text(self.config.rx_buffers))?;
         if self.config.coalesce != Coalesce::default() {
             let word = value::name_of(&self.config.coalesce, value::COALESCE);
             keys.some("coalesce", word)?;

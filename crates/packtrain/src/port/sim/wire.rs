@@ -150,14 +150,14 @@ impl Attached {
     pub(super) fn new(config: &SimConfig, how: &Attach) -> Self {
         let large = match how.rx_buffers {
             RxBuffers::Whole => config.rx_large_buffers,
-            RxBuffers::Pieces => 0,
+            RxBuffers::Pieces { .. } => 0,
         };
         let mut rings = Vec::with_capacity(how.queues);
         let mut waiters = Vec::with_capacity(how.queues);
         for _ in 0..how.queues {
             rings.push(RxRing {
                 interrupt: Interrupt::default(),
-                state: Mutex::new(RxState::new(config.rx_ring - 1, large)),
+                state: Mutex::new(RxState::new(config.rx_ring - 1, large, how.rx_buffers)),
             });
             waiters.push(TxWaiter::default());
         }
@@ -232,6 +232,8 @@ pub(super) struct RxState {
     /// Descriptors that may be in use; one fewer than there are.
     usable: usize,
     large_wanted: usize,
+    /// The most bytes that the device writes to a small buffer.
+    piece: usize,
     posted: VecDeque<Packet>,
     large: VecDeque<Packet>,
     written: VecDeque<Written>,
@@ -279,10 +281,11 @@ pub(super) enum Arrival {
 }
 
 impl RxState {
-    fn new(usable: usize, large_wanted: usize) -> Self {
+    fn new(usable: usize, large_wanted: usize, buffers: RxBuffers) -> Self {
         Self {
             usable,
             large_wanted,
+            piece: buffers.small_bytes(),
             posted: VecDeque::with_capacity(usable),
             large: VecDeque::with_capacity(large_wanted),
             written: VecDeque::with_capacity(usable + large_wanted),
@@ -393,13 +396,13 @@ impl RxState {
         let mut from = Reader::new(pieces);
         for index in 0..small {
             if let Some(mut buffer) = self.posted.pop_front() {
-                from.fill(&mut buffer);
+                from.fill(&mut buffer, self.piece);
                 let last = index + 1 == small && !use_large;
                 self.push(buffer, false, last.then_some(word));
             }
         }
         if let Some(mut buffer) = use_large.then(|| self.large.pop_front()).flatten() {
-            from.fill(&mut buffer);
+            from.fill(&mut buffer, usize::MAX);
             self.push(buffer, true, Some(word));
         }
         self.packets += 1;
@@ -421,7 +424,7 @@ impl RxState {
         };
         let rest = bytes.saturating_sub(buffer.tailroom_mut().len());
         if rest > 0 {
-            Reader::new(pieces).fill(&mut buffer);
+            Reader::new(pieces).fill(&mut buffer, usize::MAX);
             let range = whole.bytes().saturating_sub(rest)..whole.bytes();
             if buffer.append_shared(whole, range).is_ok() {
                 let word = self.judged(word, end);
@@ -459,7 +462,12 @@ impl RxState {
     /// The number of small buffers that a packet of `bytes` takes, at least one, and whether a
     /// large one follows them.
     fn buffers_for(&mut self, bytes: usize) -> Option<(usize, bool)> {
-        let first = self.posted.front_mut()?.tailroom_mut().len();
+        let first = self
+            .posted
+            .front_mut()?
+            .tailroom_mut()
+            .len()
+            .min(self.piece);
         if bytes <= first {
             return Some((1, false));
         }
@@ -469,7 +477,7 @@ impl RxState {
         }
         let mut room = 0;
         for (index, buffer) in self.posted.iter_mut().enumerate() {
-            room += buffer.tailroom_mut().len();
+            room += buffer.tailroom_mut().len().min(self.piece);
             if room >= bytes {
                 return Some((index + 1, false));
             }
@@ -490,9 +498,11 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
         Self { piece: &[], pieces }
     }
 
-    /// Fills the free room of `buffer`, or until the pieces end.
-    fn fill(&mut self, buffer: &mut Packet) {
+    /// Fills up to `most` bytes of the free room of `buffer`, or until the pieces end.
+    fn fill(&mut self, buffer: &mut Packet, most: usize) {
         let room = buffer.tailroom_mut();
+        let bytes = room.len().min(most);
+        let room = &mut room[..bytes];
         let mut filled = 0;
         while filled < room.len() {
             if self.piece.is_empty() {

@@ -94,7 +94,7 @@ pub const KEYS: &[Key] = &[
     ),
     common(
         "segs",
-        "1..128",
+        "1..288",
         "segments of a packet at most (scatter-gather limit)",
     ),
     common(
@@ -109,8 +109,8 @@ pub const KEYS: &[Key] = &[
     ),
     common(
         "rx",
-        "auto|whole|pieces",
-        "receive large packets whole, or in pieces",
+        "auto|whole|pieces|pieces(256..1792)",
+        "receive large packets whole, or in pieces of as many bytes",
     ),
     common(
         "coalesce",

@@ -74,7 +74,7 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.config.segments, Some(8));
         assert_eq!(spec.config.segment_headroom, 2);
         assert_eq!(spec.config.fit, Fit::Collapse);
-        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces));
+        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::PIECES));
         assert_eq!(spec.config.coalesce, Coalesce::Hash);
         let (usecs, frames) = (50, 32);
         let work = QueueConfig {
@@ -104,6 +104,15 @@ fn common_keys_on_every_kind() {
         parse("tap:t,rx=whole").config.rx_buffers,
         Some(RxBuffers::Whole)
     );
+    for bytes in [256, 512, 1791] {
+        let spec = parse(&format!("tap:t,rx=pieces({bytes}),segs=2"));
+        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces { bytes }));
+        assert_eq!(spec.to_string(), format!("tap:t,segs=2,rx=pieces({bytes})"));
+    }
+    assert_eq!(parse("tap:t,rx=pieces(1792)"), parse("tap:t,rx=pieces"));
+    for bad in ["1793", "0", "", "+512", "512,512", "512)"] {
+        error(&format!("tap:t,rx=pieces({bad})"));
+    }
 }
 
 #[test]
@@ -328,7 +337,7 @@ fn ranges_end_where_help_says() {
     let max = u64::MAX.to_string();
     let cases: &[(&str, &str, &str, &str, &str)] = &[
         ("tap:t", "queues", "1", "256", "257"),
-        ("tap:t", "segs", "1", "128", "129"),
+        ("tap:t", "segs", "1", "288", "289"),
         ("tap:t", "headroom", "0", "16", "17"),
         ("tap:t", "vlan", "1", "4094", "4095"),
         ("tap:t", "seed", "0", &max, "18446744073709551616"),
@@ -357,7 +366,7 @@ fn ranges_end_where_help_says() {
             );
         }
     }
-    assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 128));
+    assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 288));
     for bad in ["-0.1", "1.01", "nan", "inf", "x", "50%", ""] {
         error(&format!("tap:t,drop={bad}"));
     }
@@ -459,11 +468,15 @@ fn what_is_wrong_is_said_in_one_line() {
             "tap:t,trace=",
             "key 'trace' takes no value, not even ''; write it alone",
         ),
-        ("tap:t,segs", "key 'segs' needs a value: write segs=1..128"),
-        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..128"),
+        ("tap:t,segs", "key 'segs' needs a value: write segs=1..288"),
+        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..288"),
         (
             "tap:t,rx=some",
-            "rx= cannot be 'some'; it takes auto|whole|pieces",
+            "rx= cannot be 'some'; it takes auto|whole|pieces|pieces(256..1792)",
+        ),
+        (
+            "tap:t,rx=pieces(255)",
+            "rx= cannot be 'pieces(255)'; it takes auto|whole|pieces|pieces(256..1792)",
         ),
         (
             "tap:t,coalesce=yes",
@@ -593,6 +606,7 @@ fn every_key_is_wired() {
                 "delay" => "delay=1ms".to_owned(),
                 "completion-delay" => "completion-delay=1packets".to_owned(),
                 "fd" => "fd=1".to_owned(),
+                "rx" => "rx=pieces(512)".to_owned(),
                 name if key.takes.contains('|') => {
                     format!("{name}={}", key.takes.split('|').next_back().unwrap())
                 }

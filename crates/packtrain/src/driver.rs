@@ -696,7 +696,8 @@ pub trait RxDescriptors: Send {
     }
 
     /// Time of the next packet, if the device knows it, as a capture with its timestamps. It bounds
-    /// the sleep of the worker.
+    /// the sleep of the worker. A device that raises interrupts may return the time of another
+    /// event after `arm`.
     fn next_at(&self) -> Option<Instant> {
         None
     }

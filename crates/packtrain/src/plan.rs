@@ -282,7 +282,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
         let (name_a, name_b) = (&a.name, &b.name);
         return Err(Incompatible(format!(
             "cannot join {name_a} ({}) and {name_b} ({}): their packets start with different \
-             headers; join two ports of one link type (sim: and a written pcap: take link=ip)",
+             headers; join two ports of one link type (sim: and a written pcap: take link=)",
             link_name(link_a),
             link_name(link_b),
         )));
@@ -342,9 +342,13 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
             "{name}: queues={queues} is out of range: the port can have {range}"
         )));
     }
-    // A limit on the egress that no packet reaches would have no effect. So `segs=` also makes the
-    // other port receive into small pieces, as most NICs do.
-    let pieces = other.config.segments.is_some();
+    // A limit on the egress that no packet reaches would have no effect. So `segs=` and `gso-segs=`
+    // also make the other port receive into small pieces, as most NICs do.
+    let pieces = other
+        .config
+        .segments
+        .or(other.config.gso_segments)
+        .is_some();
     let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
         RxBuffers::PIECES
     } else {
@@ -373,7 +377,9 @@ fn usable(device: Features, config: &PortConfig) -> Features {
 fn direction(from: &Side, to: &Side) -> Direction {
     let rx = usable(from.capabilities.rx, &from.config);
     let tx = usable(to.capabilities.tx, &to.config);
+    let gso = to.config.gso_segments.or(to.config.segments);
     let limits = FitLimits {
+        gso_segments_max: FitLimits::new(&to.capabilities, gso).gso_segments_max,
         headroom: to.config.segment_headroom,
         fit: to.config.fit,
         ..FitLimits::new(&to.capabilities, to.config.segments)

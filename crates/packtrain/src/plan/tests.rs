@@ -242,7 +242,7 @@ fn unlike_links_are_refused_in_one_line() {
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
         "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
-         headers; join two ports of one link type (sim: and a written pcap: take link=ip)"
+         headers; join two ports of one link type (sim: and a written pcap: take link=)"
     );
     assert!(plan(&tun, &tun).is_ok());
 }
@@ -323,6 +323,16 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
         (limits.advertised(), limits.fit),
         (limits.segments_max, Fit::Collapse)
     );
+    b.config.gso_segments = Some(9);
+    for (segments, pieces) in [(Some(5), true), (None, true)] {
+        b.config.segments = segments;
+        let plan = plan(&a, &b).unwrap();
+        let limits = plan.directions[0].limits;
+        let most = (segments.unwrap_or(17), 9);
+        assert_eq!((limits.segments_max, limits.gso_segments_max), most);
+        assert_eq!(plan.attach[0].rx_buffers == RxBuffers::PIECES, pieces);
+    }
+    (b.config.segments, b.config.gso_segments) = (Some(100), None);
     a.config.segments = Some(1);
     assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
     let pieces = |bytes| Some(RxBuffers::Pieces { bytes });

@@ -4,15 +4,20 @@ use super::config::SimConfig;
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
+use crate::time::Instant;
 use packtrain_offload::offload::{ChecksumState, Gso};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Wire {
     up: AtomicBool,
+    flap: Option<Duration>,
+    /// The time of the next change of a flapping link, in nanoseconds; 0 before the first poll.
+    flaps_at: AtomicU64,
     ends: [End; 2],
     /// For each end, the one whose packets arrive there.
     feeders: [usize; 2],
@@ -69,6 +74,8 @@ impl Wire {
     pub(super) fn new(configs: [SimConfig; 2], feeders: [usize; 2]) -> Self {
         Self {
             up: AtomicBool::new(true),
+            flap: configs.iter().find_map(|config| config.flap),
+            flaps_at: AtomicU64::new(0),
             ends: configs.map(|config| End {
                 config,
                 removed: AtomicBool::new(false),
@@ -101,6 +108,37 @@ impl Wire {
     pub(super) fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::SeqCst);
         self.wake_all();
+    }
+
+    /// Changes a flapping link if it is time to.
+    pub(super) fn pass_time(&self, now: Instant) {
+        let Some(time) = self.flap else { return };
+        let (time, now) = (time.as_nanos() as u64, now.as_nanos());
+        let at = self.flaps_at.load(Ordering::Acquire);
+        if now < at {
+            return;
+        }
+        // The first poll starts the clock; a late one makes all changes that were due.
+        let changes = if at == 0 { 0 } else { (now - at) / time + 1 };
+        let next = if at == 0 {
+            now + time
+        } else {
+            at + changes * time
+        };
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
+        // The queue that stores the next time makes the changes.
+        let mine = self.flaps_at.compare_exchange(at, next, set, fetch).is_ok();
+        if mine && changes % 2 == 1 {
+            self.up.fetch_not(Ordering::SeqCst);
+            self.wake_all();
+        }
+    }
+
+    /// The time of the next change of a flapping link.
+    pub(super) fn flaps_at(&self) -> Option<Instant> {
+        self.flap?;
+        let at = self.flaps_at.load(Ordering::Acquire);
+        (at > 0).then(|| Instant::from_nanos(at))
     }
 
     pub(super) fn remove(&self, side: usize) {

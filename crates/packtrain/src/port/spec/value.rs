@@ -7,7 +7,7 @@ use crate::driver::{Coalesce, Features, Fit, RxBuffers};
 use crate::limits::{QUEUES_MAX, RX_PIECE_BYTES_MIN};
 use crate::packet::FrameClass;
 use crate::port::null::Protocol;
-use crate::port::sim::{CompletionDelay, Far, Interrupts};
+use crate::port::sim::{CompletionDelay, FLAP_MAX, FLAP_MIN, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
 use std::borrow::Cow;
 use std::fmt;
@@ -56,8 +56,12 @@ pub(super) const FORMATS: Words<Format> = &[
     ("pcap", Format::Pcap { nanosecond: true }),
     ("pcap-us", Format::Pcap { nanosecond: false }),
 ];
-pub(super) const LINKS: Words<LinkType> =
-    &[("ethernet", LinkType::Ethernet), ("ip", LinkType::RawIp)];
+pub(super) const LINKS: Words<LinkType> = &[
+    ("ethernet", LinkType::Ethernet),
+    ("ip", LinkType::RawIp),
+    ("ipoib", LinkType::Ipoib),
+];
+pub(super) const SWITCH: Words<bool> = &[("off", false), ("on", true)];
 pub(super) const INTERRUPTS: Words<Interrupts> =
     &[("counted", Interrupts::Counted), ("each", Interrupts::Each)];
 pub(super) const FARS: Words<Far> = &[("discard", Far::Discard), ("echo", Far::Echo)];
@@ -103,6 +107,10 @@ pub(super) fn time(text: &str) -> Option<Duration> {
     let count: u64 = number(count, 0..=u64::MAX)?;
     let time = Duration::from_nanos(count.checked_mul(*unit)?);
     (time <= DELAY_MAX).then_some(time)
+}
+
+pub(super) fn flap(text: &str) -> Option<Duration> {
+    time(text).filter(|time| (FLAP_MIN..=FLAP_MAX).contains(time))
 }
 
 /// A time in the largest unit that has no fraction.

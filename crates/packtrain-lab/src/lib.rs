@@ -25,6 +25,7 @@
 pub mod baseline;
 pub mod counters;
 pub mod cpu;
+pub mod cpus;
 pub mod demo;
 mod error;
 pub mod harness;

@@ -31,7 +31,8 @@ impl Transfer {
     ///
     /// # Errors
     /// [`LabError::Setting`], [`LabError::Stalled`], [`LabError::TimeLimit`],
-    /// [`LabError::Cancelled`], or [`LabError::Os`] from a socket call.
+    /// [`LabError::Cancelled`], [`LabError::Os`] from a socket call or for a CPU, or
+    /// [`LabError::Answer`] if a thread did not stay on its CPU.
     pub fn run(&self, from: &Host, to: &Host) -> Result<TransferReport, LabError> {
         self.check()?;
         let way = Way {

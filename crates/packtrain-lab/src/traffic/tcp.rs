@@ -11,6 +11,7 @@ use super::payload::{Datagrams, Pattern, StreamHash, combine};
 use super::transfer::{Calls, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
+use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
@@ -35,10 +36,12 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
         let mut receivers = Vec::new();
         for (stream, connection) in (0u32..).zip(&connections) {
             receivers.push(scope.spawn(move || {
-                receive(watch, &connection.receiver).inspect_err(|_| watch.abort())
+                let receive = || receive(watch, &connection.receiver);
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
             }));
             senders.push(scope.spawn(move || {
-                send(watch, pattern, stream, &connection.sender).inspect_err(|_| watch.abort())
+                let send = || send(watch, pattern, stream, &connection.sender);
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
             }));
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();

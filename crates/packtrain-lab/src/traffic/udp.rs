@@ -11,6 +11,7 @@ use super::payload::{DatagramCheck, Datagrams, Pattern, datagram_hash};
 use super::transfer::{Calls, TRAIN_BYTES_MAX, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
+use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::sys;
 
@@ -74,22 +75,23 @@ pub(super) fn run(transfer: &Transfer, way: &Way<'_>) -> Result<TransferReport, 
     let pattern = Pattern::new(transfer.seed);
     let watch = Watch::new(transfer);
     let (watch, pattern) = (&watch, &pattern);
-    let (sent, received) =
-        thread::scope(|scope| {
-            let mut senders = Vec::new();
-            let mut receivers = Vec::new();
-            for (stream, flow) in (0u32..).zip(&flows) {
-                receivers.push(scope.spawn(move || {
-                    receive(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
-                }));
-                senders.push(scope.spawn(move || {
-                    send(watch, pattern, stream, flow).inspect_err(|_| watch.abort())
-                }));
-            }
-            let sent: Vec<_> = senders.into_iter().map(join).collect();
-            let received: Vec<_> = receivers.into_iter().map(join).collect();
-            (sent, received)
-        });
+    let (sent, received) = thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for (stream, flow) in (0u32..).zip(&flows) {
+            receivers.push(scope.spawn(move || {
+                let receive = || receive(watch, pattern, stream, flow);
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
+            }));
+            senders.push(scope.spawn(move || {
+                let send = || send(watch, pattern, stream, flow);
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
+            }));
+        }
+        let sent: Vec<_> = senders.into_iter().map(join).collect();
+        let received: Vec<_> = receivers.into_iter().map(join).collect();
+        (sent, received)
+    });
     let (received, sent) = match (first_error(received), first_error(sent)) {
         (Ok(received), Ok(sent)) => (received, sent),
         (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {

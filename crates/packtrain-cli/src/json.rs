@@ -285,6 +285,7 @@ pub fn plan(joint: &Joint) -> Value {
             "queues": attach.queues,
             "queues_max": side.capabilities.queues_max,
             "rx_buffers": rx_buffers(attach.rx_buffers),
+            "rx_piece_bytes": rx_piece_bytes(attach.rx_buffers),
             "rx_offloads": features(attach.rx),
             "tx_segments": {
                 "device": device.segments_max,
@@ -409,7 +410,7 @@ pub const fn mode(mode: Mode) -> &'static str {
     }
 }
 
-/// The word for the buffers of a queue.
+/// The word for packets that do not collapse.
 const fn fit(fit: Fit) -> &'static str {
     match fit {
         Fit::Collapse => "collapse",
@@ -417,11 +418,17 @@ const fn fit(fit: Fit) -> &'static str {
     }
 }
 
-pub const fn rx_buffers(buffers: RxBuffers) -> &'static str {
+/// The word for the buffers of a queue.
+const fn rx_buffers(buffers: RxBuffers) -> &'static str {
     match buffers {
         RxBuffers::Whole => "whole",
-        RxBuffers::Pieces => "pieces",
+        RxBuffers::Pieces { .. } => "pieces",
     }
+}
+
+/// The bytes of each piece that packets are received in.
+fn rx_piece_bytes(buffers: RxBuffers) -> Option<usize> {
+    (buffers != RxBuffers::Whole).then(|| buffers.small_bytes())
 }
 
 /// The word for where segments may be.

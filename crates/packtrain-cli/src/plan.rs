@@ -8,7 +8,7 @@ use crate::json;
 use crate::print::{self, Style};
 use crate::summary;
 use crate::table::{Align, Table};
-use packtrain::driver::Fit;
+use packtrain::driver::{Fit, RxBuffers};
 use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
@@ -236,14 +236,15 @@ fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 10] {
         0 => "none".to_owned(),
         bytes => format!("to {bytes} bytes"),
     };
+    let buffers = match attach.rx_buffers {
+        RxBuffers::Whole => "whole".to_owned(),
+        RxBuffers::Pieces { bytes } => format!("pieces of {bytes} bytes"),
+    };
     let queues = format!("{} of {}", attach.queues, side.capabilities.queues_max);
     [
         ("link", joint.link_name(index).to_owned()),
         ("queues", queues),
-        (
-            "receive buffers",
-            json::rx_buffers(attach.rx_buffers).to_owned(),
-        ),
+        ("receive buffers", buffers),
         (
             "transmit segments, device",
             both(device.segments_max, device.gso_segments_max),

@@ -172,6 +172,88 @@ fn limits_of_merging_are_read_back_and_in_force() {
     assert!(ran.out.contains(line), "{}", ran.out);
 }
 
+/// A packet of 65,549 bytes is 129 pieces of 512 bytes. Three fit behind one another in a frame, so
+/// 43 segments remain.
+#[test]
+fn short_pieces_are_merged_or_copied() {
+    let run = |keys: &str| {
+        let sink = format!("sim:rings=4096{keys}");
+        let source = "null:source,bytes=65549,count=500,rx=pieces(512)";
+        let ran = packtrain(&["forward", source, &sink, "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["conservation"]["closed"], true);
+        document
+    };
+    let counts = |document: &Value| {
+        let queue = &document["ports"]["sim0"]["txq00"];
+        ["collapse", "collapse_failed", "defrag", "defrag_failed"].map(|name| queue[name].clone())
+    };
+    let merged = run(",segs=43");
+    assert_eq!(counts(&merged), [500, 0, 0, 0].map(Value::from));
+    let port = &merged["plan"]["ports"]["null0"];
+    assert_eq!(
+        (&port["rx_buffers"], &port["rx_piece_bytes"]),
+        (&"pieces".into(), &512.into())
+    );
+    assert_eq!(counts(&run(",segs=42")), [0, 500, 500, 0].map(Value::from));
+    let dropped = run(",segs=42,fit=collapse");
+    assert_eq!(counts(&dropped), [0, 500, 0, 0].map(Value::from));
+    assert_eq!(dropped["drops"]["too_many_segments"], 500);
+    assert_eq!(counts(&run(",segs=129")), [0; 4].map(Value::from));
+}
+
+#[test]
+fn the_keys_of_a_nic_in_memory_are_read_back_and_act() {
+    let run = |source: &str, sink: &str| {
+        let ran = packtrain(&["forward", source, sink, "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["conservation"]["closed"], true);
+        document
+    };
+    let source = "null:source,count=10000";
+    let bad = run(source, "sim:far=echo,flow-control=on,bad-descriptors=10");
+    let queue = &bad["ports"]["sim0"]["rxq00"];
+    let count = |name: &str| queue[name].as_u64().expect("a counter");
+    let received = count("packets") + count("bad_packets");
+    assert!(received > 1000, "{queue}");
+    assert_eq!(count("bad_packets"), received / 10);
+    assert_eq!(bad["drops"]["bad_descriptor"], count("bad_packets"));
+    let notes = bad["plan"]["notes"].to_string();
+    assert!(notes.contains("1 of 10 packets that arrive"), "{notes}");
+    // Eight packets before each doorbell, and seven buffers.
+    let lost = |keys: &str| {
+        let sink = format!("sim:far=echo,rings=8{keys}");
+        let document = run(source, &sink);
+        document["ports"]["sim0"]["device"]["tx_dropped"].as_u64()
+    };
+    assert!(lost("") > Some(0));
+    assert_eq!(lost(",flow-control=on"), Some(0));
+    let gso = "null:source,proto=tcp,flows=1,count=10000";
+    let packets = |keys: &str, limit: u64| {
+        let document = run(gso, &format!("sim:{keys}"));
+        let segments = &document["plan"]["ports"]["sim0"]["tx_segments"];
+        assert_eq!(segments["gso_device"], limit);
+        document["ports"]["sim0"]["txq00"]["packets"].as_u64()
+    };
+    assert!(packets("gso-segs=4", 4) >= Some(10_000 / 3));
+    assert!(packets("", 40) < Some(10_000 / 3));
+    // Long enough for some changes of the link.
+    let args = [
+        "forward",
+        "null:source",
+        "sim:flap=5ms",
+        "--duration",
+        "1s",
+        "--json",
+    ];
+    let flap = packtrain(&args).json();
+    assert_eq!(flap["conservation"]["closed"], true);
+    assert!(flap["drops"]["link_down"].as_u64() > Some(0));
+    assert!(flap["ports"]["sim0"]["txq00"]["packets"].as_u64() > Some(0));
+}
+
 /// The counts are compared with those of the other port's queue.
 #[test]
 fn faults_are_counted_also_within_other_wrappers() {

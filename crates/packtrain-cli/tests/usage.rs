@@ -122,7 +122,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         ("null:colour=red", 2, "unknown key 'colour'"),
         ("null:queues=0", 2, "it takes 1..256"),
         ("null:queues=1,queues=1", 2, "given twice"),
-        ("null:segs=many", 2, "it takes 1..128"),
+        ("null:segs=many", 2, "it takes 1..288"),
         ("tap:a,segs=0", 2, "port A: segs= cannot be '0'"),
         ("null:offload=fast", 2, "offload"),
         ("null:dispatch=threshold(0)", 2, "has '0' for n"),

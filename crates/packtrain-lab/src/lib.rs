@@ -26,6 +26,7 @@
 pub mod baseline;
 pub mod counters;
 pub mod cpu;
+pub mod cpus;
 pub mod demo;
 pub mod doctor;
 mod error;

@@ -413,6 +413,50 @@ impl Messages {
     }
 }
 
+/// Words of a CPU mask: for 65,536 CPUs, more than any kernel supports.
+const MASK_WORDS: usize = 1024;
+const WORD_BITS: usize = u64::BITS as usize;
+
+/// Binds the calling thread to one CPU.
+pub(crate) fn bind(cpu: usize) -> io::Result<()> {
+    let mut mask = [0u64; MASK_WORDS];
+    let word = mask.get_mut(cpu / WORD_BITS);
+    *word.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))? = 1 << (cpu % WORD_BITS);
+    // SAFETY: the pointer and the size describe `mask`, which the kernel only reads.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setaffinity,
+            0,
+            size_of_val(&mask),
+            mask.as_ptr(),
+        )
+    };
+    if failed == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The CPUs that the calling thread may use, in order.
+pub(crate) fn affinity() -> io::Result<Vec<usize>> {
+    let mut mask = [0u64; MASK_WORDS];
+    // SAFETY: the kernel writes at most as many bytes as it is told, the size of `mask`.
+    let failed = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getaffinity,
+            0,
+            size_of_val(&mask),
+            mask.as_mut_ptr(),
+        )
+    };
+    if failed < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let has = |cpu: &usize| mask[cpu / WORD_BITS] & (1 << (cpu % WORD_BITS)) != 0;
+    Ok((0..MASK_WORDS * WORD_BITS).filter(has).collect())
+}
+
 /// The usage of the calling thread.
 pub(crate) fn rusage_thread() -> libc::rusage {
     rusage(libc::RUSAGE_THREAD)

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use packtrain_lab::counters::{self, Counters};
+use packtrain_lab::cpus;
 use packtrain_lab::harness::{self, Outcome};
 use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         ),
         ("veth_udp_both_ways", veth_udp_both_ways),
         ("plain_payloads_arrive", plain_payloads),
+        ("transfers_run_on_their_cpus", transfers_run_on_their_cpus),
         ("counters_equal_traffic", counters_equal_traffic),
         ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
         ("taps_carry_tcp_and_udp", taps_carry_tcp_and_udp),
@@ -209,6 +211,52 @@ fn veth_tcp_both_ways() -> Outcome {
         assert!(report.elapsed < TIMEOUT, "{report:?}");
         assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
         assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
+    }
+    Outcome::Done
+}
+
+/// The masks of the threads of a running transfer are read from `/proc`.
+fn transfers_run_on_their_cpus() -> Outcome {
+    const STREAMS: u32 = 2;
+    let allowed = cpus::allowed().unwrap();
+    let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
+    if first == last {
+        return Outcome::Skipped("one CPU: every thread is on it".to_owned());
+    }
+    let threads_on = |cpu: usize| {
+        let line = format!("\nCpus_allowed_list:\t{cpu}\n");
+        let tasks = fs::read_dir("/proc/self/task").expect("/proc");
+        let status = tasks.map(|task| task.expect("a task").path().join("status"));
+        // A thread may end meanwhile.
+        let texts = status.filter_map(|path| fs::read_to_string(path).ok());
+        texts.filter(|status| status.contains(&line)).count()
+    };
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    for start in [Transfer::tcp, Transfer::udp] {
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut transfer = start(IpVersion::V4, Amount::Time(TIMEOUT)).streams(STREAMS);
+        transfer = transfer.stop(Arc::clone(&stop));
+        (transfer.sender_cpu, transfer.receiver_cpu) = (Some(first), Some(last));
+        thread::scope(|scope| {
+            let running = scope.spawn(|| transfer.run(&hosts.left, &hosts.right));
+            let begin = Instant::now();
+            let bound = || [first, last].map(threads_on) == [STREAMS as usize; 2];
+            while !bound() && begin.elapsed() < TIMEOUT && !running.is_finished() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            let all = bound();
+            stop.store(true, Relaxed);
+            let ended = running.join().unwrap();
+            assert!(all, "{:?}: {ended:?}", transfer.protocol);
+            assert_eq!(ended, Err(LabError::Cancelled));
+        });
+        let mut nowhere = start(IpVersion::V4, Amount::Bytes(1));
+        nowhere.receiver_cpu = Some(60_000);
+        let error = nowhere.run(&hosts.left, &hosts.right).unwrap_err();
+        assert!(
+            error.to_string().starts_with("sched_setaffinity"),
+            "{error}"
+        );
     }
     Outcome::Done
 }

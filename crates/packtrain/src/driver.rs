@@ -25,8 +25,10 @@ pub use features::Features;
 pub use crate::policy::{SettingError, gro};
 
 use crate::advice;
-use crate::limits::{BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX};
-use crate::packet::{Arena, Burst, Packet};
+use crate::limits::{
+    BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX, RX_PIECE_BYTES_MIN,
+};
+use crate::packet::{Arena, Burst, FrameClass, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
@@ -125,8 +127,31 @@ pub enum RxBuffers {
     /// large one has one or two segments.
     #[default]
     Whole,
-    /// Small frames only: a 64 KiB packet has 37 segments. As most NICs receive.
-    Pieces,
+    /// Small frames only, as most NICs receive. A packet takes `bytes` bytes of each frame,
+    /// [`RX_PIECE_BYTES_MIN`] to all that fit ([`Self::PIECES`]). A short piece leaves the rest of
+    /// its frame free.
+    Pieces {
+        /// Bytes of each piece but the last.
+        bytes: usize,
+    },
+}
+
+impl RxBuffers {
+    /// Pieces that fill their frames: a 64 KiB packet has 37 segments.
+    pub const PIECES: Self = Self::Pieces {
+        bytes: FrameClass::Small.data_bytes(),
+    };
+
+    /// The most bytes of a packet that a driver writes to one small frame: all that fit, unless
+    /// shorter pieces were requested. A value out of range is clamped.
+    #[must_use]
+    pub fn small_bytes(self) -> usize {
+        let all = FrameClass::Small.data_bytes();
+        match self {
+            Self::Whole => all,
+            Self::Pieces { bytes } => bytes.clamp(RX_PIECE_BYTES_MIN, all),
+        }
+    }
 }
 
 /// The parameters of [`Driver::attach`].
@@ -671,7 +696,8 @@ pub trait RxDescriptors: Send {
     }
 
     /// Time of the next packet, if the device knows it, as a capture with its timestamps. It bounds
-    /// the sleep of the worker.
+    /// the sleep of the worker. A device that raises interrupts may return the time of another
+    /// event after `arm`.
     fn next_at(&self) -> Option<Instant> {
         None
     }

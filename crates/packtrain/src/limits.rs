@@ -12,8 +12,11 @@ pub const LARGE_FRAME_BYTES: usize = 17 * 4096;
 pub const HEADROOM_BYTES: usize = 256;
 /// Largest packet that may enter: a full IP datagram behind an Ethernet header and two VLAN tags.
 pub const PACKET_BYTES_MAX: usize = offload::PACKET_BYTES_MAX;
-/// Most segments one packet may have; a 64 KiB packet in small frames has 37.
-pub const SEGMENTS_MAX: usize = 128;
+/// Most segments one packet may have. A 64 KiB packet has 37 in small frames and 257 in the
+/// smallest pieces, to which headers may be added.
+pub const SEGMENTS_MAX: usize = 288;
+/// The fewest bytes of a packet in each small frame that it is received into.
+pub const RX_PIECE_BYTES_MIN: usize = 256;
 /// Most packets in one burst.
 pub const BURST_PACKETS_MAX: usize = 64;
 /// A burst also ends after this many bytes, so that its packets stay in the cache.
@@ -105,7 +108,9 @@ pub const RING_FRACTION_PER_PACKET: usize = 12;
 
 const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
-const _: () = assert!(SEGMENTS_MAX > PACKET_BYTES_MAX.div_ceil(SMALL_FRAME_BYTES - HEADROOM_BYTES));
+const _: () = assert!(RX_PIECE_BYTES_MIN <= SMALL_FRAME_BYTES - HEADROOM_BYTES);
+const _: () =
+    assert!(SEGMENTS_MAX >= PACKET_BYTES_MAX.div_ceil(RX_PIECE_BYTES_MIN) + SEGMENT_HEADROOM_MAX);
 const _: () = assert!(RX_COPY_BREAK_BYTES <= SMALL_FRAME_BYTES - HEADROOM_BYTES);
 const _: () = assert!(2 * TX_ROOM_FRACTION <= RING_FRACTION_PER_PACKET);
 const _: () = assert!(TX_REST_MAX.as_nanos() < TX_POLL_AFTER.as_nanos());

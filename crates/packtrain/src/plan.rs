@@ -8,7 +8,7 @@ use crate::driver::{
 };
 use crate::limits::{
     COALESCE_PACKETS, COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
-    SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
+    RX_PIECE_BYTES_MIN, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
 use crate::policy::gro::Gro;
@@ -293,14 +293,15 @@ impl std::error::Error for Incompatible {}
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for unlike link types, or more queues than a port can have.
+/// [`Incompatible`] for unlike link types, more queues than a port can have, or pieces that do not
+/// fit a small frame.
 pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
     let (link_a, link_b) = (a.capabilities.link, b.capabilities.link);
     if link_a != link_b {
         let (name_a, name_b) = (&a.name, &b.name);
         return Err(Incompatible(format!(
             "cannot join {name_a} ({}) and {name_b} ({}): their packets start with different \
-             headers; join two ports of one link type (sim: and a written pcap: take link=ip)",
+             headers; join two ports of one link type (sim: and a written pcap: take link=)",
             link_name(link_a),
             link_name(link_b),
         )));
@@ -312,7 +313,8 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for more queues than the port can have.
+/// [`Incompatible`] for more queues than the port can have, or pieces that do not fit a small
+/// frame.
 pub fn plan_one(port: &Side) -> Result<Plan, Incompatible> {
     plan_ports(&[port])
 }
@@ -359,14 +361,27 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
             "{name}: queues={queues} is out of range: the port can have {range}"
         )));
     }
-    // A limit on the egress that no packet reaches would have no effect. So `segs=` also makes the
-    // other port receive into small pieces, as most NICs do.
-    let pieces = other.config.segments.is_some();
+    // A limit on the egress that no packet reaches would have no effect. So `segs=` and `gso-segs=`
+    // also make the other port receive into small pieces, as most NICs do.
+    let pieces = other
+        .config
+        .segments
+        .or(other.config.gso_segments)
+        .is_some();
     let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
-        RxBuffers::Pieces
+        RxBuffers::PIECES
     } else {
         RxBuffers::Whole
     });
+    if let RxBuffers::Pieces { bytes } = rx_buffers
+        && bytes != rx_buffers.small_bytes()
+    {
+        let (least, most) = (RX_PIECE_BYTES_MIN, RxBuffers::PIECES.small_bytes());
+        return Err(Incompatible(format!(
+            "{}: pieces of {bytes} bytes are out of range: a small frame takes {least} to {most}",
+            port.name
+        )));
+    }
     Ok(Attach {
         queues,
         rx: usable(port.capabilities.rx, &port.config),
@@ -381,7 +396,9 @@ fn usable(device: Features, config: &PortConfig) -> Features {
 fn direction(from: &Side, to: &Side) -> Direction {
     let rx = usable(from.capabilities.rx, &from.config);
     let tx = usable(to.capabilities.tx, &to.config);
+    let gso = to.config.gso_segments.or(to.config.segments);
     let limits = FitLimits {
+        gso_segments_max: FitLimits::new(&to.capabilities, gso).gso_segments_max,
         headroom: to.config.segment_headroom,
         fit: to.config.fit,
         ..FitLimits::new(&to.capabilities, to.config.segments)

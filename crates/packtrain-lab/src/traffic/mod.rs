@@ -40,7 +40,8 @@ impl Transfer {
     /// [`hash_ok`](TransferReport::hash_ok).
     ///
     /// # Errors
-    /// As [`open`](Self::open), [`LabError::TimeLimit`], or [`LabError::Cancelled`].
+    /// As [`open`](Self::open), [`LabError::TimeLimit`], [`LabError::Cancelled`], or
+    /// [`LabError::Answer`] if a thread did not stay on its CPU.
     pub fn run(&self, from: &Host, to: &Host) -> Result<TransferReport, LabError> {
         self.open(from, to)?.run()
     }

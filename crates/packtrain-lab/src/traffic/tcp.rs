@@ -15,6 +15,7 @@ use super::payload::{Datagrams, Pattern, StreamHash, combine};
 use super::transfer::{Calls, Payload, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
+use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
@@ -49,19 +50,19 @@ pub(super) fn run(
         for ((stream, connection), gauges) in (0u32..).zip(connections).zip(gauges) {
             receivers.push(scope.spawn(move || {
                 let (socket, gauge) = (&connection.receiver, &gauges.receiver);
-                match transfer.exchange {
+                let receive = || match transfer.exchange {
                     None => receive(watch, socket, gauge),
                     Some(exchange) => exchange::serve(watch, exchange, socket, gauge),
-                }
-                .inspect_err(|_| watch.abort())
+                };
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
             }));
             senders.push(scope.spawn(move || {
                 let (socket, gauge) = (&connection.sender, &gauges.sender);
-                match transfer.exchange {
+                let send = || match transfer.exchange {
                     None => send(watch, pattern, stream, socket, gauge),
                     Some(exchange) => exchange::request(watch, exchange, stream, socket, gauge),
-                }
-                .inspect_err(|_| watch.abort())
+                };
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
             }));
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();

@@ -140,6 +140,11 @@ pub struct Transfer {
     pub stall: Duration,
     /// How long the transfer may take in all.
     pub limit: Duration,
+    /// The CPU that the sending threads bind themselves to; `None` leaves them to the scheduler. A
+    /// CPU that they cannot be bound to is an error.
+    pub sender_cpu: Option<usize>,
+    /// As `sender_cpu`, for the receiving threads.
+    pub receiver_cpu: Option<usize>,
     /// If set to true, the transfer ends soon (some 50 ms) with [`LabError::Cancelled`].
     pub stop: Option<Arc<AtomicBool>>,
 }
@@ -173,6 +178,8 @@ impl Transfer {
             loss_wait: Duration::from_secs(2),
             stall: Duration::from_secs(30),
             limit: time + Duration::from_secs(120),
+            sender_cpu: None,
+            receiver_cpu: None,
             stop: None,
         }
     }

@@ -13,6 +13,7 @@ use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_h
 use super::transfer::{Calls, Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
 use crate::cpu::Usage;
+use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::sys;
 
@@ -102,11 +103,12 @@ pub(super) fn run(
         let mut receivers = Vec::new();
         for ((stream, flow), gauges) in (0u32..).zip(flows).zip(gauges) {
             receivers.push(scope.spawn(move || {
-                receive(watch, pattern, stream, flow, &gauges.receiver)
-                    .inspect_err(|_| watch.abort())
+                let receive = || receive(watch, pattern, stream, flow, &gauges.receiver);
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
             }));
             senders.push(scope.spawn(move || {
-                send(watch, pattern, stream, flow, &gauges.sender).inspect_err(|_| watch.abort())
+                let send = || send(watch, pattern, stream, flow, &gauges.sender);
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
             }));
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();

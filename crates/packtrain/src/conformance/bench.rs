@@ -146,7 +146,7 @@ impl<R: Rig> Bench<R> {
             rx_buffers: if seed.is_multiple_of(2) {
                 RxBuffers::Whole
             } else {
-                RxBuffers::Pieces
+                RxBuffers::PIECES
             },
         };
         let mut pairs = rig

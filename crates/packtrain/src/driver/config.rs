@@ -57,6 +57,8 @@ pub struct PortConfig {
     pub offload: Features,
     /// A scatter-gather limit lower than the device's.
     pub segments: Option<usize>,
+    /// As `segments`, for GSO packets; `None` for the same limit.
+    pub gso_segments: Option<usize>,
     /// The segments by which the advertised limit is lower than the effective one: what the
     /// framework may add to a packet that was built to the limit. 1 by default, at most
     /// [`SEGMENT_HEADROOM_MAX`](crate::limits::SEGMENT_HEADROOM_MAX).
@@ -124,6 +126,7 @@ impl Default for PortConfig {
         Self {
             offload: Features::ALL,
             segments: None,
+            gso_segments: None,
             segment_headroom: SEGMENTS_FRAMEWORK_MAY_ADD,
             fit: Fit::Defrag,
             queues: None,

@@ -14,7 +14,7 @@ use super::snapshot::{PortStats, Stats};
 use super::stats::{LaneCounters, PathStats};
 use super::worker::{Part, Placed, Worker, WorkerCounters};
 use crate::advice;
-use crate::driver::{Capabilities, DeviceError, Driver, RxDescriptors, TxDescriptors};
+use crate::driver::{Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors};
 use crate::limits::{
     BURST_PACKETS_MAX, COALESCE_LARGE_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
     SMALL_FRAME_BYTES, TX_RING_PACKETS,
@@ -42,7 +42,8 @@ const LARGE_FRAMES_PER_QUEUE: usize = RX_LARGE_POSTED + BURST_PACKETS_MAX + 16;
 const RING_COUNTED_MAX: usize = 16_384;
 
 /// The size of the arena for the queues that `plan` opens. A device that holds received packets
-/// ([`Capabilities::rx_held_max`]) gets as many frames in addition.
+/// ([`Capabilities::rx_held_max`]) gets as many frames in addition. If packets are received in
+/// pieces that are shorter than a small frame, received packets get as many times the frames.
 ///
 /// A queue that needs more frames waits until other queues free some, or drops packets
 /// (`drop.no_buffer`).
@@ -55,13 +56,15 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         let ring = ring.min(RING_COUNTED_MAX);
         // As many receive buffers are posted as packets are in flight. A GSO packet takes at least
         // four descriptors, so fewer of these are in flight.
-        small += attach.queues * (SMALL_FRAMES_PER_QUEUE + 2 * ring);
+        let all = RxBuffers::PIECES.small_bytes();
+        let pieces = all.div_ceil(attach.rx_buffers.small_bytes());
+        small += attach.queues * (pieces * SMALL_FRAMES_PER_QUEUE + 2 * ring);
         large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
         let held = plan.directions[port].held.min(RING_COUNTED_MAX);
         small += attach.queues * held;
         large += attach.queues * held.min(RX_HELD_LARGE_MAX);
         if let Some(coalesce) = plan.directions[port].coalesce {
-            small += attach.queues * (coalesce.packets_max() + BURST_PACKETS_MAX);
+            small += attach.queues * pieces * (coalesce.packets_max() + BURST_PACKETS_MAX);
             large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
         }
     }

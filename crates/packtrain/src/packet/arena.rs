@@ -53,7 +53,7 @@ pub(super) struct Line {
     /// Bytes over all segments.
     pub(super) bytes: u32,
     /// Segments, empty ones included.
-    pub(super) count: u8,
+    pub(super) count: u16,
     pub(super) meta: Meta,
     pub(super) segments: [Segment; HEAD_SEGMENTS],
 }
@@ -84,7 +84,7 @@ impl Line {
 
 const _: () = assert!(size_of::<Line>() == 128);
 const _: () = assert!(size_of::<MoreLine>() == 128);
-const _: () = assert!(SEGMENTS_MAX <= u8::MAX as usize);
+const _: () = assert!(SEGMENTS_MAX <= u16::MAX as usize);
 
 /// The sizes of an arena, fixed at its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! The metadata of a packet.
 
-use crate::limits::SEGMENTS_MAX;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
@@ -50,7 +49,8 @@ pub struct Meta {
     /// The header at the start of the bytes.
     pub link: LinkType,
     /// The most segments that merging may give the packet, so that its TX queue need not copy it.
-    /// At most [`SEGMENTS_MAX`].
+    /// By default as many as fit the field, fewer than
+    /// [`SEGMENTS_MAX`](crate::limits::SEGMENTS_MAX).
     pub merge_segments_max: u8,
 }
 
@@ -66,7 +66,7 @@ impl Default for Meta {
             vlan: None,
             wire_packets: 1,
             link: LinkType::Ethernet,
-            merge_segments_max: SEGMENTS_MAX as u8,
+            merge_segments_max: u8::MAX,
         }
     }
 }

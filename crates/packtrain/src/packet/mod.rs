@@ -572,14 +572,14 @@ impl Packet {
 
     /// As [`Packet::collapse`]; returns the number of bytes copied.
     pub(crate) fn collapse_counted(&mut self, target: usize) -> usize {
-        let count = self.segment_count();
-        let (mut kept, mut next, mut copied) = (0, 1, 0);
-        while next < count {
-            let segments = count - next + kept + 1;
-            let (Some(mut into), Some(from)) = (self.segment(kept), self.segment(next)) else {
-                break;
-            };
-            let core = self.core();
+        // A cursor, since each access by index to a far segment walks the lines in front of it.
+        let mut cursor = Cursor::new(self.head());
+        let Some(mut into) = cursor.next() else {
+            return 0;
+        };
+        let core = self.core();
+        let (mut kept, mut segments, mut copied) = (0, self.segment_count(), 0);
+        while let Some(from) = cursor.next() {
             let fits = segments > target && into.tailroom() >= from.len as usize;
             if fits && core.is_exclusive(into.frame) {
                 // SAFETY: the destination is tailroom of a frame that only `into` refers to, so it
@@ -590,15 +590,16 @@ impl Packet {
                 }
                 into.len += from.len;
                 copied += from.len as usize;
-                self.set_segment(kept, into);
+                segments -= 1;
                 core.unshare(from.frame);
             } else {
+                self.set_segment(kept, into);
                 kept += 1;
-                self.set_segment(kept, from);
+                into = from;
             }
-            next += 1;
         }
-        self.set_segment_count(if count == 0 { 0 } else { kept + 1 });
+        self.set_segment(kept, into);
+        self.set_segment_count(kept + 1);
         copied
     }
 
@@ -731,7 +732,7 @@ impl Packet {
     /// Sets the number of segments to a smaller one and frees the lines that are not needed.
     fn set_segment_count(&mut self, count: usize) {
         let (had, keeps) = (more_lines(self.segment_count()), more_lines(count));
-        self.head_mut().count = count as u8;
+        self.head_mut().count = count as u16;
         if had == keeps {
             return;
         }

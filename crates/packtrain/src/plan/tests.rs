@@ -243,7 +243,7 @@ fn unlike_links_are_refused_in_one_line() {
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
         "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
-         headers; join two ports of one link type (sim: and a written pcap: take link=ip)"
+         headers; join two ports of one link type (sim: and a written pcap: take link=)"
     );
     assert!(plan(&tun, &tun).is_ok());
 }
@@ -300,7 +300,7 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
             .map(|attach| attach.rx_buffers)
             .collect::<Vec<_>>()
     };
-    assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::Pieces]);
+    assert_eq!(buffers(&plan_a), [RxBuffers::Whole, RxBuffers::PIECES]);
     let [ab, ba] = &plan_a.directions[..] else {
         panic!("two directions")
     };
@@ -314,7 +314,7 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
     b.config.segments = Some(100);
     a.config.rx_buffers = None;
     let both = plan(&a, &b).unwrap();
-    assert_eq!(buffers(&both), [RxBuffers::Pieces, RxBuffers::Whole]);
+    assert_eq!(buffers(&both), [RxBuffers::PIECES, RxBuffers::Whole]);
     // Never above the device's own.
     assert_eq!(both.directions[0].limits.segments_max, 17);
     b.config.segment_headroom = 0;
@@ -324,8 +324,28 @@ fn a_segment_limit_works_on_the_way_to_its_port() {
         (limits.advertised(), limits.fit),
         (limits.segments_max, Fit::Collapse)
     );
+    b.config.gso_segments = Some(9);
+    for (segments, pieces) in [(Some(5), true), (None, true)] {
+        b.config.segments = segments;
+        let plan = plan(&a, &b).unwrap();
+        let limits = plan.directions[0].limits;
+        let most = (segments.unwrap_or(17), 9);
+        assert_eq!((limits.segments_max, limits.gso_segments_max), most);
+        assert_eq!(plan.attach[0].rx_buffers == RxBuffers::PIECES, pieces);
+    }
+    (b.config.segments, b.config.gso_segments) = (Some(100), None);
     a.config.segments = Some(1);
     assert_eq!(plan(&a, &b).unwrap().directions[1].limits.advertised(), 1);
+    let pieces = |bytes| Some(RxBuffers::Pieces { bytes });
+    b.config.rx_buffers = pieces(512);
+    let short = plan(&a, &b).unwrap();
+    assert_eq!(short.attach[1].rx_buffers, RxBuffers::Pieces { bytes: 512 });
+    for bytes in [0, 255, 1793] {
+        b.config.rx_buffers = pieces(bytes);
+        let error = plan(&a, &b).unwrap_err().to_string();
+        let want = "out of range: a small frame takes 256 to 1792";
+        assert_eq!(error, format!("b: pieces of {bytes} bytes are {want}"));
+    }
     let none = plan(&able("a"), &able("b")).unwrap();
     assert_eq!(buffers(&none), [RxBuffers::Whole; 2]);
 }

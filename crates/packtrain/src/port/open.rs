@@ -265,11 +265,14 @@ fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim
         tx_ring: options.rings.unwrap_or(usual.tx_ring),
         rx_ring: options.rings.unwrap_or(usual.rx_ring),
         segments,
-        gso_segments: segments,
+        gso_segments: spec.config.gso_segments.unwrap_or(segments),
         delay: options.completion_delay,
         rate: options.rate,
         interrupts: options.interrupts,
         reorder: options.shuffled,
+        corrupt_every: options.bad_descriptors.unwrap_or(0),
+        flap: options.flap,
+        flow_control: options.flow_control,
         ..usual
     };
     config.validate()?;
@@ -328,6 +331,15 @@ mod tests {
         assert_eq!(port.driver.capabilities().link, LinkType::RawIp);
         assert_eq!(port.config.queues, Some(2));
         assert_eq!(port.config.offload, Features::NONE);
+        let port = open("sim:link=ipoib,segs=8,gso-segs=17,flap=10ms").expect("in memory");
+        let has = port.driver.capabilities();
+        assert_eq!(has.link, LinkType::Ipoib);
+        assert_eq!((has.tx_segments_max, has.tx_gso_segments_max), (8, 17));
+        assert_eq!(has.notes.len(), 1, "{:?}", has.notes);
+        let echo = open("sim:far=echo,bad-descriptors=3,flow-control=on").expect("in memory");
+        let notes = echo.driver.capabilities().notes;
+        assert!(notes[0].starts_with("1 of 3 packets"), "{notes:?}");
+        assert!(notes[1].ends_with("(flow-control=)"), "{notes:?}");
         let error = open("taq:a").expect_err("no such kind");
         assert_eq!(error.kind(), OpenErrorKind::Usage);
         assert!(error.to_string().contains("did you mean 'tap'?"), "{error}");

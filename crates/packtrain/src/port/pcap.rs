@@ -369,10 +369,13 @@ struct Source {
     /// Packets still to be delivered; `u64::MAX` for no limit.
     left: u64,
     timeline: Option<Timeline>,
-    buffers: RxBuffers,
+    /// Large frames are taken, too.
+    whole: bool,
+    /// The most bytes in a small frame.
+    piece: usize,
     arena: Arena,
     /// The frame that the next record is copied to. It is taken from the arena before the record is
-    /// read, so a file never loses a packet that fits it for lack of memory. With `Pieces`, a
+    /// read, so a file never loses a packet that fits it for lack of memory. In pieces, a
     /// longer record may be lost.
     small: Option<Packet>,
     /// As `small`, for the part that does not fit into it.
@@ -438,7 +441,8 @@ impl Source {
             repeat: options.repeat,
             left: options.count.unwrap_or(u64::MAX),
             timeline: (options.pace == Pace::Original).then(Timeline::default),
-            buffers: how.rx_buffers,
+            whole: how.rx_buffers == RxBuffers::Whole,
+            piece: how.rx_buffers.small_bytes(),
             arena: arena.clone(),
             small: None,
             large: None,
@@ -454,10 +458,10 @@ impl Source {
         if self.small.is_none() {
             self.small = self.arena.packet(FrameClass::Small).ok();
         }
-        if self.large.is_none() && self.buffers == RxBuffers::Whole {
+        if self.large.is_none() && self.whole {
             self.large = self.arena.packet(FrameClass::Large).ok();
         }
-        self.small.is_some() && (self.large.is_some() || self.buffers == RxBuffers::Pieces)
+        self.small.is_some() && (self.large.is_some() || !self.whole)
     }
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -511,7 +515,7 @@ impl Source {
                         None => now,
                     };
                     let filled = match self.small.take() {
-                        Some(packet) => fill(packet, &mut self.large, record.data),
+                        Some(packet) => fill(packet, &mut self.large, self.piece, record.data),
                         None => Err(PacketError::NoBuffer),
                     };
                     let Ok(packet) = filled else {
@@ -571,14 +575,15 @@ fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     }
 }
 
-/// Copies `data` to `packet`. The part that does not fit goes to `large` behind it, or to small
-/// frames if there is none.
+/// Copies up to `piece` bytes of `data` to `packet`. The rest goes to `large` behind it, or in more
+/// pieces to small frames if there is none.
 fn fill(
     mut packet: Packet,
     large: &mut Option<Packet>,
+    piece: usize,
     data: &[u8],
 ) -> Result<Packet, PacketError> {
-    let (head, rest) = data.split_at(data.len().min(FrameClass::Small.data_bytes()));
+    let (head, rest) = data.split_at(data.len().min(piece));
     packet.append_copy(FrameClass::Small, head)?;
     if rest.is_empty() {
         return Ok(packet);
@@ -588,7 +593,10 @@ fn fill(
             more.append_copy(FrameClass::Large, rest)?;
             packet.append(more).map_err(|(error, _more)| error)?;
         }
-        None => packet.append_copy(FrameClass::Small, rest)?,
+        None => rest.chunks(piece).try_for_each(|piece| {
+            packet.add_frame(FrameClass::Small)?;
+            packet.append_copy(FrameClass::Small, piece)
+        })?,
     }
     Ok(packet)
 }

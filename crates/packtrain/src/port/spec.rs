@@ -46,7 +46,7 @@ pub struct PortSpec {
     /// TUN given by `fd=` without a name.
     pub name: String,
     /// The keys that every kind has. Offloads include those that they need: TSO includes its
-    /// checksum. Segments are the device's own limit for `sim:`, else a limit lower than the
+    /// checksum. Segments are the device's own limits for `sim:`, else a limit lower than the
     /// device's. With `fd=`, there are as many queues as descriptors.
     pub config: PortConfig,
     /// The wrappers around the driver.
@@ -220,9 +220,10 @@ impl PortSpec {
             "queues" => self.config.queues = Some(number(value, keys::QUEUES)?),
             "offload" => self.config.offload = value::offload(value)?,
             "segs" => self.config.segments = Some(number(value, keys::SEGMENTS)?),
+            "gso-segs" => self.config.gso_segments = Some(number(value, keys::SEGMENTS)?),
             "headroom" => self.config.segment_headroom = number(value, keys::HEADROOM)?,
             "fit" => self.config.fit = *one_of(value, value::FIT)?,
-            "rx" => self.config.rx_buffers = *one_of(value, value::RX)?,
+            "rx" => self.config.rx_buffers = value::rx_buffers(value)?,
             "tx" => self.config.work.shared = *one_of(value, value::TX)?,
             "coalesce" => self.config.coalesce = *one_of(value, value::COALESCE)?,
             "gro-flows" => gro.flows = Some(number(value, gro::PACKETS)?),
@@ -292,10 +293,26 @@ impl PortSpec {
                 }
             }
             PortKind::Null(options) => check_source(options)?,
-            PortKind::Sim(_) => {}
+            PortKind::Sim(options) => check_sim(options, seen)?,
         }
         Ok(())
     }
+}
+
+/// The checks of keys that need another key.
+fn check_sim(options: &SimOptions, seen: &[&str]) -> Result<(), SpecError> {
+    let each = options.interrupts == Interrupts::Each;
+    let why = if each && options.rate.is_none() {
+        "interrupts=each needs a rate: without one, sent packets are completed when they are \
+         looked for; add rate=N, or leave interrupts= out"
+    } else if seen.contains(&"bad-descriptors") && options.far == Far::Discard {
+        "key 'bad-descriptors' needs packets that arrive: add far=echo, or leave it out"
+    } else if options.flow_control && options.far == Far::Discard {
+        "flow-control=on needs packets that arrive: add far=echo, or leave it out"
+    } else {
+        return Ok(());
+    };
+    Err(SpecError(why.to_owned()))
 }
 
 const PCAP_READ: &[&str] = &["loop", "pace"];
@@ -373,6 +390,13 @@ impl PortKind {
             (Self::Sim(sim), "lose-wakeups") => {
                 sim.lose_wakeups = Some(number(value, keys::FAULTS)?);
             }
+            (Self::Sim(sim), "bad-descriptors") => {
+                sim.bad_descriptors = Some(number(value, keys::BAD_DESCRIPTORS)?);
+            }
+            (Self::Sim(sim), "flap") => sim.flap = Some(value::flap(value)?),
+            (Self::Sim(sim), "flow-control") => {
+                sim.flow_control = *one_of(value, value::SWITCH)?;
+            }
             (Self::Sim(sim), "link") => sim.link = Some(*one_of(value, value::LINKS)?),
             _ => unreachable!("every key of KEYS has its arm; a test sets each"),
         }
@@ -393,15 +417,14 @@ impl fmt::Display for PortSpec {
             keys.some("offload", Some(value::offload_text(self.config.offload)))?;
         }
         keys.some("segs", self.config.segments)?;
+        keys.some("gso-segs", self.config.gso_segments)?;
         if self.config.segment_headroom != defaults.segment_headroom {
             keys.some("headroom", Some(self.config.segment_headroom))?;
         }
         if self.config.fit != defaults.fit {
             keys.some("fit", value::name_of(&self.config.fit, value::FIT))?;
         }
-        if self.config.rx_buffers.is_some() {
-            keys.some("rx", value::name_of(&self.config.rx_buffers, value::RX))?;
-        }
+        keys.some("rx", value::rx_buffers_text(self.config.rx_buffers))?;
         if self.config.coalesce != Coalesce::default() {
             let word = value::name_of(&self.config.coalesce, value::COALESCE);
             keys.some("coalesce", word)?;
@@ -488,6 +511,10 @@ impl PortKind {
                 keys.flag("hang", sim.hang)?;
                 keys.some("lose-completions", sim.lose_completions)?;
                 keys.some("lose-wakeups", sim.lose_wakeups)?;
+                keys.some("bad-descriptors", sim.bad_descriptors)?;
+                keys.some("flap", sim.flap.map(TimeText))?;
+                let pauses = sim.flow_control.then_some("on");
+                keys.some("flow-control", pauses)?;
                 keys.some("link", link(sim.link))
             }
         }

@@ -2,7 +2,8 @@
 
 use crate::driver::RxBuffers;
 use crate::limits::{
-    BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
+    BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED, RX_PIECE_BYTES_MIN,
+    SEGMENTS_MAX,
 };
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
@@ -11,21 +12,38 @@ use std::io::{IoSlice, IoSliceMut};
 
 /// Bytes that may stand in front of a received packet: a virtio-net header.
 const FRONT_BYTES_MAX: usize = 12;
-/// Small frames that hold the longest packet with its header.
-const PIECES: usize = (PACKET_BYTES_MAX + FRONT_BYTES_MAX).div_ceil(FrameClass::Small.data_bytes());
-/// Small frames posted to receive pieces: the frames that a burst may fill (small packets, and a
-/// long one that ends it), and those that one more read needs.
-const PIECES_POSTED: usize = 3 * PIECES;
-const _: () = assert!(PIECES_POSTED >= BURST_PACKETS_MAX + PIECES);
-// A read that fills every frame is of a packet that was too long.
-const _: () = assert!(PIECES * FrameClass::Small.data_bytes() > PACKET_BYTES_MAX + FRONT_BYTES_MAX);
+/// Small frames for the longest packet in pieces that fill them, and in the shortest ones.
+const PIECES: usize = pieces(FrameClass::Small.data_bytes());
+const PIECES_MAX: usize = pieces(RX_PIECE_BYTES_MIN);
 const _: () = assert!(FRONT_BYTES_MAX <= HEADROOM_BYTES);
+const _: () = assert!(pieces_posted(PIECES) >= BURST_PACKETS_MAX + PIECES);
+/// Segments of a packet that is written with a short array of vectors, and with a long one.
+const FEW_SEGMENTS: usize = 4;
+const MANY_SEGMENTS: usize = 128;
+/// Most vectors of one call (`UIO_MAXIOV` in Linux).
+const VECTORS_MAX: usize = 1024;
+const _: () = assert!(PIECES_MAX <= VECTORS_MAX && SEGMENTS_MAX < VECTORS_MAX);
+
+/// Pieces of `bytes` bytes for the longest packet with its header, and one byte more: a read that
+/// fills all of them is of a packet that was too long.
+const fn pieces(bytes: usize) -> usize {
+    (PACKET_BYTES_MAX + FRONT_BYTES_MAX) / bytes + 1
+}
+
+/// Small frames posted to receive packets of up to `pieces` pieces: the frames that a burst may
+/// fill (small packets, and a long one that ends it), and those that one more read needs.
+const fn pieces_posted(pieces: usize) -> usize {
+    3 * pieces
+}
 
 /// Frames to receive into. Frames that a packet does not use stay posted for the next one.
 #[derive(Debug)]
 pub(super) struct Posted {
     buffers: RxBuffers,
     front: usize,
+    /// Bytes of a packet in one small frame, and the frames of the longest packet.
+    piece: usize,
+    pieces: usize,
     small: Vec<Packet>,
     large: Vec<Packet>,
 }
@@ -48,13 +66,17 @@ impl Posted {
     /// Nothing posted yet. `front` bytes precede every packet, at most 12.
     pub(super) fn new(buffers: RxBuffers, front: usize) -> Self {
         debug_assert!(front <= FRONT_BYTES_MAX);
+        let piece = buffers.small_bytes();
+        let pieces = pieces(piece);
         let (small, large) = match buffers {
             RxBuffers::Whole => (BURST_PACKETS_MAX, RX_LARGE_POSTED),
-            RxBuffers::Pieces => (PIECES_POSTED, 0),
+            RxBuffers::Pieces { .. } => (pieces_posted(pieces), 0),
         };
         Self {
             buffers,
             front,
+            piece,
+            pieces,
             small: Vec::with_capacity(small),
             large: Vec::with_capacity(large),
         }
@@ -98,11 +120,21 @@ impl Posted {
         &mut self,
         read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
     ) -> Result<Option<Filled>, E> {
+        let (front, piece, pieces) = (self.front, self.piece, self.pieces);
+        if self.small.is_empty() {
+            return Ok(None);
+        }
+        let small = self.small.iter_mut().rev();
         match self.buffers {
-            RxBuffers::Whole if self.small.is_empty() => Ok(None),
-            RxBuffers::Whole => read_into::<1, E>(self.large.last_mut(), self.front, read),
-            RxBuffers::Pieces => {
-                read_into::<PIECES, E>(self.small.iter_mut().rev(), self.front, read)
+            RxBuffers::Whole => {
+                let whole = usize::MAX - front;
+                read_into::<1, E>(self.large.last_mut(), 1, whole, front, read)
+            }
+            RxBuffers::Pieces { .. } if pieces <= PIECES => {
+                read_into::<PIECES, E>(small, pieces, piece, front, read)
+            }
+            RxBuffers::Pieces { .. } => {
+                read_into::<PIECES_MAX, E>(small, pieces, piece, front, read)
             }
         }
     }
@@ -117,12 +149,12 @@ impl Posted {
         if filled.truncated {
             return Err(DropReason::TooLong);
         }
-        let frame = match self.buffers {
-            RxBuffers::Whole => self.large.last_mut(),
-            RxBuffers::Pieces => self.small.last_mut(),
+        let (frame, most) = match self.buffers {
+            RxBuffers::Whole => (self.large.last_mut(), usize::MAX),
+            RxBuffers::Pieces { .. } => (self.small.last_mut(), self.front + self.piece),
         };
         let read = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
-        Ok(&read[..filled.bytes.min(read.len())])
+        Ok(&read[..filled.bytes.min(read.len()).min(most)])
     }
 
     /// The packet that was read and has its [`first`](Self::first) bytes, including the bytes in
@@ -134,7 +166,7 @@ impl Posted {
     pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
         match self.buffers {
             RxBuffers::Whole => self.take_whole(filled.bytes),
-            RxBuffers::Pieces => self.take_pieces(filled.bytes),
+            RxBuffers::Pieces { .. } => self.take_pieces(filled.bytes),
         }
     }
 
@@ -157,37 +189,43 @@ impl Posted {
 
     fn take_pieces(&mut self, bytes: usize) -> Result<Packet, DropReason> {
         let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
-        let mut left = bytes - fill(&mut packet, bytes)?;
+        let mut left = bytes - fill(&mut packet, bytes.min(self.front + self.piece))?;
         while left > 0 {
             let mut next = self.small.pop().ok_or(DropReason::NoBuffer)?;
-            left -= fill(&mut next, left)?;
+            left -= fill(&mut next, left.min(self.piece))?;
             packet.append(next).map_err(|_| DropReason::NoBuffer)?;
         }
         Ok(packet)
     }
 }
 
-/// Has `read` fill the first `N` of `frames`; `None` when there are fewer.
+/// Has `read` fill the first `wanted` of `frames`, at most `N`, with up to `most` bytes each and
+/// `front` bytes more in the first; `None` when there are fewer.
 fn read_into<'a, const N: usize, E>(
     frames: impl IntoIterator<Item = &'a mut Packet>,
+    wanted: usize,
+    most: usize,
     front: usize,
     read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
 ) -> Result<Option<Filled>, E> {
     let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
-    let (mut used, mut room) = (0, 0);
+    let pieces = &mut pieces[..wanted];
+    let (mut used, mut room, mut most) = (0, 0, most + front);
     for (piece, frame) in pieces.iter_mut().zip(frames) {
         let free = frame.tailroom_mut();
-        room += free.len();
-        *piece = IoSliceMut::new(free);
+        let free_bytes = free.len().min(most);
+        most -= if used == 0 { front } else { 0 };
+        room += free_bytes;
+        *piece = IoSliceMut::new(&mut free[..free_bytes]);
         used += 1;
     }
-    if used < N {
+    if used < wanted {
         return Ok(None);
     }
     if front > 0 {
         pieces[0][..front].fill(0);
     }
-    let bytes = read(&mut pieces)?;
+    let bytes = read(pieces)?;
     Ok(Some(Filled {
         bytes,
         truncated: bytes >= room,
@@ -208,8 +246,11 @@ pub(super) fn with_pieces<T>(
     write: impl FnOnce(&[IoSlice<'_>]) -> T,
 ) -> T {
     // Most packets have few segments, and the array is written each time.
-    if packet.segment_count() < 4 {
-        gather::<4, T>(header, packet, write)
+    let segments = packet.segment_count();
+    if segments < FEW_SEGMENTS {
+        gather::<FEW_SEGMENTS, T>(header, packet, write)
+    } else if segments < MANY_SEGMENTS {
+        gather::<MANY_SEGMENTS, T>(header, packet, write)
     } else {
         gather::<{ SEGMENTS_MAX + 1 }, T>(header, packet, write)
     }
@@ -271,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_packet_takes_only_the_frames_it_fills() {
-        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let arena = Arena::new(ArenaConfig::default()).expect("memory");
         let small = FrameClass::Small.data_bytes();
         for (buffers, lengths) in [
             (
@@ -279,8 +320,18 @@ mod tests {
                 [(small, 1), (small + 1, 1), (PACKET_BYTES_MAX, 1)],
             ),
             (
-                RxBuffers::Pieces,
+                RxBuffers::PIECES,
                 [(small, 1), (small + 1, 2), (PACKET_BYTES_MAX, PIECES)],
+            ),
+            (
+                RxBuffers::Pieces { bytes: 512 },
+                [(512, 1), (1025, 3), (PACKET_BYTES_MAX, 129)],
+            ),
+            (
+                RxBuffers::Pieces {
+                    bytes: RX_PIECE_BYTES_MIN,
+                },
+                [(256, 1), (257, 2), (PACKET_BYTES_MAX, PIECES_MAX)],
             ),
         ] {
             let mut posted = Posted::new(buffers, 12);
@@ -295,6 +346,12 @@ mod tests {
                 assert_eq!(contents(&got), sent);
                 assert_eq!(got.segment_count(), segments, "{buffers:?} {length}");
                 assert_eq!(got.headroom(), HEADROOM_BYTES);
+                let mut pieces: Vec<_> = got.segments().map(<[u8]>::len).collect();
+                let last = pieces.pop();
+                if let RxBuffers::Pieces { bytes } = buffers {
+                    assert!(pieces.iter().all(|&piece| piece == bytes), "{pieces:?}");
+                    assert!(last.is_some_and(|last| last <= bytes));
+                }
                 let used = before.0 - posted.small.len() + before.1 - posted.large.len();
                 assert_eq!(used, segments);
                 assert!(posted.refill(&arena));
@@ -306,7 +363,11 @@ mod tests {
     #[test]
     fn a_read_that_fills_everything_is_too_long_and_costs_one_packet() {
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
-        for buffers in [RxBuffers::Whole, RxBuffers::Pieces] {
+        for buffers in [
+            RxBuffers::Whole,
+            RxBuffers::PIECES,
+            RxBuffers::Pieces { bytes: 256 },
+        ] {
             let mut posted = Posted::new(buffers, 12);
             assert!(posted.refill(&arena));
             let long = receive(&mut posted, &bytes(100_000)).expect("frames are posted");
@@ -324,7 +385,8 @@ mod tests {
         let lacking = [
             (RxBuffers::Whole, 64, 0),
             (RxBuffers::Whole, 0, 8),
-            (RxBuffers::Pieces, PIECES as u32 - 1, 8),
+            (RxBuffers::PIECES, PIECES as u32 - 1, 8),
+            (RxBuffers::Pieces { bytes: 256 }, PIECES_MAX as u32 - 1, 8),
         ];
         for (buffers, small_frames, large_frames) in lacking {
             let config = ArenaConfig {
@@ -342,7 +404,7 @@ mod tests {
     #[test]
     fn pieces_are_the_header_and_the_segments() {
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
-        for segments in [1, 3, 4, 5, SEGMENTS_MAX] {
+        for segments in [1, 3, 4, 5, 127, 128, SEGMENTS_MAX] {
             let mut packet = arena.empty_packet().expect("a line");
             for i in 0..segments {
                 packet.add_frame(FrameClass::Small).expect("a frame");

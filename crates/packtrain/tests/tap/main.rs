@@ -14,6 +14,7 @@ use packtrain_offload::{checksum, coalesce, layout, offload};
 use packtrain::driver::{
     Attach, DeviceError, Driver, Features, Link, RxBuffers, RxDescriptors, TxDescriptors,
 };
+use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::stats::DropReason;
@@ -184,7 +185,7 @@ fn offloads_are_what_was_requested() {
         ];
         for kind in [TapKind::Tun, TapKind::Tap] {
             for offload in sets {
-                for buffers in [RxBuffers::Whole, RxBuffers::Pieces] {
+                for buffers in [RxBuffers::Whole, RxBuffers::PIECES] {
                     let mut port = open_with(kind, "pt0", offload, buffers);
                     let capabilities = port.tap.capabilities();
                     assert_eq!(capabilities.rx, capabilities.tx);
@@ -852,9 +853,9 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
             let tso = CSUM | Features::TSO;
             let combinations = [
                 (Features::ALL, Features::ALL, RxBuffers::Whole),
-                (Features::ALL, Features::ALL, RxBuffers::Pieces),
+                (Features::ALL, Features::ALL, RxBuffers::PIECES),
                 (Features::ALL, Features::NONE, RxBuffers::Whole),
-                (Features::NONE, tso, RxBuffers::Pieces),
+                (Features::NONE, tso, RxBuffers::PIECES),
                 (CSUM, tso, RxBuffers::Whole),
                 (Features::NONE, Features::NONE, RxBuffers::Whole),
             ];
@@ -887,6 +888,60 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
                     assert_accounts(&mut a, &context);
                     assert_accounts(&mut b, &context);
                 }
+            }
+        },
+    );
+}
+
+/// 60,042 bytes are 117 pieces of 512 bytes and a rest. Three and the rest fit a frame, so 39
+/// segments remain.
+#[test]
+fn packets_in_short_pieces_are_merged_copied_or_dropped() {
+    const DATAGRAMS: u64 = 20;
+    in_namespace(
+        "packets_in_short_pieces_are_merged_copied_or_dropped",
+        || {
+            let (home, away) = (Namespace::current(), Namespace::fresh());
+            for (keys, expected) in [
+                ("segs=39", [DATAGRAMS, 0, 0, 0]),
+                ("segs=38", [0, DATAGRAMS, DATAGRAMS, 0]),
+                ("segs=38,fit=collapse", [0, DATAGRAMS, 0, 0]),
+            ] {
+                let open = |text: String| packtrain::port::open(&text).expect("a TAP");
+                let a = open("tap:pt0,rx=pieces(512)".to_owned());
+                let b = away.run(|| open(format!("tap:pt1,{keys}")));
+                let session = Session::between(a, b).start().expect("a run");
+                for (namespace, name, host) in [(&home, "pt0", 1), (&away, "pt1", 2)] {
+                    namespace.run(|| {
+                        configure(name, 1, host);
+                        world::set_mtu(name, 65_521);
+                    });
+                }
+                let receiver = away.run(|| UdpSocket::bind("198.18.1.2:9").expect("an address"));
+                receiver.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+                let sender = UdpSocket::bind("198.18.1.1:0").expect("an address");
+                let (sent, mut got) = (payload(60_000), vec![0; 65_536]);
+                let counts = || {
+                    let counters = session.snapshot().ports[1].tx_total();
+                    let collapse = [counters.collapse, counters.collapse_failed];
+                    let defrag = [counters.defrag, counters.defrag_failed];
+                    [collapse, defrag].concat()
+                };
+                for datagram in 1..=DATAGRAMS {
+                    sender.send_to(&sent, "198.18.1.2:9").expect("a route");
+                    world::wait_until(keys, || counts()[..2].iter().sum::<u64>() == datagram);
+                    if expected[0] + expected[2] > 0 {
+                        let bytes = receiver.recv(&mut got).expect("a datagram");
+                        assert!(got[..bytes] == sent, "{keys}: {bytes} other bytes arrived");
+                    }
+                }
+                assert_eq!(counts(), expected, "{keys}");
+                session.stop();
+                let snapshot = session.finish().into_result().expect("no failure");
+                assert!(snapshot.ledger.closed(), "{keys}: {:?}", snapshot.ledger);
+                let dropped = snapshot.drops.get(DropReason::TooManySegments);
+                let lost = expected[1] - expected[2];
+                assert_eq!(dropped, lost, "{keys}");
             }
         },
     );

@@ -234,6 +234,12 @@ pub fn set_up(name: &str, up: bool) {
     interface_ioctl(libc::SIOCSIFFLAGS as libc::c_ulong, &mut request).expect("SIOCSIFFLAGS");
 }
 
+pub fn set_mtu(name: &str, bytes: c_int) {
+    let mut request = request(name);
+    request.ifr_ifru.ifru_mtu = bytes;
+    interface_ioctl(libc::SIOCSIFMTU as libc::c_ulong, &mut request).expect("an MTU");
+}
+
 /// Gives the interface 198.18.`net`.`host`/24 and fd00:`net`::`host`/64, and sets it up. On return
 /// the kernel has acted on all of it.
 pub fn configure(name: &str, net: u8, host: u8) {

@@ -219,7 +219,7 @@ impl Blast {
             for (index, flow) in (0u32..).zip(&flows) {
                 let count = self.share(index);
                 let send = move || flow.send(load, count, start, control).map(drop);
-                let receive = move || flow.receive(load, start, control).map(drop);
+                let receive = move || flow.receive(load, control).map(drop);
                 threads.extend([scope.spawn(send), scope.spawn(receive)]);
             }
             let result = f();

@@ -1,6 +1,6 @@
 //! The memory that a run requests.
 
-use crate::driver::{Capabilities, PortConfig};
+use crate::driver::{Capabilities, PortConfig, RxBuffers};
 use crate::engine::arena_config;
 use crate::limits::{RX_HELD_LARGE_MAX, SMALL_FRAME_BYTES};
 use crate::packet::ArenaConfig;
@@ -63,6 +63,19 @@ fn the_largest_rings_leave_frames_for_packets() {
     }
     let posted = 2 * RING_MAX as u32;
     assert!(arena_config(&plan).small_frames >= 2 * posted);
+}
+
+/// Received packets take as many times the frames as a piece is shorter than one.
+#[test]
+fn short_pieces_have_more_frames() {
+    let frames = |bytes: usize| {
+        let mut plan = plan_of([1, 1]);
+        plan.attach.iter_mut().for_each(|how| how.queues = 16);
+        plan.attach[0].rx_buffers = RxBuffers::Pieces { bytes };
+        arena_config(&plan).small_frames
+    };
+    assert_eq!(frames(512) - frames(1792), 16 * 3 * 1024);
+    assert_eq!(frames(256) - frames(1792), 16 * 6 * 1024);
 }
 
 /// A device that holds received packets has frames for them, besides those into which the queues

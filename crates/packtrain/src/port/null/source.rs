@@ -187,6 +187,8 @@ pub(super) struct Generator {
     check: u16,
     /// The buffers that a frame is made in.
     pub(super) class: FrameClass,
+    /// Bytes of a frame in one buffer.
+    piece: usize,
     queue: usize,
     queues: usize,
     /// Flows of this queue: a multiple of `active`.
@@ -202,6 +204,11 @@ impl Generator {
         let (queue64, queues64) = (queue as u64, how.queues as u64);
         let share = |count: u64| count / queues64 + u64::from(queue64 < count % queues64);
         let small = source.bytes <= FrameClass::Small.data_bytes();
+        let class = if small || how.rx_buffers != RxBuffers::Whole {
+            FrameClass::Small
+        } else {
+            FrameClass::Large
+        };
         let template = template(&source);
         let at = |at: usize| u16::from_be_bytes([template[at], template[at + 1]]);
         let flows = source.flows.div_ceil(how.queues);
@@ -210,10 +217,10 @@ impl Generator {
             ip_check: at(IP_CHECKSUM),
             check: at(source.protocol.checksum_at()),
             template,
-            class: if small || how.rx_buffers == RxBuffers::Pieces {
-                FrameClass::Small
-            } else {
-                FrameClass::Large
+            class,
+            piece: match class {
+                FrameClass::Small => how.rx_buffers.small_bytes(),
+                FrameClass::Large => class.data_bytes(),
             },
             queue,
             queues: how.queues,
@@ -232,7 +239,7 @@ impl Generator {
 
     /// Buffers of one frame.
     const fn pieces(&self) -> usize {
-        self.template.len().div_ceil(self.class.data_bytes())
+        self.template.len().div_ceil(self.piece)
     }
 
     /// Buffers of the frames that fit a burst: at most two for each of its packets.
@@ -246,7 +253,7 @@ impl Generator {
         if buffers.len() < self.pieces() {
             return None;
         }
-        let mut pieces = self.template.chunks(self.class.data_bytes());
+        let mut pieces = self.template.chunks(self.piece);
         let mut packet = filled(buffers, pieces.next()?, |bytes| self.fill_in(bytes))?;
         for piece in pieces {
             packet.append(filled(buffers, piece, |_| ())?).ok()?;

@@ -404,14 +404,16 @@ fn a_source_receives_in_pieces_if_it_is_told_to() {
                 ..Source::default()
             };
             let whole = generate(config(source), &on_queues(1), 200);
-            let how = Attach {
-                rx_buffers: RxBuffers::Pieces,
-                ..on_queues(1)
-            };
-            let pieces = generate(config(source), &how, 200);
-            assert_eq!(whole.0, pieces.0);
-            assert_eq!(pieces.0[0].len(), 100);
-            assert_eq!((whole.1, pieces.1), (bytes, bytes.min(small)));
+            for piece in [small, 512] {
+                let how = Attach {
+                    rx_buffers: RxBuffers::Pieces { bytes: piece },
+                    ..on_queues(1)
+                };
+                let pieces = generate(config(source), &how, 200);
+                assert_eq!(whole.0, pieces.0);
+                assert_eq!(pieces.0[0].len(), 100);
+                assert_eq!((whole.1, pieces.1), (bytes, bytes.min(piece)));
+            }
         }
     }
 }

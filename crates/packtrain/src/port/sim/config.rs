@@ -3,6 +3,7 @@
 use crate::driver::{DeviceError, Features, TxMemory};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use packtrain_offload::offload::LinkType;
+use std::time::Duration;
 
 /// Fewest descriptors of a ring.
 pub const RING_MIN: usize = 8;
@@ -35,6 +36,11 @@ pub enum Interrupts {
 
 /// The largest rate in packets per second: ten times what a CPU sends.
 pub const RATE_MAX: u64 = 100_000_000;
+
+/// The shortest and the longest time between changes of a flapping link.
+pub const FLAP_MIN: Duration = Duration::from_millis(1);
+/// See [`FLAP_MIN`].
+pub const FLAP_MAX: Duration = Duration::from_secs(60);
 
 /// The settings of one endpoint, and its faults.
 ///
@@ -99,6 +105,9 @@ pub struct SimConfig {
     /// Of this many packets that arrive at a queue, one is reported as received in error; 0 for
     /// none.
     pub corrupt_every: u64,
+    /// The link goes down and up again, with a change each time that this time has passed since the
+    /// first packets were polled; of a pair, the first endpoint's. `None` for a link that stays up.
+    pub flap: Option<Duration>,
     /// Features that are announced in `tx`, and refused for every packet that uses them.
     pub refuse: Features,
     /// Refuses packets of more segments than this, whatever it announced.
@@ -129,6 +138,7 @@ impl Default for SimConfig {
             reorder: false,
             flow_control: false,
             corrupt_every: 0,
+            flap: None,
             refuse: Features::NONE,
             refuse_segments: None,
         }
@@ -136,6 +146,20 @@ impl Default for SimConfig {
 }
 
 impl SimConfig {
+    /// What it does to packets beside carrying them, a sentence each.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let corrupt = (self.corrupt_every > 0).then(|| {
+            let every = self.corrupt_every;
+            format!("1 of {every} packets that arrive has a bad descriptor (bad-descriptors=)")
+        });
+        let flap = self.flap.map(|time| {
+            format!("the link goes down and up again, a change every {time:?} (flap=)")
+        });
+        let pause = "a full RX ring pauses the sender (flow-control=)".to_owned();
+        let pause = self.flow_control.then_some(pause);
+        [corrupt, flap, pause].into_iter().flatten().collect()
+    }
+
     /// Why it cannot be built: one sentence, for the user.
     ///
     /// # Errors
@@ -158,6 +182,15 @@ impl SimConfig {
                     self.name
                 )));
             }
+        }
+        if let Some(flap) = self
+            .flap
+            .filter(|time| !(FLAP_MIN..=FLAP_MAX).contains(time))
+        {
+            return Err(DeviceError::Unsupported(format!(
+                "{}: flap is {flap:?}, and must be from {FLAP_MIN:?} to {FLAP_MAX:?}",
+                self.name
+            )));
         }
         let Some(rate) = self.rate else {
             return Ok(());

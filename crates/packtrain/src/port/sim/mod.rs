@@ -24,7 +24,9 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use config::{CompletionDelay, Interrupts, RATE_MAX, RING_MAX, RING_MIN, SimConfig};
+pub use config::{
+    CompletionDelay, FLAP_MAX, FLAP_MIN, Interrupts, RATE_MAX, RING_MAX, RING_MIN, SimConfig,
+};
 pub use rx::SimRx;
 pub use tx::SimTx;
 pub use wire::SimCounters;
@@ -119,6 +121,7 @@ impl Driver for Sim {
             tx_ring: Some(config.tx_ring),
             contiguous_headers: config.contiguous_headers,
             min_packet_bytes: config.min_packet_bytes,
+            notes: config.notes(),
             ..Capabilities::default()
         }
     }

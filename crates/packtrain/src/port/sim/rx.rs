@@ -18,6 +18,8 @@ pub struct SimRx {
     side: usize,
     queue: usize,
     batch: Vec<Packet>,
+    /// Armed for the next packet, so not for several of them.
+    armed_for_one: bool,
 }
 
 impl SimRx {
@@ -27,6 +29,7 @@ impl SimRx {
             side,
             queue,
             batch: Vec::with_capacity(REFILL_BATCH),
+            armed_for_one: false,
         }
     }
 
@@ -94,7 +97,9 @@ impl RxDescriptors for SimRx {
         all
     }
 
-    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.wire.pass_time(now);
+        self.armed_for_one = false;
         if self.is_removed() {
             return Err(DeviceError::Removed);
         }
@@ -121,11 +126,18 @@ impl RxDescriptors for SimRx {
     }
 
     fn arm(&mut self) -> Armed {
+        self.armed_for_one = true;
         self.interrupt_for(1)
     }
 
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.armed_for_one = false;
         Some(self.interrupt_for(packets.max(1)))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        // A delay of interrupts ends by itself, and packets may arrive before the link changes.
+        self.wire.flaps_at().filter(|_| self.armed_for_one)
     }
 }
 

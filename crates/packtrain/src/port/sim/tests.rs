@@ -233,7 +233,7 @@ fn every_nth_packet_is_bad_and_costs_itself() {
 fn a_bad_packet_in_several_buffers_gives_all_of_them_back() {
     let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
     let how = Attach {
-        rx_buffers: RxBuffers::Pieces,
+        rx_buffers: RxBuffers::PIECES,
         ..Attach::default()
     };
     let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));

@@ -370,6 +370,7 @@ impl TxDescriptors for SimTx {
 
     fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.now = now;
+        self.wire.pass_time(now);
         if self.visible == self.ring.len() {
             return Ok(());
         }
@@ -384,6 +385,7 @@ impl TxDescriptors for SimTx {
 
     fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         self.now = now;
+        self.wire.pass_time(now);
         self.disarm();
         if self.wire.link(self.side) == Link::Removed {
             self.give_all_back();

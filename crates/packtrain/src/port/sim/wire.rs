@@ -4,15 +4,20 @@ use super::config::SimConfig;
 use crate::driver::{Attach, DeviceCounters, Features, Link, RxBuffers};
 use crate::limits::QUEUES_MAX;
 use crate::packet::{Packet, VlanTag};
+use crate::time::Instant;
 use packtrain_offload::offload::{ChecksumState, Gso};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub(super) struct Wire {
     up: AtomicBool,
+    flap: Option<Duration>,
+    /// The time of the next change of a flapping link, in nanoseconds; 0 before the first poll.
+    flaps_at: AtomicU64,
     ends: [End; 2],
     /// For each end, the one whose packets arrive there.
     feeders: [usize; 2],
@@ -69,6 +74,8 @@ impl Wire {
     pub(super) fn new(configs: [SimConfig; 2], feeders: [usize; 2]) -> Self {
         Self {
             up: AtomicBool::new(true),
+            flap: configs.iter().find_map(|config| config.flap),
+            flaps_at: AtomicU64::new(0),
             ends: configs.map(|config| End {
                 config,
                 removed: AtomicBool::new(false),
@@ -101,6 +108,37 @@ impl Wire {
     pub(super) fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::SeqCst);
         self.wake_all();
+    }
+
+    /// Changes a flapping link if it is time to.
+    pub(super) fn pass_time(&self, now: Instant) {
+        let Some(time) = self.flap else { return };
+        let (time, now) = (time.as_nanos() as u64, now.as_nanos());
+        let at = self.flaps_at.load(Ordering::Acquire);
+        if now < at {
+            return;
+        }
+        // The first poll starts the clock; a late one makes all changes that were due.
+        let changes = if at == 0 { 0 } else { (now - at) / time + 1 };
+        let next = if at == 0 {
+            now + time
+        } else {
+            at + changes * time
+        };
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
+        // The queue that stores the next time makes the changes.
+        let mine = self.flaps_at.compare_exchange(at, next, set, fetch).is_ok();
+        if mine && changes % 2 == 1 {
+            self.up.fetch_not(Ordering::SeqCst);
+            self.wake_all();
+        }
+    }
+
+    /// The time of the next change of a flapping link.
+    pub(super) fn flaps_at(&self) -> Option<Instant> {
+        self.flap?;
+        let at = self.flaps_at.load(Ordering::Acquire);
+        (at > 0).then(|| Instant::from_nanos(at))
     }
 
     pub(super) fn remove(&self, side: usize) {
@@ -150,14 +188,14 @@ impl Attached {
     pub(super) fn new(config: &SimConfig, how: &Attach) -> Self {
         let large = match how.rx_buffers {
             RxBuffers::Whole => config.rx_large_buffers,
-            RxBuffers::Pieces => 0,
+            RxBuffers::Pieces { .. } => 0,
         };
         let mut rings = Vec::with_capacity(how.queues);
         let mut waiters = Vec::with_capacity(how.queues);
         for _ in 0..how.queues {
             rings.push(RxRing {
                 interrupt: Interrupt::default(),
-                state: Mutex::new(RxState::new(config.rx_ring - 1, large)),
+                state: Mutex::new(RxState::new(config.rx_ring - 1, large, how.rx_buffers)),
             });
             waiters.push(TxWaiter::default());
         }
@@ -232,6 +270,8 @@ pub(super) struct RxState {
     /// Descriptors that may be in use; one fewer than there are.
     usable: usize,
     large_wanted: usize,
+    /// The most bytes that the device writes to a small buffer.
+    piece: usize,
     posted: VecDeque<Packet>,
     large: VecDeque<Packet>,
     written: VecDeque<Written>,
@@ -279,10 +319,11 @@ pub(super) enum Arrival {
 }
 
 impl RxState {
-    fn new(usable: usize, large_wanted: usize) -> Self {
+    fn new(usable: usize, large_wanted: usize, buffers: RxBuffers) -> Self {
         Self {
             usable,
             large_wanted,
+            piece: buffers.small_bytes(),
             posted: VecDeque::with_capacity(usable),
             large: VecDeque::with_capacity(large_wanted),
             written: VecDeque::with_capacity(usable + large_wanted),
@@ -393,13 +434,13 @@ impl RxState {
         let mut from = Reader::new(pieces);
         for index in 0..small {
             if let Some(mut buffer) = self.posted.pop_front() {
-                from.fill(&mut buffer);
+                from.fill(&mut buffer, self.piece);
                 let last = index + 1 == small && !use_large;
                 self.push(buffer, false, last.then_some(word));
             }
         }
         if let Some(mut buffer) = use_large.then(|| self.large.pop_front()).flatten() {
-            from.fill(&mut buffer);
+            from.fill(&mut buffer, usize::MAX);
             self.push(buffer, true, Some(word));
         }
         self.packets += 1;
@@ -421,7 +462,7 @@ impl RxState {
         };
         let rest = bytes.saturating_sub(buffer.tailroom_mut().len());
         if rest > 0 {
-            Reader::new(pieces).fill(&mut buffer);
+            Reader::new(pieces).fill(&mut buffer, usize::MAX);
             let range = whole.bytes().saturating_sub(rest)..whole.bytes();
             if buffer.append_shared(whole, range).is_ok() {
                 let word = self.judged(word, end);
@@ -459,7 +500,12 @@ impl RxState {
     /// The number of small buffers that a packet of `bytes` takes, at least one, and whether a
     /// large one follows them.
     fn buffers_for(&mut self, bytes: usize) -> Option<(usize, bool)> {
-        let first = self.posted.front_mut()?.tailroom_mut().len();
+        let first = self
+            .posted
+            .front_mut()?
+            .tailroom_mut()
+            .len()
+            .min(self.piece);
         if bytes <= first {
             return Some((1, false));
         }
@@ -469,7 +515,7 @@ impl RxState {
         }
         let mut room = 0;
         for (index, buffer) in self.posted.iter_mut().enumerate() {
-            room += buffer.tailroom_mut().len();
+            room += buffer.tailroom_mut().len().min(self.piece);
             if room >= bytes {
                 return Some((index + 1, false));
             }
@@ -490,9 +536,11 @@ impl<'a, I: Iterator<Item = &'a [u8]>> Reader<'a, I> {
         Self { piece: &[], pieces }
     }
 
-    /// Fills the free room of `buffer`, or until the pieces end.
-    fn fill(&mut self, buffer: &mut Packet) {
+    /// Fills up to `most` bytes of the free room of `buffer`, or until the pieces end.
+    fn fill(&mut self, buffer: &mut Packet, most: usize) {
         let room = buffer.tailroom_mut();
+        let bytes = room.len().min(most);
+        let room = &mut room[..bytes];
         let mut filled = 0;
         while filled < room.len() {
             if self.piece.is_empty() {

@@ -23,6 +23,8 @@ pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
 /// Faults that one device is configured to have.
 pub(super) const FAULTS: RangeInclusive<u64> = 1..=4096;
+/// Packets of which one has a bad descriptor.
+pub(super) const BAD_DESCRIPTORS: RangeInclusive<u64> = 1..=1_000_000;
 /// Without 0, which means "no VLAN", and 4095, which is reserved (IEEE 802.1Q table 9-2).
 pub(super) const VLANS: RangeInclusive<u16> = 1..=4094;
 
@@ -95,8 +97,13 @@ pub const KEYS: &[Key] = &[
     ),
     common(
         "segs",
-        "1..128",
+        "1..288",
         "segments of a packet at most (scatter-gather limit)",
+    ),
+    common(
+        "gso-segs",
+        "1..288",
+        "as segs, for GSO packets; without it as many as segs",
     ),
     common(
         "headroom",
@@ -110,8 +117,8 @@ pub const KEYS: &[Key] = &[
     ),
     common(
         "rx",
-        "auto|whole|pieces",
-        "receive large packets whole, or in pieces",
+        "auto|whole|pieces|pieces(256..1792)",
+        "receive large packets whole, or in pieces of as many bytes",
     ),
     common(
         "coalesce",
@@ -234,7 +241,7 @@ pub const KEYS: &[Key] = &[
     only(
         &["pcap", "sim"],
         "link",
-        "ethernet|ip",
+        "ethernet|ip|ipoib",
         "link type of its packets",
     ),
     only(NULL, "source", "", "also generate packets"),
@@ -310,6 +317,24 @@ pub const KEYS: &[Key] = &[
         "interrupts",
         "counted|each",
         "with rate=: one interrupt for many sent packets, or one for each",
+    ),
+    only(
+        SIM,
+        "bad-descriptors",
+        "1..1000000",
+        "one of this many received packets has a bad descriptor, and is dropped",
+    ),
+    only(
+        SIM,
+        "flap",
+        "TIME (1ms to 60s)",
+        "the link goes down and up again, a change each time",
+    ),
+    only(
+        SIM,
+        "flow-control",
+        "off|on",
+        "with far=echo: a full RX ring pauses the sender instead of dropping packets",
     ),
     only(SIM, "shuffled", "", "complete sent packets in random order"),
     only(SIM, "hang", "", "each TX queue hangs until it is reset"),

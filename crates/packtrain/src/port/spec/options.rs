@@ -119,6 +119,12 @@ pub struct SimOptions {
     pub lose_completions: Option<u64>,
     /// Wake-ups for completions, from the first, that are lost; `None` for none.
     pub lose_wakeups: Option<u64>,
+    /// One of this many received packets has a bad descriptor; `None` for none of them.
+    pub bad_descriptors: Option<u64>,
+    /// The time between changes of the link; `None` for a link that stays up.
+    pub flap: Option<Duration>,
+    /// A full RX ring pauses the sender.
+    pub flow_control: bool,
     /// The link type; `None` takes the other port's.
     pub link: Option<LinkType>,
 }

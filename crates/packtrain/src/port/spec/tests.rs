@@ -65,7 +65,7 @@ fn a_bare_port_requests_nothing() {
 fn common_keys_on_every_kind() {
     for port in ["tap:t", "tun:t", "pcap:f", "null:", "sim:"] {
         let spec = parse(&format!(
-            "{port},queues=4,offload=csum,segs=8,headroom=2,fit=collapse,rx=pieces,\
+            "{port},queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,rx=pieces,\
              coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
              gro-flush=packets(32),ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
              dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
@@ -74,9 +74,10 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.config.queues, Some(4));
         assert_eq!(spec.config.offload, Features::CSUM);
         assert_eq!(spec.config.segments, Some(8));
+        assert_eq!(spec.config.gso_segments, Some(9));
         assert_eq!(spec.config.segment_headroom, 2);
         assert_eq!(spec.config.fit, Fit::Collapse);
-        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces));
+        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::PIECES));
         assert_eq!(spec.config.coalesce, Coalesce::Stream);
         let gro = Gro {
             flows: Some(8),
@@ -120,6 +121,15 @@ fn common_keys_on_every_kind() {
         parse("tap:t,rx=whole").config.rx_buffers,
         Some(RxBuffers::Whole)
     );
+    for bytes in [256, 512, 1791] {
+        let spec = parse(&format!("tap:t,rx=pieces({bytes}),segs=2"));
+        assert_eq!(spec.config.rx_buffers, Some(RxBuffers::Pieces { bytes }));
+        assert_eq!(spec.to_string(), format!("tap:t,segs=2,rx=pieces({bytes})"));
+    }
+    assert_eq!(parse("tap:t,rx=pieces(1792)"), parse("tap:t,rx=pieces"));
+    for bad in ["1793", "0", "", "+512", "512,512", "512)"] {
+        error(&format!("tap:t,rx=pieces({bad})"));
+    }
 }
 
 #[test]
@@ -338,11 +348,15 @@ fn keys_of_one_kind() {
         hang: true,
         lose_completions: Some(5),
         lose_wakeups: Some(6),
-        link: Some(LinkType::RawIp),
+        bad_descriptors: Some(10),
+        flap: Some(Duration::from_millis(2)),
+        flow_control: true,
+        link: Some(LinkType::Ipoib),
     };
     let spec = parse(
-        "sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ip,hang,\
-         lose-completions=5,lose-wakeups=6,rate=9,interrupts=each",
+        "sim:rings=512,segs=8,seed=7,far=echo,completion-delay=3flushes,shuffled,link=ipoib,hang,\
+         lose-completions=5,lose-wakeups=6,rate=9,interrupts=each,bad-descriptors=10,flap=2ms,\
+         flow-control=on",
     );
     assert_eq!(spec.kind, PortKind::Sim(sim));
     assert_eq!(
@@ -357,7 +371,8 @@ fn ranges_end_where_help_says() {
     let max = u64::MAX.to_string();
     let cases: &[(&str, &str, &str, &str, &str)] = &[
         ("tap:t", "queues", "1", "256", "257"),
-        ("tap:t", "segs", "1", "128", "129"),
+        ("tap:t", "segs", "1", "288", "289"),
+        ("tap:t", "gso-segs", "1", "288", "289"),
         ("tap:t", "headroom", "0", "16", "17"),
         ("tap:t", "vlan", "1", "4094", "4095"),
         ("tap:t", "gro-flows", "1", "65536", "65537"),
@@ -376,6 +391,7 @@ fn ranges_end_where_help_says() {
         ("sim:", "rate", "1", "100000000", "100000001"),
         ("sim:", "lose-completions", "1", "4096", "4097"),
         ("sim:", "lose-wakeups", "1", "4096", "4097"),
+        ("sim:far=echo", "bad-descriptors", "1", "1000000", "1000001"),
     ];
     for &(port, key, least, most, beyond) in cases {
         let takes = KEYS.iter().find(|k| k.name == key).unwrap().takes;
@@ -393,7 +409,7 @@ fn ranges_end_where_help_says() {
             );
         }
     }
-    assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 128));
+    assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 288));
     for bad in ["-0.1", "1.01", "nan", "inf", "x", "50%", ""] {
         error(&format!("tap:t,drop={bad}"));
     }
@@ -431,6 +447,48 @@ fn times() {
     ] {
         let line = error(&format!("tap:t,delay={bad}"));
         assert!(line.contains("200us, 5ms, at most 60s"), "{line}");
+    }
+}
+
+#[test]
+fn a_link_flaps_within_its_range() {
+    for (text, expected) in [
+        ("1ms", Duration::from_millis(1)),
+        ("60s", Duration::from_mins(1)),
+    ] {
+        let spec = parse(&format!("sim:flap={text}"));
+        let PortKind::Sim(sim) = spec.kind else {
+            panic!("{spec}")
+        };
+        assert_eq!(sim.flap, Some(expected));
+    }
+    for bad in ["0ms", "999us", "61s", "5"] {
+        assert_eq!(
+            error(&format!("sim:flap={bad}")),
+            format!("flap= cannot be '{bad}'; it takes TIME (1ms to 60s)")
+        );
+    }
+}
+
+#[test]
+fn keys_of_a_nic_in_memory_that_need_another() {
+    let each = "interrupts=each needs a rate: without one, sent packets are completed when they \
+                are looked for; add rate=N, or leave interrupts= out";
+    let echo = " needs packets that arrive: add far=echo, or leave it out";
+    for (keys, line) in [
+        ("interrupts=each", each.to_owned()),
+        ("bad-descriptors=9", format!("key 'bad-descriptors'{echo}")),
+        ("flow-control=on", format!("flow-control=on{echo}")),
+    ] {
+        assert_eq!(error(&format!("sim:{keys}")), line);
+    }
+    for ok in [
+        "sim:interrupts=counted",
+        "sim:interrupts=each,rate=7",
+        "sim:flow-control=off",
+        "sim:flow-control=on,far=echo",
+    ] {
+        parse(ok);
     }
 }
 
@@ -476,7 +534,7 @@ fn what_is_wrong_is_said_in_one_line() {
         (
             "tap:t,colour=red",
             "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, \
-             headroom, fit, rx, coalesce, gro-flows, gro-bytes, gro-packets, gro-inactive, \
+             gso-segs, headroom, fit, rx, coalesce, gro-flows, gro-bytes, gro-packets, gro-inactive, \
              gro-flush, ack-limit, rx-pause, dispatch, moderation, tx, capture, trace, drop, \
              duplicate, corrupt, reorder, delay, seed, vlan, fd",
         ),
@@ -496,11 +554,15 @@ fn what_is_wrong_is_said_in_one_line() {
             "tap:t,trace=",
             "key 'trace' takes no value, not even ''; write it alone",
         ),
-        ("tap:t,segs", "key 'segs' needs a value: write segs=1..128"),
-        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..128"),
+        ("tap:t,segs", "key 'segs' needs a value: write segs=1..288"),
+        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..288"),
         (
             "tap:t,rx=some",
-            "rx= cannot be 'some'; it takes auto|whole|pieces",
+            "rx= cannot be 'some'; it takes auto|whole|pieces|pieces(256..1792)",
+        ),
+        (
+            "tap:t,rx=pieces(255)",
+            "rx= cannot be 'pieces(255)'; it takes auto|whole|pieces|pieces(256..1792)",
         ),
         (
             "tap:t,coalesce=yes",
@@ -619,6 +681,7 @@ fn every_key_is_wired() {
         "null:source",
         "null:source,proto=tcp",
         "sim:",
+        "sim:rate=1,far=echo",
         "pcap:f,write",
     ] {
         let kind = port.split(':').next().unwrap();
@@ -632,6 +695,8 @@ fn every_key_is_wired() {
                 "fd" => "fd=1".to_owned(),
                 "gro-flush" => "gro-flush=packets(8)".to_owned(),
                 "ack-limit" => "coalesce=stream,ack-limit=1".to_owned(),
+                "rx" => "rx=pieces(512)".to_owned(),
+                "flap" => "flap=1ms".to_owned(),
                 name if key.takes.contains('|') => {
                     format!("{name}={}", key.takes.split('|').next_back().unwrap())
                 }
@@ -646,7 +711,7 @@ fn every_key_is_wired() {
                 }
                 Err(error) if belongs => {
                     let line = error.to_string();
-                    let expected = ["twice", "for a file that", "is for TCP"];
+                    let expected = ["twice", "for a file that", "is for TCP", " needs "];
                     let is_expected = expected.iter().any(|words| line.contains(words));
                     assert!(is_expected, "{port},{text}: {line}");
                 }
@@ -727,6 +792,12 @@ fn valid() -> impl Strategy<Value = String> {
                     .prop_map(|ns| format!("{ns}ns"))
                     .boxed(),
                 "fd" => Just("9+3+4".to_owned()).boxed(),
+                "flap" => (1..=60_000_u32).prop_map(|ms| format!("{ms}ms")).boxed(),
+                "rx" => prop_oneof![
+                    Just("whole".to_owned()),
+                    (256..=1792_u32).prop_map(|n| format!("pieces({n})")),
+                ]
+                .boxed(),
                 "dispatch" => prop_oneof![
                     Just("direct".to_owned()),
                     (1..=64_u32).prop_map(|n| format!("threshold({n})")),

@@ -4,10 +4,12 @@ use super::error::SpecError;
 use super::options::Pace;
 use crate::capture::Format;
 use crate::driver::{Coalesce, Features, Fit, RxBuffers};
-use crate::limits::QUEUES_MAX;
+use crate::limits::{QUEUES_MAX, RX_PIECE_BYTES_MIN};
+use crate::packet::FrameClass;
 use crate::port::null::Protocol;
-use crate::port::sim::{CompletionDelay, Far, Interrupts};
+use crate::port::sim::{CompletionDelay, FLAP_MAX, FLAP_MIN, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -28,8 +30,10 @@ pub(super) type Words<T> = &'static [(&'static str, T)];
 pub(super) const RX: Words<Option<RxBuffers>> = &[
     ("auto", None),
     ("whole", Some(RxBuffers::Whole)),
-    ("pieces", Some(RxBuffers::Pieces)),
+    ("pieces", Some(RxBuffers::PIECES)),
 ];
+/// Bytes of a packet in each small frame, in `rx=pieces(N)`.
+const PIECES: RangeInclusive<usize> = RX_PIECE_BYTES_MIN..=FrameClass::Small.data_bytes();
 pub(super) const FIT: Words<Fit> = &[("collapse", Fit::Collapse), ("defrag", Fit::Defrag)];
 /// Whether TX queues are shared even where the plan would make them owned.
 pub(super) const TX: Words<bool> = &[("auto", false), ("shared", true)];
@@ -53,8 +57,11 @@ pub(super) const FORMATS: Words<Format> = &[
     ("pcap", Format::Pcap { nanosecond: true }),
     ("pcap-us", Format::Pcap { nanosecond: false }),
 ];
-pub(super) const LINKS: Words<LinkType> =
-    &[("ethernet", LinkType::Ethernet), ("ip", LinkType::RawIp)];
+pub(super) const LINKS: Words<LinkType> = &[
+    ("ethernet", LinkType::Ethernet),
+    ("ip", LinkType::RawIp),
+    ("ipoib", LinkType::Ipoib),
+];
 pub(super) const INTERRUPTS: Words<Interrupts> =
     &[("counted", Interrupts::Counted), ("each", Interrupts::Each)];
 pub(super) const FARS: Words<Far> = &[("discard", Far::Discard), ("echo", Far::Echo)];
@@ -102,6 +109,10 @@ pub(super) fn time(text: &str) -> Option<Duration> {
     (time <= DELAY_MAX).then_some(time)
 }
 
+pub(super) fn flap(text: &str) -> Option<Duration> {
+    time(text).filter(|time| (FLAP_MIN..=FLAP_MAX).contains(time))
+}
+
 /// A time in the largest unit that has no fraction.
 pub(super) struct TimeText(pub(super) Duration);
 
@@ -137,6 +148,24 @@ pub(super) fn completion_delay_text(delay: CompletionDelay) -> Option<String> {
         CompletionDelay::Flushes(count) => Some(format!("{count}flushes")),
         CompletionDelay::Reclaims(count) => Some(format!("{count}reclaims")),
         CompletionDelay::Packets(count) => Some(format!("{count}packets")),
+    }
+}
+
+/// A word of [`RX`], or `pieces(N)`.
+pub(super) fn rx_buffers(text: &str) -> Option<Option<RxBuffers>> {
+    if let Some(buffers) = one_of(text, RX) {
+        return Some(*buffers);
+    }
+    let bytes = text.strip_prefix("pieces(")?.strip_suffix(')')?;
+    let bytes = number(bytes, PIECES)?;
+    Some(Some(RxBuffers::Pieces { bytes }))
+}
+
+pub(super) fn rx_buffers_text(buffers: Option<RxBuffers>) -> Option<Cow<'static, str>> {
+    let name = name_of(&buffers, RX).filter(|_| buffers.is_some());
+    match (name, buffers) {
+        (None, Some(RxBuffers::Pieces { bytes })) => Some(format!("pieces({bytes})").into()),
+        (name, _) => name.map(Cow::Borrowed),
     }
 }
 

@@ -342,8 +342,8 @@ fn limits_are_at_most_a_twelfth_of_the_ring_and_at_least_one() {
         (None, 40, 17, None, (40, 17, 16)),
         (None, 17, 40, None, (17, 40, 16)),
         (None, 40, 40, Some(8), (8, 8, 7)),
-        (None, 1000, usize::MAX, None, (128, 128, 127)),
-        (Some(1 << 20), 1000, 1000, Some(1000), (128, 128, 127)),
+        (None, 1000, usize::MAX, None, (288, 288, 287)),
+        (Some(1 << 20), 1000, 1000, Some(1000), (288, 288, 287)),
     ];
     for (ring, ordinary, gso, limit, wanted) in cases {
         let limits = FitLimits::new(&device(ring, ordinary, gso), limit);

@@ -48,7 +48,11 @@ fn as_many_buffers_are_posted_as_a_ring_takes_and_never_more() {
 
 #[test]
 fn a_long_packet_takes_one_large_buffer_or_several_small_ones() {
-    for (rx_buffers, segments) in [(RxBuffers::Whole, 2), (RxBuffers::Pieces, 37)] {
+    for (rx_buffers, segments) in [
+        (RxBuffers::Whole, 2),
+        (RxBuffers::PIECES, 37),
+        (RxBuffers::Pieces { bytes: 256 }, 257),
+    ] {
         let (a, b) = pair(SimConfig::default(), SimConfig::default(), 7);
         let how = Attach {
             rx_buffers,
@@ -88,7 +92,7 @@ fn a_long_packet_is_shared_where_that_is_requested_and_possible() {
         ((true, true, RxBuffers::Whole), false),
         ((false, true, RxBuffers::Whole), true),
         ((true, false, RxBuffers::Whole), true),
-        ((true, true, RxBuffers::Pieces), true),
+        ((true, true, RxBuffers::PIECES), true),
     ];
     for ((rx_shares, one_arena, rx_buffers), copied) in cases {
         let shares = SimConfig {

@@ -184,6 +184,14 @@ fn raw_ip(seed: u64) -> Result<SimRig, Skip> {
     ))
 }
 
+fn ipoib(seed: u64) -> Result<SimRig, Skip> {
+    let config = SimConfig {
+        link: LinkType::Ipoib,
+        ..small()
+    };
+    Ok(SimRig::new(config, seed))
+}
+
 fn paced(seed: u64) -> Result<SimRig, Skip> {
     let config = SimConfig {
         rate: Some(500),
@@ -201,3 +209,4 @@ driver_conformance!(conformance_awkward, awkward);
 driver_conformance!(conformance_refusing, refusing);
 driver_conformance!(conformance_refusing_segments, refusing_segments);
 driver_conformance!(conformance_raw_ip, raw_ip);
+driver_conformance!(conformance_ipoib, ipoib);

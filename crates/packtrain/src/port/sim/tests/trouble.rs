@@ -111,6 +111,64 @@ impl Load {
 }
 
 #[test]
+fn a_flapping_link_changes_on_time_and_drops_what_it_must() {
+    let flap = Duration::from_millis(10);
+    let config = SimConfig {
+        flap: Some(flap),
+        ..small()
+    };
+    let at = |ms: u64| Instant::from_nanos(5_000_000 + ms * 1_000_000);
+    let (mut load, mut states) = (Load::new(config, small()), Vec::new());
+    for ms in 0..45 {
+        load.now = at(ms);
+        assert_eq!(load.b.rx.arm(), Armed::Idle);
+        // The first poll starts the clock.
+        let next = (ms > 0).then(|| at(ms.div_ceil(10) * 10));
+        assert_eq!(load.b.rx.device_mut().next_at(), next, "{ms} ms");
+        let mut burst = Burst::new();
+        load.b.rx.poll(load.now, &mut burst, 64).unwrap();
+        states.push(load.b.driver.link() == Link::Up);
+        assert_eq!(load.a.driver.link(), load.b.driver.link(), "one cable");
+        let dropped = load.dropped().get(DropReason::LinkDown);
+        load.step(1);
+        let lost = load.dropped().get(DropReason::LinkDown) - dropped;
+        assert_eq!(lost, u64::from(!states[ms as usize]), "{ms} ms");
+        load.receive();
+    }
+    for (change, states) in states.chunks(10).enumerate() {
+        assert!(states.iter().all(|&up| up == (change % 2 == 0)), "{change}");
+    }
+    let lost = load.dropped().get(DropReason::LinkDown);
+    assert_eq!(lost, 20);
+    load.end(lost);
+}
+
+/// A queue that is armed while the link changes is interrupted, and a poll that comes late makes
+/// all changes that were due.
+#[test]
+fn a_flapping_link_interrupts_armed_queues() {
+    let config = SimConfig {
+        flap: Some(Duration::from_millis(1)),
+        ..small()
+    };
+    let (mut a, mut b) = stations(config, small());
+    let at = Instant::from_nanos;
+    a.tx.service(at(1)).unwrap();
+    let poll = |station: &mut Station, now: u64| {
+        station.rx.poll(at(now), &mut Burst::new(), 1).unwrap();
+        station.driver.link()
+    };
+    assert_eq!(poll(&mut a, 1), Link::Up);
+    assert_eq!(b.rx.arm(), Armed::Idle);
+    assert_eq!(poll(&mut a, 1_000_001), Link::Down);
+    assert!(b.rx_signal.take(Duration::ZERO));
+    assert_eq!(poll(&mut a, 3_500_000), Link::Down, "up and down again");
+    assert_eq!(poll(&mut b, 4_000_001), Link::Up);
+    a.close();
+    b.close();
+}
+
+#[test]
 fn a_lost_completion_interrupt_costs_a_moment() {
     let mut load = Load::new(small(), small());
     load.step(20);

@@ -1,0 +1,297 @@
+//! The CPUs to which the parts of an experiment are bound.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::LabError;
+use crate::sys;
+
+/// The parts in the order in which packets pass them.
+const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
+
+/// The CPU of each part of an experiment; `None` leaves it to the scheduler.
+///
+/// ```
+/// # use packtrain_lab::cpus::Cpus;
+/// let cpus = Cpus::parse("sender=0,worker=1,receiver=0", &[0, 1])?;
+/// assert_eq!((cpus.sender, cpus.worker), (Some(0), Some(1)));
+/// assert_eq!(cpus.sharing().as_deref(), Some("sender and receiver share CPU 0"));
+/// # Ok::<(), packtrain_lab::cpus::CpusError>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cpus {
+    /// The threads that send ([`Transfer::sender_cpu`](crate::traffic::Transfer::sender_cpu)).
+    pub sender: Option<usize>,
+    /// packtrain's workers (`Placement::List`).
+    pub worker: Option<usize>,
+    /// The threads that receive
+    /// ([`Transfer::receiver_cpu`](crate::traffic::Transfer::receiver_cpu)).
+    pub receiver: Option<usize>,
+}
+
+/// A text that states no [`Cpus`]: one line with what is wrong and what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CpusError(String);
+
+impl fmt::Display for CpusError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl core::error::Error for CpusError {}
+
+impl Cpus {
+    /// Parses `PART=CPU,PART=CPU…`, each part at most once. `allowed` are the CPUs that may be used
+    /// ([`allowed`]).
+    ///
+    /// # Errors
+    /// [`CpusError`] if the text has another form, a part is unknown or repeated, or a CPU is not
+    /// allowed.
+    pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, CpusError> {
+        let mut cpus = Self::default();
+        for item in text.split(',') {
+            let Some((part, cpu)) = item.split_once('=') else {
+                return Err(CpusError(format!(
+                    "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
+                    item.escape_default()
+                )));
+            };
+            let Some(slot) = cpus.slot(part) else {
+                return Err(CpusError(format!(
+                    "unknown part '{}': the parts are {}",
+                    part.escape_default(),
+                    PARTS.join(", ")
+                )));
+            };
+            if slot.is_some() {
+                return Err(CpusError(format!(
+                    "part '{part}' is given twice; keep one of the two"
+                )));
+            }
+            let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.then(|| cpu.parse().ok()).flatten();
+            let Some(number) = number.filter(|number| allowed.contains(number)) else {
+                return Err(CpusError(format!(
+                    "{part}= cannot be '{}': the process may use the CPUs {}; choose one of them, \
+                     or widen its affinity mask",
+                    cpu.escape_default(),
+                    listed(allowed)
+                )));
+            };
+            *slot = Some(number);
+        }
+        Ok(cpus)
+    }
+
+    fn slot(&mut self, part: &str) -> Option<&mut Option<usize>> {
+        match part {
+            "sender" => Some(&mut self.sender),
+            "worker" => Some(&mut self.worker),
+            "receiver" => Some(&mut self.receiver),
+            _ => None,
+        }
+    }
+
+    fn parts(&self) -> impl Iterator<Item = (&'static str, usize)> + Clone {
+        let cpus = [self.sender, self.worker, self.receiver];
+        let parts = PARTS.into_iter().zip(cpus);
+        parts.filter_map(|(part, cpu)| Some((part, cpu?)))
+    }
+
+    /// Which bound parts share a CPU, in words; `None` if each has its own.
+    pub fn sharing(&self) -> Option<String> {
+        let parts = self.parts();
+        // Of three parts, at most one group shares a CPU.
+        let of = |wanted: usize| {
+            let on = parts.clone().filter(move |(_, cpu)| *cpu == wanted);
+            on.map(|(part, _)| part).collect::<Vec<_>>()
+        };
+        let groups = parts.clone().map(|(_, cpu)| (of(cpu), cpu));
+        let (names, cpu) = groups.max_by_key(|(names, _)| names.len())?;
+        let (last, others) = names.split_last()?;
+        (!others.is_empty()).then(|| format!("{} and {last} share CPU {cpu}", others.join(", ")))
+    }
+}
+
+/// For the CPUs that the calling thread may use.
+impl FromStr for Cpus {
+    type Err = CpusError;
+
+    fn from_str(text: &str) -> Result<Self, CpusError> {
+        let allowed = allowed().map_err(|error| CpusError(error.to_string()))?;
+        Self::parse(text, &allowed)
+    }
+}
+
+/// The text that parses to the same.
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (part, cpu)) in self.parts().enumerate() {
+            let comma = if index > 0 { "," } else { "" };
+            write!(f, "{comma}{part}={cpu}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The CPUs that the calling thread may use, in order. Its threads inherit them.
+///
+/// # Errors
+/// [`LabError::Os`] from `sched_getaffinity`.
+pub fn allowed() -> Result<Vec<usize>, LabError> {
+    sys::affinity().map_err(LabError::from_io("sched_getaffinity"))
+}
+
+/// Runs `act` with the calling thread bound to `cpu`, for good; without one, as it is. The mask is
+/// read back before and after.
+///
+/// # Errors
+/// That of `act`; [`LabError::Os`] from `sched_setaffinity`; [`LabError::Answer`] if the thread was
+/// not bound all the time.
+pub(crate) fn on_cpu<T>(
+    cpu: Option<usize>,
+    act: impl FnOnce() -> Result<T, LabError>,
+) -> Result<T, LabError> {
+    let Some(cpu) = cpu else { return act() };
+    sys::bind(cpu).map_err(LabError::from_io("sched_setaffinity"))?;
+    let check = || match allowed()?.as_slice() {
+        [only] if *only == cpu => Ok(()),
+        _ => Err(LabError::Answer(
+            "a thread is not on the CPU that it was bound to",
+        )),
+    };
+    check()?;
+    let done = act()?;
+    check().map(|()| done)
+}
+
+/// Numbers as ranges: `0-2,5`.
+fn listed(cpus: &[usize]) -> String {
+    let mut ranges: Vec<(usize, usize)> = Vec::new();
+    for &cpu in cpus {
+        match ranges.last_mut() {
+            Some((_, last)) if *last + 1 == cpu => *last = cpu,
+            _ => ranges.push((cpu, cpu)),
+        }
+    }
+    let text = ranges.iter().map(|(first, last)| match first == last {
+        true => first.to_string(),
+        false => format!("{first}-{last}"),
+    });
+    text.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_parsed_and_printed() {
+        let parse = |text: &str| Cpus::parse(text, &[0, 1, 2, 5]);
+        let all = Cpus {
+            sender: Some(0),
+            worker: Some(1),
+            receiver: Some(5),
+        };
+        assert_eq!(parse("worker=1,receiver=5,sender=0"), Ok(all));
+        assert_eq!(all.to_string(), "sender=0,worker=1,receiver=5");
+        let worker = Cpus {
+            worker: Some(2),
+            ..Cpus::default()
+        };
+        assert_eq!(parse("worker=2"), Ok(worker));
+        assert_eq!(worker.to_string(), "worker=2");
+        let mask = "the process may use the CPUs 0-2,5; choose one of them, or widen its affinity \
+                    mask";
+        for (text, line) in [
+            (
+                "",
+                "'' is not PART=CPU: write as in sender=0,worker=1,receiver=2".to_owned(),
+            ),
+            (
+                "1",
+                "'1' is not PART=CPU: write as in sender=0,worker=1,receiver=2".to_owned(),
+            ),
+            (
+                "producer=1",
+                "unknown part 'producer': the parts are sender, worker, receiver".to_owned(),
+            ),
+            (
+                "worker=1,worker=1",
+                "part 'worker' is given twice; keep one of the two".to_owned(),
+            ),
+            ("sender=3", format!("sender= cannot be '3': {mask}")),
+            ("sender=", format!("sender= cannot be '': {mask}")),
+            ("receiver=+1", format!("receiver= cannot be '+1': {mask}")),
+            ("receiver=1-2", format!("receiver= cannot be '1-2': {mask}")),
+        ] {
+            assert_eq!(parse(text).unwrap_err().to_string(), line);
+        }
+    }
+
+    #[test]
+    fn the_masks_cpus_are_allowed_and_no_others() {
+        let allowed = allowed().unwrap();
+        let text = format!("sender={}", allowed[0]);
+        assert_eq!(text.parse::<Cpus>().unwrap().sender, Some(allowed[0]));
+        assert!("sender=60000".parse::<Cpus>().is_err());
+        assert!(allowed.len() >= crate::cpu::count());
+    }
+
+    #[test]
+    fn parts_that_share_a_cpu_are_named() {
+        let sharing = |text: &str| Cpus::parse(text, &[0, 1, 2]).unwrap().sharing();
+        for (text, words) in [
+            ("sender=0", None),
+            ("sender=0,worker=1,receiver=2", None),
+            (
+                "sender=0,worker=1,receiver=0",
+                Some("sender and receiver share CPU 0"),
+            ),
+            (
+                "worker=1,receiver=1",
+                Some("worker and receiver share CPU 1"),
+            ),
+            (
+                "sender=2,worker=2,receiver=2",
+                Some("sender, worker and receiver share CPU 2"),
+            ),
+        ] {
+            assert_eq!(sharing(text).as_deref(), words, "{text}");
+        }
+        assert_eq!(Cpus::default().sharing(), None);
+    }
+
+    #[test]
+    fn a_thread_runs_where_it_is_bound() {
+        let all = allowed().unwrap();
+        let run = |cpu| {
+            std::thread::spawn(move || on_cpu(cpu, allowed))
+                .join()
+                .unwrap()
+        };
+        assert_eq!(run(None), Ok(all.clone()));
+        for cpu in all {
+            assert_eq!(run(Some(cpu)), Ok(vec![cpu]));
+        }
+        let error = run(Some(60_000)).unwrap_err().to_string();
+        assert!(error.starts_with("sched_setaffinity: "), "{error}");
+        assert!(run(Some(usize::MAX)).is_err());
+        // A thread that leaves its CPU meanwhile is noticed.
+        let all = allowed().unwrap();
+        if let [first, .., last] = all[..] {
+            let leave = move || {
+                on_cpu(Some(first), || {
+                    sys::bind(last).map_err(LabError::from_io(""))
+                })
+            };
+            let error = std::thread::spawn(leave).join().unwrap().unwrap_err();
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("not on the CPU that it was bound to")
+            );
+        }
+    }
+}

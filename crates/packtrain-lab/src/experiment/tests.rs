@@ -613,7 +613,8 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         ),
         (
             claim(
-                "figure = \"other\"\nof = { x = \"q\", y = 1 }\nto = { y = [1, 2], x = [\"p\", \"q\"] }\n\
+                "figure = \"other\"\nof = { x = \"q\", y = 1 }\n\
+                 to = { y = [1, 2], x = [\"p\", \"q\"] }\n\
                  at-most = 1",
             ),
             36,

@@ -53,6 +53,8 @@ Examples:
       copies a capture and prints all counters as JSON
   packtrain replay in.pcapng
       what coalescing could do for the traffic of a capture
+  packtrain stream --tso off
+      goodput between two kernels, and what it costs each side
   packtrain experiment all --quick
       what five documents measured, on this machine
 
@@ -296,7 +298,7 @@ Examples:
   packtrain stream --a tap,offload=off --b tap,offload=off --direction both --streams 4
       packtrain segments and merges
   packtrain stream --exchange 1,1 --through veth
-      request and response without a forwarder
+      request and response, without a forwarder
   packtrain stream --protocol udp --rate 500M --train 44
       UDP at a constant rate, 44 datagrams in a send
 

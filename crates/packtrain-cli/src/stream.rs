@@ -27,12 +27,21 @@ fn text(measured: &Measured, style: Style) -> String {
     let forwarder = &measured.figures["forwarder"];
     if forwarder["packets"].is_u64() {
         text.push_str(&format!(
-            "\nforwarder  {} packets of {} wire packets, {} a doorbell; {} wake-ups\n",
+            "forwarder  {} packets of {} wire packets, {} a doorbell; {} wake-ups\n",
             count(&forwarder["packets"]),
             number(&forwarder["wire_packets_per_packet"], 1),
             number(&forwarder["packets_per_doorbell"], 1),
             count(&forwarder["wakeups"]),
         ));
+    }
+    for (host, interface) in [("A", "interface_a"), ("B", "interface_b")] {
+        let dropped = &measured.figures[interface]["tx_dropped"];
+        if dropped.as_u64() != Some(0) {
+            let packets = count(dropped);
+            text.push_str(&format!(
+                "dropped    {packets} in the queue of host {host}\n"
+            ));
+        }
     }
     if let Some(drops) = measured.figures.get("drops").and_then(Value::as_object) {
         for (reason, packets) in drops {
@@ -114,7 +123,7 @@ fn totals(measured: &Measured, style: Style) -> String {
     };
     let bottleneck = word(figure("bottleneck"));
     let seconds = number(figure("seconds"), 2);
-    text + &format!(", {rest}; bottleneck: {bottleneck}; {seconds} s measured\n")
+    text + &format!(", {rest}\nbottleneck: {bottleneck}; {seconds} s measured\n")
 }
 
 /// What each side used.

@@ -139,6 +139,8 @@ impl Stream {
                 };
                 wait(first.at + (self.duration.0 - warm_up), "measuring")?;
                 let last = read()?;
+                // Datagrams are counted until the end.
+                opened.iter().for_each(Opened::end);
                 Steady::between(first, last, &watch)
             };
             let steady = steady();

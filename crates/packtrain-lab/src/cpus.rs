@@ -3,7 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Deserializer};
+
 use crate::error::LabError;
+use crate::options::from_text;
 use crate::sys;
 
 /// The parts in the order in which packets pass them.
@@ -124,6 +127,12 @@ impl FromStr for Cpus {
     }
 }
 
+impl<'de> Deserialize<'de> for Cpus {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        from_text(deserializer)
+    }
+}
+
 /// The text that parses to the same.
 impl fmt::Display for Cpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -149,10 +158,10 @@ pub fn allowed() -> Result<Vec<usize>, LabError> {
 /// # Errors
 /// That of `act`; [`LabError::Os`] from `sched_setaffinity`; [`LabError::Answer`] if the thread was
 /// not bound all the time.
-pub(crate) fn on_cpu<T>(
+pub(crate) fn on_cpu<T, E: From<LabError>>(
     cpu: Option<usize>,
-    act: impl FnOnce() -> Result<T, LabError>,
-) -> Result<T, LabError> {
+    act: impl FnOnce() -> Result<T, E>,
+) -> Result<T, E> {
     let Some(cpu) = cpu else { return act() };
     sys::bind(cpu).map_err(LabError::from_io("sched_setaffinity"))?;
     let check = || match allowed()?.as_slice() {
@@ -163,7 +172,8 @@ pub(crate) fn on_cpu<T>(
     };
     check()?;
     let done = act()?;
-    check().map(|()| done)
+    check()?;
+    Ok(done)
 }
 
 /// Numbers as ranges: `0-2,5`.

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::baseline::{self, Baseline, Mode};
+use crate::cpus::Cpus;
 use crate::error::{LabError, ToolError};
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
@@ -76,6 +77,10 @@ pub struct TestbedOptions {
     #[arg(long, value_name = "WHERE", default_value_t)]
     #[serde(deserialize_with = "from_text")]
     pub placement: Placement,
+    /// Binds the parts to CPUs, as in sender=0,worker=1,receiver=2; worker is all workers of
+    /// packtrain, in the place of --placement
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<Cpus>,
 }
 
 impl Default for TestbedOptions {
@@ -120,6 +125,7 @@ pub struct Testbed {
     hosts: TwoHosts,
     settings: Fields,
     faults: [Option<FaultCounters>; 2],
+    cpus: Cpus,
 }
 
 #[derive(Debug)]
@@ -143,6 +149,14 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
+        if binds_workers && options.through != Through::Packtrain {
+            return Err(ToolError::Usage(
+                "--cpus has a CPU for packtrain's workers, and packtrain does not join the hosts: \
+                 leave worker= out"
+                    .to_owned(),
+            ));
+        }
         let topology = Settings {
             mtu: options.mtu,
             ..Settings::default()
@@ -172,11 +186,17 @@ impl Testbed {
                 options.mtu
             )));
         }
+        let cpus = options.cpus.unwrap_or_default();
+        if options.cpus.is_some() {
+            settings.insert("cpus".into(), cpus.to_string().into());
+            settings.insert("cpus_shared".into(), cpus.sharing().into());
+        }
         Ok(Self {
             device,
             hosts,
             settings,
             faults,
+            cpus,
         })
     }
 
@@ -188,6 +208,11 @@ impl Testbed {
     /// The settings in force, read back from the kernel and packtrain.
     pub fn settings(&self) -> &Fields {
         &self.settings
+    }
+
+    /// The CPUs to which a tool binds its senders and receivers.
+    pub fn cpus(&self) -> Cpus {
+        self.cpus
     }
 
     /// packtrain's session, if it is the device under test.
@@ -269,7 +294,7 @@ fn packtrain(
         dispatch: options.dispatch,
         moderation: options.moderation,
         idle: options.idle,
-        placement: options.placement.clone(),
+        placement: placement(options)?,
         priority: Priority::default(),
     };
     policies
@@ -289,7 +314,7 @@ fn packtrain(
         ("dispatch", options.dispatch.to_string().into()),
         ("moderation", options.moderation.to_string().into()),
         ("idle", options.idle.to_string().into()),
-        ("placement", options.placement.to_string().into()),
+        ("placement", placement(options)?.to_string().into()),
         ("workers", plan.workers.len().into()),
     ];
     settings.extend(text.map(|(name, value)| (name.to_owned(), value)));
@@ -301,6 +326,20 @@ fn packtrain(
     settings.insert("paths".into(), json!(paths));
     settings.insert("notes".into(), json!(plan.notes));
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
+}
+
+/// Where the workers run: the CPU of `--cpus`, or `--placement`.
+fn placement(options: &TestbedOptions) -> Result<Placement, ToolError> {
+    match options.cpus.and_then(|cpus| cpus.worker) {
+        None => Ok(options.placement.clone()),
+        Some(cpu) if options.placement == Placement::default() => format!("list({cpu})")
+            .parse()
+            .map_err(|error| ToolError::Usage(format!("--cpus: {error}"))),
+        Some(_) => Err(ToolError::Usage(format!(
+            "--placement {} and a worker in --cpus contradict each other: give one of the two",
+            options.placement
+        ))),
+    }
 }
 
 /// A port from its kind and keys.

@@ -1,10 +1,16 @@
 //! Whatever joins the two hosts of a testbed carries their packets.
 
+use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
+use packtrain_lab::cpus;
 use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::options::default_options;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Tool};
+use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -14,6 +20,7 @@ fn main() -> ExitCode {
         ("the_c_forwarder_joins", || joins(Through::C)),
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
+        ("parts_are_bound_to_cpus", bound),
     ])
 }
 
@@ -93,5 +100,51 @@ fn read_back() -> Outcome {
     assert_eq!(settings["mtu"], 9000);
     assert_eq!(settings["paths"], serde_json::json!(["shared", "owned"]));
     testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn bound() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let cpu = cpus::allowed().expect("the mask")[0];
+    let with = |text: &str| TestbedOptions {
+        cpus: Some(text.parse().expect("parts and CPUs")),
+        ..TestbedOptions::default()
+    };
+    let all = with(&format!("sender={cpu},worker={cpu},receiver={cpu}"));
+    let testbed = Testbed::start(&all).expect("a testbed");
+    let settings = testbed.settings();
+    assert_eq!(settings["placement"], format!("list({cpu})"));
+    let shared = format!("sender, worker and receiver share CPU {cpu}");
+    assert_eq!(settings["cpus_shared"], shared);
+    let control = Control {
+        stop: Arc::default(),
+        progress: &|_| {},
+    };
+    // The threads read their masks back.
+    let blast = Blast {
+        count: Some(1000),
+        rate: Some("100kpps".parse().expect("a rate")),
+        ..default_options()
+    };
+    let measured = blast.run(&testbed, &control).expect("a run");
+    assert_eq!(measured.figures["sent_packets"], 1000);
+    testbed.finish().expect("a closed ledger");
+
+    let refused = |options: &TestbedOptions, expected: &str| match Testbed::start(options) {
+        Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
+        other => panic!("{other:?}"),
+    };
+    let veth = TestbedOptions {
+        through: Through::Veth,
+        ..all.clone()
+    };
+    refused(&veth, "leave worker= out");
+    let both = TestbedOptions {
+        placement: Placement::None,
+        ..all
+    };
+    refused(&both, "contradict each other");
     Outcome::Done
 }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::cpu::Usage;
+use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
 use crate::machine::Activity;
@@ -155,7 +156,11 @@ impl Blast {
         let (used, watch) = (testbed.used(), Watch::start()?);
         let start = Instant::now();
         thread::scope(|scope| {
-            let receive = |flow| scope.spawn(move || Flow::receive(flow, load, control));
+            let cpus = testbed.cpus();
+            let receive = |flow| {
+                let receive = move || Flow::receive(flow, load, control);
+                scope.spawn(move || on_cpu(cpus.receiver, receive))
+            };
             let receivers: Vec<_> = flows.iter().map(receive).collect();
             // Every sender has an end of the channel, so it is closed when the last one ends.
             let (end, ends) = channel::<()>();
@@ -168,7 +173,8 @@ impl Blast {
                 let start = start + Duration::from_secs_f64(offset);
                 let count = self.share(index);
                 senders.push(scope.spawn(move || {
-                    let sent = flow.send(load, count, start, control);
+                    let send = || flow.send(load, count, start, control);
+                    let sent = on_cpu(cpus.sender, send);
                     drop(end);
                     sent
                 }));

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::error::{LabError, ToolError};
+use crate::cpus::on_cpu;
+use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::testbed::Testbed;
@@ -127,15 +128,18 @@ impl Ping {
     ) -> Result<Run, ToolError> {
         let (mut echo, answers) = Echo::open(testbed.hosts(), self.ip(), self.icmp)?;
         let ended = AtomicBool::new(false);
+        let cpus = testbed.cpus();
         let (start, used, watch) = (Instant::now(), testbed.used(), Watch::start()?);
         let (replies, answered) = thread::scope(|scope| {
             let answering = answers.as_ref().map(|socket| {
                 let ended = || ended.load(Ordering::Relaxed);
-                scope.spawn(move || answer(socket, ended))
+                scope.spawn(move || on_cpu(cpus.receiver, || answer(socket, ended)))
             });
             let replies = {
                 let _ended = Ended(&ended);
-                requests.run(&mut echo, control)
+                // A thread of its own, since it stays bound.
+                let run = || on_cpu(cpus.sender, || requests.run(&mut echo, control));
+                join(scope.spawn(run))
             };
             let answered = answering.map_or(Ok(()), join);
             (replies, answered)
@@ -187,7 +191,7 @@ impl Drop for Ended<'_> {
     }
 }
 
-fn join<T>(thread: thread::ScopedJoinHandle<'_, Result<T, LabError>>) -> Result<T, LabError> {
+fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
     thread
         .join()
         .unwrap_or_else(|payload| std::panic::resume_unwind(payload))

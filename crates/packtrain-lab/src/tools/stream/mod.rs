@@ -74,6 +74,8 @@ impl Stream {
         let hosts = testbed.hosts();
         let mut transfer = self.transfer(hosts.left.link.mtu)?;
         transfer.stop = Some(control.stop.clone());
+        transfer.sender_cpu = testbed.cpus().sender;
+        transfer.receiver_cpu = testbed.cpus().receiver;
         let ways = self.direction.ways();
         let open = |side: &Side| transfer.open(hosts.host(*side), hosts.host(side.other()));
         let opened: Vec<Opened<'_>> = ways.iter().map(open).collect::<Result<_, _>>()?;

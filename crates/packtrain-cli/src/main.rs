@@ -3,6 +3,7 @@
 mod args;
 mod blast;
 mod demo;
+mod doctor;
 mod exit;
 mod forward;
 mod in_force;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Blast(args) => blast::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Rfc2544(args) => rfc2544::run(args),
@@ -106,7 +108,9 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
         let all: Vec<_> = positionals.map(ToString::to_string).collect();
-        line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        if !all.is_empty() {
+            line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        }
     }
     line + &format!("; see packtrain {names}--help")
 }

@@ -12,12 +12,16 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-             replay, blast, ping, rfc2544; see packtrain --help\n",
+             replay, doctor, blast, ping, rfc2544; see packtrain --help\n",
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             blast, ping, rfc2544; did you mean 'forward'?; see packtrain --help\n",
+             doctor, blast, ping, rfc2544; did you mean 'forward'?; see packtrain --help\n",
+        ),
+        (
+            &["blast", "--burst", "3"],
+            "packtrain: missing: --rate <RATE>; see packtrain blast --help\n",
         ),
         (
             // Two commands are similar; the more similar one is suggested.
@@ -454,6 +458,7 @@ fn help_and_version() {
         "plan",
         "demo",
         "replay",
+        "doctor",
         "Examples:",
         "Exit codes:",
         "NO_COLOR",

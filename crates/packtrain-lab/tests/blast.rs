@@ -235,7 +235,7 @@ fn c_loop() -> Outcome {
         stop: Arc::new(AtomicBool::new(false)),
         progress: &|_| {},
     };
-    let time = Duration::from_millis(50);
+    let time = Duration::from_millis(200);
     let stats = || testbed.hosts().right.stats().expect("counters").rx_packets;
     let before = stats();
     let send = |to| match to {

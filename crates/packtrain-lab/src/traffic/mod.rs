@@ -9,7 +9,7 @@
 pub mod payload;
 mod tcp;
 mod transfer;
-mod udp;
+pub(crate) mod udp;
 mod watch;
 
 use crate::error::LabError;

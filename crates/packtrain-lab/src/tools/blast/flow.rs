@@ -10,20 +10,17 @@ use std::time::{Duration, Instant};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
-use crate::sys::{self, Messages};
+use crate::sys::Messages;
 use crate::tool::Control;
 use crate::tools::pace::Pacer;
 use crate::tools::sequence::Sequences;
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
+use crate::traffic::udp::enlarge;
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
 /// detected.
 pub(super) const PAYLOAD_MIN: usize = 16;
-
-/// Requested receive buffer, in bytes of kernel memory, so that a receiver that is not on a CPU for
-/// some milliseconds loses nothing.
-const RECEIVE_BUFFER: i32 = 8 << 20;
 
 /// The most packets that a receiver takes with one call.
 const RECEIVE_BATCH: usize = 64;
@@ -53,6 +50,8 @@ pub(super) struct Flow {
     receiver: UdpSocket,
     /// Packets passed to the kernel, counted before the call.
     sent: AtomicU64,
+    /// When the sender has started.
+    began: OnceLock<Instant>,
     /// When the sender has ended.
     ended: OnceLock<Instant>,
 }
@@ -75,7 +74,7 @@ pub(super) struct Received {
     pub damaged: u64,
     pub calls: u64,
     pub cpu: Usage,
-    /// When the last packet arrived, since the start.
+    /// When the last packet arrived, since the sender's start.
     pub time: Duration,
 }
 
@@ -89,8 +88,8 @@ impl Flow {
         receiver
             .set_read_timeout(Some(QUANTUM))
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-        let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
-            .map_err(LabError::from_io("SO_RCVBUF"))?;
+        // A receiver that is not on a CPU for some milliseconds loses nothing.
+        let buffer = enlarge(&receiver)?;
         let address = receiver.local_addr();
         let address = address.map_err(LabError::from_io("getsockname"))?;
         let any: IpAddr = match ip {
@@ -109,6 +108,7 @@ impl Flow {
             sender,
             receiver,
             sent: AtomicU64::new(0),
+            began: OnceLock::new(),
             ended: OnceLock::new(),
         };
         Ok((flow, buffer))
@@ -131,7 +131,7 @@ impl Flow {
         self.sent.load(SeqCst)
     }
 
-    /// Sends from `start` on, at most `count` packets.
+    /// Sends from `start` on, or from when its thread runs, at most `count` packets.
     pub(super) fn send(
         &self,
         load: &Load,
@@ -141,6 +141,8 @@ impl Flow {
     ) -> Result<Sent, LabError> {
         let _ended = Ended(self);
         let cpu = Usage::of_thread();
+        let start = start.max(Instant::now());
+        self.began.get_or_init(|| start);
         let end = start + load.duration;
         let mut messages = Messages::new(load.batch, longest(load));
         let lengths = load.payloads.iter().cycle();
@@ -161,7 +163,7 @@ impl Flow {
             if control.stopped() {
                 return Err(LabError::Cancelled);
             }
-            if Instant::now() >= end {
+            if next > 0 && Instant::now() >= end {
                 break;
             }
             let mut left = burst.min(count - next);
@@ -218,16 +220,11 @@ impl Flow {
     }
 
     /// Receives until the sender has ended, and nothing has arrived for a while.
-    pub(super) fn receive(
-        &self,
-        load: &Load,
-        start: Instant,
-        control: &Control<'_>,
-    ) -> Result<Received, LabError> {
+    pub(super) fn receive(&self, load: &Load, control: &Control<'_>) -> Result<Received, LabError> {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
-        let (mut damaged, mut calls, mut last) = (0, 0, start);
+        let (mut damaged, mut calls, mut last) = (0, 0, Instant::now());
         loop {
             calls += 1;
             match messages.receive(self.receiver.as_fd()) {
@@ -259,12 +256,12 @@ impl Flow {
             damaged,
             calls,
             cpu: Usage::of_thread().since(&cpu),
-            time: last - start,
+            time: last.saturating_duration_since(*self.began.get().unwrap_or(&last)),
         })
     }
 }
 
-/// Tells the receiver that its sender has ended, also by an error or a panic.
+/// Notifies the receiver that its sender has ended, also by an error or a panic.
 struct Ended<'a>(&'a Flow);
 
 impl Drop for Ended<'_> {

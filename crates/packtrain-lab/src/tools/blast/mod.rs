@@ -70,7 +70,7 @@ pub fn receive<T: Send>(
     let (flow, _) = Flow::open(hosts, IpVersion::V4)?;
     let address = flow.address()?;
     let (sent, received) = thread::scope(|scope| {
-        let receiver = scope.spawn(|| flow.receive(&load, Instant::now(), control));
+        let receiver = scope.spawn(|| flow.receive(&load, control));
         let sent = flow.sent_by(|| hosts.left.netns.run(|| send(address)));
         (sent, join(receiver))
     });
@@ -155,7 +155,7 @@ impl Blast {
         let (used, watch) = (testbed.used(), Watch::start()?);
         let start = Instant::now();
         thread::scope(|scope| {
-            let receive = |flow| scope.spawn(move || Flow::receive(flow, load, start, control));
+            let receive = |flow| scope.spawn(move || Flow::receive(flow, load, control));
             let receivers: Vec<_> = flows.iter().map(receive).collect();
             // Every sender has an end of the channel, so it is closed when the last one ends.
             let (end, ends) = channel::<()>();
@@ -219,7 +219,7 @@ impl Blast {
             for (index, flow) in (0u32..).zip(&flows) {
                 let count = self.share(index);
                 let send = move || flow.send(load, count, start, control).map(drop);
-                let receive = move || flow.receive(load, start, control).map(drop);
+                let receive = move || flow.receive(load, control).map(drop);
                 threads.extend([scope.spawn(send), scope.spawn(receive)]);
             }
             let result = f();

@@ -12,22 +12,14 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-<<<<<<< HEAD
              replay, doctor, experiment, compare, blast, ping, stream, rfc2544; see packtrain \
              --help\n",
-=======
-             replay, doctor, blast, ping, rfc2544; see packtrain --help\n",
->>>>>>> help-rfc2544
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-<<<<<<< HEAD
              doctor, experiment, compare, blast, ping, stream, rfc2544; did you mean 'forward'?; \
              see packtrain --help\n",
-=======
-             doctor, blast, ping, rfc2544; did you mean 'forward'?; see packtrain --help\n",
->>>>>>> help-rfc2544
         ),
         (
             &["blast", "--burst", "3"],

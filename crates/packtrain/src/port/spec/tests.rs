@@ -535,8 +535,8 @@ fn what_is_wrong_is_said_in_one_line() {
             "tap:t,colour=red",
             "unknown key 'colour' of a tap: port; its keys are queues, offload, segs, \
              gso-segs, headroom, fit, rx, coalesce, gro-flows, gro-bytes, gro-packets, \
-             gro-inactive, gro-flush, ack-limit, rx-pause, dispatch, moderation, tx, capture, trace, drop, \
-             duplicate, corrupt, reorder, delay, seed, vlan, fd",
+             gro-inactive, gro-flush, ack-limit, rx-pause, dispatch, moderation, tx, capture, \
+             trace, drop, duplicate, corrupt, reorder, delay, seed, vlan, fd",
         ),
         (
             "tap:t,loop",

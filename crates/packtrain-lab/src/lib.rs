@@ -35,6 +35,7 @@ pub mod link;
 pub mod machine;
 pub mod netns;
 pub mod options;
+pub mod report;
 pub mod rootless;
 mod sys;
 pub mod tap;

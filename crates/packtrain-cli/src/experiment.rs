@@ -277,7 +277,7 @@ fn text(document: &Map<String, Value>, style: Style) -> String {
     text.push_str(&their_table(theirs, style));
     let rounds = &experiment["rounds"];
     text.push_str(&heading(&format!(
-        "Here: medians of {rounds} rounds [and their intervals of 95 %]"
+        "Here: medians over {rounds} rounds [and their intervals of 95 %]"
     )));
     text.push_str(&our_table(experiment, rows, style));
     text.push_str(&not_shown(rows));
@@ -413,6 +413,9 @@ fn not_shown(rows: &[Value]) -> String {
 /// How far apart the runs of equal settings are.
 fn spreads(experiment: &Value, rows: &[Value], style: Style) -> String {
     let figures = experiment["figures"].as_array().into_iter().flatten();
+    if experiment["rounds"].as_u64() < Some(2) {
+        return String::new();
+    }
     let mut table = Table::new([
         ("spread of equal settings", Align::Left),
         ("typical, %", Align::Right),
@@ -487,7 +490,12 @@ fn claim_lines(about: &[Value], style: Style) -> String {
         if let Some(why) = one["why"].as_str() {
             // The reason begins with the setting.
             let why = why.split_once(": ").map_or(why, |(_, why)| why);
-            match reasons.iter_mut().find(|(other, _)| *other == why) {
+            // What follows in parentheses differs from run to run.
+            let what = |why: &str| why.split(" (").next().unwrap_or_default().to_owned();
+            match reasons
+                .iter_mut()
+                .find(|(other, _)| what(other) == what(why))
+            {
                 Some((_, count)) => *count += 1,
                 None => reasons.push((why, 1)),
             }

@@ -109,7 +109,7 @@ fn an_experiment_is_printed_for_people() {
     for text in [
         "tiny (S0): packets from memory to nowhere",
         "Packets are counted.",
-        "medians of 3 rounds",
+        "medians over 3 rounds",
         "count  received, packets",
         "spread of equal settings",
         "every packet arrives: expected 1000 +- 0; must hold",

@@ -39,6 +39,7 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
             "wakeups": sum(|one| one.wakeups),
             "steps": sum(|one| one.steps),
             "syscalls": snapshot.syscalls,
+            "cpu_ns": snapshot.cpu_ns,
             "voluntary_switches": sum(|one| one.voluntary_switches),
             "involuntary_switches": sum(|one| one.involuntary_switches),
         }),

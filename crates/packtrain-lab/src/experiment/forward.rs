@@ -160,7 +160,7 @@ fn figures(report: &Report) -> Fields {
     let values = [
         ("seconds", seconds),
         ("packets", packets),
-        ("kpps", per(packets, seconds) / 1000.0),
+        ("received_kpps", per(packets, seconds) / 1000.0),
         ("gbps", per(bytes * 8.0, seconds) / 1e9),
         ("cpu_percent", per(snapshot.cpu_ns as f64 / 1e7, seconds)),
         ("ns_per_packet", per(snapshot.cpu_ns as f64, packets)),

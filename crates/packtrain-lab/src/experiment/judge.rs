@@ -209,7 +209,7 @@ fn few(
         return Some(format!("{label} cannot be shown here: {why}"));
     }
     if quick && experiment.cells[cell].is_long {
-        return Some(format!("a quick run leaves {label} out"));
+        return Some("a quick run leaves it out".to_owned());
     }
     let clean = values(results, cell, &claim.key, true).len();
     if clean >= CLEAN_MIN {
@@ -218,7 +218,7 @@ fn few(
     let runs = results.runs.iter().filter(|run| run.cell == cell);
     let flag = runs.clone().flat_map(|run| &run.measured.flags).next();
     let why = match (flag, runs.count()) {
-        (_, runs) if runs < CLEAN_MIN => format!("{label}: {runs} runs"),
+        (_, runs) if runs < CLEAN_MIN => format!("{label}: number of runs: {runs}"),
         (Some(flag), runs) => format!("{label}: {clean} of {runs} runs were clean ({flag})"),
         (None, runs) => format!(
             "{label}: {clean} of {runs} runs have the figure {}",

@@ -29,10 +29,44 @@ pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
 pub use workload::{TOOLS, Workload};
 
 /// The files of the built-in experiments, by the experiments' names.
-pub const BUILT_IN: [(&str, &str); 1] = [(
-    "lro-flows",
-    include_str!("../../experiments/lro-flows.toml"),
-)];
+pub const BUILT_IN: &[(&str, &str)] = &[
+    (
+        "encap-limit",
+        include_str!("../../experiments/encap-limit.toml"),
+    ),
+    ("blast", include_str!("../../experiments/blast.toml")),
+    ("ping", include_str!("../../experiments/ping.toml")),
+    (
+        "udp-large",
+        include_str!("../../experiments/udp-large.toml"),
+    ),
+    (
+        "media-change",
+        include_str!("../../experiments/media-change.toml"),
+    ),
+    ("bad-rx", include_str!("../../experiments/bad-rx.toml")),
+    (
+        "placement",
+        include_str!("../../experiments/placement.toml"),
+    ),
+    (
+        "tso-matrix",
+        include_str!("../../experiments/tso-matrix.toml"),
+    ),
+    (
+        "lro-flows",
+        include_str!("../../experiments/lro-flows.toml"),
+    ),
+    (
+        "lro-livelock",
+        include_str!("../../experiments/lro-livelock.toml"),
+    ),
+    (
+        "tx-dispatch",
+        include_str!("../../experiments/tx-dispatch.toml"),
+    ),
+    ("regret", include_str!("../../experiments/regret.toml")),
+];
 
 /// The built-in experiment `name`.
 pub fn built_in(name: &str) -> Option<Experiment> {

@@ -637,7 +637,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
 
 #[test]
 fn every_built_in_experiment_is_complete() {
-    for (name, _) in BUILT_IN {
+    for &(name, _) in BUILT_IN {
         let experiment = built_in(name).unwrap();
         assert_eq!(experiment.name, name);
         assert!(

@@ -333,6 +333,15 @@ mod tests {
         assert!(link.is_symlink());
         write(&folder, &json!({})).expect_err("it is a directory");
 
+        // What can be written is known before, and stays as it is.
+        can_write(&path).expect("a file");
+        can_write(&link).expect("a link to a file");
+        can_write(&folder.join("new/more")).expect("a new file");
+        can_write(&folder).expect_err("it is a directory");
+        can_write(&path.join("below")).expect_err("a file is no directory");
+        assert_eq!(text(&path), "{\"rows\":2}\n");
+        assert_eq!(text(&other), "{\"rows\":3}\n");
+
         let count = |folder| fs::read_dir(folder).expect("a directory").count();
         assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));
         fs::remove_dir_all(&folder).expect("it was made here");

@@ -216,11 +216,11 @@ fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
     let axis = Axis::of(values.into_iter().chain([expected.0, expected.1]));
     table::boxed(m, "claims", &measured, |m| {
         table::heads(m, |m| {
+            table::head(m, "verdict", false);
             table::head(m, "settings", false);
             if has_to {
                 table::head(m, "to", false);
             }
-            table::head(m, "verdict", false);
             table::head(m, "measured", true);
             if is_drawn {
                 axis_head(m, "beside what is expected", |m| axis.draw(m));
@@ -232,11 +232,11 @@ fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
         m.element("tbody", &[], |m| {
             for one in all {
                 m.element("tr", &[], |m| {
+                    m.element("td", &[], |m| badge(m, &word(&one["verdict"]), None));
                     m.leaf("th", &[("scope", "row")], &word(&one["of"]));
                     if has_to {
                         m.leaf("td", &[], &word(&differing(&one["to"], &one["of"])));
                     }
-                    m.element("td", &[], |m| badge(m, &word(&one["verdict"]), None));
                     let estimate = estimate(&one["measured"]);
                     m.element("td", &[("class", "n")], |m| {
                         table::interval(m, estimate.as_ref());

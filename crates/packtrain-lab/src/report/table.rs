@@ -23,7 +23,7 @@ pub fn boxed(m: &mut Markup, class: &str, caption: &str, inner: impl FnOnce(&mut
         ],
         |m| {
             m.element("table", &[("class", class)], |m| {
-                m.leaf("caption", &[], caption);
+                m.element("caption", &[], |m| m.leaf("span", &[], caption));
                 inner(m);
             });
         },

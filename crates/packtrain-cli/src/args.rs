@@ -42,6 +42,8 @@ const EXAMPLES: &str = "\
 Examples:
   packtrain demo
       two kernels talk TCP and UDP through packtrain, with and without offloads
+  packtrain doctor
+      what this host allows, and the commands that mend what it does not
   packtrain plan tap:tap0 tap:tap1,offload=off
       where each offload between the two would be done, and why
   packtrain forward tap:tap0,queues=4 tap:tap1,queues=4 --stats-interval 1s
@@ -171,6 +173,8 @@ pub enum Command {
     Demo(DemoArgs),
     /// Coalesces and segments the packets of a capture, and prints what merged and what did not
     Replay(ReplayArgs),
+    /// Prints what this host allows, what each kind of port would do, and what mends each lack
+    Doctor(DoctorArgs),
     /// Repeats the experiments of five documents on this machine, beside their own tables
     Experiment(ExperimentArgs),
     /// Compares two saved results of experiments, row by row
@@ -398,7 +402,7 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
     pub gro_packets: Option<u32>,
     /// `on`: packets that were held for 200 us are passed on before the window ends
-    #[arg(long, value_enum, default_value_t = Switch::Off)]
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Switch::Off)]
     pub gro_inactive: Switch,
     /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
     #[arg(long, value_name = "HOW", default_value_t)]
@@ -601,6 +605,18 @@ pub struct DemoArgs {
     /// Seed of the bytes that are sent
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
     pub seed: u64,
+    /// Prints one JSON document instead of tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `packtrain doctor`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Opens, binds and loads each feature, closes it again, and changes nothing. Without root it works in
+a user namespace. Exit code 0: TAP interfaces in network namespaces work, so `packtrain demo` does.
+Exit code 3: they do not.")]
+pub struct DoctorArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

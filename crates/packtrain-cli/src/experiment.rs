@@ -353,7 +353,8 @@ fn our_table(experiment: &Value, rows: &[Value], style: Style) -> String {
             .chain(figure_heads)
             .chain([("runs".into(), Align::Right)]),
     );
-    for row in rows.iter().filter(|row| row["missing"].is_null()) {
+    // A row without a run is missing, or was not reached.
+    for row in rows.iter().filter(|row| row["runs"] != 0) {
         let names = row["setting"].as_object().into_iter().flatten();
         let names = names.map(|(_, name)| word(name));
         let cells = figures

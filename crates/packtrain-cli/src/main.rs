@@ -4,6 +4,7 @@ mod args;
 mod blast;
 mod compare;
 mod demo;
+mod doctor;
 mod exit;
 mod experiment;
 mod forward;
@@ -48,6 +49,7 @@ fn main() -> ExitCode {
         Command::Blast(args) => blast::run(args),
         Command::Stream(args) => stream::run(args),
         Command::Ping(args) => ping::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     ended(result)
 }

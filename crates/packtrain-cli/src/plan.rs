@@ -171,13 +171,13 @@ fn coalescing(how: &Coalescing) -> String {
         text.push_str(&format!(", for {} us", COALESCE_HOLD_MAX.as_micros()));
     }
     if let (Semantics::Stream, Some(limit)) = (how.semantics, gro.ack_limit) {
-        text.push_str(&format!("; passed on with ACK {limit}"));
+        text.push_str(&format!("; ack-limit={limit}"));
     }
     if gro.flush != Flush::Off {
-        text.push_str(&format!("; all passed on by {}", gro.flush));
+        text.push_str(&format!("; gro-flush={}", gro.flush));
     }
     if let Some(packets) = gro.rx_pause {
-        text.push_str(&format!("; a pause after {packets} packets"));
+        text.push_str(&format!("; rx-pause={packets}"));
     }
     let kib = how.bytes().div_ceil(1024);
     text.push_str(&format!("; {kib} KiB of memory for each queue\n"));

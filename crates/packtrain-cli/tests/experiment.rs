@@ -161,6 +161,18 @@ fn an_experiment_is_a_page() {
 }
 
 #[test]
+fn the_file_in_the_documentation_is_valid() {
+    let text = include_str!("../../../docs/experiments.md");
+    let (_, rest) = text.split_once("```toml\n").expect("a file");
+    let (file, _) = rest.split_once("```").expect("its end");
+    let experiment = packtrain_lab::experiment::Experiment::read("experiments.md", file);
+    assert_eq!(experiment.expect("a valid file").cells.len(), 4);
+    for (name, _) in packtrain_lab::experiment::BUILT_IN {
+        assert!(text.contains(&format!("| `{name}` | ")), "{name}");
+    }
+}
+
+#[test]
 fn the_experiments_are_listed() {
     let ran = packtrain(&["experiment", "list"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");

@@ -167,8 +167,8 @@ fn limits_of_merging_are_read_back_and_in_force() {
 
     let keys = "coalesce=stream,gro-inactive=off,gro-flush=usecs(50),ack-limit=3,rx-pause=5";
     let ran = packtrain(&["plan", &format!("null:source,{keys}"), "sim:"]);
-    let line = "at most 1024 packets of 1024 flows held; passed on with ACK 3; all passed on by \
-                usecs(50); a pause after 5 packets; ";
+    let line = "at most 1024 packets of 1024 flows held; ack-limit=3; gro-flush=usecs(50); \
+                rx-pause=5; ";
     assert!(ran.out.contains(line), "{}", ran.out);
 }
 

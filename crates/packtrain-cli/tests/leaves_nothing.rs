@@ -457,6 +457,17 @@ fn a_demo_that_cannot_print() {
 /// Interfaces before and after a run that is ended by a signal: one that it creates, and one that
 /// was there, set up and kept.
 #[test]
+fn a_doctor_that_has_tried_everything() {
+    for (world, line) in worlds("doctor --json") {
+        let run = Run::new("doctor");
+        let ran = finish(start(&mut run.command(&words(&line))));
+        let code = if world == "namespaces" { 0 } else { 3 };
+        assert_eq!(ran.code, Some(code), "{world}: {ran:?}");
+        run.assert_gone(&format!("{world}: {ran:?}"));
+    }
+}
+
+#[test]
 fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
     let Some(way) = in_namespace() else { return };
     if command("ip", &["-V"]).output().is_err() {

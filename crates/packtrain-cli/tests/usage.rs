@@ -12,12 +12,13 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-             replay, experiment, compare, blast, ping, stream; see packtrain --help\n",
+             replay, doctor, experiment, compare, blast, ping, stream; see packtrain --help\n",
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             experiment, compare, blast, ping, stream; did you mean 'forward'?; see packtrain --help\n",
+             doctor, experiment, compare, blast, ping, stream; did you mean 'forward'?; see \
+             packtrain --help\n",
         ),
         (
             // Two commands are similar; the more similar one is suggested.
@@ -454,6 +455,7 @@ fn help_and_version() {
         "plan",
         "demo",
         "replay",
+        "doctor",
         "Examples:",
         "Exit codes:",
         "NO_COLOR",

@@ -26,6 +26,7 @@ pub mod baseline;
 pub mod counters;
 pub mod cpu;
 pub mod demo;
+pub mod doctor;
 mod error;
 pub mod ethtool;
 pub mod experiment;

@@ -7,7 +7,7 @@
 
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use libc::{c_int, c_uint, c_void, socklen_t};
@@ -82,6 +82,110 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, mask: c_uint) -> io::Result<()
         )
     })
     .map(drop)
+}
+
+/// `TUNGETFEATURES`: the flags (`IFF_*`) that the TUN/TAP driver knows. The descriptor need not be
+/// attached to an interface.
+pub(crate) fn tun_features(fd: BorrowedFd<'_>) -> io::Result<c_int> {
+    let mut flags: c_int = 0;
+    // SAFETY: TUNGETFEATURES writes one int through the pointer, which outlives the call.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNGETFEATURES as _, &raw mut flags) })?;
+    Ok(flags)
+}
+
+/// Makes an io_uring with one entry, and closes it.
+pub(crate) fn try_io_uring() -> io::Result<()> {
+    // `struct io_uring_params`, all zero: no flags.
+    let mut parameters = [0u64; 15];
+    // SAFETY: the kernel reads and writes one io_uring_params of 120 bytes, which is what
+    // `parameters` has, aligned for its widest field.
+    let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, parameters.as_mut_ptr()) };
+    own(fd).map(drop)
+}
+
+/// Loads an XDP program of two instructions (`return XDP_PASS`), attaches it to nothing, and
+/// closes it.
+pub(crate) fn try_xdp_program() -> io::Result<()> {
+    /// The start of `union bpf_attr` for `BPF_PROG_LOAD`; the kernel takes the rest as zero.
+    #[repr(C)]
+    struct Load {
+        kind: u32,
+        instructions: u32,
+        code: u64,
+        license: u64,
+    }
+    const PROG_LOAD: c_int = 5;
+    const PROG_TYPE_XDP: u32 = 6;
+    /// `r0 = 2; exit`, in the encoding of linux/bpf.h: opcode, registers, offset, immediate.
+    const CODE: [[u8; 8]; 2] = if cfg!(target_endian = "little") {
+        [[0xb7, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]]
+    } else {
+        [[0xb7, 0, 0, 0, 0, 0, 0, 2], [0x95, 0, 0, 0, 0, 0, 0, 0]]
+    };
+    let load = Load {
+        kind: PROG_TYPE_XDP,
+        instructions: 2,
+        code: CODE.as_ptr() as u64,
+        license: c"GPL".as_ptr() as u64,
+    };
+    // SAFETY: the kernel reads `Load` bytes of `load`, and through it the code and a C string,
+    // which are constants. It writes nothing: no log was asked for.
+    let fd = unsafe { libc::syscall(libc::SYS_bpf, PROG_LOAD, &raw const load, size_of::<Load>()) };
+    own(fd).map(drop)
+}
+
+/// Binds an AF_XDP socket to the first queue of the interface in copy mode, and closes it.
+pub(crate) fn try_xdp_copy(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()> {
+    /// One chunk of packet memory, aligned for every page size of Linux.
+    #[repr(C, align(65536))]
+    struct Area([u8; 65536]);
+    const CHUNK: u32 = 4096;
+    /// The least number of descriptors that is not one.
+    const DESCRIPTORS: c_int = 2;
+    let area = Box::new(Area([0; 65536]));
+    let memory = libc::xdp_umem_reg {
+        addr: area.0.as_ptr() as u64,
+        len: size_of::<Area>() as u64,
+        chunk_size: CHUNK,
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    // The kernel pins the pages until the socket is closed. It never writes to them: no program
+    // steers a packet to the socket.
+    set_option(fd, libc::SOL_XDP, libc::XDP_UMEM_REG, &memory)?;
+    for ring in [
+        libc::XDP_UMEM_FILL_RING,
+        libc::XDP_UMEM_COMPLETION_RING,
+        libc::XDP_RX_RING,
+        libc::XDP_TX_RING,
+    ] {
+        set_option(fd, libc::SOL_XDP, ring, &DESCRIPTORS)?;
+    }
+    let address = libc::sockaddr_xdp {
+        sxdp_family: libc::AF_XDP as u16,
+        sxdp_flags: libc::XDP_COPY,
+        sxdp_ifindex: interface,
+        sxdp_queue_id: 0,
+        sxdp_shared_umem_fd: 0,
+    };
+    // SAFETY: pointer and length describe `address`, which the kernel only reads.
+    check(unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_xdp>() as socklen_t,
+        )
+    })
+    .map(drop)
+}
+
+/// The descriptor that a system call returned, or its error.
+fn own(result: libc::c_long) -> io::Result<OwnedFd> {
+    let fd = c_int::try_from(result).map_err(io::Error::other)?;
+    let fd = check(fd)?;
+    // SAFETY: the kernel has just made this descriptor for us, and it has no other owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Waits until one of `fds` is readable or has an error; false after `timeout`.

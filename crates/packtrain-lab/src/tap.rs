@@ -171,7 +171,8 @@ pub fn available() -> Result<(), Missing> {
     }
 }
 
-fn open_device() -> Result<File, LabError> {
+/// Opens the device, not attached to an interface.
+pub(crate) fn open_device() -> Result<File, LabError> {
     OpenOptions::new()
         .read(true)
         .write(true)
@@ -180,7 +181,8 @@ fn open_device() -> Result<File, LabError> {
         .map_err(|error| missing(&error).into())
 }
 
-fn missing(error: &io::Error) -> Missing {
+/// The reason why the device cannot be used.
+pub(crate) fn missing(error: &io::Error) -> Missing {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let hint = match errno {
         libc::ENOENT => "create it (mknod /dev/net/tun c 10 200), or pass it into the container",

@@ -12,6 +12,10 @@
 //!   ([`machine_with_siblings`]), and the exit latency of an idle CPU.
 //! - The cost of each step, from the counters of the sessions and a price list ([`Costs`]):
 //!   packets, bytes, doorbells, system calls, wake-ups; and the time that a notification takes.
+//! - Producers that are preempted in the middle of a send. An actor runs the two halves of a send
+//!   in two steps (`TxHandle::begin_send`, `TxHandle::finish_send`; feature `internals` of
+//!   packtrain). Meanwhile the other tasks find slots that are reserved and not published, or a
+//!   busy ring.
 //! - Devices, as far as the `sim:` port does: descriptor rings, rates, late and lost completions
 //!   and interrupts, hung queues, links that go down. It takes the time from the runtime.
 //! - Lost wake-ups: a worker that sleeps and has packets to move makes [`World::run`] panic, also
@@ -19,10 +23,9 @@
 //!
 //! # What a world does not model
 //!
-//! - Contention within a step. A step is atomic: no two producers meet in a ring, and several
-//!   senders scale with their CPUs. A driver that sends from within a step
-//!   (`tests/worlds/blast.rs`) makes a ring busy. What happens between two instructions is checked
-//!   by the loom models of packtrain.
+//! - Contention within a step. A step is atomic: several senders scale with their CPUs, and two
+//!   producers meet in a ring only if one of them is preempted between the halves of its send. What
+//!   happens between two instructions is checked by the loom models of packtrain.
 //! - Caches, memory bandwidth, frequencies, NUMA nodes.
 //! - A wire: what a `sim:` port transmits is in the buffers of the other end at once.
 //! - The price of bytes that are summed or cut into segments: no counter has them.

@@ -28,7 +28,8 @@ use std::time::Duration;
 ///   best on one whose sibling is idle too. A CPU with nothing to run takes a task that waits at
 ///   another one. A task with a CPU of its own never moves.
 /// - **A step** is atomic. What it writes is there when it begins, and the tasks that it notifies
-///   learn of that when it ends. The CPU is busy meanwhile.
+///   learn of that when it ends. The CPU is busy meanwhile. A producer that is preempted in the
+///   middle of a send takes two steps for it: see the [crate](crate).
 /// - **A step costs** what the counters ([`World::counters`]) say that it did, at the prices of
 ///   [`Costs`].
 ///
@@ -589,6 +590,14 @@ impl World {
             work.add(&read());
         }
         work
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Actors first: a worker waits for producers that have begun to send.
+        self.tasks
+            .retain(|task| matches!(task.kind, Kind::Worker(_)));
     }
 }
 

@@ -1,7 +1,7 @@
 //! packtrain's counters as figures.
 
 use packtrain::engine::{Snapshot, WorkerSnapshot};
-use packtrain::stats::HistogramSnapshot;
+use packtrain::stats::{HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
@@ -15,13 +15,13 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
         let queues = port.rx_batches.iter();
         rx.insert(
             "batches".into(),
-            batches(queues.map(|queue| queue.values())),
+            batches(queues.map(RxBatchesSnapshot::values)),
         );
         let mut tx = fields(port.tx_total().values());
         let queues = port.tx_batches.iter();
         tx.insert(
             "batches".into(),
-            batches(queues.map(|queue| queue.values())),
+            batches(queues.map(TxBatchesSnapshot::values)),
         );
         figures.insert(name.into(), json!({ "rx": rx, "tx": tx }));
     }

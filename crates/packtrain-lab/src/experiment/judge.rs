@@ -59,7 +59,7 @@ pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
 /// The figure of each run of a cell, with the round.
 fn values(results: &Results, cell: usize, key: &Key, clean: bool) -> Vec<(usize, f64)> {
     let runs = results.runs.iter();
-    let runs = runs.filter(|run| run.cell == cell && !(clean && !run.measured.flags.is_empty()));
+    let runs = runs.filter(|run| run.cell == cell && (!clean || run.measured.flags.is_empty()));
     runs.filter_map(|run| Some((run.round, key.of(&run.measured.figures)?)))
         .collect()
 }

@@ -67,25 +67,24 @@ fn verdicts(m: &mut Markup, part: &Part<'_>) {
     });
 }
 
-/// The document's table beside this machine's.
+/// The document's table beside this machine's, where the page is wide enough.
 fn theirs_and_ours(m: &mut Markup, part: &Part<'_>) {
+    let document = &part.definition["document"];
+    m.leaf("h3", &[], "What the document claims");
+    paragraphs(m, &word(&document["claims"]));
     m.element("div", &[("class", "beside")], |m| {
-        m.element("div", &[("class", "theirs")], |m| {
-            m.leaf("h3", &[], "What the document claims");
-            theirs(m, &part.definition["document"]);
-        });
-        m.element("div", &[("class", "ours")], |m| {
-            m.leaf("h3", &[], "What this machine shows");
-            ours(m, part);
-        });
+        if !list(document, "rows").is_empty() || !list(document, "notes").is_empty() {
+            m.element("div", &[], |m| theirs(m, document));
+        }
+        m.element("div", &[], |m| ours(m, part));
     });
 }
 
 fn theirs(m: &mut Markup, document: &Value) {
-    paragraphs(m, &word(&document["claims"]));
+    m.leaf("h3", &[], "What the document has");
     let (columns, rows) = (list(document, "columns"), list(document, "rows"));
     if !rows.is_empty() {
-        table::boxed(m, "theirs", "The document’s table", |m| {
+        table::boxed(m, "theirs", "As printed there", |m| {
             table::heads(m, |m| {
                 columns
                     .iter()
@@ -110,6 +109,7 @@ fn theirs(m: &mut Markup, document: &Value) {
 }
 
 fn ours(m: &mut Markup, part: &Part<'_>) {
+    m.leaf("h3", &[], "What this machine shows");
     let rounds = part.definition["rounds"].as_u64().unwrap_or_default();
     let caption = format!(
         "Medians of {} [and their intervals of 95 %]",
@@ -249,7 +249,10 @@ fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
                         });
                     }
                     if has_reason {
-                        m.leaf("td", &[("class", "why")], &word(&one["why"]));
+                        // The settings are in the same row already.
+                        let (why, of) = (word(&one["why"]), word(&one["of"]));
+                        let rest = why.strip_prefix(&format!("{of}: "));
+                        m.leaf("td", &[("class", "why")], rest.unwrap_or(&why));
                     }
                 });
             }

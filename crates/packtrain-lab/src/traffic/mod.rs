@@ -13,7 +13,7 @@ mod open;
 pub mod payload;
 mod tcp;
 mod transfer;
-mod udp;
+pub(crate) mod udp;
 mod watch;
 
 use crate::error::LabError;

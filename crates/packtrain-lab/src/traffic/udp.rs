@@ -18,7 +18,7 @@ use crate::sys;
 
 /// Requested receive buffer, in bytes of kernel memory. Without privilege in the initial user
 /// namespace the kernel limits it to `net.core.rmem_max`, and the window shrinks to it.
-const RECEIVE_BUFFER: i32 = 8 << 20;
+pub(crate) const RECEIVE_BUFFER: i32 = 8 << 20;
 
 /// How long the receiver waits in one call; it notices the end that late at most.
 const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
@@ -170,6 +170,17 @@ fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferR
     }
 }
 
+/// Requests [`RECEIVE_BUFFER`] for a socket. Returns the bytes of kernel memory that are granted:
+/// twice the requested bytes, or twice `net.core.rmem_max`.
+pub(crate) fn enlarge(receiver: &UdpSocket) -> Result<i32, LabError> {
+    let set = |option| sys::set_int(receiver, libc::SOL_SOCKET, option, RECEIVE_BUFFER);
+    if set(libc::SO_RCVBUFFORCE).is_err() {
+        set(libc::SO_RCVBUF).map_err(LabError::from_io("SO_RCVBUF"))?;
+    }
+    sys::get_int(receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
+        .map_err(LabError::from_io("SO_RCVBUF"))
+}
+
 fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     let receiver = way.to.run(|| UdpSocket::bind((way.address, 0)))?;
     let receiver = receiver.map_err(LabError::from_io("bind"))?;
@@ -178,9 +189,7 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
     match transfer.buffers {
         Some(bytes) => set_buffers(&receiver, bytes)?,
-        None => sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
-            .map(drop)
-            .map_err(LabError::from_io("SO_RCVBUF"))?,
+        None => enlarge(&receiver).map(drop)?,
     }
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)

@@ -1,14 +1,15 @@
 //! Application threads that send at saturation through one shared TX queue.
 
-use crate::rig::{Rig, Sender, burst, fixed, ms, number, twice, us};
+use crate::rig::{Order, Preemptions, Rig, Sender, States, burst, fixed, ms, number, twice, us};
 use crate::watched::Watched;
 use packtrain::engine::{Action, Session, Snapshot, TxHandle};
-use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::dispatch::{Dispatch, RingState};
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::stats::TxSnapshot;
 use packtrain::time::Instant;
 use packtrain_testkit::{Costs, TaskTrace, Trace, machine};
 use std::cell::Cell;
+use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
@@ -24,6 +25,8 @@ struct Blast {
     sent: u64,
     /// From the first packet to the last one that a device accepted.
     elapsed: Duration,
+    /// In which states preempted senders found the ring.
+    states: HashSet<RingState>,
 }
 
 impl Blast {
@@ -53,13 +56,17 @@ fn blast(
     costs: Costs,
     dispatch: Dispatch,
     (senders, packets, size): (usize, u64, u64),
+    preemptions: Option<Preemptions>,
 ) -> Blast {
     let mut rig = Rig::new(machine(4), costs, 3);
     let runtime = rig.world.runtime();
     let last = Arc::new(Mutex::new(us(0)));
     let seen = {
-        let last = Arc::clone(&last);
-        move |_: &[u8]| *last.lock().unwrap() = runtime.now()
+        let (last, mut order) = (Arc::clone(&last), Order::default());
+        move |packet: &[u8]| {
+            order.check(number(packet));
+            *last.lock().unwrap() = runtime.now();
+        }
     };
     let sim = Sim::alone(config.clone(), Far::Discard, 5);
     let port = Watched(sim, Arc::new(Mutex::new(seen)));
@@ -69,8 +76,13 @@ fn blast(
         senders,
     );
     let accepted = Rc::new(Cell::new(0));
-    for _ in 0..senders {
-        let mut sender = Sender::new(&rig.sessions[session], packets, size, &accepted);
+    let states = States::default();
+    for number in 0..senders {
+        let session = &rig.sessions[session];
+        let mut sender = Sender::new(session, number, packets, size, &accepted);
+        if let Some(how) = preemptions {
+            sender = sender.preempted(how, number as u64, &states);
+        }
         rig.world
             .actor(move |now, waker| sender.run(now, waker), None);
     }
@@ -86,11 +98,17 @@ fn blast(
         snapshot,
         sent,
         elapsed,
+        states: states.take(),
     }
 }
 
 /// Direct, deferred, abdicate, threshold, adaptive.
-fn every_mode(config: &SimConfig, costs: Costs, how: (usize, u64, u64)) -> [Blast; 5] {
+fn every_mode(
+    config: &SimConfig,
+    costs: Costs,
+    how: (usize, u64, u64),
+    preemptions: Option<Preemptions>,
+) -> [Blast; 5] {
     [
         Dispatch::Direct,
         Dispatch::Deferred,
@@ -98,7 +116,7 @@ fn every_mode(config: &SimConfig, costs: Costs, how: (usize, u64, u64)) -> [Blas
         Dispatch::Threshold(8),
         Dispatch::Adaptive,
     ]
-    .map(|dispatch| twice(|| blast(config, costs, dispatch, how)))
+    .map(|dispatch| twice(|| blast(config, costs, dispatch, how, preemptions)))
 }
 
 /// A device that is faster than its producers.
@@ -106,7 +124,7 @@ fn every_mode(config: &SimConfig, costs: Costs, how: (usize, u64, u64)) -> [Blas
 fn a_fast_device() {
     for senders in SENDERS {
         let how = (senders, 1024, 32);
-        let blasts = every_mode(&SimConfig::default(), Costs::default(), how);
+        let blasts = every_mode(&SimConfig::default(), Costs::default(), how, None);
         let [direct, deferred, abdicate, threshold, adaptive] = &blasts;
         for blast in [direct, adaptive] {
             assert!(blast.switches() < 0.02, "{}", blast.switches());
@@ -146,7 +164,7 @@ fn a_slow_device() {
     let (config, costs) = slow(RATE);
     for senders in SENDERS {
         let packets = 4096 / senders as u64;
-        let blasts = every_mode(&config, costs, (senders, packets, 32));
+        let blasts = every_mode(&config, costs, (senders, packets, 32), None);
         let [direct, .., adaptive] = &blasts;
         for blast in [direct, adaptive] {
             assert!(blast.switches() < 0.02, "{}", blast.switches());
@@ -164,10 +182,33 @@ fn single_packets_for_a_slow_device() {
     for rate in [100_000, 250_000] {
         let (config, costs) = slow(rate);
         for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
-            let blast = twice(|| blast(&config, costs, dispatch, (1, 2048, 1)));
+            let blast = twice(|| blast(&config, costs, dispatch, (1, 2048, 1), None));
             assert!(blast.switches() < 0.02, "{dispatch}: {}", blast.switches());
         }
     }
+}
+
+/// Each packet arrives once and in order. The ring is in every state.
+#[test]
+fn producers_that_are_preempted_in_the_middle_of_a_send() {
+    let preemptions = Some(Preemptions {
+        one_in: 8,
+        longest: Duration::from_micros(300),
+    });
+    let mut states = HashSet::new();
+    for (config, costs) in [
+        (SimConfig::default(), Costs::default()),
+        slow(1_000_000),
+        slow(100_000),
+    ] {
+        for how in [(2, 1024, 32), (4, 512, 8), (4, 128, 1)] {
+            for blast in every_mode(&config, costs, how, preemptions) {
+                assert_eq!(blast.snapshot.drops.total(), 0);
+                states.extend(blast.states);
+            }
+        }
+    }
+    assert_eq!(states.len(), 5, "{states:?}");
 }
 
 /// A producer that sends while another thread drains: one packet for each that the device accepts.

@@ -7,5 +7,6 @@ mod lost;
 mod paced;
 mod ping;
 mod placement;
+mod preempted;
 mod rig;
 mod watched;

@@ -23,7 +23,7 @@ fn send(placement: &Placement) -> (Duration, Vec<usize>) {
         let port = Sim::alone(SimConfig::default(), Far::Discard, 1);
         let session = rig.add(Session::on(port).senders(0, 1), settings, 1);
         let accepted = Rc::new(Cell::new(0));
-        let mut sender = Sender::new(&rig.sessions[session], 32_000, 32, &accepted);
+        let mut sender = Sender::new(&rig.sessions[session], 0, 32_000, 32, &accepted);
         let sender = rig
             .world
             .actor(move |now, waker| sender.run(now, waker), Some(CpuId(2)));

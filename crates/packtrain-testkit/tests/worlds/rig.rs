@@ -1,18 +1,20 @@
 //! Sessions in a world, and what applications do there.
 
 use packtrain::engine::{
-    Action, Builder, Handler, Ports, Report, Session, Settings, Snapshot, TrySendError, TxHandle,
+    Action, Builder, HalfSend, Handler, Ports, Report, Session, Settings, Snapshot, TrySendError,
+    TxHandle,
 };
 use packtrain::limits::TX_RING_PACKETS;
 use packtrain::packet::Burst;
-use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::dispatch::{Dispatch, RingState};
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::{Placement, place};
 use packtrain::policy::priority::Priority;
 use packtrain::time::Instant;
 use packtrain_testkit::{Costs, Hardware, Trace, World, topology};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -141,6 +143,108 @@ pub fn number(packet: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.expect("eight bytes"))
 }
 
+/// The packets of producers that number theirs from `n << 32` on, each with another `n`, in the
+/// order in which the device accepts them.
+#[derive(Debug, Default)]
+pub struct Order(Vec<u64>);
+
+impl Order {
+    /// A packet with this number.
+    pub fn check(&mut self, number: u64) {
+        let (producer, number) = ((number >> 32) as usize, number & 0xffff_ffff);
+        self.0.resize(self.0.len().max(producer + 1), 0);
+        let expected = &mut self.0[producer];
+        assert_eq!(number, *expected, "producer {producer}: order is kept");
+        *expected += 1;
+    }
+}
+
+/// A handle, and the burst that it sends. The thread may be preempted in the middle of a send.
+pub struct Producer {
+    pub handle: TxHandle,
+    pub burst: Burst,
+    /// The next number.
+    next: u64,
+    half: Option<HalfSend>,
+}
+
+impl Producer {
+    /// It numbers its packets from `first` on.
+    pub fn new(handle: TxHandle, first: u64) -> Self {
+        Self {
+            handle,
+            burst: Burst::new(),
+            next: first,
+            half: None,
+        }
+    }
+
+    /// Makes the next packets.
+    pub fn fill(&mut self, packets: u64) {
+        self.burst = burst(&self.handle, self.next..self.next + packets);
+        self.next += packets;
+    }
+
+    /// Begins to send the burst. False if the queue accepts nothing.
+    pub fn begin(&mut self) -> bool {
+        self.half = self.handle.begin_send(&self.burst);
+        self.half.is_some()
+    }
+
+    /// Sends the burst, or goes on with the send that was begun.
+    pub fn send(&mut self) -> Result<usize, TrySendError> {
+        match self.half.take() {
+            Some(half) => self.handle.finish_send(half, &mut self.burst),
+            None => self.handle.try_send(&mut self.burst),
+        }
+    }
+
+    pub const fn is_preempted(&self) -> bool {
+        self.half.is_some()
+    }
+}
+
+impl Drop for Producer {
+    /// A test that fails ends, though a producer has not published its slots.
+    fn drop(&mut self) {
+        if self.half.is_some() {
+            self.send().ok();
+        }
+    }
+}
+
+/// When threads are preempted: at random, in one of `one_in` sends, for at most so long.
+#[derive(Clone, Copy, Debug)]
+pub struct Preemptions {
+    pub one_in: u64,
+    pub longest: Duration,
+}
+
+/// The states in which senders found a ring.
+pub type States = Rc<RefCell<HashSet<RingState>>>;
+
+/// The preemptions of one sender.
+struct Preempt {
+    how: Preemptions,
+    random: u64,
+    states: States,
+}
+
+impl Preempt {
+    /// How long the thread is preempted in its next send.
+    fn next(&mut self) -> Option<Duration> {
+        let mut random = || {
+            // Knuth's MMIX; the upper bits are the better ones.
+            let next = self.random.wrapping_mul(6_364_136_223_846_793_005);
+            self.random = next.wrapping_add(1_442_695_040_888_963_407);
+            self.random >> 33
+        };
+        let longest = self.how.longest.as_nanos() as u64;
+        let preempted = random().is_multiple_of(self.how.one_in);
+        preempted.then(|| Duration::from_nanos(random() % longest + 1))
+    }
+}
+
 /// How a blocking send waits for space: it polls for so long in all, then sleeps
 /// (`engine/thread.rs`).
 const SPIN_TIME: Duration = Duration::from_micros(400);
@@ -150,52 +254,85 @@ const SPACE: u64 = TX_RING_PACKETS as u64 - 64;
 
 /// A thread that sends single packets or bursts at saturation.
 pub struct Sender {
-    handle: TxHandle,
-    rest: Burst,
+    producer: Producer,
     size: u64,
     left: u64,
     /// Since when it waits for space.
     full: Option<Instant>,
     accepted: Rc<Cell<u64>>,
     counters: Box<dyn Fn() -> Snapshot>,
+    preempt: Option<Preempt>,
 }
 
 impl Sender {
-    /// For so many packets, in bursts of `size`. Adds what is accepted to `accepted`.
-    pub fn new(session: &Session, packets: u64, size: u64, accepted: &Rc<Cell<u64>>) -> Self {
+    /// Sender `number` of a session: for so many packets, in bursts of `size`. Adds what is
+    /// accepted to `accepted`.
+    pub fn new(
+        session: &Session,
+        number: usize,
+        packets: u64,
+        size: u64,
+        accepted: &Rc<Cell<u64>>,
+    ) -> Self {
+        let handle = session.handle(0, 0).expect("senders were announced");
         Self {
-            handle: session.handle(0, 0).expect("senders were announced"),
+            producer: Producer::new(handle, (number as u64) << 32),
             counters: Box::new(session.counters()),
-            rest: Burst::new(),
             size,
             left: packets,
             full: None,
             accepted: Rc::clone(accepted),
+            preempt: None,
+        }
+    }
+
+    /// It is preempted, and adds to `states` in which states it finds the ring.
+    pub fn preempted(self, how: Preemptions, seed: u64, states: &States) -> Self {
+        let preempt = Preempt {
+            how,
+            random: seed,
+            states: Rc::clone(states),
+        };
+        Self {
+            preempt: Some(preempt),
+            ..self
         }
     }
 
     pub fn run(&mut self, now: Instant, waker: &Waker) -> Action {
-        if self.rest.is_empty() {
+        if self.producer.burst.is_empty() {
             let next = self.left.min(self.size);
             if next == 0 {
                 return Action::Done;
             }
-            self.rest = burst(&self.handle, 0..next);
+            self.producer.fill(next);
             self.left -= next;
         }
+        if let Some(preempt) = &mut self.preempt {
+            let state = self.producer.handle.ring_state();
+            preempt.states.borrow_mut().insert(state);
+            if !self.producer.is_preempted()
+                && let Some(time) = preempt.next()
+                && self.producer.begin()
+            {
+                let until = Some(now.after(time));
+                return Action::Sleep { until };
+            }
+        }
         if let Some(since) = self.full
+            && !self.producer.is_preempted()
             && now.since(since) < SPIN_TIME
             && (self.counters)().ledger.held >= SPACE
         {
             return Action::Spin;
         }
-        let sent = self.handle.try_send(&mut self.rest);
+        let sent = self.producer.send();
         let (accepted, action) = match sent {
             Ok(accepted) => (accepted, Action::Step),
             Err(TrySendError::Closed) => return Action::Done,
             Err(TrySendError::Full { accepted }) => (accepted, self.wait(now, waker)),
         };
-        if self.rest.is_empty() {
+        if self.producer.burst.is_empty() {
             self.full = None;
         }
         self.accepted.set(self.accepted.get() + accepted as u64);
@@ -207,7 +344,8 @@ impl Sender {
         if now.since(since) < SPIN_TIME {
             return Action::Step;
         }
-        match self.handle.poll_ready(&mut Context::from_waker(waker)) {
+        let mut context = Context::from_waker(waker);
+        match self.producer.handle.poll_ready(&mut context) {
             Poll::Ready(()) => Action::Step,
             Poll::Pending => Action::Sleep { until: None },
         }

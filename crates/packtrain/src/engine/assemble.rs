@@ -347,7 +347,14 @@ impl<'a> Assembly<'a> {
         if self.senders[port] > 0 {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, device, drained);
+        let beside_lanes = receives(&self.plan.workers[site]);
+        let part = TxDrain::new(
+            Arc::clone(&shared),
+            interrupt,
+            device,
+            beside_lanes,
+            drained,
+        );
         self.put(site, part, vec![(Half::Tx, id)]);
         Ok(TxPath::Shared(RingProducer::new(shared)))
     }
@@ -397,10 +404,6 @@ impl<'a> Assembly<'a> {
     /// The workers, each with its parts.
     pub(super) fn finish(self) -> Assembled {
         let (plan, idle) = (self.plan, self.settings.idle);
-        let receives = |parts: &&Vec<PlannedPart>| {
-            let is_lanes = |part: &PlannedPart| matches!(part, PlannedPart::Lanes { .. });
-            parts.iter().any(is_lanes)
-        };
         let dispatch = |part: &PlannedPart| match part {
             PlannedPart::Lanes { .. } => None,
             PlannedPart::Tx { port, .. } => Some(plan.paths[*port].dispatch),
@@ -415,7 +418,7 @@ impl<'a> Assembly<'a> {
                 // A worker that drains only after producers have abdicated or stalled must not take
                 // cache lines from them by polling.
                 let idle = match idle {
-                    _ if receives(&parts) || drains(&parts) => idle,
+                    _ if receives(parts) || drains(&parts) => idle,
                     Idle::Halt => Idle::Halt,
                     _ if parts
                         .iter()
@@ -448,6 +451,12 @@ impl<'a> Assembly<'a> {
             handles: self.handles,
         }
     }
+}
+
+/// Whether a worker with these parts has lanes.
+fn receives(parts: &[PlannedPart]) -> bool {
+    let is_lanes = |part: &PlannedPart| matches!(part, PlannedPart::Lanes { .. });
+    parts.iter().any(is_lanes)
 }
 
 const fn queue_id(port: usize, queue: usize) -> QueueId {

@@ -6,7 +6,7 @@ use super::error::RunError;
 use super::shared::{Role, SharedTx, drain};
 use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
-use crate::policy::dispatch::{BUDGET, RingState};
+use crate::policy::dispatch::{BUDGET, Dispatch, RingState};
 use crate::queue::TxQueue;
 use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
 use crate::runtime::{Began, Interrupt};
@@ -35,6 +35,9 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     /// The descriptor of the device, duplicated: another thread may have the queue while the worker
     /// sleeps.
     device: Option<OwnedFd>,
+    /// The worker has lanes too, which may never let it sleep. So under `adaptive` an empty poll
+    /// ends the kept role.
+    beside_lanes: bool,
     /// The readiness of the device's descriptor that ends the worker's sleep.
     interest: Option<Interest>,
     /// The worker needs the role before it sleeps: it was woken or notified since it last had the
@@ -59,11 +62,13 @@ pub(super) struct TxDrain<T: TxDescriptors> {
 }
 
 impl<T: TxDescriptors> TxDrain<T> {
-    /// `device` is a duplicate of the device's descriptor, if it has one.
+    /// `device` is a duplicate of the device's descriptor, if it has one. `beside_lanes` says
+    /// whether the worker also has lanes.
     pub(super) fn new(
         shared: Arc<SharedTx<T>>,
         interrupt: Arc<Interrupt>,
         device: Option<OwnedFd>,
+        beside_lanes: bool,
         drained: Arc<Counter>,
     ) -> Self {
         Self {
@@ -71,6 +76,7 @@ impl<T: TxDescriptors> TxDrain<T> {
             kept: None,
             interrupt,
             device,
+            beside_lanes,
             interest: None,
             attends: false,
             missed: false,
@@ -152,7 +158,8 @@ impl<T: TxDescriptors> TxDrain<T> {
         now: Instant,
         lanes: u32,
     ) -> Result<bool, DeviceError> {
-        let keeps = self.shared.dispatch.keeps_until_sleep();
+        let dispatch = self.shared.dispatch;
+        let keeps = dispatch.keeps_until_sleep();
         self.attends = false;
         self.missed = false;
         self.gap_until = None;
@@ -177,6 +184,7 @@ impl<T: TxDescriptors> TxDrain<T> {
                 queue.note_wakeup();
             }
         }
+        let gives_back = self.beside_lanes && dispatch == Dispatch::Adaptive;
         let mut left = BUDGET;
         let ended = drain(&mut role, &mut left);
         self.drained.add((BUDGET - left) as u64);
@@ -195,7 +203,7 @@ impl<T: TxDescriptors> TxDrain<T> {
                 self.keep(role);
                 !self.over
             }
-            Drain::Empty if keeps => {
+            Drain::Empty if keeps && (left < BUDGET || !gives_back) => {
                 self.keep(role);
                 left < BUDGET
             }

@@ -1,7 +1,11 @@
 //! Handles with which application threads send to one shared TX queue.
 
+#[cfg(feature = "internals")]
+use super::shared::HalfSend;
 use super::shared::{Closed, Producer, Submit};
 use crate::packet::{Arena, Burst};
+#[cfg(feature = "internals")]
+use crate::policy::dispatch::RingState;
 use crate::runtime::Runtime;
 use crate::time::Instant;
 use std::fmt;
@@ -125,9 +129,17 @@ impl TxHandle {
     ///
     /// If packets remain in the burst: see [`TrySendError`].
     pub fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
-        let before = burst.len();
         let clock: &dyn Fn() -> Instant = &|| self.runtime.now();
+        let before = burst.len();
         let sent = self.to.put(&self.own, burst, clock);
+        Self::result(sent, before, burst)
+    }
+
+    fn result(
+        sent: Result<(), Closed>,
+        before: usize,
+        burst: &Burst,
+    ) -> Result<usize, TrySendError> {
         sent.map_err(|Closed| TrySendError::Closed)?;
         let accepted = before - burst.len();
         if burst.is_empty() {
@@ -172,6 +184,46 @@ impl TxHandle {
     /// for buffers of the [`arena`](TxHandle::arena).
     pub fn reclaim(&mut self) {
         self.to.reclaim(&self.own, &|| self.runtime.now());
+    }
+
+    /// The first half of [`TxHandle::try_send`]: reserves slots for the packets of `burst`, or
+    /// claims the consumer role. A test that lets time pass before the second half preempts the
+    /// producer there. `None` if the burst is empty, or the queue is full or closed.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn begin_send(&mut self, burst: &Burst) -> Option<HalfSend> {
+        self.to
+            .begin(&self.own, burst.len(), &|| self.runtime.now())
+    }
+
+    /// The second half of [`TxHandle::try_send`], with the burst and the handle of the first.
+    ///
+    /// # Errors
+    ///
+    /// As `try_send`.
+    ///
+    /// # Panics
+    ///
+    /// If the first half was for another queue, or for more packets.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn finish_send(
+        &mut self,
+        half: HalfSend,
+        burst: &mut Burst,
+    ) -> Result<usize, TrySendError> {
+        let before = burst.len();
+        let clock: &dyn Fn() -> Instant = &|| self.runtime.now();
+        let sent = self.to.finish(&self.own, half, burst, clock);
+        Self::result(sent, before, burst)
+    }
+
+    /// The state of the ring in front of the TX queue.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn ring_state(&self) -> RingState {
+        self.to.state()
     }
 
     pub(super) fn has_space(&self) -> bool {

@@ -41,6 +41,9 @@ pub use ledger::Ledger;
 pub use session::{Builder, Deliver, One, Ports, Report, Session, Two};
 pub use settings::Settings;
 pub use shared::Closed;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use shared::HalfSend;
 pub use shell::Action;
 pub use snapshot::{PortSnapshot, Snapshot, WorkerSnapshot};
 pub use worker::Worker;

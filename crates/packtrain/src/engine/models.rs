@@ -296,7 +296,7 @@ impl World {
         ));
         let counters = Arc::new(WorkerCounters::default());
         let drained = Arc::clone(&counters.drained);
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, drained);
+        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, false, drained);
         let parts = vec![Placed {
             part: Box::new(part),
             queues: vec![(Half::Tx, id)],

@@ -12,8 +12,10 @@ use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
-    ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
+    ConsumerGuard, Drain, Drained, Put, Release, Released, Reservation, Ring, Source, Turn,
 };
+#[cfg(feature = "internals")]
+use crate::queue::ring::{Kept, KeptSlots};
 use crate::queue::{Sent, TxQueue};
 use crate::runtime::Wakeup;
 use crate::stats::{
@@ -24,6 +26,7 @@ use crate::time::Instant;
 use crate::trace;
 use std::collections::VecDeque;
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -128,6 +131,24 @@ pub(super) struct TxConsumer<T> {
 
 /// The consumer role of a shared queue.
 pub(super) type Role<'a, T> = ConsumerGuard<'a, Packet, TxConsumer<T>>;
+
+/// A send between its two halves, as [`Ring::reserve`] returns it: slots that are reserved, the
+/// role of a ring that was idle, or the reason for neither.
+type Begun<'a, T> = Result<Reservation<'a, Packet, TxConsumer<T>>, Put<'a, Packet, TxConsumer<T>>>;
+
+/// A send between its two halves, without a borrow of the queue: it has reserved slots or the
+/// consumer role. If it is dropped, the ring stays as it is then, and the TX worker never ends.
+#[cfg(feature = "internals")]
+#[derive(Debug)]
+#[must_use = "the second half of the send publishes slots or releases the consumer role"]
+pub struct HalfSend(Half);
+
+#[cfg(feature = "internals")]
+#[derive(Debug)]
+enum Half {
+    Slots(KeptSlots),
+    Role(Kept),
+}
 
 impl<T> SharedTx<T> {
     /// Whether a producer may send: there is space for it, or the queue is closed and a send
@@ -260,69 +281,79 @@ impl<T: TxDescriptors> SharedTx<T> {
         burst: &mut Burst,
         now: &impl Fn() -> Instant,
     ) -> Result<(), Closed> {
-        let before = burst.len();
-        let result = self.dispatch(own, burst, now);
-        let accepted = before - burst.len();
-        if accepted > 0 {
-            own.batches.record(accepted as u64);
-        }
-        result
+        let begun = self.begin(own, burst.len(), now);
+        self.finish(own, begun, burst, now)
     }
 
-    #[inline]
-    fn dispatch(
+    /// The first half of [`put`](Self::put), for a batch of `want` packets: reserves slots or
+    /// claims the consumer role. Tests preempt a producer between the two halves.
+    #[inline(always)]
+    fn begin(&self, own: &Producer, want: usize, now: &impl Fn() -> Instant) -> Begun<'_, T> {
+        let depth = match self.dispatch.counts_depth() {
+            true => (self.ring.len() + want) as u32,
+            false => 0,
+        };
+        let decide = |state| self.dispatch.decide(state, depth);
+        let mut made_space = false;
+        loop {
+            let begun = self.ring.reserve(want, own.source, decide);
+            if made_space || !matches!(begun, Err(Put::Full)) {
+                return begun;
+            }
+            let may = |state| decide(state) == Decision::Drain;
+            let Some(role) = self.ring.claim(may) else {
+                return begun;
+            };
+            // `Full` has nothing to drop. The compiler does not see that, and would keep the result
+            // of each send in memory for it.
+            let _full = ManuallyDrop::new(begun);
+            self.drain(own, role, now);
+            made_space = true;
+        }
+    }
+
+    /// The second half: publishes the slots, or drains with the role that the first half claimed.
+    #[inline(always)]
+    fn finish(
         &self,
         own: &Producer,
+        begun: Begun<'_, T>,
         burst: &mut Burst,
         now: &impl Fn() -> Instant,
     ) -> Result<(), Closed> {
         let batch = burst.len();
-        let depth = match self.dispatch.counts_depth() {
-            true => (self.ring.len() + batch) as u32,
-            false => 0,
-        };
-        let decide = |state| self.dispatch.decide(state, depth);
         let count = |batch: &VecDeque<Packet>, accepted| own.count(batch, accepted);
-        let mut made_space = false;
-        loop {
-            match self.ring.put(burst.batch(), own.source, decide, count) {
-                Put::Closed => return Err(Closed),
-                Put::Full => {
-                    let may = |state| decide(state) == Decision::Drain;
-                    match self.ring.claim(may).filter(|_| !made_space) {
-                        Some(role) => {
-                            self.drain(own, role, now);
-                            made_space = true;
-                        }
-                        None => {
-                            own.counters.ring_full.add(1);
-                            return Ok(());
-                        }
-                    }
-                }
-                Put::Enqueued { notify } => {
-                    let accepted = batch - burst.len();
-                    self.trace(accepted, true);
-                    own.counters.deferred.add(u64::from(accepted > 0));
-                    own.counters.ring_full.add(u64::from(!burst.is_empty()));
-                    if notify {
-                        self.notify(own);
-                    }
-                    return Ok(());
-                }
-                Put::Drain(role) => {
-                    own.counters.direct.add(1);
-                    if role.from() == RingState::Idle {
-                        self.bypass(own, role, burst, now);
-                    } else {
-                        self.drain(own, role, now);
-                    }
-                    self.trace(batch - burst.len(), false);
-                    own.counters.ring_full.add(u64::from(!burst.is_empty()));
-                    return Ok(());
+        let put = match begun {
+            Ok(slots) => slots.publish(burst.batch(), count),
+            Err(put) => put,
+        };
+        match put {
+            Put::Closed => return Err(Closed),
+            Put::Full => {}
+            Put::Enqueued { notify } => {
+                let accepted = batch - burst.len();
+                self.trace(accepted, true);
+                own.counters.deferred.add(u64::from(accepted > 0));
+                if notify {
+                    self.notify(own);
                 }
             }
+            Put::Drain(role) => {
+                own.counters.direct.add(1);
+                if role.from() == RingState::Idle {
+                    self.bypass(own, role, burst, now);
+                } else {
+                    self.drain(own, role, now);
+                }
+                self.trace(batch - burst.len(), false);
+            }
         }
+        own.counters.ring_full.add(u64::from(!burst.is_empty()));
+        let accepted = batch - burst.len();
+        if accepted > 0 {
+            own.batches.record(accepted as u64);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -713,6 +744,25 @@ pub(super) trait Submit: Send + Sync {
     fn wait(&self, own: &Producer, waker: &Waker) -> bool;
     fn forget(&self, own: &Producer);
     fn has_space(&self, own: &Producer) -> bool;
+
+    /// The state of the ring.
+    #[cfg(feature = "internals")]
+    fn state(&self) -> RingState;
+
+    /// The first half of `put`, for so many packets; `None` if the ring is full or closed, or there
+    /// are no packets.
+    #[cfg(feature = "internals")]
+    fn begin(&self, own: &Producer, packets: usize, now: &dyn Fn() -> Instant) -> Option<HalfSend>;
+
+    /// The second half of `put`.
+    #[cfg(feature = "internals")]
+    fn finish(
+        &self,
+        own: &Producer,
+        half: HalfSend,
+        burst: &mut Burst,
+        now: &dyn Fn() -> Instant,
+    ) -> Result<(), Closed>;
 }
 
 impl<T: TxDescriptors> Submit for SharedTx<T> {
@@ -747,5 +797,35 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
 
     fn has_space(&self, own: &Producer) -> bool {
         Self::has_space(self, own)
+    }
+
+    #[cfg(feature = "internals")]
+    fn state(&self) -> RingState {
+        self.ring.state()
+    }
+
+    #[cfg(feature = "internals")]
+    fn begin(&self, own: &Producer, packets: usize, now: &dyn Fn() -> Instant) -> Option<HalfSend> {
+        let half = match Self::begin(self, own, packets, &|| now()) {
+            Ok(slots) => Half::Slots(slots.keep()),
+            Err(Put::Drain(role)) => Half::Role(role.keep().0),
+            Err(Put::Closed | Put::Full | Put::Enqueued { .. }) => return None,
+        };
+        Some(HalfSend(half))
+    }
+
+    #[cfg(feature = "internals")]
+    fn finish(
+        &self,
+        own: &Producer,
+        half: HalfSend,
+        burst: &mut Burst,
+        now: &dyn Fn() -> Instant,
+    ) -> Result<(), Closed> {
+        let begun = match half.0 {
+            Half::Slots(slots) => Ok(self.ring.resume_slots(slots)),
+            Half::Role(role) => Err(Put::Drain(self.ring.resume(role))),
+        };
+        Self::finish(self, own, begun, burst, &|| now())
     }
 }

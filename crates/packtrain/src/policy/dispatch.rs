@@ -44,7 +44,7 @@ pub enum Dispatch {
     /// drains at once. That is OpenBSD's `ifq_start()` with `if_txmit` of `n`.
     Threshold(u32),
     /// A producer that finds the ring idle drains, up to [`BUDGET`]. After that the TX worker
-    /// drains until it sleeps.
+    /// drains until it sleeps or, if it also has RX queues, finds the ring empty.
     #[default]
     Adaptive,
 }

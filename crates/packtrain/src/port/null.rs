@@ -10,6 +10,7 @@ mod source;
 
 pub use source::{
     FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, NUMBER_BYTES, OUT_OF_ORDER_MAX, Protocol, Source,
+    TRAIN_MAX,
 };
 
 use crate::driver::{
@@ -87,6 +88,8 @@ impl Null {
             ("queues", how.queues, 1, self.config.queues.min(QUEUES_MAX)),
             ("bytes", source.bytes, least, most),
             ("flows", source.flows, 1, FLOWS_MAX),
+            ("active", source.active.unwrap_or(1), 1, FLOWS_MAX),
+            ("train", source.train, 1, TRAIN_MAX),
             ("out-of-order", late, 0, usize::from(OUT_OF_ORDER_MAX)),
         ];
         for (what, value, min, max) in bounds {

@@ -244,6 +244,8 @@ fn open_null(options: &NullOptions) -> Null {
         protocol: options.protocol,
         bytes: options.bytes.unwrap_or(bytes),
         flows: options.flows.unwrap_or(usual.flows),
+        active: options.active,
+        train: options.train.unwrap_or(usual.train),
         count: options.count,
         timestamps,
         out_of_order: options.out_of_order.unwrap_or(usual.out_of_order),

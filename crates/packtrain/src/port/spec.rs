@@ -301,12 +301,14 @@ impl PortSpec {
 const PCAP_READ: &[&str] = &["loop", "pace"];
 const PCAP_WRITE: &[&str] = &["format", "link"];
 const NULL_SOURCE: &[&str] = &[
+    "active",
     "bytes",
     "count",
     "flows",
     "out-of-order",
     "proto",
     "timestamps",
+    "train",
 ];
 
 /// The checks of keys that only some protocols of a source have.
@@ -354,6 +356,8 @@ impl PortKind {
             (Self::Null(null), "bytes") => null.bytes = Some(number(value, keys::BYTES)?),
             (Self::Null(null), "count") => null.count = Some(number(value, 1..=u64::MAX)?),
             (Self::Null(null), "flows") => null.flows = Some(number(value, keys::FLOWS)?),
+            (Self::Null(null), "active") => null.active = Some(number(value, keys::FLOWS)?),
+            (Self::Null(null), "train") => null.train = Some(number(value, keys::TRAIN)?),
             (Self::Sim(sim), "rings") => sim.rings = Some(number(value, keys::RINGS)?),
             (Self::Sim(sim), "far") => sim.far = *one_of(value, value::FARS)?,
             (Self::Sim(sim), "completion-delay") => {
@@ -463,6 +467,8 @@ impl PortKind {
                 keys.some("bytes", null.bytes)?;
                 keys.some("count", null.count)?;
                 keys.some("flows", null.flows)?;
+                keys.some("active", null.active)?;
+                keys.some("train", null.train)?;
                 keys.flag("timestamps", null.timestamps)?;
                 keys.some("out-of-order", null.out_of_order)
             }

@@ -102,6 +102,18 @@ pub(crate) struct Reservation<'a, T, S> {
     role: Option<ConsumerGuard<'a, T, S>>,
 }
 
+/// A [`Reservation`] without a borrow of the ring. If it is dropped, the slots are never published.
+#[cfg(feature = "internals")]
+#[derive(Debug)]
+#[must_use = "only `Ring::resume_slots` makes a reservation of it"]
+pub(crate) struct KeptSlots {
+    ring: u64,
+    at: u64,
+    count: u64,
+    notify: bool,
+    role: Option<Kept>,
+}
+
 impl<T, S> Ring<T, S> {
     /// Enqueues the oldest items of `batch`, or gives the caller the consumer role, or both.
     ///
@@ -130,16 +142,13 @@ impl<T, S> Ring<T, S> {
         count: impl FnOnce(&B, usize),
     ) -> Put<'_, T, S> {
         match self.reserve(batch.len(), from, decide) {
-            Ok(slots) => {
-                count(batch, slots.count as usize);
-                slots.publish(batch)
-            }
+            Ok(slots) => slots.publish(batch, count),
             Err(put) => put,
         }
     }
 
-    /// The first half of [`put`](Self::put), for a batch of `want` items. Separate for tests that
-    /// preempt a producer between the two halves.
+    /// The first half of [`put`](Self::put), for a batch of `want` items;
+    /// [`Reservation::publish`] is the second. Tests preempt a producer between them.
     ///
     /// # Errors
     ///
@@ -277,15 +286,32 @@ impl<T, S> Ring<T, S> {
         }
     }
 
-    /// The consumer role of a TX worker that has kept it.
+    /// The consumer role of a thread that has kept it.
     ///
     /// # Panics
     ///
     /// If `kept` is of another ring.
     #[expect(clippy::needless_pass_by_value, reason = "the role is in one place")]
     pub fn resume(&self, kept: Kept) -> ConsumerGuard<'_, T, S> {
-        assert!(kept.is_of(self.id), "the role of another ring");
-        ConsumerGuard::new(self, RingState::Busy)
+        assert!(kept.ring == self.id, "the role of another ring");
+        ConsumerGuard::new(self, kept.from)
+    }
+
+    /// The slots of a producer that has kept them.
+    ///
+    /// # Panics
+    ///
+    /// If `kept` is of another ring.
+    #[cfg(feature = "internals")]
+    pub(crate) fn resume_slots(&self, kept: KeptSlots) -> Reservation<'_, T, S> {
+        assert!(kept.ring == self.id, "the slots of another ring");
+        Reservation {
+            ring: self,
+            at: kept.at,
+            count: kept.count,
+            notify: kept.notify,
+            role: kept.role.map(|role| self.resume(role)),
+        }
     }
 
     /// Sets WAITERS and then checks [`has_space`](Self::has_space), for a producer that has added
@@ -346,13 +372,31 @@ impl<'a, T, S> Reservation<'a, T, S> {
     ///
     /// If the batch has fewer items than were reserved. Then nothing is published.
     #[inline(always)]
-    pub(crate) fn publish(self, batch: &mut impl Batch<T>) -> Put<'a, T, S> {
+    pub(crate) fn publish<B: Batch<T>>(
+        self,
+        batch: &mut B,
+        count: impl FnOnce(&B, usize),
+    ) -> Put<'a, T, S> {
+        count(batch, self.count as usize);
         self.ring.publish(self.at, self.count, batch);
         match self.role {
             None => Put::Enqueued {
                 notify: self.notify,
             },
             Some(consumer) => Put::Drain(consumer),
+        }
+    }
+
+    /// Keeps the slots without a borrow of the ring, until [`Ring::resume_slots`].
+    #[cfg(feature = "internals")]
+    pub(crate) fn keep(self) -> KeptSlots {
+        KeptSlots {
+            ring: self.ring.id,
+            at: self.at,
+            count: self.count,
+            notify: self.notify,
+            // Nothing was taken, so no waiter has to be woken.
+            role: self.role.map(|role| role.keep().0),
         }
     }
 }

@@ -417,6 +417,21 @@ fn a_small_table_merges_few_flows_only() {
     }
 }
 
+/// 80,000 connections, of which 256 send trains of four at a time, to a table of eight: sorting
+/// finds each train.
+#[test]
+fn sorting_merges_the_trains_of_any_number_of_flows() {
+    let keys = "count=2000,flows=80000,active=256,train=4,gro-flows=8";
+    for source in ["proto=tcp,bytes=200", "proto=ack,coalesce=stream"] {
+        let (rx, sent) = to_sim(&format!("null:source,{source},{keys},gro-packets=1024"));
+        let merged = rx.gro_wire_packets;
+        assert!(merged > 1500, "{source}: {rx:?}");
+        assert!(sent < 1000, "{source}: {sent}");
+    }
+    let (rx, sent) = to_sim(&format!("null:source,proto=tcp,coalesce=hash,{keys}"));
+    assert_eq!((rx.gro_packets, sent), (0, 2000));
+}
+
 /// A segment limit of the egress makes a source receive into pieces, which the TX queue collapses
 /// or defragments.
 #[test]

@@ -66,7 +66,7 @@ impl Bench {
         let to = Arc::clone(&wakeup);
         let slots = TX_RING_PACKETS;
         let shared = Arc::new(SharedTx::new(tx, drops, dispatch, slots, false, to, stats));
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, Arc::default());
+        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, false, Arc::default());
         let placed = Placed {
             part: Box::new(part),
             queues: Vec::new(),
@@ -189,7 +189,7 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                 if let Some(slots) = reserved {
                     let mut packets = burst(&bench.arena, [0]);
                     assert!(matches!(
-                        slots.publish(packets.batch()),
+                        slots.publish(packets.batch(), |_, _| {}),
                         Put::Enqueued { .. }
                     ));
                 }
@@ -267,7 +267,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         }
         let mut packets = burst(&bench.arena, [0]);
         assert!(matches!(
-            slots.publish(packets.batch()),
+            slots.publish(packets.batch(), |_, _| {}),
             Put::Enqueued { .. }
         ));
         bench.runtime.advance(Duration::from_micros(50));

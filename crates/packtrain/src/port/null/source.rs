@@ -18,6 +18,8 @@ pub const FRAME_BYTES_MIN: usize = 60;
 pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
 /// Most flows of a source.
 pub const FLOWS_MAX: usize = 100_000;
+/// Most packets of a flow in a train.
+pub const TRAIN_MAX: usize = 4096;
 /// Most packets in a hundred that may be out of order: one of each two.
 pub const OUT_OF_ORDER_MAX: u8 = 50;
 
@@ -117,6 +119,12 @@ pub struct Source {
     /// is always on queue `i` modulo the number of queues. Its source port is 1024 + `i`; after
     /// port 65 535 the next source address follows.
     pub flows: usize,
+    /// Flows of a queue that alternate at a time, 1 to [`FLOWS_MAX`], as connections whose bursts
+    /// arrive together: after a train of each, the next as many follow. The flows of a queue are
+    /// rounded up to a multiple of it. `None`: all flows alternate.
+    pub active: Option<usize>,
+    /// Packets of each of the active flows, before the next ones: 1 to [`TRAIN_MAX`].
+    pub train: usize,
     /// Frames to make, over all queues; `None` for no limit.
     pub count: Option<u64>,
     /// TCP packets have timestamps, which increase every 64 packets of a flow. UDP ignores it.
@@ -132,6 +140,8 @@ impl Default for Source {
             protocol: Protocol::Udp,
             bytes: FRAME_BYTES_MIN,
             flows: 1,
+            active: None,
+            train: 1,
             count: None,
             timestamps: false,
             out_of_order: 0,
@@ -154,6 +164,10 @@ impl Source {
             ""
         };
         let mut text = format!("makes {what} of {bytes} bytes{timestamps}; flows: {flows}");
+        if let Some(active) = self.active {
+            let train = self.train;
+            text.push_str(&format!("; {active} at a time, in trains of {train}"));
+        }
         if share > 0 {
             text.push_str(&format!("; out of order: {share} % of each"));
         }
@@ -175,8 +189,10 @@ pub(super) struct Generator {
     pub(super) class: FrameClass,
     queue: usize,
     queues: usize,
-    /// Flows of this queue.
+    /// Flows of this queue: a multiple of `active`.
     flows: u64,
+    active: u64,
+    train: u64,
     pub(super) made: u64,
     count: Option<u64>,
 }
@@ -188,6 +204,8 @@ impl Generator {
         let small = source.bytes <= FrameClass::Small.data_bytes();
         let template = template(&source);
         let at = |at: usize| u16::from_be_bytes([template[at], template[at + 1]]);
+        let flows = source.flows.div_ceil(how.queues);
+        let active = source.active.map_or(flows, |active| active.min(flows));
         Self {
             ip_check: at(IP_CHECKSUM),
             check: at(source.protocol.checksum_at()),
@@ -199,7 +217,9 @@ impl Generator {
             },
             queue,
             queues: how.queues,
-            flows: source.flows.div_ceil(how.queues) as u64,
+            flows: flows.next_multiple_of(active) as u64,
+            active: active as u64,
+            train: source.train as u64,
             made: 0,
             count: source.count.map(share),
             source,
@@ -235,6 +255,26 @@ impl Generator {
         Some(packet)
     }
 
+    /// The flow of the next packet, as its index within this queue, and its place in the flow.
+    const fn next_place(&self) -> (u64, u64) {
+        let (made, flows, active) = (self.made, self.flows, self.active);
+        if active == flows {
+            return (made % flows, made / flows);
+        }
+        let (block, groups) = (active * self.train, flows / active);
+        let (blocks, rest) = (made / block, made % block);
+        let flow = blocks % groups * active + rest % active;
+        (flow, blocks / groups * self.train + rest / active)
+    }
+
+    /// How many packets come before the one at `place` in `flow`.
+    const fn index_of(&self, flow: u64, place: u64) -> u64 {
+        let (active, train) = (self.active, self.train);
+        let blocks = place / train * (self.flows / active) + flow / active;
+        let rest = place % train * active + flow % active;
+        blocks.saturating_mul(active * train).saturating_add(rest)
+    }
+
     /// The number, within its flow, of the packet at `place` in the flow: `place`, unless the
     /// packet is one of two that are swapped. `flow` is the flow's index within this queue.
     fn number(&self, place: u64, flow: u64) -> u64 {
@@ -248,7 +288,7 @@ impl Generator {
         let swapped = (pair + 1) * share / pairs > pair * share / pairs;
         let other = place ^ 1;
         // The last packet of a flow may have no partner.
-        let is_made = |count| other.saturating_mul(self.flows) + flow < count;
+        let is_made = |count| self.index_of(flow, other) < count;
         if swapped && self.count.is_none_or(is_made) {
             other
         } else {
@@ -265,8 +305,8 @@ impl Generator {
             ..
         } = self.source;
         // Counted per flow, so that a receiver of one flow alone can count its losses.
-        let flow = self.made % self.flows;
-        let number = self.number(self.made / self.flows, flow);
+        let (flow, place) = self.next_place();
+        let number = self.number(place, flow);
         let index = flow as usize * self.queues + self.queue;
         let (host, port) = ((index / PORTS) as u16, FIRST_PORT + (index % PORTS) as u16);
         let address = FIRST_HOST + host;

@@ -281,15 +281,55 @@ fn as_many_flows_as_large_servers_have() {
     }
 }
 
+/// Some flows at a time send a train each; every flow counts on, and none is left out.
+#[test]
+fn some_flows_at_a_time_send_trains() {
+    let flows_of = |queues, flows, active, train, count| {
+        let source = Source {
+            flows,
+            active: Some(active),
+            train,
+            count: Some(count),
+            ..Source::default()
+        };
+        let (all, _, _) = generate(config(source), &on_queues(queues), 1000);
+        let read = |frames: &Vec<Vec<u8>>| -> Vec<(u16, u64)> {
+            let read = frames.iter().map(|frame| read(frame));
+            read.map(|read| (read.port - FIRST_PORT, read.number))
+                .collect()
+        };
+        all.iter().map(read).collect::<Vec<_>>()
+    };
+    let expected = [
+        [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+        [(2, 0), (3, 0), (2, 1), (3, 1), (2, 2), (3, 2)],
+        [(0, 3), (1, 3), (0, 4), (1, 4), (0, 5), (1, 5)],
+        [(2, 3), (3, 3), (2, 4), (3, 4), (2, 5), (3, 5)],
+    ];
+    assert_eq!(flows_of(1, 4, 2, 3, 24), [expected.concat()]);
+    // Flows are rounded up to a multiple of those at a time, on each queue.
+    let [a, b] = &flows_of(2, 5, 2, 1, 16)[..] else {
+        panic!("two queues")
+    };
+    let ports = |all: &[(u16, u64)]| all.iter().map(|one| one.0).collect::<Vec<_>>();
+    assert_eq!(ports(a), [0, 2, 4, 6, 0, 2, 4, 6]);
+    assert_eq!(ports(b), [1, 3, 5, 7, 1, 3, 5, 7]);
+    // More at a time than there are flows are all flows.
+    let all = flows_of(1, 3, 100, 7, 9);
+    assert_eq!(ports(&all[0]), [0, 1, 2, 0, 1, 2, 0, 1, 2]);
+}
+
 /// In each flow, the requested number of packets come after their successor; none is lost or
 /// repeated.
 #[test]
 fn a_share_of_each_flow_comes_out_of_order() {
     for (protocol, step) in PROTOCOLS {
         for share in [0, 1, 7, 50] {
-            for flows in [1, 3] {
+            for (flows, active) in [(1, None), (3, None), (3, Some(1))] {
                 let source = Source {
                     flows,
+                    active,
+                    train: 4,
                     count: Some(1000 * flows as u64 - 1),
                     out_of_order: share,
                     ..of(protocol, false)
@@ -333,6 +373,15 @@ fn the_plan_is_told_what_a_source_makes() {
                 ..of(Protocol::Ack, true)
             },
             "makes TCP ACKs of 66 bytes with timestamps; flows: 4; out of order: 5 % of each",
+        ),
+        (
+            Source {
+                flows: 80_000,
+                active: Some(256),
+                train: 4,
+                ..of(Protocol::Ack, false)
+            },
+            "makes TCP ACKs of 60 bytes; flows: 80000; 256 at a time, in trains of 4",
         ),
     ] {
         let capabilities = Null::new(config(source)).capabilities();
@@ -394,6 +443,20 @@ fn values_out_of_range_are_refused_by_name() {
                 ..Source::default()
             },
             "null0: flows is 0, and must be from 1 to 100000",
+        ),
+        (
+            Source {
+                active: Some(0),
+                ..Source::default()
+            },
+            "null0: active is 0, and must be from 1 to 100000",
+        ),
+        (
+            Source {
+                train: 4097,
+                ..Source::default()
+            },
+            "null0: train is 4097, and must be from 1 to 4096",
         ),
         (
             Source {

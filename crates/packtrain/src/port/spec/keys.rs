@@ -17,6 +17,7 @@ pub(super) const SEGMENTS: RangeInclusive<usize> = 1..=SEGMENTS_MAX;
 pub(super) const HEADROOM: RangeInclusive<usize> = 0..=SEGMENT_HEADROOM_MAX;
 pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FRAME_BYTES_MAX;
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
+pub(super) const TRAIN: RangeInclusive<usize> = 1..=null::TRAIN_MAX;
 pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
@@ -260,6 +261,18 @@ pub const KEYS: &[Key] = &[
         "flows",
         "1..100000",
         "flows that the packets belong to",
+    ),
+    only(
+        NULL,
+        "active",
+        "1..100000",
+        "flows of a queue that alternate at a time; all by default",
+    ),
+    only(
+        NULL,
+        "train",
+        "1..4096",
+        "with active=: packets of each of these flows before the next ones; 1 by default",
     ),
     only(
         NULL,

@@ -87,6 +87,10 @@ pub struct NullOptions {
     pub count: Option<u64>,
     /// Flows to which the packets belong; it alternates between them.
     pub flows: Option<usize>,
+    /// Flows that alternate at a time; `None` for all.
+    pub active: Option<usize>,
+    /// Packets of each of these before the next flows.
+    pub train: Option<usize>,
     /// Its TCP packets have timestamps.
     pub timestamps: bool,
     /// Packets of a hundred that come right after the packet that follows them.

@@ -318,10 +318,13 @@ fn keys_of_one_kind() {
         bytes: Some(67),
         count: Some(1_000),
         flows: Some(9),
+        active: Some(3),
+        train: Some(4),
         timestamps: true,
         out_of_order: Some(5),
     };
-    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,timestamps,out-of-order=5";
+    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,active=3,train=4,timestamps,\
+                out-of-order=5";
     assert_eq!(parse(text).kind, PortKind::Null(null));
     assert_eq!(parse(text).to_string(), text);
 
@@ -366,6 +369,8 @@ fn ranges_end_where_help_says() {
         ("null:source", "bytes", "60", "65549", "65550"),
         ("null:source", "count", "1", &max, "18446744073709551616"),
         ("null:source", "flows", "1", "100000", "100001"),
+        ("null:source", "active", "1", "100000", "100001"),
+        ("null:source", "train", "1", "4096", "4097"),
         ("null:source", "out-of-order", "1", "50", "51"),
         ("sim:", "rings", "8", "4096", "4097"),
         ("sim:", "rate", "1", "100000000", "100000001"),

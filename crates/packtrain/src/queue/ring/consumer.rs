@@ -76,12 +76,9 @@ pub struct Released {
 /// ring. If it is dropped, the ring stays busy and is never drained again.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "only `Ring::resume` makes a consumer of it"]
-pub struct Kept(u64);
-
-impl Kept {
-    pub(super) const fn is_of(&self, id: u64) -> bool {
-        self.0 == id
-    }
+pub struct Kept {
+    pub(super) ring: u64,
+    pub(super) from: RingState,
 }
 
 /// The consumer role: the right to take items from a ring and to use its state. There is one at a
@@ -119,7 +116,7 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         }
     }
 
-    /// The state in which the role was claimed. [`RingState::Busy`] if it was resumed.
+    /// The state in which the role was claimed.
     #[must_use]
     pub const fn from(&self) -> RingState {
         self.from
@@ -263,7 +260,11 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         let word = &role.ring.producers.head;
         // A read-modify-write after the store of the tail: see WAITERS.
         let wake = role.took && Head(word.fetch_or(0, Ordering::AcqRel)).has_waiters();
-        (Kept(role.ring.id), wake)
+        let kept = Kept {
+            ring: role.ring.id,
+            from: role.from,
+        };
+        (kept, wake)
     }
 
     /// Sets the state that `to` returns for the head. If that is None, changes nothing.

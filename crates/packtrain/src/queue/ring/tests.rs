@@ -139,7 +139,7 @@ fn notifies(put: Put<'_, u32, Device>) -> bool {
 
 /// Publishes what was enqueued; true if the TX worker is to be notified.
 fn publish(slots: Reservation<'_, u32, Device>, mut items: &[u32]) -> bool {
-    notifies(slots.publish(&mut items))
+    notifies(slots.publish(&mut items, |_, _| {}))
 }
 
 /// The number of items that the ring accepts of a batch.
@@ -248,7 +248,7 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
                 RingState::Idle => {}
                 RingState::Busy => {
                     let (kept, wake) = work(&ring).keep();
-                    assert!(kept.is_of(ring.id) && !wake);
+                    assert_eq!((kept.ring, wake), (ring.id, false));
                 }
                 RingState::Abdicated => assert!(enqueue(&ring, [1], deferred)),
                 RingState::Stalled => {
@@ -517,7 +517,8 @@ fn a_reservation_may_have_the_role() {
     let preempted = slots(&ring, 2, direct);
     assert_eq!(ring.state(), RingState::Busy);
     assert!(ring.claim(|_| true).is_none());
-    let Put::Drain(mut guard) = preempted.publish(&mut &[2, 3][..]) else {
+    let preempted = ring.resume_slots(preempted.keep());
+    let Put::Drain(mut guard) = preempted.publish(&mut &[2, 3][..], |_, _| {}) else {
         panic!("the ring was abdicated");
     };
     assert_eq!(guard.from(), RingState::Abdicated);
@@ -692,7 +693,7 @@ fn waiters_are_woken_by_a_release_that_took_items() {
     let (kept, wake) = work(&ring).keep();
     assert!(!wake);
     let mut guard = ring.resume(kept);
-    assert_eq!(guard.from(), RingState::Busy);
+    assert_eq!(guard.from(), RingState::Stalled);
     assert_eq!(guard.drain(64, send), Drain::Empty);
     let (kept, wake) = guard.keep();
     assert!(wake);
@@ -718,6 +719,13 @@ fn a_role_is_that_of_one_ring() {
     let (one, other) = (ring(1), ring(1));
     let (kept, _) = work(&one).keep();
     drop(other.resume(kept));
+}
+
+#[test]
+#[should_panic(expected = "another ring")]
+fn slots_are_those_of_one_ring() {
+    let (one, other) = (ring(1), ring(1));
+    drop(other.resume_slots(slots(&one, 1, deferred).keep()));
 }
 
 #[test]

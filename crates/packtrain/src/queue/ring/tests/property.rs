@@ -210,7 +210,7 @@ impl<'a> World<'a> {
 
     fn publish(&mut self, which: usize) {
         let (slots, items) = self.preempted.remove(which);
-        match slots.publish(&mut &items[..]) {
+        match slots.publish(&mut &items[..], |_, _| {}) {
             Put::Enqueued { notify } => self.notified |= notify,
             Put::Drain(role) => self.role = Some((role, false)),
             other => panic!("{other:?}"),

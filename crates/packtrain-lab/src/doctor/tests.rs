@@ -1,0 +1,531 @@
+use super::*;
+use crate::LabError;
+use crate::error::{Feature, Missing};
+use packtrain::driver::Features;
+use packtrain::port::spec::PortSpec;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The system's files of a host that lacks nothing, removed at the end.
+struct Tree(PathBuf);
+
+const STATUS: &str = "proc/thread-self/status";
+const LIMITS: &str = "proc/self/limits";
+const MOUNTS: &str = "proc/self/mounts";
+
+impl Tree {
+    fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packtrain-doctor-{}-{number}", std::process::id());
+        let tree = Self(std::env::temp_dir().join(name));
+        tree.file("sys/devices/system/cpu/online", "0-3")
+            .file(STATUS, "Name:\tx\nCpus_allowed_list:\t0-3")
+            .file("proc/cpuinfo", "flags\t\t: fpu vme sse2")
+            .file(
+                "proc/meminfo",
+                "HugePages_Total:      64\nHugePages_Free:       60",
+            )
+            .file("proc/misc", "200 tun\n237 loop-control")
+            .file("proc/sys/kernel/threads-max", "2000")
+            .file("proc/sys/user/max_user_namespaces", "1000")
+            .file(
+                LIMITS,
+                "Max open files            1024       4096      files",
+            )
+            .file(MOUNTS, "tracefs /sys/kernel/tracing tracefs rw 0 0")
+            .file("sys/kernel/tracing/README", "tracing")
+            .file("sys/bus/event_source/devices/uprobe/type", "7")
+            .file("etc/os-release", "NAME=\"Debian GNU/Linux\"\nID=debian");
+        for cpu in 0..4 {
+            let folder = format!("sys/devices/system/cpu/cpu{cpu}");
+            tree.file(
+                &format!("{folder}/topology/thread_siblings_list"),
+                &cpu.to_string(),
+            )
+            .file(&format!("{folder}/topology/physical_package_id"), "0")
+            .file(&format!("{folder}/cpufreq/scaling_governor"), "performance");
+        }
+        tree.file(bpftrace().to_str().expect("UTF-8"), "a program");
+        tree
+    }
+
+    fn file(&self, path: &str, text: &str) -> &Self {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(path, format!("{text}\n")).expect("a file");
+        self
+    }
+
+    fn remove(&self, path: &str) {
+        fs::remove_file(self.0.join(path)).expect("the file is there");
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Where the doctor looks first, without the leading slash.
+fn bpftrace() -> PathBuf {
+    let path = std::env::var_os("PATH").expect("cargo has one");
+    let first = std::env::split_paths(&path).find(|folder| folder.is_absolute());
+    let first = first.expect("a folder").join("bpftrace");
+    first.strip_prefix("/").expect("absolute").to_owned()
+}
+
+/// An unprivileged process to which nothing is refused.
+fn trials() -> Trials {
+    Trials {
+        program: "packtrain".to_owned(),
+        superuser: false,
+        admin: true,
+        user_namespace: Some(Ok(())),
+        network_namespace: Ok(()),
+        laboratory: Ok(()),
+        tun_flags: Ok(libc::IFF_NAPI | libc::IFF_NAPI_FRAGS),
+        inside: Some(Inside {
+            offloads: Ok(Features::CSUM | Features::TSO | Features::USO),
+            queues: Ok(()),
+            header: Ok(()),
+            packet: Ok(()),
+            xdp_copy: Ok(()),
+        }),
+        packet: Ok(()),
+        xdp: Ok(()),
+        xdp_program: Ok(()),
+        io_uring: Ok(()),
+        shared_memory: Ok(()),
+        packet_bytes: Some(39 << 20),
+        huge_pages: true,
+        memory: Some(1 << 30),
+        receive_buffer: Ok(16 << 20),
+        nice_levels: Ok(5),
+    }
+}
+
+fn missing(feature: Feature, errno: i32) -> Missing {
+    let hint = "the hint";
+    Missing {
+        feature,
+        errno,
+        hint,
+    }
+}
+
+/// State, command and detail of a subject.
+fn found(report: &Report, subject: &str) -> (State, Option<String>, String) {
+    let mut findings = report.findings().map(|(_, finding)| finding);
+    let finding = findings.find(|finding| finding.subject == subject);
+    let finding = finding.unwrap_or_else(|| panic!("{subject} in {report:#?}"));
+    (finding.state, finding.mend.clone(), finding.detail.clone())
+}
+
+#[test]
+fn a_host_that_lacks_nothing_needs_no_command() {
+    let report = report(&Tree::new().0, &trials());
+    for (group, finding) in report.findings() {
+        assert_eq!(
+            (finding.state, &finding.mend),
+            (State::Yes, &None),
+            "{group}: {finding:?}"
+        );
+        assert_eq!(finding.detail.lines().count(), 1, "{finding:?}");
+    }
+    assert_eq!(report.missing(), None);
+    let subjects: BTreeSet<_> = report
+        .findings()
+        .map(|(_, finding)| finding.subject)
+        .collect();
+    assert_eq!(subjects.len(), report.findings().count());
+}
+
+/// A kind of port that is added needs a finding.
+#[test]
+fn every_kind_of_port_is_in_the_report() {
+    let error = "none:x"
+        .parse::<PortSpec>()
+        .expect_err("no such kind")
+        .to_string();
+    let (_, kinds) = error.split_once("the kinds are ").expect("the kinds");
+    let kinds: Vec<_> = kinds.split(", ").collect();
+    assert!(kinds.len() > 1, "{error}");
+    let report = report(&Tree::new().0, &trials());
+    for kind in kinds.into_iter().chain(["packet", "xdp", "vhost-user"]) {
+        let (_, _, detail) = found(&report, kind);
+        let is_built = !detail.contains("not built");
+        let refused = format!("{kind}:x").parse::<PortSpec>().err();
+        let says_so = refused.is_some_and(|error| error.to_string().contains("not built"));
+        assert_eq!(is_built, !says_so, "{kind}: {detail}");
+    }
+}
+
+#[test]
+fn each_file_that_limits_has_its_command() {
+    let cases: &[(&str, &str, &str, State, Option<&str>)] = &[
+        (
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+            "powersave",
+            "CPU frequency",
+            State::Limited,
+            Some(
+                "sudo sh -c 'echo performance | tee \
+                 /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor'",
+            ),
+        ),
+        (
+            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
+            "0-1",
+            "SMT",
+            State::Limited,
+            Some("sudo sh -c 'echo off > /sys/devices/system/cpu/smt/control'"),
+        ),
+        (
+            STATUS,
+            "Cpus_allowed_list:\t0-2",
+            "CPUs",
+            State::Limited,
+            Some("taskset -cp 0-3 $$"),
+        ),
+        (
+            "sys/devices/system/cpu/online",
+            "0-1",
+            "CPUs",
+            State::Limited,
+            None,
+        ),
+        (
+            "proc/cpuinfo",
+            "flags\t: fpu hypervisor",
+            "bare metal",
+            State::Limited,
+            None,
+        ),
+        (
+            "sys/hypervisor/type",
+            "xen",
+            "bare metal",
+            State::Limited,
+            None,
+        ),
+        (
+            LIMITS,
+            "Max open files 40 4096 files",
+            "open files",
+            State::Limited,
+            Some("ulimit -n 48"),
+        ),
+        (
+            LIMITS,
+            "Max open files 40 40 files",
+            "open files",
+            State::Limited,
+            Some("sudo prlimit --pid $$ --nofile=48"),
+        ),
+        (
+            MOUNTS,
+            "proc /proc proc rw 0 0",
+            "tracefs",
+            State::No,
+            Some("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
+        ),
+    ];
+    for (file, text, subject, state, mend) in cases {
+        let tree = Tree::new();
+        let report = report(&tree.file(file, text).0, &trials());
+        let (found, command, detail) = found(&report, subject);
+        assert_eq!(
+            (found, command.as_deref()),
+            (*state, *mend),
+            "{subject}: {detail}"
+        );
+        // None of them stops the laboratory.
+        assert_eq!(report.missing(), None, "{subject}");
+    }
+    let tree = Tree::new();
+    let report = report(
+        &tree.file(LIMITS, "Max open files 20 4096 files").0,
+        &trials(),
+    );
+    let missing = report.missing().expect("no port gets a queue");
+    assert_eq!(
+        (missing.subject, missing.mend.as_deref()),
+        ("open files", Some("ulimit -n 48"))
+    );
+}
+
+#[test]
+fn a_program_that_is_not_installed_is_installed_by_the_distribution() {
+    let releases = [
+        (
+            "ID=ubuntu\nID_LIKE=debian",
+            Some("sudo apt-get install bpftrace"),
+        ),
+        (
+            "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"",
+            Some("sudo dnf install bpftrace"),
+        ),
+        ("ID=arch", Some("sudo pacman -S bpftrace")),
+        (
+            "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"",
+            Some("sudo zypper install bpftrace"),
+        ),
+        ("ID=alpine", Some("sudo apk add bpftrace")),
+        ("ID=other", None),
+    ];
+    for (release, command) in releases {
+        let tree = Tree::new();
+        tree.file("etc/os-release", release);
+        tree.remove(bpftrace().to_str().expect("UTF-8"));
+        let (state, mend, _) = found(&report(&tree.0, &trials()), "bpftrace");
+        assert_eq!((state, mend.as_deref()), (State::No, command), "{release}");
+    }
+}
+
+#[test]
+fn the_sysctl_that_forbids_namespaces_is_the_command() {
+    let user = |errno| Trials {
+        user_namespace: Some(Err(missing(Feature::UserNamespaces, errno))),
+        network_namespace: Err(missing(Feature::NetworkNamespaces, libc::EPERM)),
+        laboratory: Err(missing(Feature::NetworkNamespaces, libc::EPERM)),
+        inside: None,
+        admin: false,
+        ..trials()
+    };
+    for (file, text, errno, command) in [
+        (
+            "user/max_user_namespaces",
+            "0",
+            libc::ENOSPC,
+            "user.max_user_namespaces=1000",
+        ),
+        (
+            "kernel/unprivileged_userns_clone",
+            "0",
+            libc::EPERM,
+            "kernel.unprivileged_userns_clone=1",
+        ),
+        (
+            "kernel/apparmor_restrict_unprivileged_userns",
+            "1",
+            libc::EACCES,
+            "kernel.apparmor_restrict_unprivileged_userns=0",
+        ),
+    ] {
+        let tree = Tree::new();
+        tree.file(&format!("proc/sys/{file}"), text);
+        let refused = report(&tree.0, &user(errno));
+        let expected = Some(format!("sudo sysctl -w {command}"));
+        for subject in ["user namespaces", "network namespaces"] {
+            let (state, mend, _) = found(&refused, subject);
+            assert_eq!((state, &mend), (State::No, &expected), "{subject}");
+        }
+        let first = refused.missing().expect("it is needed");
+        assert_eq!(first.subject, "user namespaces");
+        assert_eq!(found(&refused, "tap").0, State::Limited);
+
+        // A privileged process does without them, and says so.
+        let root = Trials {
+            user_namespace: None,
+            superuser: true,
+            ..trials()
+        };
+        let privileged = report(&tree.0, &root);
+        let (state, mend, _) = found(&privileged, "user namespaces");
+        assert_eq!(state, State::Limited);
+        assert_eq!(mend, Some(format!("sysctl -w {command}")));
+        assert_eq!(privileged.missing(), None);
+    }
+    // Ubuntu's sysctl lets them be made.
+    let tree = Tree::new();
+    let restricted = Trials {
+        user_namespace: Some(Ok(())),
+        ..user(libc::EPERM)
+    };
+    tree.file("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+    for subject in ["user namespaces", "network namespaces"] {
+        let (state, mend, _) = found(&report(&tree.0, &restricted), subject);
+        assert_ne!(state, State::Yes, "{subject}");
+        let command = "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
+        assert_eq!(mend.as_deref(), Some(command), "{subject}");
+    }
+    // No sysctl: a sandbox.
+    let (_, mend, detail) = found(
+        &report(&Tree::new().0, &user(libc::EPERM)),
+        "user namespaces",
+    );
+    assert_eq!(mend.as_deref(), Some("sudo packtrain doctor"));
+    assert!(detail.ends_with("; the hint"), "{detail}");
+    // A kernel without them.
+    let (_, mend, _) = found(
+        &report(&Tree::new().0, &user(libc::EINVAL)),
+        "user namespaces",
+    );
+    assert_eq!(mend, None);
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_has_its_command() {
+    let cases = [
+        (
+            libc::ENOENT,
+            true,
+            "sh -c 'mkdir -p /dev/net && mknod -m 666 /dev/net/tun c 10 200'",
+        ),
+        (libc::ENOENT, false, "modprobe tun"),
+        (libc::ENODEV, true, "modprobe tun"),
+        (libc::EACCES, true, "chmod 666 /dev/net/tun"),
+        (libc::EPERM, true, "packtrain doctor"),
+    ];
+    for (errno, has_driver, command) in cases {
+        let tree = Tree::new();
+        if !has_driver {
+            tree.file("proc/misc", "237 loop-control");
+        }
+        let refused = Err(missing(Feature::Tun, errno));
+        let tried = Trials {
+            tun_flags: Err(missing(Feature::Tun, errno)),
+            laboratory: refused,
+            ..trials()
+        };
+        let report = report(&tree.0, &tried);
+        for subject in ["/dev/net/tun", "tap", "tun"] {
+            let (state, mend, detail) = found(&report, subject);
+            assert_eq!(state, State::No, "{subject}: {detail}");
+            assert_eq!(mend, Some(format!("sudo {command}")), "{subject}");
+        }
+        assert_eq!(
+            report.missing().map(|one| one.subject),
+            Some("/dev/net/tun")
+        );
+    }
+}
+
+#[test]
+fn each_trial_that_failed_is_a_finding() {
+    type Change = fn(&mut Trials);
+    fn inside(trials: &mut Trials) -> &mut Inside {
+        trials.inside.as_mut().expect("a namespace")
+    }
+    let cases: &[(Change, &str, State, Option<&str>)] = &[
+        (
+            |t| inside(t).offloads = Ok(Features::CSUM | Features::TSO),
+            "uso",
+            State::No,
+            None,
+        ),
+        (
+            |t| inside(t).offloads = Ok(Features::NONE),
+            "checksums",
+            State::No,
+            None,
+        ),
+        (
+            |t| inside(t).queues = Err("no".to_owned()),
+            "several queues",
+            State::No,
+            None,
+        ),
+        (
+            |t| inside(t).header = Err(LabError::Setting("no")),
+            "virtio-net header",
+            State::No,
+            None,
+        ),
+        (|t| t.tun_flags = Ok(0), "NAPI of a TAP", State::No, None),
+        (
+            |t| t.packet = Err(libc::EPERM),
+            "packet",
+            State::Limited,
+            Some("sudo packtrain doctor"),
+        ),
+        (
+            |t| {
+                t.packet = Err(libc::EAFNOSUPPORT);
+                inside(t).packet = Err(libc::EAFNOSUPPORT);
+            },
+            "AF_PACKET",
+            State::No,
+            None,
+        ),
+        (
+            |t| inside(t).xdp_copy = Err(libc::EOPNOTSUPP),
+            "AF_XDP copy mode",
+            State::No,
+            Some("sudo packtrain doctor"),
+        ),
+        (
+            |t| t.xdp_program = Err(libc::EPERM),
+            "xdp",
+            State::No,
+            Some("sudo packtrain doctor"),
+        ),
+        (
+            |t| t.shared_memory = Err(libc::ENOSYS),
+            "vhost-user",
+            State::No,
+            None,
+        ),
+        (
+            |t| t.io_uring = Err(libc::ENOSYS),
+            "io_uring",
+            State::No,
+            None,
+        ),
+        (|t| t.memory = Some(1 << 20), "memory", State::Limited, None),
+        // Four are in use, and 39 MiB in two mappings take 21.
+        (
+            |t| t.huge_pages = false,
+            "huge pages",
+            State::Limited,
+            Some("sudo sysctl -w vm.nr_hugepages=25"),
+        ),
+        (
+            |t| t.receive_buffer = Ok(425_984),
+            "net.core.rmem_max",
+            State::Limited,
+            Some("sudo sysctl -w net.core.rmem_max=8388608"),
+        ),
+        (
+            |t| t.nice_levels = Ok(0),
+            "nice levels",
+            State::Limited,
+            Some("sudo prlimit --pid $$ --nice=25"),
+        ),
+        (
+            |t| t.nice_levels = Err("no".to_owned()),
+            "sim",
+            State::No,
+            None,
+        ),
+        (
+            |t| t.admin = false,
+            "tun",
+            State::Limited,
+            Some(r#"sudo ip tuntap add dev tun0 mode tun multi_queue user "$USER""#),
+        ),
+    ];
+    let tree = Tree::new();
+    for (number, (change, subject, state, mend)) in cases.iter().enumerate() {
+        let mut tried = trials();
+        change(&mut tried);
+        let (found, command, detail) = found(&report(&tree.0, &tried), subject);
+        let context = format!("case {number}: {subject}: {detail}");
+        assert_eq!((found, command.as_deref()), (*state, *mend), "{context}");
+    }
+    // The sysctl is the reason only if it is set.
+    tree.file("proc/sys/kernel/io_uring_disabled", "2");
+    let tried = Trials {
+        io_uring: Err(libc::EPERM),
+        ..trials()
+    };
+    let (_, mend, _) = found(&report(&tree.0, &tried), "io_uring");
+    assert_eq!(
+        mend.as_deref(),
+        Some("sudo sysctl -w kernel.io_uring_disabled=0")
+    );
+}

@@ -94,11 +94,11 @@ fn bins(values: &[u64]) -> impl Fn(u64) -> u64 + use<> {
     }
 }
 
-/// Percentiles that the runs of an experiment have without a histogram: the name, and the medians of
-/// each row's runs.
+/// The times whose percentiles the runs of an experiment have: the name, and the medians of each
+/// row's runs.
 pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Value, Percentiles)>)> {
-    let has_percentiles =
-        |value: &Value| value["p99"].is_number() && value.get("buckets").is_none();
+    // Of batches, the histogram is enough.
+    let has_percentiles = |value: &Value| value["p999"].is_number();
     let names = names(part, &has_percentiles).into_iter();
     let of_row = |row: &Value, name: &str| {
         let runs = part.counted_runs_of(row);
@@ -109,7 +109,7 @@ pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Value, Percen
             median(values.collect())
         };
         Some(Percentiles {
-            min: median("min").or_else(|| median("p50"))?,
+            min: median("min")?,
             p50: median("p50")?,
             p90: median("p90")?,
             p99: median("p99")?,

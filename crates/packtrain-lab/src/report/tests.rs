@@ -102,7 +102,7 @@ fn every_part_of_a_document_is_on_its_page() {
         "spread of goodput, Gbit/s",
         "mtu=9000 offload=none cannot be shown here: no &lt;MTU&gt;",
         "Batch sizes of a.rx (poll), in packets",
-        "latency_us",
+        "Histogram of latency_us",
         "owned, shared",
         "Flagged and outlying runs (2)",
         "other programs used 30 % &lt;of&gt; the CPUs",
@@ -217,15 +217,18 @@ fn histograms_are_sums_of_clean_runs() {
     let parts = Part::all(&document);
     let all = distribution::histograms(&parts[0]);
     let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names, ["a.rx.batches.poll", "a.rx.batches.wide"]);
-    let poll = &all[0];
+    assert_eq!(
+        names,
+        ["latency_us", "a.rx.batches.poll", "a.rx.batches.wide"]
+    );
+    let poll = &all[1];
     assert_eq!(poll.bins, [1, 2, 64]);
     // Rounds 0 to 4 have 10 to 14 batches of one packet; round 3 of the second row is flagged.
     assert_eq!(poll.rows[0].1, [60, 25, 500]);
     assert_eq!(poll.rows[1].1, [47, 20, 400]);
     assert_eq!(poll.rows.len(), 5, "a row without runs has no histogram");
     // 100 buckets are too many to draw: neighbours share a bin, and none is lost.
-    let wide = &all[1];
+    let wide = &all[2];
     assert!((20..=32).contains(&wide.bins.len()), "{:?}", wide.bins);
     assert!(wide.bins.is_sorted());
     assert_eq!(wide.rows[0].1.iter().sum::<u64>(), 500);

@@ -1,4 +1,5 @@
-//! The verdict of an estimate against an expected value: one definition for benches and experiments.
+//! The verdict of an estimate against an expected value: one definition for benches and
+//! experiments.
 
 use crate::statistics::Estimate;
 use std::fmt;

@@ -10,9 +10,10 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
 use packtrain::replay::Segment;
-use packtrain_lab::testbed::TestbedOptions;
+use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
+use packtrain_lab::tools::rfc2544::Rfc2544;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
@@ -189,6 +190,10 @@ pub enum Command {
     /// Sends TCP or UDP streams between two kernels, and measures what they cost each side
     #[command(after_help = STREAM_EXAMPLES)]
     Stream(StreamArgs),
+    /// Searches the throughput for each frame size beside that of a bridge, and measures latency,
+    /// bursts and loss
+    #[command(after_help = RFC2544_EXAMPLES)]
+    Rfc2544(Rfc2544Args),
 }
 
 const EXPERIMENT_EXAMPLES: &str = "\
@@ -287,35 +292,6 @@ fn percent(text: &str) -> Result<f64, String> {
     }
 }
 
-const PING_EXAMPLES: &str = "\
-Examples:
-  packtrain ping
-      1000 UDP round trips a second through packtrain
-  packtrain ping --load stream --through bridge
-      idle, and beside a TCP stream, through a bridge of the kernel
-  packtrain ping --flood --icmp
-      one ICMP echo after the other, as ping -f
-  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
-      what sleeping workers and interrupt moderation cost
-
-A request that cannot be sent when it is due is sent late, and its round trip counts from when it
-was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
-
-const BLAST_EXAMPLES: &str = "\
-Examples:
-  packtrain blast
-      minimal packets flat out through packtrain
-  packtrain blast --through bridge
-      the same through a bridge of the kernel
-  packtrain blast --rate 100kpps --size imix --a tap,tx=shared --b tap,tx=shared
-      a mix of sizes at a constant rate, with a TX worker for each queue
-  packtrain blast --rate 10kpps --count 1000 --a tap,drop=0.01
-      a forwarder that drops packets: the loss is reported
-
-Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
-that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
-the kernel's softirqs is that of the thread that they interrupt.";
-
 const STREAM_EXAMPLES: &str = "\
 Examples:
   packtrain stream
@@ -332,7 +308,8 @@ Examples:
 Two network namespaces with an interface each are made and removed, also without root. What comes \
 before --warm-up is over counts in no figure. CPU is in percent of one CPU. The bottleneck is the \
 busiest side with a thread that uses 95 % of a CPU or more; else the machine, if its CPUs together \
-are that busy; else latency/window. A forwarder that polls (--idle poll) always uses a CPU.";
+are that busy; else latency/window. A forwarder most of whose polls find no packet is never the \
+bottleneck.";
 
 /// The command line of a tool.
 #[derive(Debug, Args)]
@@ -356,6 +333,96 @@ pub struct ToolArgs<T: Args> {
 
 /// `packtrain stream`.
 pub type StreamArgs = ToolArgs<Stream>;
+
+const BLAST_EXAMPLES: &str = "\
+Examples:
+  packtrain blast
+      minimal packets flat out through packtrain
+  packtrain blast --through bridge
+      the same through a bridge of the kernel
+  packtrain blast --rate 100kpps --size imix --a tap,tx=shared --b tap,tx=shared
+      a mix of sizes at a constant rate, with a TX worker for each queue
+  packtrain blast --rate 10kpps --count 1000 --a tap,drop=0.01
+      a forwarder that drops packets: the loss is reported
+
+Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
+that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
+the kernel's softirqs is that of the thread that they interrupt.";
+
+const PING_EXAMPLES: &str = "\
+Examples:
+  packtrain ping
+      1000 UDP round trips a second through packtrain
+  packtrain ping --load stream --through bridge
+      idle, and beside a TCP stream, through a bridge of the kernel
+  packtrain ping --flood --icmp
+      one ICMP echo after the other, as ping -f
+  packtrain ping --rate 5k --idle halt --moderation fixed(50,64)
+      what sleeping workers and interrupt moderation cost
+
+A request that cannot be sent when it is due is sent late, and its round trip counts from when it
+was due: a stall is in the times of all requests that it concerned (no coordinated omission).";
+
+const RFC2544_EXAMPLES: &str = "\
+Examples:
+  packtrain rfc2544 --sizes 64,1518
+      two frame sizes through packtrain and through a bridge, in about two minutes
+  packtrain rfc2544 --beside bridge,c,veth
+      all frame sizes, beside everything that can join the hosts, in a quarter of an hour
+  packtrain rfc2544 --sizes 64 --beside none --quick
+      a first impression in some seconds
+  packtrain rfc2544 --loss-ratio 0 --exceed-ratio 0 --final-duration 60s --duration-sum 60s \
+--time-max 2h
+      the throughput of RFC 2544
+
+Each search is an MLRsearch (RFC 9971): a load is a lower bound if at most the exceed ratio of its
+trials' time has more loss than the loss ratio. Throughput is the rate that arrived at the largest
+lower bound below all upper bounds. The largest load is what the sender sends flat out: if a device
+loses none of that, the sender is the limit, and the throughput is marked with >=. Load is in one
+direction, from host A to host B.";
+
+/// `packtrain rfc2544`.
+#[derive(Debug, Args)]
+pub struct Rfc2544Args {
+    /// Frame sizes in bytes, with Ethernet header and FCS. The MTU is raised to the largest
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', value_parser = frame_size,
+          default_value = "64,128,256,512,1024,1280,1518,9000")]
+    pub sizes: Vec<u32>,
+    /// What is measured in turn with --through, in the same way: some of packtrain, veth, bridge
+    /// and c, or none
+    #[arg(long, value_name = "LIST", default_value = "bridge")]
+    pub beside: Beside,
+    /// The tool and its testbed.
+    #[command(flatten)]
+    pub common: ToolArgs<Rfc2544>,
+}
+
+/// `--beside`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beside(pub Vec<Through>);
+
+impl FromStr for Beside {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(Vec::new()));
+        }
+        let all = text.split(',').map(|word| Through::from_str(word, false));
+        let all: Result<_, String> = all.collect();
+        all.map(Self).map_err(|_| {
+            "write none, or some of packtrain, veth, bridge and c, as in bridge,c,veth".to_owned()
+        })
+    }
+}
+
+fn frame_size(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        // RFC 2544 section 9.1, and the largest MTU of a TAP.
+        Ok(size @ 64..=65_539) => Ok(size),
+        _ => Err("write frame sizes from 64 to 65539 bytes, as in 64,1518".to_owned()),
+    }
+}
 
 const REPLAY_EXAMPLES: &str = "\
 Examples:
@@ -689,6 +756,18 @@ mod tests {
         }
         // Words of a long list continue on the next line.
         assert!(text.contains("tso-ecn,\n      uso4"), "{text}");
+    }
+
+    #[test]
+    fn controls() {
+        let beside = |text: &str| text.parse::<Beside>();
+        assert_eq!(beside("none"), Ok(Beside(Vec::new())));
+        assert_eq!(
+            beside("c,veth"),
+            Ok(Beside(vec![Through::C, Through::Veth]))
+        );
+        assert!(beside("wire").unwrap_err().contains("write none"));
+        assert!(frame_size("63").is_err() && frame_size("1518").is_ok());
     }
 
     #[test]

@@ -149,8 +149,8 @@ fn chosen(words: &[String]) -> Result<Vec<(String, Experiment)>, Failure> {
             return Err(Failure::new(
                 Exit::Usage,
                 format!(
-                    "there is no experiment '{word}'; write list, all, a file such as ./{word}.toml, \
-                     or some of {}",
+                    "there is no experiment '{word}'; write list, all, a file such as \
+                     ./{word}.toml, or some of {}",
                     names.join(", ")
                 ),
             ));

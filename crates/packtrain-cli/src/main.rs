@@ -18,6 +18,7 @@ mod print;
 mod privileges;
 mod replay;
 mod report;
+mod rfc2544;
 mod signals;
 mod stream;
 mod summary;
@@ -44,12 +45,13 @@ fn main() -> ExitCode {
         Command::Plan(args) => plan::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Doctor(args) => doctor::run(args),
         Command::Experiment(args) => experiment::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Blast(args) => blast::run(args),
-        Command::Stream(args) => stream::run(args),
         Command::Ping(args) => ping::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        Command::Stream(args) => stream::run(args),
+        Command::Rfc2544(args) => rfc2544::run(args),
     };
     ended(result)
 }
@@ -112,7 +114,9 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
         let all: Vec<_> = positionals.map(ToString::to_string).collect();
-        line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        if !all.is_empty() {
+            line.push_str(&format!("; write packtrain {names}{}", all.join(" ")));
+        }
     }
     line + &format!("; see packtrain {names}--help")
 }

@@ -70,12 +70,13 @@ fn conditions(measured: &Measured) -> String {
         _ => "a",
     };
     format!(
-        "{} over {}, {direction}, through {}, {} streams, {messages}, {} payload\n\
+        "{} over {}, {direction}, through {}, {} stream{}, {messages}, {} payload\n\
          MTU {}, {transport}, TSO {}, GSO {}, buffers {} and {} bytes\n",
         set("protocol"),
         set("ip"),
         set("through"),
         set("streams"),
+        if set("streams") == "1" { "" } else { "s" },
         set("payload"),
         set("mtu"),
         switch(&format!("tso_{sender}")),

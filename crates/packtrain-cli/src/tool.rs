@@ -8,7 +8,7 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use clap::Args;
 use packtrain::engine::Report;
-use packtrain_lab::testbed::Testbed;
+use packtrain_lab::testbed::{Testbed, TestbedOptions};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
@@ -24,19 +24,9 @@ pub fn run<T: Args + Tool>(
     args: &ToolArgs<T>,
     text: impl Fn(&Measured, Style) -> String,
 ) -> Result<(), Failure> {
-    // Before any thread starts: only a process with one thread can make a user namespace.
-    rootless::enter_if_needed()
-        .map_err(|missing| Failure::new(Exit::Privilege, missing.to_string()))?;
-    let stop = Stop::install()?;
-    let progress = Progress::new(args.quiet);
-    let say = |line: &str| progress.say(line);
-    let control = Control {
-        stop: stop.flag(),
-        progress: &say,
-    };
-    let outcome = measure(args, &control);
-    progress.clear();
-    let (measured, ended) = outcome.map_err(|error| failed(&error))?;
+    let (measured, ended) = controlled(args.quiet, |control| {
+        measure(&args.testbed, &args.tool, control)
+    })?;
     if args.json {
         json::write(document(name, &measured, ended.as_ref()))
     } else {
@@ -44,12 +34,42 @@ pub fn run<T: Args + Tool>(
     }
 }
 
-fn measure<T: Args + Tool>(
-    args: &ToolArgs<T>,
+/// Prepares the process for namespaces and signals, and runs `f` with progress on standard error.
+///
+/// # Errors
+///
+/// If namespaces are not available, or that of `f`.
+pub fn controlled<R>(
+    quiet: bool,
+    f: impl FnOnce(&Control<'_>) -> Result<R, ToolError>,
+) -> Result<R, Failure> {
+    // Before any thread starts: only a process with one thread can make a user namespace.
+    rootless::enter_if_needed()
+        .map_err(|missing| Failure::new(Exit::Privilege, missing.to_string()))?;
+    let stop = Stop::install()?;
+    let progress = Progress::new(quiet);
+    let say = |line: &str| progress.say(line);
+    let control = Control {
+        stop: stop.flag(),
+        progress: &say,
+    };
+    let outcome = f(&control);
+    progress.clear();
+    outcome.map_err(|error| failed(&error))
+}
+
+/// Runs a tool once in a testbed of its own. The settings are those of both.
+///
+/// # Errors
+///
+/// If the testbed cannot be made, the tool fails, or packets are not accounted for.
+pub fn measure(
+    testbed: &TestbedOptions,
+    tool: &impl Tool,
     control: &Control<'_>,
 ) -> Result<(Measured, Option<Report>), ToolError> {
-    let testbed = Testbed::start(&args.testbed)?;
-    let mut measured = args.tool.run(&testbed, control)?;
+    let testbed = Testbed::start(testbed)?;
+    let mut measured = tool.run(&testbed, control)?;
     let mut settings = testbed.settings().clone();
     settings.append(&mut measured.settings);
     measured.settings = settings;

@@ -11,7 +11,7 @@ use std::time::Instant;
 fn row(ran: &Ran, tool: &str) -> Value {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document = ran.json();
-    assert_documented(&document, &["all", "tool", tool]);
+    assert_documented(&document, &["all", "testbed", tool]);
     assert_eq!(document["command"], tool);
     let rows = document["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 1);
@@ -58,7 +58,7 @@ fn a_table_for_people() {
     let blast = packtrain(&["blast", "--count", "100", "--quiet"]);
     assert_eq!(blast.code, Some(0), "{blast:?}");
     assert!(
-        blast.out.starts_with("offered               100 packets"),
+        blast.out.starts_with("offered            100 packets"),
         "{blast:?}"
     );
     assert!(blast.out.contains("\nforwarder "), "{blast:?}");

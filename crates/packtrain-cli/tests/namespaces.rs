@@ -217,6 +217,75 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
 }
 
 #[test]
+fn a_stream_has_the_documented_keys() {
+    let times = ["--duration", "300ms", "--warm-up", "100ms"];
+    let loads: [&[&str]; 4] = [
+        &["--tso", "off", "--check"],
+        &["--direction", "both", "--through", "veth"],
+        &["--exchange", "1,1", "--ipv6"],
+        &[
+            "--protocol",
+            "udp",
+            "--rate",
+            "10M",
+            "--direction",
+            "b-to-a",
+        ],
+    ];
+    for load in loads {
+        let args = [&["stream", "--json"], &times[..], load].concat();
+        let ran = program::packtrain(&args);
+        if ran.code == Some(3) {
+            println!("SKIP: {}", ran.err);
+            continue;
+        }
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_documented(&document, &["all", "testbed", "stream"]);
+        let row = &document["rows"][0];
+        assert_eq!(row["experiment"], "stream");
+        assert!(row["seconds"].as_f64() >= Some(0.2), "{row}");
+        if row["through"] == "packtrain" {
+            assert_eq!(document["conservation"]["closed"], true);
+        }
+    }
+}
+
+#[test]
+fn a_stream_fits_a_screen_and_its_errors_a_line() {
+    let stream = |args: &[&str]| {
+        let times = ["stream", "--duration", "300ms", "--warm-up", "0"];
+        program::packtrain(&[&times[..], args].concat())
+    };
+    let ran = stream(&[]);
+    if ran.code == Some(3) {
+        println!("SKIP: {}", ran.err);
+        return;
+    }
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+    for text in ["goodput ", "bottleneck: ", "forwarder ", "TcpExtTCPHPHits "] {
+        assert!(ran.out.contains(text), "{text}: {ran:?}");
+    }
+    assert!(ran.out.lines().count() <= 24, "{}", ran.out);
+    assert!(ran.out.lines().all(|line| line.len() <= 100), "{}", ran.out);
+    for (args, code, text) in [
+        (["--rate", "1M"], 2, "--rate is for udp"),
+        (["--rate", "fast"], 2, "--rate cannot be 'fast'"),
+        (["--warm-up", "290ms"], 2, "--duration cannot be '300ms'"),
+        (["--mss", "1461"], 4, "mss 1461 did not take"),
+    ] {
+        let ran = match args[0] {
+            "--warm-up" => {
+                program::packtrain(&[&["stream", "--duration", "300ms"], &args[..]].concat())
+            }
+            _ => stream(&args),
+        };
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert!(ran.error_line().contains(text), "{ran:?}");
+    }
+}
+
+#[test]
 fn a_demo_without_tun_says_so_and_runs_in_memory() {
     let hidden = "mount -t tmpfs none /dev/net && exec \"$0\" demo --seconds 0.05 --json";
     let run = |options| {

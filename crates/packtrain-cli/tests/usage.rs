@@ -12,13 +12,16 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
-             replay, doctor, experiment, compare, blast, ping, stream; see packtrain --help\n",
+             replay, doctor, experiment, compare, blast, ping, stream, rfc2544; see packtrain --help\n",
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             doctor, experiment, compare, blast, ping, stream; did you mean 'forward'?; see \
-             packtrain --help\n",
+             doctor, experiment, compare, blast, ping, stream, rfc2544; did you mean 'forward'?; see packtrain --help\n",
+        ),
+        (
+            &["blast", "--burst", "3"],
+            "packtrain: missing: --rate <RATE>; see packtrain blast --help\n",
         ),
         (
             // Two commands are similar; the more similar one is suggested.

@@ -1,26 +1,35 @@
-//! A minimal forwarder between two TAP interfaces, in C (`baseline/tapfwd.c`). packtrain's goodput,
-//! CPU time and losses are compared with it.
+//! Minimal programs in C, with which packtrain is compared: a forwarder between two TAP interfaces
+//! (`baseline/tapfwd.c`), for goodput, CPU time and losses, and a sender of UDP packets
+//! (`baseline/udpblast.c`), for packets per second.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddrV4;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 use std::{fmt, io};
 
-/// Its source file.
+use serde::Deserialize;
+
+/// The source file of the forwarder.
 pub const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline/tapfwd.c");
+
+/// The source file of the sender.
+const SENDER_SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/baseline/udpblast.c");
 
 /// Seconds after which it ends by itself, if the process that started it was killed.
 const LIFETIME_S: u32 = 300;
 
-/// Why the C forwarder is not available.
+/// Why a program is not available.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BaselineError {
     /// The compiler does not exist.
     NoCompiler(String, io::Error),
-    /// The compiler, named here, failed, and printed the reason.
-    NotCompiled(String),
-    /// The program does not start, or cannot open these interfaces, and printed the reason.
+    /// The compiler, named here with the source file, failed, and printed the reason.
+    NotCompiled(String, &'static str),
+    /// The program does not start, cannot open these interfaces, or cannot send, and printed the
+    /// reason.
     NotReady(io::Error),
 }
 
@@ -29,38 +38,88 @@ impl fmt::Display for BaselineError {
         match self {
             Self::NoCompiler(compiler, error) => write!(
                 f,
-                "the C forwarder needs a C compiler, and {compiler} does not run ({error}): \
-                 install gcc or clang, or name a compiler in CC"
+                "a program in C to compare with needs a C compiler, and {compiler} does not run \
+                 ({error}): install gcc or clang, or name a compiler in CC"
             ),
-            Self::NotCompiled(compiler) => write!(f, "{compiler} cannot compile {SOURCE}"),
-            Self::NotReady(error) => write!(f, "the C forwarder is not ready: {error}"),
+            Self::NotCompiled(compiler, source) => write!(f, "{compiler} cannot compile {source}"),
+            Self::NotReady(error) => write!(f, "the program in C is not ready: {error}"),
         }
     }
 }
 
 impl core::error::Error for BaselineError {}
 
-/// Compiles it into `directory` with the compiler that `CC` names, or with `cc`; returns the
-/// program's path.
+/// Compiles the forwarder into `directory` with the compiler that `CC` names, or with `cc`; returns
+/// the program's path.
 ///
 /// # Errors
 /// [`BaselineError::NoCompiler`] and [`BaselineError::NotCompiled`].
 pub fn compile(directory: &Path) -> Result<PathBuf, BaselineError> {
-    let program = directory.join("tapfwd");
+    compile_source(directory, "tapfwd", SOURCE)
+}
+
+/// The same for the sender.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_sender(directory: &Path) -> Result<PathBuf, BaselineError> {
+    compile_source(directory, "udpblast", SENDER_SOURCE)
+}
+
+fn compile_source(
+    directory: &Path,
+    name: &str,
+    source: &'static str,
+) -> Result<PathBuf, BaselineError> {
+    let program = directory.join(name);
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let status = Command::new(&compiler)
         .args(["-O2", "-pthread", "-o"])
         .arg(&program)
-        .arg(SOURCE)
+        .arg(source)
         .status();
     match status {
         Ok(status) if status.success() => Ok(program),
-        Ok(_) => Err(BaselineError::NotCompiled(compiler)),
+        Ok(_) => Err(BaselineError::NotCompiled(compiler, source)),
         Err(error) => Err(BaselineError::NoCompiler(compiler, error)),
     }
 }
 
-/// How it opens both interfaces.
+/// What the sender did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Sent {
+    /// Packets that the kernel accepted.
+    pub packets: u64,
+    /// The time that it took.
+    pub nanoseconds: u64,
+}
+
+/// Runs the sender `program` in the network namespace of the calling thread, to its end: datagrams
+/// of `bytes` bytes, `batch` in one call (1 to 1024).
+///
+/// # Errors
+/// [`BaselineError::NotReady`].
+pub fn send(
+    program: &Path,
+    to: SocketAddrV4,
+    bytes: usize,
+    batch: usize,
+    time: Duration,
+) -> Result<Sent, BaselineError> {
+    let words = [to.port().into(), bytes, batch].map(|word| word.to_string());
+    let output = Command::new(program)
+        .arg(to.ip().to_string())
+        .args(words)
+        .arg(time.as_millis().to_string())
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(BaselineError::NotReady)?;
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| BaselineError::NotReady(io::Error::other(error)))
+}
+
+/// How the forwarder opens both interfaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
     /// A virtio-net header in front of every packet, and all of the kernel's offloads.

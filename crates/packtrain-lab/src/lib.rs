@@ -3,8 +3,9 @@
 //! Two network namespaces ([`netns`]) have one interface each ([`topology`], [`tap`], [`link`]).
 //! Ordinary sockets send between them, and the bytes are hashed at both ends ([`traffic`]). The
 //! kernel's own counters ([`counters`], [`cpu`]) are compared with packtrain's. None of this uses
-//! packtrain's engine or an external program. [`baseline`] is a forwarder to compare packtrain
-//! with, and needs a C compiler.
+//! packtrain's engine or an external program. [`baseline`] has programs to compare
+//! packtrain with, and needs a C compiler. A [`testbed`] is two hosts with what joins them, and
+//! [`tools`] measure there.
 //!
 //! The namespaces have no names: each exists while a descriptor to it is open. So the kernel
 //! removes them with the process, also after SIGKILL.

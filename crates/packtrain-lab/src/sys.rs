@@ -311,16 +311,6 @@ pub(crate) fn receive_gro(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(
     Ok((len, len))
 }
 
-/// The receive buffer of a socket, in bytes of kernel memory: `bytes` if the process is privileged
-/// in the initial user namespace, else at most `net.core.rmem_max`. Returns the size in force.
-pub(crate) fn set_receive_buffer(fd: impl AsFd, bytes: c_int) -> io::Result<c_int> {
-    let fd = fd.as_fd();
-    if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
-        set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
-    }
-    get_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF)
-}
-
 /// Messages of a datagram socket that are sent or received with one call, each in a place of the
 /// same size.
 pub(crate) struct Messages {

@@ -1,11 +1,14 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
 use packtrain_lab::ToolError;
+use packtrain_lab::baseline::{self, BaselineError};
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
-use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::{Rate, Time};
+use std::fs;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,6 +22,7 @@ fn main() -> ExitCode {
         ("reordering_is_counted", reordering),
         ("flat_out_accounts_for_every_packet", flat_out),
         ("a_rate_is_kept", a_rate_is_kept),
+        ("the_c_loop_is_received_alike", c_loop),
         ("options_out_of_range", options_out_of_range),
         ("a_stop_ends_it", a_stop_ends_it),
     ])
@@ -211,6 +215,50 @@ fn a_rate_is_kept() -> Outcome {
     assert!((1..=500).contains(&count(&measured, "sent_packets")));
     let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
     assert!(offered <= 2.001, "{offered}");
+    Outcome::Done
+}
+
+/// The peer of the bench: both deliver, and report what they sent.
+fn c_loop() -> Outcome {
+    let folder = std::env::temp_dir().join(format!("packtrain-blast-{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let program = match baseline::compile_sender(&folder) {
+        Ok(program) => program,
+        Err(BaselineError::NoCompiler(_, error)) => {
+            fs::remove_dir_all(&folder).expect("the folder is ours");
+            return Outcome::Skipped(format!("no C compiler: {error}"));
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let testbed = through(Through::Veth);
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    let time = Duration::from_millis(50);
+    let stats = || testbed.hosts().right.stats().expect("counters").rx_packets;
+    let before = stats();
+    let send = |to| match to {
+        SocketAddr::V4(to) => baseline::send(&program, to, 18, 64, time),
+        SocketAddr::V6(to) => panic!("{to}"),
+    };
+    let (sent, received) = blast::receive(&testbed, &control, send).expect("a run");
+    let sent = sent.expect("it sends");
+    assert!(sent.nanoseconds >= time.as_nanos() as u64, "{sent:?}");
+    assert_eq!(sent.packets, stats() - before);
+    assert!(
+        received > 0 && received <= sent.packets,
+        "{received} of {sent:?}"
+    );
+    let before = stats();
+    let ours = Blast {
+        duration: Time(time),
+        ..Blast::default()
+    };
+    let measured = run(&ours, &testbed).expect("a run");
+    assert_eq!(count(&measured, "sent_packets"), stats() - before);
+    assert!(count(&measured, "received_packets") > 0);
+    fs::remove_dir_all(&folder).expect("the folder is ours");
     Outcome::Done
 }
 

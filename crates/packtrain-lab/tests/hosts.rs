@@ -15,7 +15,7 @@ use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{
-    self, Amount, Datagrams, IpVersion, Protocol, Transfer, TransferReport,
+    self, Amount, Datagrams, Exchange, IpVersion, Pace, Payload, Protocol, Transfer, TransferReport,
 };
 use packtrain_lab::{LabError, rootless};
 
@@ -30,6 +30,7 @@ fn main() -> ExitCode {
             congestion_control,
         ),
         ("veth_udp_both_ways", veth_udp_both_ways),
+        ("plain_payloads_arrive", plain_payloads),
         ("counters_equal_traffic", counters_equal_traffic),
         ("quiet_hosts_send_nothing", quiet_hosts_send_nothing),
         ("taps_carry_tcp_and_udp", taps_carry_tcp_and_udp),
@@ -277,6 +278,43 @@ fn counted<T>(hosts: &TwoHosts, f: impl FnOnce() -> T) -> (T, Counters, Counters
     let left = hosts.left.counters().unwrap().since(&before.0);
     let right = hosts.right.counters().unwrap().since(&before.1);
     (value, left, right)
+}
+
+fn plain_payloads() -> Outcome {
+    let hosts = TwoHosts::veth(&Settings::default()).unwrap();
+    let plain = |mut transfer: Transfer| {
+        transfer.payload = Payload::Plain;
+        let report = transfer.run(&hosts.left, &hosts.right).expect("a transfer");
+        assert!(report.hash_ok, "{report:?}");
+        assert_eq!((report.sent_hash, report.received_hash), (0, 0));
+        assert_eq!(report.sent_bytes, report.received_bytes);
+        report
+    };
+    let mut tcp = Transfer::tcp(IpVersion::V4, Amount::Bytes(1_000_001)).streams(2);
+    tcp.write_size = 512;
+    let report = plain(tcp.clone());
+    assert_eq!(report.sent_bytes, 1_000_001);
+    assert!(
+        report.calls.send >= 1_000_001_u64.div_ceil(512),
+        "{report:?}"
+    );
+    // Requests are whole: 501 and 500.
+    tcp.exchange = Some(Exchange {
+        request: 1000,
+        response: 1,
+    });
+    assert_eq!(plain(tcp).sent_bytes, 1_001_000);
+    let mut udp = Transfer::udp(IpVersion::V4, Amount::Bytes(100_000)).datagram(1000);
+    assert_eq!(plain(udp.clone()).datagrams.received, 100);
+    // 0.8 Mbit at 8 Mbit/s take 0.1 s, less one datagram.
+    udp.pace = Pace::Rate(8_000_000);
+    let report = plain(udp.clone());
+    assert!(report.elapsed >= Duration::from_millis(98), "{report:?}");
+    assert_eq!(report.marked, report.datagrams);
+    udp.pace = Pace::Rate(0);
+    let refused = udp.run(&hosts.left, &hosts.right);
+    assert!(matches!(refused, Err(LabError::Setting(_))), "{refused:?}");
+    Outcome::Done
 }
 
 fn counters_equal_traffic() -> Outcome {

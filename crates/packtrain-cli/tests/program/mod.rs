@@ -302,7 +302,8 @@ fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 
 fn generic(path: &str, key: &str) -> String {
     let varies = [
-        "ports", "paths", "drops", "offloads", "setting", "of", "to", "figures",
+        "ports", "paths", "drops", "offloads", "nstat_a", "nstat_b", "goals", "setting", "of",
+        "to", "figures",
     ];
     let last = path.rsplit('.').next().unwrap_or_default();
     if varies.contains(&last) {

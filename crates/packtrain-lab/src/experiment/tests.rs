@@ -544,7 +544,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         (
             TEXT.replace("\"forward\"", "\"foward\""),
             15,
-            "one of blast, forward, ping, stream",
+            "one of blast, forward, ping, rfc2544, stream",
         ),
         (
             TEXT.replace("count = 1000", "cuont = 1000"),
@@ -613,7 +613,9 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         ),
         (
             claim(
-                "figure = \"other\"\nof = { x = \"q\", y = 1 }\nto = { y = [1, 2], x = [\"p\", \"q\"] }\nat-most = 1",
+                "figure = \"other\"\nof = { x = \"q\", y = 1 }\n\
+                 to = { y = [1, 2], x = [\"p\", \"q\"] }\n\
+                 at-most = 1",
             ),
             36,
             "no `better`",

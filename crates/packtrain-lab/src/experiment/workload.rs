@@ -9,10 +9,11 @@ use crate::testbed::{Testbed, TestbedOptions};
 use crate::tool::{Control, Measured, Tool};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
+use crate::tools::rfc2544::Rfc2544;
 use crate::tools::stream::Stream;
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 4] = ["blast", "forward", "ping", "stream"];
+pub const TOOLS: [&str; 5] = ["blast", "forward", "ping", "rfc2544", "stream"];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub enum Workload {
     Forward(Forward),
     /// Round trips.
     Ping(Ping),
+    /// Throughput without loss, by RFC 2544.
+    Rfc2544(Rfc2544),
     /// TCP or UDP streams.
     Stream(Stream),
 }
@@ -34,6 +37,7 @@ impl Workload {
             "blast" => read.options().map(Self::Blast),
             "forward" => read.options().map(Self::Forward),
             "ping" => read.options().map(Self::Ping),
+            "rfc2544" => read.options().map(Self::Rfc2544),
             "stream" => read.options().map(Self::Stream),
             _ => return None,
         })
@@ -52,6 +56,7 @@ impl Workload {
             Self::Blast(blast) => in_testbed(blast, testbed, control),
             Self::Forward(forward) => forward.run(testbed, control),
             Self::Ping(ping) => in_testbed(ping, testbed, control),
+            Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, control),
             Self::Stream(stream) => in_testbed(stream, testbed, control),
         }
     }

@@ -6,7 +6,9 @@ use super::chart::{self, Axis, Decades};
 use super::markup::Markup;
 use super::numbers::number;
 use super::read::{Figure, Part, estimate, is_clean, list, word};
-use super::{VERDICTS, badge, by_reason, count, counted, distribution, notes, paragraphs, table};
+use super::text::{counted, notes, paragraphs};
+use super::verdict::{VERDICTS, badge, count};
+use super::{distribution, table};
 use crate::experiment::Key;
 
 /// Colours of the style sheet.
@@ -145,6 +147,19 @@ fn ours(m: &mut Markup, part: &Part<'_>) {
         let line = format!("Not shown here, left to the simulator: {what}: {why}.");
         m.leaf("p", &[("class", "missing")], &line);
     }
+}
+
+/// Reasons with the settings that have them, in the order in which they appear.
+fn by_reason<'a>(rows: &[&'a Value]) -> Vec<(String, Vec<&'a Value>)> {
+    let mut reasons: Vec<(String, Vec<&Value>)> = Vec::new();
+    for row in rows.iter().filter(|row| !row["missing"].is_null()) {
+        let why = word(&row["missing"]);
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, rows)) => rows.push(row),
+            None => reasons.push((why, vec![row])),
+        }
+    }
+    reasons
 }
 
 fn our_cells(m: &mut Markup, part: &Part<'_>, row: &Value) {
@@ -465,8 +480,8 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
         m.leaf(
             "p",
             &[("class", "about")],
-            "Medians of the runs’ percentiles on a logarithmic scale. The bar reaches from the least to \
-             the 99th percentile, with a mark at the median; the line ends at the greatest.",
+            "Medians of the runs’ percentiles on a logarithmic scale. The bar reaches from the least \
+             to the 99th percentile, with a mark at the median; the line ends at the greatest.",
         );
         m.element("div", &[("class", "wide")], |m| {
             for (name, rows) in &all {
@@ -515,8 +530,8 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
         };
         fold(m, &title, false, |m| {
             let about = format!(
-                "A column is as high as the share of its values; the full height is {} %. Below are \
-                 the least values of the bins. The table has the counts.",
+                "A column is as high as the share of its values; the full height is {} %. Below \
+                 are the least values of the bins. The table has the counts.",
                 number(100.0 * most)
             );
             m.leaf("p", &[("class", "about")], &about);

@@ -4,5 +4,6 @@ pub mod blast;
 mod frame;
 mod pace;
 pub mod ping;
+pub mod rfc2544;
 mod sequence;
 pub mod stream;

@@ -116,3 +116,43 @@ impl Sample {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::Usage;
+    use std::sync::mpsc;
+    use std::thread;
+
+    #[test]
+    fn another_thread_reads_what_a_thread_has_used() {
+        let gauges = [Gauges::default()];
+        let [one] = &gauges;
+        let ((used, is_used), (read, is_read)) = (mpsc::channel(), mpsc::channel::<()>());
+        let busy = Duration::from_millis(20);
+        thread::scope(|scope| {
+            // Its end closes the channel, also by a panic.
+            let read = read;
+            scope.spawn(move || {
+                one.sender.start().unwrap();
+                let start = Usage::of_thread();
+                let mut calls = 0;
+                while Usage::of_thread().since(&start).cpu() < busy {
+                    calls += 1;
+                    one.sender.set(7 * calls, calls);
+                }
+                used.send(()).unwrap();
+                is_read.recv().unwrap_err();
+            });
+            is_used.recv().unwrap();
+            let sample = Sample::of(&gauges, 3).unwrap();
+            assert!(sample.sender.cpu[0] >= busy, "{sample:?}");
+            assert_eq!(sample.sender.bytes, 7 * sample.sender.calls);
+            assert_eq!(sample.receiver.cpu, [Duration::ZERO]);
+            assert_eq!(sample.retransmits, 3);
+            let none = sample.sender.since(&sample.sender);
+            assert_eq!((none.bytes, none.calls), (0, 0));
+            drop(read);
+        });
+    }
+}

@@ -88,7 +88,7 @@ impl Opened<'_> {
     /// [`LabError::Os`] if a thread has ended already.
     pub fn sample(&self) -> Result<Sample, LabError> {
         let retransmits = match &self.sockets {
-            Sockets::Tcp(connections) => tcp::retransmits(connections)?,
+            Sockets::Tcp(connections) => tcp::retransmits_of_both(connections)?,
             Sockets::Udp(_) => 0,
         };
         Sample::of(&self.gauges, retransmits)

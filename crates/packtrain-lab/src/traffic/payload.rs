@@ -256,8 +256,9 @@ impl<'a> DatagramCheck<'a> {
     }
 
     /// Checks one received payload. Numbers from `sent` on cannot have been sent yet. They are
-    /// counted as corrupted, which also bounds the memory.
-    pub fn add(&mut self, payload: &[u8], sent: u64) {
+    /// counted as corrupted, which also bounds the memory. Returns false for a copy of one that had
+    /// arrived already.
+    pub fn add(&mut self, payload: &[u8], sent: u64) -> bool {
         let sequence = match self.content {
             Content::Of(pattern, stream) => {
                 self.hash = self.hash.wrapping_add(datagram_hash(payload));
@@ -273,7 +274,7 @@ impl<'a> DatagramCheck<'a> {
             _ => {
                 self.counts.corrupted += 1;
                 self.marked.corrupted += 1;
-                return;
+                return true;
             }
         };
         let is_marked = u64::from(sequence >= self.mark);
@@ -284,7 +285,7 @@ impl<'a> DatagramCheck<'a> {
         if self.seen[word] & bit != 0 {
             self.counts.duplicated += 1;
             self.marked.duplicated += is_marked;
-            return;
+            return false;
         }
         self.seen[word] |= bit;
         self.counts.received += 1;
@@ -295,6 +296,7 @@ impl<'a> DatagramCheck<'a> {
         } else {
             self.next = sequence + 1;
         }
+        true
     }
 
     /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong; 0 if their
@@ -445,7 +447,11 @@ mod tests {
 
     fn judge(pattern: &Pattern, arrived: &[Vec<u8>], sent: u64) -> (Datagrams, u64) {
         let mut check = DatagramCheck::new(pattern, 2);
-        arrived.iter().for_each(|payload| check.add(payload, sent));
+        for payload in arrived {
+            let before = check.finish(sent).duplicated;
+            let is_new = check.add(payload, sent);
+            assert_eq!(is_new, check.finish(sent).duplicated == before);
+        }
         (check.finish(sent), check.hash())
     }
 
@@ -539,5 +545,59 @@ mod tests {
         let mut largest = vec![0; DATAGRAM_MAX];
         pattern.write_datagram(2, 4, &mut largest);
         assert_eq!(judge(&pattern, &[largest], 5).0.received, 1);
+    }
+
+    #[test]
+    fn counts_since_a_mark_are_of_later_datagrams() {
+        let pattern = Pattern::new(9);
+        let good = datagrams(&pattern, 200);
+        let mut check = DatagramCheck::new(&pattern, 2);
+        // Lost: 3 before the mark at 70, 90 and 130 after it. 10 and 100 come twice.
+        let before = (0..70).filter(|number| *number != 3).chain([10]);
+        let after = (70..200).filter(|number| ![90, 130].contains(number));
+        before.for_each(|number| {
+            check.add(&good[number], 200);
+        });
+        check.mark(70);
+        after.for_each(|number| assert!(check.add(&good[number], 200)));
+        for number in [10, 100] {
+            check.mark(70);
+            assert!(!check.add(&good[number], 200));
+        }
+        let marked = Datagrams {
+            sent: 130,
+            received: 128,
+            lost: 2,
+            duplicated: 1,
+            ..Datagrams::default()
+        };
+        assert_eq!(check.marked(200), marked);
+        let all = check.finish(200);
+        assert_eq!((all.received, all.lost, all.duplicated), (197, 3, 3));
+        // A mark where nothing has arrived, and none at all.
+        check.mark(500);
+        assert_eq!(check.marked(510).lost, 10);
+        check.mark(0);
+        assert_eq!(
+            (check.marked(200).received, check.marked(200).lost),
+            (197, 3)
+        );
+    }
+
+    #[test]
+    fn a_plain_datagram_has_its_number_and_its_length() {
+        let mut check = DatagramCheck::plain(20);
+        let mut payload = [0xaa; 20];
+        payload[..SEQUENCE_LEN].copy_from_slice(&1u64.to_be_bytes());
+        assert!(check.add(&payload, 3));
+        assert!(!check.add(&payload, 3));
+        // Cut short, not sent yet, and empty.
+        assert!(check.add(&payload[..19], 3));
+        payload[SEQUENCE_LEN - 1] = 3;
+        assert!(check.add(&payload, 3) && check.add(&[], 3));
+        let counts = check.finish(3);
+        let found = (counts.received, counts.lost, counts.duplicated);
+        assert_eq!((found, counts.corrupted, check.hash()), ((1, 2, 1), 3, 0));
+        assert_eq!(check.bytes(), 20);
     }
 }

@@ -89,17 +89,24 @@ pub(super) fn run(
         .max()
         .unwrap_or_default();
     let received: Vec<End> = received.into_iter().map(|(end, _)| end).collect();
-    let retransmits = retransmits(connections)?;
+    let retransmits = retransmits(connections.iter().map(|one| &one.sender))?;
     Ok(report(transfer, &sent, &received, elapsed, retransmits))
 }
 
-/// Segments retransmitted by both ends of all connections.
-pub(super) fn retransmits(connections: &[Connection]) -> Result<u64, LabError> {
-    connections
-        .iter()
-        .flat_map(|connection| [&connection.sender, &connection.receiver])
+/// Segments retransmitted by these ends of connections.
+fn retransmits<'a>(ends: impl IntoIterator<Item = &'a TcpStream>) -> Result<u64, LabError> {
+    ends.into_iter()
         .map(|end| sys::tcp_retransmits(end).map_err(LabError::from_io("TCP_INFO")))
         .sum()
+}
+
+/// Segments retransmitted by both ends of all connections.
+pub(super) fn retransmits_of_both(connections: &[Connection]) -> Result<u64, LabError> {
+    retransmits(
+        connections
+            .iter()
+            .flat_map(|one| [&one.sender, &one.receiver]),
+    )
 }
 
 /// What the kernel has in force for a connection.
@@ -146,6 +153,10 @@ fn report(
         ends.iter()
             .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
     };
+    let hash = |ends: &[End]| match transfer.payload {
+        Payload::Hashed => combine(ends.iter().map(|end| end.hash)),
+        Payload::Plain => 0,
+    };
     let same = sent
         .iter()
         .zip(received)
@@ -156,8 +167,8 @@ fn report(
         streams: transfer.streams,
         sent_bytes: sent.iter().map(|end| end.bytes).sum(),
         received_bytes: received.iter().map(|end| end.bytes).sum(),
-        sent_hash: combine(sent.iter().map(|end| end.hash)),
-        received_hash: combine(received.iter().map(|end| end.hash)),
+        sent_hash: hash(sent),
+        received_hash: hash(received),
         hash_ok: same && sent.len() == received.len(),
         elapsed,
         datagrams: Datagrams::default(),

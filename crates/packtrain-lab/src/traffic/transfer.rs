@@ -80,12 +80,13 @@ pub enum Pace {
 }
 
 /// Request and response: the sending end sends a request and waits for the response before the
-/// next one. `TCP_NODELAY` is on.
+/// next one. `TCP_NODELAY` is on. A UDP request whose response does not come within
+/// [`Transfer::loss_wait`] is followed by the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Bytes of a request, 1 to 256 KiB.
+    /// Bytes of a request, 1 to 256 KiB; of UDP [`Transfer::datagram`].
     pub request: usize,
-    /// Bytes of a response, 1 to 256 KiB.
+    /// Bytes of a response, 1 to 256 KiB; of UDP 8 to 65507.
     pub response: usize,
 }
 
@@ -109,7 +110,7 @@ pub struct Transfer {
     /// TCP: bytes per `write`, at most 256 KiB. A hashed payload is written in smaller pieces where
     /// the block that it is cut from ends, and in 128 KiB on average at most.
     pub write_size: usize,
-    /// TCP: request and response instead of a stream. The payload is [`Payload::Plain`].
+    /// Request and response instead of a stream. The payload is [`Payload::Plain`].
     pub exchange: Option<Exchange>,
     /// TCP: the maximum segment size (`TCP_MAXSEG`), 88 to 32767; by default that of the MTU.
     pub mss: Option<u32>,
@@ -234,18 +235,22 @@ impl Transfer {
         let is_plain = self.payload == Payload::Plain;
         let is_tcp = self.protocol == Protocol::Tcp;
         let message = 1..=MESSAGE_MAX;
-        let fits = |exchange: Exchange| {
-            message.contains(&exchange.request) && message.contains(&exchange.response)
+        let size = payload::SEQUENCE_LEN..=payload::DATAGRAM_MAX;
+        let fits = |exchange: Exchange| match self.protocol {
+            Protocol::Tcp => {
+                message.contains(&exchange.request) && message.contains(&exchange.response)
+            }
+            Protocol::Udp => exchange.request == self.datagram && size.contains(&exchange.response),
         };
         let rules = [
             ((1..=1024).contains(&self.streams), "streams is 1 to 1024"),
             (
                 self.exchange.is_none_or(fits),
-                "a request or response has 1 to 262144 bytes",
+                "a request or response has 1 to 262144 bytes, of udp 8 to 65507",
             ),
             (
-                self.exchange.is_none() || (is_tcp && is_plain),
-                "request and response are for tcp and a plain payload",
+                self.exchange.is_none() || (is_plain && self.train == 1 && !self.gro),
+                "request and response have a plain payload and no trains",
             ),
             (
                 self.mss
@@ -262,10 +267,7 @@ impl Transfer {
                 message.contains(&self.write_size),
                 "write_size is 1 to 262144",
             ),
-            (
-                (payload::SEQUENCE_LEN..=payload::DATAGRAM_MAX).contains(&self.datagram),
-                "datagram is 8 to 65507",
-            ),
+            (size.contains(&self.datagram), "datagram is 8 to 65507"),
             (
                 (1..=TRAIN_SEGMENTS_MAX).contains(&self.train),
                 "train is 1 to 64",
@@ -336,7 +338,7 @@ pub struct TransferReport {
     /// The same of the datagrams sent since [`Opened::mark`](super::Opened::mark) was called;
     /// without a call of all.
     pub marked: Datagrams,
-    /// TCP: segments retransmitted (`tcpi_total_retrans`, over both ends of all streams). 0 for
+    /// TCP: segments that the senders retransmitted (`tcpi_total_retrans`, over all streams). 0 for
     /// UDP.
     pub retransmits: u64,
     /// Socket calls of both ends.

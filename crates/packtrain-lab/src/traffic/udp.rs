@@ -31,7 +31,7 @@ pub(super) struct Flow {
     window: u64,
     /// Datagrams passed to the kernel (counted before the call).
     sent: AtomicU64,
-    /// Datagrams that arrived, right or wrong.
+    /// Datagrams that arrived, right or wrong, copies left out.
     arrived: AtomicU64,
     /// Datagrams written off as lost.
     written_off: AtomicU64,
@@ -215,6 +215,13 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     if let Some(bytes) = transfer.buffers {
         set_buffers(&sender, bytes)?;
     }
+    if transfer.exchange.is_some() {
+        let client = sender.local_addr().and_then(|at| receiver.connect(at));
+        client.map_err(LabError::from_io("connect (udp)"))?;
+        sender
+            .set_read_timeout(Some(RECEIVE_QUANTUM))
+            .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    }
     if transfer.train > 1 {
         // Checked before: at most 65000.
         sys::set_int(
@@ -272,6 +279,9 @@ fn send(
         .map_or(u64::MAX, |b| b.div_ceil(size as u64));
     let train = train_len(watch.transfer, flow.window);
     let mut buffer = vec![0; train as usize * size];
+    let exchange = watch.transfer.exchange;
+    let mut response = vec![0; exchange.map_or(0, |exchange| exchange.response)];
+    let mut transactions = 0;
     let mut sender = Sender {
         watch,
         flow,
@@ -300,6 +310,10 @@ fn send(
             }
         }
         sender.send(bytes, count)?;
+        if exchange.is_some() {
+            transactions += u64::from(sender.wait_for_response(next, &mut response)?);
+            gauge.set_transactions(transactions);
+        }
         next += count;
         gauge.set(next * size as u64, sender.calls);
         if sender.calls.is_multiple_of(64) {
@@ -348,6 +362,24 @@ impl Sender<'_> {
             }
             self.watch.check("udp send", idle, self.payload_sent())?;
         }
+    }
+
+    /// Waits for the response to request `sequence`; false if none comes within the loss time.
+    fn wait_for_response(&mut self, sequence: u64, response: &mut [u8]) -> Result<bool, LabError> {
+        let waited = Instant::now();
+        while waited.elapsed() < self.watch.transfer.loss_wait {
+            self.calls += 1;
+            match self.flow.sender.recv(response) {
+                // Others are copies, or responses that came too late.
+                Ok(_) if response.first_chunk() == Some(&sequence.to_be_bytes()) => {
+                    return Ok(true);
+                }
+                Ok(_) => {}
+                Err(error) if is_pause(&error) => self.watch.cancelled()?,
+                Err(error) => return Err(LabError::os("recv (udp)", &error)),
+            }
+        }
+        Ok(false)
     }
 
     /// Waits until `count` more may be in flight. Datagrams that do not arrive within the loss time
@@ -434,6 +466,7 @@ fn receive(
         Payload::Hashed => DatagramCheck::new(pattern, stream),
         Payload::Plain => DatagramCheck::plain(watch.transfer.datagram),
     };
+    let mut response = vec![0; watch.transfer.exchange.map_or(0, |all| all.response)];
     let mut calls = 0u64;
     let mut last = watch.start;
     loop {
@@ -450,8 +483,15 @@ fn receive(
                 // An empty datagram has no chunk, but it arrived.
                 let mut count = 0;
                 for payload in buffer[..len].chunks(size.max(1)) {
-                    check.add(payload, sent);
-                    count += 1;
+                    // A copy does not replace a datagram that is still on its way.
+                    count += u64::from(check.add(payload, sent));
+                }
+                if let Some((head, _)) = response.split_first_chunk_mut::<SEQUENCE_LEN>() {
+                    // A request is one datagram, and its response has its number.
+                    let number = buffer[..len].first_chunk();
+                    *head = *number.ok_or(LabError::Answer("a request without a number"))?;
+                    calls += 1;
+                    respond(&flow.receiver, &response)?;
                 }
                 last = Instant::now();
                 flow.arrived(count);
@@ -464,7 +504,9 @@ fn receive(
             Err(error) => return Err(LabError::os("recv (udp)", &error)),
         }
         gauge.set(check.bytes(), calls);
-        if flow.finished.load(SeqCst) && (flow.outstanding() == 0 || flow_is_silent(last)) {
+        // Copies may follow the last datagram. With a window they are no part of the measurement.
+        let is_enough = watch.transfer.pace == Pace::Window && flow.outstanding() == 0;
+        if flow.finished.load(SeqCst) && (is_enough || flow_is_silent(last)) {
             break;
         }
     }
@@ -482,6 +524,15 @@ fn receive(
         marked: check.marked(sent),
         elapsed: last.duration_since(watch.start),
     })
+}
+
+/// Sends a response. If no buffer is free, it is lost like one that the network drops.
+fn respond(socket: &UdpSocket, response: &[u8]) -> Result<(), LabError> {
+    match socket.send(response) {
+        Ok(_) => Ok(()),
+        Err(error) if is_pause(&error) || error.raw_os_error() == Some(libc::ENOBUFS) => Ok(()),
+        Err(error) => Err(LabError::os("send (udp)", &error)),
+    }
 }
 
 /// After the sender's end: whether late datagrams have stopped coming.

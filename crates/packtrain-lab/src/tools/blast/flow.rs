@@ -10,20 +10,17 @@ use std::time::{Duration, Instant};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
-use crate::sys::{self, Messages};
+use crate::sys::Messages;
 use crate::tool::Control;
 use crate::tools::pace::Pacer;
 use crate::tools::sequence::Sequences;
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
+use crate::traffic::udp::enlarge;
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
 /// detected.
 pub(super) const PAYLOAD_MIN: usize = 16;
-
-/// Requested receive buffer, in bytes of kernel memory, so that a receiver that is not on a CPU for
-/// some milliseconds loses nothing.
-const RECEIVE_BUFFER: i32 = 8 << 20;
 
 /// The most packets that a receiver takes with one call.
 const RECEIVE_BATCH: usize = 64;
@@ -89,11 +86,10 @@ impl Flow {
         receiver
             .set_read_timeout(Some(QUANTUM))
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-        let buffer = sys::set_receive_buffer(&receiver, RECEIVE_BUFFER)
-            .map_err(LabError::from_io("SO_RCVBUF"))?;
-        let address = receiver
-            .local_addr()
-            .map_err(LabError::from_io("getsockname"))?;
+        // A receiver that is not on a CPU for some milliseconds loses nothing.
+        let buffer = enlarge(&receiver)?;
+        let address = receiver.local_addr();
+        let address = address.map_err(LabError::from_io("getsockname"))?;
         let any: IpAddr = match ip {
             IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
             IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
@@ -113,6 +109,18 @@ impl Flow {
             ended: OnceLock::new(),
         };
         Ok((flow, buffer))
+    }
+
+    /// Where its packets go.
+    pub(super) fn address(&self) -> Result<SocketAddr, LabError> {
+        let address = self.receiver.local_addr();
+        address.map_err(LabError::from_io("getsockname"))
+    }
+
+    /// Has another program send to the receiver, which ends after it.
+    pub(super) fn sent_by<T>(&self, send: impl FnOnce() -> T) -> T {
+        let _ended = Ended(self);
+        send()
     }
 
     /// Packets passed to the kernel so far.
@@ -253,7 +261,7 @@ impl Flow {
     }
 }
 
-/// Tells the receiver that its sender has ended, also by an error or a panic.
+/// Notifies the receiver that its sender has ended, also by an error or a panic.
 struct Ended<'a>(&'a Flow);
 
 impl Drop for Ended<'_> {

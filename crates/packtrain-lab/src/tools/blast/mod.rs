@@ -6,6 +6,7 @@ mod options;
 
 pub use options::{Blast, Sizes};
 
+use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -52,6 +53,29 @@ impl Tool for Blast {
             flags: run.flag.into_iter().collect(),
         })
     }
+}
+
+/// Receives, as [`Blast`] does, what another program sends to the address that `send` gets, for a
+/// comparison. `send` runs in host A. Returns its result and the number of packets that arrived.
+///
+/// # Errors
+/// As [`Tool::run`].
+pub fn receive<T: Send>(
+    testbed: &Testbed,
+    control: &Control<'_>,
+    send: impl FnOnce(SocketAddr) -> T + Send,
+) -> Result<(T, u64), ToolError> {
+    let hosts = testbed.hosts();
+    let load = Blast::default().load(hosts.left.link.mtu)?;
+    let (flow, _) = Flow::open(hosts, IpVersion::V4)?;
+    let address = flow.address()?;
+    let (sent, received) = thread::scope(|scope| {
+        let receiver = scope.spawn(|| flow.receive(&load, Instant::now(), control));
+        let sent = flow.sent_by(|| hosts.left.netns.run(|| send(address)));
+        (sent, join(receiver))
+    });
+    // They are not numbered.
+    Ok((sent?, received?.damaged))
 }
 
 impl Blast {
@@ -173,6 +197,36 @@ impl Blast {
                 machine,
                 flag,
             })
+        })
+    }
+
+    /// Runs `f` beside the load. Returns when both have ended.
+    ///
+    /// # Errors
+    /// [`ToolError`]: that of `f`, or of the load.
+    pub fn beside<R>(
+        &self,
+        hosts: &TwoHosts,
+        control: &Control<'_>,
+        f: impl FnOnce() -> Result<R, ToolError>,
+    ) -> Result<R, ToolError> {
+        let load = &self.load(hosts.left.link.mtu)?;
+        let flows = (0..self.senders).map(|_| Ok(Flow::open(hosts, self.ip())?.0));
+        let flows: Vec<_> = flows.collect::<Result<_, ToolError>>()?;
+        let start = Instant::now();
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (index, flow) in (0u32..).zip(&flows) {
+                let count = self.share(index);
+                let send = move || flow.send(load, count, start, control).map(drop);
+                let receive = move || flow.receive(load, start, control).map(drop);
+                threads.extend([scope.spawn(send), scope.spawn(receive)]);
+            }
+            let result = f();
+            for thread in threads {
+                join(thread)?;
+            }
+            result
         })
     }
 

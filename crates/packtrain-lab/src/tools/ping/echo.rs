@@ -11,6 +11,8 @@ use socket2::{Domain, Protocol, Socket, Type};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::topology::TwoHosts;
+use crate::traffic::is_pause;
+use crate::traffic::udp::enlarge;
 
 /// Bytes of the header of an ICMP echo.
 const ICMP_HEADER: usize = 8;
@@ -61,6 +63,10 @@ impl Echo {
             };
             join().map_err(LabError::from_io("UDP socket"))?
         };
+        // An end that is not on a CPU for some milliseconds loses nothing.
+        for socket in [Some(&socket), answers.as_ref()].into_iter().flatten() {
+            enlarge(socket)?;
+        }
         socket
             .set_nonblocking(true)
             .map_err(LabError::from_io("O_NONBLOCK"))?;
@@ -172,7 +178,7 @@ pub(super) fn answer(socket: &UdpSocket, ended: impl Fn() -> bool) -> Result<(),
 
 /// Whether a call is to be repeated later: no data, no room, a signal.
 fn is_full(error: &io::Error) -> bool {
-    crate::traffic::is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
+    is_pause(error) || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
 #[cfg(test)]

@@ -41,7 +41,8 @@ impl Tool for Ping {
         if self.load == Beside::Stream {
             (control.progress)("without load");
             let idle = self.ping(&requests, testbed, control)?;
-            measured.flags.extend(idle.flag.clone());
+            let flag = idle.flag.iter().map(|flag| format!("without load, {flag}"));
+            measured.flags.extend(flag);
             measured.figures.extend(idle.figures("idle_"));
             (control.progress)("beside a TCP stream");
             let (loaded, stream) = self.ping_loaded(&requests, testbed, control)?;
@@ -177,7 +178,7 @@ impl Ping {
     }
 }
 
-/// Tells the answering thread that no more requests come, also after a panic.
+/// Notifies the answering thread that no more requests come, also after a panic.
 struct Ended<'a>(&'a AtomicBool);
 
 impl Drop for Ended<'_> {

@@ -60,8 +60,8 @@ impl Times {
         })
     }
 
-    /// The least whole microsecond of each bucket that is not empty, with its count. There are eight
-    /// buckets between powers of two, and one for each microsecond below 16.
+    /// The least whole microsecond of each bucket that is not empty, with its count. There are
+    /// eight buckets between powers of two, and one for each microsecond below 16.
     fn buckets(&self) -> Vec<(u64, u64)> {
         let mut buckets: Vec<(u64, u64)> = Vec::new();
         for times in self.0.iter_recorded() {

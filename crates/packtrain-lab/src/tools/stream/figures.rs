@@ -21,7 +21,7 @@ const BUSY_PERCENT: f64 = 95.0;
 
 /// All counters at one moment.
 pub(super) struct Reading {
-    at: Instant,
+    pub at: Instant,
     samples: Vec<Sample>,
     kernels: [Counters; 2],
     links: [LinkStats; 2],
@@ -90,18 +90,23 @@ impl Share {
     }
 }
 
+/// A forwarder that found nothing in more of its polls than this has CPU time to spare, however
+/// much of it the polls use.
+const EMPTY_POLLS_PERCENT_MAX: f64 = 50.0;
+
 /// What limits the stream: the busiest side with a thread that has a whole CPU; else all CPUs of
-/// the machine together, which the sides share; else no CPU, but latency or the window.
+/// the machine together, which the sides share; else no CPU, but latency or the window. If the
+/// forwarder polls in vain, `forwarder` is `None`.
 fn bottleneck(
     sender: Share,
     receiver: Share,
-    forwarder: Share,
+    forwarder: Option<Share>,
     machine_percent: f64,
 ) -> &'static str {
     let sides = [
         ("sender", sender),
         ("receiver", receiver),
-        ("forwarder", forwarder),
+        ("forwarder", forwarder.unwrap_or_default()),
     ];
     let is_alone = |(_, share): &&(&str, Share)| share.busiest >= BUSY_PERCENT;
     let busiest = sides
@@ -110,7 +115,8 @@ fn bottleneck(
         .max_by(|(_, one), (_, other)| one.busiest.total_cmp(&other.busiest));
     match busiest {
         Some((name, _)) => name,
-        None if machine_percent >= BUSY_PERCENT => "machine",
+        // Polls in vain yield to other threads.
+        None if machine_percent >= BUSY_PERCENT && forwarder.is_some() => "machine",
         None => "latency/window",
     }
 }
@@ -197,7 +203,17 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
     }
     set("cpu_softirq_percent", of_machine(machine.softirq));
     let busy = of_machine(machine.busy());
-    let limit = bottleneck(sender, receiver, forwarder, busy.as_f64().unwrap_or(0.0));
+    let empty = match (&first.used.packtrain, &last.used.packtrain) {
+        (Some(before), Some(after)) => empty_polls_percent(stream, before, after),
+        _ => None,
+    };
+    let has_work = empty.is_none_or(|percent| percent <= EMPTY_POLLS_PERCENT_MAX);
+    let limit = bottleneck(
+        sender,
+        receiver,
+        has_work.then_some(forwarder),
+        busy.as_f64().unwrap_or(0.0),
+    );
     set("cpu_machine_percent", busy);
     set("bottleneck", limit.into());
     set("send_calls", send_calls.into());
@@ -215,6 +231,7 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
     if let (Some(before), Some(after)) = (&first.used.packtrain, &last.used.packtrain) {
         set("drops", drops(before, after));
         forwarded.append(&mut moved(stream, before, after));
+        forwarded.insert("empty_polls_percent".into(), json!(empty));
     }
     set("forwarder", forwarded.into());
     for (index, name) in [(0, "a"), (1, "b")] {
@@ -285,6 +302,30 @@ fn forwarder(before: &Used, after: &Used, time: Duration) -> Share {
     }
 }
 
+/// Polls of the RX queues in the data direction that found no packet, in percent; `None` if they
+/// were not polled.
+fn empty_polls_percent(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Option<f64> {
+    let ingress: &[usize] = match stream.direction {
+        Direction::AToB => &[0],
+        Direction::BToA => &[1],
+        Direction::Both => &[0, 1],
+    };
+    let total = |snapshot: &Snapshot| {
+        let ports = ingress
+            .iter()
+            .filter_map(|index| snapshot.ports.get(*index));
+        ports.fold((0, 0), |sum, port| {
+            let filled = port.rx_batches.iter().map(|sizes| sizes.poll.count());
+            (sum.0 + port.rx_total().polls, sum.1 + filled.sum::<u64>())
+        })
+    };
+    let (then, now) = (total(before), total(after));
+    let (polls, filled) = (now.0 - then.0, now.1 - then.1);
+    // The two counters of a queue are not read at the same moment.
+    let empty = polls.saturating_sub(filled);
+    (polls > 0).then(|| 100.0 * empty as f64 / polls as f64)
+}
+
 /// What packtrain's workers and the TX queues in the data direction did.
 fn moved(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Fields {
     let egress: &[usize] = match stream.direction {
@@ -349,7 +390,7 @@ mod tests {
         };
         let named = |shares: [f64; 3], machine| {
             let [sender, receiver, forwarder] = shares.map(share);
-            bottleneck(sender, receiver, forwarder, machine)
+            bottleneck(sender, receiver, Some(forwarder), machine)
         };
         assert_eq!(named([96.0, 20.0, 95.0], 60.0), "sender");
         assert_eq!(named([20.0, 95.0, 94.9], 100.0), "receiver");
@@ -357,6 +398,10 @@ mod tests {
         // Two threads that use 75 % each are not limited by a CPU of their own.
         assert_eq!(named([75.0, 75.0, 75.0], 94.9), "latency/window");
         assert_eq!(named([75.0, 75.0, 50.0], 100.0), "machine");
+        // A forwarder that polls in vain limits nothing.
+        let [sender, receiver] = [share(60.0), share(20.0)];
+        let limit = bottleneck(sender, receiver, None, 100.0);
+        assert_eq!(limit, "latency/window");
     }
 
     #[test]

@@ -116,13 +116,13 @@ impl Stream {
                 .iter()
                 .map(|one| scope.spawn(move || one.run()))
                 .collect();
-            let wait = |until: Duration, what: &str| {
+            let wait = |until: Instant, what: &str| {
                 // If a transfer fails, its error is found when it is joined.
-                while start.elapsed() < until && !runs.iter().any(ScopedJoinHandle::is_finished) {
+                while Instant::now() < until && !runs.iter().any(ScopedJoinHandle::is_finished) {
                     if control.stopped() {
                         return Err(ToolError::Cancelled);
                     }
-                    let left = until.saturating_sub(start.elapsed());
+                    let left = until.saturating_duration_since(Instant::now());
                     (control.progress)(&format!("{what}: {:.1} s left", left.as_secs_f64()));
                     thread::sleep(left.min(TICK));
                 }
@@ -132,12 +132,12 @@ impl Stream {
                 let (watch, first) = match early {
                     Some(early) => early,
                     None => {
-                        wait(warm_up, "warm-up")?;
+                        wait(start + warm_up, "warm-up")?;
                         opened.iter().for_each(Opened::mark);
                         (Watch::start()?, read()?)
                     }
                 };
-                wait(self.duration.0, "measuring")?;
+                wait(first.at + (self.duration.0 - warm_up), "measuring")?;
                 let last = read()?;
                 Steady::between(first, last, &watch)
             };
@@ -150,11 +150,9 @@ impl Stream {
                         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
                 })
                 .collect();
-            // The error of a transfer is the cause of what the readings miss.
-            Ok((
-                steady.and_then(|steady| reports.clone().map(|_| steady).map_err(Into::into))?,
-                reports?,
-            ))
+            // The error of a transfer comes first: it is why a reading failed.
+            let reports = reports?;
+            Ok((steady?, reports))
         })
     }
 

@@ -198,7 +198,7 @@ pub struct Stream {
     /// segment (gso_max_segs) [default: on]
     #[arg(long, value_name = "on|off", value_enum, hide_possible_values = true)]
     pub gso: Option<Switch>,
-    /// TCP request and response instead of streams: the bytes of each, as in 1,1
+    /// Request and response instead of streams: the bytes of each, as in 1,1; of UDP at least 8
     #[arg(long, value_name = "BYTES,BYTES")]
     pub exchange: Option<Sizes>,
     /// UDP: bits of payload a second of all flows together, as in 500M, or max: flat out
@@ -258,11 +258,17 @@ impl Stream {
             Protocol::Tcp if self.rate != BitRate::Max => return wrong("--rate", "udp"),
             Protocol::Tcp if self.train != 1 => return wrong("--train", "udp"),
             Protocol::Udp if self.mss.is_some() => return wrong("--mss", "tcp"),
-            Protocol::Udp if self.exchange.is_some() => return wrong("--exchange", "tcp"),
             _ => {}
         }
-        if self.exchange.is_some() && (self.check || self.message.is_some()) {
-            return wrong("--message or --check", "streams, and --exchange makes none");
+        let only_streams = [
+            ("--message", self.message.is_some()),
+            ("--check", self.check),
+            ("--rate", self.rate != BitRate::Max),
+            ("--train", self.train != 1),
+        ];
+        let is_set = |(_, is_set): &&(&str, bool)| *is_set;
+        if let (Some(_), Some((option, _))) = (self.exchange, only_streams.iter().find(is_set)) {
+            return wrong(option, "streams, and --exchange makes none");
         }
         let ip = self.ip();
         let mut transfer = match self.protocol {
@@ -284,7 +290,8 @@ impl Stream {
                 IpVersion::V4 => 28,
                 IpVersion::V6 => 48,
             };
-            transfer.datagram = message.unwrap_or(mtu as usize - headers);
+            let request = self.exchange.map(|Sizes(exchange)| exchange.request);
+            transfer.datagram = request.or(message).unwrap_or(mtu as usize - headers);
         }
         transfer.buffers = self.window;
         transfer.mss = self.mss;
@@ -369,9 +376,10 @@ mod tests {
                 },
             ),
             (
-                "--exchange",
+                "--train",
                 Stream {
                     exchange,
+                    train: 2,
                     ..udp.clone()
                 },
             ),

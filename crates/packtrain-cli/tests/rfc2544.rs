@@ -1,0 +1,107 @@
+//! `rfc2544`, with all privileges and without any.
+
+mod program;
+
+use program::{PACKTRAIN, TIMEOUT, assert_documented, command, finish, in_namespace};
+use program::{packtrain, signal, start, wait_for_handlers};
+use std::time::Instant;
+
+/// The shortest run: one frame size, short trials.
+const SHORT: &str = "rfc2544 --sizes 1518 --initial-duration 10ms --final-duration 20ms \
+                     --duration-sum 20ms --width 0.3 --settle 20ms --quiet";
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+#[test]
+fn a_row_for_each_device_with_the_documented_keys() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let ran = packtrain(&words(&format!("{SHORT} --beside veth --json")));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "rfc2544"]);
+    let rows = document["rows"].as_array().expect("rows");
+    let through: Vec<_> = rows.iter().map(|row| &row["through"]).collect();
+    assert_eq!(through, ["packtrain", "veth"]);
+    assert_eq!(rows[0]["conservation"]["closed"], true);
+    assert!(rows[1].get("conservation").is_none());
+    assert!(rows.iter().all(|row| row["frame_bytes"] == 1518));
+}
+
+#[test]
+fn the_mtu_is_raised_and_the_table_has_bars() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let line = SHORT.replace("1518", "9000");
+    let ran = packtrain(&words(&format!("{line} --through veth --beside none")));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<_> = ran.out.lines().collect();
+    assert!(lines[1].starts_with("frame  through  0G "), "{}", ran.out);
+    assert!(lines[2].starts_with(" 9000  veth "), "{}", ran.out);
+    for title in ["bounds", "round trips", "frames lost"] {
+        assert!(ran.out.contains(title), "{title} in {}", ran.out);
+    }
+}
+
+#[test]
+fn no_privilege_is_needed() {
+    let as_nobody = |args: &[&str]| {
+        let options = ["--reuid=65534", "--regid=65534", "--clear-groups"];
+        let words: Vec<_> = options.iter().chain(args).copied().collect();
+        command("setpriv", &words).spawn().map(finish)
+    };
+    let namespace = as_nobody(&["unshare", "-Urn", PACKTRAIN, "plan", "tap:ptprobe", "null:"]);
+    if !namespace.is_ok_and(|ran| ran.code == Some(0)) {
+        println!("SKIP: an unprivileged user cannot have a network namespace with a TAP here");
+        return;
+    }
+    let line = format!("{PACKTRAIN} {SHORT} --beside none");
+    let ran = as_nobody(&words(&line)).expect("setpriv runs");
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains(" 1518  packtrain "), "{ran:?}");
+}
+
+#[test]
+fn an_interrupted_search_ends_soon() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let line = "rfc2544 --final-duration 1h --duration-sum 1h --time-max 9h";
+    let child = start(&mut command(PACKTRAIN, &words(line)));
+    wait_for_handlers(&child);
+    let asked = Instant::now();
+    signal(&child, "INT");
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
+}
+
+#[test]
+fn wrong_options_are_explained() {
+    for (line, expected) in [
+        (
+            "rfc2544 --sizes 63",
+            "--sizes cannot be '63': write frame sizes from 64",
+        ),
+        (
+            "rfc2544 --beside wire",
+            "--beside cannot be 'wire': write none, or some of",
+        ),
+        (
+            "rfc2544 --loss-ratio 1",
+            "--loss-ratio cannot be '1': write up to 8 ratios",
+        ),
+        (
+            "rfc2544 --width 0",
+            "--width cannot be 0: write a ratio below 1",
+        ),
+    ] {
+        let ran = packtrain(&words(line));
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.error_line().starts_with(expected), "{ran:?}");
+    }
+}

@@ -1,0 +1,240 @@
+//! packtrain's blast beside the least that sends UDP packets, a `sendmmsg` loop in C
+//! (`baseline/udpblast.c`).
+//!
+//! Both send minimal frames flat out through the same veth pair, 64 with each call, and the same
+//! threads receive them. packtrain also numbers each packet. The time is the kernel's, so equal
+//! rates are the most that can be expected. Every round runs both, in an order
+//! that alternates, and figures are compared within a round only.
+//!
+//! `cargo bench -p packtrain-lab --bench blast -- --help` lists the options.
+
+use packtrain_bench::options::{self, number};
+use packtrain_bench::report::{self, Conditions, rounded};
+use packtrain_bench::{Claim, Expected, statistics};
+use packtrain_lab::baseline;
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Tool};
+use packtrain_lab::tools::blast::{self, Blast};
+use packtrain_lab::units::Time;
+use packtrain_lab::{netns, rootless};
+use serde_json::{Value, json};
+use std::error::Error;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+const USAGE: &str = "\
+usage: cargo bench -p packtrain-lab --bench blast -- [OPTIONS]
+  --rounds N         runs of each sender, 2 to 10000 [default: 16]
+  --time SECONDS     length of each run, 0.1 to 60 [default: 1]
+  --quick            4 rounds of 0.4 s: a look, no verdict to rely on
+  --json FILE        where rows, medians and claims go
+  --help             this";
+
+/// Packets in one call of either sender.
+const BATCH: u32 = 64;
+
+/// The ratio that counts as equal. At 1, noise would decide about two equal senders.
+const EQUAL: f64 = 0.97;
+
+/// Payload of a frame of 64 bytes.
+const PAYLOAD: usize = 18;
+
+/// What to run.
+#[derive(Debug)]
+struct Arguments {
+    rounds: usize,
+    time: Duration,
+    json: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Reads the command line; `None` if only help is wanted.
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut arguments = Self {
+            rounds: 16,
+            time: Duration::from_secs(1),
+            json: None,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--rounds" => arguments.rounds = number(&word, &value()?, 2.0, 10_000.0)? as usize,
+                "--time" => {
+                    let seconds = number(&word, &value()?, 0.1, 60.0)?;
+                    arguments.time = Duration::from_secs_f64(seconds);
+                }
+                "--quick" => {
+                    arguments.rounds = 4;
+                    arguments.time = Duration::from_millis(400);
+                }
+                "--json" => arguments.json = Some(value()?.into()),
+                "--help" | "-h" => return Ok(None),
+                // What cargo gives to every bench.
+                "--bench" => {}
+                _ => return Err(format!("unknown option {word}")),
+            }
+        }
+        Ok(Some(arguments))
+    }
+}
+
+fn main() -> ExitCode {
+    // The first thing, since it needs a process with one thread.
+    let entered = rootless::enter_if_needed();
+    let arguments = Arguments::parse(std::env::args().skip(1));
+    let arguments = match options::parsed("blast", USAGE, arguments) {
+        Ok(arguments) => arguments,
+        Err(status) => return status,
+    };
+    if let Err(missing) = entered.and_then(|_| netns::namespaces_available()) {
+        println!("SKIP: blast: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    options::status("blast", run(&arguments).map(|()| true))
+}
+
+/// One run of one sender.
+#[derive(Debug)]
+struct Row {
+    sender: &'static str,
+    round: usize,
+    sent_kpps: f64,
+    received_percent: f64,
+}
+
+const OURS: &str = "packtrain";
+const C: &str = "c";
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let folder = std::env::temp_dir().join(format!("packtrain-bench-{}", std::process::id()));
+    fs::create_dir_all(&folder)?;
+    let outcome = baseline::compile_sender(&folder)
+        .map_err(Into::into)
+        .and_then(|program| compare(arguments, &program));
+    fs::remove_dir_all(&folder)?;
+    outcome
+}
+
+fn compare(arguments: &Arguments, program: &Path) -> Result<(), Box<dyn Error>> {
+    let mut conditions = Conditions::of_host();
+    let seconds = arguments.time.as_secs_f64();
+    conditions.add(
+        "samples",
+        format!(
+            "{} rounds of {seconds} s each, veth, IPv4, frames of 64 bytes, {BATCH} a call",
+            arguments.rounds
+        ),
+    );
+    conditions.print();
+    let testbed = Testbed::start(&TestbedOptions {
+        through: Through::Veth,
+        ..TestbedOptions::default()
+    })?;
+    println!(
+        "{:>5} {:<10} {:>10} {:>10}",
+        "round", "sender", "kpps", "received"
+    );
+    let mut rows = Vec::new();
+    let mut order = [OURS, C];
+    for round in 0..arguments.rounds {
+        for sender in order {
+            let (sent_kpps, received_percent) = if sender == OURS {
+                ours(&testbed, arguments.time)?
+            } else {
+                c(&testbed, program, arguments.time)?
+            };
+            println!("{round:>5} {sender:<10} {sent_kpps:>10.1} {received_percent:>8.1} %");
+            rows.push(Row {
+                sender,
+                round,
+                sent_kpps,
+                received_percent,
+            });
+        }
+        order.reverse();
+    }
+    println!();
+    report(arguments, &conditions, &rows)
+}
+
+/// How the bench follows and ends a run: not at all.
+fn control() -> Control<'static> {
+    Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    }
+}
+
+/// Packets sent, in kpps, and the share that arrived, in percent.
+fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
+    let blast = Blast {
+        batch: BATCH,
+        duration: Time(time),
+        ..Blast::default()
+    };
+    let measured = blast.run(testbed, &control())?;
+    let figure = |name: &str| measured.figures[name].as_f64().ok_or("no figure");
+    Ok((figure("offered_kpps")?, 100.0 - figure("lost_percent")?))
+}
+
+/// The same of the loop in C.
+fn c(testbed: &Testbed, program: &Path, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
+    let send = |to| match to {
+        SocketAddr::V4(to) => baseline::send(program, to, PAYLOAD, BATCH as usize, time),
+        SocketAddr::V6(_) => unreachable!("it receives IPv4"),
+    };
+    let (sent, received) = blast::receive(testbed, &control(), send)?;
+    let sent = sent?;
+    let kpps = sent.packets as f64 / sent.nanoseconds as f64 * 1e6;
+    Ok((kpps, 100.0 * received as f64 / sent.packets as f64))
+}
+
+fn report(
+    arguments: &Arguments,
+    conditions: &Conditions,
+    rows: &[Row],
+) -> Result<(), Box<dyn Error>> {
+    let of = |sender| {
+        let rows = rows.iter().filter(move |row| row.sender == sender);
+        rows.map(|row| row.sent_kpps).collect::<Vec<f64>>()
+    };
+    let medians = [OURS, C].map(|sender| {
+        let kpps = statistics::median(&of(sender));
+        println!("{sender}: median {kpps:.1} kpps");
+        json!({ "sender": sender, "sent_kpps": rounded(Some(kpps)) })
+    });
+    // A sender has its rows in the order of the rounds.
+    let ratios: Vec<f64> = of(OURS).iter().zip(of(C)).map(|(a, b)| a / b).collect();
+    let claim = Claim::of_ratio(
+        "blast",
+        "packets per second beside the peer".to_owned(),
+        "sendmmsg in C",
+        statistics::estimate(&ratios),
+        Expected::AtLeast(EQUAL),
+    );
+    println!("{claim}");
+    if let Some(file) = &arguments.json {
+        let row = |row: &Row| {
+            json!({
+                "experiment": "blast",
+                "sender": row.sender,
+                "round": row.round,
+                "sent_kpps": row.sent_kpps,
+                "received_percent": row.received_percent,
+            })
+        };
+        let rows: Vec<Value> = rows.iter().map(row).collect();
+        let mut document = report::envelope("bench blast", conditions, arguments.rounds, &rows);
+        document["medians"] = medians.into_iter().collect();
+        document["claims"] = json!([claim.document()]);
+        report::write(file, &document)
+            .map_err(|error| format!("write {}: {error}", file.display()))?;
+        println!("rows, medians and claims: {}", file.display());
+    }
+    Ok(())
+}

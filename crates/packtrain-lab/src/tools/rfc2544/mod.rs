@@ -1,0 +1,349 @@
+//! `rfc2544`: the throughput of a testbed by MLRsearch, and the other tests of RFC 2544.
+//!
+//! What differs from RFC 2544: trials are shorter, a trial waits [`Rfc2544::settle`] for late
+//! frames and not two seconds, nothing waits for the device to settle again, no learning frames are
+//! sent, and load is in one direction. A frame that arrives twice counts once.
+
+mod options;
+pub mod search;
+
+pub use options::{LossRatios, Rfc2544};
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::error::ToolError;
+use crate::options::Fields;
+use crate::testbed::Testbed;
+use crate::tool::{Control, Measured, Tool, Watch};
+use crate::tools::blast::{Blast, Sizes};
+use crate::tools::ping::Ping;
+use crate::units::{Rate, Time};
+use search::{End, Found, Goal, GoalResult, Load, Measurer, Range, Trial, search};
+
+/// The least load of a search, in frames a second: some frames in the shortest trial.
+const LOAD_MIN: Load = Load(100);
+
+/// Trials flat out. The fastest says what the sender can.
+const FLAT_OUT_TRIALS: u32 = 3;
+
+/// How late a sender may be at the end of a trial: threads wait for a CPU. Frames that it has not
+/// sent by then count as lost.
+const LATE_MAX: Duration = Duration::from_millis(50);
+
+/// Loads at which latency is measured, in percent of the throughput.
+const LATENCY_LOADS: [u32; 4] = [0, 10, 50, 90];
+
+/// Steps of the frame loss rate, in percent of what a sender sends flat out (RFC 2544 section
+/// 26.3).
+const LOSS_STEPS: [u32; 10] = [100, 90, 80, 70, 60, 50, 40, 30, 20, 10];
+
+/// Two of three bursts of a length must arrive as a whole. A burst counts as one second.
+const BURSTS: Goal = Goal {
+    loss_ratio: 0.0,
+    exceed_ratio: 0.5,
+    initial_duration: Duration::from_secs(1),
+    final_duration: Duration::from_secs(1),
+    duration_sum: Duration::from_secs(3),
+    width: 0.05,
+};
+
+/// The most bursts.
+const BURSTS_MAX: Duration = Duration::from_secs(100);
+
+/// The longest burst is the number of frames that a sender sends in this time.
+const BURST_TIME: Duration = Duration::from_millis(200);
+
+/// How long a burst may take: so much longer than [`BURST_TIME`] that its end does not matter.
+const BURST_TIME_MAX: Duration = Duration::from_secs(10);
+
+impl Tool for Rfc2544 {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+        let options = self.in_force()?;
+        let bench = Bench {
+            options: &options,
+            testbed,
+            control,
+        };
+        let used = testbed.used();
+        let watch = Watch::start()?;
+        let (figures, mut flags) = bench.figures()?;
+        let forwarder = testbed.used().since(&used).cpu;
+        let other_process = testbed.session().map_or(forwarder, |_| Duration::ZERO);
+        let (_, disturbed) = watch.end(other_process)?;
+        flags.extend(disturbed);
+        Ok(Measured {
+            settings: settings(&options),
+            figures,
+            flags,
+        })
+    }
+}
+
+fn settings(options: &Rfc2544) -> Fields {
+    let seconds = |time: Time| json!(time.0.as_secs_f64());
+    [
+        ("frame_bytes", json!(options.size)),
+        ("loss_ratio", json!(options.loss_ratio.0)),
+        ("exceed_ratio", json!(options.exceed_ratio)),
+        ("initial_seconds", seconds(options.initial_duration)),
+        ("final_seconds", seconds(options.final_duration)),
+        ("sum_seconds", seconds(options.duration_sum)),
+        ("width_ratio", json!(options.width)),
+        ("settle_seconds", seconds(options.settle)),
+    ]
+    .map(|(name, value)| (name.to_owned(), value))
+    .into_iter()
+    .collect()
+}
+
+/// Trials of one frame size in a testbed.
+struct Bench<'a> {
+    options: &'a Rfc2544,
+    testbed: &'a Testbed,
+    control: &'a Control<'a>,
+}
+
+impl Bench<'_> {
+    /// All tests of RFC 2544, and which results are irregular.
+    fn figures(&self) -> Result<(Fields, Vec<String>), ToolError> {
+        let options = self.options;
+        let duration = options.final_duration.0;
+        // They also warm up.
+        let mut flat_out = Vec::new();
+        for _ in 0..FLAT_OUT_TRIALS {
+            flat_out.push(self.blast("flat out", &self.load(None, None, duration))?);
+        }
+        let fastest_trial = flat_out.iter().max_by_key(|trial| trial.sent);
+        let flat_out = fastest_trial.copied().unwrap_or_default();
+        let fastest = per_second(flat_out.sent, duration).max(LOAD_MIN.0);
+        let goals = options.goals();
+        // RFC 9971 section 4.9.1: no more than the sender can.
+        let range = Range {
+            min: LOAD_MIN,
+            max: Load(fastest),
+            start: Load(per_second(flat_out.received, duration)),
+        };
+        let found = search(&mut Rates(self), &goals, range, options.time_max.0)?;
+        let mut flags = irregular(&goals, &found);
+        let mut figures = throughput(&goals, &found, options.size);
+        figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
+        let rate = found.goals.first().map_or(0.0, |result| result.throughput);
+        figures.insert("latency_us".into(), self.latency(rate)?.into());
+        figures.insert("loss_percent".into(), self.loss(&flat_out, fastest)?.into());
+        let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
+        let range = Range {
+            min: Load(1),
+            max: Load(longest.max(1)),
+            start: Load(longest / 16),
+        };
+        let found = search(&mut Bursts(self), &[BURSTS], range, BURSTS_MAX)?;
+        let result = &found.goals[0];
+        let frames = result.lower.map_or(0, |load| load.0);
+        figures.insert("back_to_back_frames".into(), frames.into());
+        figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
+        if result.end == End::TimeLimit {
+            flags.push(format!("back to back: {}", explain(result.end)));
+        }
+        Ok((figures, flags))
+    }
+
+    /// Frames: `rate` a second or flat out, at most `count`, for at most `duration`.
+    fn load(&self, rate: Option<f64>, count: Option<u64>, duration: Duration) -> Blast {
+        Blast {
+            size: Sizes(vec![self.options.size as usize]),
+            rate: rate.map(Rate),
+            count,
+            duration: Time(duration),
+            settle: self.options.settle,
+            ..Blast::default()
+        }
+    }
+
+    /// Offers a load, and counts what arrives.
+    fn blast(&self, what: &str, load: &Blast) -> Result<Sent, ToolError> {
+        self.say(what)?;
+        let measured = load.run(self.testbed, &self.silent())?;
+        let count = |name| {
+            let value = measured.figures.get(name).and_then(Value::as_u64);
+            value.ok_or_else(|| ToolError::Check(format!("blast reports no {name}")))
+        };
+        Ok(Sent {
+            sent: count("sent_packets")?,
+            received: count("received_packets")?,
+        })
+    }
+
+    /// Reports progress, unless the run has to end.
+    fn say(&self, what: &str) -> Result<(), ToolError> {
+        if self.control.stopped() {
+            return Err(ToolError::Cancelled);
+        }
+        (self.control.progress)(&format!("{} bytes: {what}", self.options.size));
+        Ok(())
+    }
+
+    /// The caller's stop flag without its progress, for another tool.
+    fn silent(&self) -> Control<'static> {
+        Control {
+            stop: self.control.stop.clone(),
+            progress: &|_| {},
+        }
+    }
+
+    /// Round-trip times beside several shares of `throughput`.
+    fn latency(&self, throughput: f64) -> Result<Fields, ToolError> {
+        let ping = Ping {
+            size: self.options.size as usize,
+            duration: self.options.final_duration,
+            timeout: self.options.settle,
+            ..Ping::default()
+        };
+        let silent = self.silent();
+        let mut times = Fields::new();
+        for percent in LATENCY_LOADS {
+            self.say(&format!("latency at {percent} %"))?;
+            let rate = throughput * f64::from(percent) / 100.0;
+            let measured = if rate < 1.0 {
+                ping.run(self.testbed, &silent)?
+            } else {
+                let load = self.load(Some(rate), None, ping.duration.0);
+                load.beside(self.testbed.hosts(), &silent, || {
+                    ping.run(self.testbed, &silent)
+                })?
+            };
+            let of_load = measured.figures.get("latency_us").cloned();
+            let missing = || ToolError::Check("ping reports no latency_us".into());
+            times.insert(percent.to_string(), of_load.ok_or_else(missing)?);
+        }
+        Ok(times)
+    }
+
+    /// The frame loss rate at falling loads, until two in succession have none. The first load is
+    /// that of `flat_out`.
+    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<Fields, ToolError> {
+        let duration = self.options.final_duration.0;
+        let mut losses = Fields::new();
+        let mut without = 0;
+        for percent in LOSS_STEPS {
+            let found = if percent == 100 {
+                *flat_out
+            } else {
+                let rate = fastest as f64 * f64::from(percent) / 100.0;
+                let load = self.load(Some(rate), None, duration);
+                self.blast(&format!("loss at {percent} %"), &load)?
+            };
+            let lost = found.sent.saturating_sub(found.received);
+            let share = 100.0 * lost as f64 / found.sent.max(1) as f64;
+            losses.insert(percent.to_string(), share.into());
+            without = if lost == 0 { without + 1 } else { 0 };
+            if without == 2 {
+                break;
+            }
+        }
+        Ok(losses)
+    }
+}
+
+/// What became of the frames of a blast.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    sent: u64,
+    received: u64,
+}
+
+/// Trials whose load is frames a second.
+struct Rates<'a>(&'a Bench<'a>);
+
+impl Measurer for Rates<'_> {
+    type Error = ToolError;
+
+    fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, ToolError> {
+        let rate = load.0 as f64;
+        let expected = ((rate * duration.as_secs_f64()).round() as u64).max(1);
+        let what = format!("{:.1} kpps for {} ms", kpps(rate), duration.as_millis());
+        let load = self.0.load(Some(rate), Some(expected), duration + LATE_MAX);
+        let Sent { sent, received } = self.0.blast(&what, &load)?;
+        Ok(Trial {
+            expected,
+            sent,
+            received,
+        })
+    }
+}
+
+/// Trials whose load is a number of frames, sent back to back.
+struct Bursts<'a>(&'a Bench<'a>);
+
+impl Measurer for Bursts<'_> {
+    type Error = ToolError;
+
+    fn measure(&mut self, load: Load, _: Duration) -> Result<Trial, ToolError> {
+        let what = format!("{} back to back", load.0);
+        let burst = self.0.load(None, Some(load.0), BURST_TIME_MAX);
+        let found = self.0.blast(&what, &burst)?;
+        Ok(Trial {
+            expected: load.0,
+            sent: found.sent,
+            received: found.received,
+        })
+    }
+}
+
+fn per_second(frames: u64, duration: Duration) -> u64 {
+    (frames as f64 / duration.as_secs_f64()) as u64
+}
+
+fn kpps(rate: f64) -> f64 {
+    rate / 1e3
+}
+
+/// The results of all goals, each under its loss ratio, and those of the first once more.
+fn throughput(goals: &[Goal], found: &Found, size: u32) -> Fields {
+    let of_goal = |result: &GoalResult| {
+        let mut fields = Fields::new();
+        fields.insert("throughput_kpps".into(), json!(kpps(result.throughput)));
+        // Bits of frames with FCS, without preamble and gap.
+        let gbps = result.throughput * f64::from(size) * 8.0 / 1e9;
+        fields.insert("throughput_gbps".into(), json!(gbps));
+        for (name, bound) in [("lower_kpps", result.lower), ("upper_kpps", result.upper)] {
+            if let Some(bound) = bound {
+                fields.insert(name.into(), json!(kpps(bound.0 as f64)));
+            }
+        }
+        fields.insert("unsent_percent".into(), json!(100.0 * result.unsent_ratio));
+        fields
+    };
+    let mut fields = found.goals.first().map_or_else(Fields::new, of_goal);
+    let by_loss: Fields = goals
+        .iter()
+        .zip(&found.goals)
+        .map(|(goal, result)| (goal.loss_ratio.to_string(), of_goal(result).into()))
+        .collect();
+    fields.insert("goals".into(), by_loss.into());
+    fields.insert("trials".into(), found.trials.into());
+    fields.insert("trial_seconds".into(), json!(found.time.as_secs_f64()));
+    fields
+}
+
+/// A line for each goal without a result. That a device is at least as fast as the sender is one.
+fn irregular(goals: &[Goal], found: &Found) -> Vec<String> {
+    let pairs = goals.iter().zip(&found.goals);
+    pairs
+        .filter(|(_, result)| !matches!(result.end, End::Regular | End::AtMax))
+        .map(|(goal, result)| {
+            let what = explain(result.end);
+            format!("throughput at a loss ratio of {}: {what}", goal.loss_ratio)
+        })
+        .collect()
+}
+
+const fn explain(end: End) -> &'static str {
+    match end {
+        End::Regular => "the bounds are close",
+        End::AtMax => "the largest load that was tried arrived",
+        End::BelowMin => "not even the least load arrived",
+        End::TimeLimit => "the time limit came before the bounds were close",
+    }
+}

@@ -1,0 +1,171 @@
+//! `rfc2544` on the kernel: figures that fit together, and the loss of a forwarder that drops.
+
+use packtrain_lab::ToolError;
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::tools::rfc2544::Rfc2544;
+use packtrain_lab::units::Time;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("figures_fit_together", figures_fit_together),
+        ("a_forwarder_that_drops_has_no_throughput", half_is_lost),
+        ("a_frame_that_does_not_fit_is_refused", too_long),
+        ("a_stop_ends_it_between_trials", a_stop_ends_it),
+    ])
+}
+
+/// One short trial for each load.
+fn short() -> Rfc2544 {
+    let time = |milliseconds| Time(Duration::from_millis(milliseconds));
+    Rfc2544 {
+        initial_duration: time(10),
+        final_duration: time(20),
+        duration_sum: time(20),
+        settle: time(20),
+        width: 0.2,
+        ..Rfc2544::default()
+    }
+}
+
+fn through(options: &TestbedOptions) -> Testbed {
+    Testbed::start(options).expect("a testbed")
+}
+
+fn run(tool: &Rfc2544, testbed: &Testbed) -> Result<Measured, ToolError> {
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    tool.run(testbed, &control)
+}
+
+fn number(value: &Value) -> f64 {
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+fn figures_fit_together() -> Outcome {
+    let testbed = through(&TestbedOptions {
+        through: Through::Veth,
+        ..TestbedOptions::default()
+    });
+    let tool = Rfc2544 {
+        size: 1518,
+        loss_ratio: "0,0.5".parse().expect("ratios"),
+        ..short()
+    };
+    let measured = run(&tool, &testbed).expect("a run");
+    let figures = &measured.figures;
+    assert_eq!(measured.settings["frame_bytes"], 1518);
+    let kpps = number(&figures["throughput_kpps"]);
+    let gbps = number(&figures["throughput_gbps"]);
+    assert!((gbps - kpps * 1518.0 * 8.0 / 1e6).abs() < 1e-9);
+    assert_eq!(
+        figures["throughput_kpps"],
+        figures["goals"]["0"]["throughput_kpps"]
+    );
+    for ratio in ["0", "0.5"] {
+        let goal = &figures["goals"][ratio];
+        assert!(number(&goal["throughput_kpps"]) >= 0.0, "{goal}");
+        if let (Some(lower), Some(upper)) = (goal.get("lower_kpps"), goal.get("upper_kpps")) {
+            assert!(number(lower) < number(upper), "{goal}");
+            assert!(number(&goal["throughput_kpps"]) <= number(lower), "{goal}");
+        }
+    }
+    let latency = figures["latency_us"].as_object().expect("an object");
+    assert_eq!(latency.keys().collect::<Vec<_>>(), ["0", "10", "50", "90"]);
+    assert!(latency["0"]["p50"].as_f64() != Some(0.0), "{latency:?}");
+    let losses = figures["loss_percent"].as_object().expect("an object");
+    assert!(
+        losses.contains_key("100") && losses.len() >= 2,
+        "{losses:?}"
+    );
+    assert!(
+        losses
+            .values()
+            .all(|loss| (0.0..=100.0).contains(&number(loss)))
+    );
+    let burst = number(&figures["back_to_back_frames"]);
+    assert!(burst <= number(&figures["back_to_back_tried_frames"]));
+    Outcome::Done
+}
+
+/// No load passes without loss if every second frame is dropped. The loss is that at any load.
+fn half_is_lost() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = through(&TestbedOptions {
+        a: "tap,seed=1,drop=0.5".to_owned(),
+        ..TestbedOptions::default()
+    });
+    let tool = Rfc2544 {
+        loss_ratio: "0.1".parse().expect("a ratio"),
+        // Hundreds of frames also at the last step.
+        final_duration: Time(Duration::from_millis(100)),
+        duration_sum: Time(Duration::from_millis(100)),
+        ..short()
+    };
+    let measured = run(&tool, &testbed).expect("a run");
+    let figures = &measured.figures;
+    // The least loads have a handful of frames, which may all arrive.
+    assert!(number(&figures["throughput_kpps"]) < 1.0, "{figures:?}");
+    assert!(
+        number(&figures["back_to_back_frames"]) < 20.0,
+        "{figures:?}"
+    );
+    let losses = figures["loss_percent"].as_object().expect("an object");
+    // Never two trials in succession without loss, so every step is made.
+    assert_eq!(losses.len(), 10, "{losses:?}");
+    for (percent, loss) in losses {
+        // Above that of the faults where a queue on the way is full.
+        assert!(number(loss) > 20.0, "{percent}: {loss}");
+    }
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn too_long() -> Outcome {
+    let testbed = through(&TestbedOptions {
+        through: Through::Veth,
+        ..TestbedOptions::default()
+    });
+    let tool = Rfc2544 {
+        size: 9000,
+        ..short()
+    };
+    match run(&tool, &testbed) {
+        Err(ToolError::Usage(line)) => assert!(line.contains("raise --mtu"), "{line}"),
+        other => panic!("{other:?}"),
+    }
+    Outcome::Done
+}
+
+fn a_stop_ends_it() -> Outcome {
+    let testbed = through(&TestbedOptions {
+        through: Through::Veth,
+        ..TestbedOptions::default()
+    });
+    let stop = Arc::new(AtomicBool::new(false));
+    let trials = AtomicU32::new(0);
+    let count = |_: &str| {
+        if trials.fetch_add(1, Ordering::Relaxed) == 1 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let control = Control {
+        stop: Arc::clone(&stop),
+        progress: &count,
+    };
+    assert_eq!(short().run(&testbed, &control), Err(ToolError::Cancelled));
+    assert_eq!(trials.load(Ordering::Relaxed), 2);
+    Outcome::Done
+}

@@ -1,0 +1,372 @@
+//! `stream`: its figures are what the kernels, packtrain and the fault injector counted.
+
+use packtrain::stats::DropReason;
+use packtrain_lab::ToolError;
+use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::tools::stream::{Direction, Stream, Switch};
+use packtrain_lab::traffic::Protocol;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("one_direction_is_measured_at_both_ends", one_direction),
+        ("both_directions_at_once", both_directions),
+        ("segmentation_is_where_it_was_requested", segmentation),
+        ("settings_that_do_not_take_are_errors", not_taken),
+        ("requests_are_answered", exchange),
+        ("injected_faults_are_reported_as_they_are", faults),
+        ("a_rate_is_kept", rate),
+        ("a_stop_ends_it_soon", stop),
+    ])
+}
+
+/// Short: what is checked are counts, which a busy machine does not change.
+fn stream() -> Stream {
+    Stream {
+        duration: "300ms".parse().unwrap(),
+        warm_up: "100ms".parse().unwrap(),
+        ..Stream::default()
+    }
+}
+
+fn testbed(through: Through, port: &str) -> Testbed {
+    let options = TestbedOptions {
+        through,
+        a: port.to_owned(),
+        b: port.to_owned(),
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
+    let control = Control {
+        stop: Arc::default(),
+        progress: &|_| {},
+    };
+    stream.run(testbed, &control)
+}
+
+fn run(stream: &Stream, testbed: &Testbed) -> Measured {
+    try_run(stream, testbed).unwrap_or_else(|error| panic!("{stream:?}: {error}"))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn count(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn one_direction() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    for (through, check) in [(Through::Packtrain, true), (Through::Veth, false)] {
+        let testbed = testbed(through, "tap");
+        let stream = Stream {
+            check,
+            streams: 3,
+            direction: Direction::BToA,
+            window: Some(65_536),
+            ..stream()
+        };
+        let before = testbed.hosts().left.counters().expect("counters");
+        let Measured {
+            settings, figures, ..
+        } = run(&stream, &testbed);
+        let all = testbed.hosts().left.counters().expect("counters");
+        let all = all.since(&before).tcp_in_segs;
+        let payload = if check { "hashed" } else { "plain" };
+        assert_eq!(settings["payload"], payload);
+        assert_eq!(settings["direction"], "b_to_a");
+        assert_eq!(settings["send_buffer_bytes"], 131_072);
+        // With or without timestamps.
+        assert!([1448, 1460].contains(&count(&settings["mss_bytes"])));
+        // The warm-up is left out.
+        let seconds = number(&figures["seconds"]);
+        assert!(seconds >= 0.2 && number(&figures["goodput_gbps"]) > 0.0);
+        // No more than the kernel received in the whole run, in packets of at most 64 KiB.
+        let bytes = number(&figures["goodput_gbps"]) * 1e9 / 8.0 * seconds;
+        assert!(bytes <= all as f64 * 65_536.0, "{bytes} in {all} segments");
+        let received = count(&figures["received_segments"]);
+        assert!(received > 0 && received <= all, "{received} of {all}");
+        assert_eq!(figures["received_acks"], figures["nstat_b"]["TcpInSegs"]);
+        for side in ["sender", "receiver"] {
+            let all = number(&figures[&format!("cpu_{side}_percent")]);
+            let busiest = number(&figures[&format!("cpu_{side}_busiest_percent")]);
+            assert!(busiest > 0.0 && busiest <= all && all <= 3.0 * busiest + 1e-6);
+        }
+        assert!(count(&figures["send_calls"]) > 0 && count(&figures["receive_calls"]) > 0);
+        let has_forwarder = through == Through::Packtrain;
+        assert_eq!(figures["forwarder"]["packets"].is_u64(), has_forwarder);
+        assert_eq!(figures.contains_key("drops"), has_forwarder);
+        testbed.finish().expect("a closed ledger");
+    }
+    Outcome::Done
+}
+
+fn both_directions() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let stream = Stream {
+        direction: Direction::Both,
+        ..stream()
+    };
+    let figures = run(&stream, &testbed).figures;
+    let [there, back, both] = ["goodput_a_to_b_gbps", "goodput_b_to_a_gbps", "goodput_gbps"]
+        .map(|name| number(&figures[name]));
+    assert!(there > 0.0 && back > 0.0 && (there + back - both).abs() < 1e-9);
+    Outcome::Done
+}
+
+/// A packet of the sending kernel has one segment or many, and packtrain gets one or many.
+fn segmentation() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = testbed(Through::Packtrain, "tap");
+    let with = |tso, gso| {
+        let stream = Stream {
+            tso: Some(tso),
+            gso: Some(gso),
+            mss: Some(1000),
+            ..stream()
+        };
+        let measured = run(&stream, &testbed);
+        assert_eq!(measured.settings["tso_a"], tso == Switch::On);
+        assert_eq!(measured.settings["gso_a"], gso == Switch::On);
+        assert!([988, 1000].contains(&count(&measured.settings["mss_bytes"])));
+        let figures = measured.figures;
+        let segments = number(&figures["sent_segments"]);
+        let of_kernel = number(&figures["nstat_a"]["IpOutRequests"]);
+        (
+            segments / of_kernel,
+            number(&figures["forwarder"]["wire_packets_per_packet"]),
+        )
+    };
+    let (kernel, wire) = with(Switch::On, Switch::On);
+    assert!(kernel > 2.0 && wire > 2.0, "{kernel} {wire}");
+    let (kernel, wire) = with(Switch::Off, Switch::On);
+    assert!(kernel > 2.0 && wire < 1.1, "{kernel} {wire}");
+    let (kernel, wire) = with(Switch::Off, Switch::Off);
+    assert!(kernel < 1.1 && wire < 1.1, "{kernel} {wire}");
+    // What was there before is there again.
+    let settings = run(&stream(), &testbed).settings;
+    assert_eq!(settings["tso_a"], true);
+    assert_eq!(settings["gso_a"], true);
+    assert!(count(&settings["gso_max_segments_a"]) > 1);
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn not_taken() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = testbed(Through::Packtrain, "tap,offload=off");
+    let wrong = [
+        (
+            Stream {
+                tso: Some(Switch::On),
+                ..stream()
+            },
+            "tso 1 did not take",
+        ),
+        (
+            Stream {
+                mss: Some(1461),
+                ..stream()
+            },
+            "mss 1461 did not take",
+        ),
+        (
+            Stream {
+                streams: 0,
+                ..stream()
+            },
+            "streams is 1 to 1024",
+        ),
+        (
+            Stream {
+                duration: "120ms".parse().unwrap(),
+                ..stream()
+            },
+            "--duration",
+        ),
+    ];
+    for (stream, expected) in wrong {
+        let error = try_run(&stream, &testbed).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+fn exchange() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let testbed = testbed(Through::Veth, "tap");
+    let stream = Stream {
+        exchange: Some("100,5000".parse().unwrap()),
+        streams: 2,
+        ..stream()
+    };
+    let before = testbed.hosts().right.counters().expect("counters");
+    let Measured {
+        settings, figures, ..
+    } = run(&stream, &testbed);
+    assert_eq!(
+        (&settings["request_bytes"], &settings["response_bytes"]),
+        (&100.into(), &5000.into())
+    );
+    let done = number(&figures["transactions_per_second"]) * number(&figures["seconds"]);
+    let all = testbed.hosts().right.counters().expect("counters");
+    let requests = all.since(&before).tcp_in_segs as f64;
+    assert!(done >= 1.0 && done <= requests, "{done} of {requests}");
+    assert!(!figures.contains_key("goodput_gbps"));
+    let each = number(&figures["transaction_us"]) * done / 2.0 / 1e6;
+    assert!((each - number(&figures["seconds"])).abs() < 1e-6, "{each}");
+
+    // With UDP every lost request costs its transaction, and no copy adds one.
+    let testbed = self::testbed(Through::Packtrain, "tap,duplicate=0.1");
+    let udp = Stream {
+        protocol: Protocol::Udp,
+        exchange: Some("8,1000".parse().unwrap()),
+        warm_up: "0".parse().unwrap(),
+        ..self::stream()
+    };
+    let figures = run(&udp, &testbed).figures;
+    let done = number(&figures["transactions_per_second"]) * number(&figures["seconds"]);
+    let sent = number(&figures["sent_packets"]);
+    assert!(done >= 1.0 && done <= sent, "{done} of {sent}");
+    assert!(count(&figures["duplicate_packets"]) > 0, "{figures:?}");
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+/// What an independent observer saw of a whole run.
+struct Truth {
+    injected: u64,
+    /// Lost in full queues of the kernels.
+    overflowed: u64,
+    /// Datagrams that the receiver's socket delivered.
+    delivered: u64,
+}
+
+/// Everything counts: the warm-up is 0, and late datagrams are awaited.
+fn faults() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let udp = Stream {
+        protocol: Protocol::Udp,
+        warm_up: "0".parse().unwrap(),
+        rate: "40M".parse().unwrap(),
+        message: Some(500),
+        check: true,
+        ..stream()
+    };
+    let run = |faults: &str| {
+        let testbed = testbed(Through::Packtrain, &format!("tap,seed=7{faults}"));
+        let hosts = testbed.hosts();
+        let read = || {
+            let stats = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+            (stats, hosts.right.counters().expect("counters"))
+        };
+        let (links, counters) = read();
+        let figures = run(&udp, &testbed).figures;
+        let (later, now) = read();
+        let now = now.since(&counters);
+        let report = testbed.finish().expect("a closed ledger").report;
+        let drops = report.expect("packtrain's").snapshot.drops;
+        let truth = Truth {
+            injected: drops.get(DropReason::FaultInjected),
+            overflowed: now.udp_rcvbuf_errors
+                + later[0].since(&links[0]).tx_dropped
+                + later[1].since(&links[1]).rx_dropped,
+            delivered: now.udp_in_datagrams,
+        };
+        assert_eq!(figures["damaged_packets"], 0);
+        let names = ["sent", "received", "lost", "duplicate", "reordered"];
+        let counts = names.map(|name| count(&figures[&format!("{name}_packets")]));
+        let [sent, received, lost, duplicates, _] = counts;
+        assert!(sent > 0 && sent == received + lost);
+        assert_eq!(truth.delivered, received + duplicates);
+        (counts, truth)
+    };
+    let ([_, _, lost, duplicates, reordered], truth) = run(",drop=0.02");
+    assert!(truth.injected > 0);
+    assert_eq!(lost, truth.injected + truth.overflowed);
+    assert_eq!((duplicates, reordered), (0, 0));
+    let ([_, _, lost, duplicates, _], truth) = run(",duplicate=0.02");
+    assert!(duplicates > 0 && lost <= truth.overflowed);
+    let ([_, _, lost, duplicates, reordered], truth) = run(",reorder=0.02");
+    assert_eq!((lost, duplicates), (truth.overflowed, 0));
+    assert!(reordered > 0);
+    let ([_, _, lost, duplicates, reordered], truth) = run("");
+    assert_eq!((lost, duplicates, reordered), (truth.overflowed, 0, 0));
+    Outcome::Done
+}
+
+fn rate() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let stream = Stream {
+        protocol: Protocol::Udp,
+        rate: "20M".parse().unwrap(),
+        streams: 2,
+        train: 4,
+        warm_up: "0".parse().unwrap(),
+        ..stream()
+    };
+    let Measured {
+        settings, figures, ..
+    } = run(&stream, &testbed);
+    assert_eq!(
+        (&settings["rate"], &settings["train"]),
+        (&"20M".into(), &4.into())
+    );
+    assert_eq!(settings["message_bytes"], 1472);
+    // Late is possible, early is not: a train of each flow may be ahead.
+    let bits = number(&figures["sent_packets"]) * 1472.0 * 8.0;
+    let due = 20e6 * number(&figures["seconds"]);
+    assert!(
+        bits > 0.0 && bits <= due * 1.1 + 8.0 * 1472.0 * 8.0,
+        "{bits} of {due}"
+    );
+    Outcome::Done
+}
+
+fn stop() -> Outcome {
+    let testbed = testbed(Through::Veth, "tap");
+    let stop = Arc::new(AtomicBool::new(false));
+    let stream = Stream {
+        duration: "1h".parse().unwrap(),
+        ..stream()
+    };
+    let flag = Arc::clone(&stop);
+    let control = Control {
+        stop,
+        progress: &|_| {},
+    };
+    let asked = thread::scope(|scope| {
+        let asked = scope.spawn(move || {
+            thread::sleep(Duration::from_millis(200));
+            flag.store(true, Ordering::Relaxed);
+            Instant::now()
+        });
+        let ended = stream.run(&testbed, &control);
+        assert!(matches!(ended, Err(ToolError::Cancelled)), "{ended:?}");
+        asked.join().expect("a time")
+    });
+    assert!(asked.elapsed() < Duration::from_secs(30), "{asked:?}");
+    Outcome::Done
+}

@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::markup::Markup;
 use super::numbers::{elapsed, number};
 use super::read::{Part, is_clean, word};
-use super::verdict::{VERDICTS, badge, count};
+use super::verdict::{KINDS, badge, count};
 use super::{chart, part, table};
 
 /// Forbids the page to load anything or to run scripts, whatever is in the document.
@@ -143,7 +143,9 @@ fn overview(m: &mut Markup, parts: &[Part<'_>]) {
                 m.element("tr", &[], |m| {
                     table::head(m, "Experiment", false);
                     table::head(m, "From", false);
-                    VERDICTS.iter().for_each(|one| table::head(m, one.0, true));
+                    KINDS
+                        .iter()
+                        .for_each(|kind| table::head(m, kind.name, true));
                 });
             });
             m.element("tbody", &[], |m| {
@@ -158,8 +160,8 @@ fn overview(m: &mut Markup, parts: &[Part<'_>]) {
                             );
                         });
                         m.leaf("td", &[], &word(&part.definition["source"]));
-                        for (verdict, ..) in VERDICTS {
-                            let count = count(part, verdict);
+                        for kind in KINDS {
+                            let count = count(part, kind.name);
                             let class = if count == 0 { "n none" } else { "n" };
                             m.leaf("td", &[("class", class)], &count.to_string());
                         }
@@ -173,9 +175,9 @@ fn overview(m: &mut Markup, parts: &[Part<'_>]) {
 fn legend(m: &mut Markup) {
     m.leaf("h2", &[], "How to read it");
     m.element("dl", &[("class", "legend")], |m| {
-        for (verdict, _, _, meaning) in VERDICTS {
-            m.element("dt", &[], |m| badge(m, verdict, None));
-            m.leaf("dd", &[], meaning);
+        for kind in KINDS {
+            m.element("dt", &[], |m| badge(m, kind.name, None));
+            m.leaf("dd", &[], kind.meaning);
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
         let interval = "the median over the clean runs, with its bootstrap interval of 95 %; over \

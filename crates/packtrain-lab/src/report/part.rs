@@ -7,7 +7,7 @@ use super::markup::Markup;
 use super::numbers::number;
 use super::read::{Figure, Part, estimate, is_clean, list, word};
 use super::text::{counted, notes, paragraphs};
-use super::verdict::{VERDICTS, badge, count};
+use super::verdict::{KINDS, badge, count};
 use super::{distribution, table};
 use crate::experiment::Key;
 
@@ -56,10 +56,10 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
 
 fn verdicts(m: &mut Markup, part: &Part<'_>) {
     m.element("p", &[("class", "verdicts")], |m| {
-        for (verdict, ..) in VERDICTS {
-            let count = count(part, verdict);
+        for kind in KINDS {
+            let count = count(part, kind.name);
             if count > 0 {
-                badge(m, verdict, Some(count));
+                badge(m, kind.name, Some(count));
                 m.text(" ");
             }
         }

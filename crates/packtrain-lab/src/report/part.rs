@@ -335,7 +335,9 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         });
         values.collect()
     };
-    let values = part.rows.iter().flat_map(|row| {
+    let rows = part.rows.iter().copied();
+    let rows: Vec<&Value> = rows.filter(|row| of_row(row).is_some()).collect();
+    let values = rows.iter().flat_map(|row| {
         let runs = of_runs(row).into_iter().map(|(value, _)| value);
         let ends = of_row(row).into_iter();
         runs.chain(ends.flat_map(|one| [one.median, one.low, one.high]))
@@ -348,7 +350,7 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
     chart_table(
         m,
         part,
-        &part.rows,
+        &rows,
         &caption,
         |m| axis.draw(m),
         |m| table::head(m, "median [interval]", true),
@@ -366,7 +368,8 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
     );
 }
 
-/// A table with a chart in each row. Rows that differ in the last axis only are a group.
+/// A table with a chart in each row. Rows that differ in the last axis only are a group; axes that
+/// do not vary are left out.
 fn chart_table(
     m: &mut Markup,
     part: &Part<'_>,
@@ -376,11 +379,18 @@ fn chart_table(
     heads: impl FnOnce(&mut Markup),
     cells: impl Fn(&mut Markup, &Value, usize),
 ) {
-    let Some((last, outer)) = part.axes.split_last() else {
-        return;
+    let differs = |axis: &&str| {
+        rows.iter()
+            .any(|row| row["setting"][axis] != rows[0]["setting"][axis])
     };
-    let axes = list(part.definition, "axes");
-    let known = axes.last().map_or(&[][..], |axis| list(axis, "settings"));
+    let varying: Vec<&str> = part.axes.iter().copied().filter(differs).collect();
+    let (last, outer) = match varying.split_last() {
+        Some((last, outer)) => (*last, outer),
+        None => (part.axes.last().copied().unwrap_or_default(), &[][..]),
+    };
+    let mut axes = list(part.definition, "axes").iter();
+    let known = axes.find(|axis| axis["name"] == last);
+    let known = known.map_or(&[][..], |axis| list(axis, "settings"));
     table::boxed(m, "bars", caption, |m| {
         table::heads(m, |m| {
             table::head(m, last, false);

@@ -203,6 +203,39 @@ fn a_bar_is_as_long_as_its_median() {
 }
 
 #[test]
+fn bars_are_grouped_by_axes_that_vary() {
+    let row = |a: &str, b: &str| {
+        json!({
+            "experiment": "x",
+            "setting": { "a": a, "b": b, "c": "only" },
+            "figures": { "kpps": { "median": 1, "low": 1, "high": 1 } },
+        })
+    };
+    let page = |rows: Vec<Value>| {
+        let axes = [
+            json!({ "name": "a" }),
+            json!({ "name": "b" }),
+            json!({ "name": "c" }),
+        ];
+        let figures = [json!({ "key": "kpps", "title": "rate" })];
+        let one = json!({ "name": "x", "axes": axes, "figures": figures });
+        html(&json!({ "experiments": [one], "rows": rows }))
+    };
+    let grid = page(vec![
+        row("1", "p"),
+        row("1", "q"),
+        row("2", "p"),
+        row("2", "q"),
+    ]);
+    assert_eq!(grid.matches("class=\"group\"").count(), 2);
+    assert!(grid.contains("scope=\"rowgroup\">a=2</th>"), "{grid}");
+    let line = page(vec![row("1", "p"), row("1", "q")]);
+    assert!(!line.contains("class=\"group\"") && line.contains("<th scope=\"row\">q</th>"));
+    let single = page(vec![row("1", "p")]);
+    assert!(single.contains("<th scope=\"row\">only</th>"), "{single}");
+}
+
+#[test]
 fn expectations_are_ranges() {
     assert_eq!(part::expected(">= 1.5"), (1.5, f64::INFINITY));
     assert_eq!(part::expected("<= 2"), (f64::NEG_INFINITY, 2.0));

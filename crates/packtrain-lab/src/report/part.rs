@@ -491,7 +491,8 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
             "p",
             &[("class", "about")],
             "Medians of the runs’ percentiles on a logarithmic scale. The bar reaches from the \
-             least to the 99th percentile, with a mark at the median; the line ends at the greatest.",
+             least to the 99th percentile, with a mark at the median. The line ends at the \
+             greatest.",
         );
         m.element("div", &[("class", "wide")], |m| {
             for (name, rows) in &all {

@@ -6,7 +6,7 @@ use crate::work::Work;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The conditions of the measurement, in words: printed above the table, and in the JSON document
@@ -258,15 +258,22 @@ fn bandwidth(row: &Row, ns: Option<f64>) -> Option<f64> {
 ///
 /// The error of the file system. Then an existing file is unchanged.
 pub fn write(path: &Path, document: &Value) -> io::Result<()> {
-    let text = format!("{document}\n");
+    write_text(path, &format!("{document}\n"))
+}
+
+/// Writes `text` to `path`, as [`write`] does.
+///
+/// # Errors
+///
+/// The error of the file system. Then an existing file is unchanged.
+pub fn write_text(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    if fs::symlink_metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+    if !is_replaced(path) {
         return fs::write(path, text);
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let temporary = temporary(path);
     let mut file = File::create_new(&temporary)?;
     let written = file.write_all(text.as_bytes());
     let replaced = written.and_then(|()| fs::rename(&temporary, path));
@@ -274,6 +281,33 @@ pub fn write(path: &Path, document: &Value) -> io::Result<()> {
         fs::remove_file(&temporary)?;
     }
     replaced
+}
+
+/// Finds out whether [`write_text`] can write to `path`, and leaves what is there.
+///
+/// # Errors
+///
+/// The error of the file system.
+pub fn can_write(path: &Path) -> io::Result<()> {
+    if let Some(directory) = path.parent() {
+        fs::create_dir_all(directory)?;
+    }
+    if !is_replaced(path) {
+        return fs::OpenOptions::new().write(true).open(path).map(drop);
+    }
+    let temporary = temporary(path);
+    File::create_new(&temporary)?;
+    fs::remove_file(&temporary)
+}
+
+/// Whether a file is put in the place of `path`: not if that is a device, a link or a directory.
+fn is_replaced(path: &Path) -> bool {
+    fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file())
+}
+
+fn temporary(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
 #[cfg(test)]
@@ -298,6 +332,15 @@ mod tests {
         assert_eq!(text(&other), "{\"rows\":3}\n");
         assert!(link.is_symlink());
         write(&folder, &json!({})).expect_err("it is a directory");
+
+        // What can be written is known before, and stays as it is.
+        can_write(&path).expect("a file");
+        can_write(&link).expect("a link to a file");
+        can_write(&folder.join("new/more")).expect("a new file");
+        can_write(&folder).expect_err("it is a directory");
+        can_write(&path.join("below")).expect_err("a file is no directory");
+        assert_eq!(text(&path), "{\"rows\":2}\n");
+        assert_eq!(text(&other), "{\"rows\":3}\n");
 
         let count = |folder| fs::read_dir(folder).expect("a directory").count();
         assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));

@@ -204,6 +204,8 @@ Examples:
       the experiments that there are
   packtrain experiment tso-matrix --save before.json
       the document's table beside this machine's, with verdicts
+  packtrain experiment tso-matrix --html tso.html
+      the same as a page with charts, also for a phone
   packtrain experiment all --quick
       shorter runs of all; no verdict is better than `direction`
   packtrain experiment ./mine.toml
@@ -235,6 +237,9 @@ pub struct ExperimentArgs {
     /// Writes the JSON document to a file, for `packtrain compare`
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Writes one page with tables and charts, which needs no network
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

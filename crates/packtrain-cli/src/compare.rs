@@ -69,7 +69,7 @@ fn text(comparison: &Comparison, style: Style) -> String {
         ("", Align::Left),
     ]);
     let interval = |[median, low, high]: [f64; 3]| {
-        let [median, low, high] = [median, low, high].map(crate::experiment::number);
+        let [median, low, high] = [median, low, high].map(packtrain_lab::report::number);
         format!("{median} [{low}, {high}]")
     };
     for row in &comparison.rows {

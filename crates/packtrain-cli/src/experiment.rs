@@ -5,12 +5,13 @@ use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::signals::Stop;
-use crate::table::{Align, Table, grouped};
+use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
-use packtrain_lab::experiment::document::{self, Parts};
+use packtrain_lab::experiment::document::Parts;
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, Setup, built_in, run as measure,
 };
+use packtrain_lab::report::{self, number};
 use packtrain_lab::tool::Control;
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value, json};
@@ -59,8 +60,9 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     head.insert("stopped".into(), false.into());
     head.insert("load".into(), load.one_minute.into());
     head.insert("uptime_seconds".into(), load.uptime_seconds.into());
-    if let Some(path) = &args.save {
-        can_save(path, &head)?;
+    let files = Kept::of(args)?;
+    for file in &files {
+        file.check(&head)?;
     }
     let mut all = Parts::default();
     let mut failure = None;
@@ -79,8 +81,9 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         if results.stopped {
             head.insert("stopped".into(), true.into());
         }
-        if let Some(path) = &args.save {
-            save(path, whole(&head, &all))?;
+        if !files.is_empty() {
+            let document = Value::Object(whole(&head, &all));
+            files.iter().try_for_each(|file| file.write(&document))?;
         }
         if let Some((cell, error)) = &results.failed {
             let at = format!("{}: {}", experiment.name, experiment.label(*cell));
@@ -98,6 +101,8 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     }
     if args.json {
         json::write(whole(&head, &all))?;
+    } else if let Some(path) = &args.html {
+        print::output(&format!("page: {}\n", path.display()))?;
     }
     if let Some(failure) = failure {
         return Err(failure);
@@ -174,21 +179,45 @@ fn command(name: &str, args: &ExperimentArgs) -> String {
     command
 }
 
-/// Finds out before the first run that a file cannot be written.
-fn can_save(path: &Path, head: &Map<String, Value>) -> Result<(), Failure> {
-    if path.exists() {
-        let opened = fs::OpenOptions::new().append(true).open(path);
-        return opened.map(drop).map_err(|error| unsaved(path, &error));
+/// A file that has all results so far.
+struct Kept<'a> {
+    option: &'static str,
+    path: &'a Path,
+    text: fn(&Value) -> String,
+}
+
+impl<'a> Kept<'a> {
+    fn of(args: &'a ExperimentArgs) -> Result<Vec<Self>, Failure> {
+        if args.html.is_some() && args.html == args.save {
+            let line = "--save and --html name the same file";
+            return Err(Failure::new(Exit::Usage, line));
+        }
+        let save: (_, _, fn(&Value) -> String) = ("--save", &args.save, |one| format!("{one}\n"));
+        let files = [save, ("--html", &args.html, report::html)].into_iter();
+        let files = files.filter_map(|(option, path, text)| {
+            let path = path.as_deref()?;
+            Some(Self { option, path, text })
+        });
+        Ok(files.collect())
     }
-    save(path, whole(head, &Parts::default()))
-}
 
-fn save(path: &Path, document: Map<String, Value>) -> Result<(), Failure> {
-    document::save(path, &Value::Object(document)).map_err(|error| unsaved(path, &error))
-}
+    /// Finds out before the first run that the file cannot be written.
+    fn check(&self, head: &Map<String, Value>) -> Result<(), Failure> {
+        if self.path.exists() {
+            return report::can_save(self.path).map_err(|error| self.failed(&error));
+        }
+        self.write(&Value::Object(whole(head, &Parts::default())))
+    }
 
-fn unsaved(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Port, format!("--save {}: {error}", path.display()))
+    fn write(&self, document: &Value) -> Result<(), Failure> {
+        let text = (self.text)(document);
+        report::save(self.path, &text).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &std::io::Error) -> Failure {
+        let (option, path) = (self.option, self.path.display());
+        Failure::new(Exit::Port, format!("{option} {path}: {error}"))
+    }
 }
 
 fn list(as_json: bool) -> Result<(), Failure> {
@@ -357,21 +386,6 @@ fn interval(figure: &Value) -> String {
         [Some(median), Some(low), Some(high)] => format!("{median} [{low}, {high}]"),
         _ => "-".to_owned(),
     }
-}
-
-/// A number in about three digits.
-pub fn number(value: f64) -> String {
-    let size = value.abs();
-    if size >= 1000.0 && value.is_sign_positive() {
-        return grouped(value.round() as u64);
-    }
-    let decimals = match size {
-        _ if value == value.round() || size >= 100.0 => 0,
-        10.0.. => 1,
-        1.0.. => 2,
-        _ => 3,
-    };
-    format!("{value:.decimals$}")
 }
 
 /// What the host cannot show, a line for each reason.

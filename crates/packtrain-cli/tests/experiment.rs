@@ -121,6 +121,46 @@ fn an_experiment_is_printed_for_people() {
 }
 
 #[test]
+fn an_experiment_is_a_page() {
+    let scratch = Scratch::new("experiment-page");
+    let path = tiny(&scratch, TINY);
+    let [page, saved] = ["tiny.html", "tiny.json"].map(|name| scratch.file(name));
+    std::fs::write(&page, "an older page").expect("a file");
+    let words = [
+        "experiment",
+        &path,
+        "--quick",
+        "--html",
+        &page,
+        "--save",
+        &saved,
+    ];
+    let ran = packtrain(&words);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.ends_with(&format!("page: {page}\n")), "{ran:?}");
+    let read = |path: &str| std::fs::read_to_string(path).expect("a file");
+    let document: Value = serde_json::from_str(&read(&saved)).expect("JSON");
+    let written = read(&page);
+    // The keys that a page is made of are those of real documents.
+    assert_eq!(written, packtrain_lab::report::html(&document));
+    for text in [
+        "tiny: packets from memory to nowhere",
+        "<data value=\"1000\">1,000</data>",
+        "<data value=\"2000\">2,000</data>",
+        "received, packets (higher is better)",
+        "Batch sizes of a.rx (poll), in packets",
+        "null:source,count=1000",
+        "every packet arrives",
+        "All runs (6)",
+        "--quick</code>",
+    ] {
+        assert!(written.contains(text), "{text:?} in {written}");
+    }
+    let ran = packtrain(&["experiment", &path, "--quick", "--html", &page, "--json"]);
+    assert_eq!(ran.json()["command"], "experiment");
+}
+
+#[test]
 fn the_file_in_the_documentation_is_valid() {
     let text = include_str!("../../../docs/experiments.md");
     let (_, rest) = text.split_once("```toml\n").expect("a file");
@@ -152,7 +192,8 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
     std::fs::write(&check, checked).expect("a file");
     let unwritable = scratch.file("no/such/file/tiny.toml/x");
     std::fs::write(scratch.file("no"), "").expect("a file");
-    let cases: [(&[&str], i32, &str); 8] = [
+    let folder = scratch.file("");
+    let cases: [(&[&str], i32, &str); 11] = [
         (
             &["experiment", "lro-flow"],
             2,
@@ -185,6 +226,17 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
             "tiny: count=1000: idle did not take poll: it is ",
         ),
         (&["experiment", &check, "--save", &unwritable], 4, "--save "),
+        (&["experiment", &check, "--html", &unwritable], 4, "--html "),
+        (
+            &["experiment", &check, "--html", &folder],
+            4,
+            "Is a directory",
+        ),
+        (
+            &["experiment", &check, "--html", &port, "--save", &port],
+            2,
+            "--save and --html name the same file",
+        ),
     ];
     for (words, code, expected) in cases {
         let ran = packtrain(words);

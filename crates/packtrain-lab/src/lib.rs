@@ -38,6 +38,7 @@ pub mod link;
 pub mod machine;
 pub mod netns;
 pub mod options;
+pub mod report;
 pub mod rootless;
 mod sys;
 pub mod tap;

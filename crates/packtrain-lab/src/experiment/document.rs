@@ -1,10 +1,7 @@
 //! An experiment's definition and results as JSON.
 
-use std::io;
-use std::path::Path;
-
 use packtrain_bench::Verdict;
-use packtrain_bench::report::{self, rounded};
+use packtrain_bench::report::rounded;
 use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
@@ -15,14 +12,6 @@ use super::runner::{Options, Results, Run};
 
 /// The verdict of a claim without one, in documents.
 pub const NOT_JUDGED: &str = "not judged";
-
-/// Writes a document on one line. An existing file is replaced in one step.
-///
-/// # Errors
-/// The error of the file system. Then an existing file is unchanged.
-pub fn save(path: &Path, document: &Value) -> io::Result<()> {
-    report::write(path, document)
-}
 
 /// The parts of a document, to which each experiment adds its own.
 #[derive(Clone, Debug, Default)]

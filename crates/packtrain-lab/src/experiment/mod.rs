@@ -2,7 +2,7 @@
 //!
 //! An experiment is a TOML file: what a document claims and the table that it has,
 //! a testbed, a workload, the settings that vary, the figures that are shown, and what is expected
-//! of them. [`Experiment::read`] checks it. [`run`] makes the runs, [`judge`] the verdicts, and
+//! of them. [`Experiment::read`] checks it. [`run`] makes the runs, [`judge()`] the verdicts, and
 //! [`document::Parts`] the JSON document. [`BUILT_IN`] are the experiments of the documents.
 
 pub mod compare;

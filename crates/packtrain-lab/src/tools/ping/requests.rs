@@ -56,7 +56,24 @@ impl Times {
             "p999": quantile(0.999),
             "max": us(self.0.max() as f64),
             "mean": us(self.0.mean()),
+            "buckets": self.buckets(),
         })
+    }
+
+    /// The least whole microsecond of each bucket that is not empty, with its count. There are
+    /// eight buckets between powers of two, and one for each microsecond below 16.
+    fn buckets(&self) -> Vec<(u64, u64)> {
+        let mut buckets: Vec<(u64, u64)> = Vec::new();
+        for times in self.0.iter_recorded() {
+            let us = times.value_iterated_to() / 1000;
+            let shift = (u64::BITS - us.leading_zeros()).saturating_sub(4);
+            let least = us >> shift << shift;
+            match buckets.last_mut() {
+                Some((last, count)) if *last == least => *count += times.count_at_value(),
+                _ => buckets.push((least, times.count_at_value())),
+            }
+        }
+        buckets
     }
 }
 
@@ -276,5 +293,26 @@ mod tests {
             let found = figures[name].as_f64().unwrap();
             assert!((found / value - 1.0).abs() < 1e-3, "{name}: {found}");
         }
+    }
+
+    #[test]
+    fn buckets_are_an_eighth_of_a_power_of_two_wide() {
+        let mut times = Times::new().unwrap();
+        assert_eq!(times.figures()["buckets"], json!([]));
+        for us in [0, 3, 15, 16, 17, 18, 31, 32, 35, 36, 1000] {
+            times.add(Duration::from_micros(us));
+        }
+        let expected = [
+            (0, 1),
+            (3, 1),
+            (15, 1),
+            (16, 2),
+            (18, 1),
+            (30, 1),
+            (32, 2),
+            (36, 1),
+            (960, 1),
+        ];
+        assert_eq!(times.buckets(), expected);
     }
 }

@@ -1,0 +1,74 @@
+//! A writer of HTML and SVG that escapes all text.
+
+/// Attributes of an element: names are the program's own, values may come from anywhere.
+pub type Attributes<'a> = &'a [(&'static str, &'a str)];
+
+/// Markup that is being written.
+#[derive(Debug, Default)]
+pub struct Markup(String);
+
+impl Markup {
+    /// An element, and in it what `inner` writes.
+    pub fn element(
+        &mut self,
+        tag: &'static str,
+        attributes: Attributes<'_>,
+        inner: impl FnOnce(&mut Self),
+    ) {
+        self.open(tag, attributes);
+        self.0.push('>');
+        inner(self);
+        self.0.push_str("</");
+        self.0.push_str(tag);
+        self.0.push('>');
+    }
+
+    /// An element with text in it.
+    pub fn leaf(&mut self, tag: &'static str, attributes: Attributes<'_>, text: &str) {
+        self.element(tag, attributes, |m| m.text(text));
+    }
+
+    /// An element without content.
+    pub fn empty(&mut self, tag: &'static str, attributes: Attributes<'_>) {
+        self.open(tag, attributes);
+        self.0.push_str("/>");
+    }
+
+    /// Text.
+    pub fn text(&mut self, text: &str) {
+        for c in text.chars() {
+            match c {
+                '&' => self.0.push_str("&amp;"),
+                '<' => self.0.push_str("&lt;"),
+                '>' => self.0.push_str("&gt;"),
+                '"' => self.0.push_str("&quot;"),
+                '\'' => self.0.push_str("&#39;"),
+                // Control characters are not allowed in HTML.
+                c if c.is_control() && !c.is_whitespace() => self.0.push('\u{fffd}'),
+                c => self.0.push(c),
+            }
+        }
+    }
+
+    /// Markup of the program's own, such as a style sheet.
+    pub fn own(&mut self, markup: &'static str) {
+        self.0.push_str(markup);
+    }
+
+    /// The markup.
+    pub fn finish(self) -> String {
+        self.0
+    }
+
+    fn open(&mut self, tag: &'static str, attributes: Attributes<'_>) {
+        self.0.push('<');
+        self.0.push_str(tag);
+        for (name, value) in attributes {
+            self.0.push(' ');
+            self.0.push_str(name);
+            self.0.push_str("=\"");
+            self.text(value);
+            self.0.push('"');
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! The whole page: conditions, warnings, all experiments, and how to read them.
+
+use serde_json::Value;
+
+use super::markup::Markup;
+use super::numbers::{elapsed, number};
+use super::read::{Part, is_clean, word};
+use super::verdict::{KINDS, badge, count};
+use super::{chart, part, table};
+
+/// Forbids the page to load anything or to run scripts, whatever is in the document.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// The page of a document that `packtrain experiment` writes.
+pub fn html(document: &Value) -> String {
+    let parts = Part::all(document);
+    let title = match &parts[..] {
+        [one] => format!("{}: {}", one.name, word(&one.definition["title"])),
+        _ => "Experiments".to_owned(),
+    };
+    let mut m = Markup::default();
+    m.own("<!doctype html>\n");
+    m.element("html", &[("lang", "en")], |m| {
+        head(m, &title);
+        m.element("body", &[], |m| {
+            m.leaf(
+                "a",
+                &[("class", "skip"), ("href", "#main")],
+                "Skip to the results",
+            );
+            m.element("header", &[], |m| {
+                m.leaf("p", &[("class", "program")], "packtrain experiment");
+                m.leaf("h1", &[], &title);
+                conditions(m, document, &parts);
+                warnings(m, document, &parts);
+            });
+            m.element("main", &[("id", "main"), ("tabindex", "-1")], |m| {
+                if parts.len() > 1 {
+                    overview(m, &parts);
+                }
+                for (at, part) in parts.iter().enumerate() {
+                    part::section(m, part, &format!("e{at}"), parts.len() > 1);
+                }
+            });
+            m.element("footer", &[], legend);
+        });
+    });
+    m.text("\n");
+    m.finish()
+}
+
+fn head(m: &mut Markup, title: &str) {
+    m.element("head", &[], |m| {
+        m.empty("meta", &[("charset", "utf-8")]);
+        let policy = [
+            ("http-equiv", "Content-Security-Policy"),
+            ("content", POLICY),
+        ];
+        m.empty("meta", &policy);
+        let viewport = "width=device-width, initial-scale=1";
+        m.empty("meta", &[("name", "viewport"), ("content", viewport)]);
+        m.empty(
+            "meta",
+            &[("name", "color-scheme"), ("content", "light dark")],
+        );
+        m.empty("link", &[("rel", "icon"), ("href", "data:,")]);
+        m.leaf("title", &[], &format!("{title} – packtrain"));
+        m.element("style", &[], |m| m.own(include_str!("style.css")));
+    });
+}
+
+/// The machine and its state: what the figures hold for.
+fn conditions(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
+    let host = &document["host"];
+    let loads = parts.iter().flat_map(|part| &part.runs);
+    let loads: Vec<f64> = loads.filter_map(|run| run["load"].as_f64()).collect();
+    let load = match document["load"].as_f64() {
+        None => String::new(),
+        Some(start) if loads.is_empty() => number(start),
+        Some(start) => {
+            let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
+            let high = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let [start, low, high] = [start, low, high].map(number);
+            format!("{start} at the start, {low} to {high} during the runs")
+        }
+    };
+    let uptime = document["uptime_seconds"].as_f64();
+    let entries = [
+        ("CPU", word(&host["machine"])),
+        ("CPUs", word(&host["cpus"])),
+        ("Kernel", word(&host["kernel"])),
+        ("Load, 1 minute", load),
+        (
+            "Uptime at the start",
+            uptime.map(elapsed).unwrap_or_default(),
+        ),
+        ("Time", word(&host["time"])),
+        ("packtrain", word(&document["version"])),
+    ];
+    m.element("dl", &[("class", "conditions")], |m| {
+        for (name, value) in entries.iter().filter(|(_, value)| !value.is_empty()) {
+            m.element("div", &[], |m| {
+                m.leaf("dt", &[], name);
+                m.leaf("dd", &[], value);
+            });
+        }
+    });
+}
+
+fn warnings(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
+    let runs: usize = parts.iter().map(|part| part.runs.len()).sum();
+    let flagged = parts.iter().flat_map(|part| &part.runs);
+    let flagged = flagged.filter(|run| !is_clean(run)).count();
+    let mut lines = Vec::new();
+    if runs == 0 {
+        lines.push("No run has ended yet.".to_owned());
+    }
+    if document["stopped"] == true {
+        lines.push("Stopped before the end: these are the runs until then.".to_owned());
+    }
+    if document["quick"] == true {
+        lines.push("Quick: shorter runs, so no verdict is better than “direction”.".to_owned());
+    }
+    if flagged > 0 {
+        lines.push(format!(
+            "{flagged} of {runs} runs were disturbed or failed. They are shown, and no verdict \
+             rests on them."
+        ));
+    }
+    if lines.is_empty() {
+        return;
+    }
+    m.element("ul", &[("class", "warnings")], |m| {
+        lines.iter().for_each(|line| m.leaf("li", &[], line));
+    });
+}
+
+/// The experiments with how many verdicts of each kind they have.
+fn overview(m: &mut Markup, parts: &[Part<'_>]) {
+    m.element("nav", &[("aria-label", "Experiments")], |m| {
+        table::scrolling(m, "Verdicts", |m| {
+            m.element("thead", &[], |m| {
+                m.element("tr", &[], |m| {
+                    table::head(m, "Experiment", false);
+                    table::head(m, "From", false);
+                    KINDS
+                        .iter()
+                        .for_each(|kind| table::head(m, kind.name, true));
+                });
+            });
+            m.element("tbody", &[], |m| {
+                for (at, part) in parts.iter().enumerate() {
+                    m.element("tr", &[], |m| {
+                        m.element("th", &[("scope", "row")], |m| {
+                            m.leaf("a", &[("href", &format!("#e{at}"))], part.name);
+                            m.leaf(
+                                "span",
+                                &[("class", "about")],
+                                &word(&part.definition["title"]),
+                            );
+                        });
+                        m.leaf("td", &[], &word(&part.definition["source"]));
+                        for kind in KINDS {
+                            let count = count(part, kind.name);
+                            let class = if count == 0 { "n none" } else { "n" };
+                            m.leaf("td", &[("class", class)], &count.to_string());
+                        }
+                    });
+                }
+            });
+        });
+    });
+}
+
+fn legend(m: &mut Markup) {
+    m.leaf("h2", &[], "How to read it");
+    m.element("dl", &[("class", "legend")], |m| {
+        for kind in KINDS {
+            m.element("dt", &[], |m| badge(m, kind.name, None));
+            m.leaf("dd", &[], kind.meaning);
+        }
+        m.leaf("dt", &[], "1.23 [1.20, 1.31]");
+        let interval = "the median over the clean runs, with its bootstrap interval of 95 %; over \
+                        all runs if none was clean";
+        m.leaf("dd", &[], interval);
+        m.element("dt", &[], chart::sample);
+        let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";
+        m.leaf("dd", &[], bar);
+        m.leaf("dt", &[], "Flagged");
+        let flagged = "other programs disturbed the run, or it failed";
+        m.leaf("dd", &[], flagged);
+        m.leaf("dt", &[], "Outlier");
+        let outlier = "more than 1.5 interquartile ranges outside of the quartiles of its setting";
+        m.leaf("dd", &[], outlier);
+    });
+}

@@ -1,0 +1,757 @@
+//! One experiment on the page.
+
+use serde_json::{Map, Value};
+
+use super::chart::{self, Axis, Decades};
+use super::markup::Markup;
+use super::numbers::number;
+use super::read::{Figure, Part, estimate, is_clean, list, word};
+use super::text::{counted, notes, paragraphs};
+use super::verdict::{KINDS, badge, count};
+use super::{distribution, table};
+use crate::experiment::Key;
+
+/// Colours of the style sheet.
+const COLOURS: usize = 8;
+/// Flagged and outlying runs that are shown without a click.
+const RUNS_OPEN_MAX: usize = 12;
+
+/// The section of an experiment. If it is not the only one, it has its own title.
+pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
+    let heading = format!("{id}-name");
+    m.element(
+        "section",
+        &[("id", id), ("aria-labelledby", &heading)],
+        |m| {
+            m.element("h2", &[("id", &heading)], |m| {
+                m.text(part.name);
+                m.text(" ");
+                let source = word(&part.definition["source"]);
+                m.leaf("span", &[("class", "source")], &source);
+            });
+            if with_title {
+                m.leaf("p", &[("class", "title")], &word(&part.definition["title"]));
+            }
+            if part.definition["stopped"] == true {
+                m.leaf("p", &[("class", "stopped")], "Stopped before the end.");
+            }
+            verdicts(m, part);
+            m.leaf("h3", &[], "What it means");
+            paragraphs(m, &word(&part.definition["meaning"]));
+            theirs_and_ours(m, part);
+            claims(m, part);
+            charts(m, part);
+            spreads(m, part);
+            percentiles(m, part);
+            histograms(m, part);
+            settings(m, part);
+            runs(m, part);
+            m.leaf("h3", &[], "To repeat it");
+            m.element("pre", &[("tabindex", "0")], |m| {
+                m.leaf("code", &[], &word(&part.definition["command"]));
+            });
+        },
+    );
+}
+
+fn verdicts(m: &mut Markup, part: &Part<'_>) {
+    m.element("p", &[("class", "verdicts")], |m| {
+        for kind in KINDS {
+            let count = count(part, kind.name);
+            if count > 0 {
+                badge(m, kind.name, Some(count));
+                m.text(" ");
+            }
+        }
+        if part.claims.is_empty() {
+            m.text("Nothing is claimed of the figures.");
+        }
+    });
+}
+
+/// The document's table beside this machine's, where the page is wide enough.
+fn theirs_and_ours(m: &mut Markup, part: &Part<'_>) {
+    let document = &part.definition["document"];
+    m.leaf("h3", &[], "What the document claims");
+    paragraphs(m, &word(&document["claims"]));
+    m.element("div", &[("class", "beside")], |m| {
+        if !list(document, "rows").is_empty() || !list(document, "notes").is_empty() {
+            m.element("div", &[], |m| theirs(m, document));
+        }
+        m.element("div", &[], |m| ours(m, part));
+    });
+}
+
+fn theirs(m: &mut Markup, document: &Value) {
+    m.leaf("h3", &[], "What the document has");
+    let (columns, rows) = (list(document, "columns"), list(document, "rows"));
+    if !rows.is_empty() {
+        table::boxed(m, "theirs", "As printed there", |m| {
+            table::heads(m, |m| {
+                columns
+                    .iter()
+                    .for_each(|name| table::head(m, &word(name), false));
+            });
+            m.element("tbody", &[], |m| {
+                for row in rows {
+                    m.element("tr", &[], |m| {
+                        let cells = row.as_array().into_iter().flatten();
+                        for (at, cell) in cells.enumerate() {
+                            match at {
+                                0 => m.leaf("th", &[("scope", "row")], &word(cell)),
+                                _ => m.leaf("td", &[], &word(cell)),
+                            }
+                        }
+                    });
+                }
+            });
+        });
+    }
+    notes(m, document, "notes");
+}
+
+fn ours(m: &mut Markup, part: &Part<'_>) {
+    m.leaf("h3", &[], "What this machine shows");
+    let rounds = part.definition["rounds"].as_u64().unwrap_or_default();
+    let caption = format!(
+        "Medians of {} [and their intervals of 95 %]",
+        counted(rounds as usize, "round", "rounds")
+    );
+    table::boxed(m, "ours", &caption, |m| {
+        table::heads(m, |m| {
+            part.axes
+                .iter()
+                .for_each(|axis| table::head(m, axis, false));
+            part.figures
+                .iter()
+                .for_each(|one| table::head(m, &one.title, true));
+            table::head(m, "runs", true);
+        });
+        m.element("tbody", &[], |m| {
+            let mut before = None;
+            for row in &part.rows {
+                m.element("tr", &[], |m| {
+                    table::settings(m, &part.axes, row, before);
+                    our_cells(m, part, row);
+                });
+                before = Some(*row);
+            }
+        });
+    });
+    for (why, rows) in by_reason(&part.rows) {
+        let what = match rows.len() {
+            all if all == part.rows.len() => "all settings".to_owned(),
+            1 => word(&rows[0]["setting"]),
+            many => format!("{many} settings"),
+        };
+        let line = format!("Not shown here, left to the simulator: {what}: {why}.");
+        m.leaf("p", &[("class", "missing")], &line);
+    }
+}
+
+/// Reasons with the settings that have them, in the order in which they appear.
+fn by_reason<'a>(rows: &[&'a Value]) -> Vec<(String, Vec<&'a Value>)> {
+    let mut reasons: Vec<(String, Vec<&Value>)> = Vec::new();
+    for row in rows.iter().filter(|row| !row["missing"].is_null()) {
+        let why = word(&row["missing"]);
+        match reasons.iter_mut().find(|(other, _)| *other == why) {
+            Some((_, rows)) => rows.push(row),
+            None => reasons.push((why, vec![row])),
+        }
+    }
+    reasons
+}
+
+fn our_cells(m: &mut Markup, part: &Part<'_>, row: &Value) {
+    if !row["missing"].is_null() {
+        let columns = (part.figures.len() + 1).to_string();
+        let attributes = [("colspan", &*columns), ("class", "missing")];
+        return m.leaf("td", &attributes, "not shown here");
+    }
+    for figure in &part.figures {
+        m.element("td", &[("class", "n")], |m| {
+            table::interval(m, estimate(&row["figures"][&figure.key]).as_ref());
+        });
+    }
+    m.element("td", &[("class", "n")], |m| {
+        m.text(&word(&row["runs"]));
+        let flagged = row["flagged"].as_u64().unwrap_or_default();
+        if flagged > 0 {
+            m.text(", ");
+            m.leaf("span", &[("class", "flag")], &format!("{flagged} flagged"));
+        }
+    });
+}
+
+fn claims(m: &mut Markup, part: &Part<'_>) {
+    if part.claims.is_empty() {
+        return;
+    }
+    m.leaf("h3", &[], "Verdicts");
+    for claims in part.claims.chunk_by(|a, b| a["claim"] == b["claim"]) {
+        m.element("div", &[("class", "claim")], |m| claim(m, part, claims));
+    }
+}
+
+/// A claim in all settings that it is about.
+fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
+    let first = all[0];
+    m.leaf("h4", &[], &word(&first["claim"]));
+    let signs = [(">=", "≥"), ("<=", "≤"), ("+-", "±")];
+    let goal = signs
+        .iter()
+        .fold(word(&first["expected"]), |text, (ascii, sign)| {
+            text.replace(ascii, sign)
+        });
+    let mut about = format!("Expected: {goal}");
+    let document = word(&first["document"]);
+    if !document.is_empty() {
+        about.push_str(&format!(" · in the document: {document}"));
+    }
+    if first["must"] == true {
+        about.push_str(" · must hold");
+    }
+    m.leaf("p", &[("class", "about")], &about);
+    let has_to = all.iter().any(|one| !one["to"].is_null());
+    let key = word(&first["figure"]);
+    let figure = part.figures.iter().find(|figure| figure.key == key);
+    let figure = figure.map_or(&*key, |figure| &figure.title);
+    let measured = match (first["statistic"].as_str(), has_to) {
+        (Some("spread"), true) => format!("ratio of the spreads of {figure}"),
+        (Some("spread"), false) => format!("spread of {figure}"),
+        (_, true) => format!("ratio of {figure}"),
+        (_, false) => figure.to_owned(),
+    };
+    let expected = expected(&word(&first["expected"]));
+    let estimates = all.iter().filter_map(|one| estimate(&one["measured"]));
+    let values = estimates.flat_map(|one| [one.median, one.low, one.high]);
+    let values: Vec<f64> = values.collect();
+    let is_drawn = !values.is_empty();
+    let has_reason = all.iter().any(|one| !one["why"].is_null());
+    let axis = Axis::of(values.into_iter().chain([expected.0, expected.1]));
+    table::boxed(m, "claims", &measured, |m| {
+        table::heads(m, |m| {
+            table::head(m, "verdict", false);
+            table::head(m, "settings", false);
+            if has_to {
+                table::head(m, "to", false);
+            }
+            table::head(m, "measured", true);
+            if is_drawn {
+                axis_head(m, "beside what is expected", |m| axis.draw(m));
+            }
+            if has_reason {
+                table::head(m, "why not judged", false);
+            }
+        });
+        m.element("tbody", &[], |m| {
+            for one in all {
+                m.element("tr", &[], |m| {
+                    m.element("td", &[], |m| badge(m, &word(&one["verdict"]), None));
+                    m.leaf("th", &[("scope", "row")], &word(&one["of"]));
+                    if has_to {
+                        m.leaf("td", &[], &word(&differing(&one["to"], &one["of"])));
+                    }
+                    let estimate = estimate(&one["measured"]);
+                    m.element("td", &[("class", "n")], |m| {
+                        table::interval(m, estimate.as_ref());
+                    });
+                    if is_drawn {
+                        m.element("td", &[("class", "drawn")], |m| {
+                            if let Some(estimate) = &estimate {
+                                chart::against(m, &axis, estimate, expected);
+                            }
+                        });
+                    }
+                    if has_reason {
+                        // The settings are in the same row already.
+                        let (why, of) = (word(&one["why"]), word(&one["of"]));
+                        let rest = why.strip_prefix(&format!("{of}: "));
+                        m.leaf("td", &[("class", "why")], rest.unwrap_or(&why));
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// The settings of `to` that `of` does not have.
+fn differing(to: &Value, of: &Value) -> Value {
+    let settings = to.as_object().into_iter().flatten();
+    let differ = settings.filter(|(axis, name)| of[*axis] != **name);
+    differ
+        .map(|(axis, name)| (axis.clone(), name.clone()))
+        .collect::<Map<_, _>>()
+        .into()
+}
+
+/// The range that is expected: `>= 1.5`, `<= 2` or `1 +- 0.1`.
+pub fn expected(text: &str) -> (f64, f64) {
+    let value = |text: &str| text.trim().parse().unwrap_or(f64::NAN);
+    if let Some(least) = text.strip_prefix(">=") {
+        (value(least), f64::INFINITY)
+    } else if let Some(most) = text.strip_prefix("<=") {
+        (f64::NEG_INFINITY, value(most))
+    } else if let Some((middle, distance)) = text.split_once("+-") {
+        let (middle, distance) = (value(middle), value(distance));
+        (middle - distance, middle + distance)
+    } else {
+        (f64::NEG_INFINITY, f64::INFINITY)
+    }
+}
+
+/// The head of a column of charts, with their axis.
+fn axis_head(m: &mut Markup, text: &str, axis: impl FnOnce(&mut Markup)) {
+    m.element("th", &[("scope", "col"), ("class", "drawn")], |m| {
+        m.leaf("span", &[("class", "hidden")], text);
+        axis(m);
+    });
+}
+
+/// Bars of each figure.
+fn charts(m: &mut Markup, part: &Part<'_>) {
+    let drawn = |figure: &Figure| {
+        let of = |row: &&Value| estimate(&row["figures"][&figure.key]).is_some();
+        part.rows.iter().any(of)
+    };
+    let figures: Vec<_> = part.figures.iter().filter(|one| drawn(one)).collect();
+    if figures.is_empty() {
+        return;
+    }
+    m.leaf("h3", &[], "Charts");
+    m.element("div", &[("class", "charts")], |m| {
+        figures.iter().for_each(|figure| bars(m, part, figure));
+    });
+}
+
+fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
+    let of_row = |row: &Value| estimate(&row["figures"][&figure.key]);
+    let key = figure.key.parse::<Key>().ok();
+    let of_runs = |row: &Value| -> Vec<(f64, bool)> {
+        let runs = part.runs_of(row).into_iter();
+        let values = runs.filter_map(|run| {
+            let value = key.as_ref()?.of(run["figures"].as_object()?)?;
+            Some((value, is_clean(run)))
+        });
+        values.collect()
+    };
+    let rows = part.rows.iter().copied();
+    let rows: Vec<&Value> = rows.filter(|row| of_row(row).is_some()).collect();
+    let values = rows.iter().flat_map(|row| {
+        let runs = of_runs(row).into_iter().map(|(value, _)| value);
+        let ends = of_row(row).into_iter();
+        runs.chain(ends.flat_map(|one| [one.median, one.low, one.high]))
+    });
+    let axis = Axis::of(values);
+    let caption = match figure.better {
+        "" => figure.title.clone(),
+        better => format!("{} ({better})", figure.title),
+    };
+    chart_table(
+        m,
+        part,
+        &rows,
+        &caption,
+        |m| axis.draw(m),
+        |m| table::head(m, "median [interval]", true),
+        |m, row, colour| {
+            let estimate = of_row(row);
+            m.element("td", &[("class", "drawn")], |m| {
+                if let Some(estimate) = &estimate {
+                    chart::bar(m, &axis, estimate, &of_runs(row), colour);
+                }
+            });
+            m.element("td", &[("class", "n")], |m| {
+                table::interval(m, estimate.as_ref());
+            });
+        },
+    );
+}
+
+/// A table with a chart in each row. Rows that differ in the last axis only are a group; axes that
+/// do not vary are left out.
+fn chart_table(
+    m: &mut Markup,
+    part: &Part<'_>,
+    rows: &[&Value],
+    caption: &str,
+    axis: impl FnOnce(&mut Markup),
+    heads: impl FnOnce(&mut Markup),
+    cells: impl Fn(&mut Markup, &Value, usize),
+) {
+    let differs = |axis: &&str| {
+        rows.iter()
+            .any(|row| row["setting"][axis] != rows[0]["setting"][axis])
+    };
+    let varying: Vec<&str> = part.axes.iter().copied().filter(differs).collect();
+    let (last, outer) = match varying.split_last() {
+        Some((last, outer)) => (*last, outer),
+        None => (part.axes.last().copied().unwrap_or_default(), &[][..]),
+    };
+    let mut axes = list(part.definition, "axes").iter();
+    let known = axes.find(|axis| axis["name"] == last);
+    let known = known.map_or(&[][..], |axis| list(axis, "settings"));
+    table::boxed(m, "bars", caption, |m| {
+        table::heads(m, |m| {
+            table::head(m, last, false);
+            axis_head(m, "chart", axis);
+            heads(m);
+        });
+        let same = |a: &&Value, b: &&Value| {
+            let same = |axis: &&str| a["setting"][axis] == b["setting"][axis];
+            outer.iter().all(same)
+        };
+        for group in rows.chunk_by(same) {
+            m.element("tbody", &[], |m| {
+                if !outer.is_empty() {
+                    let names = outer
+                        .iter()
+                        .map(|axis| format!("{axis}={}", word(&group[0]["setting"][axis])));
+                    let names: Vec<_> = names.collect();
+                    m.element("tr", &[("class", "group")], |m| {
+                        let attributes = [("colspan", "9"), ("scope", "rowgroup")];
+                        m.leaf("th", &attributes, &names.join(" "));
+                    });
+                }
+                for row in group {
+                    let name = &row["setting"][last];
+                    let place = known.iter().position(|known| known == name);
+                    m.element("tr", &[], |m| {
+                        m.leaf("th", &[("scope", "row")], &word(name));
+                        cells(m, row, place.unwrap_or_default() % COLOURS);
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// How far apart the runs of equal settings are.
+fn spreads(m: &mut Markup, part: &Part<'_>) {
+    let spread = |row: &Value, figure: &Figure| {
+        let of = |key: &str| row["figures"][&figure.key][key].as_f64();
+        let (min, max) = (of("min")?, of("max")?);
+        let median = of("median").filter(|median| *median != 0.0)?;
+        Some((100.0 * (max - min) / median.abs(), min, max))
+    };
+    let of_figure = |figure: &Figure| {
+        let rows = part.rows.iter();
+        let mut spreads: Vec<_> = rows
+            .filter_map(|row| Some((spread(row, figure)?, *row)))
+            .collect();
+        spreads.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
+        let ((greatest, min, max), row) = *spreads.last()?;
+        Some((spreads[spreads.len() / 2].0.0, greatest, min, max, row))
+    };
+    let figures = part.figures.iter();
+    let lines: Vec<_> = figures
+        .filter_map(|figure| Some((figure, of_figure(figure)?)))
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    m.leaf("h3", &[], "How far apart equal settings are");
+    let caption = "Spread: the greatest run less the least, in percent of the median";
+    table::scrolling(m, caption, |m| {
+        table::heads(m, |m| {
+            table::head(m, "figure", false);
+            table::head(m, "typical, %", true);
+            table::head(m, "greatest, %", true);
+            table::head(m, "from", true);
+            table::head(m, "to", true);
+            table::head(m, "outliers", true);
+            table::head(m, "greatest with", false);
+        });
+        m.element("tbody", &[], |m| {
+            for (figure, (typical, greatest, min, max, row)) in lines {
+                m.element("tr", &[], |m| {
+                    m.leaf("th", &[("scope", "row")], &figure.title);
+                    for value in [typical, greatest, min, max] {
+                        m.leaf("td", &[("class", "n")], &number(value));
+                    }
+                    let rows = part.rows.iter();
+                    let outliers: usize = rows
+                        .map(|row| list(&row["figures"][&figure.key], "outliers").len())
+                        .sum();
+                    m.leaf("td", &[("class", "n")], &outliers.to_string());
+                    m.leaf("td", &[], &word(&row["setting"]));
+                });
+            }
+        });
+    });
+}
+
+fn percentiles(m: &mut Markup, part: &Part<'_>) {
+    let all = distribution::distributions(part);
+    if all.is_empty() {
+        return;
+    }
+    fold(m, "Percentiles", true, |m| {
+        m.leaf(
+            "p",
+            &[("class", "about")],
+            "Medians of the runs’ percentiles on a logarithmic scale. The bar reaches from the \
+             least to the 99th percentile, with a mark at the median. The line ends at the \
+             greatest.",
+        );
+        m.element("div", &[("class", "wide")], |m| {
+            for (name, rows) in &all {
+                let values = rows.iter().flat_map(|(_, of)| [of.min, of.p50, of.max]);
+                let scale = Decades::of(values);
+                let names: Vec<_> = rows.iter().map(|(row, _)| *row).collect();
+                chart_table(
+                    m,
+                    part,
+                    &names,
+                    name,
+                    |m| scale.draw(m),
+                    |m| {
+                        for head in ["least", "p50", "p90", "p99", "greatest"] {
+                            table::head(m, head, true);
+                        }
+                    },
+                    |m, row, colour| {
+                        let of = rows.iter().find(|(other, _)| std::ptr::eq(*other, row));
+                        let Some((_, of)) = of else { return };
+                        m.element("td", &[("class", "drawn")], |m| {
+                            chart::percentiles(m, &scale, of, colour);
+                        });
+                        for value in [of.min, of.p50, of.p90, of.p99, of.max] {
+                            table::cell(m, Some(value));
+                        }
+                    },
+                );
+            }
+        });
+    });
+}
+
+fn histograms(m: &mut Markup, part: &Part<'_>) {
+    for histogram in distribution::histograms(part) {
+        let total = |counts: &[u64]| counts.iter().sum::<u64>();
+        let shares = |counts: &[u64]| -> Vec<f64> {
+            let all = total(counts).max(1) as f64;
+            counts.iter().map(|count| *count as f64 / all).collect()
+        };
+        let most = histogram.rows.iter().flat_map(|(_, counts)| shares(counts));
+        let most = most.fold(0.0, f64::max);
+        let title = match histogram.name.split_once(".batches.") {
+            Some((queue, what)) => format!("Batch sizes of {queue} ({what}), in packets"),
+            None => format!("Histogram of {}", histogram.name),
+        };
+        fold(m, &title, false, |m| {
+            let about = format!(
+                "A column is as high as the share of its values; the full height is {} %. Below \
+                 are the least values of the bins. The table has the counts.",
+                number(100.0 * most)
+            );
+            m.leaf("p", &[("class", "about")], &about);
+            m.element("div", &[("class", "histograms")], |m| {
+                for (row, counts) in &histogram.rows {
+                    let setting = word(&row["setting"]);
+                    m.element("figure", &[], |m| {
+                        let about = format!("Histogram of {}, {setting}", histogram.name);
+                        chart::columns(m, &about, &histogram.bins, &shares(counts), most);
+                        m.leaf("figcaption", &[], &setting);
+                    });
+                }
+            });
+            let caption = format!("{}: counts by the least value of the bin", histogram.name);
+            table::boxed(m, "counts", &caption, |m| {
+                table::heads(m, |m| {
+                    part.axes
+                        .iter()
+                        .for_each(|axis| table::head(m, axis, false));
+                    for least in &histogram.bins {
+                        table::head(m, &number(*least as f64), true);
+                    }
+                });
+                m.element("tbody", &[], |m| {
+                    for (row, counts) in &histogram.rows {
+                        m.element("tr", &[], |m| {
+                            table::settings(m, &part.axes, row, None);
+                            for count in counts {
+                                let count = (*count > 0).then_some(*count as f64);
+                                table::cell(m, count);
+                            }
+                        });
+                    }
+                });
+            });
+        });
+    }
+}
+
+/// The plan and the settings in force: those that all rows have, and those that differ.
+fn settings(m: &mut Markup, part: &Part<'_>) {
+    let rows = part.rows.iter().copied();
+    let rows: Vec<&Value> = rows.filter(|row| row["settings"].is_object()).collect();
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in rows
+        .iter()
+        .filter_map(|row| row["settings"].as_object())
+        .flatten()
+    {
+        if !names.contains(&&**name) {
+            names.push(name);
+        }
+    }
+    let Some(first) = rows.first() else { return };
+    let is_equal = |name: &&str| {
+        let same = |row: &&Value| row["settings"][name] == first["settings"][name];
+        rows.iter().all(same)
+    };
+    let (equal, differ): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_equal);
+    let shown = |value: &Value| match word(value) {
+        text if text.is_empty() => "–".to_owned(),
+        text => text,
+    };
+    fold(m, "Plan and settings, read back", false, |m| {
+        if !differ.is_empty() {
+            table::scrolling(m, "Settings that differ between rows", |m| {
+                table::heads(m, |m| {
+                    part.axes
+                        .iter()
+                        .for_each(|axis| table::head(m, axis, false));
+                    differ.iter().for_each(|name| table::head(m, name, false));
+                });
+                m.element("tbody", &[], |m| {
+                    for row in &rows {
+                        m.element("tr", &[], |m| {
+                            table::settings(m, &part.axes, row, None);
+                            for name in &differ {
+                                m.leaf("td", &[], &shown(&row["settings"][name]));
+                            }
+                        });
+                    }
+                });
+            });
+        }
+        if !equal.is_empty() {
+            table::scrolling(m, "Settings of all rows", |m| {
+                table::heads(m, |m| {
+                    table::head(m, "setting", false);
+                    table::head(m, "value", false);
+                });
+                m.element("tbody", &[], |m| {
+                    for name in &equal {
+                        m.element("tr", &[], |m| {
+                            m.leaf("th", &[("scope", "row")], name);
+                            m.leaf("td", &[], &shown(&first["settings"][name]));
+                        });
+                    }
+                });
+            });
+        }
+    });
+}
+
+/// Flagged and outlying runs, and all runs.
+fn runs(m: &mut Markup, part: &Part<'_>) {
+    if part.runs.is_empty() {
+        return;
+    }
+    let keys = part.figures.iter();
+    let keys: Vec<(&Figure, Option<Key>)> = keys
+        .map(|figure| (figure, figure.key.parse().ok()))
+        .collect();
+    let of_run = |run: &Value, key: &Option<Key>| key.as_ref()?.of(run["figures"].as_object()?);
+    let is_outlier = |run: &Value, figure: &Figure, value: f64| {
+        let row = part
+            .rows
+            .iter()
+            .find(|row| row["setting"] == run["setting"]);
+        let outliers = row.map_or(&[][..], |row| {
+            list(&row["figures"][&figure.key], "outliers")
+        });
+        // Documents have figures of rows in thousandths.
+        let near = |one: &Value| {
+            one.as_f64()
+                .is_some_and(|one| (one - value).abs() <= 0.0005001)
+        };
+        is_clean(run) && outliers.iter().any(near)
+    };
+    let show = |m: &mut Markup, caption: &str, runs: &[&Value]| {
+        table::boxed(m, "runs", caption, |m| {
+            table::heads(m, |m| {
+                part.axes
+                    .iter()
+                    .for_each(|axis| table::head(m, axis, false));
+                table::head(m, "round", true);
+                table::head(m, "seed", true);
+                table::head(m, "load", true);
+                part.figures
+                    .iter()
+                    .for_each(|one| table::head(m, &one.title, true));
+                table::head(m, "flags", false);
+            });
+            m.element("tbody", &[], |m| {
+                for run in runs {
+                    m.element("tr", &[], |m| {
+                        table::settings(m, &part.axes, run, None);
+                        let round = run["round"].as_u64().map(|round| (round + 1) as f64);
+                        table::cell(m, round);
+                        table::cell(m, run["seed"].as_f64());
+                        table::cell(m, run["load"].as_f64());
+                        for (figure, key) in &keys {
+                            let value = of_run(run, key);
+                            m.element("td", &[("class", "n")], |m| {
+                                let Some(value) = value else {
+                                    return m.text("–");
+                                };
+                                table::exact(m, value);
+                                if is_outlier(run, figure, value) {
+                                    m.text(" ");
+                                    m.leaf("span", &[("class", "flag")], "outlier");
+                                }
+                            });
+                        }
+                        let flags = list(run, "flags").iter().map(word);
+                        let flags = flags.collect::<Vec<_>>().join("; ");
+                        m.leaf("td", &[("class", "why")], &flags);
+                    });
+                }
+            });
+        });
+    };
+    let odd = part.runs.iter().copied().filter(|run| {
+        let outlying = |(figure, key): &(&Figure, Option<Key>)| {
+            of_run(run, key).is_some_and(|value| is_outlier(run, figure, value))
+        };
+        !is_clean(run) || keys.iter().any(outlying)
+    });
+    let odd: Vec<&Value> = odd.collect();
+    let title = format!("Flagged and outlying runs ({})", odd.len());
+    fold(m, &title, (1..=RUNS_OPEN_MAX).contains(&odd.len()), |m| {
+        if odd.is_empty() {
+            m.leaf(
+                "p",
+                &[],
+                "No run was disturbed, failed, or lies far from its equals.",
+            );
+        } else {
+            show(
+                m,
+                "Flagged and outlying runs, in the order in which they were made",
+                &odd,
+            );
+        }
+    });
+    let title = format!("All runs ({})", part.runs.len());
+    fold(m, &title, false, |m| {
+        show(
+            m,
+            "All runs, in the order in which they were made",
+            &part.runs,
+        );
+    });
+}
+
+/// A part that opens and closes.
+fn fold(m: &mut Markup, title: &str, is_open: bool, inner: impl FnOnce(&mut Markup)) {
+    let attributes: &[(&str, &str)] = if is_open { &[("open", "")] } else { &[] };
+    m.element("details", attributes, |m| {
+        m.element("summary", &[], |m| m.leaf("h3", &[], title));
+        inner(m);
+    });
+}

@@ -1,0 +1,281 @@
+use serde_json::{Value, json};
+
+use super::chart::{self, Axis, Decades};
+use super::markup::Markup;
+use super::numbers::{elapsed, number, scaled};
+use super::read::{Estimate, Part};
+use super::{distribution, html, part};
+
+/// A document with all that a page can have; `tests/report` draws it.
+fn document() -> Value {
+    let text = include_str!("../../tests/report/document.json");
+    serde_json::from_str(text).expect("a document")
+}
+
+/// A page without its tags.
+fn text(page: &str) -> String {
+    let mut text = String::new();
+    let mut within = false;
+    for c in page.chars() {
+        match c {
+            '<' => within = true,
+            '>' => {
+                within = false;
+                text.push('\n');
+            }
+            _ if !within => text.push(c),
+            _ => {}
+        }
+    }
+    text
+}
+
+#[test]
+fn all_text_is_escaped() {
+    let mut m = Markup::default();
+    let evil = "<b a='1' c=\"2\">&\u{1b}";
+    m.leaf("p", &[("title", evil)], evil);
+    m.empty("br", &[]);
+    let escaped = "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\u{fffd}";
+    assert_eq!(
+        m.finish(),
+        format!("<p title=\"{escaped}\">{escaped}</p><br/>")
+    );
+}
+
+#[test]
+fn no_text_of_a_document_becomes_markup() {
+    // Every text of the document, keys included, is something that would be an element.
+    fn poison(value: &Value) -> Value {
+        match value {
+            Value::String(text) if text.starts_with("packtrain/") => value.clone(),
+            Value::String(text) => format!("<i>{text}").into(),
+            Value::Array(values) => values.iter().map(poison).collect(),
+            Value::Object(map) => map
+                .iter()
+                .map(|(key, value)| (key.clone(), poison(value)))
+                .collect::<serde_json::Map<_, _>>()
+                .into(),
+            other => other.clone(),
+        }
+    }
+    for document in [document(), poison(&document())] {
+        let page = html(&document);
+        for tag in ["<i>", "<b>", "<script", "<MTU", "<img"] {
+            assert!(!page.contains(tag), "{tag}");
+        }
+    }
+    let page = html(&document());
+    assert!(page.contains("&lt;script&gt;document.title=&quot;run&quot;&lt;/script&gt; &amp;"));
+}
+
+#[test]
+fn a_page_needs_nothing_else() {
+    let page = html(&document());
+    for outside in ["http:", "https:", "//", "src=", "url(", "@import"] {
+        assert!(!page.contains(outside), "{outside}");
+    }
+    assert!(page.starts_with("<!doctype html>\n") && page.ends_with("</html>\n"));
+}
+
+#[test]
+fn every_part_of_a_document_is_on_its_page() {
+    let page = html(&document());
+    let text = text(&page);
+    for expected in [
+        "A &lt;CPU&gt; &amp; Co (x86_64)",
+        "6.18.0",
+        "0.250 at the start, 0.250 to 0.650 during the runs",
+        "1 d 2 h",
+        "Stopped before the end: these are the runs until then.",
+        "Quick: shorter runs, so no verdict is better than “direction”.",
+        "1 of 25 runs were disturbed or failed.",
+        "And &lt;b&gt;more&lt;/b&gt;.",
+        "Mb/s &lt;each&gt;",
+        "on &amp; off",
+        "Choose TSO &amp; be done.",
+        "goodput, Gbit/s (higher is better)",
+        "not shown here",
+        "Not shown here, left to the simulator: mtu=9000 offload=none: /dev/net/tun has no",
+        "Expected: ≥ 2 · in the document: from 3 to 6 &amp; more · must hold",
+        "ratio of goodput, Gbit/s",
+        "spread of goodput, Gbit/s",
+        "mtu=9000 offload=none cannot be shown here: no &lt;MTU&gt;",
+        "Batch sizes of a.rx (poll), in packets",
+        "Histogram of latency_us",
+        "owned, shared",
+        "Flagged and outlying runs (2)",
+        "other programs used 30 % &lt;of&gt; the CPUs",
+        "All runs (25)",
+        "packtrain experiment &#39;a&lt;b&gt;.toml&#39; --quick",
+        "Nothing is claimed of the figures.",
+    ] {
+        assert!(text.contains(expected), "{expected}");
+    }
+    // The greatest of the five runs lies far from the others, in its row and in the list of runs.
+    assert_eq!(page.matches(">outlier<").count(), 2);
+    assert!(!text.contains("idle_latency_us"), "it has no percentiles");
+    assert!(!text.contains("(empty)"), "a histogram without counts");
+}
+
+#[test]
+fn a_document_without_runs_is_a_page() {
+    let empty = json!({ "host": {}, "experiments": [], "rows": [], "claims": [], "runs": [] });
+    for document in [empty, json!({}), Value::Null] {
+        let text = text(&html(&document));
+        assert!(text.contains("No run has ended yet."), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("null"));
+    }
+}
+
+#[test]
+fn numbers_are_written_for_people() {
+    for (value, expected) in [
+        (0.0, "0"),
+        (0.1234, "0.123"),
+        (-0.5, "-0.500"),
+        (1.0, "1"),
+        (1.234, "1.23"),
+        (12.34, "12.3"),
+        (123.4, "123"),
+        (999.6, "1,000"),
+        (1234.5, "1,234"),
+        (-1234.0, "-1,234"),
+        (1_234_567.0, "1,234,567"),
+        (f64::INFINITY, "inf"),
+    ] {
+        assert_eq!(number(value), expected);
+    }
+    assert_eq!(
+        [0.5, 1.0, 1500.0, -20_000.0, 1e6].map(scaled),
+        ["0.5", "1", "1.5k", "-20k", "1M"]
+    );
+    assert_eq!(elapsed(59.9), "59 s");
+    assert_eq!(elapsed(3599.0), "59 min 59 s");
+    assert_eq!(elapsed(7200.0), "2 h 0 min");
+    assert_eq!(elapsed(93_784.0), "1 d 2 h");
+}
+
+#[test]
+fn an_axis_has_all_values_and_round_ends() {
+    let places = |values: &[f64]| {
+        let axis = Axis::of(values.iter().copied());
+        values
+            .iter()
+            .map(|value| axis.place(*value).round())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(places(&[0.0, 30.0, 100.0]), [0.0, 30.0, 100.0]);
+    assert_eq!(places(&[75.0]), [94.0], "the axis ends at 80");
+    assert_eq!(places(&[-50.0, 50.0]), [0.0, 100.0]);
+    assert_eq!(places(&[0.0]), [0.0]);
+    assert_eq!(places(&[f64::NAN, 1.0])[1], 100.0);
+    for values in [&[][..], &[0.0, -1.0], &[1.0, 1000.0], &[5.0, 5.0]] {
+        let mut m = Markup::default();
+        Decades::of(values.iter().copied()).draw(&mut m);
+        let markup = m.finish();
+        assert!(
+            markup.contains("<text") && !markup.contains("NaN"),
+            "{markup}"
+        );
+    }
+}
+
+#[test]
+fn a_bar_is_as_long_as_its_median() {
+    let mut m = Markup::default();
+    let axis = Axis::of([200.0].into_iter());
+    let estimate = Estimate {
+        median: 50.0,
+        low: 40.0,
+        high: 60.0,
+    };
+    chart::bar(&mut m, &axis, &estimate, &[(44.0, true), (100.0, false)], 2);
+    let markup = m.finish();
+    for expected in [
+        r#"<rect class="value c2" x="0.00%" width="25.00%""#,
+        r#"<line class="whisker" x1="20.00%" x2="30.00%""#,
+        r#"<circle class="run" cx="22.00%""#,
+        r#"<circle class="run flagged" cx="50.00%""#,
+    ] {
+        assert!(markup.contains(expected), "{expected} in {markup}");
+    }
+}
+
+#[test]
+fn bars_are_grouped_by_axes_that_vary() {
+    let row = |a: &str, b: &str| {
+        json!({
+            "experiment": "x",
+            "setting": { "a": a, "b": b, "c": "only" },
+            "figures": { "kpps": { "median": 1, "low": 1, "high": 1 } },
+        })
+    };
+    let page = |rows: Vec<Value>| {
+        let axes = [
+            json!({ "name": "a" }),
+            json!({ "name": "b" }),
+            json!({ "name": "c" }),
+        ];
+        let figures = [json!({ "key": "kpps", "title": "rate" })];
+        let one = json!({ "name": "x", "axes": axes, "figures": figures });
+        html(&json!({ "experiments": [one], "rows": rows }))
+    };
+    let grid = page(vec![
+        row("1", "p"),
+        row("1", "q"),
+        row("2", "p"),
+        row("2", "q"),
+    ]);
+    assert_eq!(grid.matches("class=\"group\"").count(), 2);
+    assert!(grid.contains("scope=\"rowgroup\">a=2</th>"), "{grid}");
+    let line = page(vec![row("1", "p"), row("1", "q")]);
+    assert!(!line.contains("class=\"group\"") && line.contains("<th scope=\"row\">q</th>"));
+    let single = page(vec![row("1", "p")]);
+    assert!(single.contains("<th scope=\"row\">only</th>"), "{single}");
+}
+
+#[test]
+fn expectations_are_ranges() {
+    assert_eq!(part::expected(">= 1.5"), (1.5, f64::INFINITY));
+    assert_eq!(part::expected("<= 2"), (f64::NEG_INFINITY, 2.0));
+    assert_eq!(part::expected("1 +- 0.25"), (0.75, 1.25));
+    let all = (f64::NEG_INFINITY, f64::INFINITY);
+    assert_eq!(part::expected("other"), all);
+}
+
+#[test]
+fn histograms_are_sums_of_clean_runs() {
+    let document = document();
+    let parts = Part::all(&document);
+    let all = distribution::histograms(&parts[0]);
+    let names: Vec<_> = all.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["latency_us", "a.rx.batches.poll", "a.rx.batches.wide"]
+    );
+    let poll = &all[1];
+    assert_eq!(poll.bins, [1, 2, 64]);
+    // Rounds 0 to 4 have 10 to 14 batches of one packet; round 3 of the second row is flagged.
+    assert_eq!(poll.rows[0].1, [60, 25, 500]);
+    assert_eq!(poll.rows[1].1, [47, 20, 400]);
+    assert_eq!(poll.rows.len(), 5, "a row without runs has no histogram");
+    // 100 buckets are too many to draw: neighbours share a bin, and none is lost.
+    let wide = &all[2];
+    assert!((20..=32).contains(&wide.bins.len()), "{:?}", wide.bins);
+    assert!(wide.bins.is_sorted());
+    assert_eq!(wide.rows[0].1.iter().sum::<u64>(), 500);
+}
+
+#[test]
+fn percentiles_are_medians_of_the_runs() {
+    let document = document();
+    let parts = Part::all(&document);
+    let all = distribution::distributions(&parts[0]);
+    assert_eq!(all.len(), 1);
+    let (name, rows) = &all[0];
+    assert_eq!(name, "latency_us");
+    assert_eq!((rows[0].1.p50, rows[0].1.max), (42.0, 12_002.0));
+    // Four of five runs are clean.
+    assert_eq!(rows[1].1.p50, 41.5);
+}

@@ -2,7 +2,7 @@
 //!
 //! `/proc/stat` counts ticks of 10 ms as a rule: a tick is charged to what runs when it happens, so
 //! a sum over a second has an error of some percent. Others may use the machine at the same time.
-//! So what is checked is what holds beside any load: no more time was used than CPUs had, and a part
+//! So what is checked holds beside any load: all CPUs together had the time that passed, and a part
 //! has no more than the whole.
 
 use packtrain_lab::cpu::Usage;

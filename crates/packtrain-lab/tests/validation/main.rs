@@ -1,13 +1,13 @@
 //! The tools beside other programs that measure the same in the same testbed, beside the kernel's
 //! own accounts, and beside a known truth.
 //!
-//! What is exact is compared exactly: `nstat` with [`packtrain_lab::counters`], injected faults with
-//! what a tool reports, CPU time of threads with that of their process and of the machine.
+//! What is exact is compared exactly: `nstat` with [`packtrain_lab::counters`], injected faults
+//! with what a tool reports, CPU time of threads with that of their process and of the machine.
 //!
 //! Goodput and round trips of two programs are never equal. Their runs alternate in [`ROUNDS`]
-//! rounds, of which each begins with the run after the one that began the round before. The tool
-//! runs twice in a round, so that its spread is measured in the same way as the ratio: see
-//! [`agreement`], which also says when two programs disagree. The figures are always printed.
+//! rounds, each of which begins with another run. The tool runs twice in a round, so that its
+//! spread is measured in the same way as the ratio. [`agreement`] has when two programs disagree.
+//! The figures are always printed. A program that is not found is a test that is skipped.
 
 mod agreement;
 mod cpu;

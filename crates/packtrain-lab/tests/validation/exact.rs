@@ -14,19 +14,55 @@ use std::collections::BTreeMap;
 use crate::program::{Program, without};
 use crate::{milliseconds, run, testbed};
 
-/// nstat's counters by their names, between two readings of ours: none of them ever decreases.
-fn read(host: &Host) -> (Counters, BTreeMap<String, u64>, Counters) {
-    let before = host.counters().expect("counters");
-    // Absolute values, zeros included, and no file that remembers them.
-    let text = Program::start(host, &["nstat", "--json", "-a", "-s", "-z"]).output();
-    let after = host.counters().expect("counters");
-    let all: Value = serde_json::from_str(&text).expect("JSON");
-    let all = all["kernel"].as_object().expect("counters");
-    let all = all.iter().filter_map(|(name, value)| {
-        // Tcp MaxConn is -1.
-        Some((name.clone(), value.as_u64()?))
-    });
-    (before, all.collect(), after)
+/// nstat's counters by their names, and ours before and after it. None of them ever decreases, so
+/// where nothing moves all three are equal.
+struct Reading {
+    before: Counters,
+    nstat: BTreeMap<String, u64>,
+    after: Counters,
+}
+
+impl Reading {
+    fn of(host: &Host) -> Self {
+        let before = host.counters().expect("counters");
+        // Absolute values, zeros included, and no file that remembers them.
+        let text = Program::start(host, &["nstat", "--json", "-a", "-s", "-z"]).output();
+        let after = host.counters().expect("counters");
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        let all = all["kernel"].as_object().expect("counters");
+        // Tcp MaxConn is -1, and none of ours.
+        let all = all.iter();
+        let all = all.filter_map(|(name, value)| Some((name.clone(), value.as_u64()?)));
+        Self {
+            before,
+            nstat: all.collect(),
+            after,
+        }
+    }
+
+    /// The growth since an earlier reading, each at least.
+    fn at_least(&self, earlier: &Self) -> Counters {
+        self.before.since(&earlier.after)
+    }
+
+    /// The growth since an earlier reading, each at most.
+    fn at_most(&self, earlier: &Self) -> Counters {
+        self.after.since(&earlier.before)
+    }
+}
+
+/// Whether nstat's counter `name` is in a range. It has all, but IPv6's if that is switched off.
+fn check(name: &str, nstat: Option<u64>, low: u64, high: u64) {
+    match nstat {
+        Some(nstat) => assert!(
+            (low..=high).contains(&nstat),
+            "{name}: {nstat}, and ours {low} to {high}"
+        ),
+        None => assert!(
+            name.contains('6') && !netns::has_ipv6(),
+            "nstat has no {name}"
+        ),
+    }
 }
 
 pub fn nstat() -> Outcome {
@@ -35,7 +71,7 @@ pub fn nstat() -> Outcome {
     }
     let testbed = testbed(Through::Veth, "tap");
     let hosts = [&testbed.hosts().left, &testbed.hosts().right];
-    let earlier = hosts.map(read);
+    let earlier = hosts.map(Reading::of);
     let tcp = Stream {
         duration: milliseconds(100),
         warm_up: "0".parse().expect("a time"),
@@ -57,36 +93,19 @@ pub fn nstat() -> Outcome {
         run(&ping, &testbed);
     }
     let mut grown = 0;
-    for (earlier, later) in earlier.into_iter().zip(hosts.map(read)) {
-        for ((before, theirs, after), moment) in [(&earlier, "before"), (&later, "after")]
-            .map(|((before, theirs, after), moment)| ((before, theirs, after), moment))
-        {
-            for ((name, low), (_, high)) in before.nstat().zip(after.nstat()) {
-                let Some(&theirs) = theirs.get(name) else {
-                    // Without IPv6 the kernel has none of its counters.
-                    let is_off = name.contains('6') && !netns::has_ipv6();
-                    assert!(is_off, "nstat has no {name}");
-                    continue;
-                };
-                let range = low..=high;
-                assert!(
-                    range.contains(&theirs),
-                    "{name} {moment}: {theirs}, {range:?}"
-                );
+    for (earlier, later) in earlier.iter().zip(hosts.map(Reading::of)) {
+        for one in [earlier, &later] {
+            for ((name, low), (_, high)) in one.before.nstat().zip(one.after.nstat()) {
+                check(name, one.nstat.get(name).copied(), low, high);
             }
         }
-        // Where nothing moved between the readings, the growth of both is the same number.
-        let (ours, unsettled) = (later.0.since(&earlier.2), later.2.since(&earlier.0));
-        for ((name, low), (_, high)) in ours.nstat().zip(unsettled.nstat()) {
-            let (Some(before), Some(after)) = (earlier.1.get(name), later.1.get(name)) else {
-                continue;
-            };
-            let theirs = after - before;
-            assert!(
-                (low..=high).contains(&theirs),
-                "{name}: {theirs}, {low}..={high}"
-            );
-            grown += usize::from(theirs > 0);
+        let (low, high) = (later.at_least(earlier), later.at_most(earlier));
+        for ((name, low), (_, high)) in low.nstat().zip(high.nstat()) {
+            let nstat = |reading: &Reading| reading.nstat.get(name).copied();
+            let both = nstat(&later).zip(nstat(earlier));
+            let growth = both.map(|(later, earlier)| later - earlier);
+            check(name, growth, low, high);
+            grown += usize::from(growth > Some(0));
         }
     }
     // Segments, acknowledgements, datagrams, messages and IP packets, on both sides.

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
             "ping_loses_nothing_out_of_order",
             truth::replies_out_of_order,
         ),
+        ("trials_of_rfc2544_lose_and_wait", truth::trials),
         ("a_disturbed_run_is_not_judged", interference::disturbed),
     ])
 }

@@ -5,6 +5,7 @@ use packtrain_lab::harness::{Outcome, without_tap};
 use packtrain_lab::testbed::{Testbed, Through};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
+use packtrain_lab::tools::rfc2544::Rfc2544;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::traffic::Protocol;
 use packtrain_lab::units::Rate;
@@ -110,6 +111,39 @@ pub fn replies_out_of_order() -> Outcome {
     assert_eq!(count(&measured, "received_replies"), 300);
     assert_eq!(count(&measured, "lost_requests"), 0);
     assert_eq!(count(&measured, "duplicate_replies"), 0);
+    testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+/// Where every frame is dropped, all is lost at any load. A delay is in the least latency.
+pub fn trials() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let trials = Rfc2544 {
+        loss_ratio: "0.9".parse().expect("a ratio"),
+        initial_duration: milliseconds(10),
+        final_duration: milliseconds(20),
+        duration_sum: milliseconds(20),
+        settle: milliseconds(20),
+        width: 0.2,
+        ..Rfc2544::default()
+    };
+    let testbed = packtrain("drop=1");
+    let figures = run(&trials, &testbed).figures;
+    assert_eq!(number(&figures["throughput_kpps"]), 0.0, "{figures:?}");
+    assert_eq!(number(&figures["back_to_back_frames"]), 0.0);
+    let losses = figures["loss_percent"].as_object().expect("losses");
+    assert!(!losses.is_empty());
+    for (load, loss) in losses {
+        assert_eq!(number(loss), 100.0, "{load}");
+    }
+    testbed.finish().expect("a closed ledger");
+    let testbed = packtrain("delay=3ms");
+    let figures = run(&trials, &testbed).figures;
+    let latency = &figures["latency_us"]["0"];
+    // Three digits.
+    assert!(number(&latency["min"]) >= 3000.0 * 0.999, "{latency}");
     testbed.finish().expect("a closed ledger");
     Outcome::Done
 }

@@ -1,0 +1,90 @@
+//! The tools beside other programs that measure the same in the same testbed, beside the kernel's
+//! own accounts, and beside a known truth.
+//!
+//! What is exact is compared exactly: `nstat` with [`packtrain_lab::counters`], injected faults
+//! with what a tool reports, CPU time of threads with that of their process and of the machine.
+//!
+//! Goodput and round trips of two programs are never equal. Their runs alternate in [`ROUNDS`]
+//! rounds, each of which begins with another run. The tool runs twice in a round, so that its
+//! spread is measured in the same way as the ratio. [`agreement`] has when two programs disagree.
+//! The figures are always printed. A program that is not found is a test that is skipped.
+
+mod agreement;
+mod cpu;
+mod exact;
+mod interference;
+mod peers;
+mod program;
+mod truth;
+
+use packtrain_lab::harness;
+use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::units::Time;
+use serde_json::Value;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Rounds of a comparison. The bootstrap interval of the median of five ratios is from the least to
+/// the greatest of them.
+const ROUNDS: usize = 5;
+
+fn main() -> ExitCode {
+    harness::main(&[
+        (
+            "another_definition_is_a_disagreement",
+            agreement::another_definition,
+        ),
+        ("noise_is_no_disagreement", agreement::noise),
+        ("stream_agrees_with_iperf3_and_nuttcp", peers::goodput),
+        ("ping_agrees_with_ping_f", peers::round_trips),
+        ("counters_are_those_of_nstat", exact::nstat),
+        ("cpu_time_is_that_of_the_process", cpu::parts),
+        ("cpu_time_is_in_that_of_the_machine", cpu::machine),
+        ("stream_reports_copies_and_order", truth::copies_and_order),
+        ("delays_are_in_the_times", truth::delays),
+        (
+            "ping_loses_nothing_out_of_order",
+            truth::replies_out_of_order,
+        ),
+        ("trials_of_rfc2544_lose_and_wait", truth::trials),
+        ("a_disturbed_run_is_not_judged", interference::disturbed),
+    ])
+}
+
+fn testbed(through: Through, a: &str) -> Testbed {
+    let options = TestbedOptions {
+        through,
+        a: a.to_owned(),
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+fn control() -> Control<'static> {
+    Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    }
+}
+
+fn run(tool: &dyn Tool, testbed: &Testbed) -> Measured {
+    tool.run(testbed, &control()).expect("a run")
+}
+
+fn milliseconds(count: u64) -> Time {
+    Time(Duration::from_millis(count))
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+}
+
+fn count(measured: &Measured, name: &str) -> u64 {
+    let figure = &measured.figures[name];
+    figure
+        .as_u64()
+        .unwrap_or_else(|| panic!("{name}: {figure}"))
+}

@@ -85,10 +85,8 @@ impl Null {
 
     fn check(&self, how: &Attach) -> Result<(), DeviceError> {
         let source = self.config.source.unwrap_or_default();
-        let (least, most) = source
-            .protocol
-            .frame_bytes(self.config.link, source.timestamps)
-            .into_inner();
+        let (protocol, link) = (source.protocol, self.config.link);
+        let (least, most) = protocol.frame_bytes(link, source.timestamps).into_inner();
         let late = usize::from(source.out_of_order);
         let bounds = [
             ("queues", how.queues, 1, self.config.queues.min(QUEUES_MAX)),

@@ -9,7 +9,6 @@ use packtrain_offload::limits::{
     UDP_HEADER_BYTES,
 };
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::wire::EtherType;
 use std::ops::RangeInclusive;
 
 /// Bytes of the number at the start of each UDP payload: 64 bits, big-endian.
@@ -407,16 +406,12 @@ fn template(source: &Source, link: LinkType) -> Vec<u8> {
     let headers = L4 + protocol.header_bytes(source.timestamps);
     let mut frame = vec![0; source.bytes];
     let (header, packet) = frame.split_at_mut(link.header_bytes());
-    match link {
-        LinkType::Ethernet => {
-            // Locally administered addresses.
-            header[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-            header[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-            put16(header, 12, EtherType::IPV4.0);
-        }
-        LinkType::Ipoib => put16(header, 0, EtherType::IPV4.0),
-        LinkType::RawIp => {}
-    }
+    // Locally administered addresses, and the type of IPv4.
+    header.copy_from_slice(match link {
+        LinkType::Ethernet => &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0],
+        LinkType::Ipoib => &[8, 0, 0, 0],
+        LinkType::RawIp => &[],
+    });
     // Everything beyond the headers of an ACK is link padding.
     let end = match protocol {
         Protocol::Udp | Protocol::Tcp => packet.len(),

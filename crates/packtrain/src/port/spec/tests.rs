@@ -335,8 +335,8 @@ fn keys_of_one_kind() {
         out_of_order: Some(5),
         link: Some(LinkType::Ipoib),
     };
-    let text = "null:source,proto=tcp,bytes=67,count=1000,burst=2,flows=9,active=3,train=4,timestamps,\
-                out-of-order=5,link=ipoib";
+    let text = "null:source,proto=tcp,bytes=67,count=1000,burst=2,flows=9,active=3,train=4,\
+                timestamps,out-of-order=5,link=ipoib";
     assert_eq!(parse(text).kind, PortKind::Null(null));
     assert_eq!(parse(text).to_string(), text);
 

@@ -245,7 +245,7 @@ mod tests {
         };
         let mut sort = sort.clone();
         sort.duration = Time(Duration::from_millis(1));
-        sort.run(&crate::testbed::TestbedOptions::default(), &control)
+        sort.run(&TestbedOptions::default(), &control)
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub mod random;
 pub mod report;
 pub mod segments;
 pub mod sizes;
+pub mod stack;
 pub mod statistics;
 pub mod trains;
 pub mod verdict;

@@ -349,7 +349,7 @@ fn a_line_stays_one_line_whatever_a_name_contains() {
 fn ports_of_unlike_links_are_not_joined() {
     let scratch = Scratch::new("links");
     let ip = format!("pcap:{},write,link=ip", scratch.file("ip.pcap"));
-    let ran = packtrain(&["plan", &ip, "null:"]);
+    let ran = packtrain(&["plan", &ip, "null:link=ethernet"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.error_line().contains("cannot join"), "{ran:?}");
 }

@@ -28,8 +28,8 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use tally::Keyed;
-use tally::{COUNT_SHIFT, EMPTY, LEADER_MASK, ONE, Steps, Tabled, hash, is_torn, lay_out, leader};
+use tally::{COUNT_SHIFT, EMPTY, LEADER_MASK, ONE, Tabled, hash, is_torn, lay_out, leader};
+pub use tally::{Keyed, Steps};
 
 /// Most items in one call: positions have 16 bits, so that they stay in cache.
 pub const ITEMS_MAX: usize = 1 << 16;
@@ -179,8 +179,13 @@ const fn table_len(units: usize) -> usize {
     }
 }
 
+/// As [`group`], and adds the work that it took to `steps`.
+///
+/// # Errors
+///
+/// As [`group`].
 #[inline]
-fn group_counted<'a>(
+pub fn group_counted<'a>(
     items: &'a mut [Keyed],
     scratch: &'a mut Scratch<'_>,
     steps: &mut Steps,

@@ -301,7 +301,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
         let (name_a, name_b) = (&a.name, &b.name);
         return Err(Incompatible(format!(
             "cannot join {name_a} ({}) and {name_b} ({}): their packets start with different \
-             headers; join two ports of one link type (sim: and a written pcap: take link=)",
+             headers; join two ports of one link type (null:, sim: and a written pcap: take link=)",
             link_name(link_a),
             link_name(link_b),
         )));

@@ -53,10 +53,12 @@ pub const BUILT_IN: &[(&str, &str)] = &[
         "tso-matrix",
         include_str!("../../experiments/tso-matrix.toml"),
     ),
+    ("ipoib", include_str!("../../experiments/ipoib.toml")),
     (
         "lro-flows",
         include_str!("../../experiments/lro-flows.toml"),
     ),
+    ("lro-sort", include_str!("../../experiments/lro-sort.toml")),
     (
         "lro-livelock",
         include_str!("../../experiments/lro-livelock.toml"),

@@ -544,7 +544,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         (
             TEXT.replace("\"forward\"", "\"foward\""),
             15,
-            "one of blast, forward, ping, rfc2544, stream",
+            "one of blast, forward, ping, rfc2544, sort, stream",
         ),
         (
             TEXT.replace("count = 1000", "cuont = 1000"),

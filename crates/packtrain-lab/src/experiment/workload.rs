@@ -10,10 +10,11 @@ use crate::tool::{Control, Measured, Tool};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
 use crate::tools::rfc2544::Rfc2544;
+use crate::tools::sort::Sort;
 use crate::tools::stream::Stream;
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 5] = ["blast", "forward", "ping", "rfc2544", "stream"];
+pub const TOOLS: [&str; 6] = ["blast", "forward", "ping", "rfc2544", "sort", "stream"];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub enum Workload {
     Ping(Ping),
     /// Throughput without loss, by RFC 2544.
     Rfc2544(Rfc2544),
+    /// Keys are grouped, without hosts.
+    Sort(Sort),
     /// TCP or UDP streams.
     Stream(Stream),
 }
@@ -38,6 +41,7 @@ impl Workload {
             "forward" => read.options().map(Self::Forward),
             "ping" => read.options().map(Self::Ping),
             "rfc2544" => read.options().map(Self::Rfc2544),
+            "sort" => read.options().map(Self::Sort),
             "stream" => read.options().map(Self::Stream),
             _ => return None,
         })
@@ -57,6 +61,7 @@ impl Workload {
             Self::Forward(forward) => forward.run(testbed, control),
             Self::Ping(ping) => in_testbed(ping, testbed, control),
             Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, control),
+            Self::Sort(sort) => sort.run(testbed, control),
             Self::Stream(stream) => in_testbed(stream, testbed, control),
         }
     }

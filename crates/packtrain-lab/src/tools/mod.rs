@@ -6,4 +6,5 @@ mod pace;
 pub mod ping;
 pub mod rfc2544;
 mod sequence;
+pub mod sort;
 pub mod stream;

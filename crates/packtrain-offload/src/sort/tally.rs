@@ -23,17 +23,18 @@ pub(super) const LEADER_MASK: u32 = ONE - 1;
 /// A free slot. As a tally it would be all items of a group that the last item leads.
 pub(super) const EMPTY: u32 = u32::MAX;
 
-/// Work counters for tests; they do not depend on the machine.
+/// The work of a call of [`group_counted`](super::group_counted). It does not depend on the
+/// machine.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Steps {
-    /// Passes over the items, or over less.
+pub struct Steps {
+    /// Passes over the items, or over less: at most [`PASSES_MAX`](super::PASSES_MAX) a call.
     pub passes: u32,
-    /// Probes that hit a slot of another key.
+    /// Probes that hit a slot of another key: at most `4 * n + 128` for `n` items.
     pub probes: usize,
     /// There are few keys, and the small table grouped them.
-    pub few: bool,
+    pub(super) few: bool,
     /// The radix sort took over.
-    pub radix: bool,
+    pub(super) radix: bool,
 }
 
 /// The result of a table for the items.

@@ -243,7 +243,7 @@ fn unlike_links_are_refused_in_one_line() {
     assert_eq!(
         plan(&able("tap0"), &tun).unwrap_err().to_string(),
         "cannot join tap0 (Ethernet) and tun0 (raw IP): their packets start with different \
-         headers; join two ports of one link type (sim: and a written pcap: take link=)"
+         headers; join two ports of one link type (null:, sim: and a written pcap: take link=)"
     );
     assert!(plan(&tun, &tun).is_ok());
 }

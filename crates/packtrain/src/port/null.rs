@@ -17,7 +17,7 @@ use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Input,
     QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
-use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
+use crate::limits::{BURST_PACKETS_MAX, QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, Packet};
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
@@ -30,6 +30,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct NullConfig {
     /// The name of the port.
     pub name: String,
+    /// The link type.
+    pub link: LinkType,
     /// The largest number of queues.
     pub queues: usize,
     /// The offloads that transmitted packets may use.
@@ -42,6 +44,7 @@ impl Default for NullConfig {
     fn default() -> Self {
         Self {
             name: "null0".to_owned(),
+            link: LinkType::Ethernet,
             queues: QUEUES_MAX,
             tx: Features::ALL.without(Features::LARGE_RECEIVE),
             source: None,
@@ -82,7 +85,8 @@ impl Null {
 
     fn check(&self, how: &Attach) -> Result<(), DeviceError> {
         let source = self.config.source.unwrap_or_default();
-        let (least, most) = source.protocol.frame_bytes(source.timestamps).into_inner();
+        let (protocol, link) = (source.protocol, self.config.link);
+        let (least, most) = protocol.frame_bytes(link, source.timestamps).into_inner();
         let late = usize::from(source.out_of_order);
         let bounds = [
             ("queues", how.queues, 1, self.config.queues.min(QUEUES_MAX)),
@@ -90,6 +94,7 @@ impl Null {
             ("flows", source.flows, 1, FLOWS_MAX),
             ("active", source.active.unwrap_or(1), 1, FLOWS_MAX),
             ("train", source.train, 1, TRAIN_MAX),
+            ("burst", source.burst, 1, BURST_PACKETS_MAX),
             ("out-of-order", late, 0, usize::from(OUT_OF_ORDER_MAX)),
         ];
         for (what, value, min, max) in bounds {
@@ -114,7 +119,7 @@ impl Driver for Null {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            link: LinkType::Ethernet,
+            link: self.config.link,
             queues_max: self.config.queues,
             input: match self.config.source {
                 None => Input::None,
@@ -141,7 +146,7 @@ impl Driver for Null {
                 let generator = self
                     .config
                     .source
-                    .map(|source| Generator::new(source, queue, how));
+                    .map(|source| Generator::new(source, self.config.link, queue, how));
                 let posted = generator.as_ref().map_or(0, Generator::posted);
                 let rx = NullRx {
                     generator,
@@ -230,7 +235,8 @@ impl RxDescriptors for NullRx {
             return Ok(());
         };
         let (mut made, mut made_bytes) = (0, 0);
-        while burst.budget() > 0 && !generator.is_finished() {
+        let most = generator.source.burst as u64;
+        while burst.budget() > 0 && made < most && !generator.is_finished() {
             let Some(packet) = generator.next(&mut self.buffers) else {
                 break;
             };

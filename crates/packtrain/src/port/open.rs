@@ -124,7 +124,7 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
 }
 
 /// Opens one port. `link` applies to a port that can have either link type and names none: a file
-/// to write, a simulated NIC.
+/// to write, a simulated NIC, a null port.
 ///
 /// # Errors
 ///
@@ -134,7 +134,7 @@ pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenE
         PortKind::Tap(options) => open_tap(spec, TapKind::Tap, options).map(AnyPort::Tap),
         PortKind::Tun(options) => open_tap(spec, TapKind::Tun, options).map(AnyPort::Tap),
         PortKind::Pcap(options) => open_pcap(spec, options, link).map(AnyPort::Pcap),
-        PortKind::Null(options) => Ok(AnyPort::Null(open_null(options))),
+        PortKind::Null(options) => Ok(AnyPort::Null(open_null(options, link))),
         PortKind::Sim(options) => open_sim(spec, options, link).map(AnyPort::Sim),
     };
     let port = port.map_err(|error| OpenError::device(spec, &error))?;
@@ -162,6 +162,7 @@ pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenE
 fn takes_any_link(spec: &PortSpec) -> bool {
     match &spec.kind {
         PortKind::Pcap(options) => options.write && options.link.is_none(),
+        PortKind::Null(options) => options.link.is_none(),
         PortKind::Sim(options) => options.link.is_none(),
         _ => false,
     }
@@ -237,9 +238,10 @@ fn open_pcap(spec: &PortSpec, options: &PcapOptions, link: LinkType) -> Result<P
     )
 }
 
-fn open_null(options: &NullOptions) -> Null {
+fn open_null(options: &NullOptions, link: LinkType) -> Null {
+    let link = options.link.unwrap_or(link);
     let (usual, timestamps) = (Source::default(), options.timestamps);
-    let bytes = options.protocol.frame_bytes_usual(timestamps);
+    let bytes = options.protocol.frame_bytes_usual(link, timestamps);
     let source = options.source.then(|| Source {
         protocol: options.protocol,
         bytes: options.bytes.unwrap_or(bytes),
@@ -247,10 +249,12 @@ fn open_null(options: &NullOptions) -> Null {
         active: options.active,
         train: options.train.unwrap_or(usual.train),
         count: options.count,
+        burst: options.burst.unwrap_or(usual.burst),
         timestamps,
         out_of_order: options.out_of_order.unwrap_or(usual.out_of_order),
     });
     Null::new(NullConfig {
+        link,
         source,
         ..NullConfig::default()
     })
@@ -340,9 +344,24 @@ mod tests {
         let notes = echo.driver.capabilities().notes;
         assert!(notes[0].starts_with("1 of 3 packets"), "{notes:?}");
         assert!(notes[1].ends_with("(flow-control=)"), "{notes:?}");
+        let null = open("null:source,link=ipoib").expect("in memory");
+        assert_eq!(null.driver.capabilities().link, LinkType::Ipoib);
         let error = open("taq:a").expect_err("no such kind");
         assert_eq!(error.kind(), OpenErrorKind::Usage);
         assert!(error.to_string().contains("did you mean 'tap'?"), "{error}");
+    }
+
+    #[test]
+    fn a_null_port_takes_the_link_of_the_other_one() {
+        for (a, b) in [
+            ("null:source,proto=tcp", "sim:link=ip"),
+            ("sim:link=ip", "null:"),
+        ] {
+            let [a, b] = [a, b].map(|text| text.parse().expect("a spec"));
+            let ports = open_pair(&a, &b).expect("in memory");
+            let links = ports.map(|port| port.driver.capabilities().link);
+            assert_eq!(links, [LinkType::RawIp; 2]);
+        }
     }
 
     #[test]

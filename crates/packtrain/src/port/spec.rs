@@ -319,6 +319,7 @@ const PCAP_READ: &[&str] = &["loop", "pace"];
 const PCAP_WRITE: &[&str] = &["format", "link"];
 const NULL_SOURCE: &[&str] = &[
     "active",
+    "burst",
     "bytes",
     "count",
     "flows",
@@ -346,13 +347,14 @@ fn check_source(options: &NullOptions) -> Result<(), SpecError> {
                 .to_owned(),
         ));
     }
-    let range = protocol.frame_bytes(timestamps);
+    let link = options.link.unwrap_or_default();
+    let range = protocol.frame_bytes(link, timestamps);
     if range.contains(&bytes) {
         return Ok(());
     }
     let (least, most) = range.into_inner();
     Err(SpecError(format!(
-        "bytes={bytes} is too short for TCP data behind timestamps; with them it takes \
+        "bytes={bytes} does not fit: with this link=, proto= and timestamps it takes \
          {least}..{most}"
     )))
 }
@@ -374,6 +376,8 @@ impl PortKind {
             (Self::Null(null), "count") => null.count = Some(number(value, 1..=u64::MAX)?),
             (Self::Null(null), "flows") => null.flows = Some(number(value, keys::FLOWS)?),
             (Self::Null(null), "active") => null.active = Some(number(value, keys::FLOWS)?),
+            (Self::Null(null), "burst") => null.burst = Some(number(value, keys::BURST)?),
+            (Self::Null(null), "link") => null.link = Some(*one_of(value, value::LINKS)?),
             (Self::Null(null), "train") => null.train = Some(number(value, keys::TRAIN)?),
             (Self::Sim(sim), "rings") => sim.rings = Some(number(value, keys::RINGS)?),
             (Self::Sim(sim), "far") => sim.far = *one_of(value, value::FARS)?,
@@ -489,11 +493,13 @@ impl PortKind {
                 }
                 keys.some("bytes", null.bytes)?;
                 keys.some("count", null.count)?;
+                keys.some("burst", null.burst)?;
                 keys.some("flows", null.flows)?;
                 keys.some("active", null.active)?;
                 keys.some("train", null.train)?;
                 keys.flag("timestamps", null.timestamps)?;
-                keys.some("out-of-order", null.out_of_order)
+                keys.some("out-of-order", null.out_of_order)?;
+                keys.some("link", link(null.link))
             }
             Self::Sim(sim) => {
                 keys.some("rings", sim.rings)?;

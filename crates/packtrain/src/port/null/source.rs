@@ -8,13 +8,16 @@ use packtrain_offload::limits::{
     ETHERNET_HEADER_BYTES, IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, TCP_HEADER_BYTES_MIN,
     UDP_HEADER_BYTES,
 };
+use packtrain_offload::offload::LinkType;
 use std::ops::RangeInclusive;
 
 /// Bytes of the number at the start of each UDP payload: 64 bits, big-endian.
 pub const NUMBER_BYTES: usize = 8;
-/// Shortest frame that a source makes: a minimal Ethernet frame without its FCS.
-pub const FRAME_BYTES_MIN: usize = 60;
-/// Longest frame.
+/// Shortest packet that a source makes: a numbered datagram without a link header.
+pub const FRAME_BYTES_MIN: usize = IPV4_HEADER_BYTES_MIN + UDP_HEADER_BYTES + NUMBER_BYTES;
+/// A minimal Ethernet frame without its FCS.
+const ETHERNET_BYTES_MIN: usize = 60;
+/// Longest packet: one behind an Ethernet header.
 pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
 /// Most flows of a source.
 pub const FLOWS_MAX: usize = 100_000;
@@ -23,8 +26,8 @@ pub const TRAIN_MAX: usize = 4096;
 /// Most packets in a hundred that may be out of order: one of each two.
 pub const OUT_OF_ORDER_MAX: u8 = 50;
 
-/// The transport header.
-pub(super) const L4: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
+/// The transport header. As the offsets below, it counts from the IP header.
+pub(super) const L4: usize = IPV4_HEADER_BYTES_MIN;
 pub(super) const FIRST_PORT: u16 = 1024;
 /// Flows from one source address, each from a port of its own.
 pub(super) const PORTS: usize = 65_536 - FIRST_PORT as usize;
@@ -50,34 +53,33 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Permitted lengths of a frame: link, IP and transport header, and at least one byte of data
-    /// except for an ACK.
+    /// Permitted lengths of a packet: link, IP and transport header, and at least one byte of data
+    /// except for an ACK; at least 60 on Ethernet.
     #[must_use]
-    pub const fn frame_bytes(self, timestamps: bool) -> RangeInclusive<usize> {
-        let headers = L4 + self.header_bytes(timestamps);
+    pub const fn frame_bytes(self, link: LinkType, timestamps: bool) -> RangeInclusive<usize> {
+        let headers = link.header_bytes() + L4 + self.header_bytes(timestamps);
         let least = match self {
             Self::Udp => headers + NUMBER_BYTES,
             Self::Tcp => headers + 1,
             Self::Ack => headers,
         };
-        let least = if least < FRAME_BYTES_MIN {
-            FRAME_BYTES_MIN
-        } else {
-            least
+        let least = match link {
+            LinkType::Ethernet if least < ETHERNET_BYTES_MIN => ETHERNET_BYTES_MIN,
+            _ => least,
         };
         match self {
-            Self::Udp | Self::Tcp => least..=FRAME_BYTES_MAX,
+            Self::Udp | Self::Tcp => least..=link.header_bytes() + IP_LENGTH_MAX,
             Self::Ack => least..=least,
         }
     }
 
-    /// The default length of a frame: the shortest, or for TCP the length that fits an MTU of 1500
+    /// The default length of a packet: the shortest, or for TCP the length that fits an MTU of 1500
     /// bytes.
     #[must_use]
-    pub const fn frame_bytes_usual(self, timestamps: bool) -> usize {
+    pub const fn frame_bytes_usual(self, link: LinkType, timestamps: bool) -> usize {
         match self {
-            Self::Udp | Self::Ack => *self.frame_bytes(timestamps).start(),
-            Self::Tcp => ETHERNET_HEADER_BYTES + 1500,
+            Self::Udp | Self::Ack => *self.frame_bytes(link, timestamps).start(),
+            Self::Tcp => link.header_bytes() + 1500,
         }
     }
 
@@ -98,7 +100,7 @@ impl Protocol {
         }
     }
 
-    /// Where the transport checksum is in a frame.
+    /// Where the transport checksum is.
     const fn checksum_at(self) -> usize {
         match self {
             Self::Udp => L4 + 6,
@@ -112,8 +114,7 @@ impl Protocol {
 pub struct Source {
     /// The kind of packets.
     pub protocol: Protocol,
-    /// Bytes of each frame, Ethernet header included, no FCS: within
-    /// [`Protocol::frame_bytes`].
+    /// Bytes of each packet, link header included, no FCS: within [`Protocol::frame_bytes`].
     pub bytes: usize,
     /// Flows, from 1 to [`FLOWS_MAX`], rounded up to a multiple of the number of queues. Flow `i`
     /// is always on queue `i` modulo the number of queues. Its source port is 1024 + `i`; after
@@ -127,6 +128,8 @@ pub struct Source {
     pub train: usize,
     /// Frames to make, over all queues; `None` for no limit.
     pub count: Option<u64>,
+    /// Packets that one poll of a queue receives at most, 1 to [`BURST_PACKETS_MAX`].
+    pub burst: usize,
     /// TCP packets have timestamps, which increase every 64 packets of a flow. UDP ignores it.
     pub timestamps: bool,
     /// Of a hundred packets of a flow, the number that come right after the packet that follows
@@ -138,11 +141,12 @@ impl Default for Source {
     fn default() -> Self {
         Self {
             protocol: Protocol::Udp,
-            bytes: FRAME_BYTES_MIN,
+            bytes: ETHERNET_BYTES_MIN,
             flows: 1,
             active: None,
             train: 1,
             count: None,
+            burst: BURST_PACKETS_MAX,
             timestamps: false,
             out_of_order: 0,
         }
@@ -168,6 +172,9 @@ impl Source {
             let train = self.train;
             text.push_str(&format!("; {active} at a time, in trains of {train}"));
         }
+        if self.burst < BURST_PACKETS_MAX {
+            text.push_str(&format!("; at most {} in a poll", self.burst));
+        }
         if share > 0 {
             text.push_str(&format!("; out of order: {share} % of each"));
         }
@@ -178,8 +185,10 @@ impl Source {
 /// Makes the frames of one queue.
 #[derive(Debug)]
 pub(super) struct Generator {
-    source: Source,
-    /// A whole frame. Everything that [`Generator::fill_in`] fills in is zero, except for the
+    pub(super) source: Source,
+    /// Bytes of the link header.
+    link: usize,
+    /// A whole packet. Everything that [`Generator::fill_in`] fills in is zero, except for the
     /// source address, and both checksums are right for that.
     template: Vec<u8>,
     /// Of the template.
@@ -200,7 +209,7 @@ pub(super) struct Generator {
 }
 
 impl Generator {
-    pub(super) fn new(source: Source, queue: usize, how: &Attach) -> Self {
+    pub(super) fn new(source: Source, link: LinkType, queue: usize, how: &Attach) -> Self {
         let (queue64, queues64) = (queue as u64, how.queues as u64);
         let share = |count: u64| count / queues64 + u64::from(queue64 < count % queues64);
         let small = source.bytes <= FrameClass::Small.data_bytes();
@@ -209,13 +218,16 @@ impl Generator {
         } else {
             FrameClass::Large
         };
-        let template = template(&source);
-        let at = |at: usize| u16::from_be_bytes([template[at], template[at + 1]]);
+        let template = template(&source, link);
+        let link = link.header_bytes();
+        let ip = &template[link..];
+        let at = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
         let flows = source.flows.div_ceil(how.queues);
         let active = source.active.map_or(flows, |active| active.min(flows));
         Self {
             ip_check: at(IP_CHECKSUM),
             check: at(source.protocol.checksum_at()),
+            link,
             template,
             class,
             piece: match class {
@@ -254,7 +266,9 @@ impl Generator {
             return None;
         }
         let mut pieces = self.template.chunks(self.piece);
-        let mut packet = filled(buffers, pieces.next()?, |bytes| self.fill_in(bytes))?;
+        let mut packet = filled(buffers, pieces.next()?, |bytes| {
+            self.fill_in(&mut bytes[self.link..]);
+        })?;
         for piece in pieces {
             packet.append(filled(buffers, piece, |_| ())?).ok()?;
         }
@@ -303,9 +317,9 @@ impl Generator {
         }
     }
 
-    /// Fills in the fields that differ between frames. `frame` is the start of one, with all
-    /// headers.
-    fn fill_in(&self, frame: &mut [u8]) {
+    /// Fills in the fields that differ between packets. `packet` is the start of one, from its IP
+    /// header on, with all headers.
+    fn fill_in(&self, packet: &mut [u8]) {
         let Source {
             protocol,
             timestamps,
@@ -318,16 +332,16 @@ impl Generator {
         let (host, port) = ((index / PORTS) as u16, FIRST_PORT + (index % PORTS) as u16);
         let address = FIRST_HOST + host;
         let id = number as u16;
-        put16(frame, IP_ID, id);
-        put16(frame, IP_SOURCE_LOW, address);
+        put16(packet, IP_ID, id);
+        put16(packet, IP_SOURCE_LOW, address);
         let ip_check = checksum::update_u16(self.ip_check, 0, id);
         let ip_check = checksum::update_u16(ip_check, FIRST_HOST, address);
-        put16(frame, IP_CHECKSUM, ip_check);
-        put16(frame, L4, port);
+        put16(packet, IP_CHECKSUM, ip_check);
+        put16(packet, L4, port);
         let check = checksum::update_u16(self.check, FIRST_HOST, address);
         let mut check = checksum::update_u16(check, 0, port);
         let mut put32 = |at: usize, word: u32| {
-            frame[at..at + 4].copy_from_slice(&word.to_be_bytes());
+            packet[at..at + 4].copy_from_slice(&word.to_be_bytes());
             check = checksum::update_u32(check, 0, word);
         };
         let headers = L4 + protocol.header_bytes(timestamps);
@@ -337,7 +351,7 @@ impl Generator {
                 put32(headers + 4, number as u32);
             }
             Protocol::Tcp => {
-                let payload = (self.template.len() - headers) as u64;
+                let payload = (self.template.len() - self.link - headers) as u64;
                 put32(L4 + 4, number.wrapping_mul(payload) as u32);
             }
             Protocol::Ack => {
@@ -353,7 +367,7 @@ impl Generator {
         if protocol == Protocol::Udp {
             check = checksum::udp_field(check);
         }
-        put16(frame, protocol.checksum_at(), check);
+        put16(packet, protocol.checksum_at(), check);
     }
 }
 
@@ -375,60 +389,62 @@ fn put16(frame: &mut [u8], at: usize, value: u16) {
     frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
-const IP_ID: usize = ETHERNET_HEADER_BYTES + 4;
-const IP_CHECKSUM: usize = ETHERNET_HEADER_BYTES + 10;
+const IP_ID: usize = 4;
+const IP_CHECKSUM: usize = 10;
 /// The low half of the source address, which counts source addresses.
-const IP_SOURCE_LOW: usize = ETHERNET_HEADER_BYTES + 14;
+const IP_SOURCE_LOW: usize = 14;
 /// Of the first source address.
 const FIRST_HOST: u16 = 1;
 
-/// A frame of the benchmarking network (RFC 2544, 198.18.0.0/15), complete except for the fields
+/// A packet of the benchmarking network (RFC 2544, 198.18.0.0/15), complete except for the fields
 /// that [`Generator::fill_in`] fills in.
-fn template(source: &Source) -> Vec<u8> {
+fn template(source: &Source, link: LinkType) -> Vec<u8> {
     const SOURCE: [u8; 4] = [198, 18, 0, FIRST_HOST as u8];
     const DESTINATION: [u8; 4] = [198, 19, 0, 1];
     const ACK: u8 = 0x10;
     let protocol = source.protocol;
     let headers = L4 + protocol.header_bytes(source.timestamps);
+    let mut frame = vec![0; source.bytes];
+    let (header, packet) = frame.split_at_mut(link.header_bytes());
+    // Locally administered addresses, and the type of IPv4.
+    header.copy_from_slice(match link {
+        LinkType::Ethernet => &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0],
+        LinkType::Ipoib => &[8, 0, 0, 0],
+        LinkType::RawIp => &[],
+    });
     // Everything beyond the headers of an ACK is link padding.
     let end = match protocol {
-        Protocol::Udp | Protocol::Tcp => source.bytes,
+        Protocol::Udp | Protocol::Tcp => packet.len(),
         Protocol::Ack => headers,
     };
-    let mut frame = vec![0; source.bytes];
-    // Locally administered addresses.
-    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
-    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
-    put16(&mut frame, 12, 0x0800);
-    let ip_bytes = (end - ETHERNET_HEADER_BYTES) as u16;
-    let ip = &mut frame[ETHERNET_HEADER_BYTES..L4];
+    let ip = &mut packet[..L4];
     ip[0] = 0x45;
-    ip[2..4].copy_from_slice(&ip_bytes.to_be_bytes());
+    ip[2..4].copy_from_slice(&(end as u16).to_be_bytes());
     ip[6] = 0x40;
     ip[8] = 64;
     ip[9] = protocol.number();
     ip[12..16].copy_from_slice(&SOURCE);
     ip[16..20].copy_from_slice(&DESTINATION);
     let check = checksum::ipv4_header(ip);
-    put16(&mut frame, IP_CHECKSUM, check);
+    put16(packet, IP_CHECKSUM, check);
     let l4_bytes = end - L4;
-    put16(&mut frame, L4 + 2, DESTINATION_PORT);
+    put16(packet, L4 + 2, DESTINATION_PORT);
     let data = match protocol {
         Protocol::Udp => {
-            put16(&mut frame, L4 + 4, l4_bytes as u16);
+            put16(packet, L4 + 4, l4_bytes as u16);
             headers + NUMBER_BYTES
         }
         Protocol::Tcp | Protocol::Ack => {
-            frame[L4 + 12] = (((headers - L4) / 4) << 4) as u8;
-            frame[L4 + 13] = ACK;
-            put16(&mut frame, L4 + 14, u16::MAX);
+            packet[L4 + 12] = (((headers - L4) / 4) << 4) as u8;
+            packet[L4 + 13] = ACK;
+            put16(packet, L4 + 14, u16::MAX);
             if source.timestamps {
-                frame[L4 + 20..L4 + 24].copy_from_slice(&[1, 1, 8, 10]);
+                packet[L4 + 20..L4 + 24].copy_from_slice(&[1, 1, 8, 10]);
             }
             headers
         }
     };
-    for (index, byte) in frame[data..end].iter_mut().enumerate() {
+    for (index, byte) in packet[data..end].iter_mut().enumerate() {
         *byte = index as u8;
     }
     let mut sum = Sum::new();
@@ -438,7 +454,7 @@ fn template(source: &Source) -> Vec<u8> {
         protocol.number(),
         l4_bytes as u32,
     ));
-    sum.add(&frame[L4..end]);
-    put16(&mut frame, protocol.checksum_at(), sum.finish());
+    sum.add(&packet[L4..end]);
+    put16(packet, protocol.checksum_at(), sum.finish());
     frame
 }

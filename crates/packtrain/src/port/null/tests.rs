@@ -6,6 +6,8 @@ use crate::driver_conformance;
 use crate::packet::{ArenaConfig, Burst, FrameClass, Ingress};
 use crate::queue::RxQueue;
 
+const ETHERNET: LinkType = LinkType::Ethernet;
+
 struct NullRig(Null);
 
 impl Rig for NullRig {
@@ -34,11 +36,19 @@ fn sink(_seed: u64) -> Result<NullRig, Skip> {
 }
 
 fn source(seed: u64) -> Result<NullRig, Skip> {
+    source_of(ETHERNET, seed)
+}
+
+fn ipoib(seed: u64) -> Result<NullRig, Skip> {
+    source_of(LinkType::Ipoib, seed)
+}
+
+fn source_of(link: LinkType, seed: u64) -> Result<NullRig, Skip> {
     let (protocol, bytes) = [
         (Protocol::Udp, 60),
         (Protocol::Tcp, 1500),
         (Protocol::Udp, 9000),
-        (Protocol::Ack, 66),
+        (Protocol::Ack, link.header_bytes() + 52),
     ][seed as usize % 4];
     let source = Some(Source {
         protocol,
@@ -49,6 +59,7 @@ fn source(seed: u64) -> Result<NullRig, Skip> {
         ..Source::default()
     });
     Ok(NullRig(Null::new(NullConfig {
+        link,
         source,
         ..NullConfig::default()
     })))
@@ -56,6 +67,7 @@ fn source(seed: u64) -> Result<NullRig, Skip> {
 
 driver_conformance!(conformance_sink, sink);
 driver_conformance!(conformance_source, source);
+driver_conformance!(conformance_ipoib, ipoib);
 
 /// Polls every queue until it is empty or finished, at most `polls` times. Returns the packets of
 /// each queue, and the longest segment.
@@ -72,7 +84,7 @@ fn generate(
         let mut rx = RxQueue::new(
             rx,
             arena.clone(),
-            LinkType::Ethernet,
+            null.config.link,
             Ingress::default(),
             Arc::default(),
             Arc::default(),
@@ -206,8 +218,8 @@ const PROTOCOLS: [(Protocol, u64); 3] = [
 /// A source of one protocol, whose TCP has 100 bytes of payload.
 fn of(protocol: Protocol, timestamps: bool) -> Source {
     let bytes = match protocol {
-        Protocol::Tcp => L4 + protocol.header_bytes(timestamps) + 100,
-        Protocol::Udp | Protocol::Ack => protocol.frame_bytes_usual(timestamps),
+        Protocol::Tcp => ETHERNET.header_bytes() + L4 + protocol.header_bytes(timestamps) + 100,
+        Protocol::Udp | Protocol::Ack => protocol.frame_bytes_usual(ETHERNET, timestamps),
     };
     Source {
         protocol,
@@ -229,7 +241,7 @@ fn numbers_go_on_however_far_it_counts() {
             };
             let tcp = protocol != Protocol::Udp;
             let first = u64::from(protocol == Protocol::Ack);
-            let mut generator = Generator::new(source, 0, &Attach::default());
+            let mut generator = Generator::new(source, ETHERNET, 0, &Attach::default());
             for start in [0, 0xFFFE, 0xFFFF_FFF0, 0xFFFF_FFFF / step, u64::MAX / 10] {
                 generator.made = start * 5;
                 for n in 0..200 {
@@ -387,8 +399,69 @@ fn the_plan_is_told_what_a_source_makes() {
         let capabilities = Null::new(config(source)).capabilities();
         assert_eq!(capabilities.notes, [note]);
     }
+    let single = Source {
+        burst: 1,
+        ..Source::default()
+    };
+    let notes = Null::new(config(single)).capabilities().notes;
+    assert_eq!(
+        notes[0],
+        "makes UDP datagrams of 60 bytes; flows: 1; at most 1 in a poll"
+    );
     let sink = Null::new(NullConfig::default()).capabilities();
     assert!(sink.notes.is_empty());
+}
+
+#[test]
+fn a_poll_receives_at_most_a_burst() {
+    for (burst, polls, received) in [(1, 5, 5), (7, 5, 35), (BURST_PACKETS_MAX, 2, 128)] {
+        let source = Source {
+            burst,
+            ..Source::default()
+        };
+        let (all, _, _) = generate(config(source), &on_queues(1), polls);
+        assert_eq!(all[0].len(), received);
+    }
+}
+
+/// Behind the link header, which is that of RFC 4391 or none, the packet is the same.
+#[test]
+fn packets_of_other_links_are_the_same_behind_their_headers() {
+    for (protocol, _) in PROTOCOLS {
+        let on = |link: LinkType| {
+            let headers = link.header_bytes() + L4 + protocol.header_bytes(true);
+            let bytes = match protocol {
+                Protocol::Ack => headers,
+                Protocol::Udp | Protocol::Tcp => headers + 100,
+            };
+            let source = Source {
+                protocol,
+                bytes,
+                timestamps: true,
+                flows: 3,
+                count: Some(50),
+                ..Source::default()
+            };
+            let null = NullConfig {
+                link,
+                ..config(source)
+            };
+            assert_eq!(Null::new(null.clone()).capabilities().link, link);
+            generate(null, &on_queues(1), 100).0.remove(0)
+        };
+        let ethernet = on(ETHERNET);
+        assert_eq!(ethernet.len(), 50);
+        let others = on(LinkType::Ipoib).into_iter().zip(on(LinkType::RawIp));
+        for (frame, (ipoib, ip)) in ethernet.iter().zip(others) {
+            assert_eq!(frame[14..], ip, "{protocol:?}");
+            assert_eq!(ipoib[..4], [8, 0, 0, 0], "{protocol:?}");
+            assert_eq!(ipoib[4..], ip, "{protocol:?}");
+        }
+    }
+    let shortest = |link| *Protocol::Udp.frame_bytes(link, false).start();
+    assert_eq!(shortest(LinkType::RawIp), 36);
+    assert_eq!(shortest(LinkType::Ipoib), 40);
+    assert_eq!(shortest(ETHERNET), 60);
 }
 
 /// In small frames the packet is the same.
@@ -475,6 +548,13 @@ fn values_out_of_range_are_refused_by_name() {
                 ..Source::default()
             },
             "null0: bytes is 1500, and must be from 60 to 60",
+        ),
+        (
+            Source {
+                burst: 0,
+                ..Source::default()
+            },
+            "null0: burst is 0, and must be from 1 to 64",
         ),
         (
             Source {

@@ -3,7 +3,7 @@
 use super::error::SpecError;
 use super::options::PortKind;
 use super::value::{Quoted, SETTINGS};
-use crate::limits::{QUEUES_MAX, SEGMENT_HEADROOM_MAX, SEGMENTS_MAX};
+use crate::limits::{BURST_PACKETS_MAX, QUEUES_MAX, SEGMENT_HEADROOM_MAX, SEGMENTS_MAX};
 use crate::port::{null, sim};
 use std::ops::RangeInclusive;
 
@@ -19,6 +19,8 @@ pub(super) const BYTES: RangeInclusive<usize> = null::FRAME_BYTES_MIN..=null::FR
 pub(super) const FLOWS: RangeInclusive<usize> = 1..=null::FLOWS_MAX;
 pub(super) const TRAIN: RangeInclusive<usize> = 1..=null::TRAIN_MAX;
 pub(super) const OUT_OF_ORDER: RangeInclusive<u8> = 1..=null::OUT_OF_ORDER_MAX;
+/// Packets of one poll.
+pub(super) const BURST: RangeInclusive<usize> = 1..=BURST_PACKETS_MAX;
 pub(super) const RINGS: RangeInclusive<usize> = sim::RING_MIN..=sim::RING_MAX;
 pub(super) const RATES: RangeInclusive<u64> = 1..=sim::RATE_MAX;
 /// Faults that one device is configured to have.
@@ -239,7 +241,7 @@ pub const KEYS: &[Key] = &[
         "format of the written file",
     ),
     only(
-        &["pcap", "sim"],
+        &["null", "pcap", "sim"],
         "link",
         "ethernet|ip|ipoib",
         "link type of its packets",
@@ -254,14 +256,20 @@ pub const KEYS: &[Key] = &[
     only(
         NULL,
         "bytes",
-        "60..65549",
-        "bytes of each packet; 60 by default, and 1514 for proto=tcp",
+        "36..65549",
+        "bytes of each packet; by default the shortest, and an MTU of 1500 for proto=tcp",
     ),
     only(
         NULL,
         "count",
         "1..18446744073709551615",
         "packets to generate; without it the source never ends",
+    ),
+    only(
+        NULL,
+        "burst",
+        "1..64",
+        "packets that one poll receives at most; 1 is a system without batches",
     ),
     only(
         NULL,

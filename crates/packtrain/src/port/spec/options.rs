@@ -85,6 +85,8 @@ pub struct NullOptions {
     pub bytes: Option<usize>,
     /// Packets until it ends; `None` for no limit.
     pub count: Option<u64>,
+    /// Packets that one poll receives at most; `None` for a whole burst.
+    pub burst: Option<usize>,
     /// Flows to which the packets belong; it alternates between them.
     pub flows: Option<usize>,
     /// Flows that alternate at a time; `None` for all.
@@ -95,6 +97,8 @@ pub struct NullOptions {
     pub timestamps: bool,
     /// Packets of a hundred that come right after the packet that follows them.
     pub out_of_order: Option<u8>,
+    /// The link type; `None` takes the other port's.
+    pub link: Option<LinkType>,
 }
 
 /// Keys of `sim:` only. `None` is the driver's default. Its segment limit is

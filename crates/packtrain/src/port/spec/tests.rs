@@ -327,14 +327,16 @@ fn keys_of_one_kind() {
         protocol: Protocol::Tcp,
         bytes: Some(67),
         count: Some(1_000),
+        burst: Some(2),
         flows: Some(9),
         active: Some(3),
         train: Some(4),
         timestamps: true,
         out_of_order: Some(5),
+        link: Some(LinkType::Ipoib),
     };
-    let text = "null:source,proto=tcp,bytes=67,count=1000,flows=9,active=3,train=4,timestamps,\
-                out-of-order=5";
+    let text = "null:source,proto=tcp,bytes=67,count=1000,burst=2,flows=9,active=3,train=4,\
+                timestamps,out-of-order=5,link=ipoib";
     assert_eq!(parse(text).kind, PortKind::Null(null));
     assert_eq!(parse(text).to_string(), text);
 
@@ -381,8 +383,8 @@ fn ranges_end_where_help_says() {
         ("tap:t", "rx-pause", "1", "65536", "65537"),
         ("tap:t,coalesce=stream", "ack-limit", "1", "65535", "65536"),
         ("tap:t", "seed", "0", &max, "18446744073709551616"),
-        ("null:source", "bytes", "60", "65549", "65550"),
         ("null:source", "count", "1", &max, "18446744073709551616"),
+        ("null:source", "burst", "1", "64", "65"),
         ("null:source", "flows", "1", "100000", "100001"),
         ("null:source", "active", "1", "100000", "100001"),
         ("null:source", "train", "1", "4096", "4097"),
@@ -408,6 +410,15 @@ fn ranges_end_where_help_says() {
                 format!("{key}= cannot be '{below}'; it takes {takes}")
             );
         }
+    }
+    // One end of this range is of raw IP, the other of Ethernet.
+    parse("null:source,link=ip,bytes=36");
+    parse("null:source,link=ethernet,bytes=65549");
+    for (link, bytes) in [("ip", 35), ("ethernet", 65_550)] {
+        assert_eq!(
+            error(&format!("null:source,link={link},bytes={bytes}")),
+            format!("bytes= cannot be '{bytes}'; it takes 36..65549")
+        );
     }
     assert_eq!((QUEUES_MAX, SEGMENTS_MAX), (256, 288));
     for bad in ["-0.1", "1.01", "nan", "inf", "x", "50%", ""] {
@@ -612,7 +623,15 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "null:source,proto=tcp,bytes=66,timestamps",
-            "bytes=66 is too short for TCP data behind timestamps; with them it takes 67..65549",
+            "bytes=66 does not fit: with this link=, proto= and timestamps it takes 67..65549",
+        ),
+        (
+            "null:source,bytes=59",
+            "bytes=59 does not fit: with this link=, proto= and timestamps it takes 60..65549",
+        ),
+        (
+            "null:source,link=ipoib,bytes=39",
+            "bytes=39 does not fit: with this link=, proto= and timestamps it takes 40..65539",
         ),
         ("tap:", "tap: needs an interface name, as in tap:tap0"),
         (

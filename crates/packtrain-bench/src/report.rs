@@ -261,7 +261,7 @@ pub fn write(path: &Path, document: &Value) -> io::Result<()> {
     write_text(path, &format!("{document}\n"))
 }
 
-/// Writes `text` to `path`, as [`write`] does.
+/// Writes `text` to `path`, as [`write()`] does.
 ///
 /// # Errors
 ///

@@ -22,7 +22,7 @@ pub struct File {
     pub name: String,
     pub source: String,
     pub title: String,
-    /// What the outcome means for a reader who has to choose a setting.
+    /// What the outcome means for the choice of a setting.
     pub meaning: String,
     pub document: Document,
     #[serde(default)]

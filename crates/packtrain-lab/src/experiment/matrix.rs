@@ -25,7 +25,7 @@ pub struct Experiment {
     pub source: String,
     /// In one line.
     pub title: String,
-    /// What the outcome means for a reader who has to choose a setting.
+    /// What the outcome means for the choice of a setting.
     pub meaning: String,
     /// What the document has.
     pub document: Document,

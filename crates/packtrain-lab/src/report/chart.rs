@@ -208,7 +208,7 @@ impl Decades {
 }
 
 /// Columns: the share of each bin, on a scale that ends at `most`. `bins` are the least values.
-/// `about` describes the chart to those who do not see it.
+/// `about` is the text alternative of the chart.
 pub fn columns(m: &mut Markup, about: &str, bins: &[u64], shares: &[f64], most: f64) {
     let mut path = String::new();
     for (at, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {

@@ -15,16 +15,17 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
-use packtrain::port::{AnyPort, OpenErrorKind, open_spec};
+use packtrain::port::{AnyPort, open_spec};
 use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
 use crate::baseline::{self, Baseline, Mode};
 use crate::cpus::Cpus;
 use crate::error::{LabError, ToolError};
+use crate::ethtool::Offload;
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
+use crate::session;
 use crate::topology::{Settings, Side, TwoHosts};
 
 /// What joins the hosts.
@@ -258,16 +259,7 @@ impl Testbed {
         let Device::Packtrain(session) = self.device else {
             return Ok(Ended { report: None });
         };
-        let report = session.finish();
-        if let Some(error) = &report.error {
-            return Err(ToolError::Failed(error.to_string()));
-        }
-        if !report.snapshot.ledger.closed() {
-            let ledger = report.snapshot.ledger;
-            return Err(ToolError::Check(format!(
-                "packets are not accounted for: {ledger:?}"
-            )));
-        }
+        let report = session::finish(*session)?;
         Ok(Ended {
             report: Some(Box::new(report)),
         })
@@ -300,31 +292,11 @@ fn packtrain(
     policies
         .check()
         .map_err(|error| ToolError::of_start(&error))?;
-    let builder = Session::between(a, b).settings(policies);
-    let plan = builder
-        .plan()
-        .map_err(|error| ToolError::of_start(&error))?;
-    let session = builder
+    let session = Session::between(a, b)
+        .settings(policies)
         .start()
         .map_err(|error| ToolError::of_start(&error))?;
-    let mut settings = Fields::new();
-    let text: [(&str, Value); 7] = [
-        ("a", options.a.clone().into()),
-        ("b", options.b.clone().into()),
-        ("dispatch", options.dispatch.to_string().into()),
-        ("moderation", options.moderation.to_string().into()),
-        ("idle", options.idle.to_string().into()),
-        ("placement", placement(options)?.to_string().into()),
-        ("workers", plan.workers.len().into()),
-    ];
-    settings.extend(text.map(|(name, value)| (name.to_owned(), value)));
-    let paths: Vec<_> = plan
-        .paths
-        .iter()
-        .map(|path| path.kind.to_string())
-        .collect();
-    settings.insert("paths".into(), json!(paths));
-    settings.insert("notes".into(), json!(plan.notes));
+    let settings = session::settings(&session, [&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
@@ -362,14 +334,7 @@ fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
 }
 
 fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
-    open_spec(spec, LinkType::Ethernet).map_err(|error| {
-        let line = error.to_string();
-        match error.kind() {
-            OpenErrorKind::Privilege => ToolError::Missing(line),
-            OpenErrorKind::Usage => ToolError::Usage(line),
-            OpenErrorKind::Open => ToolError::Failed(line),
-        }
-    })
+    open_spec(spec, LinkType::Ethernet).map_err(|error| ToolError::of_open(&error))
 }
 
 fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
@@ -394,8 +359,19 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
         rtnl.move_to(index, &Netns::current()?)?;
         Ok::<_, LabError>((name.to_owned(), ()))
     })?;
+    let has_offload = |side| {
+        let host = hosts.host(side);
+        Offload::Tso.get(&host.netns, &host.link.name)
+    };
+    let found = has_offload(Side::Left)?;
+    if found != options.c_offload || has_offload(Side::Right)? != options.c_offload {
+        return Err(ToolError::Failed(format!(
+            "--c-offload {} did not take: an interface of the C forwarder has another TSO",
+            options.c_offload
+        )));
+    }
     let mut settings = Fields::new();
-    settings.insert("c_offload".into(), options.c_offload.into());
+    settings.insert("c_offload".into(), found.into());
     Ok((hosts, Device::C(forwarder), settings))
 }
 

@@ -58,6 +58,8 @@ fn joins(through: Through) -> Outcome {
         has_threads,
         "{through:?}"
     );
+    let settings = testbed.settings();
+    assert_eq!(settings.contains_key("c_offload"), through == Through::C);
     let ended = testbed.finish().expect("a closed ledger");
     let report = ended.report;
     assert_eq!(report.is_some(), through == Through::Packtrain);
@@ -90,7 +92,7 @@ fn read_back() -> Outcome {
         return skip;
     }
     let options = TestbedOptions {
-        a: "tap,tx=shared".to_owned(),
+        a: "tap,tx=shared,moderation=fixed(50,64)".to_owned(),
         mtu: 9000,
         ..TestbedOptions::default()
     };
@@ -98,7 +100,14 @@ fn read_back() -> Outcome {
     let settings = testbed.settings();
     assert_eq!(settings["through"], "packtrain");
     assert_eq!(settings["mtu"], 9000);
-    assert_eq!(settings["paths"], serde_json::json!(["shared", "owned"]));
+    for (name, value) in [
+        ("path_a", "shared"),
+        ("path_b", "owned"),
+        ("moderation_a", "fixed(50,64)"),
+        ("moderation_b", "adaptive"),
+    ] {
+        assert_eq!(settings[name], value, "{name}");
+    }
     testbed.finish().expect("a closed ledger");
     Outcome::Done
 }

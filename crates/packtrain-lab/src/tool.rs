@@ -10,7 +10,7 @@ use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::machine::Activity;
 use crate::options::Fields;
-use crate::testbed::Testbed;
+use crate::testbed::{Ended, Testbed, TestbedOptions};
 
 /// More of the machine's CPU time than this, in percent, used by other programs or taken by the
 /// hypervisor, and a run is flagged: it is reported, and no verdict rests on it.
@@ -34,6 +34,27 @@ pub struct Measured {
     pub figures: Fields,
     /// Why no verdict may rest on this run; empty if nothing speaks against it.
     pub flags: Vec<String>,
+}
+
+/// Runs a tool once in a testbed of its own, to the end of the testbed. The settings are those of
+/// both. If packtrain or the C forwarder failed, that is the error: what the tool saw of it is only
+/// that packets stopped.
+///
+/// # Errors
+/// As [`Testbed::start`], [`Tool::run`] and [`Testbed::finish`].
+pub fn measure(
+    options: &TestbedOptions,
+    tool: &dyn Tool,
+    control: &Control<'_>,
+) -> Result<(Measured, Ended), ToolError> {
+    let testbed = Testbed::start(options)?;
+    let outcome = tool.run(&testbed, control);
+    let mut settings = testbed.settings().clone();
+    let ended = testbed.finish()?;
+    let mut measured = outcome?;
+    settings.append(&mut measured.settings);
+    measured.settings = settings;
+    Ok((measured, ended))
 }
 
 /// How a caller follows and ends a run.

@@ -1,16 +1,19 @@
 //! Whatever joins the two hosts of a testbed carries their packets.
 
+use packtrain::engine::Session;
 use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::options::default_options;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Tool};
+use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -21,6 +24,7 @@ fn main() -> ExitCode {
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
+        ("a_device_that_fails_is_the_error", fails),
     ])
 }
 
@@ -109,6 +113,37 @@ fn read_back() -> Outcome {
         assert_eq!(settings[name], value, "{name}");
     }
     testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+/// Removes packtrain's interface in host A, and fails as a tool that sees no more packets.
+struct Breaks;
+
+impl Tool for Breaks {
+    fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
+        let host = &testbed.hosts().left;
+        host.netns.rtnl()?.delete(host.link.index)?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !testbed.session().is_some_and(Session::is_over) {
+            assert!(Instant::now() < deadline, "the session goes on");
+            sleep(Duration::from_millis(1));
+        }
+        Err(ToolError::Failed("tcp send stalled".to_owned()))
+    }
+}
+
+fn fails() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let control = Control {
+        stop: Arc::default(),
+        progress: &|_| {},
+    };
+    match tool::measure(&TestbedOptions::default(), &Breaks, &control) {
+        Err(ToolError::Failed(line)) => assert!(line.starts_with("pt-a: "), "{line}"),
+        other => panic!("{other:?}"),
+    }
     Outcome::Done
 }
 

@@ -1,8 +1,6 @@
 //! A testbed (RFC 2544): two hosts, and the device under test that joins them.
 
 use std::fs;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -19,7 +17,7 @@ use packtrain::port::{AnyPort, open_spec};
 use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
 
-use crate::baseline::{self, Baseline, Mode};
+use crate::baseline::{Baseline, BaselineError, Mode, Program};
 use crate::cpus::Cpus;
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
@@ -253,16 +251,19 @@ impl Testbed {
     /// Stops the device under test. packtrain drains first, and its ledger must close.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] if packtrain ended early, [`ToolError::Check`] if its ledger does not
-    /// close.
+    /// [`ToolError::Failed`] if packtrain or the C forwarder ended early, [`ToolError::Check`] if
+    /// packtrain's ledger does not close.
     pub fn finish(self) -> Result<Ended, ToolError> {
-        let Device::Packtrain(session) = self.device else {
-            return Ok(Ended { report: None });
+        let report = match self.device {
+            Device::Packtrain(session) => Some(Box::new(session::finish(*session)?)),
+            Device::C(forwarder) => {
+                let finished = forwarder.finish();
+                finished.map_err(|error| ToolError::Failed(error.to_string()))?;
+                None
+            }
+            Device::Veth | Device::Bridge(_) => None,
         };
-        let report = session::finish(*session)?;
-        Ok(Ended {
-            report: Some(Box::new(report)),
-        })
+        Ok(Ended { report })
     }
 }
 
@@ -339,10 +340,8 @@ fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
 
 fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     const NAMES: [&str; 2] = ["c-a", "c-b"];
-    let missing = |error: baseline::BaselineError| ToolError::Missing(error.to_string());
-    let program = compiled().map_err(missing)?;
-    // The program has no name any more, but this process has it open.
-    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    let missing = |error: BaselineError| ToolError::Missing(error.to_string());
+    let program = Program::forwarder().map_err(missing)?;
     let mode = if options.c_offload {
         Mode::Vnet
     } else {
@@ -350,7 +349,7 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     };
     let middle = Netns::new()?;
     let forwarder = middle
-        .run(|| Baseline::start(path.as_ref(), NAMES, mode))?
+        .run(|| Baseline::start(&program, NAMES, mode))?
         .map_err(missing)?;
     let (hosts, (), ()) = TwoHosts::with(topology, |side| {
         let name = NAMES[usize::from(side == Side::Right)];
@@ -373,18 +372,6 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     let mut settings = Fields::new();
     settings.insert("c_offload".into(), found.into());
     Ok((hosts, Device::C(forwarder), settings))
-}
-
-/// The C forwarder, compiled. Its file is removed at once, so that nothing is left of it when this
-/// process is killed.
-fn compiled() -> Result<File, baseline::BaselineError> {
-    let folder = std::env::temp_dir().join(format!("packtrain-{}", std::process::id()));
-    let not_ready = baseline::BaselineError::NotReady;
-    fs::create_dir_all(&folder).map_err(not_ready)?;
-    let program = baseline::compile(&folder)
-        .and_then(|path| File::open(path).map_err(baseline::BaselineError::NotReady));
-    fs::remove_dir_all(&folder).map_err(not_ready)?;
-    program
 }
 
 /// CPU time and context switches of all threads of a process, from `/proc`. A thread that has ended

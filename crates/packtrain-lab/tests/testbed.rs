@@ -1,6 +1,5 @@
 //! Whatever joins the two hosts of a testbed carries their packets.
 
-use packtrain::engine::Session;
 use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
@@ -10,6 +9,8 @@ use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -116,20 +117,44 @@ fn read_back() -> Outcome {
     Outcome::Done
 }
 
-/// Removes packtrain's interface in host A, and fails as a tool that sees no more packets.
+/// Ends the device under test, and fails as a tool does that only sees no more packets.
 struct Breaks;
 
 impl Tool for Breaks {
     fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
-        let host = &testbed.hosts().left;
-        host.netns.rtnl()?.delete(host.link.index)?;
+        let stalled = ToolError::Failed("tcp send stalled".to_owned());
         let deadline = Instant::now() + Duration::from_secs(60);
-        while !testbed.session().is_some_and(Session::is_over) {
-            assert!(Instant::now() < deadline, "the session goes on");
-            sleep(Duration::from_millis(1));
+        let wait_for = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                assert!(Instant::now() < deadline, "it goes on");
+                sleep(Duration::from_millis(1));
+            }
+        };
+        if let Some(session) = testbed.session() {
+            let host = &testbed.hosts().left;
+            host.netns.rtnl()?.delete(host.link.index)?;
+            wait_for(&|| session.is_over());
+        } else {
+            let forwarder = child().expect("the C forwarder");
+            kill_process(forwarder, Signal::KILL).expect("a signal");
+            wait_for(&|| child().is_none());
         }
-        Err(ToolError::Failed("tcp send stalled".to_owned()))
+        Err(stalled)
     }
+}
+
+/// A process that this one started and that runs.
+fn child() -> Option<Pid> {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    processes.into_iter().find_map(|entry| {
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // Its name, which may contain anything, ends at the last parenthesis.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let (state, parent) = (fields.next()?, fields.next()?);
+        (parent == own && state != "Z").then(|| Pid::from_raw(number))?
+    })
 }
 
 fn fails() -> Outcome {
@@ -140,9 +165,20 @@ fn fails() -> Outcome {
         stop: Arc::default(),
         progress: &|_| {},
     };
-    match tool::measure(&TestbedOptions::default(), &Breaks, &control) {
-        Err(ToolError::Failed(line)) => assert!(line.starts_with("pt-a: "), "{line}"),
-        other => panic!("{other:?}"),
+    for (through, cause) in [
+        (Through::Packtrain, "pt-a: "),
+        (Through::C, "the C forwarder ended by itself: signal: 9"),
+    ] {
+        let options = TestbedOptions {
+            through,
+            ..TestbedOptions::default()
+        };
+        match tool::measure(&options, &Breaks, &control) {
+            Err(ToolError::Failed(line)) => assert!(line.starts_with(cause), "{line}"),
+            // A C compiler.
+            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            other => panic!("{other:?}"),
+        }
     }
     Outcome::Done
 }

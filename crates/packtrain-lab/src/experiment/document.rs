@@ -6,7 +6,7 @@ use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
 use super::file::{Better, Statistic};
-use super::judge::{Judged, Summary, judge, must_fails, summary};
+use super::judge::{Common, Judged, Summary, common, judge, must_fails, summary};
 use super::matrix::Experiment;
 use super::runner::{Options, Results, Run};
 
@@ -65,6 +65,8 @@ impl Parts {
                     "to": to.map(|to| setting(experiment, to)),
                     "expected": claim.expected.to_string(),
                     "document": claim.document,
+                    "if_not": claim.if_not,
+                    "exact": claim.exact,
                     "measured": one.measured.map(|estimate| interval(&estimate)),
                     "verdict": verdict(one),
                     "why": one.verdict.as_ref().err(),
@@ -137,6 +139,7 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
         "axes": axes.collect::<Vec<_>>(),
         "figures": figures.collect::<Vec<_>>(),
         "meaning": experiment.meaning,
+        "limits": experiment.limits,
         "rounds": results.runs.iter().map(|run| run.round + 1).max().unwrap_or(0),
         "stopped": results.stopped,
         "command": command,
@@ -157,7 +160,9 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     let good = runs().find(|run| !run.measured.settings.is_empty());
     let figures = experiment.figures.iter().map(|figure| {
         let summary = summary(results, cell, &figure.key);
-        (figure.key.to_string(), summary.as_ref().map(spread).into())
+        let numbers = summary.as_ref().map(spread);
+        let words = || common(results, cell, &figure.key).as_ref().map(text);
+        (figure.key.to_string(), numbers.or_else(words).into())
     });
     json!({
         "experiment": experiment.name,
@@ -167,6 +172,15 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
         "runs": runs().count(),
         "flagged": runs().filter(|run| !run.measured.flags.is_empty()).count(),
         "missing": results.why_missing(cell),
+    })
+}
+
+/// A figure that is a text, over runs.
+fn text(common: &Common) -> Value {
+    json!({
+        "word": common.word,
+        "times": common.times,
+        "rounds": common.count,
     })
 }
 

@@ -6,7 +6,7 @@ use packtrain_bench::statistics::{self, Estimate};
 use super::file::{Better, Statistic};
 use super::key::Key;
 use super::matrix::{Claim, Experiment, Pair};
-use super::runner::{Options, Results};
+use super::runner::{Options, Results, Run};
 
 /// The fewest clean runs on which a verdict may rest.
 pub const CLEAN_MIN: usize = 3;
@@ -56,12 +56,55 @@ pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
     })
 }
 
+/// A figure of a cell that is a text, over its runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// The most frequent text; of equally frequent ones the first in the order of the alphabet.
+    pub word: String,
+    /// The number of runs that have it.
+    pub times: usize,
+    /// The number of runs.
+    pub count: usize,
+}
+
+/// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
+/// was clean. `None` if the figure is not a text in any run.
+pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
+    let words = |clean| -> Vec<&str> {
+        let runs = runs(results, cell, clean);
+        runs.filter_map(|run| key.word(&run.measured.figures))
+            .collect()
+    };
+    let mut found = words(true);
+    if found.is_empty() {
+        found = words(false);
+    }
+    found.sort_unstable();
+    let equal = found.chunk_by(|a, b| a == b).rev();
+    let most = equal.max_by_key(|equal| equal.len())?;
+    Some(Common {
+        word: most[0].to_owned(),
+        times: most.len(),
+        count: found.len(),
+    })
+}
+
+/// The runs of a cell, or only the clean ones.
+fn runs(results: &Results, cell: usize, clean: bool) -> impl Iterator<Item = &Run> {
+    let runs = results.runs.iter();
+    runs.filter(move |run| run.cell == cell && (!clean || run.measured.flags.is_empty()))
+}
+
 /// The figure of each run of a cell, with the round.
 fn values(results: &Results, cell: usize, key: &Key, clean: bool) -> Vec<(usize, f64)> {
-    let runs = results.runs.iter();
-    let runs = runs.filter(|run| run.cell == cell && (!clean || run.measured.flags.is_empty()));
+    let runs = runs(results, cell, clean);
     runs.filter_map(|run| Some((run.round, key.of(&run.measured.figures)?)))
         .collect()
+}
+
+/// The figures of a cell on which the verdict on a claim may rest, with the round.
+fn counted(results: &Results, cell: usize, claim: &Claim) -> Vec<(usize, f64)> {
+    values(results, cell, &claim.key, !claim.exact)
 }
 
 fn median(values: &[f64], rounds: &[usize]) -> f64 {
@@ -119,8 +162,8 @@ fn one(
         }
     }
     // Figures are compared within a round only.
-    let mut of = values(results, pair.of, &claim.key, true);
-    let mut to = beside.map(|beside| values(results, beside, &claim.key, true));
+    let mut of = counted(results, pair.of, claim);
+    let mut to = beside.map(|beside| counted(results, beside, claim));
     if let Some(to) = &mut to {
         of.retain(|(round, _)| to.iter().any(|(other, _)| other == round));
         to.retain(|(round, _)| of.iter().any(|(other, _)| other == round));
@@ -181,7 +224,7 @@ fn rounds(results: &Results) -> usize {
 /// favour of the best.
 fn best(results: &Results, claim: &Claim, pair: &Pair) -> Option<usize> {
     let figure = |cell: usize| {
-        let values = values(results, cell, &claim.key, true);
+        let values = counted(results, cell, claim);
         let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
         (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
     };
@@ -211,7 +254,7 @@ fn few(
     if quick && experiment.cells[cell].is_long {
         return Some("a quick run leaves it out".to_owned());
     }
-    let clean = values(results, cell, &claim.key, true).len();
+    let clean = counted(results, cell, claim).len();
     if clean >= CLEAN_MIN {
         return None;
     }
@@ -219,8 +262,10 @@ fn few(
     let flag = runs.clone().flat_map(|run| &run.measured.flags).next();
     let why = match (flag, runs.count()) {
         (_, runs) if runs < CLEAN_MIN => format!("{label}: number of runs: {runs}"),
-        (Some(flag), runs) => format!("{label}: {clean} of {runs} runs were clean ({flag})"),
-        (None, runs) => format!(
+        (Some(flag), runs) if !claim.exact => {
+            format!("{label}: {clean} of {runs} runs were clean ({flag})")
+        }
+        (_, runs) => format!(
             "{label}: {clean} of {runs} runs have the figure {}",
             claim.key
         ),

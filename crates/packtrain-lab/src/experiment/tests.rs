@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
-use super::judge::{Judged, judge, must_fails, summary};
+use super::judge::{Judged, common, judge, must_fails, summary};
 use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
 use crate::error::ToolError;
 use crate::options::Fields;
@@ -322,6 +322,26 @@ fn flagged_runs_are_not_judged() {
 }
 
 #[test]
+fn counts_that_no_load_changes_are_judged_in_flagged_runs_too() {
+    let exact = format!("{RATIO}exact = true");
+    let of = |cell: &str, _: usize| flagged(if cell.starts_with('r') { 4.0 } else { 1.0 });
+    let judged = verdict(&exact, &OPTIONS, &of);
+    let is_good = |one: &Judged| one.verdict == Ok(Verdict::Reproduced);
+    assert!(judged.iter().all(is_good), "{judged:?}");
+    // A run that failed has no figures.
+    let failed = |_: &str, _: usize| Measured {
+        figures: Fields::new(),
+        ..flagged(1.0)
+    };
+    let judged = verdict(&exact, &OPTIONS, &failed);
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert_eq!(
+        why,
+        "x=q y=1: 0 of 5 runs have the figure speed, and a verdict needs 3"
+    );
+}
+
+#[test]
 fn rounds_in_which_one_side_was_flagged_are_not_compared() {
     let of = |cell: &str, round: usize| {
         let is_flagged = round % 2 == usize::from(cell.starts_with('r'));
@@ -421,6 +441,35 @@ fn figures_are_summarised_over_clean_runs() {
     let flagged = summary(&results, 1, key).unwrap();
     assert_eq!(flagged.estimate.median, 7.0);
     assert_eq!(summary(&results, 1, &"other".parse().unwrap()), None);
+}
+
+#[test]
+fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
+    let experiment = experiment("");
+    let said = |word: &str, flags: &[&str]| Measured {
+        figures: [("who".to_owned(), json!(word))].into_iter().collect(),
+        flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        ..Measured::default()
+    };
+    let of = |cell: &str, round: usize| match (cell, round) {
+        ("p1", 0 | 1) => said("sender", &["others were busy"]),
+        ("p1", 2) => said("sender", &[]),
+        ("p1", _) => said("receiver", &[]),
+        ("p2", _) => said(["b", "a", "b", "a", "c"][round], &[]),
+        ("r1", _) => said("sender", &["others were busy"]),
+        _ => measured(1.0),
+    };
+    let results = runs(&experiment, &OPTIONS, &of);
+    let of = |cell, key: &str| {
+        let found = common(&results, cell, &key.parse().unwrap())?;
+        Some((found.word, found.times, found.count))
+    };
+    assert_eq!(of(0, "who"), Some(("receiver".to_owned(), 2, 3)));
+    assert_eq!(of(1, "who"), Some(("a".to_owned(), 2, 5)));
+    assert_eq!(of(2, "who"), Some(("sender".to_owned(), 5, 5)));
+    assert_eq!(of(3, "who"), None);
+    assert_eq!(of(0, "who / who"), None);
+    assert_eq!(summary(&results, 0, &"who".parse().unwrap()), None);
 }
 
 #[test]
@@ -662,10 +711,13 @@ fn every_built_in_experiment_is_complete() {
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {
-    let experiment = experiment(RATIO);
-    let results = runs(&experiment, &OPTIONS, of);
+    document_of(&experiment(RATIO), of)
+}
+
+fn document_of(experiment: &Experiment, of: &dyn Fn(&str, usize) -> Measured) -> Value {
+    let results = runs(experiment, &OPTIONS, of);
     let mut parts = Parts::default();
-    parts.add(&experiment, &results, &OPTIONS, "packtrain experiment fake");
+    parts.add(experiment, &results, &OPTIONS, "packtrain experiment fake");
     let mut document = parts.document();
     document.insert("schema".into(), "packtrain/1".into());
     document.insert("command".into(), "experiment".into());
@@ -698,6 +750,33 @@ fn the_document_has_rows_claims_and_every_run() {
     let flags = runs.iter().filter(|run| run["flags"] != json!([])).count();
     assert_eq!(flags, 1);
     assert_eq!(document["experiments"][0]["rounds"], 5);
+}
+
+#[test]
+fn texts_of_a_file_and_texts_that_are_figures_are_in_the_document() {
+    let more = format!("{RATIO}if-not = \"too few CPUs\"\nexact = true");
+    let text = format!("{TEXT}\n[[figures]]\nkey = \"who\"\ntitle = \"who\"\n{more}");
+    let text = text.replace("[document]", "limits = \"no NIC\"\n\n[document]");
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let of = |_: &str, _: usize| {
+        let mut measured = flagged(1.0);
+        measured.figures.insert("who".to_owned(), "sender".into());
+        measured
+    };
+    let document = document_of(&experiment, &of);
+    assert_eq!(document["experiments"][0]["limits"], "no NIC");
+    let claim = &document["claims"][0];
+    assert_eq!(
+        (&claim["if_not"], &claim["exact"], &claim["verdict"]),
+        (
+            &json!("too few CPUs"),
+            &json!(true),
+            &json!("not reproduced")
+        )
+    );
+    let who = json!({ "word": "sender", "times": 5, "rounds": 5 });
+    assert_eq!(document["rows"][0]["figures"]["who"], who);
+    assert_eq!(document["rows"][0]["figures"]["speed"]["median"], 1.0);
 }
 
 #[test]

@@ -52,7 +52,7 @@ impl Parts {
                     .push(format!("{}: {}", experiment.name, claim.text));
             }
             let entries = judged.iter().map(|one| {
-                let (of, to) = one.pair;
+                let to = Some(&one.to).filter(|to| !to.is_empty());
                 json!({
                     "experiment": experiment.name,
                     "claim": claim.text,
@@ -61,7 +61,7 @@ impl Parts {
                         Statistic::Median => "median",
                         Statistic::Spread => "spread",
                     },
-                    "of": setting(experiment, of),
+                    "of": setting(experiment, &one.of),
                     "to": to.map(|to| setting(experiment, to)),
                     "expected": claim.expected.to_string(),
                     "document": claim.document,
@@ -146,13 +146,17 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
     })
 }
 
-/// The settings of a cell by axis.
-fn setting(experiment: &Experiment, cell: usize) -> Value {
-    let axes = experiment.axes.iter().map(|axis| axis.name.clone());
-    let names = experiment.cells[cell].names.iter();
-    axes.zip(names.map(|name| Value::from(name.as_str())))
-        .collect::<Map<_, _>>()
-        .into()
+/// The settings by axis that all of the cells have.
+fn setting(experiment: &Experiment, cells: &[usize]) -> Value {
+    let axes = experiment.axes.iter().enumerate().filter_map(|(at, axis)| {
+        let mut names = cells.iter().map(|&cell| &experiment.cells[cell].names[at]);
+        let first = names.next()?;
+        let value = Value::from(first.as_str());
+        names
+            .all(|name| name == first)
+            .then(|| (axis.name.clone(), value))
+    });
+    axes.collect::<Map<_, _>>().into()
 }
 
 fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
@@ -166,7 +170,7 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     });
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, cell),
+        "setting": setting(experiment, &[cell]),
         "settings": good.map(|run| &run.measured.settings),
         "figures": figures.collect::<Map<_, _>>(),
         "runs": runs().count(),
@@ -206,7 +210,7 @@ fn interval(estimate: &Estimate) -> Value {
 fn run(experiment: &Experiment, run: &Run) -> Value {
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, run.cell),
+        "setting": setting(experiment, &[run.cell]),
         "round": run.round,
         "seed": run.seed,
         "load": run.load.one_minute,

@@ -16,7 +16,7 @@ const SPREAD_ROUNDS_MIN: usize = 5;
 /// A figure of a cell over its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The median of the runs, and its bootstrap interval of 95 %.
+    /// The median of the runs, and its bootstrap interval.
     pub estimate: Estimate,
     /// The least value.
     pub min: f64,

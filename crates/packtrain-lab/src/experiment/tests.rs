@@ -628,6 +628,21 @@ fn a_run_that_fails_is_kept_with_a_flag() {
 }
 
 #[test]
+fn a_warm_up_that_fails_is_no_failure() {
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        match count {
+            1..=4 => Err(ToolError::Failed("tcp stalled".to_owned())),
+            _ => Ok(measured(1.0)),
+        }
+    };
+    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.failed, None);
+    assert!(results.runs.iter().all(|run| run.measured.flags.is_empty()));
+}
+
+#[test]
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));

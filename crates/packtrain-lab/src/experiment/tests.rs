@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
-use super::judge::{Judged, judge, must_fails, summary};
+use super::judge::{Judged, common, deviations, judge, must_fails, summary};
 use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
 use crate::error::ToolError;
 use crate::options::Fields;
@@ -231,9 +231,9 @@ fn a_ratio_is_judged_for_each_other_setting_round_by_round() {
     };
     let judged = verdict(RATIO, &OPTIONS, &of);
     assert_eq!(judged.len(), 2);
-    for (one, pair) in judged.iter().zip([(2, Some(0)), (3, Some(1))]) {
+    for (one, (of, to)) in judged.iter().zip([(2, 0), (3, 1)]) {
         assert_eq!(one.verdict, Ok(Verdict::Reproduced));
-        assert_eq!(one.pair, pair);
+        assert_eq!((&*one.of, &*one.to), (&[of][..], &[to][..]));
         let estimate = one.measured.unwrap();
         assert_eq!((estimate.low, estimate.high), (2.5, 2.5));
     }
@@ -322,6 +322,26 @@ fn flagged_runs_are_not_judged() {
 }
 
 #[test]
+fn counts_that_no_load_changes_are_judged_in_flagged_runs_too() {
+    let exact = format!("{RATIO}exact = true");
+    let of = |cell: &str, _: usize| flagged(if cell.starts_with('r') { 4.0 } else { 1.0 });
+    let judged = verdict(&exact, &OPTIONS, &of);
+    let is_good = |one: &Judged| one.verdict == Ok(Verdict::Reproduced);
+    assert!(judged.iter().all(is_good), "{judged:?}");
+    // A run that failed has no figures.
+    let failed = |_: &str, _: usize| Measured {
+        figures: Fields::new(),
+        ..flagged(1.0)
+    };
+    let judged = verdict(&exact, &OPTIONS, &failed);
+    let why = judged[0].verdict.clone().unwrap_err();
+    assert_eq!(
+        why,
+        "x=q y=1: 0 of 5 runs have the figure speed, and a verdict needs 3"
+    );
+}
+
+#[test]
 fn rounds_in_which_one_side_was_flagged_are_not_compared() {
     let of = |cell: &str, round: usize| {
         let is_flagged = round % 2 == usize::from(cell.starts_with('r'));
@@ -354,19 +374,76 @@ fn a_figure_itself_can_be_within_a_distance() {
     assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
 }
 
+const SPREAD: &str = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nstatistic = \"spread\"\n\
+                      of = { x = \"q\" }\nto = { x = \"p\" }\nat-most = 0.7";
+
 #[test]
-fn a_spread_is_the_range_in_parts_of_the_median() {
-    let claim = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nstatistic = \"spread\"\n\
-                 of = { x = \"p\", y = 1 }\nat-most = 0.5";
-    let judged = verdict(claim, &OPTIONS, &|_, round| {
-        measured([8.0, 9.0, 10.0, 11.0, 12.0][round])
-    });
-    assert_eq!(judged[0].measured.unwrap().median, 0.4);
+fn a_spread_is_the_relative_standard_deviation_pooled_over_rows() {
+    let claim = SPREAD.replace("to = { x = \"p\" }\n", "");
+    // Of -2, -1, 0, 1, 2: the square root of 2.5; of two rows the root of the mean square.
+    let of = |cell: &str, round: usize| {
+        let (middle, step) = match cell {
+            "r1" => (10.0, 1.0),
+            _ => (1000.0, 300.0),
+        };
+        measured(middle + step * (round as f64 - 2.0))
+    };
+    let judged = verdict(&claim, &OPTIONS, &of);
     assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
-    let judged = verdict(claim, &OPTIONS, &|_, round| {
-        measured([2.0, 9.0, 10.0, 11.0, 18.0][round])
-    });
-    assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[2, 3][..], &[][..]));
+    let found = judged[0].measured.unwrap();
+    let expected = (2.5_f64 * (0.01 + 0.09) / 2.0).sqrt();
+    assert!((found.median - expected).abs() < 1e-9, "{found:?}");
+    assert!(found.low < expected && expected < found.high, "{found:?}");
+    assert_eq!(found.count, 10);
+}
+
+#[test]
+fn a_spread_is_not_smaller_with_fewer_clean_runs() {
+    // All values that three of five equally likely ones can have: the mean of the variances is that
+    // of the five.
+    let all = [8.0, 9.0, 10.0, 11.0, 12.0];
+    let variance = |values: &[f64]| {
+        let mut squares: Vec<f64> = values.to_vec();
+        deviations(&mut squares);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        squares.iter().sum::<f64>() / squares.len() as f64 * mean * mean
+    };
+    let draws = (0..125).map(|draw| [draw % 5, draw / 5 % 5, draw / 25].map(|at| all[at]));
+    let of_three = draws.map(|draw| variance(&draw)).sum::<f64>() / 125.0;
+    // Drawn with replacement, so without the correction.
+    assert!((of_three - 2.0).abs() < 1e-9, "{of_three}");
+}
+
+#[test]
+fn a_ratio_of_spreads_has_one_verdict_and_needs_five_rounds() {
+    let of = |cell: &str, round: usize| {
+        let noise = [-0.2, 0.1, 0.0, 0.2, -0.1][round];
+        let (speed, noise) = match cell {
+            "p1" => (100.0, noise),
+            "p2" => (5.0, 2.0 * noise),
+            "r1" => (300.0, noise / 2.0),
+            _ => (7.0, noise),
+        };
+        measured(speed * (1.0 + noise))
+    };
+    let judged = verdict(SPREAD, &OPTIONS, &of);
+    assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[2, 3][..], &[0, 1][..]));
+    let ratio = judged[0].measured.unwrap();
+    let near = |value: f64| (value - 0.5).abs() < 1e-9;
+    assert!(near(ratio.low) && near(ratio.median) && near(ratio.high));
+    let options = Options {
+        rounds: 4,
+        ..OPTIONS
+    };
+    let why = only(&verdict(SPREAD, &options, &of)).clone().unwrap_err();
+    assert_eq!(why, "a spread needs 5 rounds");
+    let equal = |_: &str, _: usize| measured(1.0);
+    let why = only(&verdict(SPREAD, &OPTIONS, &equal))
+        .clone()
+        .unwrap_err();
+    assert_eq!(why, "the spread of speed is 0 where it is divided by");
 }
 
 #[test]
@@ -381,7 +458,7 @@ fn the_best_of_several_settings_is_what_counts() {
         })
     };
     let judged = verdict(claim, &OPTIONS, &of);
-    assert_eq!(judged[0].pair, (0, Some(2)));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[0][..], &[2][..]));
     assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
     assert_eq!(judged[0].measured.unwrap().median, 0.5);
 }
@@ -421,6 +498,35 @@ fn figures_are_summarised_over_clean_runs() {
     let flagged = summary(&results, 1, key).unwrap();
     assert_eq!(flagged.estimate.median, 7.0);
     assert_eq!(summary(&results, 1, &"other".parse().unwrap()), None);
+}
+
+#[test]
+fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
+    let experiment = experiment("");
+    let said = |word: &str, flags: &[&str]| Measured {
+        figures: [("who".to_owned(), json!(word))].into_iter().collect(),
+        flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        ..Measured::default()
+    };
+    let of = |cell: &str, round: usize| match (cell, round) {
+        ("p1", 0 | 1) => said("sender", &["others were busy"]),
+        ("p1", 2) => said("sender", &[]),
+        ("p1", _) => said("receiver", &[]),
+        ("p2", _) => said(["b", "a", "b", "a", "c"][round], &[]),
+        ("r1", _) => said("sender", &["others were busy"]),
+        _ => measured(1.0),
+    };
+    let results = runs(&experiment, &OPTIONS, &of);
+    let of = |cell, key: &str| {
+        let found = common(&results, cell, &key.parse().unwrap())?;
+        Some((found.word, found.times, found.count))
+    };
+    assert_eq!(of(0, "who"), Some(("receiver".to_owned(), 2, 3)));
+    assert_eq!(of(1, "who"), Some(("a".to_owned(), 2, 5)));
+    assert_eq!(of(2, "who"), Some(("sender".to_owned(), 5, 5)));
+    assert_eq!(of(3, "who"), None);
+    assert_eq!(of(0, "who / who"), None);
+    assert_eq!(summary(&results, 0, &"who".parse().unwrap()), None);
 }
 
 #[test]
@@ -662,10 +768,13 @@ fn every_built_in_experiment_is_complete() {
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {
-    let experiment = experiment(RATIO);
-    let results = runs(&experiment, &OPTIONS, of);
+    document_of(&experiment(RATIO), of)
+}
+
+fn document_of(experiment: &Experiment, of: &dyn Fn(&str, usize) -> Measured) -> Value {
+    let results = runs(experiment, &OPTIONS, of);
     let mut parts = Parts::default();
-    parts.add(&experiment, &results, &OPTIONS, "packtrain experiment fake");
+    parts.add(experiment, &results, &OPTIONS, "packtrain experiment fake");
     let mut document = parts.document();
     document.insert("schema".into(), "packtrain/1".into());
     document.insert("command".into(), "experiment".into());
@@ -698,6 +807,45 @@ fn the_document_has_rows_claims_and_every_run() {
     let flags = runs.iter().filter(|run| run["flags"] != json!([])).count();
     assert_eq!(flags, 1);
     assert_eq!(document["experiments"][0]["rounds"], 5);
+}
+
+#[test]
+fn texts_of_a_file_and_texts_that_are_figures_are_in_the_document() {
+    let more = format!("{RATIO}if-not = \"too few CPUs\"\nexact = true");
+    let text = format!("{TEXT}\n[[figures]]\nkey = \"who\"\ntitle = \"who\"\n{more}");
+    let text = text.replace("[document]", "limits = \"no NIC\"\n\n[document]");
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let of = |_: &str, _: usize| {
+        let mut measured = flagged(1.0);
+        measured.figures.insert("who".to_owned(), "sender".into());
+        measured
+    };
+    let document = document_of(&experiment, &of);
+    assert_eq!(document["experiments"][0]["limits"], "no NIC");
+    let claim = &document["claims"][0];
+    assert_eq!(
+        (&claim["if_not"], &claim["exact"], &claim["verdict"]),
+        (
+            &json!("too few CPUs"),
+            &json!(true),
+            &json!("not reproduced")
+        )
+    );
+    let who = json!({ "word": "sender", "times": 5, "rounds": 5 });
+    assert_eq!(document["rows"][0]["figures"]["who"], who);
+    assert_eq!(document["rows"][0]["figures"]["speed"]["median"], 1.0);
+}
+
+#[test]
+fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
+    let of = |_: &str, round: usize| measured([1.0, 2.0, 1.0, 2.0, 1.0][round]);
+    let document = document_of(&experiment(SPREAD), &of);
+    let claim = &document["claims"][0];
+    assert_eq!(
+        (&claim["of"], &claim["to"]),
+        (&json!({ "x": "q" }), &json!({ "x": "p" }))
+    );
+    assert_eq!(document["claims"].as_array().unwrap().len(), 1);
 }
 
 #[test]

@@ -76,7 +76,7 @@ pub fn receive<T: Send>(
         (sent, join(receiver))
     });
     // They are not numbered.
-    Ok((sent?, received?.damaged))
+    Ok((sent?, received?.sequences.damaged))
 }
 
 impl Blast {
@@ -337,7 +337,7 @@ impl Run {
                 "reordered_packets",
                 json!(count(|one| one.sequences.reordered)),
             ),
-            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
             ("offered_kpps", json!(offered / 1e3)),
             ("received_kpps", json!(arrived / 1e3)),
             ("cpu_sender_percent", json!(cpu[0])),

@@ -11,8 +11,8 @@ use super::echo::Echo;
 use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::tool::Control;
-use crate::tools::pace::sleep_until;
-use crate::tools::sequence::Sequences;
+use crate::traffic::pace::sleep_until;
+use crate::traffic::sequence::Sequences;
 
 /// The least data: the request's number, and when it was due.
 pub(super) const DATA_MIN: usize = 16;
@@ -256,7 +256,7 @@ impl State {
         let (Some(latency), true) = (latency, number < replies.sent) else {
             return Ok(true);
         };
-        if replies.sequences.add(number) {
+        if replies.sequences.add(Some(number), replies.sent).is_first() {
             replies.latency.add(latency);
         }
         self.answered |= number + 1 == replies.sent;

@@ -171,9 +171,9 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
                 "lost_percent",
                 ratio(100.0 * all.lost as f64, all.sent as f64),
             );
-            set("duplicate_packets", all.duplicated.into());
-            set("reordered_packets", all.misordered.into());
-            set("damaged_packets", all.corrupted.into());
+            set("duplicate_packets", all.duplicates.into());
+            set("reordered_packets", all.reordered.into());
+            set("damaged_packets", all.damaged.into());
         }
     }
 

@@ -10,6 +10,14 @@ const SLACK: Duration = Duration::from_micros(50);
 /// How long a thread sleeps before it checks whether the run has to end.
 const QUANTUM: Duration = Duration::from_millis(20);
 
+/// The time of which a paced sender sends the packets back to back, unless told otherwise.
+const BURST_SECONDS: f64 = 100e-6;
+
+/// How many of `rate` packets a second are sent back to back: those of 100 us, at least one.
+pub(crate) fn usual_burst(rate: f64) -> u64 {
+    (rate * BURST_SECONDS).max(1.0) as u64
+}
+
 /// How long a thread that waits for `at` may sleep; `None` if it is so close that the sleep might
 /// end too late. For long waits in `ppoll` the kernel allows itself a half percent.
 pub(crate) fn sleep_until(at: Instant, now: Instant) -> Option<Duration> {

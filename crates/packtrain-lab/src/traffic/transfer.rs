@@ -73,7 +73,8 @@ pub enum Pace {
     /// loses nothing to a full queue either.
     #[default]
     Window,
-    /// So many bits of payload a second of all flows together, evenly spaced.
+    /// So many bits of payload a second of all flows together, evenly spaced in bursts of 100 us, or
+    /// of one train if that takes longer. After a delay a flow sends at most at twice its rate.
     Rate(u64),
     /// As fast as the kernel accepts datagrams.
     FlatOut,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
+use super::pace::{Pacer, usual_burst};
 use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
 use super::transfer::{Calls, Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
 use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
@@ -284,6 +285,7 @@ fn send(
     let exchange = watch.transfer.exchange;
     let mut response = vec![0; exchange.map_or(0, |exchange| exchange.response)];
     let mut transactions = 0;
+    let mut paced = Paced::new(watch.transfer, stream, train, watch.start);
     let mut sender = Sender {
         watch,
         flow,
@@ -294,10 +296,19 @@ fn send(
     let (mut next, mut hash) = (0, 0u64);
     while next < goal && !watch.time_is_up() {
         let count = train.min(goal - next);
-        match watch.transfer.pace {
-            Pace::Window => sender.wait_for_room(count)?,
-            Pace::Rate(bits) => sender.wait_for_time(bits, next * size as u64)?,
-            Pace::FlatOut => {}
+        if watch.transfer.pace == Pace::Window {
+            sender.wait_for_room(count)?;
+        }
+        if let Some(paced) = &mut paced {
+            let goes_on = || {
+                watch.cancelled()?;
+                watch.check_limit("udp send", next * size as u64)
+            };
+            paced.wait(|| watch.time_is_up() || goes_on().is_err());
+            goes_on()?;
+            if watch.time_is_up() {
+                break;
+            }
         }
         let bytes = &mut buffer[..count as usize * size];
         for (sequence, payload) in (next..).zip(bytes.chunks_mut(size)) {
@@ -331,6 +342,44 @@ fn send(
         calls: sender.calls,
         cpu,
     })
+}
+
+/// The trains of a flow of [`Pace::Rate`]. The flows alternate.
+struct Paced {
+    pacer: Pacer,
+    /// Trains sent back to back.
+    burst: u64,
+    /// Of these, the ones that are still to be sent.
+    left: u64,
+}
+
+impl Paced {
+    /// Flow number `stream` of a transfer that starts at `start`; `None` with another pace.
+    fn new(transfer: &Transfer, stream: u32, train: u64, start: Instant) -> Option<Self> {
+        let Pace::Rate(bits) = transfer.pace else {
+            return None;
+        };
+        let flows = f64::from(transfer.streams);
+        let bits_of_train = (train * transfer.datagram as u64 * 8) as f64;
+        let rate = bits as f64 / flows / bits_of_train;
+        let burst = usual_burst(rate);
+        let interval = burst as f64 / rate;
+        let offset = Duration::from_secs_f64(interval * f64::from(stream) / flows);
+        Some(Self {
+            pacer: Pacer::new(start + offset, interval),
+            burst,
+            left: 0,
+        })
+    }
+
+    /// Waits until the next train is due, or until `stopped`.
+    fn wait(&mut self, stopped: impl Fn() -> bool) {
+        if self.left == 0 {
+            self.pacer.wait(stopped);
+            self.left = self.burst;
+        }
+        self.left -= 1;
+    }
 }
 
 struct Sender<'a> {
@@ -407,22 +456,6 @@ impl Sender<'_> {
             }
             self.watch
                 .check("udp transfer", self.progress, self.payload_sent())?;
-        }
-    }
-
-    /// Waits until the time of the next datagrams, if `bits` a second are sent by all flows and
-    /// this one has sent `bytes`. After a delay it sends without waiting until it is in time again.
-    fn wait_for_time(&self, bits: u64, bytes: u64) -> Result<(), LabError> {
-        let own = bits as f64 / f64::from(self.watch.transfer.streams);
-        let due = Duration::from_secs_f64(bytes as f64 * 8.0 / own);
-        loop {
-            let early = due.saturating_sub(self.watch.start.elapsed());
-            if early.is_zero() || self.watch.time_is_up() {
-                return Ok(());
-            }
-            thread::sleep(early.min(QUANTUM));
-            self.watch.cancelled()?;
-            self.watch.check_limit("udp send", bytes)?;
         }
     }
 
@@ -540,4 +573,36 @@ fn respond(socket: &UdpSocket, response: &[u8]) -> Result<(), LabError> {
 /// After the sender's end: whether late datagrams have stopped coming.
 fn flow_is_silent(last: Instant) -> bool {
     last.elapsed() >= RECEIVE_QUANTUM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::IpVersion;
+    use crate::traffic::Amount;
+
+    #[test]
+    fn a_rate_is_kept_after_a_pause_and_flows_alternate() {
+        // A train of each flow in each 4 ms.
+        let interval = Duration::from_millis(4);
+        let mut transfer = Transfer::udp(IpVersion::V4, Amount::Open).streams(2);
+        transfer.datagram = 1000;
+        transfer.pace = Pace::Rate(2 * 2 * 1000 * 8 * 250);
+        let start = Instant::now();
+        thread::sleep(5 * interval);
+        let mut first = Paced::new(&transfer, 0, 2, start).expect("a rate");
+        let before = Instant::now();
+        (0..5).for_each(|_| first.wait(|| false));
+        assert!(before.elapsed() >= 2 * interval, "half an interval each");
+
+        let start = Instant::now();
+        let mut other = Paced::new(&transfer, 1, 2, start).expect("a rate");
+        other.wait(|| false);
+        assert!(start.elapsed() >= interval / 2);
+
+        // 25 of 1000 bytes in 100 us go out together.
+        transfer.pace = Pace::Rate(4_000_000_000);
+        let fast = Paced::new(&transfer, 0, 1, start).expect("a rate");
+        assert_eq!(fast.burst, 25);
+    }
 }

@@ -23,13 +23,11 @@ use crate::testbed::{Testbed, Used};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
+use crate::traffic::pace::usual_burst;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
-
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
-const BURST_SECONDS: f64 = 100e-6;
 
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
@@ -116,9 +114,9 @@ impl Blast {
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);
-            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
-            let burst = self.burst.unwrap_or(usual);
-            (u64::from(burst), f64::from(burst) / rate)
+            let usual = usual_burst(rate).min(self.batch.into());
+            let burst = self.burst.map_or(usual, u64::from);
+            (burst, burst as f64 / rate)
         });
         Ok(Load {
             payloads: payloads?,

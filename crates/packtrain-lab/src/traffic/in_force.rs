@@ -15,6 +15,8 @@ pub struct InForce {
     pub receive_buffer: u32,
     /// TCP: the payload bytes of a full segment.
     pub mss: Option<u32>,
+    /// UDP: datagrams of one send, fewer than requested if they would not fit a packet.
+    pub train: Option<u32>,
     /// TCP: the congestion control.
     pub congestion_control: Option<String>,
 }

@@ -124,8 +124,8 @@ pub struct Transfer {
     /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
     pub datagram: usize,
     /// UDP: datagrams passed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
-    /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or
-    /// half of the window.
+    /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or,
+    /// with [`Pace::Window`], half of the window.
     pub train: u32,
     /// UDP: receive with `UDP_GRO`, several datagrams in one call.
     pub gro: bool,

@@ -31,6 +31,8 @@ pub(super) struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
     window: u64,
+    /// Datagrams of one send.
+    train: u32,
     /// Datagrams passed to the kernel (counted before the call).
     sent: AtomicU64,
     /// Datagrams that arrived, right or wrong, copies left out.
@@ -87,7 +89,10 @@ pub(super) fn open_all(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Flow>, 
 
 /// What the kernel has in force for a flow.
 pub(super) fn in_force(flow: &Flow) -> Result<InForce, LabError> {
-    InForce::of_buffers(&flow.sender, &flow.receiver)
+    Ok(InForce {
+        train: Some(flow.train),
+        ..InForce::of_buffers(&flow.sender, &flow.receiver)?
+    })
 }
 
 pub(super) fn run(
@@ -238,10 +243,12 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
         .map_err(LabError::from_io("SO_RCVBUF"))?;
     let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
+    let window = u64::from(transfer.window).min(fits as u64).max(1);
     Ok(Flow {
         sender,
         receiver,
-        window: u64::from(transfer.window).min(fits as u64).max(1),
+        window,
+        train: train_len(transfer, window),
         sent: AtomicU64::new(0),
         arrived: AtomicU64::new(0),
         written_off: AtomicU64::new(0),
@@ -259,10 +266,14 @@ fn kernel_memory(datagram: usize) -> usize {
     memory + memory / 4
 }
 
-/// Datagrams of one send, from the requested train and the window.
-fn train_len(transfer: &Transfer, window: u64) -> u64 {
-    let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u64;
-    u64::from(transfer.train).min(fits).min(window / 2).max(1)
+/// Datagrams of one send: as many of the requested train as fit a packet, and half of the window.
+fn train_len(transfer: &Transfer, window: u64) -> u32 {
+    let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u32;
+    let most = match transfer.pace {
+        Pace::Window => u32::try_from(window / 2).unwrap_or(u32::MAX),
+        Pace::Rate(_) | Pace::FlatOut => u32::MAX,
+    };
+    transfer.train.min(fits).min(most).max(1)
 }
 
 fn send(
@@ -280,7 +291,7 @@ fn send(
         .transfer
         .share(stream)
         .map_or(u64::MAX, |b| b.div_ceil(size as u64));
-    let train = train_len(watch.transfer, flow.window);
+    let train = u64::from(flow.train);
     let mut buffer = vec![0; train as usize * size];
     let exchange = watch.transfer.exchange;
     let mut response = vec![0; exchange.map_or(0, |exchange| exchange.response)];
@@ -580,6 +591,17 @@ mod tests {
     use super::*;
     use crate::ip::IpVersion;
     use crate::traffic::Amount;
+
+    #[test]
+    fn a_train_fits_a_packet_and_the_window_if_that_paces() {
+        let mut transfer = Transfer::udp(IpVersion::V4, Amount::Open).train(64);
+        assert_eq!(train_len(&transfer, 78), 39);
+        assert_eq!(train_len(&transfer, 1), 1);
+        for pace in [Pace::FlatOut, Pace::Rate(1)] {
+            transfer.pace = pace;
+            assert_eq!(train_len(&transfer, 78), 44);
+        }
+    }
 
     #[test]
     fn a_rate_is_kept_after_a_pause_and_flows_alternate() {

@@ -210,7 +210,7 @@ impl Stream {
             set("congestion_control", json!(in_force.congestion_control));
         } else {
             set("rate", self.rate.to_string().into());
-            set("train", self.train.into());
+            set("train", json!(in_force.train));
         }
         for (host, name) in [(&testbed.hosts().left, "a"), (&testbed.hosts().right, "b")] {
             let offloads = Offloads::of(host)?;

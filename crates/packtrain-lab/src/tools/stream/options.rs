@@ -205,7 +205,7 @@ pub struct Stream {
     #[arg(long, value_name = "RATE", default_value_t)]
     #[serde(deserialize_with = "from_text")]
     pub rate: BitRate,
-    /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64
+    /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64, at most 65000 bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub train: u32,
     /// Makes every message different and compares all bytes, which takes CPU time of both ends

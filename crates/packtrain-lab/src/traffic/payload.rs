@@ -55,15 +55,25 @@ impl Pattern {
         &self.block[Self::place(stream, position)]
     }
 
-    /// The hash of the first `bytes` bytes of stream number `stream`.
-    pub fn stream_hash(&self, stream: u32, bytes: u64) -> u64 {
+    /// The hash of the first `bytes` bytes of stream number `stream`. An error of `goes_on`, which
+    /// is called at least every 256 KiB, ends it.
+    ///
+    /// # Errors
+    /// That of `goes_on`.
+    pub fn stream_hash<E>(
+        &self,
+        stream: u32,
+        bytes: u64,
+        goes_on: impl Fn() -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut hash = StreamHash::new();
         while hash.bytes() < bytes {
+            goes_on()?;
             let piece = self.stream(stream, hash.bytes());
             let left = usize::try_from(bytes - hash.bytes()).unwrap_or(usize::MAX);
             hash.add(&piece[..piece.len().min(left)]);
         }
-        hash.finish()
+        Ok(hash.finish())
     }
 
     /// The block that all streams are cut from: 256 KiB.
@@ -324,6 +334,7 @@ impl<'a> DatagramCheck<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     /// The first `len` bytes of a stream, put together from its pieces.
     fn take(pattern: &Pattern, stream: u32, len: usize) -> Vec<u8> {
@@ -365,9 +376,24 @@ mod tests {
         let mut pieces = StreamHash::new();
         whole.chunks(1448).for_each(|chunk| pieces.add(chunk));
         assert_eq!(pieces.finish(), hash(&whole));
-        let hashed = pattern.stream_hash(3, whole.len() as u64);
-        assert_eq!(hashed, hash(&whole));
+        let hashed = pattern.stream_hash(3, whole.len() as u64, || Ok::<_, ()>(()));
+        assert_eq!(hashed, Ok(hash(&whole)));
         assert_eq!(pieces.bytes(), whole.len() as u64);
+    }
+
+    #[test]
+    fn the_hash_of_a_long_stream_can_be_ended() {
+        let left = Cell::new(10);
+        let goes_on = || {
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                Err("ended")
+            } else {
+                Ok(())
+            }
+        };
+        let hashed = Pattern::new(7).stream_hash(0, u64::MAX, goes_on);
+        assert_eq!(hashed, Err("ended"));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) fn run(
     if transfer.payload == Payload::Hashed {
         for (stream, end) in (0..).zip(&mut sent) {
             // The hash is computed after the transfer, so that its cost is not measured.
-            end.hash = pattern.stream_hash(stream, end.bytes);
+            end.hash = pattern.stream_hash(stream, end.bytes, || watch.cancelled())?;
         }
     }
     let elapsed = received

@@ -57,8 +57,9 @@ pub enum Amount {
 /// Whether the bytes are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Payload {
-    /// No two chunks of a stream are equal, and both ends hash every byte. That takes CPU time of
-    /// both ends.
+    /// No two chunks of a stream are equal, and every byte is hashed: by a TCP receiver as it reads,
+    /// and once more after the transfer, for the sender; by both ends of a UDP flow during the
+    /// transfer.
     #[default]
     Hashed,
     /// Every message has the same bytes, and no end reads them. UDP datagrams have their sequence

@@ -208,7 +208,8 @@ pub struct Stream {
     /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64, at most 65000 bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub train: u32,
-    /// Makes every message different and compares all bytes, which takes CPU time of both ends
+    /// Makes every message different and compares all bytes: takes CPU time of the receiver, with
+    /// UDP of both ends, and with TCP time after the run
     #[arg(long)]
     pub check: bool,
 }

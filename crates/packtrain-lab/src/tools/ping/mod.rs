@@ -164,14 +164,8 @@ impl Ping {
         control: &Control<'_>,
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
-        let time = match (requests.schedule, self.count) {
-            (Schedule::Every(seconds), Some(count)) => {
-                Duration::from_secs_f64(seconds * count as f64).min(requests.duration)
-            }
-            _ => requests.duration,
-        };
-        let stream =
-            Transfer::tcp(self.ip(), Amount::Time(WARM_UP + time)).stop(Arc::clone(&control.stop));
+        let time = Amount::Time(WARM_UP + requests.time());
+        let stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
         thread::scope(|scope| {
             let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
             thread::sleep(WARM_UP);

@@ -181,6 +181,16 @@ impl Requests {
         Ok(replies)
     }
 
+    /// How long requests are due at most.
+    pub(super) fn time(&self) -> Duration {
+        match self.schedule {
+            Schedule::Every(seconds) => Duration::try_from_secs_f64(seconds * self.count as f64)
+                .unwrap_or(Duration::MAX)
+                .min(self.duration),
+            Schedule::Flood => self.duration,
+        }
+    }
+
     /// When the next request is due; `None` if it was the last.
     fn due(&self, state: &State, now: Instant) -> Option<Instant> {
         let sent = state.replies.sent;
@@ -271,6 +281,23 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn requests_are_due_for_the_duration_at_most() {
+        let times = |schedule, count| {
+            let requests = Requests {
+                schedule,
+                data: DATA_MIN,
+                count,
+                duration: Duration::from_secs(5),
+                timeout: Duration::from_secs(1),
+            };
+            requests.time().as_millis()
+        };
+        assert_eq!(times(Schedule::Every(0.01), 20), 200);
+        assert_eq!(times(Schedule::Every(1000.0), u64::MAX), 5000);
+        assert_eq!(times(Schedule::Flood, 1), 5000);
+    }
 
     #[test]
     fn quantiles_have_three_digits() {

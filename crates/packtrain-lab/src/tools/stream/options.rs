@@ -11,7 +11,7 @@ use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::{default_options, from_text};
 use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, Transfer};
-use crate::units::{Time, time};
+use crate::units::{Scaled, Time, scaled, time};
 
 /// The shortest time that is measured, without the warm-up.
 const STEADY_MIN: Duration = Duration::from_millis(50);
@@ -99,17 +99,9 @@ impl FromStr for BitRate {
         if text == "max" {
             return Ok(Self::Max);
         }
-        let (number, scale) = [("k", 1e3), ("M", 1e6), ("G", 1e9)]
-            .iter()
-            .find_map(|(prefix, scale)| Some((text.strip_suffix(prefix)?, *scale)))
-            .unwrap_or((text, 1.0));
-        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-        match number.parse::<f64>() {
-            Ok(number) if plain && (1.0..=1e12).contains(&(number * scale)) => {
-                Ok(Self::Bits((number * scale) as u64))
-            }
-            _ => Err("write max or bits per second, 1 to 1000G: 500M, 2.5G".to_owned()),
-        }
+        scaled(text, 1.0..=1e12)
+            .map(|bits| Self::Bits(bits.round() as u64))
+            .ok_or_else(|| "write max or bits per second, 1 to 1000G: 500M, 2.5G".to_owned())
     }
 }
 
@@ -117,14 +109,7 @@ impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Max => f.write_str("max"),
-            Self::Bits(bits) => {
-                let scales = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
-                let whole = scales.iter().find(|(_, scale)| bits.is_multiple_of(*scale));
-                match whole {
-                    Some((prefix, scale)) => write!(f, "{}{prefix}", bits / scale),
-                    None => write!(f, "{bits}"),
-                }
-            }
+            Self::Bits(bits) => Scaled(*bits as f64).fmt(f),
         }
     }
 }
@@ -316,7 +301,13 @@ mod tests {
 
     #[test]
     fn rates() {
-        for (text, bits) in [("500M", 500_000_000), ("2.5G", 2_500_000_000), ("1", 1)] {
+        let good = [
+            ("500M", 500_000_000),
+            ("2.5G", 2_500_000_000),
+            ("1", 1),
+            ("123456789013", 123_456_789_013),
+        ];
+        for (text, bits) in good {
             assert_eq!(text.parse(), Ok(BitRate::Bits(bits)), "{text}");
             let again = BitRate::Bits(bits).to_string().parse();
             assert_eq!(again, Ok(BitRate::Bits(bits)), "{text}");

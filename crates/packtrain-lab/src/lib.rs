@@ -49,7 +49,7 @@ pub mod topology;
 pub mod traffic;
 pub mod units;
 
-pub use error::{Feature, LabError, Missing, ToolError};
+pub use error::{Feature, LabError, Missing, ToolError, Value};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

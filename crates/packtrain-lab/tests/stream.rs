@@ -178,21 +178,21 @@ fn not_taken() -> Outcome {
                 tso: Some(Switch::On),
                 ..stream()
             },
-            "tso 1 did not take",
+            "--tso on did not take, it is off",
         ),
         (
             Stream {
                 mss: Some(1461),
                 ..stream()
             },
-            "mss 1461 did not take",
+            "--mss 1461 did not take",
         ),
         (
             Stream {
                 streams: 0,
                 ..stream()
             },
-            "streams is 1 to 1024",
+            "--streams cannot be '0'",
         ),
         (
             Stream {

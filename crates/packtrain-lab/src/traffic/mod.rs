@@ -22,6 +22,7 @@ mod watch;
 
 use crate::error::LabError;
 use crate::topology::Host;
+pub(crate) use transfer::range;
 pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;

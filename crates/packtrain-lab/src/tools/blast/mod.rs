@@ -95,13 +95,7 @@ impl Blast {
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
         for (option, value, range) in in_range {
-            if !range.contains(&value) {
-                return Err(ToolError::Usage(format!(
-                    "{option} cannot be '{value}': write a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+            ToolError::unless_in(range, option, value)?;
         }
         for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
             if time > DURATION_MAX {

@@ -55,12 +55,37 @@ impl Tool for Stream {
         let taken = before.iter().try_for_each(set);
         let measured = match taken {
             Ok(()) => self.measure(testbed, control, warm_up),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(with_option(error).into()),
         };
         for (host, offloads) in before {
             offloads.apply(host)?;
         }
         measured
+    }
+}
+
+/// The error about a setting with the option that requests it.
+fn with_option(error: LabError) -> LabError {
+    let option = |what| match what {
+        "tso" => "--tso",
+        "gso" => "--gso",
+        "mss" => "--mss",
+        "a socket buffer of" => "--window",
+        other => other,
+    };
+    match error {
+        LabError::NotTaken {
+            what,
+            wanted,
+            found,
+            hint,
+        } => LabError::NotTaken {
+            what: option(what),
+            wanted,
+            found,
+            hint,
+        },
+        other => other,
     }
 }
 
@@ -78,7 +103,8 @@ impl Stream {
         transfer.receiver_cpu = testbed.cpus().receiver;
         let ways = self.direction.ways();
         let open = |side: &Side| transfer.open(hosts.host(*side), hosts.host(side.other()));
-        let opened: Vec<Opened<'_>> = ways.iter().map(open).collect::<Result<_, _>>()?;
+        let opened = ways.iter().map(open).collect::<Result<Vec<_>, _>>();
+        let opened = opened.map_err(with_option)?;
         let (steady, reports) = self.observe(testbed, control, warm_up, &opened)?;
         // After the run: the kernel has adapted the buffers to it.
         let settings = self.settings(testbed, &opened, warm_up)?;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::{default_options, from_text};
-use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, Transfer};
+use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, Transfer, range};
 use crate::units::{Scaled, Time, scaled, time};
 
 /// The shortest time that is measured, without the warm-up.
@@ -232,6 +232,37 @@ impl Stream {
         }
     }
 
+    fn check_ranges(&self) -> Result<(), ToolError> {
+        let message = match self.protocol {
+            Protocol::Tcp => range::MESSAGE,
+            Protocol::Udp if self.train > 1 => 8..=TRAIN_BYTES_MAX as u64,
+            Protocol::Udp => range::DATAGRAM,
+        };
+        let exchange = self.exchange.map(|Sizes(exchange)| exchange);
+        let bytes = |size: usize| Some(size as u64);
+        let numbers = [
+            ("--streams", Some(self.streams.into()), range::STREAMS),
+            ("--message", self.message.map(u64::from), message.clone()),
+            ("--window", self.window.map(u64::from), range::BUFFERS),
+            ("--mss", self.mss.map(u64::from), range::MSS),
+            ("--train", Some(self.train.into()), range::TRAIN),
+            (
+                "the request of --exchange",
+                exchange.and_then(|exchange| bytes(exchange.request)),
+                message.clone(),
+            ),
+            (
+                "the response of --exchange",
+                exchange.and_then(|exchange| bytes(exchange.response)),
+                message,
+            ),
+        ];
+        numbers
+            .into_iter()
+            .filter_map(|(option, value, range)| Some((option, value?, range)))
+            .try_for_each(|(option, value, range)| ToolError::unless_in(range, option, value))
+    }
+
     /// The transfer of one direction between hosts of this MTU.
     pub(super) fn transfer(&self, mtu: u32) -> Result<Transfer, ToolError> {
         let is_tcp = self.protocol == Protocol::Tcp;
@@ -256,6 +287,7 @@ impl Stream {
         if let (Some(_), Some((option, _))) = (self.exchange, only_streams.iter().find(is_set)) {
             return wrong(option, "streams, and --exchange makes none");
         }
+        self.check_ranges()?;
         let ip = self.ip();
         let mut transfer = match self.protocol {
             Protocol::Tcp => Transfer::tcp(ip, Amount::Open),
@@ -298,6 +330,7 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Command, FromArgMatches};
 
     #[test]
     fn rates() {
@@ -388,6 +421,32 @@ mod tests {
             let error = stream.transfer(1500).unwrap_err().to_string();
             assert!(error.contains(option), "{error}");
         }
+        let tcp = Stream::default();
+        let out_of_range = [
+            "--streams 0",
+            "--message 262145",
+            "--window 100",
+            "--mss 87",
+            "--protocol=udp --message 7",
+            "--protocol=udp --train 65",
+            "--protocol=udp --train=2 --message 65001",
+        ];
+        for line in out_of_range {
+            let words = line.split(' ').collect::<Vec<_>>();
+            let mut command = Stream::augment_args(Command::new("").no_binary_name(true));
+            let matches = command.try_get_matches_from_mut(&words).unwrap();
+            let error = Stream::from_arg_matches(&matches).unwrap().transfer(1500);
+            let [.., option, value] = &words[..] else {
+                panic!("{line}");
+            };
+            let expected = format!("{option} cannot be '{value}': write a number from");
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let exchange = Some("1,300000".parse().unwrap());
+        let error = Stream { exchange, ..tcp }.transfer(1500).unwrap_err();
+        let expected = "the response of --exchange cannot be '300000'";
+        assert!(error.to_string().starts_with(expected), "{error}");
         assert_eq!(udp.transfer(9000).unwrap().datagram, 8972);
     }
 

@@ -43,6 +43,7 @@ pub mod rootless;
 mod sys;
 pub mod tap;
 pub mod testbed;
+mod threads;
 pub mod tool;
 pub mod tools;
 pub mod topology;

@@ -15,6 +15,7 @@ mod open;
 pub(crate) mod pace;
 pub mod payload;
 pub(crate) mod sequence;
+mod streams;
 mod tcp;
 mod transfer;
 pub(crate) mod udp;

@@ -11,10 +11,10 @@ use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
 use super::pace::{Pacer, usual_burst};
 use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
-use super::transfer::{Calls, Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
-use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
+use super::streams;
+use super::transfer::{Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
+use super::watch::{End, QUANTUM, Watch, Way, is_pause};
 use crate::cpu::Usage;
-use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::sys;
 
@@ -103,79 +103,25 @@ pub(super) fn run(
 ) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
     let watch = Watch::until(transfer, over);
-    let (watch, pattern) = (&watch, &pattern);
-    let (sent, received) = thread::scope(|scope| {
-        let mut senders = Vec::new();
-        let mut receivers = Vec::new();
-        for ((stream, flow), gauges) in (0u32..).zip(flows).zip(gauges) {
-            receivers.push(scope.spawn(move || {
-                let receive = || receive(watch, pattern, stream, flow, &gauges.receiver);
-                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
-            }));
-            senders.push(scope.spawn(move || {
-                let send = || send(watch, pattern, stream, flow, &gauges.sender);
-                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
-            }));
-        }
-        let sent: Vec<_> = senders.into_iter().map(join).collect();
-        let received: Vec<_> = receivers.into_iter().map(join).collect();
-        (sent, received)
-    });
-    let (received, sent) = match (first_error(received), first_error(sent)) {
-        (Ok(received), Ok(sent)) => (received, sent),
-        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
-            return Err(error);
-        }
-    };
-    Ok(report(transfer, &sent, &received))
-}
-
-fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
-    handle
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferReport {
-    let sum = |f: fn(&End) -> u64, ends: &mut dyn Iterator<Item = &End>| {
-        ends.map(f).fold(0u64, u64::wrapping_add)
-    };
-    let ends = || received.iter().map(|flow| &flow.end);
+    let send = |stream, flow: &Flow, gauge: &Gauge| send(&watch, &pattern, stream, flow, gauge);
+    let receive =
+        |stream, flow: &Flow, gauge: &Gauge| receive(&watch, &pattern, stream, flow, gauge);
+    let (sent, received) = streams::run(&watch, flows, gauges, send, receive)?;
+    let elapsed = received.iter().map(|flow| flow.elapsed).max();
+    let ends: Vec<End> = received.iter().map(|flow| flow.end).collect();
+    let hash = |ends: &[End]| ends.iter().map(|end| end.hash).fold(0, u64::wrapping_add);
+    let report = streams::report(&watch, &sent, &ends, elapsed.unwrap_or_default(), hash);
     let all = |which: fn(&Received) -> &Datagrams| {
         let counts = received.iter().map(which);
         counts.fold(Datagrams::default(), |total, flow| total.plus(flow))
     };
     let datagrams = all(|flow| &flow.datagrams);
-    let same = sent
-        .iter()
-        .zip(ends())
-        .all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes);
-    TransferReport {
-        protocol: transfer.protocol,
-        ip: transfer.ip,
-        streams: transfer.streams,
-        sent_bytes: sum(|end| end.bytes, &mut sent.iter()),
-        received_bytes: sum(|end| end.bytes, &mut ends()),
-        sent_hash: sum(|end| end.hash, &mut sent.iter()),
-        received_hash: sum(|end| end.hash, &mut ends()),
-        hash_ok: same && datagrams.intact(),
-        elapsed: received
-            .iter()
-            .map(|flow| flow.elapsed)
-            .max()
-            .unwrap_or_default(),
+    Ok(TransferReport {
+        hash_ok: report.hash_ok && datagrams.intact(),
         datagrams,
         marked: all(|flow| &flow.marked),
-        retransmits: 0,
-        calls: Calls {
-            send: sum(|end| end.calls, &mut sent.iter()),
-            receive: sum(|end| end.calls, &mut ends()),
-        },
-        send_cpu: sent
-            .iter()
-            .fold(Usage::default(), |total, end| total.plus(&end.cpu)),
-        receive_cpu: ends().fold(Usage::default(), |total, end| total.plus(&end.cpu)),
-    }
+        ..report
+    })
 }
 
 /// Requests [`RECEIVE_BUFFER`] for a socket. Returns the bytes of kernel memory that are granted:

@@ -11,6 +11,7 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys::Messages;
+use crate::threads::AtEnd;
 use crate::tool::Control;
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
@@ -120,8 +121,13 @@ impl Flow {
 
     /// Has another program send to the receiver, which ends after it.
     pub(super) fn sent_by<T>(&self, send: impl FnOnce() -> T) -> T {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         send()
+    }
+
+    /// Notifies the receiver that its sender has ended.
+    fn end(&self) {
+        self.ended.get_or_init(Instant::now);
     }
 
     /// Packets passed to the kernel so far.
@@ -137,7 +143,7 @@ impl Flow {
         start: Instant,
         control: &Control<'_>,
     ) -> Result<Sent, LabError> {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         let cpu = Usage::of_thread();
         let start = start.max(Instant::now());
         self.began.get_or_init(|| start);
@@ -252,15 +258,6 @@ impl Flow {
             cpu: Usage::of_thread().since(&cpu),
             time: last.saturating_duration_since(*self.began.get().unwrap_or(&last)),
         })
-    }
-}
-
-/// Notifies the receiver that its sender has ended, also by an error or a panic.
-struct Ended<'a>(&'a Flow);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.ended.get_or_init(Instant::now);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
@@ -235,12 +236,6 @@ impl Blast {
             count / senders + u64::from(u64::from(sender) < count % senders)
         })
     }
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
 /// How often packtrain's workers were woken up; `None` for another forwarder.

@@ -57,12 +57,7 @@ pub(super) struct Steady {
 impl Steady {
     pub(super) fn between(first: Reading, last: Reading, watch: &Watch) -> Result<Self, ToolError> {
         let used = last.used.clone().since(&first.used);
-        // packtrain's threads are part of this process.
-        let child = match used.packtrain {
-            Some(_) => Duration::ZERO,
-            None => used.cpu,
-        };
-        let (machine, flag) = watch.end(child)?;
+        let (machine, flag) = watch.end(used.of_other_process())?;
         Ok(Self {
             first,
             last,

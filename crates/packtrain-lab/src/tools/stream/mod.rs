@@ -16,6 +16,7 @@ use crate::error::{LabError, ToolError};
 use crate::netns;
 use crate::options::Fields;
 use crate::testbed::Testbed;
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::topology::{Host, Side};
 use crate::traffic::{Opened, Protocol, TransferReport};
@@ -173,13 +174,7 @@ impl Stream {
             };
             let steady = steady();
             opened.iter().for_each(Opened::end);
-            let reports: Result<Vec<_>, LabError> = runs
-                .into_iter()
-                .map(|run| {
-                    run.join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect();
+            let reports: Result<Vec<_>, LabError> = runs.into_iter().map(join).collect();
             // The error of a transfer comes first: it is why a reading failed.
             let reports = reports?;
             Ok((steady?, reports))

@@ -20,16 +20,15 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
+use crate::traffic::pace::usual_burst;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
-
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
-const BURST_SECONDS: f64 = 100e-6;
 
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
@@ -76,7 +75,7 @@ pub fn receive<T: Send>(
         (sent, join(receiver))
     });
     // They are not numbered.
-    Ok((sent?, received?.damaged))
+    Ok((sent?, received?.sequences.damaged))
 }
 
 impl Blast {
@@ -97,13 +96,7 @@ impl Blast {
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
         for (option, value, range) in in_range {
-            if !range.contains(&value) {
-                return Err(ToolError::Usage(format!(
-                    "{option} cannot be '{value}': write a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+            ToolError::unless_in(range, option, value)?;
         }
         for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
             if time > DURATION_MAX {
@@ -116,9 +109,9 @@ impl Blast {
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);
-            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
-            let burst = self.burst.unwrap_or(usual);
-            (u64::from(burst), f64::from(burst) / rate)
+            let usual = usual_burst(rate).min(self.batch.into());
+            let burst = self.burst.map_or(usual, u64::from);
+            (burst, burst as f64 / rate)
         });
         Ok(Load {
             payloads: payloads?,
@@ -245,12 +238,6 @@ impl Blast {
     }
 }
 
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
 /// How often packtrain's workers were woken up; `None` for another forwarder.
 fn wakeups(used: &Used) -> Option<u64> {
     let snapshot = used.packtrain.as_ref()?;
@@ -337,7 +324,7 @@ impl Run {
                 "reordered_packets",
                 json!(count(|one| one.sequences.reordered)),
             ),
-            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
             ("offered_kpps", json!(offered / 1e3)),
             ("received_kpps", json!(arrived / 1e3)),
             ("cpu_sender_percent", json!(cpu[0])),

@@ -58,6 +58,9 @@ fn joins(through: Through) -> Outcome {
     let has_threads = matches!(through, Through::Packtrain | Through::C);
     let used = testbed.used();
     assert_eq!(used.threads > 0, has_threads, "{through:?}");
+    // packtrain's threads are in this process.
+    let is_other = !used.of_other_process().is_zero();
+    assert_eq!(is_other, through == Through::C, "{through:?}");
     assert_eq!(
         !used.since(&before).cpu.is_zero(),
         has_threads,

@@ -912,6 +912,22 @@ fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
 }
 
 #[test]
+fn rows_have_six_significant_digits() {
+    for (value, expected) in [
+        (0.010_24, 0.010_24),
+        (0.002_123_456_7, 0.002_123_46),
+        (-1_234_567.0, -1_234_570.0),
+        (0.0, 0.0),
+    ] {
+        let document = document(&|_, _| measured(value));
+        let figure = &document["rows"][0]["figures"]["speed"];
+        for key in ["median", "low", "high", "min", "max"] {
+            assert_eq!(figure[key], expected, "{key}");
+        }
+    }
+}
+
+#[test]
 fn documents_are_compared_row_by_row() {
     let slower = |cell: &str, _: usize| match cell {
         "p1" => measured(0.9),

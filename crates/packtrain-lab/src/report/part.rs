@@ -418,12 +418,8 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
         let outliers = row.map_or(&[][..], |row| {
             list(&row["figures"][&figure.key], "outliers")
         });
-        // Documents have figures of rows in thousandths.
-        let near = |one: &Value| {
-            one.as_f64()
-                .is_some_and(|one| (one - value).abs() <= 0.0005001)
-        };
-        is_clean(run) && outliers.iter().any(near)
+        let value = crate::experiment::document::significant(value);
+        is_clean(run) && outliers.iter().any(|one| one.as_f64() == Some(value))
     };
     let show = |m: &mut Markup, caption: &str, runs: &[&Value]| {
         table::boxed(m, "runs", caption, |m| {

@@ -120,6 +120,29 @@ fn every_part_of_a_document_is_on_its_page() {
 }
 
 #[test]
+fn only_the_outliers_of_small_figures_are_marked() {
+    let values = [
+        0.000_100_1,
+        0.000_100_2,
+        0.000_1,
+        0.000_100_15,
+        0.000_400_123_456,
+    ];
+    let setting = json!({ "x": "1" });
+    let runs = values.map(|value| {
+        json!({ "experiment": "e", "setting": setting, "figures": { "f": value }, "flags": [] })
+    });
+    let figures = json!({ "f": { "outliers": [0.000_400_123] } });
+    let document = json!({
+        "experiments": [{ "name": "e", "axes": [{ "name": "x" }], "figures": [{ "key": "f" }] }],
+        "rows": [{ "experiment": "e", "setting": setting, "figures": figures }],
+        "runs": runs,
+    });
+    let page = html(&document);
+    assert_eq!(page.matches(">outlier<").count(), 2);
+}
+
+#[test]
 fn rows_have_the_spread_of_their_runs() {
     let document = document();
     let all = View::all(&document);

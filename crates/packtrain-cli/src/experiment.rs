@@ -7,6 +7,7 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
+use packtrain::advice;
 use packtrain_lab::experiment::document::{NOT_JUDGED, Parts};
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, Setup, built_in, run as measure,
@@ -110,14 +111,14 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     } else if let Some(path) = &args.html {
         print::output(&format!("page: {}\n", path.display()))?;
     }
+    for line in &all.open {
+        print::message(&format!("{}\n", advice::printable(line)));
+    }
     if let Some(failure) = failure {
         return Err(failure);
     }
     match all.failed.first() {
-        Some(claim) => {
-            let line = format!("a claim that must hold is not reproduced: {claim}");
-            Err(Failure::new(Exit::Check, line))
-        }
+        Some(line) => Err(Failure::new(Exit::Check, line)),
         None => Ok(()),
     }
 }

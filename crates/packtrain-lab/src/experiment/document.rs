@@ -1,12 +1,11 @@
 //! An experiment's definition and results as JSON.
 
 use packtrain_bench::Verdict;
-use packtrain_bench::report::rounded;
 use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
 use super::file::{Better, Statistic};
-use super::judge::{Common, Judged, Summary, common, judge, must_fails, summary};
+use super::judge::{Common, Judged, NotJudged, Notice, Summary, common, judge, notice, summary};
 use super::matrix::Experiment;
 use super::runner::{Options, Results, Run};
 
@@ -24,8 +23,10 @@ pub struct Parts {
     pub claims: Vec<Value>,
     /// Each run by itself.
     pub runs: Vec<Value>,
-    /// `must` claims that are not reproduced, in words.
+    /// A line for each `must` claim that does not hold.
     pub failed: Vec<String>,
+    /// A line for each `must` claim that is not judged, although its runs were made.
+    pub open: Vec<String>,
 }
 
 impl Parts {
@@ -47,9 +48,11 @@ impl Parts {
         );
         for claim in &experiment.claims {
             let judged = judge(experiment, results, claim, options);
-            if must_fails(claim, &judged) {
-                self.failed
-                    .push(format!("{}: {}", experiment.name, claim.text));
+            let line = |what: String| format!("{}: {what}", experiment.name);
+            match notice(claim, &judged) {
+                Some(Notice::Fails(what)) => self.failed.push(line(what)),
+                Some(Notice::Open(what)) => self.open.push(line(what)),
+                None => {}
             }
             let entries = judged.iter().map(|one| {
                 let to = Some(&one.to).filter(|to| !to.is_empty());
@@ -69,7 +72,7 @@ impl Parts {
                     "exact": claim.exact,
                     "measured": one.measured.map(|estimate| interval(&estimate)),
                     "verdict": verdict(one),
-                    "why": one.verdict.as_ref().err(),
+                    "why": one.verdict.as_ref().err().map(NotJudged::why),
                     "must": claim.must,
                 })
             });
@@ -86,6 +89,7 @@ impl Parts {
         self.claims.append(&mut other.claims);
         self.runs.append(&mut other.runs);
         self.failed.append(&mut other.failed);
+        self.open.append(&mut other.open);
     }
 
     /// As the keys of a document.
@@ -191,20 +195,26 @@ fn text(common: &Common) -> Value {
 /// A figure over runs.
 fn spread(summary: &Summary) -> Value {
     let mut value = interval(&summary.estimate);
-    value["min"] = rounded(Some(summary.min));
-    value["max"] = rounded(Some(summary.max));
+    value["min"] = significant(summary.min).into();
+    value["max"] = significant(summary.max).into();
     let outliers = summary.outliers.iter();
-    value["outliers"] = outliers.map(|one| rounded(Some(*one))).collect();
+    value["outliers"] = outliers.map(|one| significant(*one)).collect();
     value
 }
 
 fn interval(estimate: &Estimate) -> Value {
     json!({
-        "median": rounded(Some(estimate.median)),
-        "low": rounded(Some(estimate.low)),
-        "high": rounded(Some(estimate.high)),
+        "median": significant(estimate.median),
+        "low": significant(estimate.low),
+        "high": significant(estimate.high),
         "rounds": estimate.count,
     })
+}
+
+/// A figure as rows and claims have it: to six significant digits.
+pub fn significant(value: f64) -> f64 {
+    // Every number reads what it writes.
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 fn run(experiment: &Experiment, run: &Run) -> Value {

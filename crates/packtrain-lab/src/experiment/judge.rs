@@ -10,6 +10,8 @@ use super::runner::{Options, Results, Run};
 
 /// The fewest clean runs on which a verdict may rest.
 pub const CLEAN_MIN: usize = 3;
+/// Why a miss is not judged if the interval is on both sides of what is expected.
+const TOO_NOISY: &str = "too noisy here: the median is not as expected, a part of the interval is";
 /// The fewest rounds on which a verdict on a spread may rest.
 const SPREAD_ROUNDS_MIN: usize = 5;
 
@@ -128,7 +130,24 @@ pub struct Judged {
     /// The figure, or the ratio.
     pub measured: Option<Estimate>,
     /// The verdict, or why there is none.
-    pub verdict: Result<Verdict, String>,
+    pub verdict: Result<Verdict, NotJudged>,
+}
+
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotJudged {
+    /// Not enough runs were made: because of the host, of the options, or of a stop.
+    LeftOut(String),
+    /// The runs that were made do not show whether the claim holds.
+    Unclear(String),
+}
+
+impl NotJudged {
+    /// In words.
+    pub fn why(&self) -> &str {
+        let (Self::LeftOut(why) | Self::Unclear(why)) = self;
+        why
+    }
 }
 
 /// Judges a claim: on a median for each of its pairs, on a spread for all of them together.
@@ -165,12 +184,14 @@ impl Judge<'_> {
         let compared = pairs.iter().map(|pair| (pair.of, self.best(pair)));
         let compared: Vec<(usize, Option<usize>)> = compared.collect();
         let measured = self.measured(&compared);
-        let verdict = measured.clone().map(|measured| {
-            let verdict = self.claim.expected.verdict(&measured);
-            if self.quick {
-                verdict.min(Verdict::Direction)
-            } else {
-                verdict
+        let verdict = measured.clone().and_then(|measured| {
+            let expected = self.claim.expected;
+            match expected.verdict(&measured) {
+                Verdict::NotReproduced if expected.is_reached(&measured) => {
+                    Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
+                }
+                verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
+                verdict => Ok(verdict),
             }
         });
         Judged {
@@ -181,11 +202,12 @@ impl Judge<'_> {
         }
     }
 
-    fn measured(&self, compared: &[(usize, Option<usize>)]) -> Result<Estimate, String> {
+    fn measured(&self, compared: &[(usize, Option<usize>)]) -> Result<Estimate, NotJudged> {
         let key = &self.claim.key;
         let is_spread = self.claim.statistic == Statistic::Spread;
         if is_spread && rounds(self.results) < SPREAD_ROUNDS_MIN {
-            return Err(format!("a spread needs {SPREAD_ROUNDS_MIN} rounds"));
+            let why = format!("a spread needs {SPREAD_ROUNDS_MIN} rounds");
+            return Err(NotJudged::LeftOut(why));
         }
         // The figure of each run, and that of the run to which it is compared.
         let (mut of, mut to) = (Vec::new(), Vec::new());
@@ -215,12 +237,16 @@ impl Judge<'_> {
         let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
         estimate.filter(is_finite).ok_or_else(|| {
             let what = if is_spread { "the spread of " } else { "" };
-            format!("{what}{key} is 0 where it is divided by")
+            NotJudged::Unclear(format!("{what}{key} is 0 where it is divided by"))
         })
     }
 
     /// The figures of a cell and of the one beside it, of the rounds that both have.
-    fn figures(&self, cell: usize, beside: Option<usize>) -> Result<(Vec<f64>, Vec<f64>), String> {
+    fn figures(
+        &self,
+        cell: usize,
+        beside: Option<usize>,
+    ) -> Result<(Vec<f64>, Vec<f64>), NotJudged> {
         for cell in [Some(cell), beside].into_iter().flatten() {
             self.enough(cell)?;
         }
@@ -236,9 +262,9 @@ impl Judge<'_> {
         let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
         if of.len() < CLEAN_MIN {
             let (count, runs) = (of.len(), rounds(self.results));
-            return Err(format!(
+            return Err(NotJudged::Unclear(format!(
                 "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
-            ));
+            )));
         }
         Ok((of, to))
     }
@@ -267,13 +293,15 @@ impl Judge<'_> {
     }
 
     /// Fails with the reason if a cell has too few runs on which a verdict may rest.
-    fn enough(&self, cell: usize) -> Result<(), String> {
+    fn enough(&self, cell: usize) -> Result<(), NotJudged> {
         let label = self.experiment.label(cell);
         if let Some(why) = self.results.why_missing(cell) {
-            return Err(format!("{label} cannot be shown here: {why}"));
+            let why = format!("{label} cannot be shown here: {why}");
+            return Err(NotJudged::LeftOut(why));
         }
         if self.quick && self.experiment.cells[cell].is_long {
-            return Err("a quick run leaves it out".to_owned());
+            let why = "a quick run leaves it out".to_owned();
+            return Err(NotJudged::LeftOut(why));
         }
         let count = self.counted(cell).len();
         if count >= CLEAN_MIN {
@@ -289,7 +317,12 @@ impl Judge<'_> {
                 format!("{count} of {all} runs have the figure {key}")
             }
         };
-        Err(format!("{label}: {why}, and a verdict needs {CLEAN_MIN}"))
+        let why = format!("{label}: {why}, and a verdict needs {CLEAN_MIN}");
+        Err(if all < CLEAN_MIN {
+            NotJudged::LeftOut(why)
+        } else {
+            NotJudged::Unclear(why)
+        })
     }
 }
 
@@ -313,8 +346,35 @@ fn rounds(results: &Results) -> usize {
     rounds.max().unwrap_or(0)
 }
 
-/// Whether a `must` claim is not reproduced for any cell.
-pub fn must_fails(claim: &Claim, judged: &[Judged]) -> bool {
-    let failed = |one: &Judged| one.verdict == Ok(Verdict::NotReproduced);
-    claim.must && judged.iter().any(failed)
+/// What the caller of a program has to know of a claim, in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It must hold and does not, so the program fails.
+    Fails(String),
+    /// It must hold, and the runs that were made do not show whether it does.
+    Open(String),
+}
+
+/// What the verdicts on a `must` claim come to; `None` if it holds, or was not to be judged. Counts
+/// that no load changes are not judged only if they were not counted, so then the claim fails.
+pub fn notice(claim: &Claim, judged: &[Judged]) -> Option<Notice> {
+    if !claim.must {
+        return None;
+    }
+    let text = &claim.text;
+    let verdicts = || judged.iter().map(|one| one.verdict.as_ref());
+    if verdicts().any(|one| one == Ok(&Verdict::NotReproduced)) {
+        let line = format!("a claim that must hold is not reproduced: {text}");
+        return Some(Notice::Fails(line));
+    }
+    let why = verdicts().find_map(|one| match one {
+        Err(NotJudged::Unclear(why)) => Some(why),
+        _ => None,
+    })?;
+    let line = format!("a claim that must hold is not judged: {text}: {why}");
+    Some(if claim.exact {
+        Notice::Fails(line)
+    } else {
+        Notice::Open(line)
+    })
 }

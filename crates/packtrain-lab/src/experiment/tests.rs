@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
-use super::judge::{Judged, common, deviations, judge, must_fails, summary};
+use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
 use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
 use crate::error::ToolError;
 use crate::options::Fields;
@@ -216,9 +216,14 @@ fn verdict(text: &str, options: &Options, of: &dyn Fn(&str, usize) -> Measured) 
     judge(&experiment, &results, &experiment.claims[0], options)
 }
 
-fn only(judged: &[Judged]) -> &Result<Verdict, String> {
+fn only(judged: &[Judged]) -> &Result<Verdict, NotJudged> {
     assert_eq!(judged.len(), 1, "{judged:?}");
     &judged[0].verdict
+}
+
+fn why_of(judged: &[Judged]) -> String {
+    let why = judged[0].verdict.clone().expect_err("no verdict");
+    why.why().to_owned()
 }
 
 #[test]
@@ -263,9 +268,10 @@ fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
             .all(|one| one.verdict == Ok(Verdict::NotReproduced))
     );
     let mut claim = experiment(RATIO).claims[0].clone();
-    assert!(must_fails(&claim, &judged));
+    let line = "a claim that must hold is not reproduced: q is twice as fast";
+    assert_eq!(notice(&claim, &judged), Some(Notice::Fails(line.into())));
     claim.must = false;
-    assert!(!must_fails(&claim, &judged));
+    assert_eq!(notice(&claim, &judged), None);
 }
 
 #[test]
@@ -313,12 +319,56 @@ fn flagged_runs_are_not_judged() {
     );
     assert_eq!(judged[0].measured.unwrap().count, 3);
     let judged = verdict(RATIO, &OPTIONS, &of(3));
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(
         why,
         "x=q y=1: 2 of 5 runs were clean (others were busy), and a verdict needs 3"
     );
-    assert!(!must_fails(&experiment(RATIO).claims[0], &judged));
+}
+
+#[test]
+fn a_median_that_misses_within_an_interval_that_does_not_is_too_noisy() {
+    let of = |cell: &str, round: usize| {
+        let fast = [1.0, 1.5, 1.9, 2.0, 2.4][round];
+        measured(if cell.starts_with('r') { fast } else { 1.0 })
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    assert!(why_of(&judged).starts_with("too noisy here: "));
+    assert_eq!(judged[0].measured.unwrap().median, 1.9);
+    let quick = Options {
+        quick: true,
+        ..OPTIONS
+    };
+    assert_eq!(verdict(RATIO, &quick, &of), judged);
+}
+
+#[test]
+fn a_claim_that_must_hold_says_so_if_its_runs_are_not_judged() {
+    let disturbed = |_: &str, _: usize| flagged(4.0);
+    let what = |claim: &str, options: &Options| {
+        let judged = verdict(claim, options, &disturbed);
+        notice(&experiment(claim).claims[0], &judged)
+    };
+    let line = |why: &str| {
+        format!(
+            "a claim that must hold is not judged: q is twice as fast: x=q y=1: 0 of 5 runs {why}, \
+             and a verdict needs 3"
+        )
+    };
+    let open = line("were clean (others were busy)");
+    assert_eq!(what(RATIO, &OPTIONS), Some(Notice::Open(open)));
+    // Counts are judged in disturbed runs too, so only a count that is not there is not judged.
+    let exact = format!("{RATIO}exact = true").replace("\"speed\"", "\"count\"");
+    let fails = line("have the figure count");
+    assert_eq!(what(&exact, &OPTIONS), Some(Notice::Fails(fails)));
+    let without = exact.replace("must = true\n", "");
+    assert_eq!(what(&without, &OPTIONS), None);
+    // Runs that were not to be made are no reason to fail.
+    let options = Options {
+        rounds: 2,
+        ..OPTIONS
+    };
+    assert_eq!(what(&exact, &options), None);
 }
 
 #[test]
@@ -334,7 +384,7 @@ fn counts_that_no_load_changes_are_judged_in_flagged_runs_too() {
         ..flagged(1.0)
     };
     let judged = verdict(&exact, &OPTIONS, &failed);
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(
         why,
         "x=q y=1: 0 of 5 runs have the figure speed, and a verdict needs 3"
@@ -352,7 +402,7 @@ fn rounds_in_which_one_side_was_flagged_are_not_compared() {
         }
     };
     let judged = verdict(RATIO, &OPTIONS, &of);
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert!(
         why.starts_with("in 1 of 5 rounds both runs were clean"),
         "{why}"
@@ -437,12 +487,10 @@ fn a_ratio_of_spreads_has_one_verdict_and_needs_five_rounds() {
         rounds: 4,
         ..OPTIONS
     };
-    let why = only(&verdict(SPREAD, &options, &of)).clone().unwrap_err();
+    let why = why_of(&verdict(SPREAD, &options, &of));
     assert_eq!(why, "a spread needs 5 rounds");
     let equal = |_: &str, _: usize| measured(1.0);
-    let why = only(&verdict(SPREAD, &OPTIONS, &equal))
-        .clone()
-        .unwrap_err();
+    let why = why_of(&verdict(SPREAD, &OPTIONS, &equal));
     assert_eq!(why, "the spread of speed is 0 where it is divided by");
 }
 
@@ -466,7 +514,7 @@ fn the_best_of_several_settings_is_what_counts() {
 #[test]
 fn a_division_by_zero_is_not_judged() {
     let judged = verdict(RATIO, &OPTIONS, &|_, _| measured(0.0));
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(why, "speed is 0 where it is divided by");
 }
 
@@ -475,7 +523,7 @@ fn a_figure_that_no_run_has_is_not_judged() {
     let claim =
         "[[claims]]\ntext = \"t\"\nfigure = \"seed\"\nof = { x = \"p\", y = 1 }\nat-most = 1";
     let judged = verdict(claim, &OPTIONS, &|_, _| measured(1.0));
-    let why = only(&judged).clone().unwrap_err();
+    let why = why_of(&judged);
     assert!(why.contains("0 of 5 runs have the figure seed"), "{why}");
 }
 
@@ -540,7 +588,7 @@ fn what_the_host_lacks_is_a_reason_and_the_rest_is_run() {
     assert_eq!(results.why_missing(0), Some("no C compiler"));
     assert_eq!(results.runs.len(), 10);
     let judged = judge(&experiment, &results, &experiment.claims[0], &OPTIONS);
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(why, "x=p y=1 cannot be shown here: no C compiler");
 }
 
@@ -577,6 +625,21 @@ fn a_run_that_fails_is_kept_with_a_flag() {
     );
     let (cell, error) = results.failed.unwrap();
     assert_eq!((cell, error.to_string().as_str()), (2, "tcp stalled"));
+}
+
+#[test]
+fn a_warm_up_that_fails_is_no_failure() {
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        match count {
+            1..=4 => Err(ToolError::Failed("tcp stalled".to_owned())),
+            _ => Ok(measured(1.0)),
+        }
+    };
+    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.failed, None);
+    assert!(results.runs.iter().all(|run| run.measured.flags.is_empty()));
 }
 
 #[test]
@@ -849,6 +912,22 @@ fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
 }
 
 #[test]
+fn rows_have_six_significant_digits() {
+    for (value, expected) in [
+        (0.010_24, 0.010_24),
+        (0.002_123_456_7, 0.002_123_46),
+        (-1_234_567.0, -1_234_570.0),
+        (0.0, 0.0),
+    ] {
+        let document = document(&|_, _| measured(value));
+        let figure = &document["rows"][0]["figures"]["speed"];
+        for key in ["median", "low", "high", "min", "max"] {
+            assert_eq!(figure[key], expected, "{key}");
+        }
+    }
+}
+
+#[test]
 fn documents_are_compared_row_by_row() {
     let slower = |cell: &str, _: usize| match cell {
         "p1" => measured(0.9),
@@ -884,6 +963,44 @@ fn documents_are_compared_row_by_row() {
     assert_eq!(comparison.missing[0].of, "B");
     assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
     assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+}
+
+#[test]
+fn rows_with_few_clean_runs_are_not_compared() {
+    let a = document(&|_, _| measured(1.0));
+    let of = |flags: usize| {
+        move |_: &str, round: usize| match round {
+            round if round < flags => flagged(1.0),
+            _ => measured(0.1),
+        }
+    };
+    let change = |a: &Value, b: &Value| compare(a, b, 0.05).unwrap().rows[0].change;
+    use Change::{Improvement, NotJudged, Regression};
+    for (flags, there, back) in [
+        (2, Regression, Improvement),
+        (3, NotJudged, NotJudged),
+        (5, NotJudged, NotJudged),
+    ] {
+        let b = document(&of(flags));
+        assert_eq!((change(&a, &b), change(&b, &a)), (there, back));
+    }
+}
+
+#[test]
+fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
+    let long = document(&|_, _| measured(1.0));
+    let with = |quick: bool| {
+        let mut document = long.clone();
+        document["quick"] = quick.into();
+        document
+    };
+    let notes = |a, b| compare(&with(a), &with(b), 0.05).unwrap().notes;
+    let note = "A is a quick run and B is not: their runs differ in duration";
+    assert_eq!(notes(true, false), [note]);
+    let note = "B is a quick run and A is not: their runs differ in duration";
+    assert_eq!(notes(false, true), [note]);
+    assert_eq!(notes(true, true), ["A is a quick run", "B is a quick run"]);
+    assert_eq!(notes(false, false), [""; 0]);
 }
 
 #[test]

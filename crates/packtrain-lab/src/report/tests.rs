@@ -222,7 +222,7 @@ fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
 fn the_legend_is_true_of_quick_runs() {
     let text = text(&html(&document()));
     assert!(
-        text.contains("the interval reaches beyond, or the run was quick"),
+        text.contains("the interval is not, or the runs were quick"),
         "{text}"
     );
     assert!(!text.contains("with its bootstrap interval of 95 %; over all runs"));

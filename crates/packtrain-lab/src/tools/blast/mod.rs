@@ -180,9 +180,7 @@ impl Blast {
                 (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
             }
             // Now, before idle time follows.
-            let used_now = testbed.used();
-            let wakeups = wakeups(&used_now).zip(wakeups(&used));
-            let forwarder = used_now.since(&used);
+            let forwarder = testbed.used().since(&used);
             let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
             let machine = watch.end(other_process);
             let sent: Vec<_> = senders.into_iter().map(join).collect();
@@ -192,7 +190,6 @@ impl Blast {
                 sent: sent.into_iter().collect::<Result<_, _>>()?,
                 received: received.into_iter().collect::<Result<_, _>>()?,
                 forwarder,
-                wakeups: wakeups.map(|(now, before)| now - before),
                 machine,
                 flag,
             })
@@ -238,12 +235,6 @@ impl Blast {
     }
 }
 
-/// How often packtrain's workers were woken up; `None` for another forwarder.
-fn wakeups(used: &Used) -> Option<u64> {
-    let snapshot = used.packtrain.as_ref()?;
-    Some(snapshot.workers.iter().map(|worker| worker.wakeups).sum())
-}
-
 /// What the kernels of the hosts lost.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
@@ -276,7 +267,6 @@ struct Run {
     sent: Vec<Sent>,
     received: Vec<Received>,
     forwarder: Used,
-    wakeups: Option<u64>,
     machine: Activity,
     flag: Option<String>,
 }
@@ -306,7 +296,7 @@ impl Run {
         let switches = |one: &Usage| one.voluntary_switches + one.involuntary_switches;
         let forwarder = self.forwarder.voluntary_switches + self.forwarder.involuntary_switches;
         let per_second = |number: u64, seconds: f64| json!(number as f64 / seconds);
-        let mut figures: Fields = [
+        let figures = [
             ("sent_packets", json!(sent)),
             ("received_packets", json!(received)),
             ("lost_packets", json!(missing)),
@@ -330,15 +320,8 @@ impl Run {
             ("cpu_sender_percent", json!(cpu[0])),
             ("cpu_receiver_percent", json!(cpu[1])),
             ("cpu_forwarder_percent", json!(cpu[2])),
+            ("cpus_used", json!(total / 100.0)),
             ("cpu_percent_per_kpps", json!(total / (arrived / 1e3))),
-            (
-                "cpu_machine_percent",
-                json!(percent(self.machine.busy(), sending)),
-            ),
-            (
-                "cpu_softirq_percent",
-                json!(percent(self.machine.softirq, sending)),
-            ),
             (
                 "switches_sender_per_second",
                 per_second(switches(&sender), sending),
@@ -352,6 +335,10 @@ impl Run {
                 per_second(forwarder, sending),
             ),
             (
+                "wakeups_forwarder_per_second",
+                per_second(self.forwarder.voluntary_switches, sending),
+            ),
+            (
                 "switches_machine_per_second",
                 per_second(self.machine.switches, sending),
             ),
@@ -361,17 +348,12 @@ impl Run {
                 json!(self.sent.iter().map(|one| one.calls).sum::<u64>()),
             ),
             ("receive_calls", json!(count(|one| one.calls))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect();
-        if let Some(wakeups) = self.wakeups {
-            figures.insert(
-                "wakeups_forwarder_per_second".to_owned(),
-                per_second(wakeups, sending),
-            );
-        }
+        ];
         figures
+            .into_iter()
+            .chain(self.machine.figures())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 

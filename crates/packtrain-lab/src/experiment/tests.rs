@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use super::compare::{Change, compare};
 use super::document::Parts;
 use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
-use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use super::{
+    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::testbed::TestbedOptions;
@@ -890,6 +893,28 @@ fn every_built_in_experiment_is_complete() {
         assert!(!experiment.claims.is_empty(), "{name}");
     }
     assert!(built_in("no-such").is_none());
+}
+
+#[test]
+fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+    let mut short = Vec::new();
+    for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let experiment = built_in(name).unwrap();
+        let found = (0..experiment.cells.len()).find_map(|cell| {
+            let setup = experiment.setup(cell, 1, quick).unwrap();
+            let measured = match &setup.workload {
+                Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Forward(_) | Workload::Rfc2544(_) | Workload::Sort(_) => return None,
+            };
+            let label = experiment.label(cell);
+            let line = format!("{name}, quick {quick}: {label}: {measured:?}");
+            (measured < Duration::from_millis(200)).then_some(line)
+        });
+        short.extend(found);
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {

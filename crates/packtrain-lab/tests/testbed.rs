@@ -12,7 +12,6 @@ use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -201,17 +200,13 @@ fn bound() -> Outcome {
     assert_eq!(settings["placement"], format!("list({cpu})"));
     let shared = format!("sender, worker and receiver share CPU {cpu}");
     assert_eq!(settings["cpus_shared"], shared);
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
     // The threads read their masks back.
     let blast = Blast {
         count: Some(1000),
         rate: Some("100kpps".parse().expect("a rate")),
         ..default_options()
     };
-    let measured = blast.run(&testbed, &control).expect("a run");
+    let measured = blast.run(&testbed, &Control::default()).expect("a run");
     assert_eq!(measured.figures["sent_packets"], 1000);
     testbed.finish().expect("a closed ledger");
 

@@ -99,13 +99,7 @@ fn with(
     options: &Options,
     measure: &mut Measure<'_>,
 ) -> Result<Results, RunError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
-    let control = Control {
-        stop,
-        progress: &progress,
-    };
-    run(experiment, options, measure, &control)
+    run(experiment, options, measure, &Control::default())
 }
 
 /// Runs an experiment whose runs of a cell have the figures that `of` gives, by cell and round.
@@ -651,10 +645,9 @@ fn a_warm_up_that_fails_is_no_failure() {
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
     let control = Control {
         stop: Arc::clone(&stop),
-        progress: &progress,
+        ..Control::default()
     };
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {

@@ -80,11 +80,7 @@ pub fn receive<T: Send>(
 
 impl Blast {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     /// The load of each sender.

@@ -163,10 +163,7 @@ fn fails() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
+    let control = Control::default();
     for (through, cause) in [
         (Through::Packtrain, "pt-a: "),
         (Through::C, "the C forwarder ended by itself: signal: 9"),

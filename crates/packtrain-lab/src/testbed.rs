@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::baseline::{self, Baseline, Mode};
-use crate::cpus::Cpus;
+use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
@@ -149,6 +149,10 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        if let Some(cpus) = options.cpus {
+            cpus.check(&cpus::allowed()?)
+                .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
+        }
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && options.through != Through::Packtrain {
             return Err(ToolError::Usage(

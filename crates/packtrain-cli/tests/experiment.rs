@@ -109,10 +109,10 @@ fn an_experiment_is_printed_for_people() {
     for text in [
         "tiny (S0): packets from memory to nowhere",
         "Packets are counted.",
-        "medians over 3 rounds",
+        "Medians of 3 rounds [least, greatest]",
         "count  received, packets",
-        "spread of equal settings",
-        "every packet arrives: expected 1000 +- 0; must hold",
+        "Spread of equal settings",
+        "every packet arrives. Expected: 1000 ± 0 · must hold",
         "What it means",
         "--quick\n",
     ] {

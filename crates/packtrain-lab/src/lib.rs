@@ -43,13 +43,14 @@ pub mod rootless;
 mod sys;
 pub mod tap;
 pub mod testbed;
+mod threads;
 pub mod tool;
 pub mod tools;
 pub mod topology;
 pub mod traffic;
 pub mod units;
 
-pub use error::{Feature, LabError, Missing, ToolError};
+pub use error::{Feature, LabError, Missing, ToolError, Value};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

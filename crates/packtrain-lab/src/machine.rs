@@ -1,15 +1,17 @@
-//! What the whole machine did: CPU time by state, context switches, interrupts between CPUs.
+//! What the machine did: CPU time by state, context switches, interrupts between CPUs.
 
 use std::fs;
 use std::ops::Sub;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
+use serde_json::{Value, json};
 
+use crate::cpus;
 use crate::error::LabError;
 
-/// CPU time and events of all CPUs since boot, from `/proc/stat`, `/proc/interrupts` and
-/// `/proc/softirqs`. The difference of two is that of a run.
+/// CPU time of the CPUs that the process may use, and events of all CPUs, since boot, from
+/// `/proc/stat`, `/proc/interrupts` and `/proc/softirqs`. The difference of two is that of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// User mode, niced included.
@@ -33,15 +35,16 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Now. The kernel counts CPU time in ticks, of 10 ms as a rule.
+    /// Now, of the CPUs that the calling thread may use. The kernel counts CPU time in ticks, of
+    /// 10 ms as a rule.
     ///
     /// # Errors
     /// [`LabError::Os`] if `/proc` cannot be read.
     pub fn now() -> Result<Self, LabError> {
         let read = |path, what| fs::read_to_string(path).map_err(LabError::from_io(what));
-        let mut activity =
-            Self::of_stat(&read("/proc/stat", "/proc/stat")?, clock_ticks_per_second())
-                .ok_or(LabError::Answer("/proc/stat"))?;
+        let stat = read("/proc/stat", "/proc/stat")?;
+        let mut activity = Self::of_stat(&stat, &cpus::allowed()?, clock_ticks_per_second())
+            .ok_or(LabError::Answer("/proc/stat"))?;
         let interrupts = read("/proc/interrupts", "/proc/interrupts")?;
         // The names of IPIs are those of the architecture; elsewhere there is no such line.
         activity.ipis = row(&interrupts, "RES:") + row(&interrupts, "CAL:");
@@ -49,46 +52,69 @@ impl Activity {
         Ok(activity)
     }
 
-    fn of_stat(text: &str, ticks: u64) -> Option<Self> {
+    /// The sum over `cpus`, which all have to be there.
+    fn of_stat(text: &str, cpus: &[usize], ticks: u64) -> Option<Self> {
         let line = |name: &str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(name))
                 .map(|line| line.split_whitespace().map_while(|word| word.parse().ok()))
         };
-        let cpu: Vec<u64> = line("cpu ")?.collect();
         // user nice system idle iowait irq softirq steal: proc_stat(5).
-        let time = |index: usize| {
-            Some(Duration::from_nanos(
-                cpu.get(index)? * (1_000_000_000 / ticks.max(1)),
-            ))
-        };
+        let mut times = [Duration::ZERO; 8];
+        for cpu in cpus {
+            let mut counts = line(&format!("cpu{cpu} "))?;
+            for time in &mut times {
+                let count: u64 = counts.next()?;
+                *time += Duration::from_nanos(count * (1_000_000_000 / ticks.max(1)));
+            }
+        }
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = times;
         Some(Self {
-            user: time(0)? + time(1)?,
-            system: time(2)?,
-            idle: time(3)? + time(4)?,
-            irq: time(5)?,
-            softirq: time(6)?,
-            steal: time(7)?,
+            user: user + nice,
+            system,
+            idle: idle + iowait,
+            irq,
+            softirq,
+            steal,
             switches: line("ctxt ")?.next()?,
             ..Self::default()
         })
     }
 
-    /// Time that CPUs were busy, without what the hypervisor took.
+    /// Time that the CPUs were busy, without what the hypervisor took.
     pub fn busy(&self) -> Duration {
         self.user + self.system + self.softirq + self.irq
     }
 
-    /// All time of all CPUs.
+    /// All time of the CPUs.
     pub fn total(&self) -> Duration {
         self.busy() + self.idle + self.steal
     }
 
-    /// The share of all CPUs, in percent, that neither this process used (`own`), nor interrupts,
+    /// `part` in percent of all time of the CPUs; `None` if it is shorter than a tick.
+    pub fn percent(&self, part: Duration) -> Option<f64> {
+        let total = self.total().as_secs_f64();
+        (total > 0.0).then(|| 100.0 * part.as_secs_f64() / total)
+    }
+
+    /// The figures of a run's row: its CPU time by state, in percent of all time of the CPUs.
+    /// `cpu_machine_percent` is what they were busy.
+    pub fn figures(&self) -> [(&'static str, Value); 5] {
+        [
+            ("cpu_user_percent", self.user),
+            ("cpu_system_percent", self.system),
+            ("cpu_softirq_percent", self.softirq),
+            ("cpu_idle_percent", self.idle),
+            ("cpu_machine_percent", self.busy()),
+        ]
+        .map(|(name, part)| (name, json!(self.percent(part))))
+    }
+
+    /// The share of the CPUs, in percent, that neither this process used (`own`), nor interrupts,
     /// nor idling: other programs, and the hypervisor. A run beside them is not to be judged.
     pub fn interference_percent(&self, own: Duration) -> f64 {
         let others = (self.user + self.system).saturating_sub(own) + self.steal;
-        100.0 * others.as_secs_f64() / self.total().as_secs_f64().max(f64::MIN_POSITIVE)
+        self.percent(others).unwrap_or(0.0)
     }
 }
 
@@ -128,18 +154,47 @@ fn row(text: &str, name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    const STAT: &str = "cpu  100 20 30 400 5 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nctxt 77\n";
+    /// The process may use the CPUs 1 and 10.
+    const STAT: &str = "cpu  900 900 900 900 900 900 900 900 0 0\n\
+                        cpu0 900 900 900 900 900 900 900 900 0 0\n\
+                        cpu1 60 15 20 300 4 5 6 7 0 0\n\
+                        cpu10 40 5 10 100 1 1 1 1 0 0\n\
+                        ctxt 77\n";
 
     #[test]
-    fn the_kernels_ticks_are_times() {
-        let activity = Activity::of_stat(STAT, 100).unwrap();
+    fn the_kernels_ticks_are_times_of_the_cpus_that_the_process_may_use() {
+        let activity = Activity::of_stat(STAT, &[1, 10], 100).unwrap();
         assert_eq!(activity.user, Duration::from_millis(1200));
         assert_eq!(activity.system, Duration::from_millis(300));
         assert_eq!(activity.idle, Duration::from_millis(4050));
         assert_eq!(activity.softirq, Duration::from_millis(70));
         assert_eq!(activity.switches, 77);
         assert_eq!(activity.total(), Duration::from_millis(5760));
-        assert_eq!(Activity::of_stat("cpu  1 2\nctxt 1\n", 100), None);
+        assert_eq!(Activity::of_stat(STAT, &[1, 2], 100), None);
+        assert_eq!(Activity::of_stat("cpu0 1 2\nctxt 1\n", &[0], 100), None);
+    }
+
+    #[test]
+    fn states_are_in_percent_of_all_cpus_that_the_process_may_use() {
+        // Two CPUs for a second.
+        let run = Activity {
+            user: Duration::from_millis(300),
+            system: Duration::from_millis(700),
+            softirq: Duration::from_millis(200),
+            irq: Duration::from_millis(100),
+            idle: Duration::from_millis(500),
+            steal: Duration::from_millis(200),
+            ..Activity::default()
+        };
+        let expected = [
+            ("cpu_user_percent", json!(15.0)),
+            ("cpu_system_percent", json!(35.0)),
+            ("cpu_softirq_percent", json!(10.0)),
+            ("cpu_idle_percent", json!(25.0)),
+            ("cpu_machine_percent", json!(65.0)),
+        ];
+        assert_eq!(run.figures(), expected);
+        assert_eq!(Activity::default().percent(Duration::ZERO), None);
     }
 
     #[test]

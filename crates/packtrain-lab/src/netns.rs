@@ -5,13 +5,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::panic;
+
 use std::thread;
 
 use crate::counters::Counters;
 use crate::error::{Feature, LabError, Missing};
 use crate::link::Rtnl;
 use crate::sys;
+use crate::threads::join;
 
 /// The namespace of the calling thread, as a file.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -166,8 +167,6 @@ fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
             .name("lab-netns".into())
             .spawn_scoped(scope, f)
             .map_err(LabError::from_io("start a thread"))?;
-        Ok(handle
-            .join()
-            .unwrap_or_else(|payload| panic::resume_unwind(payload)))
+        Ok(join(handle))
     })
 }

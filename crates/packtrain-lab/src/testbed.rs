@@ -115,6 +115,14 @@ impl Used {
         self.involuntary_switches -= earlier.involuntary_switches.min(self.involuntary_switches);
         self
     }
+
+    /// CPU time that is not part of this process: packtrain's threads are.
+    pub fn of_other_process(&self) -> Duration {
+        match self.packtrain {
+            Some(_) => Duration::ZERO,
+            None => self.cpu,
+        }
+    }
 }
 
 /// Two hosts that are joined.

@@ -78,16 +78,20 @@ fn every_packet_arrives() -> Outcome {
         assert_eq!(measured.settings["burst_packets"], 2);
         assert!(measured.settings["receive_buffer_bytes"].as_u64() > Some(0));
         let is_ours = device == Through::Packtrain;
-        let figures = &measured.figures;
-        assert_eq!(
-            figures.contains_key("wakeups_forwarder_per_second"),
-            is_ours
-        );
-        assert_eq!(
-            figures["cpu_forwarder_percent"].as_f64() > Some(0.0),
-            is_ours
-        );
-        assert!(figures["switches_sender_per_second"].as_f64() > Some(0.0));
+        let figure = |name: &str| measured.figures[name].as_f64().expect(name);
+        for name in ["wakeups_forwarder_per_second", "cpu_forwarder_percent"] {
+            assert_eq!(figure(name) > 0.0, is_ours, "{name}");
+        }
+        let switches = figure("switches_forwarder_per_second");
+        assert!(figure("wakeups_forwarder_per_second") <= switches);
+        assert!(figure("switches_sender_per_second") > 0.0);
+        let cpu = |part: &str| figure(&format!("cpu_{part}_percent"));
+        let used: f64 = ["sender", "receiver", "forwarder"].map(cpu).iter().sum();
+        assert!((figure("cpus_used") - used / 100.0).abs() < 1e-9);
+        // Of all CPUs together. Hardware interrupts have no figure of their own.
+        let states: f64 = ["user", "system", "softirq"].map(cpu).iter().sum();
+        assert!(states <= cpu("machine") + 1e-9, "{measured:?}");
+        assert!(cpu("machine") + cpu("idle") <= 100.0 + 1e-9, "{measured:?}");
         testbed.finish().expect("a closed ledger");
     }
     Outcome::Done

@@ -655,7 +655,7 @@ fn loss_and_damage_are_seen() -> Outcome {
         }
         true
     });
-    assert_eq!((report.datagrams.lost, report.datagrams.corrupted), (1, 0));
+    assert_eq!((report.datagrams.lost, report.datagrams.damaged), (1, 0));
     assert_eq!(right.udp_in_csum_errors, 1);
     assert!(!report.hash_ok);
 
@@ -667,7 +667,7 @@ fn loss_and_damage_are_seen() -> Outcome {
         true
     });
     assert_eq!(
-        (report.datagrams.lost, report.datagrams.corrupted),
+        (report.datagrams.lost, report.datagrams.damaged),
         (1, 1),
         "{report:?}"
     );

@@ -178,21 +178,21 @@ fn not_taken() -> Outcome {
                 tso: Some(Switch::On),
                 ..stream()
             },
-            "tso 1 did not take",
+            "--tso on did not take, it is off",
         ),
         (
             Stream {
                 mss: Some(1461),
                 ..stream()
             },
-            "mss 1461 did not take",
+            "--mss 1461 did not take",
         ),
         (
             Stream {
                 streams: 0,
                 ..stream()
             },
-            "streams is 1 to 1024",
+            "--streams cannot be '0'",
         ),
         (
             Stream {
@@ -341,6 +341,13 @@ fn rate() -> Outcome {
     let bits = (number(&figures["sent_packets"]) - 8.0) * 1472.0 * 8.0;
     let due = 20e6 * elapsed;
     assert!(bits > 0.0 && bits <= due, "{bits} of {due}");
+    // As many as fit a packet.
+    let long = Stream {
+        train: 64,
+        rate: "max".parse().unwrap(),
+        ..stream
+    };
+    assert_eq!(run(&long, &testbed).settings["train"], 44);
     Outcome::Done
 }
 

@@ -6,7 +6,7 @@ use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
 use super::file::{Better, Statistic};
-use super::judge::{Common, Judged, Summary, common, judge, must_fails, summary};
+use super::judge::{Common, Judged, NotJudged, Notice, Summary, common, judge, notice, summary};
 use super::matrix::Experiment;
 use super::runner::{Options, Results, Run};
 
@@ -24,8 +24,10 @@ pub struct Parts {
     pub claims: Vec<Value>,
     /// Each run by itself.
     pub runs: Vec<Value>,
-    /// `must` claims that are not reproduced, in words.
+    /// A line for each `must` claim that does not hold.
     pub failed: Vec<String>,
+    /// A line for each `must` claim that is not judged, although its runs were made.
+    pub open: Vec<String>,
 }
 
 impl Parts {
@@ -47,12 +49,14 @@ impl Parts {
         );
         for claim in &experiment.claims {
             let judged = judge(experiment, results, claim, options);
-            if must_fails(claim, &judged) {
-                self.failed
-                    .push(format!("{}: {}", experiment.name, claim.text));
+            let line = |what: String| format!("{}: {what}", experiment.name);
+            match notice(claim, &judged) {
+                Some(Notice::Fails(what)) => self.failed.push(line(what)),
+                Some(Notice::Open(what)) => self.open.push(line(what)),
+                None => {}
             }
             let entries = judged.iter().map(|one| {
-                let (of, to) = one.pair;
+                let to = Some(&one.to).filter(|to| !to.is_empty());
                 json!({
                     "experiment": experiment.name,
                     "claim": claim.text,
@@ -61,7 +65,7 @@ impl Parts {
                         Statistic::Median => "median",
                         Statistic::Spread => "spread",
                     },
-                    "of": setting(experiment, of),
+                    "of": setting(experiment, &one.of),
                     "to": to.map(|to| setting(experiment, to)),
                     "expected": claim.expected.to_string(),
                     "document": claim.document,
@@ -69,7 +73,7 @@ impl Parts {
                     "exact": claim.exact,
                     "measured": one.measured.map(|estimate| interval(&estimate)),
                     "verdict": verdict(one),
-                    "why": one.verdict.as_ref().err(),
+                    "why": one.verdict.as_ref().err().map(NotJudged::why),
                     "must": claim.must,
                 })
             });
@@ -86,6 +90,7 @@ impl Parts {
         self.claims.append(&mut other.claims);
         self.runs.append(&mut other.runs);
         self.failed.append(&mut other.failed);
+        self.open.append(&mut other.open);
     }
 
     /// As the keys of a document.
@@ -146,13 +151,17 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
     })
 }
 
-/// The settings of a cell by axis.
-fn setting(experiment: &Experiment, cell: usize) -> Value {
-    let axes = experiment.axes.iter().map(|axis| axis.name.clone());
-    let names = experiment.cells[cell].names.iter();
-    axes.zip(names.map(|name| Value::from(name.as_str())))
-        .collect::<Map<_, _>>()
-        .into()
+/// The settings by axis that all of the cells have.
+fn setting(experiment: &Experiment, cells: &[usize]) -> Value {
+    let axes = experiment.axes.iter().enumerate().filter_map(|(at, axis)| {
+        let mut names = cells.iter().map(|&cell| &experiment.cells[cell].names[at]);
+        let first = names.next()?;
+        let value = Value::from(first.as_str());
+        names
+            .all(|name| name == first)
+            .then(|| (axis.name.clone(), value))
+    });
+    axes.collect::<Map<_, _>>().into()
 }
 
 fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
@@ -166,7 +175,7 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     });
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, cell),
+        "setting": setting(experiment, &[cell]),
         "settings": good.map(|run| &run.measured.settings),
         "figures": figures.collect::<Map<_, _>>(),
         "runs": runs().count(),
@@ -206,7 +215,7 @@ fn interval(estimate: &Estimate) -> Value {
 fn run(experiment: &Experiment, run: &Run) -> Value {
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, run.cell),
+        "setting": setting(experiment, &[run.cell]),
         "round": run.round,
         "seed": run.seed,
         "load": run.load.one_minute,

@@ -167,7 +167,8 @@ pub enum Statistic {
     /// The median.
     #[default]
     Median,
-    /// The greatest less the least, in parts of the median.
+    /// The relative standard deviation of runs with equal settings, pooled over all cells of the
+    /// claim.
     Spread,
 }
 

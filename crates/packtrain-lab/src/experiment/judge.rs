@@ -10,11 +10,15 @@ use super::runner::{Options, Results, Run};
 
 /// The fewest clean runs on which a verdict may rest.
 pub const CLEAN_MIN: usize = 3;
+/// Why a miss is not judged if the interval is on both sides of what is expected.
+const TOO_NOISY: &str = "too noisy here: the median is not as expected, a part of the interval is";
+/// The fewest rounds on which a verdict on a spread may rest.
+const SPREAD_ROUNDS_MIN: usize = 5;
 
 /// A figure of a cell over its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The median of the runs, and its bootstrap interval of 95 %.
+    /// The median of the runs, and its bootstrap interval.
     pub estimate: Estimate,
     /// The least value.
     pub min: f64,
@@ -102,179 +106,266 @@ fn values(results: &Results, cell: usize, key: &Key, clean: bool) -> Vec<(usize,
         .collect()
 }
 
-/// The figures of a cell on which the verdict on a claim may rest, with the round.
-fn counted(results: &Results, cell: usize, claim: &Claim) -> Vec<(usize, f64)> {
-    values(results, cell, &claim.key, !claim.exact)
-}
-
 fn median(values: &[f64], rounds: &[usize]) -> f64 {
     let chosen: Vec<f64> = rounds.iter().map(|&round| values[round]).collect();
     statistics::median(&chosen)
 }
 
-/// What came of a claim for one cell.
+/// What came of a claim: for one of its pairs, or for all of them together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The cell, and the one to which it was compared.
-    pub pair: (usize, Option<usize>),
+    /// The cells that the verdict is about.
+    pub of: Vec<usize>,
+    /// The cell to which each of them was compared; empty if the figure itself is expected.
+    pub to: Vec<usize>,
     /// The figure, or the ratio.
     pub measured: Option<Estimate>,
     /// The verdict, or why there is none.
-    pub verdict: Result<Verdict, String>,
+    pub verdict: Result<Verdict, NotJudged>,
 }
 
-/// Judges a claim, for each of its pairs.
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotJudged {
+    /// Not enough runs were made: because of the host, of the options, or of a stop.
+    LeftOut(String),
+    /// The runs that were made do not show whether the claim holds.
+    Unclear(String),
+}
+
+impl NotJudged {
+    /// In words.
+    pub fn why(&self) -> &str {
+        let (Self::LeftOut(why) | Self::Unclear(why)) = self;
+        why
+    }
+}
+
+/// Judges a claim: on a median for each of its pairs, on a spread for all of them together.
 pub fn judge(
     experiment: &Experiment,
     results: &Results,
     claim: &Claim,
     options: &Options,
 ) -> Vec<Judged> {
-    let pairs = claim.pairs.iter();
-    pairs
-        .map(|pair| one(experiment, results, claim, pair, options.quick))
-        .collect()
+    let judge = Judge {
+        experiment,
+        results,
+        claim,
+        quick: options.quick,
+    };
+    let together = match claim.statistic {
+        Statistic::Median => 1,
+        Statistic::Spread => claim.pairs.len(),
+    };
+    let verdicts = claim.pairs.chunks(together);
+    verdicts.map(|pairs| judge.verdict(pairs)).collect()
 }
 
-fn one(
-    experiment: &Experiment,
-    results: &Results,
-    claim: &Claim,
-    pair: &Pair,
+/// A claim, and the runs on which its verdicts rest.
+struct Judge<'a> {
+    experiment: &'a Experiment,
+    results: &'a Results,
+    claim: &'a Claim,
     quick: bool,
-) -> Judged {
-    let only = pair.to.first().filter(|_| pair.to.len() == 1).copied();
-    let beside = only.or_else(|| best(results, claim, pair));
-    let not_judged = |why: String| Judged {
-        pair: (pair.of, beside),
-        measured: None,
-        verdict: Err(why),
-    };
-    let mut sides = vec![pair.of];
-    match (beside, pair.to.first()) {
-        (Some(beside), _) => sides.push(beside),
-        (None, Some(first)) => sides.push(*first),
-        (None, None) => {}
-    }
-    for &side in &sides {
-        if let Some(why) = few(experiment, results, claim, side, quick) {
-            return not_judged(why);
+}
+
+impl Judge<'_> {
+    fn verdict(&self, pairs: &[Pair]) -> Judged {
+        let compared = pairs.iter().map(|pair| (pair.of, self.best(pair)));
+        let compared: Vec<(usize, Option<usize>)> = compared.collect();
+        let measured = self.measured(&compared);
+        let verdict = measured.clone().and_then(|measured| {
+            let expected = self.claim.expected;
+            match expected.verdict(&measured) {
+                Verdict::NotReproduced if expected.is_reached(&measured) => {
+                    Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
+                }
+                verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
+                verdict => Ok(verdict),
+            }
+        });
+        Judged {
+            of: compared.iter().map(|(of, _)| *of).collect(),
+            to: compared.iter().filter_map(|(_, to)| *to).collect(),
+            measured: measured.ok(),
+            verdict,
         }
     }
-    // Figures are compared within a round only.
-    let mut of = counted(results, pair.of, claim);
-    let mut to = beside.map(|beside| counted(results, beside, claim));
-    if let Some(to) = &mut to {
-        of.retain(|(round, _)| to.iter().any(|(other, _)| other == round));
-        to.retain(|(round, _)| of.iter().any(|(other, _)| other == round));
-        if of.len() < CLEAN_MIN {
-            let (count, runs) = (of.len(), rounds(results));
-            return not_judged(format!(
-                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
-            ));
+
+    fn measured(&self, compared: &[(usize, Option<usize>)]) -> Result<Estimate, NotJudged> {
+        let key = &self.claim.key;
+        let is_spread = self.claim.statistic == Statistic::Spread;
+        if is_spread && rounds(self.results) < SPREAD_ROUNDS_MIN {
+            let why = format!("a spread needs {SPREAD_ROUNDS_MIN} rounds");
+            return Err(NotJudged::LeftOut(why));
         }
-    }
-    let figures = |side: Vec<(usize, f64)>| side.into_iter().map(|(_, value)| value).collect();
-    let of: Vec<f64> = figures(of);
-    let to: Option<Vec<f64>> = to.map(figures);
-    let estimate = statistics::bootstrap(of.len(), |rounds| match (claim.statistic, &to) {
-        (Statistic::Median, None) => median(&of, rounds),
-        (Statistic::Median, Some(to)) => {
-            let ratios = rounds.iter().map(|&round| of[round] / to[round]);
-            statistics::median(&ratios.collect::<Vec<_>>())
+        // The figure of each run, and that of the run to which it is compared.
+        let (mut of, mut to) = (Vec::new(), Vec::new());
+        for &(cell, beside) in compared {
+            let (mut figures, mut others) = self.figures(cell, beside)?;
+            if is_spread {
+                deviations(&mut figures);
+                deviations(&mut others);
+            }
+            of.append(&mut figures);
+            to.append(&mut others);
         }
-        (Statistic::Spread, None) => spread(&of, rounds),
-        (Statistic::Spread, Some(to)) => spread(&of, rounds) / spread(to, rounds),
-    });
-    let Some(measured) = estimate.filter(|one| one.low.is_finite() && one.high.is_finite()) else {
-        return not_judged(format!("{} is 0 where it is divided by", claim.key));
-    };
-    let verdict = claim.expected.verdict(&measured);
-    Judged {
-        pair: (pair.of, beside),
-        measured: Some(measured),
-        verdict: Ok(if quick {
-            verdict.min(Verdict::Direction)
+        let estimate = if is_spread {
+            statistics::bootstrap(of.len(), |rounds| {
+                let below = if to.is_empty() {
+                    1.0
+                } else {
+                    mean(&to, rounds)
+                };
+                (mean(&of, rounds) / below).sqrt()
+            })
         } else {
-            verdict
-        }),
+            let pairs = of.iter_mut().zip(&to);
+            pairs.for_each(|(of, to)| *of /= to);
+            statistics::bootstrap(of.len(), |rounds| median(&of, rounds))
+        };
+        let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
+        estimate.filter(is_finite).ok_or_else(|| {
+            let what = if is_spread { "the spread of " } else { "" };
+            NotJudged::Unclear(format!("{what}{key} is 0 where it is divided by"))
+        })
+    }
+
+    /// The figures of a cell and of the one beside it, of the rounds that both have.
+    fn figures(
+        &self,
+        cell: usize,
+        beside: Option<usize>,
+    ) -> Result<(Vec<f64>, Vec<f64>), NotJudged> {
+        for cell in [Some(cell), beside].into_iter().flatten() {
+            self.enough(cell)?;
+        }
+        let of = self.counted(cell);
+        let Some(beside) = beside else {
+            return Ok((of.into_iter().map(|(_, value)| value).collect(), Vec::new()));
+        };
+        let to = self.counted(beside);
+        let both = of.into_iter().filter_map(|(round, of)| {
+            let (_, to) = to.iter().find(|(other, _)| *other == round)?;
+            Some((of, *to))
+        });
+        let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
+        if of.len() < CLEAN_MIN {
+            let (count, runs) = (of.len(), rounds(self.results));
+            return Err(NotJudged::Unclear(format!(
+                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
+            )));
+        }
+        Ok((of, to))
+    }
+
+    /// The figure of each run of a cell on which a verdict may rest, with the round.
+    fn counted(&self, cell: usize) -> Vec<(usize, f64)> {
+        values(self.results, cell, &self.claim.key, !self.claim.exact)
+    }
+
+    /// The cell to which a pair compares. Of several the best one: by the medians of the same runs,
+    /// which is in favour of the best.
+    fn best(&self, pair: &Pair) -> Option<usize> {
+        let median = |cell: usize| {
+            let values = self.counted(cell).into_iter();
+            let values: Vec<f64> = values.map(|(_, value)| value).collect();
+            (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
+        };
+        let cells = pair.to.iter();
+        let measured = cells.filter_map(|&cell| Some((cell, median(cell)?)));
+        let better = |a: &(usize, f64), b: &(usize, f64)| match self.claim.better {
+            Some(Better::Lower) => b.1.total_cmp(&a.1),
+            _ => a.1.total_cmp(&b.1),
+        };
+        let best = measured.max_by(better).map(|(cell, _)| cell);
+        best.or_else(|| pair.to.first().copied())
+    }
+
+    /// Fails with the reason if a cell has too few runs on which a verdict may rest.
+    fn enough(&self, cell: usize) -> Result<(), NotJudged> {
+        let label = self.experiment.label(cell);
+        if let Some(why) = self.results.why_missing(cell) {
+            let why = format!("{label} cannot be shown here: {why}");
+            return Err(NotJudged::LeftOut(why));
+        }
+        if self.quick && self.experiment.cells[cell].is_long {
+            let why = "a quick run leaves it out".to_owned();
+            return Err(NotJudged::LeftOut(why));
+        }
+        let count = self.counted(cell).len();
+        if count >= CLEAN_MIN {
+            return Ok(());
+        }
+        let all = runs(self.results, cell, false).count();
+        let mut flags = runs(self.results, cell, false).flat_map(|run| &run.measured.flags);
+        let why = match flags.next().filter(|_| !self.claim.exact) {
+            _ if all < CLEAN_MIN => format!("number of runs: {all}"),
+            Some(flag) => format!("{count} of {all} runs were clean ({flag})"),
+            None => {
+                let key = &self.claim.key;
+                format!("{count} of {all} runs have the figure {key}")
+            }
+        };
+        let why = format!("{label}: {why}, and a verdict needs {CLEAN_MIN}");
+        Err(if all < CLEAN_MIN {
+            NotJudged::LeftOut(why)
+        } else {
+            NotJudged::Unclear(why)
+        })
     }
 }
 
-/// The greatest less the least, in parts of the median.
-fn spread(values: &[f64], rounds: &[usize]) -> f64 {
-    let chosen = || rounds.iter().map(|&round| values[round]);
-    let (low, high) = (
-        chosen().fold(f64::INFINITY, f64::min),
-        chosen().fold(f64::NEG_INFINITY, f64::max),
-    );
-    (high - low) / median(values, rounds)
+/// Puts in place of each value its squared distance from the mean, in parts of the mean, with
+/// Bessel's correction. The mean of the result estimates the relative variance without a bias that
+/// depends on the number of values.
+pub fn deviations(values: &mut [f64]) {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    for value in values {
+        *value = (*value / mean - 1.0).powi(2) * count / (count - 1.0);
+    }
+}
+
+fn mean(values: &[f64], rounds: &[usize]) -> f64 {
+    rounds.iter().map(|&round| values[round]).sum::<f64>() / rounds.len() as f64
 }
 
 fn rounds(results: &Results) -> usize {
-    results
-        .runs
-        .iter()
-        .map(|run| run.round + 1)
-        .max()
-        .unwrap_or(0)
+    let rounds = results.runs.iter().map(|run| run.round + 1);
+    rounds.max().unwrap_or(0)
 }
 
-/// The best of the cells to which a claim compares: by the medians of the same runs, which is in
-/// favour of the best.
-fn best(results: &Results, claim: &Claim, pair: &Pair) -> Option<usize> {
-    let figure = |cell: usize| {
-        let values = counted(results, cell, claim);
-        let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
-        (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
-    };
-    let measured = pair
-        .to
-        .iter()
-        .filter_map(|&cell| Some((cell, figure(cell)?)));
-    let better = |a: &(usize, f64), b: &(usize, f64)| match claim.better {
-        Some(Better::Lower) => b.1.total_cmp(&a.1),
-        _ => a.1.total_cmp(&b.1),
-    };
-    measured.max_by(better).map(|(cell, _)| cell)
+/// What the caller of a program has to know of a claim, in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It must hold and does not, so the program fails.
+    Fails(String),
+    /// It must hold, and the runs that were made do not show whether it does.
+    Open(String),
 }
 
-/// Why a cell has too few clean runs with the figure of a claim; `None` if it has enough.
-fn few(
-    experiment: &Experiment,
-    results: &Results,
-    claim: &Claim,
-    cell: usize,
-    quick: bool,
-) -> Option<String> {
-    let label = experiment.label(cell);
-    if let Some(why) = results.why_missing(cell) {
-        return Some(format!("{label} cannot be shown here: {why}"));
-    }
-    if quick && experiment.cells[cell].is_long {
-        return Some("a quick run leaves it out".to_owned());
-    }
-    let clean = counted(results, cell, claim).len();
-    if clean >= CLEAN_MIN {
+/// What the verdicts on a `must` claim come to; `None` if it holds, or was not to be judged. Counts
+/// that no load changes are not judged only if they were not counted, so then the claim fails.
+pub fn notice(claim: &Claim, judged: &[Judged]) -> Option<Notice> {
+    if !claim.must {
         return None;
     }
-    let runs = results.runs.iter().filter(|run| run.cell == cell);
-    let flag = runs.clone().flat_map(|run| &run.measured.flags).next();
-    let why = match (flag, runs.count()) {
-        (_, runs) if runs < CLEAN_MIN => format!("{label}: number of runs: {runs}"),
-        (Some(flag), runs) if !claim.exact => {
-            format!("{label}: {clean} of {runs} runs were clean ({flag})")
-        }
-        (_, runs) => format!(
-            "{label}: {clean} of {runs} runs have the figure {}",
-            claim.key
-        ),
-    };
-    Some(format!("{why}, and a verdict needs {CLEAN_MIN}"))
-}
-
-/// Whether a `must` claim is not reproduced for any cell.
-pub fn must_fails(claim: &Claim, judged: &[Judged]) -> bool {
-    let failed = |one: &Judged| one.verdict == Ok(Verdict::NotReproduced);
-    claim.must && judged.iter().any(failed)
+    let text = &claim.text;
+    let verdicts = || judged.iter().map(|one| one.verdict.as_ref());
+    if verdicts().any(|one| one == Ok(&Verdict::NotReproduced)) {
+        let line = format!("a claim that must hold is not reproduced: {text}");
+        return Some(Notice::Fails(line));
+    }
+    let why = verdicts().find_map(|one| match one {
+        Err(NotJudged::Unclear(why)) => Some(why),
+        _ => None,
+    })?;
+    let line = format!("a claim that must hold is not judged: {text}: {why}");
+    Some(if claim.exact {
+        Notice::Fails(line)
+    } else {
+        Notice::Open(line)
+    })
 }

@@ -79,8 +79,8 @@ pub struct Claim {
     pub better: Option<Better>,
     /// What of the figure's runs is compared.
     pub statistic: Statistic,
-    /// The cells that the claim is about, one after the other, each with those to which it is
-    /// compared. With several of these the best one counts.
+    /// The cells that the claim is about, at least one, each with those to which it is compared.
+    /// With several of these the best one counts.
     pub pairs: Vec<Pair>,
     /// The expectation.
     pub expected: Expected,

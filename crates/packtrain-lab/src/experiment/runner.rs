@@ -204,7 +204,9 @@ pub fn run(
                 }
                 Err(error) => {
                     let flags = vec![format!("the run failed: {error}")];
-                    results.failed.get_or_insert((cell, error));
+                    if !is_warm_up {
+                        results.failed.get_or_insert((cell, error));
+                    }
                     Measured {
                         flags,
                         ..Measured::default()

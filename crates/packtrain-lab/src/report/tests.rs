@@ -4,7 +4,8 @@ use super::chart::{self, Axis, Decades};
 use super::markup::Markup;
 use super::numbers::{elapsed, number, scaled};
 use super::read::{Estimate, Part};
-use super::{distribution, html, part};
+use super::view::{Cell, Table, View};
+use super::{distribution, html, view};
 
 /// A document with all that a page can have; `tests/report` draws it.
 fn document() -> Value {
@@ -96,7 +97,7 @@ fn every_part_of_a_document_is_on_its_page() {
         "Choose TSO &amp; be done.",
         "goodput, Gbit/s (higher is better)",
         "not shown here",
-        "Not shown here, left to the simulator: mtu=9000 offload=none: /dev/net/tun has no",
+        "Not shown here: mtu=9000 offload=none: /dev/net/tun has no",
         "Expected: ≥ 2 · in the document: from 3 to 6 &amp; more · must hold",
         "ratio of goodput, Gbit/s",
         "spread of goodput, Gbit/s",
@@ -116,6 +117,66 @@ fn every_part_of_a_document_is_on_its_page() {
     assert_eq!(page.matches(">outlier<").count(), 2);
     assert!(!text.contains("idle_latency_us"), "it has no percentiles");
     assert!(!text.contains("(empty)"), "a histogram without counts");
+}
+
+#[test]
+fn rows_have_the_spread_of_their_runs() {
+    let document = document();
+    let all = View::all(&document);
+    let lines = |table: &Option<Table>| -> Vec<String> {
+        let rows = table.iter().flat_map(|table| &table.rows);
+        rows.map(|row| {
+            row.iter()
+                .map(Cell::to_string)
+                .collect::<Vec<_>>()
+                .join(" | ")
+        })
+        .collect()
+    };
+    let spreads = &all[0].spreads;
+    assert_eq!(
+        lines(spreads)[0],
+        "goodput, Gbit/s | 4 | 126 | 39.2 | 90.1 | 1 | mtu=9000 offload=tso"
+    );
+    assert_eq!(lines(&all[0].ours)[4], "9000 | none | not shown here");
+    assert_eq!(lines(&all[1].ours), [""; 0], "a table without runs");
+    // Three rounds have no outliers, and one has no spread.
+    let of_rounds = |rounds: u64| {
+        let mut document = document.clone();
+        document["experiments"][0]["rounds"] = rounds.into();
+        View::all(&document).remove(0)
+    };
+    assert_eq!(lines(&of_rounds(3).spreads)[0].matches(" | ").count(), 5);
+    assert_eq!(lines(&of_rounds(1).spreads), [""; 0]);
+    let caption = |rounds| of_rounds(rounds).ours.map(|table| table.caption);
+    let expected = "Medians of 5 rounds [least, greatest]";
+    assert_eq!(caption(5).as_deref(), Some(expected));
+    let expected = "Medians of 6 rounds [interval of 95 %]";
+    assert_eq!(caption(6).as_deref(), Some(expected));
+}
+
+#[test]
+fn a_reason_does_not_repeat_the_settings() {
+    let mut document = document();
+    let why = |document: &mut Value, why: &str| {
+        document["claims"][1]["why"] = why.into();
+        View::all(document).remove(0).claims[0].judged[1]
+            .why
+            .clone()
+    };
+    for (reason, shown) in [
+        (
+            "mtu=9000 offload=tso: number of runs: 1",
+            "number of runs: 1",
+        ),
+        (
+            "mtu=9000 offload=none: number of runs: 1",
+            "the other setting: number of runs: 1",
+        ),
+        ("too noisy here: see", "too noisy here: see"),
+    ] {
+        assert_eq!(why(&mut document, reason), shown);
+    }
 }
 
 #[test]
@@ -237,11 +298,11 @@ fn bars_are_grouped_by_axes_that_vary() {
 
 #[test]
 fn expectations_are_ranges() {
-    assert_eq!(part::expected(">= 1.5"), (1.5, f64::INFINITY));
-    assert_eq!(part::expected("<= 2"), (f64::NEG_INFINITY, 2.0));
-    assert_eq!(part::expected("1 +- 0.25"), (0.75, 1.25));
+    assert_eq!(view::expected(">= 1.5"), (1.5, f64::INFINITY));
+    assert_eq!(view::expected("<= 2"), (f64::NEG_INFINITY, 2.0));
+    assert_eq!(view::expected("1 +- 0.25"), (0.75, 1.25));
     let all = (f64::NEG_INFINITY, f64::INFINITY);
-    assert_eq!(part::expected("other"), all);
+    assert_eq!(view::expected("other"), all);
 }
 
 #[test]

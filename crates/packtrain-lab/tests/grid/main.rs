@@ -74,7 +74,7 @@ const OFFLOADS: [(&str, Features); 4] = [
     ("tso", Features::CSUM.union(Features::TSO)),
 ];
 /// Runs of each case, and of the C forwarder beside it.
-const RUNS: usize = 3;
+const RUNS: usize = 2;
 const UDP_BYTES: u64 = 1 << 20;
 /// Small enough to be kept by the test in a row of cases, large enough for 64 KiB packets.
 const UDP_TRAIN: u32 = 40;

@@ -86,7 +86,7 @@ pub fn disturbed() -> Outcome {
     }
     let judged = judge(&experiment, &results, &experiment.claims[0], &options);
     assert_eq!(judged.len(), 1);
-    let why = judged[0].verdict.as_ref().expect_err("no verdict");
+    let why = judged[0].verdict.as_ref().expect_err("no verdict").why();
     assert!(why.contains("0 of 3 runs were clean"), "{why}");
     Outcome::Done
 }

@@ -11,11 +11,12 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys::Messages;
+use crate::threads::AtEnd;
 use crate::tool::Control;
-use crate::tools::pace::Pacer;
-use crate::tools::sequence::Sequences;
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
+use crate::traffic::pace::Pacer;
+use crate::traffic::sequence::Sequences;
 use crate::traffic::udp::enlarge;
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
@@ -70,8 +71,6 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Received {
     pub sequences: Sequences,
-    /// Packets with an impossible number.
-    pub damaged: u64,
     pub calls: u64,
     pub cpu: Usage,
     /// When the last packet arrived, since the sender's start.
@@ -122,8 +121,13 @@ impl Flow {
 
     /// Has another program send to the receiver, which ends after it.
     pub(super) fn sent_by<T>(&self, send: impl FnOnce() -> T) -> T {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         send()
+    }
+
+    /// Notifies the receiver that its sender has ended.
+    fn end(&self) {
+        self.ended.get_or_init(Instant::now);
     }
 
     /// Packets passed to the kernel so far.
@@ -139,7 +143,7 @@ impl Flow {
         start: Instant,
         control: &Control<'_>,
     ) -> Result<Sent, LabError> {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         let cpu = Usage::of_thread();
         let start = start.max(Instant::now());
         self.began.get_or_init(|| start);
@@ -224,7 +228,7 @@ impl Flow {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
-        let (mut damaged, mut calls, mut last) = (0, 0, Instant::now());
+        let (mut calls, mut last) = (0, Instant::now());
         loop {
             calls += 1;
             match messages.receive(self.receiver.as_fd()) {
@@ -232,10 +236,7 @@ impl Flow {
                     last = Instant::now();
                     let sent = self.sent();
                     for index in 0..count {
-                        match number(messages.received(index)) {
-                            Some(number) if number < sent => _ = sequences.add(number),
-                            _ => damaged += 1,
-                        }
+                        sequences.add(number(messages.received(index)), sent);
                     }
                 }
                 Err(error) if is_pause(&error) => {
@@ -253,20 +254,10 @@ impl Flow {
         }
         Ok(Received {
             sequences,
-            damaged,
             calls,
             cpu: Usage::of_thread().since(&cpu),
             time: last.saturating_duration_since(*self.began.get().unwrap_or(&last)),
         })
-    }
-}
-
-/// Notifies the receiver that its sender has ended, also by an error or a panic.
-struct Ended<'a>(&'a Flow);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.ended.get_or_init(Instant::now);
     }
 }
 

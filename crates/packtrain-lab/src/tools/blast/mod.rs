@@ -21,16 +21,15 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
+use crate::traffic::pace::usual_burst;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
-
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
-const BURST_SECONDS: f64 = 100e-6;
 
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
@@ -77,7 +76,7 @@ pub fn receive<T: Send>(
         (sent, join(receiver))
     });
     // They are not numbered.
-    Ok((sent?, received?.damaged))
+    Ok((sent?, received?.sequences.damaged))
 }
 
 impl Blast {
@@ -99,13 +98,7 @@ impl Blast {
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
         for (option, value, range) in in_range {
-            if !range.contains(&value) {
-                return Err(ToolError::Usage(format!(
-                    "{option} cannot be '{value}': write a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+            ToolError::unless_in(range, option, value)?;
         }
         for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
             if time > DURATION_MAX {
@@ -118,9 +111,9 @@ impl Blast {
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);
-            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
-            let burst = self.burst.unwrap_or(usual);
-            (u64::from(burst), f64::from(burst) / rate)
+            let usual = usual_burst(rate).min(self.batch.into());
+            let burst = self.burst.map_or(usual, u64::from);
+            (burst, burst as f64 / rate)
         });
         Ok(Load {
             payloads: payloads?,
@@ -197,9 +190,7 @@ impl Blast {
                 (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
             }
             // Now, before idle time follows.
-            let used_now = testbed.used();
-            let wakeups = wakeups(&used_now).zip(wakeups(&used));
-            let forwarder = used_now.since(&used);
+            let forwarder = testbed.used().since(&used);
             let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
             let machine = watch.end(other_process);
             let sent: Vec<_> = senders.into_iter().map(join).collect();
@@ -209,7 +200,6 @@ impl Blast {
                 sent: sent.into_iter().collect::<Result<_, _>>()?,
                 received: received.into_iter().collect::<Result<_, _>>()?,
                 forwarder,
-                wakeups: wakeups.map(|(now, before)| now - before),
                 machine,
                 flag,
             })
@@ -255,18 +245,6 @@ impl Blast {
     }
 }
 
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-/// How often packtrain's workers were woken up; `None` for another forwarder.
-fn wakeups(used: &Used) -> Option<u64> {
-    let snapshot = used.packtrain.as_ref()?;
-    Some(snapshot.workers.iter().map(|worker| worker.wakeups).sum())
-}
-
 /// What the kernels of the hosts lost.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
@@ -299,7 +277,6 @@ struct Run {
     sent: Vec<Sent>,
     received: Vec<Received>,
     forwarder: Used,
-    wakeups: Option<u64>,
     machine: Activity,
     flag: Option<String>,
 }
@@ -329,7 +306,7 @@ impl Run {
         let switches = |one: &Usage| one.voluntary_switches + one.involuntary_switches;
         let forwarder = self.forwarder.voluntary_switches + self.forwarder.involuntary_switches;
         let per_second = |number: u64, seconds: f64| json!(number as f64 / seconds);
-        let mut figures: Fields = [
+        let figures = [
             ("sent_packets", json!(sent)),
             ("received_packets", json!(received)),
             ("lost_packets", json!(missing)),
@@ -347,21 +324,14 @@ impl Run {
                 "reordered_packets",
                 json!(count(|one| one.sequences.reordered)),
             ),
-            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
             ("offered_kpps", json!(offered / 1e3)),
             ("received_kpps", json!(arrived / 1e3)),
             ("cpu_sender_percent", json!(cpu[0])),
             ("cpu_receiver_percent", json!(cpu[1])),
             ("cpu_forwarder_percent", json!(cpu[2])),
+            ("cpus_used", json!(total / 100.0)),
             ("cpu_percent_per_kpps", json!(total / (arrived / 1e3))),
-            (
-                "cpu_machine_percent",
-                json!(percent(self.machine.busy(), sending)),
-            ),
-            (
-                "cpu_softirq_percent",
-                json!(percent(self.machine.softirq, sending)),
-            ),
             (
                 "switches_sender_per_second",
                 per_second(switches(&sender), sending),
@@ -375,6 +345,10 @@ impl Run {
                 per_second(forwarder, sending),
             ),
             (
+                "wakeups_forwarder_per_second",
+                per_second(self.forwarder.voluntary_switches, sending),
+            ),
+            (
                 "switches_machine_per_second",
                 per_second(self.machine.switches, sending),
             ),
@@ -384,17 +358,12 @@ impl Run {
                 json!(self.sent.iter().map(|one| one.calls).sum::<u64>()),
             ),
             ("receive_calls", json!(count(|one| one.calls))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect();
-        if let Some(wakeups) = self.wakeups {
-            figures.insert(
-                "wakeups_forwarder_per_second".to_owned(),
-                per_second(wakeups, sending),
-            );
-        }
+        ];
         figures
+            .into_iter()
+            .chain(self.machine.figures())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 

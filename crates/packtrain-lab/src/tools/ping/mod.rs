@@ -20,6 +20,7 @@ use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::testbed::Testbed;
+use crate::threads::{AtEnd, join};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::traffic::{Amount, Transfer, TransferReport};
@@ -136,7 +137,8 @@ impl Ping {
                 scope.spawn(move || on_cpu(cpus.receiver, || answer(socket, ended)))
             });
             let replies = {
-                let _ended = Ended(&ended);
+                // The answering thread ends, too.
+                let _ended = AtEnd(|| ended.store(true, Ordering::Relaxed));
                 // A thread of its own, since it stays bound.
                 let run = || on_cpu(cpus.sender, || requests.run(&mut echo, control));
                 join(scope.spawn(run))
@@ -164,14 +166,8 @@ impl Ping {
         control: &Control<'_>,
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
-        let time = match (requests.schedule, self.count) {
-            (Schedule::Every(seconds), Some(count)) => {
-                Duration::from_secs_f64(seconds * count as f64).min(requests.duration)
-            }
-            _ => requests.duration,
-        };
-        let stream =
-            Transfer::tcp(self.ip(), Amount::Time(WARM_UP + time)).stop(Arc::clone(&control.stop));
+        let time = Amount::Time(WARM_UP + requests.time());
+        let stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
         thread::scope(|scope| {
             let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
             thread::sleep(WARM_UP);
@@ -180,21 +176,6 @@ impl Ping {
             Ok((run?, stream?))
         })
     }
-}
-
-/// Notifies the answering thread that no more requests come, also after a panic.
-struct Ended<'a>(&'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
 /// One phase.

@@ -375,7 +375,7 @@ mod tests {
             size,
             through,
             measured,
-            ended: None,
+            report: None,
         }
     }
 

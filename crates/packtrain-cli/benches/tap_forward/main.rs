@@ -109,7 +109,7 @@ fn rounds(
 fn output_directory() -> Result<PathBuf, Error> {
     let target = Path::new(PACKTRAIN).parent().and_then(Path::parent);
     let directory = target.unwrap_or(Path::new("target")).join("bench");
-    std::fs::create_dir_all(&directory)
+    fs::create_dir_all(&directory)
         .map_err(|error| format!("make {}: {error}", directory.display()))?;
     Ok(directory)
 }

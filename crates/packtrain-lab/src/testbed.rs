@@ -24,7 +24,7 @@ use crate::ethtool::Offload;
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
 use crate::session;
-use crate::topology::{Settings, Side, TwoHosts};
+use crate::topology::{self, Settings, Side, TwoHosts};
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -164,6 +164,7 @@ impl Testbed {
                     .to_owned(),
             ));
         }
+        ToolError::unless_in(topology::MTU, "--mtu", options.mtu.into())?;
         let topology = Settings {
             mtu: options.mtu,
             ..Settings::default()

@@ -229,5 +229,10 @@ fn bound() -> Outcome {
         ..all
     };
     refused(&both, "contradict each other");
+    let small = TestbedOptions {
+        mtu: 1279,
+        ..TestbedOptions::default()
+    };
+    refused(&small, "--mtu cannot be '1279'");
     Outcome::Done
 }

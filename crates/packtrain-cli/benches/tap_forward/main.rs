@@ -12,7 +12,7 @@ mod forwarder;
 mod measure;
 mod report;
 
-use arguments::{Arguments, USAGE};
+use arguments::Arguments;
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
 use packtrain_bench::{Claim, options};
@@ -38,8 +38,7 @@ const ORDERS: [[usize; 3]; 6] = [
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("tap_forward", USAGE, arguments) {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
@@ -73,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         rows.extend(measured);
     }
     let default = || directory.join("tap_forward.json");
-    let file = arguments.json.clone().unwrap_or_else(default);
+    let file = arguments.timed.json.clone().unwrap_or_else(default);
     let document = report::document(&conditions, arguments, &rows, &medians, &claims);
     packtrain_bench::report::write(&file, &document)
         .map_err(|error| format!("write {}: {error}", file.display()))?;
@@ -88,7 +87,7 @@ fn rounds(
     contestants: &[Contestant],
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for round in 0..arguments.rounds {
+    for round in 0..arguments.timed.rounds {
         // Twelve rounds have every order in both directions.
         let direction = Direction::ALL[round % 2];
         let order = ORDERS[round / 2 % ORDERS.len()];

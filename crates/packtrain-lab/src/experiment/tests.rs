@@ -974,6 +974,22 @@ fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
 }
 
 #[test]
+fn rows_have_six_significant_digits() {
+    for (value, expected) in [
+        (0.010_24, 0.010_24),
+        (0.002_123_456_7, 0.002_123_46),
+        (-1_234_567.0, -1_234_570.0),
+        (0.0, 0.0),
+    ] {
+        let document = document(&|_, _| measured(value));
+        let figure = &document["rows"][0]["figures"]["speed"];
+        for key in ["median", "low", "high", "min", "max"] {
+            assert_eq!(figure[key], expected, "{key}");
+        }
+    }
+}
+
+#[test]
 fn documents_are_compared_row_by_row() {
     let slower = |cell: &str, _: usize| match cell {
         "p1" => measured(0.9),
@@ -1009,6 +1025,44 @@ fn documents_are_compared_row_by_row() {
     assert_eq!(comparison.missing[0].of, "B");
     assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
     assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+}
+
+#[test]
+fn rows_with_few_clean_runs_are_not_compared() {
+    let a = document(&|_, _| measured(1.0));
+    let of = |flags: usize| {
+        move |_: &str, round: usize| match round {
+            round if round < flags => flagged(1.0),
+            _ => measured(0.1),
+        }
+    };
+    let change = |a: &Value, b: &Value| compare(a, b, 0.05).unwrap().rows[0].change;
+    use Change::{Improvement, NotJudged, Regression};
+    for (flags, there, back) in [
+        (2, Regression, Improvement),
+        (3, NotJudged, NotJudged),
+        (5, NotJudged, NotJudged),
+    ] {
+        let b = document(&of(flags));
+        assert_eq!((change(&a, &b), change(&b, &a)), (there, back));
+    }
+}
+
+#[test]
+fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
+    let long = document(&|_, _| measured(1.0));
+    let with = |quick: bool| {
+        let mut document = long.clone();
+        document["quick"] = quick.into();
+        document
+    };
+    let notes = |a, b| compare(&with(a), &with(b), 0.05).unwrap().notes;
+    let note = "A is a quick run and B is not: their runs differ in duration";
+    assert_eq!(notes(true, false), [note]);
+    let note = "B is a quick run and A is not: their runs differ in duration";
+    assert_eq!(notes(false, true), [note]);
+    assert_eq!(notes(true, true), ["A is a quick run", "B is a quick run"]);
+    assert_eq!(notes(false, false), [""; 0]);
 }
 
 #[test]

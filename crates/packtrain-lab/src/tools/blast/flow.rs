@@ -88,7 +88,7 @@ impl Flow {
         receiver
             .set_read_timeout(Some(QUANTUM))
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
-        // A receiver that is not on a CPU for some milliseconds loses nothing.
+        // As root a receiver that is not on a CPU for some milliseconds loses nothing.
         let buffer = enlarge(&receiver)?;
         let address = receiver.local_addr();
         let address = address.map_err(LabError::from_io("getsockname"))?;

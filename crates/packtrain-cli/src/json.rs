@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
-use packtrain::driver::{DeviceCounters, Features, Fit, RxBuffers, TxMemory};
+use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
@@ -266,7 +266,7 @@ pub fn plan(joint: &Joint) -> Value {
                 "gso_effective": limits.gso_segments_max,
                 "advertised": limits.advertised(),
                 "headroom": limits.headroom,
-                "fit": fit(limits.fit),
+                "fit": limits.fit.to_string(),
                 "bytes_max": (limits.segment_bytes_max != usize::MAX)
                     .then_some(limits.segment_bytes_max),
                 "memory": tx_memory(limits.memory),
@@ -379,14 +379,6 @@ pub const fn mode(mode: Mode) -> &'static str {
         Mode::Hash => "hash",
         Mode::Sorted => "sorted",
         Mode::Auto => "auto",
-    }
-}
-
-/// The word for packets that do not collapse.
-const fn fit(fit: Fit) -> &'static str {
-    match fit {
-        Fit::Collapse => "collapse",
-        Fit::Defrag => "defrag",
     }
 }
 

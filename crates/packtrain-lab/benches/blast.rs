@@ -11,7 +11,7 @@
 use packtrain_bench::options::{self, Timed};
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::{Claim, Expected, statistics};
-use packtrain_lab::baseline;
+use packtrain_lab::baseline::{self, Program};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
@@ -19,9 +19,7 @@ use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
 use serde_json::{Value, json};
 use std::error::Error;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -69,16 +67,7 @@ const OURS: &str = "packtrain";
 const C: &str = "c";
 
 fn run(arguments: &Timed) -> Result<(), Box<dyn Error>> {
-    let folder = std::env::temp_dir().join(format!("packtrain-bench-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let outcome = baseline::compile_sender(&folder)
-        .map_err(Into::into)
-        .and_then(|program| compare(arguments, &program));
-    fs::remove_dir_all(&folder)?;
-    outcome
-}
-
-fn compare(arguments: &Timed, program: &Path) -> Result<(), Box<dyn Error>> {
+    let program = Program::sender()?;
     let mut conditions = Conditions::of_host();
     let seconds = arguments.time.as_secs_f64();
     conditions.add(
@@ -104,7 +93,7 @@ fn compare(arguments: &Timed, program: &Path) -> Result<(), Box<dyn Error>> {
             let (sent_kpps, received_percent) = if sender == OURS {
                 ours(&testbed, arguments.time)?
             } else {
-                c(&testbed, program, arguments.time)?
+                c(&testbed, &program, arguments.time)?
             };
             println!("{round:>5} {sender:<10} {sent_kpps:>10.1} {received_percent:>8.1} %");
             rows.push(Row {
@@ -133,7 +122,7 @@ fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>>
 }
 
 /// The same of the loop in C.
-fn c(testbed: &Testbed, program: &Path, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
+fn c(testbed: &Testbed, program: &Program, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
     let send = |to| match to {
         SocketAddr::V4(to) => baseline::send(program, to, PAYLOAD, BATCH as usize, time),
         SocketAddr::V6(_) => unreachable!("it receives IPv4"),

@@ -210,7 +210,7 @@ impl Default for Stream {
 
 impl Stream {
     /// The warm-up, if enough remains to be measured.
-    pub(super) fn warm_up(&self) -> Result<Duration, ToolError> {
+    pub(crate) fn warm_up(&self) -> Result<Duration, ToolError> {
         let Time(duration) = self.duration;
         let warm_up = match self.warm_up {
             WarmUp::Auto => WARM_UP_MIN.max(duration / 10),

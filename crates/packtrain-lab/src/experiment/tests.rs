@@ -453,8 +453,7 @@ fn a_spread_is_not_smaller_with_fewer_clean_runs() {
     // of the five.
     let all = [8.0, 9.0, 10.0, 11.0, 12.0];
     let variance = |values: &[f64]| {
-        let mut squares: Vec<f64> = values.to_vec();
-        deviations(&mut squares);
+        let squares = deviations(values);
         let mean = values.iter().sum::<f64>() / values.len() as f64;
         squares.iter().sum::<f64>() / squares.len() as f64 * mean * mean
     };

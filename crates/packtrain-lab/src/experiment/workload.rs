@@ -12,7 +12,7 @@ use super::forward::Forward;
 use crate::error::ToolError;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::threads::join;
-use crate::tool::{Control, Measured, Tool};
+use crate::tool::{Control, Measured, Tool, measure};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
 use crate::tools::rfc2544::Rfc2544;
@@ -83,26 +83,33 @@ fn in_testbed(
     options: &TestbedOptions,
     control: &Control<'_>,
 ) -> Result<Measured, ToolError> {
-    let testbed = Testbed::start(options)?;
-    let (measured, memory) = with_memory(&testbed, || tool.run(&testbed, control));
-    let mut measured = measured?;
-    let mut settings = testbed.settings().clone();
-    settings.append(&mut measured.settings);
-    measured.settings = settings;
-    let faults = testbed.faults();
-    if let Some(report) = testbed.finish()?.report {
+    let (mut measured, ended) = measure(options, &Observed(tool), control)?;
+    if let Some(report) = ended.report {
         measured.figures.append(&mut counters::figures(&report));
-        measured.figures.extend(memory);
-        measured
-            .figures
-            .insert("faults".into(), counters::faults(faults));
     }
     Ok(measured)
 }
 
+/// A tool whose figures include what packtrain's memory and fault injection did meanwhile.
+struct Observed<'a>(&'a dyn Tool);
+
+impl Tool for Observed<'_> {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+        let (measured, memory) = with_memory(testbed, || self.0.run(testbed, control));
+        let mut measured = measured?;
+        if let Some(memory) = memory {
+            let faults = counters::faults(testbed.faults());
+            let figures = [("memory", memory), ("faults", faults)];
+            let figures = figures.map(|(name, value)| (name.to_owned(), value));
+            measured.figures.extend(figures);
+        }
+        Ok(measured)
+    }
+}
+
 /// Runs `act`, and counts meanwhile the frames of packtrain's memory: the most that were in use, and
 /// all.
-fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<(String, Value)>) {
+fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<Value>) {
     let Some(arena) = testbed.session().map(|session| session.arena().clone()) else {
         return (act(), None);
     };
@@ -130,7 +137,7 @@ fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<(Str
             "large_used": large,
             "large_total": total.large_frames,
         });
-        (result, Some(("memory".to_owned(), memory)))
+        (result, Some(memory))
     })
 }
 

@@ -81,11 +81,7 @@ pub fn receive<T: Send>(
 
 impl Blast {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     /// The load of each sender.
@@ -191,8 +187,7 @@ impl Blast {
             }
             // Now, before idle time follows.
             let forwarder = testbed.used().since(&used);
-            let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-            let machine = watch.end(other_process);
+            let machine = watch.end(forwarder.of_other_process());
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;

@@ -64,11 +64,7 @@ impl Tool for Ping {
 
 impl Ping {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {
@@ -147,8 +143,7 @@ impl Ping {
             (replies, answered)
         });
         let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
-        let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-        let (_, flag) = watch.end(other_process)?;
+        let (_, flag) = watch.end(forwarder.of_other_process())?;
         answered?;
         Ok(Run {
             replies: replies?,

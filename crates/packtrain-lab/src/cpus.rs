@@ -16,7 +16,8 @@ const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
 ///
 /// ```
 /// # use packtrain_lab::cpus::Cpus;
-/// let cpus = Cpus::parse("sender=0,worker=1,receiver=0", &[0, 1])?;
+/// let cpus: Cpus = "sender=0,worker=1,receiver=0".parse()?;
+/// cpus.check(&[0, 1])?;
 /// assert_eq!((cpus.sender, cpus.worker), (Some(0), Some(1)));
 /// assert_eq!(cpus.sharing().as_deref(), Some("sender and receiver share CPU 0"));
 /// # Ok::<(), packtrain_lab::cpus::CpusError>(())
@@ -32,7 +33,8 @@ pub struct Cpus {
     pub receiver: Option<usize>,
 }
 
-/// A text that states no [`Cpus`]: one line with what is wrong and what to do.
+/// A text that states no [`Cpus`], or a CPU that the process may not use: one line with what is
+/// wrong and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpusError(String);
 
@@ -45,46 +47,19 @@ impl fmt::Display for CpusError {
 impl core::error::Error for CpusError {}
 
 impl Cpus {
-    /// Parses `PART=CPU,PART=CPU…`, each part at most once. `allowed` are the CPUs that may be used
-    /// ([`allowed`]).
+    /// Checks that the process may use the CPU of each part. `allowed` are its CPUs ([`allowed`]).
     ///
     /// # Errors
-    /// [`CpusError`] if the text has another form, a part is unknown or repeated, or a CPU is not
-    /// allowed.
-    pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, CpusError> {
-        let mut cpus = Self::default();
-        for item in text.split(',') {
-            let Some((part, cpu)) = item.split_once('=') else {
-                return Err(CpusError(format!(
-                    "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
-                    item.escape_default()
-                )));
-            };
-            let Some(slot) = cpus.slot(part) else {
-                return Err(CpusError(format!(
-                    "unknown part '{}': the parts are {}",
-                    part.escape_default(),
-                    PARTS.join(", ")
-                )));
-            };
-            if slot.is_some() {
-                return Err(CpusError(format!(
-                    "part '{part}' is given twice; keep one of the two"
-                )));
-            }
-            let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
-            let number = digits.then(|| cpu.parse().ok()).flatten();
-            let Some(number) = number.filter(|number| allowed.contains(number)) else {
-                return Err(CpusError(format!(
-                    "{part}= cannot be '{}': the process may use the CPUs {}; choose one of them, \
-                     or widen its affinity mask",
-                    cpu.escape_default(),
-                    listed(allowed)
-                )));
-            };
-            *slot = Some(number);
+    /// [`CpusError`] if a part has another one.
+    pub fn check(&self, allowed: &[usize]) -> Result<(), CpusError> {
+        match self.parts().find(|(_, cpu)| !allowed.contains(cpu)) {
+            None => Ok(()),
+            Some((part, cpu)) => Err(CpusError(format!(
+                "{part}= cannot be '{cpu}': the process may use the CPUs {}; choose one of them, \
+                 or widen its affinity mask",
+                listed(allowed)
+            ))),
         }
-        Ok(cpus)
     }
 
     fn slot(&mut self, part: &str) -> Option<&mut Option<usize>> {
@@ -117,13 +92,42 @@ impl Cpus {
     }
 }
 
-/// For the CPUs that the calling thread may use.
+/// `PART=CPU,PART=CPU…`, each part at most once.
 impl FromStr for Cpus {
     type Err = CpusError;
 
     fn from_str(text: &str) -> Result<Self, CpusError> {
-        let allowed = allowed().map_err(|error| CpusError(error.to_string()))?;
-        Self::parse(text, &allowed)
+        let mut cpus = Self::default();
+        for item in text.split(',') {
+            let Some((part, cpu)) = item.split_once('=') else {
+                return Err(CpusError(format!(
+                    "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
+                    item.escape_default()
+                )));
+            };
+            let Some(slot) = cpus.slot(part) else {
+                return Err(CpusError(format!(
+                    "unknown part '{}': the parts are {}",
+                    part.escape_default(),
+                    PARTS.join(", ")
+                )));
+            };
+            if slot.is_some() {
+                return Err(CpusError(format!(
+                    "part '{part}' is given twice; keep one of the two"
+                )));
+            }
+            let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.then(|| cpu.parse().ok()).flatten();
+            let Some(number) = number else {
+                return Err(CpusError(format!(
+                    "{part}= cannot be '{}': write the number of a CPU",
+                    cpu.escape_default()
+                )));
+            };
+            *slot = Some(number);
+        }
+        Ok(cpus)
     }
 }
 
@@ -198,7 +202,7 @@ mod tests {
 
     #[test]
     fn texts_are_parsed_and_printed() {
-        let parse = |text: &str| Cpus::parse(text, &[0, 1, 2, 5]);
+        let parse = str::parse::<Cpus>;
         let all = Cpus {
             sender: Some(0),
             worker: Some(1),
@@ -212,8 +216,7 @@ mod tests {
         };
         assert_eq!(parse("worker=2"), Ok(worker));
         assert_eq!(worker.to_string(), "worker=2");
-        let mask = "the process may use the CPUs 0-2,5; choose one of them, or widen its affinity \
-                    mask";
+        let number = "write the number of a CPU";
         for (text, line) in [
             (
                 "",
@@ -231,10 +234,12 @@ mod tests {
                 "worker=1,worker=1",
                 "part 'worker' is given twice; keep one of the two".to_owned(),
             ),
-            ("sender=3", format!("sender= cannot be '3': {mask}")),
-            ("sender=", format!("sender= cannot be '': {mask}")),
-            ("receiver=+1", format!("receiver= cannot be '+1': {mask}")),
-            ("receiver=1-2", format!("receiver= cannot be '1-2': {mask}")),
+            ("sender=", format!("sender= cannot be '': {number}")),
+            ("receiver=+1", format!("receiver= cannot be '+1': {number}")),
+            (
+                "receiver=1-2",
+                format!("receiver= cannot be '1-2': {number}"),
+            ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), line);
         }
@@ -243,15 +248,19 @@ mod tests {
     #[test]
     fn the_masks_cpus_are_allowed_and_no_others() {
         let allowed = allowed().unwrap();
-        let text = format!("sender={}", allowed[0]);
-        assert_eq!(text.parse::<Cpus>().unwrap().sender, Some(allowed[0]));
-        assert!("sender=60000".parse::<Cpus>().is_err());
         assert!(allowed.len() >= crate::cpu::count());
+        let cpus: Cpus = "sender=5,worker=3,receiver=2".parse().unwrap();
+        assert_eq!(cpus.check(&[1, 2, 3, 5]), Ok(()));
+        assert_eq!(
+            cpus.check(&[0, 1, 2, 5]).unwrap_err().to_string(),
+            "worker= cannot be '3': the process may use the CPUs 0-2,5; choose one of them, or \
+             widen its affinity mask"
+        );
     }
 
     #[test]
     fn parts_that_share_a_cpu_are_named() {
-        let sharing = |text: &str| Cpus::parse(text, &[0, 1, 2]).unwrap().sharing();
+        let sharing = |text: &str| text.parse::<Cpus>().unwrap().sharing();
         for (text, words) in [
             ("sender=0", None),
             ("sender=0,worker=1,receiver=2", None),

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::baseline::{self, Baseline, Mode};
-use crate::cpus::Cpus;
+use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
@@ -157,6 +157,10 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        let cpus = options.cpus.unwrap_or_default();
+        let allowed = cpus::allowed()?;
+        cpus.check(&allowed)
+            .map_err(|error| ToolError::Missing(error.to_string()))?;
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && options.through != Through::Packtrain {
             return Err(ToolError::Usage(
@@ -194,7 +198,6 @@ impl Testbed {
                 options.mtu
             )));
         }
-        let cpus = options.cpus.unwrap_or_default();
         if options.cpus.is_some() {
             settings.insert("cpus".into(), cpus.to_string().into());
             settings.insert("cpus_shared".into(), cpus.sharing().into());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
@@ -9,10 +10,13 @@ use serde_json::{Value, json};
 use super::compare::{Change, compare};
 use super::document::Parts;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
-use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use super::{
+    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::tool::{Control, Measured};
+use crate::tools::stream::WarmUp;
 
 /// Two axes; the ports of a setup are the settings of its cell, so a test knows them.
 const TEXT: &str = r#"
@@ -828,6 +832,32 @@ fn every_built_in_experiment_is_complete() {
         assert!(!experiment.claims.is_empty(), "{name}");
     }
     assert!(built_in("no-such").is_none());
+}
+
+/// In a shorter run a few ticks of `/proc/stat` are 5 % of the machine, so it is flagged.
+#[test]
+fn no_run_of_a_built_in_experiment_measures_less_than_200_ms() {
+    for &(name, _) in BUILT_IN {
+        let experiment = built_in(name).unwrap();
+        let cells = 0..experiment.cells.len();
+        for (cell, quick) in cells.flat_map(|cell| [(cell, false), (cell, true)]) {
+            let measured = match experiment.setup(cell, 1, quick).unwrap().workload {
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Forward(forward) => forward.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Rfc2544(_) => continue,
+                Workload::Sort(sort) => sort.duration.0,
+                Workload::Stream(stream) => {
+                    let WarmUp::For(warm_up) = stream.warm_up else {
+                        panic!("{name}: state the warm-up beside the duration");
+                    };
+                    stream.duration.0 - warm_up
+                }
+            };
+            let least = Duration::from_millis(200);
+            assert!(measured >= least, "{name}: {}", experiment.label(cell));
+        }
+    }
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {

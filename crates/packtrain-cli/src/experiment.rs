@@ -77,6 +77,9 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         parts.add(experiment, &results, &options, &command(name, args));
         if !args.json {
             let one = Value::Object(parts.clone().document());
+            if all.experiments.is_empty() {
+                print::output(&machine(&Value::Object(head.clone())))?;
+            }
             for view in View::all(&one) {
                 print::output(&text(&view, Style::stdout()))?;
             }
@@ -256,6 +259,17 @@ fn list(as_json: bool) -> Result<(), Failure> {
     print::output(&table.render(0, Style::stdout()))
 }
 
+/// The machine and its state, in two lines.
+fn machine(document: &Value) -> String {
+    let entries = view::conditions(document);
+    let entries = entries
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"));
+    let entries: Vec<_> = entries.collect();
+    let lines = entries.chunks(4).map(|some| some.join("; ") + "\n");
+    lines.collect::<String>() + "\n"
+}
+
 /// One experiment for people.
 fn text(view: &View, style: Style) -> String {
     let heading = |text: &str| format!("\n{}\n", style.bold(text));
@@ -273,12 +287,28 @@ fn text(view: &View, style: Style) -> String {
         text.push_str(&format!("{caption}{}\n", table(one, style)));
     }
     text.extend(view.missing.iter().map(|line| paragraph(line)));
+    if let Some(shared) = &view.shared {
+        let pairs = shared.rows.iter().map(|row| {
+            let pair: Vec<_> = row.iter().map(Cell::to_string).collect();
+            pair.join("=")
+        });
+        let pairs: Vec<_> = pairs.collect();
+        text.push_str(&paragraph(&format!(
+            "{}: {}",
+            shared.caption,
+            pairs.join(", ")
+        )));
+    }
     if !view.claims.is_empty() {
         text.push_str(&heading("Verdicts"));
         text.extend(view.claims.iter().map(|one| claim(one, style)));
     }
     text.push_str(&heading("What it means"));
     text.push_str(&paragraph(&view.meaning));
+    if !view.limits.is_empty() {
+        text.push_str(&heading("What it cannot show"));
+        text.push_str(&paragraph(&view.limits));
+    }
     if view.stopped {
         text.push_str("\nStopped before the end: these are the runs until then.\n");
     }
@@ -357,6 +387,9 @@ fn claim(of: &Claim, style: Style) -> String {
         };
         text.push_str(&format!("    {NOT_JUDGED}: {settings}: {why}\n"));
     }
+    if !of.if_not.is_empty() {
+        text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not)));
+    }
     text
 }
 
@@ -406,9 +439,17 @@ mod tests {
                 assert!(text.contains(&of), "the text has no {of:?}: {text}");
                 assert!(page.contains(&of), "the page has no {of:?}: {page}");
             };
-            for one in [&view.title, &view.claimed, &view.meaning, &view.command] {
+            for one in [
+                &view.title,
+                &view.claimed,
+                &view.meaning,
+                &view.limits,
+                &view.command,
+            ] {
                 one.split("\n\n").for_each(&mut both);
             }
+            let shared = view.shared.iter().flat_map(|table| &table.rows);
+            shared.flatten().for_each(|one| both(&one.to_string()));
             view.notes
                 .iter()
                 .chain(&view.missing)
@@ -425,6 +466,7 @@ mod tests {
             for claim in &view.claims {
                 both(&claim.text);
                 both(&claim.about);
+                both(&claim.if_not);
                 for one in &claim.judged {
                     both(&one.verdict);
                     if one.measured.is_some() {

@@ -509,3 +509,39 @@ fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
         run.assert_gone(name);
     }
 }
+
+/// The C forwarder, and the folder in which it is compiled, end with a run that cannot end them.
+#[test]
+fn a_stream_through_c_that_is_killed() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let is_compiled = |run: &Run| !names_in(run.folder.file("")).is_empty();
+    let is_running = |run: &Run| {
+        marked(&run.mark).iter().any(|process| {
+            let words = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            words.contains("\0c-a\0c-b\0")
+        })
+    };
+    let moments: [(&str, &dyn Fn(&Run) -> bool); 2] =
+        [("compiled", &is_compiled), ("running", &is_running)];
+    for (moment, is_reached) in moments {
+        let run = Run::new(&format!("through-c-{moment}"));
+        let words = [PACKTRAIN, "stream", "--through", "c", "--duration", "5m"];
+        let mut child = start(&mut run.command(&words));
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_reached(&run) {
+            if child.try_wait().expect("wait for the child").is_some() {
+                let ran = finish(child);
+                assert_eq!(ran.code, Some(3), "{ran:?}");
+                println!("SKIP: no C compiler, or no namespace with a TAP: {ran:?}");
+                return;
+            }
+            assert!(Instant::now() < deadline, "{moment} was never reached");
+            sleep(Duration::from_micros(300));
+        }
+        child.kill().expect("kill the child");
+        child.wait().expect("reap the child");
+        run.assert_gone(moment);
+    }
+}

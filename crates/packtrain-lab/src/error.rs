@@ -3,6 +3,7 @@
 use packtrain::advice;
 use packtrain::driver::DeviceError;
 use packtrain::engine::StartError;
+use packtrain::port::{OpenError, OpenErrorKind};
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
@@ -211,6 +212,16 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// Why a port cannot be opened.
+    pub fn of_open(error: &OpenError) -> Self {
+        let line = error.to_string();
+        match error.kind() {
+            OpenErrorKind::Privilege => Self::Missing(line),
+            OpenErrorKind::Usage => Self::Usage(line),
+            OpenErrorKind::Open => Self::Failed(line),
+        }
+    }
+
     /// Why a session did not start.
     pub fn of_start(error: &StartError) -> Self {
         let line = error.to_string();

@@ -40,6 +40,7 @@ pub mod netns;
 pub mod options;
 pub mod report;
 pub mod rootless;
+mod session;
 mod sys;
 pub mod tap;
 pub mod testbed;

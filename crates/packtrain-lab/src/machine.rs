@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::ops::Sub;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
@@ -26,6 +27,9 @@ pub struct Activity {
     pub idle: Duration,
     /// Taken by the hypervisor.
     pub steal: Duration,
+    /// CPU time of the kernel's own threads for softirqs; `None` if the process does not see them,
+    /// as in a PID namespace.
+    pub ksoftirqd: Option<Duration>,
     /// Context switches.
     pub switches: u64,
     /// Interrupts that CPUs send each other: rescheduling and function calls (x86 only).
@@ -43,12 +47,14 @@ impl Activity {
     pub fn now() -> Result<Self, LabError> {
         let read = |path, what| fs::read_to_string(path).map_err(LabError::from_io(what));
         let stat = read("/proc/stat", "/proc/stat")?;
-        let mut activity = Self::of_stat(&stat, &cpus::allowed()?, clock_ticks_per_second())
+        let cpus = cpus::allowed()?;
+        let mut activity = Self::of_stat(&stat, &cpus, clock_ticks_per_second())
             .ok_or(LabError::Answer("/proc/stat"))?;
         let interrupts = read("/proc/interrupts", "/proc/interrupts")?;
         // The names of IPIs are those of the architecture; elsewhere there is no such line.
         activity.ipis = row(&interrupts, "RES:") + row(&interrupts, "CAL:");
         activity.net_rx = row(&read("/proc/softirqs", "/proc/softirqs")?, "NET_RX:");
+        activity.ksoftirqd = ksoftirqd(&cpus);
         Ok(activity)
     }
 
@@ -110,11 +116,27 @@ impl Activity {
         .map(|(name, part)| (name, json!(self.percent(part))))
     }
 
-    /// The share of the CPUs, in percent, that neither this process used (`own`), nor interrupts,
-    /// nor idling: other programs, and the hypervisor. A run beside them is not to be judged.
-    pub fn interference_percent(&self, own: Duration) -> f64 {
-        let others = (self.user + self.system).saturating_sub(own) + self.steal;
-        self.percent(others).unwrap_or(0.0)
+    /// CPU time that other programs used and the hypervisor took beside this process, which used
+    /// `own`. A run beside them is not to be judged.
+    pub fn others(&self, own: Duration) -> Duration {
+        self.others_of(own, softirqs_are_apart())
+    }
+
+    /// `own` has the softirqs that interrupted this process, unless the kernel accounts them apart.
+    /// In `/proc/stat` they are never part of user and system.
+    fn others_of(&self, own: Duration, softirqs_are_apart: Option<bool>) -> Duration {
+        let threads = self.user + self.system;
+        let includes_softirqs = match softirqs_are_apart {
+            Some(apart) => !apart,
+            // More than all threads used.
+            None => own > threads + 2 * tick(),
+        };
+        // Those in the kernel's own threads are charged to no program.
+        let used = match self.ksoftirqd {
+            Some(kernel) if includes_softirqs => self.busy().saturating_sub(kernel),
+            _ => threads,
+        };
+        used.saturating_sub(own) + self.steal
     }
 }
 
@@ -131,11 +153,47 @@ impl Sub for Activity {
             irq: self.irq.saturating_sub(earlier.irq),
             idle: self.idle.saturating_sub(earlier.idle),
             steal: self.steal.saturating_sub(earlier.steal),
+            ksoftirqd: (self.ksoftirqd.zip(earlier.ksoftirqd))
+                .map(|(now, then)| now.saturating_sub(then)),
             switches: self.switches.saturating_sub(earlier.switches),
             ipis: self.ipis.saturating_sub(earlier.ipis),
             net_rx: self.net_rx.saturating_sub(earlier.net_rx),
         }
     }
+}
+
+/// The unit in which the kernel counts CPU time.
+pub(crate) fn tick() -> Duration {
+    Duration::from_secs(1) / u32::try_from(clock_ticks_per_second()).unwrap_or(100)
+}
+
+/// Whether the kernel accounts softirqs apart from the threads that they interrupt
+/// (`CONFIG_IRQ_TIME_ACCOUNTING`); `None` if it does not tell. It tells by the pressure of
+/// interrupts, since Linux 6.1.
+fn softirqs_are_apart() -> Option<bool> {
+    let is_there = |name| Path::new("/proc/pressure").join(name).exists();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    (is_there("cpu") && version(&release)? >= (6, 1)).then(|| is_there("irq"))
+}
+
+/// Major and minor version of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|char: char| !char.is_ascii_digit());
+    let mut number = || numbers.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// CPU time of the kernel's threads for softirqs on `cpus`; `None` if there are none to see.
+fn ksoftirqd(cpus: &[usize]) -> Option<Duration> {
+    let threads = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let cpu = name.strip_prefix("ksoftirqd/")?.trim_end().parse().ok()?;
+        let time = || fs::read_to_string(entry.path().join("schedstat")).ok();
+        // The first number: nanoseconds on a CPU.
+        let nanoseconds = (cpus.contains(&cpu).then(time)??.split(' ').next()?.parse()).ok()?;
+        Some(Duration::from_nanos(nanoseconds))
+    });
+    threads.reduce(|sum, one| sum + one)
 }
 
 /// The sum over all CPUs of a row of `/proc/interrupts` or `/proc/softirqs`; 0 without the row.
@@ -197,22 +255,55 @@ mod tests {
         assert_eq!(Activity::default().percent(Duration::ZERO), None);
     }
 
+    /// Two CPUs for a second, of which other programs used 240 ms and the hypervisor took 50 ms.
+    /// Softirqs interrupted this process for 400 ms, and the kernel's threads for 60 ms.
+    const BESIDE_OTHERS: Activity = Activity {
+        user: Duration::from_millis(600),
+        system: Duration::from_millis(300),
+        softirq: Duration::from_millis(460),
+        irq: Duration::ZERO,
+        idle: Duration::from_millis(590),
+        steal: Duration::from_millis(50),
+        ksoftirqd: Some(Duration::from_millis(60)),
+        switches: 0,
+        ipis: 0,
+        net_rx: 0,
+    };
+
     #[test]
     fn interference_is_what_others_used() {
-        let run = Activity {
-            user: Duration::from_millis(600),
-            system: Duration::from_millis(300),
-            softirq: Duration::from_millis(50),
-            idle: Duration::from_millis(1000),
-            steal: Duration::from_millis(50),
-            ..Activity::default()
+        let others = Duration::from_millis(240 + 50);
+        let [own, with_softirqs] = [660, 1060].map(Duration::from_millis);
+        let run = BESIDE_OTHERS;
+        assert_eq!(run.others_of(own, Some(true)), others);
+        assert_eq!(run.others_of(own, None), others);
+        assert_eq!(run.others_of(with_softirqs, Some(false)), others);
+        // More than user and system together: it includes softirqs.
+        assert_eq!(run.others_of(with_softirqs, None), others);
+        // If the kernel's threads are not seen, softirqs are left out.
+        let unseen = Activity {
+            ksoftirqd: None,
+            ..run
         };
-        let near = |own, percent: f64| {
-            let found = run.interference_percent(Duration::from_millis(own));
-            assert!((found - percent).abs() < 1e-9, "{found}");
-        };
-        near(900, 2.5);
-        near(400, 27.5);
+        assert_eq!(unseen.others_of(with_softirqs, Some(false)), run.steal);
+        // Ticks and a thread's clock differ.
+        let more = run.busy() + Duration::from_millis(9);
+        assert_eq!(run.others_of(more, Some(false)), run.steal);
+    }
+
+    #[test]
+    fn the_kernel_tells_what_it_charges_to_threads() {
+        assert_eq!(version("6.18.44-fc\n"), Some((6, 18)));
+        assert_eq!(version("5.4-rc1"), Some((5, 4)));
+        assert_eq!(version("six"), None);
+        if Path::new("/proc/pressure/irq").exists() {
+            assert_eq!(softirqs_are_apart(), Some(true));
+        }
+        // A growing sum, if it is seen at all.
+        let cpus = cpus::allowed().unwrap();
+        let before = ksoftirqd(&cpus);
+        assert!(ksoftirqd(&cpus) >= before);
+        assert_eq!(ksoftirqd(&[]), None);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::baseline::{self, BaselineError};
+use packtrain_lab::baseline::{self, BaselineError, Program};
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::{Rate, Time};
-use std::fs;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -224,12 +223,9 @@ fn a_rate_is_kept() -> Outcome {
 
 /// The peer of the bench: both deliver, and report what they sent.
 fn c_loop() -> Outcome {
-    let folder = std::env::temp_dir().join(format!("packtrain-blast-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let program = match baseline::compile_sender(&folder) {
+    let program = match Program::sender() {
         Ok(program) => program,
         Err(BaselineError::NoCompiler(_, error)) => {
-            fs::remove_dir_all(&folder).expect("the folder is ours");
             return Outcome::Skipped(format!("no C compiler: {error}"));
         }
         Err(error) => panic!("{error}"),
@@ -262,7 +258,6 @@ fn c_loop() -> Outcome {
     let measured = run(&ours, &testbed).expect("a run");
     assert_eq!(count(&measured, "sent_packets"), stats() - before);
     assert!(count(&measured, "received_packets") > 0);
-    fs::remove_dir_all(&folder).expect("the folder is ours");
     Outcome::Done
 }
 

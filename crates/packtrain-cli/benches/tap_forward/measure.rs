@@ -114,7 +114,8 @@ pub fn run(
         Direction::AToB => (&hosts.left, &hosts.right),
         Direction::BToA => (&hosts.right, &hosts.left),
     };
-    let transfer = Transfer::tcp(IpVersion::V4, Amount::Time(arguments.time)).seed(round as u64);
+    let transfer =
+        Transfer::tcp(IpVersion::V4, Amount::Time(arguments.timed.time)).seed(round as u64);
     let (sent_before, drops_before) = (from.stats()?, drops(&hosts)?);
     let cpu_before = process.cpu_time()?;
     let report = transfer.run(from, to)?;

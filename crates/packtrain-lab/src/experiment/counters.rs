@@ -1,7 +1,7 @@
-//! packtrain's counters as figures.
+//! packtrain's counters as JSON.
 
 use packtrain::engine::{Snapshot, WorkerSnapshot};
-use packtrain::stats::{HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
+use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
@@ -11,13 +11,13 @@ use crate::options::Fields;
 pub fn figures(snapshot: &Snapshot) -> Fields {
     let mut figures = Fields::new();
     for (name, port) in ["a", "b"].into_iter().zip(&snapshot.ports) {
-        let mut rx = fields(port.rx_total().values());
+        let mut rx = counters(port.rx_total().values());
         let queues = port.rx_batches.iter();
         rx.insert(
             "batches".into(),
             batches(queues.map(RxBatchesSnapshot::values)),
         );
-        let mut tx = fields(port.tx_total().values());
+        let mut tx = counters(port.tx_total().values());
         let queues = port.tx_batches.iter();
         tx.insert(
             "batches".into(),
@@ -25,10 +25,7 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
         );
         figures.insert(name.into(), json!({ "rx": rx, "tx": tx }));
     }
-    let drops = snapshot.drops.nonzero();
-    let mut drops: Fields = drops
-        .map(|(reason, count)| (reason.name().to_owned(), count.into()))
-        .collect();
+    let mut drops = drops(&snapshot.drops);
     drops.insert("total".into(), snapshot.drops.total().into());
     figures.insert("drops".into(), drops.into());
     let sum = |of: fn(&WorkerSnapshot) -> u64| -> u64 { snapshot.workers.iter().map(of).sum() };
@@ -47,14 +44,25 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
     figures
 }
 
-fn fields(values: impl Iterator<Item = (&'static str, u64)>) -> Fields {
+/// Counters by name.
+pub fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Fields {
+    let values = values.into_iter();
     values
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect()
 }
 
-/// The histograms of all queues together, by kind.
-fn batches<'a, Q>(queues: impl Iterator<Item = Q>) -> Value
+/// Wire packets lost, by reason; reasons that lost none are left out.
+pub fn drops(drops: &DropSnapshot) -> Fields {
+    counters(
+        drops
+            .nonzero()
+            .map(|(reason, count)| (reason.name(), count)),
+    )
+}
+
+/// The histograms of batch sizes of one or more queues, those of a kind added up.
+pub fn batches<'a, Q>(queues: impl Iterator<Item = Q>) -> Value
 where
     Q: Iterator<Item = (&'static str, &'a HistogramSnapshot)>,
 {

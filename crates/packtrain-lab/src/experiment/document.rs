@@ -1,7 +1,6 @@
 //! An experiment's definition and results as JSON.
 
 use packtrain_bench::Verdict;
-use packtrain_bench::report::rounded;
 use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
@@ -196,20 +195,26 @@ fn text(common: &Common) -> Value {
 /// A figure over runs.
 fn spread(summary: &Summary) -> Value {
     let mut value = interval(&summary.estimate);
-    value["min"] = rounded(Some(summary.min));
-    value["max"] = rounded(Some(summary.max));
+    value["min"] = significant(summary.min).into();
+    value["max"] = significant(summary.max).into();
     let outliers = summary.outliers.iter();
-    value["outliers"] = outliers.map(|one| rounded(Some(*one))).collect();
+    value["outliers"] = outliers.map(|one| significant(*one)).collect();
     value
 }
 
 fn interval(estimate: &Estimate) -> Value {
     json!({
-        "median": rounded(Some(estimate.median)),
-        "low": rounded(Some(estimate.low)),
-        "high": rounded(Some(estimate.high)),
+        "median": significant(estimate.median),
+        "low": significant(estimate.low),
+        "high": significant(estimate.high),
         "rounds": estimate.count,
     })
+}
+
+/// A figure as rows and claims have it: to six significant digits.
+pub fn significant(value: f64) -> f64 {
+    // Every number reads what it writes.
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 fn run(experiment: &Experiment, run: &Run) -> Value {

@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use packtrain::engine::{Report, Session, Settings};
 use packtrain::policy::priority::Priority;
+use packtrain::port::open_pair;
 use packtrain::port::spec::PortSpec;
-use packtrain::port::{OpenErrorKind, open_pair};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::counters;
 use crate::error::ToolError;
 use crate::options::Fields;
+use crate::session;
 use crate::testbed::{TestbedOptions, Through};
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
@@ -66,14 +67,7 @@ impl Forward {
         policies
             .check()
             .map_err(|error| ToolError::of_start(&error))?;
-        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| {
-            let line = error.to_string();
-            match error.kind() {
-                OpenErrorKind::Privilege => ToolError::Missing(line),
-                OpenErrorKind::Usage => ToolError::Usage(line),
-                OpenErrorKind::Open => ToolError::Failed(line),
-            }
-        })?;
+        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
         let mut builder = Session::between(a, b).settings(policies);
         if let Some(count) = self.count {
             builder = builder.packets(count);
@@ -82,29 +76,7 @@ impl Forward {
         let session = builder
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let paths = session.plan().paths.iter();
-        let cpus = session.placed().cpus.iter();
-        let settings: Fields = [
-            ("a", json!(testbed.a)),
-            ("b", json!(testbed.b)),
-            ("dispatch", json!(testbed.dispatch.to_string())),
-            ("moderation", json!(testbed.moderation.to_string())),
-            ("idle", json!(testbed.idle.to_string())),
-            ("placement", json!(testbed.placement.to_string())),
-            ("workers", json!(session.plan().workers.len())),
-            (
-                "paths",
-                paths.map(|path| json!(path.kind.to_string())).collect(),
-            ),
-            ("notes", json!(session.plan().notes)),
-            (
-                "cpus",
-                cpus.map(|cpu| json!(cpu.map(|cpu| cpu.0))).collect(),
-            ),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+        let settings = session::settings(&session, [&testbed.a, &testbed.b]);
         while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
             thread::sleep(POLL_INTERVAL);
         }
@@ -112,17 +84,8 @@ impl Forward {
             drop(session.finish());
             return Err(ToolError::Cancelled);
         }
-        let report = session.finish();
+        let report = session::finish(session)?;
         let (_, flag) = watch.end(Duration::ZERO)?;
-        if let Some(error) = &report.error {
-            return Err(ToolError::Failed(error.to_string()));
-        }
-        let ledger = report.snapshot.ledger;
-        if !ledger.closed() {
-            return Err(ToolError::Check(format!(
-                "packets are not accounted for: {ledger:?}"
-            )));
-        }
         Ok(Measured {
             settings,
             figures: figures(&report),

@@ -41,8 +41,22 @@ pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
     let mut values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
     let estimate = statistics::bootstrap(values.len(), |rounds| median(&values, rounds))?;
     values.sort_by(f64::total_cmp);
+    Some(Summary {
+        estimate,
+        min: values[0],
+        max: values[values.len() - 1],
+        outliers: outliers(values),
+    })
+}
+
+/// The values outside of Tukey's fences, sorted.
+pub(crate) fn outliers(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else {
+        return values;
+    };
     let quartile = |share: f64| {
-        let place = share * (values.len() - 1) as f64;
+        let place = share * last as f64;
         let (low, high) = (
             values[place.floor() as usize],
             values[place.ceil() as usize],
@@ -51,13 +65,8 @@ pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
     };
     let (first, third) = (quartile(0.25), quartile(0.75));
     let fence = 1.5 * (third - first);
-    let is_outlier = |value: &&f64| **value < first - fence || **value > third + fence;
-    Some(Summary {
-        estimate,
-        min: values[0],
-        max: values[values.len() - 1],
-        outliers: values.iter().filter(is_outlier).copied().collect(),
-    })
+    values.retain(|value| *value < first - fence || *value > third + fence);
+    values
 }
 
 /// A figure of a cell that is a text, over its runs.

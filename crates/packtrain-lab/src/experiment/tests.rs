@@ -9,12 +9,14 @@ use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
+use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
 use super::{
     BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
 };
 use crate::error::ToolError;
 use crate::options::Fields;
+use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured};
 use crate::tools::stream::WarmUp;
 
@@ -696,6 +698,66 @@ fn a_setting_that_did_not_take_is_an_error_that_names_it() {
     );
 }
 
+/// A key of a port takes precedence over the testbed's policy, which the session shows.
+#[test]
+fn a_policy_that_a_port_overrides_is_read_back_and_fails_a_check() {
+    let text = TEXT
+        .replace("p\", {", "null:source,count=9\", {")
+        .replace("value = \"r\"", "value = \"null:source,moderation=off\"")
+        .replace("[\"1\", \"2\"]", "[\"null:dispatch=direct\"]")
+        .replace(
+            "[workload]",
+            "moderation = \"fixed(50,64)\"\nidle = \"halt\"\n[check]\nidle = \"halt\"\npath = \"owned\"\n\
+             dispatch_b = \"direct\"\nmoderation = \"fixed(50,64)\"\n[workload]",
+        );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let mut made = Vec::new();
+    let mut measure = |setup: &Setup, control: &Control<'_>| {
+        let measured = setup.run(control)?;
+        made.push(measured.settings.clone());
+        Ok(measured)
+    };
+    let error = with(&experiment, &OPTIONS, &mut measure).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "fake: x=q y=null:dispatch=direct: moderation_a did not take fixed(50,64): it is off"
+    );
+    let moderation = |of: &Fields| ["moderation_a", "moderation_b"].map(|name| of[name].clone());
+    assert_eq!(moderation(&made[0]), ["fixed(50,64)", "fixed(50,64)"]);
+    assert_eq!(moderation(&made[1]), ["off", "fixed(50,64)"]);
+    assert_eq!(made[1]["dispatch_a"], "adaptive");
+}
+
+#[test]
+fn the_limits_of_merging_and_of_segments_are_read_back() {
+    let options = TestbedOptions {
+        a: "null:source,proto=tcp,coalesce=stream,gro-flows=8,gro-inactive=off,\
+            gro-flush=usecs(50),ack-limit=3,rx-pause=64"
+            .to_owned(),
+        b: "null:segs=9,gso-segs=7,headroom=2,fit=collapse,coalesce=off".to_owned(),
+        ..TestbedOptions::default()
+    };
+    let forward = Forward {
+        count: Some(10),
+        ..Forward::default()
+    };
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    let settings = forward.run(&options, &control).unwrap().settings;
+    let expected = json!({
+        "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
+        "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",
+        "coalesce_b": "off", "segments_b": 9, "gso_segments_b": 7, "headroom_b": 2,
+        "fit_b": "collapse", "rx_b": "whole", "queues_b": 1, "headroom_a": 1, "fit_a": "defrag",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(settings.get(name), Some(value), "{name}");
+    }
+    assert!(!settings.contains_key("gro_flows_b"));
+}
+
 #[test]
 fn a_setting_that_is_wrong_ends_the_experiment() {
     let experiment = experiment("");
@@ -942,6 +1004,22 @@ fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
 }
 
 #[test]
+fn rows_have_six_significant_digits() {
+    for (value, expected) in [
+        (0.010_24, 0.010_24),
+        (0.002_123_456_7, 0.002_123_46),
+        (-1_234_567.0, -1_234_570.0),
+        (0.0, 0.0),
+    ] {
+        let document = document(&|_, _| measured(value));
+        let figure = &document["rows"][0]["figures"]["speed"];
+        for key in ["median", "low", "high", "min", "max"] {
+            assert_eq!(figure[key], expected, "{key}");
+        }
+    }
+}
+
+#[test]
 fn documents_are_compared_row_by_row() {
     let slower = |cell: &str, _: usize| match cell {
         "p1" => measured(0.9),
@@ -977,6 +1055,44 @@ fn documents_are_compared_row_by_row() {
     assert_eq!(comparison.missing[0].of, "B");
     assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
     assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+}
+
+#[test]
+fn rows_with_few_clean_runs_are_not_compared() {
+    let a = document(&|_, _| measured(1.0));
+    let of = |flags: usize| {
+        move |_: &str, round: usize| match round {
+            round if round < flags => flagged(1.0),
+            _ => measured(0.1),
+        }
+    };
+    let change = |a: &Value, b: &Value| compare(a, b, 0.05).unwrap().rows[0].change;
+    use Change::{Improvement, NotJudged, Regression};
+    for (flags, there, back) in [
+        (2, Regression, Improvement),
+        (3, NotJudged, NotJudged),
+        (5, NotJudged, NotJudged),
+    ] {
+        let b = document(&of(flags));
+        assert_eq!((change(&a, &b), change(&b, &a)), (there, back));
+    }
+}
+
+#[test]
+fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
+    let long = document(&|_, _| measured(1.0));
+    let with = |quick: bool| {
+        let mut document = long.clone();
+        document["quick"] = quick.into();
+        document
+    };
+    let notes = |a, b| compare(&with(a), &with(b), 0.05).unwrap().notes;
+    let note = "A is a quick run and B is not: their runs differ in duration";
+    assert_eq!(notes(true, false), [note]);
+    let note = "B is a quick run and A is not: their runs differ in duration";
+    assert_eq!(notes(false, true), [note]);
+    assert_eq!(notes(true, true), ["A is a quick run", "B is a quick run"]);
+    assert_eq!(notes(false, false), [""; 0]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 use super::counters;
 use super::forward::Forward;
 use crate::error::ToolError;
-use crate::testbed::{Testbed, TestbedOptions};
-use crate::tool::{Control, Measured, Tool};
+use crate::testbed::TestbedOptions;
+use crate::tool::{Control, Measured, Tool, measure};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
 use crate::tools::rfc2544::Rfc2544;
@@ -74,12 +74,8 @@ fn in_testbed(
     options: &TestbedOptions,
     control: &Control<'_>,
 ) -> Result<Measured, ToolError> {
-    let testbed = Testbed::start(options)?;
-    let mut measured = tool.run(&testbed, control)?;
-    let mut settings = testbed.settings().clone();
-    settings.append(&mut measured.settings);
-    measured.settings = settings;
-    if let Some(report) = testbed.finish()?.report {
+    let (mut measured, ended) = measure(options, tool, control)?;
+    if let Some(report) = ended.report {
         measured
             .figures
             .append(&mut counters::figures(&report.snapshot));

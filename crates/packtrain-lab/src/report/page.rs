@@ -97,7 +97,7 @@ fn warnings(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
     if flagged > 0 {
         lines.push(format!(
             "{flagged} of {runs} runs were disturbed or failed. They are shown, and no verdict \
-             rests on them."
+             rests on them, except on counts that no load changes."
         ));
     }
     if lines.is_empty() {
@@ -153,8 +153,9 @@ fn legend(m: &mut Markup) {
             m.leaf("dd", &[], kind.meaning);
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
-        let interval = "the median over the clean runs, with its bootstrap interval of 95 %; over \
-                        all runs if none was clean";
+        let interval = "the median over the clean runs, or over all runs if none was clean, with \
+                        the least and the greatest run; from six rounds on, with its bootstrap \
+                        interval of 95 %. That of a ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
         m.element("dt", &[], chart::sample);
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";

@@ -1,5 +1,7 @@
 //! One experiment on the page.
 
+use std::ptr;
+
 use serde_json::Value;
 
 use super::chart::{self, Axis, Decades};
@@ -11,6 +13,7 @@ use super::verdict::{KINDS, badge, count};
 use super::view::{Claim, View};
 use super::{distribution, table};
 use crate::experiment::Key;
+use crate::experiment::judge::outliers;
 
 /// Colours of the style sheet.
 const COLOURS: usize = 8;
@@ -39,6 +42,10 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
             verdicts(m, part);
             m.leaf("h3", &[], "What it means");
             paragraphs(m, &view.meaning);
+            if !view.limits.is_empty() {
+                m.leaf("h3", &[], "What it cannot show");
+                paragraphs(m, &view.limits);
+            }
             theirs_and_ours(m, &view);
             claims(m, &view);
             charts(m, part);
@@ -113,6 +120,9 @@ fn claims(m: &mut Markup, view: &View) {
 fn claim(m: &mut Markup, of: &Claim) {
     m.leaf("h4", &[], &of.text);
     m.leaf("p", &[("class", "about")], &of.about);
+    if !of.if_not.is_empty() {
+        m.leaf("p", &[], &format!("Not reproduced: {}", of.if_not));
+    }
     let estimates = of.judged.iter().filter_map(|one| one.measured);
     let values = estimates.flat_map(|one| [one.median, one.low, one.high]);
     let values: Vec<f64> = values.collect();
@@ -317,7 +327,7 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
                         }
                     },
                     |m, row, colour| {
-                        let of = rows.iter().find(|(other, _)| std::ptr::eq(*other, row));
+                        let of = rows.iter().find(|(other, _)| ptr::eq(*other, row));
                         let Some((_, of)) = of else { return };
                         m.element("td", &[("class", "drawn")], |m| {
                             chart::percentiles(m, &scale, of, colour);
@@ -400,6 +410,11 @@ fn settings(m: &mut Markup, view: &View) {
     });
 }
 
+/// The figure of a run, if it is a text.
+fn word_of<'a>(run: &'a Value, key: &Option<Key>) -> Option<&'a str> {
+    key.as_ref()?.word(run["figures"].as_object()?)
+}
+
 /// Flagged and outlying runs, and all runs.
 fn runs(m: &mut Markup, part: &Part<'_>) {
     if part.runs.is_empty() {
@@ -410,20 +425,23 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
         .map(|figure| (figure, figure.key.parse().ok()))
         .collect();
     let of_run = |run: &Value, key: &Option<Key>| key.as_ref()?.of(run["figures"].as_object()?);
-    let is_outlier = |run: &Value, figure: &Figure, value: f64| {
-        let row = part
-            .rows
-            .iter()
-            .find(|row| row["setting"] == run["setting"]);
-        let outliers = row.map_or(&[][..], |row| {
-            list(&row["figures"][&figure.key], "outliers")
-        });
-        // Documents have figures of rows in thousandths.
-        let near = |one: &Value| {
-            one.as_f64()
-                .is_some_and(|one| (one - value).abs() <= 0.0005001)
-        };
-        is_clean(run) && outliers.iter().any(near)
+    // Of the runs themselves: the figures of rows are rounded.
+    let mut outlying: Vec<(&Value, &Figure)> = Vec::new();
+    for (row, (figure, key)) in part
+        .rows
+        .iter()
+        .flat_map(|row| keys.iter().map(move |key| (row, key)))
+    {
+        let runs = part.counted_runs_of(row).into_iter();
+        let values = runs.filter_map(|run| Some((run, of_run(run, key)?)));
+        let values: Vec<_> = values.collect();
+        let outliers = outliers(values.iter().map(|(_, value)| *value).collect());
+        let found = values.iter().filter(|(_, value)| outliers.contains(value));
+        outlying.extend(found.map(|(run, _)| (*run, *figure)));
+    }
+    let is_outlier = |run: &Value, figure: &Figure| {
+        let same = |one: &(&Value, &Figure)| ptr::eq(one.0, run) && ptr::eq(one.1, figure);
+        outlying.iter().any(same)
     };
     let show = |m: &mut Markup, caption: &str, runs: &[&Value]| {
         table::boxed(m, "runs", caption, |m| {
@@ -448,13 +466,12 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
                         table::cell(m, run["seed"].as_f64());
                         table::cell(m, run["load"].as_f64());
                         for (figure, key) in &keys {
-                            let value = of_run(run, key);
                             m.element("td", &[("class", "n")], |m| {
-                                let Some(value) = value else {
-                                    return m.text("–");
+                                let Some(value) = of_run(run, key) else {
+                                    return m.text(word_of(run, key).unwrap_or("–"));
                                 };
                                 table::exact(m, value);
-                                if is_outlier(run, figure, value) {
+                                if is_outlier(run, figure) {
                                     m.text(" ");
                                     m.leaf("span", &[("class", "flag")], "outlier");
                                 }
@@ -468,12 +485,10 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
             });
         });
     };
-    let odd = part.runs.iter().copied().filter(|run| {
-        let outlying = |(figure, key): &(&Figure, Option<Key>)| {
-            of_run(run, key).is_some_and(|value| is_outlier(run, figure, value))
-        };
-        !is_clean(run) || keys.iter().any(outlying)
-    });
+    let odd =
+        part.runs.iter().copied().filter(|run| {
+            !is_clean(run) || part.figures.iter().any(|figure| is_outlier(run, figure))
+        });
     let odd: Vec<&Value> = odd.collect();
     let title = format!("Flagged and outlying runs ({})", odd.len());
     fold(m, &title, (1..=RUNS_OPEN_MAX).contains(&odd.len()), |m| {

@@ -100,7 +100,11 @@ fn every_part_of_a_document_is_on_its_page() {
         "Not shown here: mtu=9000 offload=none: /dev/net/tun has no",
         "Expected: ≥ 2 · in the document: from 3 to 6 &amp; more · must hold",
         "ratio of goodput, Gbit/s",
-        "spread of goodput, Gbit/s",
+        "relative standard deviation of goodput, Gbit/s",
+        "counts, which flagged runs have too",
+        "Not reproduced: The CPUs are &lt;shared&gt;.",
+        "What it cannot show",
+        "&lt;here&gt;.",
         "mtu=9000 offload=none cannot be shown here: no &lt;MTU&gt;",
         "Batch sizes of a.rx (poll), in packets",
         "Histogram of latency_us",
@@ -113,8 +117,8 @@ fn every_part_of_a_document_is_on_its_page() {
     ] {
         assert!(text.contains(expected), "{expected}");
     }
-    // The greatest of the five runs lies far from the others, in its row and in the list of runs.
-    assert_eq!(page.matches(">outlier<").count(), 2);
+    // One of the five runs lies far from the others with both figures, in both lists of runs.
+    assert_eq!(page.matches(">outlier<").count(), 4);
     assert!(!text.contains("idle_latency_us"), "it has no percentiles");
     assert!(!text.contains("(empty)"), "a histogram without counts");
 }
@@ -153,6 +157,75 @@ fn rows_have_the_spread_of_their_runs() {
     assert_eq!(caption(5).as_deref(), Some(expected));
     let expected = "Medians of 6 rounds [interval of 95 %]";
     assert_eq!(caption(6).as_deref(), Some(expected));
+}
+
+/// A document with one row and one figure.
+fn one_row(figure: &Value, runs: &[Value]) -> Value {
+    let setting = json!({ "x": "1" });
+    let runs = runs.iter().map(|value| {
+        json!({ "experiment": "one", "setting": setting, "figures": { "f": value }, "flags": [] })
+    });
+    json!({
+        "experiments": [{
+            "name": "one", "rounds": 5, "axes": [{ "name": "x" }],
+            "figures": [{ "key": "f", "title": "f" }],
+        }],
+        "rows": [{ "experiment": "one", "setting": setting, "figures": { "f": figure },
+                   "runs": 5, "flagged": 0, "missing": null }],
+        "runs": runs.collect::<Vec<_>>(),
+    })
+}
+
+#[test]
+fn only_the_outlier_of_small_figures_is_marked() {
+    // In thousandths, all of them are 0.010, and so is the outlier.
+    let runs = [0.01, 0.01, 0.010_01, 0.010_02, 0.0103].map(Value::from);
+    let row = json!({ "median": 0.01, "low": 0.01, "high": 0.01, "outliers": [0.01] });
+    let page = html(&one_row(&row, &runs));
+    // In the list of all runs, and in that of outlying ones.
+    assert_eq!(page.matches(">outlier<").count(), 2);
+    assert!(page.contains("<data value=\"0.0103\">0.010</data> <span class=\"flag\">outlier<"));
+    assert!(page.contains("Flagged and outlying runs (1)"));
+}
+
+#[test]
+fn a_figure_that_is_a_text_is_in_its_column() {
+    let runs = ["sender", "sender", "sender", "sender", "window"].map(Value::from);
+    let row = |times: u64| json!({ "word": "sender", "times": times, "rounds": 5 });
+    let shown = |times| {
+        let ours = View::all(&one_row(&row(times), &runs)).remove(0).ours;
+        ours.map(|table| table.rows[0][1].to_string())
+    };
+    assert_eq!(shown(4).as_deref(), Some("sender (4 of 5)"));
+    assert_eq!(shown(5).as_deref(), Some("sender"));
+    let text = text(&html(&one_row(&row(4), &runs)));
+    assert!(
+        text.contains("sender (4 of 5)") && text.contains("window"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
+    let mut document = document();
+    let if_not = |document: &Value| View::all(document).remove(0).claims[2].if_not.clone();
+    assert_eq!(if_not(&document), "The CPUs are <shared>.");
+    document["claims"][3]["verdict"] = "direction".into();
+    assert_eq!(if_not(&document), "");
+    // A claim on the spread of all rows has no settings of its own.
+    document["claims"][3]["of"] = json!({});
+    let view = View::all(&document).remove(0);
+    assert_eq!(view.claims[2].judged[0].of, "all settings");
+}
+
+#[test]
+fn the_legend_is_true_of_quick_runs() {
+    let text = text(&html(&document()));
+    assert!(
+        text.contains("the interval is not, or the runs were quick"),
+        "{text}"
+    );
+    assert!(!text.contains("with its bootstrap interval of 95 %; over all runs"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use packtrain_bench::Verdict;
 use serde_json::{Map, Value};
 
 use super::numbers::{elapsed, number};
@@ -10,6 +11,8 @@ use super::read::{Figure, Part, estimate, list, word};
 
 pub use super::read::Estimate;
 
+/// The verdict beside which the reason is shown that a claim has for it.
+const MISSED: &str = Verdict::NotReproduced.name();
 /// With fewer rounds, the bootstrap interval of a median ends at the least and the greatest run.
 const INTERVAL_ROUNDS_MIN: u64 = 6;
 /// With fewer values, none can be an outlier: the fences are beyond the least and the greatest.
@@ -40,6 +43,8 @@ pub struct View {
     pub claims: Vec<Claim>,
     /// What the outcome means for a choice.
     pub meaning: String,
+    /// What the experiment cannot show; may be empty.
+    pub limits: String,
     /// Settings in force that differ between rows, if any do.
     pub differing: Option<Table>,
     /// Settings in force that all rows have: a name and a value in each row.
@@ -105,6 +110,8 @@ pub struct Claim {
     pub about: String,
     /// What is measured: the title of the figure, or of which figure it is the ratio.
     pub measured: String,
+    /// Why it may not be reproduced here; empty if it is in all settings, or if nothing is known.
+    pub if_not: String,
     /// The least and the greatest expected value.
     pub expected: (f64, f64),
     /// Whether settings are compared.
@@ -151,6 +158,7 @@ impl View {
             spreads: spreads(part),
             claims: claims(part),
             meaning: own("meaning"),
+            limits: own("limits"),
             differing,
             shared,
             stopped: part.definition["stopped"] == true,
@@ -226,16 +234,16 @@ pub fn conditions(document: &Value) -> Vec<(&'static str, String)> {
     };
     let uptime = document["uptime_seconds"].as_f64();
     let entries = [
+        ("packtrain", word(&document["version"])),
+        ("Kernel", word(&host["kernel"])),
         ("CPU", word(&host["machine"])),
         ("CPUs", word(&host["cpus"])),
-        ("Kernel", word(&host["kernel"])),
         ("Load, 1 minute", load),
         (
             "Uptime at the start",
             uptime.map(elapsed).unwrap_or_default(),
         ),
         ("Time", word(&host["time"])),
-        ("packtrain", word(&document["version"])),
     ];
     let entries = entries.into_iter();
     entries.filter(|(_, value)| !value.is_empty()).collect()
@@ -279,7 +287,7 @@ fn ours(part: &Part<'_>) -> Option<Table> {
         let mut cells = setting(part, row);
         if row["missing"].is_null() {
             let figures = part.figures.iter();
-            cells.extend(figures.map(|one| Cell::Estimate(estimate(&row["figures"][&one.key]))));
+            cells.extend(figures.map(|one| figure(&row["figures"][&one.key])));
             let count = |key: &str| row[key].as_u64().unwrap_or_default();
             cells.push(Cell::Runs(count("runs"), count("flagged")));
         } else {
@@ -291,6 +299,17 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     let unit = if rounds == 1 { "round" } else { "rounds" };
     let caption = format!("Medians of {rounds} {unit} {}", brackets(rounds));
     Table::filled(caption, columns, rows.collect())
+}
+
+/// A figure over runs: a number, or the most frequent text.
+fn figure(of: &Value) -> Cell {
+    match (&of["word"], &of["times"], &of["rounds"]) {
+        (Value::String(text), times, rounds) if times == rounds => Cell::Words(text.clone()),
+        (Value::String(text), times, rounds) => {
+            Cell::Words(format!("{text} ({times} of {rounds})"))
+        }
+        _ => Cell::Estimate(estimate(of)),
+    }
 }
 
 fn missing(part: &Part<'_>) -> Vec<String> {
@@ -379,13 +398,17 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
     if first["must"] == true {
         about.push_str(" · must hold");
     }
+    if first["exact"] == true {
+        about.push_str(" · counts, which flagged runs have too");
+    }
+    let missed = all.iter().find(|one| one["verdict"] == MISSED);
     let compares = all.iter().any(|one| !one["to"].is_null());
     let key = word(&first["figure"]);
     let figure = part.figures.iter().find(|figure| figure.key == key);
     let figure = figure.map_or(&*key, |figure| &figure.title);
     let measured = match (first["statistic"].as_str(), compares) {
-        (Some("spread"), true) => format!("ratio of the spreads of {figure}"),
-        (Some("spread"), false) => format!("spread of {figure}"),
+        (Some("spread"), true) => format!("ratio of the relative standard deviations of {figure}"),
+        (Some("spread"), false) => format!("relative standard deviation of {figure}"),
         (_, true) => format!("ratio of {figure}"),
         (_, false) => figure.to_owned(),
     };
@@ -393,6 +416,7 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
         text: word(&first["claim"]),
         about,
         measured,
+        if_not: missed.map(|one| word(&one["if_not"])).unwrap_or_default(),
         expected: expected(&word(&first["expected"])),
         compares,
         judged: all.iter().map(|one| judged(one)).collect(),
@@ -400,7 +424,10 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
 }
 
 fn judged(one: &Value) -> Judged {
-    let (of, to, why) = (word(&one["of"]), word(&one["to"]), word(&one["why"]));
+    let (mut of, to, why) = (word(&one["of"]), word(&one["to"]), word(&one["why"]));
+    if of.is_empty() {
+        "all settings".clone_into(&mut of);
+    }
     // The settings are beside the reason already.
     let of_this = why.strip_prefix(&format!("{of}: ")).map(str::to_owned);
     let of_other = why.strip_prefix(&format!("{to}: "));

@@ -74,9 +74,9 @@ pub enum Amount {
 /// Whether the bytes are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Payload {
-    /// No two chunks of a stream are equal, and every byte is hashed: by a TCP receiver as it reads,
-    /// and once more after the transfer, for the sender; by both ends of a UDP flow during the
-    /// transfer.
+    /// No two chunks of a stream are equal, and every byte is hashed: by a TCP receiver as it
+    /// reads, and once more after the transfer, for the sender; by both ends of a UDP flow during
+    /// the transfer.
     #[default]
     Hashed,
     /// Every message has the same bytes, and no end reads them. UDP datagrams have their sequence
@@ -91,8 +91,8 @@ pub enum Pace {
     /// loses nothing to a full queue either.
     #[default]
     Window,
-    /// So many bits of payload a second of all flows together, evenly spaced in bursts of 100 us, or
-    /// of one train if that takes longer. After a delay a flow sends at most at twice its rate.
+    /// So many bits of payload a second of all flows together, evenly spaced in bursts of 100 us,
+    /// or of one train if that takes longer. After a delay a flow sends at most at twice its rate.
     Rate(u64),
     /// As fast as the kernel accepts datagrams.
     FlatOut,

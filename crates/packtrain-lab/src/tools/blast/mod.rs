@@ -181,8 +181,7 @@ impl Blast {
             }
             // Now, before idle time follows.
             let forwarder = testbed.used().since(&used);
-            let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-            let machine = watch.end(other_process);
+            let machine = watch.end(forwarder.of_other_process());
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;

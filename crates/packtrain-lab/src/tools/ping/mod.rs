@@ -147,8 +147,7 @@ impl Ping {
             (replies, answered)
         });
         let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
-        let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-        let (_, flag) = watch.end(other_process)?;
+        let (_, flag) = watch.end(forwarder.of_other_process())?;
         answered?;
         Ok(Run {
             replies: replies?,

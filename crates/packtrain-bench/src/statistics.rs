@@ -10,7 +10,8 @@ const RESAMPLES: usize = 2000;
 pub struct Estimate {
     /// The median, or another figure of all rounds.
     pub median: f64,
-    /// Lower end of the bootstrap interval; [`coverage_percent`] is how often it has the true value.
+    /// Lower end of the bootstrap interval; [`coverage_percent`] is how often it has the true
+    /// value.
     pub low: f64,
     /// Upper end.
     pub high: f64,

@@ -212,7 +212,7 @@ fn interval(estimate: &Estimate) -> Value {
 }
 
 /// A figure as rows and claims have it: to six significant digits.
-pub fn significant(value: f64) -> f64 {
+fn significant(value: f64) -> f64 {
     // Every number reads what it writes.
     format!("{value:.5e}").parse().unwrap_or(value)
 }

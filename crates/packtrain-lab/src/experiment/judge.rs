@@ -320,9 +320,9 @@ fn finite(estimate: Option<Estimate>, below: &str) -> Result<Estimate, NotJudged
     estimate.filter(is_finite).ok_or_else(why)
 }
 
-/// The squared distance of each value from the mean, in parts of the mean, with Bessel's correction.
-/// The mean of the result estimates the relative variance without a bias that depends on the number
-/// of values.
+/// The squared distance of each value from the mean, in parts of the mean, with Bessel's
+/// correction. The mean of the result estimates the relative variance without a bias that depends
+/// on the number of values.
 pub fn deviations(values: &[f64]) -> Vec<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

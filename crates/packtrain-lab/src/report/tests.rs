@@ -153,7 +153,7 @@ fn rows_have_the_spread_of_their_runs() {
     assert_eq!(lines(&of_rounds(3).spreads)[0].matches(" | ").count(), 5);
     assert_eq!(lines(&of_rounds(1).spreads), [""; 0]);
     let caption = |rounds| of_rounds(rounds).ours.map(|table| table.caption);
-    let expected = "Medians of 5 rounds [least, greatest]";
+    let expected = "Medians of 5 rounds [least, greatest: 94 %]";
     assert_eq!(caption(5).as_deref(), Some(expected));
     let expected = "Medians of 6 rounds [interval of 95 %]";
     assert_eq!(caption(6).as_deref(), Some(expected));

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use packtrain_bench::Verdict;
+use packtrain_bench::statistics::coverage_percent;
 use serde_json::{Map, Value};
 
 use super::numbers::{elapsed, number};
@@ -266,12 +267,14 @@ fn rounds(part: &Part<'_>) -> u64 {
     part.definition["rounds"].as_u64().unwrap_or_default()
 }
 
-/// What is in brackets beside a median.
-pub(super) fn brackets(part: &Part<'_>) -> &'static str {
-    if rounds(part) < INTERVAL_ROUNDS_MIN {
-        "[least, greatest]"
+/// What is in brackets beside a median, and how often that has the true median.
+pub(super) fn brackets(part: &Part<'_>) -> String {
+    let rounds = rounds(part);
+    let percent = coverage_percent(rounds as usize);
+    if rounds < INTERVAL_ROUNDS_MIN {
+        format!("[least, greatest: {percent:.0} %]")
     } else {
-        "[interval of 95 %]"
+        format!("[interval of {percent:.0} %]")
     }
 }
 

@@ -877,6 +877,7 @@ fn every_built_in_experiment_is_complete() {
             !document.claims.is_empty() && !experiment.meaning.is_empty(),
             "{name}"
         );
+        assert!(!experiment.limits.is_empty(), "{name}");
         let columns = document.columns.len();
         assert!(
             document.rows.iter().all(|row| row.len() == columns),

@@ -107,8 +107,8 @@ impl Tool for Observed<'_> {
     }
 }
 
-/// Runs `act`, and counts meanwhile the frames of packtrain's memory: the most that were in use, and
-/// all.
+/// Runs `act`, and counts meanwhile the frames of packtrain's memory: all, and the most that were
+/// in use.
 fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<Value>) {
     let Some(arena) = testbed.session().map(|session| session.arena().clone()) else {
         return (act(), None);

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 
 use crate::error::LabError;
-use crate::options::from_text;
 use crate::sys;
 
 /// The parts in the order in which packets pass them.
@@ -16,8 +15,7 @@ const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
 ///
 /// ```
 /// # use packtrain_lab::cpus::Cpus;
-/// let cpus: Cpus = "sender=0,worker=1,receiver=0".parse()?;
-/// cpus.check(&[0, 1])?;
+/// let cpus = Cpus::parse("sender=0,worker=1,receiver=0", &[0, 1])?;
 /// assert_eq!((cpus.sender, cpus.worker), (Some(0), Some(1)));
 /// assert_eq!(cpus.sharing().as_deref(), Some("sender and receiver share CPU 0"));
 /// # Ok::<(), packtrain_lab::cpus::CpusError>(())
@@ -33,8 +31,7 @@ pub struct Cpus {
     pub receiver: Option<usize>,
 }
 
-/// A text that states no [`Cpus`], or a CPU that the process may not use: one line with what is
-/// wrong and what to do.
+/// A text that states no [`Cpus`]: one line with what is wrong and what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpusError(String);
 
@@ -47,10 +44,57 @@ impl fmt::Display for CpusError {
 impl core::error::Error for CpusError {}
 
 impl Cpus {
-    /// Checks that the process may use the CPU of each part. `allowed` are its CPUs ([`allowed`]).
+    /// Parses `PART=CPU,PART=CPU…`, each part at most once. `allowed` are the CPUs that may be used
+    /// ([`allowed`]).
     ///
     /// # Errors
-    /// [`CpusError`] if a part has another one.
+    /// [`CpusError`] if the text has another form, a part is unknown or repeated, or a CPU is not
+    /// allowed.
+    pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, CpusError> {
+        let cpus = Self::read(text)?;
+        cpus.check(allowed)?;
+        Ok(cpus)
+    }
+
+    /// Parses the text. The CPUs are those of any machine.
+    fn read(text: &str) -> Result<Self, CpusError> {
+        let mut cpus = Self::default();
+        for item in text.split(',') {
+            let Some((part, cpu)) = item.split_once('=') else {
+                return Err(CpusError(format!(
+                    "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
+                    item.escape_default()
+                )));
+            };
+            let Some(slot) = cpus.slot(part) else {
+                return Err(CpusError(format!(
+                    "unknown part '{}': the parts are {}",
+                    part.escape_default(),
+                    PARTS.join(", ")
+                )));
+            };
+            if slot.is_some() {
+                return Err(CpusError(format!(
+                    "part '{part}' is given twice; keep one of the two"
+                )));
+            }
+            let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
+            let number = digits.then(|| cpu.parse().ok()).flatten();
+            let Some(number) = number else {
+                return Err(CpusError(format!(
+                    "{part}= cannot be '{}': write the number of a CPU, as in sender=0",
+                    cpu.escape_default()
+                )));
+            };
+            *slot = Some(number);
+        }
+        Ok(cpus)
+    }
+
+    /// Checks that the process may use the CPUs.
+    ///
+    /// # Errors
+    /// [`CpusError`] with the first part whose CPU is not among the `allowed` ones.
     pub fn check(&self, allowed: &[usize]) -> Result<(), CpusError> {
         match self.parts().find(|(_, cpu)| !allowed.contains(cpu)) {
             None => Ok(()),
@@ -92,48 +136,20 @@ impl Cpus {
     }
 }
 
-/// `PART=CPU,PART=CPU…`, each part at most once.
+/// For the CPUs that the calling thread may use.
 impl FromStr for Cpus {
     type Err = CpusError;
 
     fn from_str(text: &str) -> Result<Self, CpusError> {
-        let mut cpus = Self::default();
-        for item in text.split(',') {
-            let Some((part, cpu)) = item.split_once('=') else {
-                return Err(CpusError(format!(
-                    "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
-                    item.escape_default()
-                )));
-            };
-            let Some(slot) = cpus.slot(part) else {
-                return Err(CpusError(format!(
-                    "unknown part '{}': the parts are {}",
-                    part.escape_default(),
-                    PARTS.join(", ")
-                )));
-            };
-            if slot.is_some() {
-                return Err(CpusError(format!(
-                    "part '{part}' is given twice; keep one of the two"
-                )));
-            }
-            let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
-            let number = digits.then(|| cpu.parse().ok()).flatten();
-            let Some(number) = number else {
-                return Err(CpusError(format!(
-                    "{part}= cannot be '{}': write the number of a CPU",
-                    cpu.escape_default()
-                )));
-            };
-            *slot = Some(number);
-        }
-        Ok(cpus)
+        let allowed = allowed().map_err(|error| CpusError(error.to_string()))?;
+        Self::parse(text, &allowed)
     }
 }
 
+/// A file may be for another machine: a testbed checks the CPUs when it starts.
 impl<'de> Deserialize<'de> for Cpus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
+        Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -202,7 +218,7 @@ mod tests {
 
     #[test]
     fn texts_are_parsed_and_printed() {
-        let parse = str::parse::<Cpus>;
+        let parse = |text: &str| Cpus::parse(text, &[0, 1, 2, 5]);
         let all = Cpus {
             sender: Some(0),
             worker: Some(1),
@@ -216,7 +232,9 @@ mod tests {
         };
         assert_eq!(parse("worker=2"), Ok(worker));
         assert_eq!(worker.to_string(), "worker=2");
-        let number = "write the number of a CPU";
+        let mask = "the process may use the CPUs 0-2,5; choose one of them, or widen its affinity \
+                    mask";
+        let number = "write the number of a CPU, as in sender=0";
         for (text, line) in [
             (
                 "",
@@ -234,6 +252,7 @@ mod tests {
                 "worker=1,worker=1",
                 "part 'worker' is given twice; keep one of the two".to_owned(),
             ),
+            ("sender=3", format!("sender= cannot be '3': {mask}")),
             ("sender=", format!("sender= cannot be '': {number}")),
             ("receiver=+1", format!("receiver= cannot be '+1': {number}")),
             (
@@ -246,21 +265,27 @@ mod tests {
     }
 
     #[test]
+    fn a_file_may_name_a_cpu_that_this_machine_lacks() {
+        let cpus: Cpus = serde_json::from_value("worker=60000".into()).unwrap();
+        assert_eq!(cpus.worker, Some(60_000));
+        assert!(cpus.check(&[0, 60_000]).is_ok());
+        let error = cpus.check(&[0, 1]).unwrap_err().to_string();
+        assert!(error.starts_with("worker= cannot be '60000'"), "{error}");
+        assert!(serde_json::from_value::<Cpus>("worker".into()).is_err());
+    }
+
+    #[test]
     fn the_masks_cpus_are_allowed_and_no_others() {
         let allowed = allowed().unwrap();
+        let text = format!("sender={}", allowed[0]);
+        assert_eq!(text.parse::<Cpus>().unwrap().sender, Some(allowed[0]));
+        assert!("sender=60000".parse::<Cpus>().is_err());
         assert!(allowed.len() >= crate::cpu::count());
-        let cpus: Cpus = "sender=5,worker=3,receiver=2".parse().unwrap();
-        assert_eq!(cpus.check(&[1, 2, 3, 5]), Ok(()));
-        assert_eq!(
-            cpus.check(&[0, 1, 2, 5]).unwrap_err().to_string(),
-            "worker= cannot be '3': the process may use the CPUs 0-2,5; choose one of them, or \
-             widen its affinity mask"
-        );
     }
 
     #[test]
     fn parts_that_share_a_cpu_are_named() {
-        let sharing = |text: &str| text.parse::<Cpus>().unwrap().sharing();
+        let sharing = |text: &str| Cpus::parse(text, &[0, 1, 2]).unwrap().sharing();
         for (text, words) in [
             ("sender=0", None),
             ("sender=0,worker=1,receiver=2", None),

@@ -156,10 +156,10 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
-        let cpus = options.cpus.unwrap_or_default();
-        let allowed = cpus::allowed()?;
-        cpus.check(&allowed)
-            .map_err(|error| ToolError::Missing(error.to_string()))?;
+        if let Some(cpus) = options.cpus {
+            cpus.check(&cpus::allowed()?)
+                .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
+        }
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && options.through != Through::Packtrain {
             return Err(ToolError::Usage(
@@ -198,6 +198,7 @@ impl Testbed {
                 options.mtu
             )));
         }
+        let cpus = options.cpus.unwrap_or_default();
         if options.cpus.is_some() {
             settings.insert("cpus".into(), cpus.to_string().into());
             settings.insert("cpus_shared".into(), cpus.sharing().into());

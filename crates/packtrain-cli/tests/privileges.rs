@@ -2,12 +2,14 @@
 
 mod program;
 
-use program::{AWAIT, PACKTRAIN, Scratch, command, finish, in_namespace, namespaced};
+use program::{AWAIT, PACKTRAIN, Scratch, TIMEOUT, command, finish, in_namespace, namespaced};
 use program::{signal, start, wait_for_line};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::Child;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// `CAP_NET_ADMIN` and `CAP_SYS_NICE` of linux/capability.h.
 const NET_ADMIN: u64 = 1 << 12;
@@ -78,19 +80,34 @@ impl May {
 }
 
 /// Checks that each thread is like `expected`, but the one that handles signals, which has no
-/// capability.
+/// capability. A thread that has just been started has neither its name nor its limits yet.
 fn assert_threads(child: &Child, expected: &May, context: &str) {
-    let threads = May::of_threads(child);
-    let names: BTreeSet<_> = threads.iter().map(|(name, _)| name.as_str()).collect();
-    for name in ["packtrain", "packtrain-0", "signals"] {
-        assert!(names.contains(name), "{context}: {name} of {names:?}");
-    }
-    for (name, may) in &threads {
-        let mut expected = expected.clone();
-        if name == "signals" {
-            (expected.permitted, expected.effective) = (0, 0);
+    let no_capability = May {
+        permitted: 0,
+        effective: 0,
+        ..expected.clone()
+    };
+    let expected = |name: &str| match name {
+        "signals" => &no_capability,
+        _ => expected,
+    };
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        let threads = May::of_threads(child);
+        let has = |wanted: &str| threads.iter().any(|(name, _)| name == wanted);
+        let complete = ["packtrain", "packtrain-0", "signals"].into_iter().all(has);
+        let others: Vec<_> = threads
+            .iter()
+            .filter(|(name, may)| may != expected(name))
+            .collect();
+        if complete && others.is_empty() {
+            return;
         }
-        assert_eq!(may, &expected, "{context}: {name}");
+        assert!(
+            Instant::now() < deadline,
+            "{context}: {others:?} of {threads:?}"
+        );
+        sleep(Duration::from_millis(5));
     }
 }
 

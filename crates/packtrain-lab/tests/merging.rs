@@ -189,11 +189,11 @@ fn check(case: Case, counts: &Counts) {
         // No packet was lost, so packtrain is the cause of any reordering.
         assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case}");
         // Tail loss probes and timeouts are caused by hosts that did not run for that long.
-        let probes = u64::from(case.streams);
+        let probes = kernels[sender].tcp_loss_probes;
         let timed_out = kernels[sender].tcp_timeouts > 0;
         assert!(
             transfer.retransmits <= probes || timed_out,
-            "{case}: {transfer:?}"
+            "{case}: {probes} probes, {transfer:?}"
         );
     }
     // The kernel's counts of sent and received packets against packtrain's.

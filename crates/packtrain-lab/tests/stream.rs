@@ -230,7 +230,7 @@ fn exchange() -> Outcome {
     assert!((each - number(&figures["seconds"])).abs() < 1e-6, "{each}");
 
     // With UDP every lost request costs its transaction, and no copy adds one.
-    let testbed = self::testbed(Through::Packtrain, "tap,duplicate=0.1");
+    let testbed = self::testbed(Through::Packtrain, "tap,duplicate=0.5");
     let udp = Stream {
         protocol: Protocol::Udp,
         exchange: Some("8,1000".parse().unwrap()),

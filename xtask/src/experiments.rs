@@ -230,6 +230,10 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
             first.len()
         );
     }
+    let settings = |claim: &Value| match setting(&claim["of"]) {
+        text if text.is_empty() => "all".to_owned(),
+        text => text,
+    };
     if first.is_empty() {
         return Ok("Nothing is claimed of the figures.\n".to_owned());
     }
@@ -243,7 +247,7 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
         let title = word(&claim["claim"]);
         let same = claims.iter().map(|run| {
             let mut found = run.iter().filter(|one| is_same(one, claim));
-            let setting = setting(&claim["of"]);
+            let setting = settings(claim);
             let one = found.next().context(format!("no `{title}` of {setting}"))?;
             ensure!(
                 found.next().is_none(),
@@ -259,7 +263,7 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
         let shown = |text: String| if is_next { text } else { String::new() };
         let cells = [
             shown(title.clone()),
-            setting(&claim["of"]),
+            settings(claim),
             shown(word(&claim["document"])),
             shown(word(&claim["expected"])),
             measured(&same),
@@ -320,23 +324,17 @@ fn verdicts(runs: &[&Value]) -> String {
 /// Why a claim is not judged, without its settings and without figures of the run.
 fn reason(claim: &Value) -> String {
     let why = word(&claim["why"]);
-    let sides = [&claim["of"], &claim["to"]].map(setting);
-    let mut rest = why.as_str();
-    for side in sides.iter().filter(|side| !side.is_empty()) {
-        let prefixes = [
-            format!("{side} cannot be shown here: "),
-            format!("{side}: "),
-        ];
-        for prefix in prefixes {
-            rest = rest.strip_prefix(&prefix).unwrap_or(rest);
-        }
-    }
+    // `axis=name: why`, or `axis=name cannot be shown here: why`.
+    let rest = match why.split_once(": ") {
+        Some((settings, rest)) if settings.contains('=') => rest,
+        _ => &why,
+    };
     let ends = [": ", " (", ", and a verdict"].into_iter();
     let end = ends.filter_map(|end| rest.find(end)).min();
     rest[..end.unwrap_or(rest.len())].to_owned()
 }
 
-/// Settings by axis, in words.
+/// Settings by axis, in words. A claim on a spread has those that all its rows share.
 fn setting(of: &Value) -> String {
     let pairs = of.as_object().into_iter().flatten();
     let pairs = pairs.map(|(axis, name)| format!("{axis}={}", word(name)));
@@ -389,7 +387,10 @@ mod tests {
     fn saved(load: f64, figures: [Result<(f64, &str), &str>; 3]) -> Value {
         let settings = [("b | c", "1500"), ("b | c", "9000"), ("d", "9000")];
         let claims = settings.iter().zip(figures).map(|((claim, mtu), of)| {
-            let of_mtu = json!({ "mtu": mtu, "offload": "tso" });
+            let of_mtu = match *claim {
+                "d" => json!({}),
+                _ => json!({ "mtu": mtu, "offload": "tso" }),
+            };
             json!({
                 "experiment": "tso", "claim": claim, "of": of_mtu, "to": null,
                 "document": "from 3 to 6", "expected": ">= 1.5",
@@ -445,7 +446,7 @@ mod tests {
              2 reproduced |\n\
              |  | mtu=9000 offload=tso |  |  | 1.25 [1.25, 1.25] | \
              **differs**: 1 direction, 1 not judged: too noisy here |\n\
-             | d | mtu=9000 offload=tso | from 3 to 6 | >= 1.5 | - | \
+             | d | all | from 3 to 6 | >= 1.5 | - | \
              1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\
              \n<!-- end -->\n\n## none\n\n<!-- runs none -->\n\n\
              2026-11-26: 2 runs of `packtrain experiment none --quick`, Linux 6.18, 2 CPUs, EPYC; \
@@ -494,7 +495,7 @@ mod tests {
         let error = change(&|run| run["host"]["cpus"] = json!(4));
         assert_eq!(error, "the runs are not of one machine: cpus is 2 and 4");
         let error = change(&|run| run["claims"][2]["claim"] = json!("e"));
-        assert_eq!(error, "tso: run 2: no `d` of mtu=9000 offload=tso");
+        assert_eq!(error, "tso: run 2: no `d` of all");
         let error = change(&|run| run["claims"][1]["of"] = run["claims"][0]["of"].clone());
         assert!(error.contains("is there twice"), "{error}");
         let error = change(&|run| run["claims"] = json!([]));

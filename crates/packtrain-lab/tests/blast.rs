@@ -316,10 +316,11 @@ fn options_out_of_range() -> Outcome {
 
 fn a_stop_ends_it() -> Outcome {
     let testbed = through(Through::Veth);
-    for rate in [None, Some(Rate(1.0))] {
+    let least = "0.001".parse().expect("a rate");
+    for rate in [None, Some(least)] {
         let blast = Blast {
             rate,
-            duration: Time(Duration::from_secs(600)),
+            duration: Time(Duration::from_secs(7200)),
             ..Blast::default()
         };
         assert_stops(&blast, &testbed);

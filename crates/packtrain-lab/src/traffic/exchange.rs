@@ -5,14 +5,14 @@ use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::gauge::Gauge;
+use super::limits::{End, Limits, is_pause};
 use super::transfer::Exchange;
-use super::watch::{End, Watch, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
 
 /// One end of a connection, and its calls so far.
 struct Talk<'a> {
-    watch: &'a Watch<'a>,
+    limits: &'a Limits<'a>,
     socket: &'a TcpStream,
     calls: u64,
     /// Bytes of requests that were sent or received whole.
@@ -28,7 +28,7 @@ impl Talk<'_> {
                 Ok(0) => return Err(LabError::Answer("write of 0 bytes")),
                 Ok(len) => done += len,
                 Err(error) if is_pause(&error) => {
-                    self.watch.check("tcp send", idle, self.bytes)?;
+                    self.limits.check("tcp send", idle, self.bytes)?;
                 }
                 Err(error) => return Err(LabError::os("send (tcp)", &error)),
             }
@@ -46,7 +46,7 @@ impl Talk<'_> {
                 Ok(0) => return Err(LabError::Answer("a message without its end")),
                 Ok(len) => done += len,
                 Err(error) if is_pause(&error) => {
-                    self.watch.check("tcp receive", idle, self.bytes)?;
+                    self.limits.check("tcp receive", idle, self.bytes)?;
                 }
                 Err(error) => return Err(LabError::os("recv (tcp)", &error)),
             }
@@ -57,8 +57,8 @@ impl Talk<'_> {
     /// Checked from time to time, because a call that never waits checks nothing.
     fn goes_on(&self, transactions: u64) -> Result<(), LabError> {
         if transactions.is_multiple_of(64) {
-            self.watch.cancelled()?;
-            self.watch.check_limit("tcp exchange", self.bytes)?;
+            self.limits.cancelled()?;
+            self.limits.check_limit("tcp exchange", self.bytes)?;
         }
         Ok(())
     }
@@ -76,7 +76,7 @@ impl Talk<'_> {
 /// The client: it sends requests until the time is over. An amount of bytes is one of requests, and
 /// rounded up to whole ones.
 pub(super) fn request(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     exchange: Exchange,
     stream: u32,
     socket: &TcpStream,
@@ -84,17 +84,17 @@ pub(super) fn request(
 ) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
     gauge.start()?;
-    let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
+    let goal = limits.transfer.share(stream).unwrap_or(u64::MAX);
     let (request, mut response) = (vec![0; exchange.request], vec![0; exchange.response]);
     let (calls, bytes) = (0, 0);
     let mut talk = Talk {
-        watch,
+        limits,
         socket,
         calls,
         bytes,
     };
     let mut transactions = 0;
-    while talk.bytes < goal && !watch.time_is_up() {
+    while talk.bytes < goal && !limits.time_is_up() {
         talk.write(&request)?;
         talk.bytes += request.len() as u64;
         if !talk.read(&mut response)? {
@@ -113,7 +113,7 @@ pub(super) fn request(
 
 /// The server: it responds until the client closes; also returns the time of the end.
 pub(super) fn serve(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     exchange: Exchange,
     socket: &TcpStream,
     gauge: &Gauge,
@@ -123,7 +123,7 @@ pub(super) fn serve(
     let (mut request, response) = (vec![0; exchange.request], vec![0; exchange.response]);
     let (calls, bytes) = (0, 0);
     let mut talk = Talk {
-        watch,
+        limits,
         socket,
         calls,
         bytes,
@@ -136,5 +136,5 @@ pub(super) fn serve(
         gauge.set(talk.bytes, talk.calls);
         talk.goes_on(transactions)?;
     }
-    Ok((talk.end(&cpu), watch.start.elapsed()))
+    Ok((talk.end(&cpu), limits.start.elapsed()))
 }

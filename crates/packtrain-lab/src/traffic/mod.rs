@@ -11,6 +11,7 @@
 mod exchange;
 mod gauge;
 mod in_force;
+mod limits;
 mod open;
 pub(crate) mod pace;
 pub mod payload;
@@ -19,12 +20,11 @@ mod streams;
 mod tcp;
 mod transfer;
 pub(crate) mod udp;
-mod watch;
 
 use crate::error::LabError;
 use crate::topology::Host;
+pub(crate) use limits::is_pause;
 pub(crate) use transfer::range;
-pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;
 pub use gauge::{Done, Sample};

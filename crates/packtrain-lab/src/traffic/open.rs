@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::gauge::{Gauges, Sample};
 use super::in_force::InForce;
+use super::limits::Way;
 use super::transfer::{Protocol, Transfer, TransferReport};
-use super::watch::Way;
 use super::{tcp, udp};
 use crate::error::LabError;
 use crate::topology::Host;

@@ -4,9 +4,9 @@ use std::thread;
 use std::time::Duration;
 
 use super::gauge::{Gauge, Gauges};
+use super::limits::{End, Limits};
 use super::payload::Datagrams;
 use super::transfer::{Calls, TransferReport};
-use super::watch::{End, Watch};
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::LabError;
@@ -15,25 +15,25 @@ use crate::threads::join;
 /// Runs both ends of every stream, each on a thread of its own, and waits for all. The ends get the
 /// number of their stream. The first one that fails ends the others.
 pub(super) fn run<S: Sync, A: Send, B: Send>(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     sockets: &[S],
     gauges: &[Gauges],
     send: impl Fn(u32, &S, &Gauge) -> Result<A, LabError> + Sync,
     receive: impl Fn(u32, &S, &Gauge) -> Result<B, LabError> + Sync,
 ) -> Result<(Vec<A>, Vec<B>), LabError> {
     let (send, receive) = (&send, &receive);
-    let transfer = watch.transfer;
+    let transfer = limits.transfer;
     let (sent, received) = thread::scope(|scope| {
         let mut senders = Vec::new();
         let mut receivers = Vec::new();
         for ((stream, sockets), gauges) in (0u32..).zip(sockets).zip(gauges) {
             receivers.push(scope.spawn(move || {
                 let receive = || receive(stream, sockets, &gauges.receiver);
-                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| limits.abort())
             }));
             senders.push(scope.spawn(move || {
                 let send = || send(stream, sockets, &gauges.sender);
-                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| limits.abort())
             }));
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();
@@ -67,13 +67,13 @@ fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError>
 
 /// The report without what only one protocol has. `hash` makes one of those of all streams.
 pub(super) fn report(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     sent: &[End],
     received: &[End],
     elapsed: Duration,
     hash: impl Fn(&[End]) -> u64,
 ) -> TransferReport {
-    let transfer = watch.transfer;
+    let transfer = limits.transfer;
     let sum = |ends: &[End], of: fn(&End) -> u64| ends.iter().map(of).sum();
     let cpu = |ends: &[End]| {
         ends.iter()

@@ -10,10 +10,10 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::exchange;
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
+use super::limits::{End, Limits, QUANTUM, Way, is_pause};
 use super::payload::{Pattern, StreamHash, combine};
 use super::streams;
 use super::transfer::{Payload, Transfer, TransferReport};
-use super::watch::{End, QUANTUM, Watch, Way, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;
@@ -41,26 +41,26 @@ pub(super) fn run(
 ) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
     // The clock starts after all connections are open.
-    let watch = Watch::until(transfer, over);
+    let limits = Limits::until(transfer, over);
     let send = |stream, connection: &Connection, gauge: &Gauge| {
         let socket = &connection.sender;
         match transfer.exchange {
-            None => send(&watch, &pattern, stream, socket, gauge),
-            Some(exchange) => exchange::request(&watch, exchange, stream, socket, gauge),
+            None => send(&limits, &pattern, stream, socket, gauge),
+            Some(exchange) => exchange::request(&limits, exchange, stream, socket, gauge),
         }
     };
     let receive = |_, connection: &Connection, gauge: &Gauge| {
         let socket = &connection.receiver;
         match transfer.exchange {
-            None => receive(&watch, socket, gauge),
-            Some(exchange) => exchange::serve(&watch, exchange, socket, gauge),
+            None => receive(&limits, socket, gauge),
+            Some(exchange) => exchange::serve(&limits, exchange, socket, gauge),
         }
     };
-    let (mut sent, received) = streams::run(&watch, connections, gauges, send, receive)?;
+    let (mut sent, received) = streams::run(&limits, connections, gauges, send, receive)?;
     if transfer.payload == Payload::Hashed {
         for (stream, end) in (0..).zip(&mut sent) {
             // The hash is computed after the transfer, so that its cost is not measured.
-            end.hash = pattern.stream_hash(stream, end.bytes, || watch.cancelled())?;
+            end.hash = pattern.stream_hash(stream, end.bytes, || limits.cancelled())?;
         }
     }
     let elapsed = received
@@ -75,7 +75,7 @@ pub(super) fn run(
     };
     Ok(TransferReport {
         retransmits: retransmits(connections.iter().map(|one| &one.sender))?,
-        ..streams::report(&watch, &sent, &received, elapsed, hash)
+        ..streams::report(&limits, &sent, &received, elapsed, hash)
     })
 }
 
@@ -209,7 +209,7 @@ fn check_mss(transfer: &Transfer, socket: &TcpStream) -> Result<(), LabError> {
 
 /// Connects every stream, one after the other, so that both lists are in the same order.
 pub(super) fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connection>, LabError> {
-    let watch = Watch::new(transfer);
+    let limits = Limits::new(transfer);
     let prepare = |socket: &Socket| prepare(transfer, socket);
     let listener = way.to.run(|| listen((way.address, 0).into(), prepare))??;
     sys::set_receive_timeout(&listener, QUANTUM).map_err(LabError::from_io("SO_RCVTIMEO"))?;
@@ -218,15 +218,15 @@ pub(super) fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connecti
         .map_err(LabError::from_io("getsockname"))?;
     way.from.run(|| {
         let connect = |_| {
-            watch.cancelled()?;
-            watch.check_limit("tcp connect", 0)?;
+            limits.cancelled()?;
+            limits.check_limit("tcp connect", 0)?;
             let sender = socket(address)?;
             prepare(&sender)?;
             sender
                 .connect_timeout(&address.into(), transfer.stall)
                 .map_err(|error| connect_failed(transfer, &error))?;
             let sender = TcpStream::from(sender);
-            let receiver = accept(&watch, &listener, &sender)?;
+            let receiver = accept(&limits, &listener, &sender)?;
             for end in [&sender, &receiver] {
                 end.set_read_timeout(Some(QUANTUM))
                     .map_err(LabError::from_io("SO_RCVTIMEO"))?;
@@ -257,7 +257,7 @@ fn connect_failed(transfer: &Transfer, error: &std::io::Error) -> LabError {
 
 /// Accepts the connection that `sender` made.
 fn accept(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     listener: &TcpListener,
     sender: &TcpStream,
 ) -> Result<TcpStream, LabError> {
@@ -269,8 +269,8 @@ fn accept(
         match listener.accept() {
             Ok((stream, peer)) if peer == wanted => return Ok(stream),
             // A connection of another sender. The namespace has no other senders than the test's.
-            Ok(_) => watch.check("tcp accept", idle, 0)?,
-            Err(error) if is_pause(&error) => watch.check("tcp accept", idle, 0)?,
+            Ok(_) => limits.check("tcp accept", idle, 0)?,
+            Err(error) if is_pause(&error) => limits.check("tcp accept", idle, 0)?,
             Err(error) => return Err(LabError::os("accept", &error)),
         }
     }
@@ -278,7 +278,7 @@ fn accept(
 
 /// Sends. The caller computes the hash after the clock has stopped.
 fn send(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     pattern: &Pattern,
     stream: u32,
     mut socket: &TcpStream,
@@ -286,16 +286,16 @@ fn send(
 ) -> Result<End, LabError> {
     let cpu = Usage::of_thread();
     gauge.start()?;
-    let goal = watch.transfer.share(stream).unwrap_or(u64::MAX);
+    let goal = limits.transfer.share(stream).unwrap_or(u64::MAX);
     let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
-    while bytes < goal && !watch.time_is_up() {
-        let piece = match watch.transfer.payload {
+    while bytes < goal && !limits.time_is_up() {
+        let piece = match limits.transfer.payload {
             Payload::Hashed => pattern.stream(stream, bytes),
             Payload::Plain => pattern.block(),
         };
         let left = usize::try_from(goal - bytes).unwrap_or(usize::MAX);
-        let piece = &piece[..piece.len().min(watch.transfer.write_size).min(left)];
+        let piece = &piece[..piece.len().min(limits.transfer.write_size).min(left)];
         calls += 1;
         match socket.write(piece) {
             Ok(0) => return Err(LabError::Answer("write of 0 bytes")),
@@ -303,13 +303,13 @@ fn send(
                 bytes += len as u64;
                 progress = Instant::now();
             }
-            Err(error) if is_pause(&error) => watch.check("tcp send", progress, bytes)?,
+            Err(error) if is_pause(&error) => limits.check("tcp send", progress, bytes)?,
             Err(error) => return Err(LabError::os("send (tcp)", &error)),
         }
         gauge.set(bytes, calls);
         if calls % 64 == 0 {
-            watch.cancelled()?;
-            watch.check_limit("tcp send", bytes)?;
+            limits.cancelled()?;
+            limits.check_limit("tcp send", bytes)?;
         }
     }
     socket
@@ -326,7 +326,7 @@ fn send(
 
 /// Reads to the end of the stream; also returns the time of the end.
 fn receive(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     mut socket: &TcpStream,
     gauge: &Gauge,
 ) -> Result<(End, Duration), LabError> {
@@ -341,23 +341,23 @@ fn receive(
         match socket.read(&mut buffer) {
             Ok(0) => break,
             Ok(len) => {
-                if watch.transfer.payload == Payload::Hashed {
+                if limits.transfer.payload == Payload::Hashed {
                     hash.add(&buffer[..len]);
                 }
                 bytes += len as u64;
                 progress = Instant::now();
             }
-            Err(error) if is_pause(&error) => watch.check("tcp receive", progress, bytes)?,
+            Err(error) if is_pause(&error) => limits.check("tcp receive", progress, bytes)?,
             Err(error) => return Err(LabError::os("recv (tcp)", &error)),
         }
         gauge.set(bytes, calls);
         if calls % 64 == 0 {
-            watch.cancelled()?;
-            watch.check_limit("tcp receive", bytes)?;
+            limits.cancelled()?;
+            limits.check_limit("tcp receive", bytes)?;
         }
     }
-    let elapsed = watch.start.elapsed();
-    let hash = match watch.transfer.payload {
+    let elapsed = limits.start.elapsed();
+    let hash = match limits.transfer.payload {
         Payload::Hashed => hash.finish(),
         Payload::Plain => 0,
     };

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
+use super::limits::{End, Limits, Way, is_pause};
 use super::pace::{Pacer, usual_burst};
 use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
 use super::streams;
 use super::transfer::{Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
-use super::watch::{End, Watch, Way, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;
@@ -103,15 +103,15 @@ pub(super) fn run(
     over: &AtomicBool,
 ) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
-    let watch = Watch::until(transfer, over);
-    let send = |stream, flow: &Flow, gauge: &Gauge| send(&watch, &pattern, stream, flow, gauge);
+    let limits = Limits::until(transfer, over);
+    let send = |stream, flow: &Flow, gauge: &Gauge| send(&limits, &pattern, stream, flow, gauge);
     let receive =
-        |stream, flow: &Flow, gauge: &Gauge| receive(&watch, &pattern, stream, flow, gauge);
-    let (sent, received) = streams::run(&watch, flows, gauges, send, receive)?;
+        |stream, flow: &Flow, gauge: &Gauge| receive(&limits, &pattern, stream, flow, gauge);
+    let (sent, received) = streams::run(&limits, flows, gauges, send, receive)?;
     let elapsed = received.iter().map(|flow| flow.elapsed).max();
     let ends: Vec<End> = received.iter().map(|flow| flow.end).collect();
     let hash = |ends: &[End]| ends.iter().map(|end| end.hash).fold(0, u64::wrapping_add);
-    let report = streams::report(&watch, &sent, &ends, elapsed.unwrap_or_default(), hash);
+    let report = streams::report(&limits, &sent, &ends, elapsed.unwrap_or_default(), hash);
     let all = |which: fn(&Received) -> &Datagrams| {
         let counts = received.iter().map(which);
         counts.fold(Datagrams::default(), |total, flow| total.plus(flow))
@@ -232,7 +232,7 @@ fn train_len(transfer: &Transfer, window: u64) -> u32 {
 }
 
 fn send(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     pattern: &Pattern,
     stream: u32,
     flow: &Flow,
@@ -241,44 +241,44 @@ fn send(
     let cpu = Usage::of_thread();
     gauge.start()?;
     flow.sender_thread.get_or_init(thread::current);
-    let size = watch.transfer.datagram;
-    let goal = watch
+    let size = limits.transfer.datagram;
+    let goal = limits
         .transfer
         .share(stream)
         .map_or(u64::MAX, |b| b.div_ceil(size as u64));
     let train = u64::from(flow.train);
     let mut buffer = vec![0; train as usize * size];
-    let exchange = watch.transfer.exchange;
+    let exchange = limits.transfer.exchange;
     let mut response = vec![0; exchange.map_or(0, |exchange| exchange.response)];
     let mut transactions = 0;
-    let mut paced = Paced::new(watch.transfer, stream, train, watch.start);
+    let mut paced = Paced::new(limits.transfer, stream, train, limits.start);
     let mut sender = Sender {
-        watch,
+        limits,
         flow,
         calls: 0,
         last_arrived: 0,
         progress: Instant::now(),
     };
     let (mut next, mut hash) = (0, 0u64);
-    while next < goal && !watch.time_is_up() {
+    while next < goal && !limits.time_is_up() {
         let count = train.min(goal - next);
-        if watch.transfer.pace == Pace::Window {
+        if limits.transfer.pace == Pace::Window {
             sender.wait_for_room(count)?;
         }
         if let Some(paced) = &mut paced {
             let goes_on = || {
-                watch.cancelled()?;
-                watch.check_limit("udp send", next * size as u64)
+                limits.cancelled()?;
+                limits.check_limit("udp send", next * size as u64)
             };
-            paced.wait(|| watch.time_is_up() || goes_on().is_err());
+            paced.wait(|| limits.time_is_up() || goes_on().is_err());
             goes_on()?;
-            if watch.time_is_up() {
+            if limits.time_is_up() {
                 break;
             }
         }
         let bytes = &mut buffer[..count as usize * size];
         for (sequence, payload) in (next..).zip(bytes.chunks_mut(size)) {
-            match watch.transfer.payload {
+            match limits.transfer.payload {
                 Payload::Hashed => {
                     pattern.write_datagram(stream, sequence, payload);
                     hash = hash.wrapping_add(datagram_hash(payload));
@@ -296,8 +296,8 @@ fn send(
         next += count;
         gauge.set(next * size as u64, sender.calls);
         if sender.calls.is_multiple_of(64) {
-            watch.cancelled()?;
-            watch.check_limit("udp send", next * size as u64)?;
+            limits.cancelled()?;
+            limits.check_limit("udp send", next * size as u64)?;
         }
     }
     sender.drain()?;
@@ -349,7 +349,7 @@ impl Paced {
 }
 
 struct Sender<'a> {
-    watch: &'a Watch<'a>,
+    limits: &'a Limits<'a>,
     flow: &'a Flow,
     calls: u64,
     last_arrived: u64,
@@ -359,7 +359,7 @@ struct Sender<'a> {
 
 impl Sender<'_> {
     fn payload_sent(&self) -> u64 {
-        self.flow.sent.load(SeqCst) * self.watch.transfer.datagram as u64
+        self.flow.sent.load(SeqCst) * self.limits.transfer.datagram as u64
     }
 
     /// Passes a train to the kernel, and retries until it is accepted.
@@ -377,14 +377,14 @@ impl Sender<'_> {
                 }
                 Err(error) => return Err(LabError::os("send (udp)", &error)),
             }
-            self.watch.check("udp send", idle, self.payload_sent())?;
+            self.limits.check("udp send", idle, self.payload_sent())?;
         }
     }
 
     /// Waits for the response to request `sequence`; false if none comes within the loss time.
     fn wait_for_response(&mut self, sequence: u64, response: &mut [u8]) -> Result<bool, LabError> {
         let waited = Instant::now();
-        while waited.elapsed() < self.watch.transfer.loss_wait {
+        while waited.elapsed() < self.limits.transfer.loss_wait {
             self.calls += 1;
             match self.flow.sender.recv(response) {
                 // Others are copies, or responses that came too late.
@@ -392,7 +392,7 @@ impl Sender<'_> {
                     return Ok(true);
                 }
                 Ok(_) => {}
-                Err(error) if is_pause(&error) => self.watch.cancelled()?,
+                Err(error) if is_pause(&error) => self.limits.cancelled()?,
                 Err(error) => return Err(LabError::os("recv (udp)", &error)),
             }
         }
@@ -417,10 +417,10 @@ impl Sender<'_> {
             thread::park_timeout(QUANTUM);
             if self.moved() {
                 waited = Instant::now();
-            } else if waited.elapsed() >= self.watch.transfer.loss_wait {
+            } else if waited.elapsed() >= self.limits.transfer.loss_wait {
                 flow.written_off.fetch_add(outstanding, SeqCst);
             }
-            self.watch
+            self.limits
                 .check("udp transfer", self.progress, self.payload_sent())?;
         }
     }
@@ -428,13 +428,13 @@ impl Sender<'_> {
     /// Waits for the datagrams in flight, and then notifies the receiver of the end.
     fn drain(&mut self) -> Result<(), LabError> {
         let mut waited = Instant::now();
-        while self.flow.outstanding() > 0 && waited.elapsed() < self.watch.transfer.loss_wait {
+        while self.flow.outstanding() > 0 && waited.elapsed() < self.limits.transfer.loss_wait {
             thread::park_timeout(Duration::from_millis(1));
             if self.moved() {
                 waited = Instant::now();
             }
-            self.watch.cancelled()?;
-            self.watch
+            self.limits.cancelled()?;
+            self.limits
                 .check_limit("udp transfer", self.payload_sent())?;
         }
         self.flow.finished.store(true, SeqCst);
@@ -454,7 +454,7 @@ impl Sender<'_> {
 }
 
 fn receive(
-    watch: &Watch<'_>,
+    limits: &Limits<'_>,
     pattern: &Pattern,
     stream: u32,
     flow: &Flow,
@@ -463,16 +463,16 @@ fn receive(
     let cpu = Usage::of_thread();
     gauge.start()?;
     let mut buffer = vec![0; 1 << 16];
-    let mut check = match watch.transfer.payload {
+    let mut check = match limits.transfer.payload {
         Payload::Hashed => DatagramCheck::new(pattern, stream),
-        Payload::Plain => DatagramCheck::plain(watch.transfer.datagram),
+        Payload::Plain => DatagramCheck::plain(limits.transfer.datagram),
     };
-    let mut response = vec![0; watch.transfer.exchange.map_or(0, |all| all.response)];
+    let mut response = vec![0; limits.transfer.exchange.map_or(0, |all| all.response)];
     let mut calls = 0u64;
-    let mut last = watch.start;
+    let mut last = limits.start;
     loop {
         calls += 1;
-        let result = if watch.transfer.gro {
+        let result = if limits.transfer.gro {
             sys::receive_gro(flow.receiver.as_fd(), &mut buffer)
         } else {
             flow.receiver.recv(&mut buffer).map(|len| (len, len))
@@ -499,14 +499,14 @@ fn receive(
             }
             Err(error) if is_pause(&error) => {
                 // The sender detects stalls.
-                watch.cancelled()?;
-                watch.check_limit("udp receive", check.bytes())?;
+                limits.cancelled()?;
+                limits.check_limit("udp receive", check.bytes())?;
             }
             Err(error) => return Err(LabError::os("recv (udp)", &error)),
         }
         gauge.set(check.bytes(), calls);
         // Copies may follow the last datagram. With a window they are no part of the measurement.
-        let is_enough = watch.transfer.pace == Pace::Window && flow.outstanding() == 0;
+        let is_enough = limits.transfer.pace == Pace::Window && flow.outstanding() == 0;
         if flow.finished.load(SeqCst) && (is_enough || flow_is_silent(last)) {
             break;
         }
@@ -523,7 +523,7 @@ fn receive(
         end,
         datagrams: check.finish(sent),
         marked: check.marked(sent),
-        elapsed: last.duration_since(watch.start),
+        elapsed: last.duration_since(limits.start),
     })
 }
 

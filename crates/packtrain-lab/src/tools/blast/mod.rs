@@ -31,9 +31,6 @@ use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
 
-/// The longest run.
-const DURATION_MAX: Duration = Duration::from_secs(3600);
-
 impl Tool for Blast {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
         let hosts = testbed.hosts();
@@ -95,11 +92,6 @@ impl Blast {
         ];
         for (option, value, range) in in_range {
             ToolError::unless_in(range, option, value)?;
-        }
-        for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
-            if time > DURATION_MAX {
-                return Err(ToolError::Usage(format!("{option} is at most an hour")));
-            }
         }
         let payloads = self.size.0.iter();
         let payloads: Result<Vec<usize>, ToolError> = payloads

@@ -30,9 +30,6 @@ use requests::{DATA_MIN, Replies, Requests, Schedule};
 /// How long the load runs before the first request, so that TCP has left slow start.
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// The longest run.
-const TIME_MAX: Duration = Duration::from_secs(3600);
-
 impl Tool for Ping {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
         let requests = self.requests(testbed.hosts().left.link.mtu)?;
@@ -68,18 +65,8 @@ impl Ping {
     }
 
     fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {
-        if self.count == Some(0) {
-            let line = "--count cannot be '0': write a number of requests, at least 1";
-            return Err(ToolError::Usage(line.to_owned()));
-        }
-        for (option, time) in [
-            ("--duration", self.duration.0),
-            ("--timeout", self.timeout.0),
-        ] {
-            if time > TIME_MAX {
-                return Err(ToolError::Usage(format!("{option} is at most an hour")));
-            }
-        }
+        let count = self.count.unwrap_or(u64::MAX);
+        ToolError::unless_in(1..=u64::MAX, "--count", count)?;
         Ok(Requests {
             schedule: if self.flood {
                 Schedule::Flood
@@ -87,7 +74,7 @@ impl Ping {
                 Schedule::Every(1.0 / self.rate.0)
             },
             data: frame::payload(self.size, self.ip(), DATA_MIN, mtu)?,
-            count: self.count.unwrap_or(u64::MAX),
+            count,
             duration: self.duration.0,
             timeout: self.timeout.0,
         })

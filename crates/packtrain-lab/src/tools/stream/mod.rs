@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::figures::{Reading, Steady, figures};
 use self::offloads::Offloads;
-pub use self::options::{BitRate, Direction, Sizes, Stream, Switch, WarmUp};
+pub use self::options::{BitRate, Direction, ExchangeSizes, Stream, Switch, WarmUp};
 use crate::error::{LabError, ToolError};
 use crate::netns;
 use crate::options::Fields;
@@ -210,7 +210,7 @@ impl Stream {
         set("streams", self.streams.into());
         let transfer = opened.first().map(Opened::transfer);
         match self.exchange {
-            Some(Sizes(exchange)) => {
+            Some(ExchangeSizes(exchange)) => {
                 set("request_bytes", exchange.request.into());
                 set("response_bytes", exchange.response.into());
             }

@@ -117,11 +117,11 @@ impl fmt::Display for BitRate {
     }
 }
 
-/// Sizes of request and response: `1,1`.
+/// ExchangeSizes of request and response: `1,1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes(pub Exchange);
+pub struct ExchangeSizes(pub Exchange);
 
-impl FromStr for Sizes {
+impl FromStr for ExchangeSizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -137,7 +137,7 @@ impl FromStr for Sizes {
     }
 }
 
-impl<'de> Deserialize<'de> for Sizes {
+impl<'de> Deserialize<'de> for ExchangeSizes {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         from_text(deserializer)
     }
@@ -188,7 +188,7 @@ pub struct Stream {
     pub gso: Option<Switch>,
     /// Request and response instead of streams: the bytes of each, as in 1,1; of UDP at least 8
     #[arg(long, value_name = "BYTES,BYTES")]
-    pub exchange: Option<Sizes>,
+    pub exchange: Option<ExchangeSizes>,
     /// UDP: bits of payload a second of all flows together, as in 500M, or max: flat out
     #[arg(long, value_name = "RATE", default_value_t)]
     #[serde(deserialize_with = "from_text")]
@@ -237,7 +237,7 @@ impl Stream {
             Protocol::Udp if self.train > 1 => 8..=TRAIN_BYTES_MAX as u64,
             Protocol::Udp => range::DATAGRAM,
         };
-        let exchange = self.exchange.map(|Sizes(exchange)| exchange);
+        let exchange = self.exchange.map(|ExchangeSizes(exchange)| exchange);
         let bytes = |size: usize| Some(size as u64);
         let numbers = [
             ("--streams", Some(self.streams.into()), range::STREAMS),
@@ -303,12 +303,14 @@ impl Stream {
             transfer.write_size = message.unwrap_or(transfer.write_size);
         } else {
             let headers = UDP_HEADER + ip.header_len();
-            let request = self.exchange.map(|Sizes(exchange)| exchange.request);
+            let request = self
+                .exchange
+                .map(|ExchangeSizes(exchange)| exchange.request);
             transfer.datagram = request.or(message).unwrap_or(mtu as usize - headers);
         }
         transfer.buffers = self.window;
         transfer.mss = self.mss;
-        transfer.exchange = self.exchange.map(|Sizes(exchange)| exchange);
+        transfer.exchange = self.exchange.map(|ExchangeSizes(exchange)| exchange);
         transfer.train = self.train;
         transfer.gro = self.train > 1;
         transfer.pace = match self.rate {

@@ -29,7 +29,7 @@ pub(super) struct End {
 }
 
 /// The time limits, shared by the threads of one transfer.
-pub(super) struct Watch<'a> {
+pub(super) struct Limits<'a> {
     pub transfer: &'a Transfer,
     pub start: Instant,
     /// Set by the first thread that fails, so that the others end, too.
@@ -38,7 +38,7 @@ pub(super) struct Watch<'a> {
     over: Option<&'a AtomicBool>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> Limits<'a> {
     pub(super) fn new(transfer: &'a Transfer) -> Self {
         Self {
             transfer,
@@ -130,19 +130,19 @@ mod tests {
     fn a_time_limit_is_no_stall() {
         let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Bytes(1));
         transfer.limit = Duration::ZERO;
-        let said = |watch: Watch<'_>| {
+        let said = |limits: Limits<'_>| {
             let idle = Instant::now();
-            let error = watch.check("tcp send", idle, 7).unwrap_err();
+            let error = limits.check("tcp send", idle, 7).unwrap_err();
             assert_eq!(
-                watch.check_limit("tcp send", 7).is_err(),
-                watch.transfer.limit.is_zero()
+                limits.check_limit("tcp send", 7).is_err(),
+                limits.transfer.limit.is_zero()
             );
             error.to_string()
         };
         let late = "tcp send did not end within 0 ms, its time limit; 7 bytes arrived";
-        assert_eq!(said(Watch::new(&transfer)), late);
+        assert_eq!(said(Limits::new(&transfer)), late);
         transfer.limit = Duration::from_secs(3600);
         transfer.stall = Duration::ZERO;
-        assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: no progress for"));
+        assert!(said(Limits::new(&transfer)).starts_with("tcp send stalled: no progress for"));
     }
 }

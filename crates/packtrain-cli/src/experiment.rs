@@ -296,7 +296,7 @@ fn text(view: &View, style: Style) -> String {
         text.push_str(&paragraph(&format!(
             "{}: {}",
             shared.caption,
-            pairs.join(", ")
+            pairs.join("; ")
         )));
     }
     if !view.claims.is_empty() {

@@ -114,7 +114,7 @@ fn an_experiment_is_printed_for_people() {
         "\nLoad, 1 minute: ",
         "; Uptime at the start: ",
         "\n\ntiny (S0): packets from memory to nowhere",
-        "Settings of all rows: b=null:, ",
+        "Settings of all rows: b=null:; ",
         "What it cannot show\n  A NIC.",
         "Packets are counted.",
         "Medians of 3 rounds [least, greatest]",

@@ -21,8 +21,6 @@ use serde_json::{Value, json};
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -111,14 +109,6 @@ fn run(arguments: &Timed) -> Result<(), Box<dyn Error>> {
     report(arguments, &conditions, &rows)
 }
 
-/// How the bench follows and ends a run: not at all.
-fn control() -> Control<'static> {
-    Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    }
-}
-
 /// Packets sent, in kpps, and the share that arrived, in percent.
 fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
     let blast = Blast {
@@ -126,7 +116,7 @@ fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>>
         duration: Time(time),
         ..Blast::default()
     };
-    let measured = blast.run(testbed, &control())?;
+    let measured = blast.run(testbed, &Control::default())?;
     let figure = |name: &str| measured.figures[name].as_f64().ok_or("no figure");
     Ok((figure("offered_kpps")?, 100.0 - figure("lost_percent")?))
 }
@@ -137,7 +127,7 @@ fn c(testbed: &Testbed, program: &Program, time: Duration) -> Result<(f64, f64),
         SocketAddr::V4(to) => baseline::send(program, to, PAYLOAD, BATCH as usize, time),
         SocketAddr::V6(_) => unreachable!("it receives IPv4"),
     };
-    let (sent, received) = blast::receive(testbed, &control(), send)?;
+    let (sent, received) = blast::receive(testbed, &Control::default(), send)?;
     let sent = sent?;
     let kpps = sent.packets as f64 / sent.nanoseconds as f64 * 1e6;
     Ok((kpps, 100.0 * received as f64 / sent.packets as f64))

@@ -10,6 +10,7 @@ use std::thread;
 
 use crate::counters::Counters;
 use crate::error::{Feature, LabError, Missing};
+use crate::ip::IpVersion;
 use crate::link::Rtnl;
 use crate::sys;
 use crate::threads::join;
@@ -142,6 +143,15 @@ pub(crate) fn as_missing(error: LabError) -> Missing {
 /// Whether this kernel has IPv6 (it may be built without, or started with `ipv6.disable=1`).
 pub fn has_ipv6() -> bool {
     fs::exists("/proc/thread-self/net/if_inet6").unwrap_or(false)
+}
+
+/// The versions of IP that this kernel has.
+pub fn ip_versions() -> &'static [IpVersion] {
+    if has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    }
 }
 
 fn missing(error: &io::Error) -> LabError {

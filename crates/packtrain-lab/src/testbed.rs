@@ -18,7 +18,7 @@ use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
 
 use crate::baseline::{Baseline, BaselineError, Mode, Program};
-use crate::cpus::Cpus;
+use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
 use crate::netns::Netns;
@@ -156,6 +156,10 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        if let Some(cpus) = options.cpus {
+            cpus.check(&cpus::allowed()?)
+                .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
+        }
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && options.through != Through::Packtrain {
             return Err(ToolError::Usage(

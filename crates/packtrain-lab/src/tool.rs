@@ -66,6 +66,16 @@ pub struct Control<'a> {
     pub progress: &'a (dyn Fn(&str) + Sync),
 }
 
+impl Default for Control<'_> {
+    /// The run is neither stopped nor followed.
+    fn default() -> Self {
+        Self {
+            stop: Arc::default(),
+            progress: &|_| {},
+        }
+    }
+}
+
 impl Control<'_> {
     /// Whether the run has to end.
     pub fn stopped(&self) -> bool {

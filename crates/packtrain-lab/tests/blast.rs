@@ -2,6 +2,7 @@
 
 use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
+use packtrain_lab::cpu::Usage;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         ("flat_out_accounts_for_every_packet", flat_out),
         ("a_rate_is_kept", a_rate_is_kept),
         ("the_c_loop_is_received_alike", c_loop),
+        ("busy_threads_compute_beside_it", busy_threads),
         ("options_out_of_range", options_out_of_range),
         ("a_stop_ends_it", a_stop_ends_it),
     ])
@@ -261,6 +263,27 @@ fn c_loop() -> Outcome {
     Outcome::Done
 }
 
+fn busy_threads() -> Outcome {
+    let testbed = through(Through::Veth);
+    let cpu = |busy: u32| {
+        let blast = Blast {
+            busy,
+            count: Some(10),
+            duration: Time(Duration::from_millis(50)),
+            ..few()
+        };
+        let (before, start) = (Usage::of_process(), Instant::now());
+        let measured = run(&blast, &testbed).expect("a run");
+        assert_eq!(count(&measured, "received_packets"), 10);
+        assert_eq!(measured.settings["busy_threads"], busy);
+        (Usage::of_process().cpu() - before.cpu(), start.elapsed())
+    };
+    let ((without, _), (with, time)) = (cpu(0), cpu(2));
+    assert!(time >= Duration::from_millis(50), "{time:?}");
+    assert!(with > without, "{with:?} {without:?}");
+    Outcome::Done
+}
+
 fn options_out_of_range() -> Outcome {
     let testbed = through(Through::Veth);
     let wrong = [
@@ -285,6 +308,7 @@ fn options_out_of_range() -> Outcome {
                 ..few()
             },
         ),
+        ("--busy", Blast { busy: 65, ..few() }),
         (
             "--count",
             Blast {

@@ -47,11 +47,7 @@ fn testbed(through: Through, port: &str) -> Testbed {
 }
 
 fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
-    stream.run(testbed, &control)
+    stream.run(testbed, &Control::default())
 }
 
 fn run(stream: &Stream, testbed: &Testbed) -> Measured {
@@ -361,7 +357,7 @@ fn stop() -> Outcome {
     let flag = Arc::clone(&stop);
     let control = Control {
         stop,
-        progress: &|_| {},
+        ..Control::default()
     };
     let asked = thread::scope(|scope| {
         let asked = scope.spawn(move || {

@@ -3,6 +3,7 @@
 use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
+use packtrain_lab::experiment::Experiment;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::options::default_options;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
@@ -12,7 +13,6 @@ use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,10 @@ fn main() -> ExitCode {
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
         ("a_device_that_fails_is_the_error", fails),
+        (
+            "faults_and_memory_are_figures_of_an_experiment",
+            faults_and_memory,
+        ),
     ])
 }
 
@@ -164,10 +168,7 @@ fn fails() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
+    let control = Control::default();
     for (through, cause) in [
         (Through::Packtrain, "pt-a: "),
         (Through::C, "the C forwarder ended by itself: signal: 9"),
@@ -186,6 +187,41 @@ fn fails() -> Outcome {
     Outcome::Done
 }
 
+fn faults_and_memory() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let text = r#"
+name = "faults"
+source = "S1"
+title = "corrupt packets"
+meaning = "none"
+document = { claims = "none" }
+testbed = { a = "tap,offload=off,corrupt=0.05,seed=1", b = "tap,offload=off" }
+workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50ms" }
+axes = [{ name = "one", settings = ["only"] }]
+figures = [{ key = "lost_packets", title = "lost" }]
+"#;
+    let setup = Experiment::read("faults.toml", text)
+        .and_then(|experiment| experiment.setup(0, 1, false))
+        .expect("an experiment");
+    let figures = setup.run(&Control::default()).expect("a run").figures;
+    let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
+    assert!(corrupted > Some(0), "{corrupted:?}");
+    // The receiving kernel finds every one by its checksum.
+    assert_eq!(figures["lost_packets"].as_u64(), corrupted);
+    let memory = |key: &str| figures["memory"][key].as_u64().expect(key);
+    for size in ["small", "large"] {
+        let (used, total) = (
+            memory(&format!("{size}_used")),
+            memory(&format!("{size}_total")),
+        );
+        assert!(0 < used && used <= total, "{size}: {used} of {total}");
+    }
+    assert!(figures["b"]["device"]["rx_packets"].as_u64() > Some(0));
+    Outcome::Done
+}
+
 fn bound() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
@@ -201,17 +237,13 @@ fn bound() -> Outcome {
     assert_eq!(settings["placement"], format!("list({cpu})"));
     let shared = format!("sender, worker and receiver share CPU {cpu}");
     assert_eq!(settings["cpus_shared"], shared);
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
     // The threads read their masks back.
     let blast = Blast {
         count: Some(1000),
         rate: Some("100kpps".parse().expect("a rate")),
         ..default_options()
     };
-    let measured = blast.run(&testbed, &control).expect("a run");
+    let measured = blast.run(&testbed, &Control::default()).expect("a run");
     assert_eq!(measured.figures["sent_packets"], 1000);
     testbed.finish().expect("a closed ledger");
 
@@ -234,5 +266,14 @@ fn bound() -> Outcome {
         ..TestbedOptions::default()
     };
     refused(&small, "--mtu cannot be '1279'");
+    // A file may name a CPU that this machine lacks: then the row is missing.
+    let elsewhere = TestbedOptions {
+        cpus: serde_json::from_value("sender=60000".into()).ok(),
+        ..TestbedOptions::default()
+    };
+    match Testbed::start(&elsewhere) {
+        Err(ToolError::Missing(line)) => assert!(line.contains("'60000'"), "{line}"),
+        other => panic!("{other:?}"),
+    }
     Outcome::Done
 }

@@ -96,7 +96,7 @@ fn join(contestant: &Contestant) -> Result<(TwoHosts, Process), Error> {
 fn drops(hosts: &TwoHosts) -> Result<u64, LabError> {
     let of = |host: &Host| {
         let stats = host.stats()?;
-        Ok::<_, LabError>(stats.tx_dropped + stats.rx_dropped + stats.rx_errors)
+        Ok::<_, LabError>(stats.dropped() + stats.rx_errors)
     };
     Ok(of(&hosts.left)? + of(&hosts.right)?)
 }

@@ -1,16 +1,19 @@
 //! packtrain's counters as JSON.
 
-use packtrain::engine::{Snapshot, WorkerSnapshot};
+use packtrain::engine::{Report, WorkerSnapshot};
+use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
 
-/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues, of the
-/// workers, and the drops.
-pub fn figures(snapshot: &Snapshot) -> Fields {
+/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues and those of
+/// its `device`, of the workers, and the drops.
+pub fn figures(report: &Report) -> Fields {
+    let snapshot = &report.snapshot;
     let mut figures = Fields::new();
-    for (name, port) in ["a", "b"].into_iter().zip(&snapshot.ports) {
+    let ports = snapshot.ports.iter().zip(&report.devices);
+    for (name, (port, device)) in ["a", "b"].into_iter().zip(ports) {
         let mut rx = counters(port.rx_total().values());
         let queues = port.rx_batches.iter();
         rx.insert(
@@ -23,7 +26,15 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
             "batches".into(),
             batches(queues.map(TxBatchesSnapshot::values)),
         );
-        figures.insert(name.into(), json!({ "rx": rx, "tx": tx }));
+        let device = device.map(|device| {
+            json!({
+                "rx_packets": device.rx_packets,
+                "rx_dropped": device.rx_dropped,
+                "tx_packets": device.tx_packets,
+                "tx_dropped": device.tx_dropped,
+            })
+        });
+        figures.insert(name.into(), json!({ "rx": rx, "tx": tx, "device": device }));
     }
     let mut drops = drops(&snapshot.drops);
     drops.insert("total".into(), snapshot.drops.total().into());
@@ -42,6 +53,22 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
         }),
     );
     figures
+}
+
+/// The faults that ports `a` and `b` have injected.
+pub fn faults(of: [Option<Faults>; 2]) -> Value {
+    let faults = |of: Option<Faults>| {
+        let of = of.unwrap_or_default();
+        json!({
+            "dropped": of.dropped,
+            "duplicated": of.duplicated,
+            "corrupted": of.corrupted,
+            "delayed": of.delayed,
+            "reordered": of.reordered,
+        })
+    };
+    let [a, b] = of.map(faults);
+    json!({ "a": a, "b": b })
 }
 
 /// Counters by name.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
@@ -10,7 +11,9 @@ use super::compare::{Change, compare};
 use super::document::Parts;
 use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
-use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use super::{
+    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::testbed::TestbedOptions;
@@ -96,13 +99,7 @@ fn with(
     options: &Options,
     measure: &mut Measure<'_>,
 ) -> Result<Results, RunError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
-    let control = Control {
-        stop,
-        progress: &progress,
-    };
-    run(experiment, options, measure, &control)
+    run(experiment, options, measure, &Control::default())
 }
 
 /// Runs an experiment whose runs of a cell have the figures that `of` gives, by cell and round.
@@ -648,10 +645,9 @@ fn a_warm_up_that_fails_is_no_failure() {
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
     let control = Control {
         stop: Arc::clone(&stop),
-        progress: &progress,
+        ..Control::default()
     };
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {
@@ -891,6 +887,28 @@ fn every_built_in_experiment_is_complete() {
         assert!(!experiment.claims.is_empty(), "{name}");
     }
     assert!(built_in("no-such").is_none());
+}
+
+#[test]
+fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+    let mut short = Vec::new();
+    for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let experiment = built_in(name).unwrap();
+        let found = (0..experiment.cells.len()).find_map(|cell| {
+            let setup = experiment.setup(cell, 1, quick).unwrap();
+            let measured = match &setup.workload {
+                Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Forward(_) | Workload::Rfc2544(_) | Workload::Sort(_) => return None,
+            };
+            let label = experiment.label(cell);
+            let line = format!("{name}, quick {quick}: {label}: {measured:?}");
+            (measured < Duration::from_millis(200)).then_some(line)
+        });
+        short.extend(found);
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {

@@ -11,7 +11,7 @@ use super::read::{Figure, Part, estimate, is_clean, list, word};
 use super::text::{notes, paragraphs};
 use super::verdict::{KINDS, badge, count};
 use super::view::{Claim, View};
-use super::{distribution, table};
+use super::{distribution, table, view};
 use crate::experiment::Key;
 use crate::experiment::judge::outliers;
 
@@ -224,7 +224,7 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         &rows,
         &caption,
         |m| axis.draw(m),
-        |m| table::head(m, "median [interval]", true),
+        |m| table::head(m, &format!("median {}", view::brackets(part)), true),
         |m, row, colour| {
             let estimate = of_row(row);
             m.element("td", &[("class", "drawn")], |m| {

@@ -49,9 +49,11 @@ pub fn draw(m: &mut Markup, class: &str, table: &Table) {
     });
 }
 
-/// The cells of a row. Names that the row before has too are dimmed.
+/// The cells of a row. Names that the row before has too are dimmed, but for the last.
 fn cells(m: &mut Markup, columns: &[Column], row: &[Cell], before: Option<&Vec<Cell>>) {
     let mut same = true;
+    let names = columns.iter().filter(|column| column.kind == Kind::Name);
+    let last = names.count().saturating_sub(1);
     for (at, (cell, column)) in row.iter().zip(columns).enumerate() {
         match (cell, column.kind) {
             (Cell::NotShown, _) => {
@@ -60,7 +62,7 @@ fn cells(m: &mut Markup, columns: &[Column], row: &[Cell], before: Option<&Vec<C
                 m.leaf("td", &attributes, &cell.to_string());
             }
             (_, Kind::Name) => {
-                same &= before.is_some_and(|before| before.get(at) == Some(cell));
+                same &= at < last && before.is_some_and(|before| before.get(at) == Some(cell));
                 let class = if same { "same" } else { "" };
                 let attributes = [("scope", "row"), ("class", class)];
                 m.leaf("th", &attributes, &cell.to_string());

@@ -159,6 +159,53 @@ fn rows_have_the_spread_of_their_runs() {
     assert_eq!(caption(6).as_deref(), Some(expected));
 }
 
+#[test]
+fn a_claim_on_a_ratio_names_both_figures() {
+    let mut document = document();
+    let measured = |document: &mut Value, key: &str| {
+        document["claims"][2]["figure"] = key.into();
+        View::all(document).remove(0).claims[1].measured.clone()
+    };
+    for (key, shown) in [
+        ("cpu_percent / goodput_gbps", "CPU <cost>, % per Gbit/s"),
+        (
+            "drops.total / goodput_gbps",
+            "drops.total / goodput, Gbit/s",
+        ),
+        ("drops.total", "drops.total"),
+    ] {
+        assert_eq!(measured(&mut document, key), shown);
+    }
+}
+
+#[test]
+fn a_name_is_dimmed_if_a_name_after_it_differs() {
+    let page = html(&document());
+    let (_, theirs) = page.split_once("<table class=\"theirs\"").expect("a table");
+    let (theirs, rest) = theirs.split_once("</table>").expect("its end");
+    assert!(!theirs.contains("class=\"same\""), "{theirs}");
+    let (_, ours) = rest.split_once("<table class=\"ours\"").expect("a table");
+    let (ours, _) = ours.split_once("</table>").expect("its end");
+    assert_eq!(ours.matches("class=\"same\">").count(), 4, "{ours}");
+}
+
+#[test]
+fn a_setting_that_is_empty_in_all_rows_is_left_out() {
+    let shared = |document: &Value| {
+        let shared = View::all(document).remove(0).shared.expect("settings");
+        let names = shared.rows.iter().map(|row| row[0].to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let mut document = document();
+    assert_eq!(shared(&document), "ip paths cpus notes");
+    for row in document["rows"].as_array_mut().expect("rows") {
+        if row["settings"].is_object() {
+            row["settings"]["notes"] = json!([]);
+        }
+    }
+    assert_eq!(shared(&document), "ip paths cpus");
+}
+
 /// A document with one row and one figure.
 fn one_row(figure: &Value, runs: &[Value]) -> Value {
     let setting = json!({ "x": "1" });

@@ -266,9 +266,9 @@ fn rounds(part: &Part<'_>) -> u64 {
     part.definition["rounds"].as_u64().unwrap_or_default()
 }
 
-/// What stands in brackets beside the median of so many rounds.
-fn brackets(rounds: u64) -> &'static str {
-    if rounds < INTERVAL_ROUNDS_MIN {
+/// What is in brackets beside a median.
+pub(super) fn brackets(part: &Part<'_>) -> &'static str {
+    if rounds(part) < INTERVAL_ROUNDS_MIN {
         "[least, greatest]"
     } else {
         "[interval of 95 %]"
@@ -297,7 +297,7 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     });
     let rounds = rounds(part);
     let unit = if rounds == 1 { "round" } else { "rounds" };
-    let caption = format!("Medians of {rounds} {unit} {}", brackets(rounds));
+    let caption = format!("Medians of {rounds} {unit} {}", brackets(part));
     Table::filled(caption, columns, rows.collect())
 }
 
@@ -404,13 +404,12 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
     let missed = all.iter().find(|one| one["verdict"] == MISSED);
     let compares = all.iter().any(|one| !one["to"].is_null());
     let key = word(&first["figure"]);
-    let figure = part.figures.iter().find(|figure| figure.key == key);
-    let figure = figure.map_or(&*key, |figure| &figure.title);
+    let figure = title(part, &key);
     let measured = match (first["statistic"].as_str(), compares) {
         (Some("spread"), true) => format!("ratio of the relative standard deviations of {figure}"),
         (Some("spread"), false) => format!("relative standard deviation of {figure}"),
         (_, true) => format!("ratio of {figure}"),
-        (_, false) => figure.to_owned(),
+        (_, false) => figure,
     };
     Claim {
         text: word(&first["claim"]),
@@ -420,6 +419,18 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
         expected: expected(&word(&first["expected"])),
         compares,
         judged: all.iter().map(|one| judged(one)).collect(),
+    }
+}
+
+/// The title of a figure. A ratio that has no column is that of two titles.
+fn title(part: &Part<'_>, key: &str) -> String {
+    let known = part.figures.iter().find(|figure| figure.key == key);
+    match (known, key.split_once(" / ")) {
+        (Some(figure), _) => figure.title.clone(),
+        (None, Some((above, below))) => {
+            format!("{} / {}", title(part, above), title(part, below))
+        }
+        (None, None) => key.to_owned(),
     }
 }
 
@@ -500,7 +511,9 @@ fn settings(part: &Part<'_>) -> (Option<Table>, Option<Table>) {
         columns,
         differing.collect(),
     );
-    let equal = equal.into_iter();
+    // Such as no notes in any row.
+    let is_empty = |name: &&str| word(&first["settings"][name]).is_empty();
+    let equal = equal.into_iter().filter(|name| !is_empty(name));
     let shared = equal.map(|name| vec![Cell::Words(name.to_owned()), value(first, &name)]);
     let columns = vec![column("setting", Kind::Name), column("value", Kind::Words)];
     let shared = Table::filled("Settings of all rows", columns, shared.collect());

@@ -1,6 +1,6 @@
 //! UDP flows: numbered datagrams, no more of them in flight than every queue can hold.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -13,17 +13,18 @@ use super::pace::{Pacer, usual_burst};
 use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
 use super::streams;
 use super::transfer::{Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
-use super::watch::{End, QUANTUM, Watch, Way, is_pause};
+use super::watch::{End, Watch, Way, is_pause};
 use crate::cpu::Usage;
 use crate::error::LabError;
+use crate::netns::Netns;
 use crate::sys;
 
 /// Requested receive buffer, in bytes of kernel memory. Without privilege in the initial user
 /// namespace the kernel limits it to `net.core.rmem_max`, and the window shrinks to it.
 pub(crate) const RECEIVE_BUFFER: i32 = 8 << 20;
 
-/// How long the receiver waits in one call; it notices the end that late at most.
-const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
+/// How long a socket call waits before it checks whether the transfer has to end.
+const QUANTUM: Duration = Duration::from_millis(10);
 
 /// The two sockets of a flow, and the datagrams in flight between them.
 #[derive(Debug)]
@@ -135,45 +136,53 @@ pub(crate) fn enlarge(receiver: &UdpSocket) -> Result<i32, LabError> {
         .map_err(LabError::from_io("SO_RCVBUF"))
 }
 
-fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
-    let receiver = way.to.run(|| UdpSocket::bind((way.address, 0)))?;
-    let receiver = receiver.map_err(LabError::from_io("bind"))?;
+/// The sockets of a flow: the sender's, which is connected, and the receiver's. A call on them
+/// waits 10 ms at most.
+pub(crate) fn sockets(
+    from: &Netns,
+    to: &Netns,
+    address: IpAddr,
+) -> Result<(UdpSocket, UdpSocket), LabError> {
+    let receiver = to
+        .run(|| UdpSocket::bind((address, 0)))?
+        .map_err(LabError::from_io("bind"))?;
     receiver
-        .set_read_timeout(Some(RECEIVE_QUANTUM))
+        .set_read_timeout(Some(QUANTUM))
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    let address = receiver.local_addr();
+    let address = address.map_err(LabError::from_io("getsockname"))?;
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let sender = from.run(|| {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(address)?;
+        socket.set_write_timeout(Some(QUANTUM))?;
+        Ok(socket)
+    })?;
+    let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
+    Ok((sender, receiver))
+}
+
+fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
+    let (sender, receiver) = sockets(way.from, way.to, way.address)?;
     match transfer.buffers {
-        Some(bytes) => set_buffers(&receiver, bytes)?,
+        Some(bytes) => {
+            set_buffers(&receiver, bytes)?;
+            set_buffers(&sender, bytes)?;
+        }
         None => enlarge(&receiver).map(drop)?,
     }
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
             .map_err(LabError::from_io("UDP_GRO"))?;
     }
-    let address = receiver
-        .local_addr()
-        .map_err(LabError::from_io("getsockname"))?;
-    let sender = way.from.run(|| {
-        let any = std::net::SocketAddr::new(
-            match way.address {
-                std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-                std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-            },
-            0,
-        );
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(address)?;
-        socket.set_write_timeout(Some(QUANTUM))?;
-        Ok(socket)
-    })?;
-    let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
-    if let Some(bytes) = transfer.buffers {
-        set_buffers(&sender, bytes)?;
-    }
     if transfer.exchange.is_some() {
         let client = sender.local_addr().and_then(|at| receiver.connect(at));
         client.map_err(LabError::from_io("connect (udp)"))?;
         sender
-            .set_read_timeout(Some(RECEIVE_QUANTUM))
+            .set_read_timeout(Some(QUANTUM))
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
     }
     if transfer.train > 1 {
@@ -405,7 +414,7 @@ impl Sender<'_> {
                 flow.waiting.store(false, SeqCst);
                 return Ok(());
             }
-            thread::park_timeout(RECEIVE_QUANTUM);
+            thread::park_timeout(QUANTUM);
             if self.moved() {
                 waited = Instant::now();
             } else if waited.elapsed() >= self.watch.transfer.loss_wait {
@@ -529,7 +538,7 @@ fn respond(socket: &UdpSocket, response: &[u8]) -> Result<(), LabError> {
 
 /// After the sender's end: whether late datagrams have stopped coming.
 fn flow_is_silent(last: Instant) -> bool {
-    last.elapsed() >= RECEIVE_QUANTUM
+    last.elapsed() >= QUANTUM
 }
 
 #[cfg(test)]

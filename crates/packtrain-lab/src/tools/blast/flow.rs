@@ -1,6 +1,6 @@
 //! One flow: its packets, its sender and its receiver.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -17,7 +17,7 @@ use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
 use crate::traffic::pace::Pacer;
 use crate::traffic::sequence::Sequences;
-use crate::traffic::udp::enlarge;
+use crate::traffic::udp::{enlarge, sockets};
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
 /// detected.
@@ -25,9 +25,6 @@ pub(super) const PAYLOAD_MIN: usize = 16;
 
 /// The most packets that a receiver takes with one call.
 const RECEIVE_BATCH: usize = 64;
-
-/// How long a socket call waits before it checks whether the run has to end.
-const QUANTUM: Duration = Duration::from_millis(10);
 
 /// What every sender sends.
 #[derive(Debug)]
@@ -81,28 +78,10 @@ impl Flow {
     /// The sockets, sending from the left host to the right one, and the size of the receive
     /// buffer.
     pub(super) fn open(hosts: &TwoHosts, ip: IpVersion) -> Result<(Self, i32), LabError> {
-        let receiver = (hosts.right.netns)
-            .run(|| UdpSocket::bind((hosts.right.ip(ip), 0)))?
-            .map_err(LabError::from_io("bind"))?;
-        receiver
-            .set_read_timeout(Some(QUANTUM))
-            .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+        let (left, right) = (&hosts.left.netns, &hosts.right.netns);
+        let (sender, receiver) = sockets(left, right, hosts.right.ip(ip))?;
         // A receiver that is not on a CPU for some milliseconds loses nothing.
         let buffer = enlarge(&receiver)?;
-        let address = receiver.local_addr();
-        let address = address.map_err(LabError::from_io("getsockname"))?;
-        let any: IpAddr = match ip {
-            IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let sender = (hosts.left.netns)
-            .run(|| {
-                let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-                socket.connect(address)?;
-                socket.set_write_timeout(Some(QUANTUM))?;
-                Ok(socket)
-            })?
-            .map_err(LabError::from_io("connect"))?;
         let flow = Self {
             sender,
             receiver,

@@ -6,6 +6,7 @@ mod options;
 
 pub use options::{Blast, Sizes};
 
+use std::hint;
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -80,11 +81,7 @@ pub fn receive<T: Send>(
 
 impl Blast {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     /// The load of each sender.
@@ -92,6 +89,7 @@ impl Blast {
         let in_range = [
             ("--senders", u64::from(self.senders), 1..=64),
             ("--batch", u64::from(self.batch), 1..=1024),
+            ("--busy", u64::from(self.busy), 0..=64),
             ("--burst", self.burst.map_or(1, u64::from), 1..=1_000_000),
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
@@ -129,6 +127,7 @@ impl Blast {
             ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
+            ("busy_threads", json!(self.busy)),
             ("batch_packets", json!(self.batch)),
             ("receive_buffer_bytes", json!(buffer)),
         ];
@@ -173,6 +172,13 @@ impl Blast {
                 }));
             }
             drop(end);
+            for _ in 0..self.busy {
+                scope.spawn(|| {
+                    while start.elapsed() < load.duration && !control.stopped() {
+                        hint::spin_loop();
+                    }
+                });
+            }
             while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
                 let sent: u64 = flows.iter().map(Flow::sent).sum();
                 let seconds = start.elapsed().as_secs_f64();

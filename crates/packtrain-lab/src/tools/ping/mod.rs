@@ -64,11 +64,7 @@ impl Tool for Ping {
 
 impl Ping {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {

@@ -23,6 +23,9 @@ const WARM_UP_MIN: Duration = Duration::from_millis(200);
 /// detect that it stalled.
 const EXTRA: Duration = Duration::from_secs(30);
 
+/// Bytes of UDP's header.
+const UDP_HEADER: usize = 8;
+
 /// How long a UDP sender waits for datagrams in flight after the last one.
 const LATE: Duration = Duration::from_millis(500);
 
@@ -207,7 +210,7 @@ impl Default for Stream {
 
 impl Stream {
     /// The warm-up, if enough remains to be measured.
-    pub(super) fn warm_up(&self) -> Result<Duration, ToolError> {
+    pub(crate) fn warm_up(&self) -> Result<Duration, ToolError> {
         let Time(duration) = self.duration;
         let warm_up = match self.warm_up {
             WarmUp::Auto => WARM_UP_MIN.max(duration / 10),
@@ -225,11 +228,7 @@ impl Stream {
     }
 
     pub(super) fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     fn check_ranges(&self) -> Result<(), ToolError> {
@@ -303,11 +302,7 @@ impl Stream {
         if is_tcp {
             transfer.write_size = message.unwrap_or(transfer.write_size);
         } else {
-            // Headers of UDP and IP.
-            let headers = match ip {
-                IpVersion::V4 => 28,
-                IpVersion::V6 => 48,
-            };
+            let headers = UDP_HEADER + ip.header_len();
             let request = self.exchange.map(|Sizes(exchange)| exchange.request);
             transfer.datagram = request.or(message).unwrap_or(mtu as usize - headers);
         }

@@ -176,7 +176,10 @@ fn the_file_in_the_documentation_is_valid() {
     let experiment = packtrain_lab::experiment::Experiment::read("experiments.md", file);
     assert_eq!(experiment.expect("a valid file").cells.len(), 4);
     for (name, _) in packtrain_lab::experiment::BUILT_IN {
-        assert!(text.contains(&format!("| `{name}` | ")), "{name}");
+        assert!(
+            text.contains(&format!("| [`{name}`](#{name}) | ")),
+            "{name}"
+        );
     }
 }
 

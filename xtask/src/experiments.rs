@@ -238,7 +238,8 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
         return Ok("Nothing is claimed of the figures.\n".to_owned());
     }
     let mut text = format!(
-        "| claim | settings | document | expected | median of {} runs [least, greatest] | verdicts |\n\
+        "| claim | settings | document | expected | median of {} runs [least, greatest] | \
+         verdicts |\n\
          | --- | --- | --- | --- | --- | --- |\n",
         runs.len()
     );
@@ -399,7 +400,10 @@ mod tests {
                 "why": of.err(),
             })
         });
-        let experiment = |name: &str| json!({ "name": name, "command": format!("packtrain experiment {name} --quick") });
+        let experiment = |name: &str| {
+            let command = format!("packtrain experiment {name} --quick");
+            json!({ "name": name, "command": command })
+        };
         json!({
             "command": "experiment", "stopped": false, "load": load,
             "host": { "machine": "EPYC", "kernel": "6.18", "cpus": 2,

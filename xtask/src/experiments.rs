@@ -277,7 +277,7 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
     Ok(text)
 }
 
-/// The median of the runs, with the least and the greatest.
+/// The median of the runs, with the least and the greatest if they differ.
 fn measured(runs: &[&Value]) -> String {
     let medians = runs
         .iter()
@@ -289,6 +289,9 @@ fn measured(runs: &[&Value]) -> String {
     let low = medians.iter().copied().fold(f64::INFINITY, f64::min);
     let high = medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let [middle, low, high] = [middle, low, high].map(number);
+    if low == high {
+        return middle;
+    }
     format!("{middle} [{low}, {high}]")
 }
 
@@ -448,7 +451,7 @@ mod tests {
              | --- | --- | --- | --- | --- | --- |\n\
              | b \\| c | mtu=1500 offload=tso | from 3 to 6 | >= 1.5 | 2.50 [2.00, 3.00] | \
              2 reproduced |\n\
-             |  | mtu=9000 offload=tso |  |  | 1.25 [1.25, 1.25] | \
+             |  | mtu=9000 offload=tso |  |  | 1.25 | \
              **differs**: 1 direction, 1 not judged: too noisy here |\n\
              | d | all | from 3 to 6 | >= 1.5 | - | \
              1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\

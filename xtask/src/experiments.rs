@@ -493,6 +493,22 @@ mod tests {
     }
 
     #[test]
+    fn every_built_in_experiment_has_its_marks() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
+        let files = fs::read_dir(root.join("crates/packtrain-lab/experiments")).unwrap();
+        let names = files.map(|file| file.unwrap().path());
+        let names: Vec<PathBuf> = names
+            .filter(|file| file.extension().is_some_and(|kind| kind == "toml"))
+            .collect();
+        assert!(names.len() > 10, "{names:?}");
+        for name in &names {
+            let name = name.file_stem().unwrap().to_str().unwrap();
+            replaced(&document, name, "").unwrap();
+        }
+    }
+
+    #[test]
     fn runs_that_do_not_belong_together_are_refused() {
         let change = |change: &dyn Fn(&mut Value)| {
             let mut runs = two();

@@ -308,7 +308,8 @@ Examples:
       UDP at a constant rate, 44 datagrams in a send
 
 Two network namespaces with an interface each are made and removed, also without root. What comes \
-before --warm-up is over counts in no figure. CPU is in percent of one CPU. The bottleneck is the \
+before --warm-up is over counts in no figure. CPU is in percent of one CPU, and that of softirqs \
+and of the machine in percent of all CPUs that packtrain may use. The bottleneck is the \
 busiest side with a thread that uses 95 % of a CPU or more; else the machine, if its CPUs together \
 are that busy; else latency/window. A forwarder most of whose polls find no packet is never the \
 bottleneck.";
@@ -348,8 +349,9 @@ Examples:
       a forwarder that drops packets: the loss is reported
 
 Sizes are those of Ethernet frames with header and FCS, as in RFC 2544, also through a tun. A sender
-that is late catches up, but never sends bursts less than half an interval apart. The CPU time of
-the kernel's softirqs is that of the thread that they interrupt.";
+that is late catches up, but never sends bursts less than half an interval apart. CPU is in percent
+of one CPU, and that of softirqs and of the machine in percent of all CPUs that packtrain may use. A
+softirq is charged to the thread that it interrupts.";
 
 const PING_EXAMPLES: &str = "\
 Examples:

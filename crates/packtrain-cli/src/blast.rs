@@ -62,14 +62,20 @@ fn text(measured: &Measured, style: Style) -> String {
         ("switches/s", Align::Right),
         ("wakeups/s", Align::Right),
     ]);
-    for part in ["sender", "receiver", "forwarder", "machine"] {
+    for (part, base) in [
+        ("sender", "%"),
+        ("receiver", "%"),
+        ("forwarder", "%"),
+        ("softirq", "% of all"),
+        ("machine", "% of all"),
+    ] {
         let cell =
-            |name: String, show: fn(f64) -> String| number(&name).map_or(String::new(), show);
-        let per_second = |value| grouped(f64::round(value) as u64);
+            |name: String, show: &dyn Fn(f64) -> String| number(&name).map_or(String::new(), show);
+        let per_second = &|value| grouped(f64::round(value) as u64);
         table.row([
             part.to_owned(),
-            cell(format!("cpu_{part}_percent"), |value| {
-                format!("{value:.0} %")
+            cell(format!("cpu_{part}_percent"), &|value| {
+                format!("{value:.0} {base}")
             }),
             cell(format!("switches_{part}_per_second"), per_second),
             cell(format!("wakeups_{part}_per_second"), per_second),
@@ -95,6 +101,7 @@ mod tests {
             "sent_packets": 1_000_000, "received_packets": 999_000, "lost_packets": 1000,
             "lost_percent": 0.1, "offered_kpps": 1000.0, "received_kpps": 999.0,
             "duplicate_packets": 3, "reordered_packets": 0, "cpu_sender_percent": 99.6,
+            "cpu_machine_percent": 95.1,
         });
         let figures = figures.as_object().cloned().unwrap_or_default();
         let measured = Measured {
@@ -112,6 +119,7 @@ mod tests {
         );
         assert!(text.contains("3 arrived again\n"), "{text}");
         assert!(!text.contains("sent later"), "{text}");
-        assert!(text.contains("sender     100 %\n"), "{text}");
+        assert!(text.contains("sender           100 %\n"), "{text}");
+        assert!(text.contains("machine    95 % of all\n"), "{text}");
     }
 }

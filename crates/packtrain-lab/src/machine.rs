@@ -1,15 +1,18 @@
-//! What the whole machine did: CPU time by state, context switches, interrupts between CPUs.
+//! What the machine did: CPU time by state, context switches, interrupts between CPUs.
 
 use std::fs;
 use std::ops::Sub;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
+use serde_json::{Value, json};
 
+use crate::cpus;
 use crate::error::LabError;
 
-/// CPU time and events of all CPUs since boot, from `/proc/stat`, `/proc/interrupts` and
-/// `/proc/softirqs`. The difference of two is that of a run.
+/// CPU time of the CPUs that the process may use, and events of all CPUs, since boot, from
+/// `/proc/stat`, `/proc/interrupts` and `/proc/softirqs`. The difference of two is that of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// User mode, niced included.
@@ -24,6 +27,9 @@ pub struct Activity {
     pub idle: Duration,
     /// Taken by the hypervisor.
     pub steal: Duration,
+    /// CPU time of the kernel's own threads for softirqs; `None` if the process does not see them,
+    /// as in a PID namespace.
+    pub ksoftirqd: Option<Duration>,
     /// Context switches.
     pub switches: u64,
     /// Interrupts that CPUs send each other: rescheduling and function calls (x86 only).
@@ -33,62 +39,104 @@ pub struct Activity {
 }
 
 impl Activity {
-    /// Now. The kernel counts CPU time in ticks, of 10 ms as a rule.
+    /// Now, of the CPUs that the calling thread may use. The kernel counts CPU time in ticks, of
+    /// 10 ms as a rule.
     ///
     /// # Errors
     /// [`LabError::Os`] if `/proc` cannot be read.
     pub fn now() -> Result<Self, LabError> {
         let read = |path, what| fs::read_to_string(path).map_err(LabError::from_io(what));
-        let mut activity =
-            Self::of_stat(&read("/proc/stat", "/proc/stat")?, clock_ticks_per_second())
-                .ok_or(LabError::Answer("/proc/stat"))?;
+        let stat = read("/proc/stat", "/proc/stat")?;
+        let cpus = cpus::allowed()?;
+        let mut activity = Self::of_stat(&stat, &cpus, clock_ticks_per_second())
+            .ok_or(LabError::Answer("/proc/stat"))?;
         let interrupts = read("/proc/interrupts", "/proc/interrupts")?;
         // The names of IPIs are those of the architecture; elsewhere there is no such line.
         activity.ipis = row(&interrupts, "RES:") + row(&interrupts, "CAL:");
         activity.net_rx = row(&read("/proc/softirqs", "/proc/softirqs")?, "NET_RX:");
+        activity.ksoftirqd = ksoftirqd(&cpus);
         Ok(activity)
     }
 
-    fn of_stat(text: &str, ticks: u64) -> Option<Self> {
+    /// The sum over `cpus`, which all have to be there.
+    fn of_stat(text: &str, cpus: &[usize], ticks: u64) -> Option<Self> {
         let line = |name: &str| {
             text.lines()
                 .find_map(|line| line.strip_prefix(name))
                 .map(|line| line.split_whitespace().map_while(|word| word.parse().ok()))
         };
-        let cpu: Vec<u64> = line("cpu ")?.collect();
         // user nice system idle iowait irq softirq steal: proc_stat(5).
-        let time = |index: usize| {
-            Some(Duration::from_nanos(
-                cpu.get(index)? * (1_000_000_000 / ticks.max(1)),
-            ))
-        };
+        let mut times = [Duration::ZERO; 8];
+        for cpu in cpus {
+            let mut counts = line(&format!("cpu{cpu} "))?;
+            for time in &mut times {
+                let count: u64 = counts.next()?;
+                *time += Duration::from_nanos(count * (1_000_000_000 / ticks.max(1)));
+            }
+        }
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = times;
         Some(Self {
-            user: time(0)? + time(1)?,
-            system: time(2)?,
-            idle: time(3)? + time(4)?,
-            irq: time(5)?,
-            softirq: time(6)?,
-            steal: time(7)?,
+            user: user + nice,
+            system,
+            idle: idle + iowait,
+            irq,
+            softirq,
+            steal,
             switches: line("ctxt ")?.next()?,
             ..Self::default()
         })
     }
 
-    /// Time that CPUs were busy, without what the hypervisor took.
+    /// Time that the CPUs were busy, without what the hypervisor took.
     pub fn busy(&self) -> Duration {
         self.user + self.system + self.softirq + self.irq
     }
 
-    /// All time of all CPUs.
+    /// All time of the CPUs.
     pub fn total(&self) -> Duration {
         self.busy() + self.idle + self.steal
     }
 
-    /// The share of all CPUs, in percent, that neither this process used (`own`), nor interrupts,
-    /// nor idling: other programs, and the hypervisor. A run beside them is not to be judged.
-    pub fn interference_percent(&self, own: Duration) -> f64 {
-        let others = (self.user + self.system).saturating_sub(own) + self.steal;
-        100.0 * others.as_secs_f64() / self.total().as_secs_f64().max(f64::MIN_POSITIVE)
+    /// `part` in percent of all time of the CPUs; `None` if it is shorter than a tick.
+    pub fn percent(&self, part: Duration) -> Option<f64> {
+        let total = self.total().as_secs_f64();
+        (total > 0.0).then(|| 100.0 * part.as_secs_f64() / total)
+    }
+
+    /// The figures of a run's row: its CPU time by state, in percent of all time of the CPUs.
+    /// `cpu_machine_percent` is what they were busy.
+    pub fn figures(&self) -> [(&'static str, Value); 5] {
+        [
+            ("cpu_user_percent", self.user),
+            ("cpu_system_percent", self.system),
+            ("cpu_softirq_percent", self.softirq),
+            ("cpu_idle_percent", self.idle),
+            ("cpu_machine_percent", self.busy()),
+        ]
+        .map(|(name, part)| (name, json!(self.percent(part))))
+    }
+
+    /// CPU time that other programs used and the hypervisor took beside this process, which used
+    /// `own`. A run beside them is not to be judged.
+    pub fn others(&self, own: Duration) -> Duration {
+        self.others_of(own, softirqs_are_apart())
+    }
+
+    /// `own` has the softirqs that interrupted this process, unless the kernel accounts them apart.
+    /// In `/proc/stat` they are never part of user and system.
+    fn others_of(&self, own: Duration, softirqs_are_apart: Option<bool>) -> Duration {
+        let threads = self.user + self.system;
+        let includes_softirqs = match softirqs_are_apart {
+            Some(apart) => !apart,
+            // More than all threads used.
+            None => own > threads + 2 * tick(),
+        };
+        // Those in the kernel's own threads are charged to no program.
+        let used = match self.ksoftirqd {
+            Some(kernel) if includes_softirqs => self.busy().saturating_sub(kernel),
+            _ => threads,
+        };
+        used.saturating_sub(own) + self.steal
     }
 }
 
@@ -105,11 +153,47 @@ impl Sub for Activity {
             irq: self.irq.saturating_sub(earlier.irq),
             idle: self.idle.saturating_sub(earlier.idle),
             steal: self.steal.saturating_sub(earlier.steal),
+            ksoftirqd: (self.ksoftirqd.zip(earlier.ksoftirqd))
+                .map(|(now, then)| now.saturating_sub(then)),
             switches: self.switches.saturating_sub(earlier.switches),
             ipis: self.ipis.saturating_sub(earlier.ipis),
             net_rx: self.net_rx.saturating_sub(earlier.net_rx),
         }
     }
+}
+
+/// The unit in which the kernel counts CPU time.
+pub(crate) fn tick() -> Duration {
+    Duration::from_secs(1) / u32::try_from(clock_ticks_per_second()).unwrap_or(100)
+}
+
+/// Whether the kernel accounts softirqs apart from the threads that they interrupt
+/// (`CONFIG_IRQ_TIME_ACCOUNTING`); `None` if it does not tell. It tells by the pressure of
+/// interrupts, since Linux 6.1.
+fn softirqs_are_apart() -> Option<bool> {
+    let is_there = |name| Path::new("/proc/pressure").join(name).exists();
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+    (is_there("cpu") && version(&release)? >= (6, 1)).then(|| is_there("irq"))
+}
+
+/// Major and minor version of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|char: char| !char.is_ascii_digit());
+    let mut number = || numbers.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// CPU time of the kernel's threads for softirqs on `cpus`; `None` if there are none to see.
+fn ksoftirqd(cpus: &[usize]) -> Option<Duration> {
+    let threads = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let cpu = name.strip_prefix("ksoftirqd/")?.trim_end().parse().ok()?;
+        let time = || fs::read_to_string(entry.path().join("schedstat")).ok();
+        // The first number: nanoseconds on a CPU.
+        let nanoseconds = (cpus.contains(&cpu).then(time)??.split(' ').next()?.parse()).ok()?;
+        Some(Duration::from_nanos(nanoseconds))
+    });
+    threads.reduce(|sum, one| sum + one)
 }
 
 /// The sum over all CPUs of a row of `/proc/interrupts` or `/proc/softirqs`; 0 without the row.
@@ -128,36 +212,98 @@ fn row(text: &str, name: &str) -> u64 {
 mod tests {
     use super::*;
 
-    const STAT: &str = "cpu  100 20 30 400 5 6 7 8 0 0\ncpu0 1 2 3 4 5 6 7 8 0 0\nctxt 77\n";
+    /// The process may use the CPUs 1 and 10.
+    const STAT: &str = "cpu  900 900 900 900 900 900 900 900 0 0\n\
+                        cpu0 900 900 900 900 900 900 900 900 0 0\n\
+                        cpu1 60 15 20 300 4 5 6 7 0 0\n\
+                        cpu10 40 5 10 100 1 1 1 1 0 0\n\
+                        ctxt 77\n";
 
     #[test]
-    fn the_kernels_ticks_are_times() {
-        let activity = Activity::of_stat(STAT, 100).unwrap();
+    fn the_kernels_ticks_are_times_of_the_cpus_that_the_process_may_use() {
+        let activity = Activity::of_stat(STAT, &[1, 10], 100).unwrap();
         assert_eq!(activity.user, Duration::from_millis(1200));
         assert_eq!(activity.system, Duration::from_millis(300));
         assert_eq!(activity.idle, Duration::from_millis(4050));
         assert_eq!(activity.softirq, Duration::from_millis(70));
         assert_eq!(activity.switches, 77);
         assert_eq!(activity.total(), Duration::from_millis(5760));
-        assert_eq!(Activity::of_stat("cpu  1 2\nctxt 1\n", 100), None);
+        assert_eq!(Activity::of_stat(STAT, &[1, 2], 100), None);
+        assert_eq!(Activity::of_stat("cpu0 1 2\nctxt 1\n", &[0], 100), None);
     }
 
     #[test]
-    fn interference_is_what_others_used() {
+    fn states_are_in_percent_of_all_cpus_that_the_process_may_use() {
+        // Two CPUs for a second.
         let run = Activity {
-            user: Duration::from_millis(600),
-            system: Duration::from_millis(300),
-            softirq: Duration::from_millis(50),
-            idle: Duration::from_millis(1000),
-            steal: Duration::from_millis(50),
+            user: Duration::from_millis(300),
+            system: Duration::from_millis(700),
+            softirq: Duration::from_millis(200),
+            irq: Duration::from_millis(100),
+            idle: Duration::from_millis(500),
+            steal: Duration::from_millis(200),
             ..Activity::default()
         };
-        let near = |own, percent: f64| {
-            let found = run.interference_percent(Duration::from_millis(own));
-            assert!((found - percent).abs() < 1e-9, "{found}");
+        let expected = [
+            ("cpu_user_percent", json!(15.0)),
+            ("cpu_system_percent", json!(35.0)),
+            ("cpu_softirq_percent", json!(10.0)),
+            ("cpu_idle_percent", json!(25.0)),
+            ("cpu_machine_percent", json!(65.0)),
+        ];
+        assert_eq!(run.figures(), expected);
+        assert_eq!(Activity::default().percent(Duration::ZERO), None);
+    }
+
+    /// Two CPUs for a second, of which other programs used 240 ms and the hypervisor took 50 ms.
+    /// Softirqs interrupted this process for 400 ms, and the kernel's threads for 60 ms.
+    const BESIDE_OTHERS: Activity = Activity {
+        user: Duration::from_millis(600),
+        system: Duration::from_millis(300),
+        softirq: Duration::from_millis(460),
+        irq: Duration::ZERO,
+        idle: Duration::from_millis(590),
+        steal: Duration::from_millis(50),
+        ksoftirqd: Some(Duration::from_millis(60)),
+        switches: 0,
+        ipis: 0,
+        net_rx: 0,
+    };
+
+    #[test]
+    fn interference_is_what_others_used() {
+        let others = Duration::from_millis(240 + 50);
+        let [own, with_softirqs] = [660, 1060].map(Duration::from_millis);
+        let run = BESIDE_OTHERS;
+        assert_eq!(run.others_of(own, Some(true)), others);
+        assert_eq!(run.others_of(own, None), others);
+        assert_eq!(run.others_of(with_softirqs, Some(false)), others);
+        // More than user and system together: it includes softirqs.
+        assert_eq!(run.others_of(with_softirqs, None), others);
+        // If the kernel's threads are not seen, softirqs are left out.
+        let unseen = Activity {
+            ksoftirqd: None,
+            ..run
         };
-        near(900, 2.5);
-        near(400, 27.5);
+        assert_eq!(unseen.others_of(with_softirqs, Some(false)), run.steal);
+        // Ticks and a thread's clock differ.
+        let more = run.busy() + Duration::from_millis(9);
+        assert_eq!(run.others_of(more, Some(false)), run.steal);
+    }
+
+    #[test]
+    fn the_kernel_tells_what_it_charges_to_threads() {
+        assert_eq!(version("6.18.44-fc\n"), Some((6, 18)));
+        assert_eq!(version("5.4-rc1"), Some((5, 4)));
+        assert_eq!(version("six"), None);
+        if Path::new("/proc/pressure/irq").exists() {
+            assert_eq!(softirqs_are_apart(), Some(true));
+        }
+        // A growing sum, if it is seen at all.
+        let cpus = cpus::allowed().unwrap();
+        let before = ksoftirqd(&cpus);
+        assert!(ksoftirqd(&cpus) >= before);
+        assert_eq!(ksoftirqd(&[]), None);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::baseline::{self, BaselineError};
+use packtrain_lab::baseline::{self, BaselineError, Program};
+use packtrain_lab::cpu::Usage;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::{Rate, Time};
-use std::fs;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +23,7 @@ fn main() -> ExitCode {
         ("flat_out_accounts_for_every_packet", flat_out),
         ("a_rate_is_kept", a_rate_is_kept),
         ("the_c_loop_is_received_alike", c_loop),
+        ("busy_threads_compute_beside_it", busy_threads),
         ("options_out_of_range", options_out_of_range),
         ("a_stop_ends_it", a_stop_ends_it),
     ])
@@ -76,16 +77,20 @@ fn every_packet_arrives() -> Outcome {
         assert_eq!(measured.settings["burst_packets"], 2);
         assert!(measured.settings["receive_buffer_bytes"].as_u64() > Some(0));
         let is_ours = device == Through::Packtrain;
-        let figures = &measured.figures;
-        assert_eq!(
-            figures.contains_key("wakeups_forwarder_per_second"),
-            is_ours
-        );
-        assert_eq!(
-            figures["cpu_forwarder_percent"].as_f64() > Some(0.0),
-            is_ours
-        );
-        assert!(figures["switches_sender_per_second"].as_f64() > Some(0.0));
+        let figure = |name: &str| measured.figures[name].as_f64().expect(name);
+        for name in ["wakeups_forwarder_per_second", "cpu_forwarder_percent"] {
+            assert_eq!(figure(name) > 0.0, is_ours, "{name}");
+        }
+        let switches = figure("switches_forwarder_per_second");
+        assert!(figure("wakeups_forwarder_per_second") <= switches);
+        assert!(figure("switches_sender_per_second") > 0.0);
+        let cpu = |part: &str| figure(&format!("cpu_{part}_percent"));
+        let used: f64 = ["sender", "receiver", "forwarder"].map(cpu).iter().sum();
+        assert!((figure("cpus_used") - used / 100.0).abs() < 1e-9);
+        // Of all CPUs together. Hardware interrupts have no figure of their own.
+        let states: f64 = ["user", "system", "softirq"].map(cpu).iter().sum();
+        assert!(states <= cpu("machine") + 1e-9, "{measured:?}");
+        assert!(cpu("machine") + cpu("idle") <= 100.0 + 1e-9, "{measured:?}");
         testbed.finish().expect("a closed ledger");
     }
     Outcome::Done
@@ -220,12 +225,9 @@ fn a_rate_is_kept() -> Outcome {
 
 /// The peer of the bench: both deliver, and report what they sent.
 fn c_loop() -> Outcome {
-    let folder = std::env::temp_dir().join(format!("packtrain-blast-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let program = match baseline::compile_sender(&folder) {
+    let program = match Program::sender() {
         Ok(program) => program,
         Err(BaselineError::NoCompiler(_, error)) => {
-            fs::remove_dir_all(&folder).expect("the folder is ours");
             return Outcome::Skipped(format!("no C compiler: {error}"));
         }
         Err(error) => panic!("{error}"),
@@ -258,7 +260,27 @@ fn c_loop() -> Outcome {
     let measured = run(&ours, &testbed).expect("a run");
     assert_eq!(count(&measured, "sent_packets"), stats() - before);
     assert!(count(&measured, "received_packets") > 0);
-    fs::remove_dir_all(&folder).expect("the folder is ours");
+    Outcome::Done
+}
+
+fn busy_threads() -> Outcome {
+    let testbed = through(Through::Veth);
+    let cpu = |busy: u32| {
+        let blast = Blast {
+            busy,
+            count: Some(10),
+            duration: Time(Duration::from_millis(50)),
+            ..few()
+        };
+        let (before, start) = (Usage::of_process(), Instant::now());
+        let measured = run(&blast, &testbed).expect("a run");
+        assert_eq!(count(&measured, "received_packets"), 10);
+        assert_eq!(measured.settings["busy_threads"], busy);
+        (Usage::of_process().cpu() - before.cpu(), start.elapsed())
+    };
+    let ((without, _), (with, time)) = (cpu(0), cpu(2));
+    assert!(time >= Duration::from_millis(50), "{time:?}");
+    assert!(with > without, "{with:?} {without:?}");
     Outcome::Done
 }
 
@@ -286,6 +308,7 @@ fn options_out_of_range() -> Outcome {
                 ..few()
             },
         ),
+        ("--busy", Blast { busy: 65, ..few() }),
         (
             "--count",
             Blast {

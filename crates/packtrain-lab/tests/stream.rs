@@ -47,11 +47,7 @@ fn testbed(through: Through, port: &str) -> Testbed {
 }
 
 fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
-    stream.run(testbed, &control)
+    stream.run(testbed, &Control::default())
 }
 
 fn run(stream: &Stream, testbed: &Testbed) -> Measured {
@@ -178,21 +174,21 @@ fn not_taken() -> Outcome {
                 tso: Some(Switch::On),
                 ..stream()
             },
-            "tso 1 did not take",
+            "--tso on did not take, it is off",
         ),
         (
             Stream {
                 mss: Some(1461),
                 ..stream()
             },
-            "mss 1461 did not take",
+            "--mss 1461 did not take",
         ),
         (
             Stream {
                 streams: 0,
                 ..stream()
             },
-            "streams is 1 to 1024",
+            "--streams cannot be '0'",
         ),
         (
             Stream {
@@ -341,6 +337,13 @@ fn rate() -> Outcome {
     let bits = (number(&figures["sent_packets"]) - 8.0) * 1472.0 * 8.0;
     let due = 20e6 * elapsed;
     assert!(bits > 0.0 && bits <= due, "{bits} of {due}");
+    // As many as fit a packet.
+    let long = Stream {
+        train: 64,
+        rate: "max".parse().unwrap(),
+        ..stream
+    };
+    assert_eq!(run(&long, &testbed).settings["train"], 44);
     Outcome::Done
 }
 
@@ -354,7 +357,7 @@ fn stop() -> Outcome {
     let flag = Arc::clone(&stop);
     let control = Control {
         stop,
-        progress: &|_| {},
+        ..Control::default()
     };
     let asked = thread::scope(|scope| {
         let asked = scope.spawn(move || {

@@ -229,20 +229,35 @@ pub fn run(
     Ok(results)
 }
 
+/// Compares the settings that were read back with those of `[check]`. A name without its `_a` or
+/// `_b` is about both ports.
 fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
+    let settings = &measured.settings;
     for (name, wanted) in &setup.check {
-        let found = match measured.settings.get(name) {
-            Some(serde_json::Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-            None => String::new(),
+        let names = match settings.contains_key(name) {
+            true => vec![name.clone()],
+            false => [format!("{name}_a"), format!("{name}_b")]
+                .into_iter()
+                .filter(|name| settings.contains_key(name))
+                .collect(),
         };
-        if found != *wanted {
-            return Err(RunError::NotTaken {
-                at: at.to_owned(),
-                name: name.clone(),
-                wanted: wanted.clone(),
-                found,
-            });
+        let not_taken = |name: &str, found: String| RunError::NotTaken {
+            at: at.to_owned(),
+            name: name.to_owned(),
+            wanted: wanted.clone(),
+            found,
+        };
+        if names.is_empty() {
+            return Err(not_taken(name, String::new()));
+        }
+        for name in names {
+            let found = match &settings[&name] {
+                serde_json::Value::String(text) => text.clone(),
+                value => value.to_string(),
+            };
+            if found != *wanted {
+                return Err(not_taken(&name, found));
+            }
         }
     }
     Ok(())

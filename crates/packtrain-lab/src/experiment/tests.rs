@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
+use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
-use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use super::{
+    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+};
 use crate::error::ToolError;
 use crate::options::Fields;
+use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured};
 
 /// Two axes; the ports of a setup are the settings of its cell, so a test knows them.
@@ -94,13 +99,7 @@ fn with(
     options: &Options,
     measure: &mut Measure<'_>,
 ) -> Result<Results, RunError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
-    let control = Control {
-        stop,
-        progress: &progress,
-    };
-    run(experiment, options, measure, &control)
+    run(experiment, options, measure, &Control::default())
 }
 
 /// Runs an experiment whose runs of a cell have the figures that `of` gives, by cell and round.
@@ -646,10 +645,9 @@ fn a_warm_up_that_fails_is_no_failure() {
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
     let control = Control {
         stop: Arc::clone(&stop),
-        progress: &progress,
+        ..Control::default()
     };
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {
@@ -690,6 +688,66 @@ fn a_setting_that_did_not_take_is_an_error_that_names_it() {
         line,
         "fake: x=p y=1: port is to be p, and no such setting is read back"
     );
+}
+
+/// A key of a port takes precedence over the testbed's policy, which the session shows.
+#[test]
+fn a_policy_that_a_port_overrides_is_read_back_and_fails_a_check() {
+    let text = TEXT
+        .replace("p\", {", "null:source,count=9\", {")
+        .replace("value = \"r\"", "value = \"null:source,moderation=off\"")
+        .replace("[\"1\", \"2\"]", "[\"null:dispatch=direct\"]")
+        .replace(
+            "[workload]",
+            "moderation = \"fixed(50,64)\"\nidle = \"halt\"\n[check]\nidle = \"halt\"\npath = \"owned\"\n\
+             dispatch_b = \"direct\"\nmoderation = \"fixed(50,64)\"\n[workload]",
+        );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let mut made = Vec::new();
+    let mut measure = |setup: &Setup, control: &Control<'_>| {
+        let measured = setup.run(control)?;
+        made.push(measured.settings.clone());
+        Ok(measured)
+    };
+    let error = with(&experiment, &OPTIONS, &mut measure).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "fake: x=q y=null:dispatch=direct: moderation_a did not take fixed(50,64): it is off"
+    );
+    let moderation = |of: &Fields| ["moderation_a", "moderation_b"].map(|name| of[name].clone());
+    assert_eq!(moderation(&made[0]), ["fixed(50,64)", "fixed(50,64)"]);
+    assert_eq!(moderation(&made[1]), ["off", "fixed(50,64)"]);
+    assert_eq!(made[1]["dispatch_a"], "adaptive");
+}
+
+#[test]
+fn the_limits_of_merging_and_of_segments_are_read_back() {
+    let options = TestbedOptions {
+        a: "null:source,proto=tcp,coalesce=stream,gro-flows=8,gro-inactive=off,\
+            gro-flush=usecs(50),ack-limit=3,rx-pause=64"
+            .to_owned(),
+        b: "null:segs=9,gso-segs=7,headroom=2,fit=collapse,coalesce=off".to_owned(),
+        ..TestbedOptions::default()
+    };
+    let forward = Forward {
+        count: Some(10),
+        ..Forward::default()
+    };
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    let settings = forward.run(&options, &control).unwrap().settings;
+    let expected = json!({
+        "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
+        "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",
+        "coalesce_b": "off", "segments_b": 9, "gso_segments_b": 7, "headroom_b": 2,
+        "fit_b": "collapse", "rx_b": "whole", "queues_b": 1, "headroom_a": 1, "fit_a": "defrag",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(settings.get(name), Some(value), "{name}");
+    }
+    assert!(!settings.contains_key("gro_flows_b"));
 }
 
 #[test]
@@ -828,6 +886,28 @@ fn every_built_in_experiment_is_complete() {
         assert!(!experiment.claims.is_empty(), "{name}");
     }
     assert!(built_in("no-such").is_none());
+}
+
+#[test]
+fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+    let mut short = Vec::new();
+    for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let experiment = built_in(name).unwrap();
+        let found = (0..experiment.cells.len()).find_map(|cell| {
+            let setup = experiment.setup(cell, 1, quick).unwrap();
+            let measured = match &setup.workload {
+                Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Forward(_) | Workload::Rfc2544(_) | Workload::Sort(_) => return None,
+            };
+            let label = experiment.label(cell);
+            let line = format!("{name}, quick {quick}: {label}: {measured:?}");
+            (measured < Duration::from_millis(200)).then_some(line)
+        });
+        short.extend(found);
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
 }
 
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {

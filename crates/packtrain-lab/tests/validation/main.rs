@@ -23,8 +23,6 @@ use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::units::Time;
 use serde_json::Value;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Rounds of a comparison. The bootstrap interval of the median of five ratios is from the least to
@@ -63,15 +61,8 @@ fn testbed(through: Through, a: &str) -> Testbed {
     Testbed::start(&options).expect("a testbed")
 }
 
-fn control() -> Control<'static> {
-    Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    }
-}
-
 fn run(tool: &dyn Tool, testbed: &Testbed) -> Measured {
-    tool.run(testbed, &control()).expect("a run")
+    tool.run(testbed, &Control::default()).expect("a run")
 }
 
 fn milliseconds(count: u64) -> Time {

@@ -6,6 +6,7 @@ mod options;
 
 pub use options::{Blast, Sizes};
 
+use std::hint;
 use std::net::SocketAddr;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -20,16 +21,15 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
+use crate::traffic::pace::usual_burst;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
-
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
-const BURST_SECONDS: f64 = 100e-6;
 
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
@@ -76,16 +76,12 @@ pub fn receive<T: Send>(
         (sent, join(receiver))
     });
     // They are not numbered.
-    Ok((sent?, received?.damaged))
+    Ok((sent?, received?.sequences.damaged))
 }
 
 impl Blast {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     /// The load of each sender.
@@ -93,17 +89,12 @@ impl Blast {
         let in_range = [
             ("--senders", u64::from(self.senders), 1..=64),
             ("--batch", u64::from(self.batch), 1..=1024),
+            ("--busy", u64::from(self.busy), 0..=64),
             ("--burst", self.burst.map_or(1, u64::from), 1..=1_000_000),
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
         for (option, value, range) in in_range {
-            if !range.contains(&value) {
-                return Err(ToolError::Usage(format!(
-                    "{option} cannot be '{value}': write a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+            ToolError::unless_in(range, option, value)?;
         }
         for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
             if time > DURATION_MAX {
@@ -116,9 +107,9 @@ impl Blast {
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);
-            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
-            let burst = self.burst.unwrap_or(usual);
-            (u64::from(burst), f64::from(burst) / rate)
+            let usual = usual_burst(rate).min(self.batch.into());
+            let burst = self.burst.map_or(usual, u64::from);
+            (burst, burst as f64 / rate)
         });
         Ok(Load {
             payloads: payloads?,
@@ -136,6 +127,7 @@ impl Blast {
             ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
+            ("busy_threads", json!(self.busy)),
             ("batch_packets", json!(self.batch)),
             ("receive_buffer_bytes", json!(buffer)),
         ];
@@ -180,6 +172,13 @@ impl Blast {
                 }));
             }
             drop(end);
+            for _ in 0..self.busy {
+                scope.spawn(|| {
+                    while start.elapsed() < load.duration && !control.stopped() {
+                        hint::spin_loop();
+                    }
+                });
+            }
             while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
                 let sent: u64 = flows.iter().map(Flow::sent).sum();
                 let seconds = start.elapsed().as_secs_f64();
@@ -187,11 +186,8 @@ impl Blast {
                 (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
             }
             // Now, before idle time follows.
-            let used_now = testbed.used();
-            let wakeups = wakeups(&used_now).zip(wakeups(&used));
-            let forwarder = used_now.since(&used);
-            let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-            let machine = watch.end(other_process);
+            let forwarder = testbed.used().since(&used);
+            let machine = watch.end(forwarder.of_other_process());
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;
@@ -199,7 +195,6 @@ impl Blast {
                 sent: sent.into_iter().collect::<Result<_, _>>()?,
                 received: received.into_iter().collect::<Result<_, _>>()?,
                 forwarder,
-                wakeups: wakeups.map(|(now, before)| now - before),
                 machine,
                 flag,
             })
@@ -245,18 +240,6 @@ impl Blast {
     }
 }
 
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-/// How often packtrain's workers were woken up; `None` for another forwarder.
-fn wakeups(used: &Used) -> Option<u64> {
-    let snapshot = used.packtrain.as_ref()?;
-    Some(snapshot.workers.iter().map(|worker| worker.wakeups).sum())
-}
-
 /// What the kernels of the hosts lost.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
@@ -289,7 +272,6 @@ struct Run {
     sent: Vec<Sent>,
     received: Vec<Received>,
     forwarder: Used,
-    wakeups: Option<u64>,
     machine: Activity,
     flag: Option<String>,
 }
@@ -319,7 +301,7 @@ impl Run {
         let switches = |one: &Usage| one.voluntary_switches + one.involuntary_switches;
         let forwarder = self.forwarder.voluntary_switches + self.forwarder.involuntary_switches;
         let per_second = |number: u64, seconds: f64| json!(number as f64 / seconds);
-        let mut figures: Fields = [
+        let figures = [
             ("sent_packets", json!(sent)),
             ("received_packets", json!(received)),
             ("lost_packets", json!(missing)),
@@ -337,21 +319,14 @@ impl Run {
                 "reordered_packets",
                 json!(count(|one| one.sequences.reordered)),
             ),
-            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
             ("offered_kpps", json!(offered / 1e3)),
             ("received_kpps", json!(arrived / 1e3)),
             ("cpu_sender_percent", json!(cpu[0])),
             ("cpu_receiver_percent", json!(cpu[1])),
             ("cpu_forwarder_percent", json!(cpu[2])),
+            ("cpus_used", json!(total / 100.0)),
             ("cpu_percent_per_kpps", json!(total / (arrived / 1e3))),
-            (
-                "cpu_machine_percent",
-                json!(percent(self.machine.busy(), sending)),
-            ),
-            (
-                "cpu_softirq_percent",
-                json!(percent(self.machine.softirq, sending)),
-            ),
             (
                 "switches_sender_per_second",
                 per_second(switches(&sender), sending),
@@ -365,6 +340,10 @@ impl Run {
                 per_second(forwarder, sending),
             ),
             (
+                "wakeups_forwarder_per_second",
+                per_second(self.forwarder.voluntary_switches, sending),
+            ),
+            (
                 "switches_machine_per_second",
                 per_second(self.machine.switches, sending),
             ),
@@ -374,17 +353,12 @@ impl Run {
                 json!(self.sent.iter().map(|one| one.calls).sum::<u64>()),
             ),
             ("receive_calls", json!(count(|one| one.calls))),
-        ]
-        .map(|(name, value)| (name.to_owned(), value))
-        .into_iter()
-        .collect();
-        if let Some(wakeups) = self.wakeups {
-            figures.insert(
-                "wakeups_forwarder_per_second".to_owned(),
-                per_second(wakeups, sending),
-            );
-        }
+        ];
         figures
+            .into_iter()
+            .chain(self.machine.figures())
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::testbed::Testbed;
+use crate::threads::{AtEnd, join};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::traffic::{Amount, Transfer, TransferReport};
@@ -63,11 +64,7 @@ impl Tool for Ping {
 
 impl Ping {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {
@@ -136,7 +133,8 @@ impl Ping {
                 scope.spawn(move || on_cpu(cpus.receiver, || answer(socket, ended)))
             });
             let replies = {
-                let _ended = Ended(&ended);
+                // The answering thread ends, too.
+                let _ended = AtEnd(|| ended.store(true, Ordering::Relaxed));
                 // A thread of its own, since it stays bound.
                 let run = || on_cpu(cpus.sender, || requests.run(&mut echo, control));
                 join(scope.spawn(run))
@@ -145,8 +143,7 @@ impl Ping {
             (replies, answered)
         });
         let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
-        let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-        let (_, flag) = watch.end(other_process)?;
+        let (_, flag) = watch.end(forwarder.of_other_process())?;
         answered?;
         Ok(Run {
             replies: replies?,
@@ -164,14 +161,8 @@ impl Ping {
         control: &Control<'_>,
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
-        let time = match (requests.schedule, self.count) {
-            (Schedule::Every(seconds), Some(count)) => {
-                Duration::from_secs_f64(seconds * count as f64).min(requests.duration)
-            }
-            _ => requests.duration,
-        };
-        let stream =
-            Transfer::tcp(self.ip(), Amount::Time(WARM_UP + time)).stop(Arc::clone(&control.stop));
+        let time = Amount::Time(WARM_UP + requests.time());
+        let stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
         thread::scope(|scope| {
             let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
             thread::sleep(WARM_UP);
@@ -180,21 +171,6 @@ impl Ping {
             Ok((run?, stream?))
         })
     }
-}
-
-/// Notifies the answering thread that no more requests come, also after a panic.
-struct Ended<'a>(&'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
 /// One phase.

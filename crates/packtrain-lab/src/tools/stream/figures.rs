@@ -57,12 +57,7 @@ pub(super) struct Steady {
 impl Steady {
     pub(super) fn between(first: Reading, last: Reading, watch: &Watch) -> Result<Self, ToolError> {
         let used = last.used.clone().since(&first.used);
-        // packtrain's threads are part of this process.
-        let child = match used.packtrain {
-            Some(_) => Duration::ZERO,
-            None => used.cpu,
-        };
-        let (machine, flag) = watch.end(child)?;
+        let (machine, flag) = watch.end(used.of_other_process())?;
         Ok(Self {
             first,
             last,
@@ -171,9 +166,9 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
                 "lost_percent",
                 ratio(100.0 * all.lost as f64, all.sent as f64),
             );
-            set("duplicate_packets", all.duplicated.into());
-            set("reordered_packets", all.misordered.into());
-            set("damaged_packets", all.corrupted.into());
+            set("duplicate_packets", all.duplicates.into());
+            set("reordered_packets", all.reordered.into());
+            set("damaged_packets", all.damaged.into());
         }
     }
 
@@ -189,10 +184,6 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
     let used = last.used.clone().since(&first.used);
     let forwarder = forwarder(&first.used, &last.used, time);
     let machine = &steady.machine;
-    let of_machine = |part: Duration| {
-        let all = machine.total().as_secs_f64();
-        ratio(100.0 * part.as_secs_f64(), all)
-    };
     for (name, share) in [
         ("sender", sender),
         ("receiver", receiver),
@@ -201,8 +192,9 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
         set(&format!("cpu_{name}_percent"), share.all.into());
         set(&format!("cpu_{name}_busiest_percent"), share.busiest.into());
     }
-    set("cpu_softirq_percent", of_machine(machine.softirq));
-    let busy = of_machine(machine.busy());
+    for (name, percent) in machine.figures() {
+        set(name, percent);
+    }
     let empty = match (&first.used.packtrain, &last.used.packtrain) {
         (Some(before), Some(after)) => empty_polls_percent(stream, before, after),
         _ => None,
@@ -212,9 +204,8 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
         sender,
         receiver,
         has_work.then_some(forwarder),
-        busy.as_f64().unwrap_or(0.0),
+        machine.percent(machine.busy()).unwrap_or(0.0),
     );
-    set("cpu_machine_percent", busy);
     set("bottleneck", limit.into());
     set("send_calls", send_calls.into());
     set("receive_calls", receive_calls.into());

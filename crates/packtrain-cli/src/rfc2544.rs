@@ -183,12 +183,11 @@ impl Row {
             .flatten()
     }
 
-    /// The mark of a throughput without an upper bound.
+    /// The mark of a throughput above which the sender sends nothing.
     fn at_least(&self) -> &'static str {
-        if self.measured.figures.contains_key("upper_kpps") {
-            ""
-        } else {
-            ">= "
+        match self.measured.figures.get("end").and_then(Value::as_str) {
+            Some("at_max") => ">= ",
+            _ => "",
         }
     }
 
@@ -278,9 +277,11 @@ fn bounds(rows: &[Row], style: Style) -> String {
         for (index, (ratio, goal)) in row.object("goals").enumerate() {
             let number = |name: &str| goal.get(name).and_then(Value::as_f64);
             let cell = |name| number(name).map_or(String::new(), |value| format!("{value:.1}"));
-            let unsent = number("unsent_percent").unwrap_or(0.0) / 100.0;
-            let is_lost = unsent <= ratio.parse().unwrap_or(0.0);
-            let of_device = is_lost && number("upper_kpps").is_some();
+            let limit = goal.get("limit").and_then(Value::as_str);
+            let limit = match goal.get("end").and_then(Value::as_str) {
+                Some("time_limit") => "time limit",
+                _ => limit.unwrap_or(""),
+            };
             let mut cells = if index == 0 {
                 row.cells(before)
             } else {
@@ -291,7 +292,7 @@ fn bounds(rows: &[Row], style: Style) -> String {
                 cell("throughput_kpps"),
                 cell("lower_kpps"),
                 cell("upper_kpps"),
-                if of_device { "device" } else { "sender" }.to_owned(),
+                limit.to_owned(),
             ]);
             if index == 0 {
                 let frames = row.number("back_to_back_frames");
@@ -356,11 +357,12 @@ mod tests {
         let figures = json!({
             "throughput_kpps": kpps,
             "throughput_gbps": kpps * f64::from(size) * 8.0 / 1e6,
-            "upper_kpps": kpps * 1.02,
+            "upper_kpps": kpps * 1.02, "end": "regular",
             "goals": {
                 "0": {"throughput_kpps": kpps, "lower_kpps": kpps, "upper_kpps": kpps * 1.02,
-                      "unsent_percent": 0.0},
-                "0.005": {"throughput_kpps": kpps, "lower_kpps": kpps, "unsent_percent": 0.8},
+                      "limit": "device", "end": "regular"},
+                "0.005": {"throughput_kpps": kpps, "lower_kpps": kpps, "limit": "sender",
+                          "end": "at_max"},
             },
             "latency_us": {"0": {"p50": 20.4, "p99": 55}, "90": {"p50": 100, "p99": 5000}},
             "loss_percent": {"100": 1.5, "90": 0.0, "80": 0.0},
@@ -377,6 +379,36 @@ mod tests {
             measured,
             report: None,
         }
+    }
+
+    #[test]
+    fn only_a_sender_at_its_limit_makes_a_throughput_a_least_one() {
+        let text_of = |end: &str, limit: Value| {
+            let mut row = row(64, Through::Packtrain, 1.0);
+            let goal = json!({"lower_kpps": 1.0, "limit": limit, "end": end});
+            let figures = &mut row.measured.figures;
+            figures.insert("end".into(), end.into());
+            figures.insert("goals".into(), json!({"0": goal}));
+            // No throughput, so no latency beside a load.
+            figures.insert("latency_us".into(), json!({"0": {"p50": 20.4, "p99": 55}}));
+            text(&[row], Style::PLAIN)
+        };
+        let text = text_of("at_max", json!("sender"));
+        assert!(
+            text.contains(">= 1,000") && text.contains(" sender "),
+            "{text}"
+        );
+        assert!(text.contains("frame  through       0 %\n"), "{text}");
+        let text = text_of("time_limit", Value::Null);
+        assert!(
+            !text.contains(">= 1,000") && text.contains(" time limit "),
+            "{text}"
+        );
+        let text = text_of("regular", json!("receiver"));
+        assert!(
+            !text.contains(">= 1,000") && text.contains(" receiver "),
+            "{text}"
+        );
     }
 
     #[test]
@@ -420,7 +452,7 @@ mod tests {
     #[test]
     fn the_scale_grows_with_the_throughput() {
         let mut row = row(9000, Through::Veth, 500.0);
-        row.measured.figures.remove("upper_kpps");
+        row.measured.figures.insert("end".into(), "at_max".into());
         let text = text(&[row], Style::PLAIN);
         assert!(text.contains("  36000.00  >= 500,000  "), "{text}");
         assert!(

@@ -516,16 +516,15 @@ fn a_stream_through_c_that_is_killed() {
     if in_namespace().is_none() {
         return;
     }
-    let is_compiled = |run: &Run| !names_in(run.folder.file("")).is_empty();
-    let is_running = |run: &Run| {
-        marked(&run.mark).iter().any(|process| {
-            let words = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
-            words.contains("\0c-a\0c-b\0")
-        })
+    let is_running = |process: &String| {
+        let words = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        words.contains("\0c-a\0c-b\0")
     };
-    let moments: [(&str, &dyn Fn(&Run) -> bool); 2] =
-        [("compiled", &is_compiled), ("running", &is_running)];
-    for (moment, is_reached) in moments {
+    for moment in ["compiled", "running"] {
+        let is_reached = |run: &Run| match moment {
+            "compiled" => !names_in(run.folder.file("")).is_empty(),
+            _ => marked(&run.mark).iter().any(is_running),
+        };
         let run = Run::new(&format!("through-c-{moment}"));
         let words = [PACKTRAIN, "stream", "--through", "c", "--duration", "5m"];
         let mut child = start(&mut run.command(&words));

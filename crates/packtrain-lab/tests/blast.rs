@@ -3,15 +3,13 @@
 use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
 use packtrain_lab::cpu::Usage;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, Outcome, assert_stops, count, testbed, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::{Rate, Time};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
@@ -43,24 +41,11 @@ fn few() -> Blast {
 }
 
 fn run(blast: &Blast, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    blast.run(testbed, &control)
+    blast.run(testbed, &Control::default())
 }
 
 fn through(through: Through) -> Testbed {
-    let options = TestbedOptions {
-        through,
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
-}
-
-fn count(measured: &Measured, name: &str) -> u64 {
-    let figure = measured.figures.get(name).expect(name);
-    figure.as_u64().expect(name)
+    testbed(through, "tap")
 }
 
 fn every_packet_arrives() -> Outcome {
@@ -233,10 +218,6 @@ fn c_loop() -> Outcome {
         Err(error) => panic!("{error}"),
     };
     let testbed = through(Through::Veth);
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
     let time = Duration::from_millis(200);
     let stats = || testbed.hosts().right.stats().expect("counters").rx_packets;
     let before = stats();
@@ -244,7 +225,7 @@ fn c_loop() -> Outcome {
         SocketAddr::V4(to) => baseline::send(&program, to, 18, 64, time),
         SocketAddr::V6(to) => panic!("{to}"),
     };
-    let (sent, received) = blast::receive(&testbed, &control, send).expect("a run");
+    let (sent, received) = blast::receive(&testbed, &Control::default(), send).expect("a run");
     let sent = sent.expect("it sends");
     assert!(sent.nanoseconds >= time.as_nanos() as u64, "{sent:?}");
     assert_eq!(sent.packets, stats() - before);
@@ -336,25 +317,12 @@ fn options_out_of_range() -> Outcome {
 fn a_stop_ends_it() -> Outcome {
     let testbed = through(Through::Veth);
     for rate in [None, Some(Rate(1.0))] {
-        let control = Control {
-            stop: Arc::new(AtomicBool::new(false)),
-            progress: &|_| {},
-        };
-        let stop = Arc::clone(&control.stop);
         let blast = Blast {
             rate,
             duration: Time(Duration::from_secs(600)),
             ..Blast::default()
         };
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            });
-            assert_eq!(blast.run(&testbed, &control), Err(ToolError::Cancelled));
-        });
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_stops(&blast, &testbed);
     }
     Outcome::Done
 }

@@ -39,11 +39,7 @@ fn through(options: &TestbedOptions) -> Testbed {
 }
 
 fn run(tool: &Rfc2544, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    tool.run(testbed, &control)
+    tool.run(testbed, &Control::default())
 }
 
 fn number(value: &Value) -> f64 {
@@ -74,15 +70,32 @@ fn figures_fit_together() -> Outcome {
     );
     for ratio in ["0", "0.5"] {
         let goal = &figures["goals"][ratio];
-        assert!(number(&goal["throughput_kpps"]) >= 0.0, "{goal}");
-        if let (Some(lower), Some(upper)) = (goal.get("lower_kpps"), goal.get("upper_kpps")) {
-            assert!(number(lower) < number(upper), "{goal}");
-            assert!(number(&goal["throughput_kpps"]) <= number(lower), "{goal}");
-        }
+        let (lower, upper) = (goal["lower_kpps"].as_f64(), goal["upper_kpps"].as_f64());
+        let ends: &[&str] = match (lower, upper) {
+            (Some(lower), Some(upper)) => {
+                assert!(lower < upper, "{goal}");
+                &["regular", "time_limit"]
+            }
+            (Some(_), None) => &["at_max", "time_limit"],
+            (None, Some(_)) => &["below_min", "time_limit"],
+            (None, None) => &["time_limit"],
+        };
+        assert!(ends.iter().any(|end| goal["end"] == *end), "{goal}");
+        let throughput = number(&goal["throughput_kpps"]);
+        assert_eq!(throughput > 0.0, lower.is_some(), "{goal}");
+        assert!(throughput <= lower.unwrap_or(0.0), "{goal}");
+        // What limits is known with an upper bound, and at the most that the sender sends.
+        let is_known = upper.is_some() || goal["end"] == "at_max";
+        assert_eq!(goal["limit"].is_string(), is_known, "{goal}");
     }
     let latency = figures["latency_us"].as_object().expect("an object");
-    assert_eq!(latency.keys().collect::<Vec<_>>(), ["0", "10", "50", "90"]);
-    assert!(latency["0"]["p50"].as_f64() != Some(0.0), "{latency:?}");
+    // Shares of no throughput are no load.
+    let loads: &[&str] = match kpps > 0.1 {
+        true => &["0", "10", "50", "90"],
+        false => &["0"],
+    };
+    assert!(latency.keys().eq(loads), "{latency:?}");
+    assert!(latency["0"]["p50"].as_f64() > Some(0.0), "{latency:?}");
     let losses = figures["loss_percent"].as_object().expect("an object");
     assert!(
         losses.contains_key("100") && losses.len() >= 2,
@@ -117,7 +130,11 @@ fn half_is_lost() -> Outcome {
     let measured = run(&tool, &testbed).expect("a run");
     let figures = &measured.figures;
     // The least loads have a handful of frames, which may all arrive.
-    assert!(number(&figures["throughput_kpps"]) < 1.0, "{figures:?}");
+    let kpps = number(&figures["throughput_kpps"]);
+    assert!(kpps < 1.0, "{figures:?}");
+    // Without a throughput there is no share of it.
+    let latency = figures["latency_us"].as_object().expect("an object");
+    assert!(kpps > 0.0 || latency.keys().eq(["0"]), "{latency:?}");
     assert!(
         number(&figures["back_to_back_frames"]) < 20.0,
         "{figures:?}"

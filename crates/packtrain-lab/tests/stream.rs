@@ -2,17 +2,14 @@
 
 use packtrain::stats::DropReason;
 use packtrain_lab::ToolError;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, Outcome, assert_stops, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::stream::{Direction, Stream, Switch};
 use packtrain_lab::traffic::Protocol;
 use serde_json::Value;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -349,26 +346,10 @@ fn rate() -> Outcome {
 
 fn stop() -> Outcome {
     let testbed = testbed(Through::Veth, "tap");
-    let stop = Arc::new(AtomicBool::new(false));
     let stream = Stream {
         duration: "1h".parse().unwrap(),
         ..stream()
     };
-    let flag = Arc::clone(&stop);
-    let control = Control {
-        stop,
-        ..Control::default()
-    };
-    let asked = thread::scope(|scope| {
-        let asked = scope.spawn(move || {
-            thread::sleep(Duration::from_millis(200));
-            flag.store(true, Ordering::Relaxed);
-            Instant::now()
-        });
-        let ended = stream.run(&testbed, &control);
-        assert!(matches!(ended, Err(ToolError::Cancelled)), "{ended:?}");
-        asked.join().expect("a time")
-    });
-    assert!(asked.elapsed() < Duration::from_secs(30), "{asked:?}");
+    assert_stops(&stream, &testbed);
     Outcome::Done
 }

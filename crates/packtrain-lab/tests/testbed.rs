@@ -247,6 +247,11 @@ fn bound() -> Outcome {
     assert_eq!(measured.figures["sent_packets"], 1000);
     testbed.finish().expect("a closed ledger");
 
+    // A part of a matrix that this host cannot run is missing, and the rest is run.
+    match Testbed::start(&with("sender=60000")) {
+        Err(ToolError::Missing(line)) => assert!(line.contains("may use the CPUs"), "{line}"),
+        other => panic!("{other:?}"),
+    }
     let refused = |options: &TestbedOptions, expected: &str| match Testbed::start(options) {
         Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
         other => panic!("{other:?}"),

@@ -144,7 +144,7 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
         "figures": figures.collect::<Vec<_>>(),
         "meaning": experiment.meaning,
         "limits": experiment.limits,
-        "rounds": results.runs.iter().map(|run| run.round + 1).max().unwrap_or(0),
+        "rounds": results.rounds(),
         "stopped": results.stopped,
         "command": command,
     })

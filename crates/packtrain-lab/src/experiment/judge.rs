@@ -7,6 +7,7 @@ use super::file::{Better, Statistic};
 use super::key::Key;
 use super::matrix::{Claim, Experiment, Pair};
 use super::runner::{Options, Results, Run};
+use crate::options::Fields;
 
 /// The fewest clean runs on which a verdict may rest.
 pub const CLEAN_MIN: usize = 3;
@@ -32,13 +33,7 @@ pub struct Summary {
 /// Summarises a figure of a cell over its clean runs, or over all of them if none was clean. `None`
 /// if no run has the figure.
 pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
-    let clean = values(results, cell, key, true);
-    let found = if clean.is_empty() {
-        values(results, cell, key, false)
-    } else {
-        clean
-    };
-    let mut values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
+    let mut values = shown(results, cell, |figures| key.of(figures));
     let estimate = statistics::bootstrap(values.len(), |rounds| median(&values, rounds))?;
     values.sort_by(f64::total_cmp);
     Some(Summary {
@@ -83,36 +78,35 @@ pub struct Common {
 /// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
 /// was clean. `None` if the figure is not a text in any run.
 pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
-    let words = |clean| -> Vec<&str> {
-        let runs = runs(results, cell, clean);
-        runs.filter_map(|run| key.word(&run.measured.figures))
-            .collect()
-    };
-    let mut found = words(true);
-    if found.is_empty() {
-        found = words(false);
-    }
-    found.sort_unstable();
-    let equal = found.chunk_by(|a, b| a == b).rev();
+    let mut words = shown(results, cell, |figures| key.word(figures));
+    words.sort_unstable();
+    let equal = words.chunk_by(|a, b| a == b).rev();
     let most = equal.max_by_key(|equal| equal.len())?;
     Some(Common {
         word: most[0].to_owned(),
         times: most.len(),
-        count: found.len(),
+        count: words.len(),
     })
+}
+
+/// What `of` finds in the clean runs of a cell, or in all of them if it finds nothing there.
+fn shown<'a, T>(results: &'a Results, cell: usize, of: impl Fn(&'a Fields) -> Option<T>) -> Vec<T> {
+    let found = |clean| -> Vec<T> {
+        let runs = runs(results, cell, clean);
+        runs.filter_map(|run| of(&run.measured.figures)).collect()
+    };
+    let clean = found(true);
+    if clean.is_empty() {
+        found(false)
+    } else {
+        clean
+    }
 }
 
 /// The runs of a cell, or only the clean ones.
 fn runs(results: &Results, cell: usize, clean: bool) -> impl Iterator<Item = &Run> {
     let runs = results.runs.iter();
     runs.filter(move |run| run.cell == cell && (!clean || run.measured.flags.is_empty()))
-}
-
-/// The figure of each run of a cell, with the round.
-fn values(results: &Results, cell: usize, key: &Key, clean: bool) -> Vec<(usize, f64)> {
-    let runs = runs(results, cell, clean);
-    runs.filter_map(|run| Some((run.round, key.of(&run.measured.figures)?)))
-        .collect()
 }
 
 fn median(values: &[f64], rounds: &[usize]) -> f64 {
@@ -179,11 +173,17 @@ struct Judge<'a> {
     quick: bool,
 }
 
+/// A cell, and the one to which it is compared.
+type Compared = (usize, Option<usize>);
+
 impl Judge<'_> {
     fn verdict(&self, pairs: &[Pair]) -> Judged {
         let compared = pairs.iter().map(|pair| (pair.of, self.best(pair)));
-        let compared: Vec<(usize, Option<usize>)> = compared.collect();
-        let measured = self.measured(&compared);
+        let compared: Vec<Compared> = compared.collect();
+        let measured = match self.claim.statistic {
+            Statistic::Median => self.median(compared[0]),
+            Statistic::Spread => self.spread(&compared),
+        };
         let verdict = measured.clone().and_then(|measured| {
             let expected = self.claim.expected;
             match expected.verdict(&measured) {
@@ -202,51 +202,40 @@ impl Judge<'_> {
         }
     }
 
-    fn measured(&self, compared: &[(usize, Option<usize>)]) -> Result<Estimate, NotJudged> {
-        let key = &self.claim.key;
-        let is_spread = self.claim.statistic == Statistic::Spread;
-        if is_spread && rounds(self.results) < SPREAD_ROUNDS_MIN {
+    /// The median of a cell, or of its ratio to another, round by round.
+    fn median(&self, compared: Compared) -> Result<Estimate, NotJudged> {
+        let (mut of, to) = self.figures(compared)?;
+        let ratios = of.iter_mut().zip(&to);
+        ratios.for_each(|(of, to)| *of /= to);
+        let estimate = statistics::bootstrap(of.len(), |rounds| median(&of, rounds));
+        finite(estimate, &self.claim.key.to_string())
+    }
+
+    /// The relative standard deviation, pooled over cells, or its ratio to that of others.
+    fn spread(&self, compared: &[Compared]) -> Result<Estimate, NotJudged> {
+        if self.results.rounds() < SPREAD_ROUNDS_MIN {
             let why = format!("a spread needs {SPREAD_ROUNDS_MIN} rounds");
             return Err(NotJudged::LeftOut(why));
         }
-        // The figure of each run, and that of the run to which it is compared.
         let (mut of, mut to) = (Vec::new(), Vec::new());
-        for &(cell, beside) in compared {
-            let (mut figures, mut others) = self.figures(cell, beside)?;
-            if is_spread {
-                deviations(&mut figures);
-                deviations(&mut others);
-            }
-            of.append(&mut figures);
-            to.append(&mut others);
+        for &compared in compared {
+            let (figures, others) = self.figures(compared)?;
+            of.extend(deviations(&figures));
+            to.extend(deviations(&others));
         }
-        let estimate = if is_spread {
-            statistics::bootstrap(of.len(), |rounds| {
-                let below = if to.is_empty() {
-                    1.0
-                } else {
-                    mean(&to, rounds)
-                };
-                (mean(&of, rounds) / below).sqrt()
-            })
-        } else {
-            let pairs = of.iter_mut().zip(&to);
-            pairs.for_each(|(of, to)| *of /= to);
-            statistics::bootstrap(of.len(), |rounds| median(&of, rounds))
-        };
-        let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
-        estimate.filter(is_finite).ok_or_else(|| {
-            let what = if is_spread { "the spread of " } else { "" };
-            NotJudged::Unclear(format!("{what}{key} is 0 where it is divided by"))
-        })
+        let estimate = statistics::bootstrap(of.len(), |rounds| {
+            let below = if to.is_empty() {
+                1.0
+            } else {
+                mean(&to, rounds)
+            };
+            (mean(&of, rounds) / below).sqrt()
+        });
+        finite(estimate, &format!("the spread of {}", self.claim.key))
     }
 
     /// The figures of a cell and of the one beside it, of the rounds that both have.
-    fn figures(
-        &self,
-        cell: usize,
-        beside: Option<usize>,
-    ) -> Result<(Vec<f64>, Vec<f64>), NotJudged> {
+    fn figures(&self, (cell, beside): Compared) -> Result<(Vec<f64>, Vec<f64>), NotJudged> {
         for cell in [Some(cell), beside].into_iter().flatten() {
             self.enough(cell)?;
         }
@@ -261,7 +250,7 @@ impl Judge<'_> {
         });
         let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
         if of.len() < CLEAN_MIN {
-            let (count, runs) = (of.len(), rounds(self.results));
+            let (count, runs) = (of.len(), self.results.rounds());
             return Err(NotJudged::Unclear(format!(
                 "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
             )));
@@ -271,7 +260,9 @@ impl Judge<'_> {
 
     /// The figure of each run of a cell on which a verdict may rest, with the round.
     fn counted(&self, cell: usize) -> Vec<(usize, f64)> {
-        values(self.results, cell, &self.claim.key, !self.claim.exact)
+        let runs = runs(self.results, cell, !self.claim.exact);
+        runs.filter_map(|run| Some((run.round, self.claim.key.of(&run.measured.figures)?)))
+            .collect()
     }
 
     /// The cell to which a pair compares. Of several the best one: by the medians of the same runs,
@@ -294,56 +285,55 @@ impl Judge<'_> {
 
     /// Fails with the reason if a cell has too few runs on which a verdict may rest.
     fn enough(&self, cell: usize) -> Result<(), NotJudged> {
-        let label = self.experiment.label(cell);
+        let (label, key) = (self.experiment.label(cell), &self.claim.key);
         if let Some(why) = self.results.why_missing(cell) {
             let why = format!("{label} cannot be shown here: {why}");
             return Err(NotJudged::LeftOut(why));
         }
         if self.quick && self.experiment.cells[cell].is_long {
-            let why = "a quick run leaves it out".to_owned();
-            return Err(NotJudged::LeftOut(why));
+            return Err(NotJudged::LeftOut("a quick run leaves it out".to_owned()));
         }
-        let count = self.counted(cell).len();
+        let all = || runs(self.results, cell, false);
+        let (made, count) = (all().count(), self.counted(cell).len());
         if count >= CLEAN_MIN {
             return Ok(());
         }
-        let all = runs(self.results, cell, false).count();
-        let mut flags = runs(self.results, cell, false).flat_map(|run| &run.measured.flags);
-        let why = match flags.next().filter(|_| !self.claim.exact) {
-            _ if all < CLEAN_MIN => format!("number of runs: {all}"),
-            Some(flag) => format!("{count} of {all} runs were clean ({flag})"),
-            None => {
-                let key = &self.claim.key;
-                format!("{count} of {all} runs have the figure {key}")
+        let reason = |why: String| format!("{label}: {why}, and a verdict needs {CLEAN_MIN}");
+        if made < CLEAN_MIN {
+            let why = format!("number of runs: {made}");
+            return Err(NotJudged::LeftOut(reason(why)));
+        }
+        let why = match all().flat_map(|run| &run.measured.flags).next() {
+            Some(flag) if !self.claim.exact => {
+                format!("{count} of {made} runs were clean ({flag})")
             }
+            _ => format!("{count} of {made} runs have the figure {key}"),
         };
-        let why = format!("{label}: {why}, and a verdict needs {CLEAN_MIN}");
-        Err(if all < CLEAN_MIN {
-            NotJudged::LeftOut(why)
-        } else {
-            NotJudged::Unclear(why)
-        })
+        Err(NotJudged::Unclear(reason(why)))
     }
 }
 
-/// Puts in place of each value its squared distance from the mean, in parts of the mean, with
-/// Bessel's correction. The mean of the result estimates the relative variance without a bias that
-/// depends on the number of values.
-pub fn deviations(values: &mut [f64]) {
+/// An estimate that divides by 0 nowhere. `below` is what it may divide by, in words.
+fn finite(estimate: Option<Estimate>, below: &str) -> Result<Estimate, NotJudged> {
+    let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
+    let why = || NotJudged::Unclear(format!("{below} is 0 where it is divided by"));
+    estimate.filter(is_finite).ok_or_else(why)
+}
+
+/// The squared distance of each value from the mean, in parts of the mean, with Bessel's correction.
+/// The mean of the result estimates the relative variance without a bias that depends on the number
+/// of values.
+pub fn deviations(values: &[f64]) -> Vec<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
-    for value in values {
-        *value = (*value / mean - 1.0).powi(2) * count / (count - 1.0);
-    }
+    let squares = values.iter().map(|value| (value / mean - 1.0).powi(2));
+    squares
+        .map(|square| square * count / (count - 1.0))
+        .collect()
 }
 
 fn mean(values: &[f64], rounds: &[usize]) -> f64 {
     rounds.iter().map(|&round| values[round]).sum::<f64>() / rounds.len() as f64
-}
-
-fn rounds(results: &Results) -> usize {
-    let rounds = results.runs.iter().map(|run| run.round + 1);
-    rounds.max().unwrap_or(0)
 }
 
 /// What the caller of a program has to know of a claim, in a line.

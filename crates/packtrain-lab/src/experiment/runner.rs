@@ -53,6 +53,12 @@ pub struct Results {
 }
 
 impl Results {
+    /// The rounds that were begun.
+    pub fn rounds(&self) -> usize {
+        let rounds = self.runs.iter().map(|run| run.round + 1);
+        rounds.max().unwrap_or(0)
+    }
+
     /// Why this host cannot show a cell.
     pub fn why_missing(&self, cell: usize) -> Option<&str> {
         let mut missing = self.missing.iter();
@@ -156,20 +162,13 @@ pub fn run(
     let mut made = Duration::ZERO;
     // Round 0 is the warm-up, which also finds what the host lacks.
     for round in 0..=options.rounds {
+        let is_warm_up = round == 0;
         for turn in 0..cells.len() {
             let cell = cells[(round + turn) % cells.len()];
-            let is_warm_up = round == 0;
             let what = if is_warm_up {
                 format!("warm-up {} of {}", turn + 1, cells.len())
             } else {
-                let done = results.runs.len();
-                let all = cells.len() * options.rounds;
-                let left = made.mul_f64((all - done) as f64 / done.max(1) as f64);
-                let left = match done {
-                    0 => String::new(),
-                    _ => format!(", {} left", minutes(left)),
-                };
-                format!("run {} of {all}{left}", done + 1)
+                progress(results.runs.len(), cells.len() * options.rounds, made)
             };
             let at = format!("{}: {}", experiment.name, experiment.label(cell));
             let say = |line: &str| (control.progress)(&format!("{at}: {what} {line}"));
@@ -202,11 +201,10 @@ pub fn run(
                     results.missing.push((cell, why));
                     continue;
                 }
+                Err(_) if is_warm_up => continue,
                 Err(error) => {
                     let flags = vec![format!("the run failed: {error}")];
-                    if !is_warm_up {
-                        results.failed.get_or_insert((cell, error));
-                    }
+                    results.failed.get_or_insert((cell, error));
                     Measured {
                         flags,
                         ..Measured::default()
@@ -261,6 +259,16 @@ fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
         }
     }
     Ok(())
+}
+
+/// Which run is the next one, and how long the rest takes if it is as slow as those `made`.
+fn progress(done: usize, all: usize, made: Duration) -> String {
+    let run = format!("run {} of {all}", done + 1);
+    if done == 0 {
+        return run;
+    }
+    let left = made.mul_f64((all - done) as f64 / done as f64);
+    format!("{run}, {} left", minutes(left))
 }
 
 fn minutes(time: Duration) -> String {

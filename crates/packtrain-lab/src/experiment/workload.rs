@@ -11,6 +11,7 @@ use super::counters;
 use super::forward::Forward;
 use crate::error::ToolError;
 use crate::testbed::{Testbed, TestbedOptions};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, measure};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
@@ -129,9 +130,7 @@ fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<Valu
         });
         let result = act();
         drop(end);
-        let (small, large) = counted
-            .join()
-            .unwrap_or_else(|payload| std::panic::resume_unwind(payload));
+        let (small, large) = join(counted);
         let memory = json!({
             "small_used": small,
             "small_total": total.small_frames,

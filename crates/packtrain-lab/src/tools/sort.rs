@@ -274,7 +274,9 @@ mod tests {
                 assert!(probes < (4 * n + 130) as f64, "{keys:?}: {group}");
                 let adversarial = keys == Keys::Adversarial && n > 1;
                 assert_eq!(probes > (3 * n) as f64, adversarial, "{keys:?}: {group}");
-                assert!(group["ns_per_key"].as_f64().unwrap() >= 0.0);
+                // A single key may take less than reading the clock.
+                let time = group["ns_per_key"].as_f64().unwrap();
+                assert!(time > 0.0 || n == 1, "{keys:?}: {group}");
                 assert!(group["stack_bytes"].as_u64().is_none_or(|bytes| bytes > 0));
             }
         }

@@ -133,6 +133,11 @@ pub fn trials() -> Outcome {
     let figures = run(&trials, &testbed).figures;
     assert_eq!(number(&figures["throughput_kpps"]), 0.0, "{figures:?}");
     assert_eq!(number(&figures["back_to_back_frames"]), 0.0);
+    assert_eq!(figures["end"], "below_min");
+    assert_eq!(figures["limit"], "device");
+    // No load has a latency if none arrives.
+    let latency = figures["latency_us"].as_object().expect("an object");
+    assert!(latency.keys().eq(["0"]), "{latency:?}");
     let losses = figures["loss_percent"].as_object().expect("losses");
     assert!(!losses.is_empty());
     for (load, loss) in losses {

@@ -80,7 +80,7 @@ impl Flow {
     pub(super) fn open(hosts: &TwoHosts, ip: IpVersion) -> Result<(Self, i32), LabError> {
         let (left, right) = (&hosts.left.netns, &hosts.right.netns);
         let (sender, receiver) = sockets(left, right, hosts.right.ip(ip))?;
-        // A receiver that is not on a CPU for some milliseconds loses nothing.
+        // As root a receiver that is not on a CPU for some milliseconds loses nothing.
         let buffer = enlarge(&receiver)?;
         let flow = Self {
             sender,

@@ -1,6 +1,7 @@
 //! `rfc2544`: the throughput of a testbed by MLRsearch, and the other tests of RFC 2544.
 //!
-//! What differs from RFC 2544: trials are shorter, a trial waits [`Rfc2544::settle`] for late
+//! What differs from RFC 2544: frames of a load go out in bursts of 100 us, of up to 64 frames back
+//! to back, and not one by one; trials are shorter, a trial waits [`Rfc2544::settle`] for late
 //! frames and not two seconds, nothing waits for the device to settle again, no learning frames are
 //! sent, and load is in one direction. A frame that arrives twice counts once.
 
@@ -9,6 +10,7 @@ pub mod search;
 
 pub use options::{LossRatios, Rfc2544};
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -20,7 +22,7 @@ use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::blast::{Blast, Sizes};
 use crate::tools::ping::Ping;
 use crate::units::{Rate, Time};
-use search::{End, Found, Goal, GoalResult, Load, Measurer, Range, Trial, search};
+use search::{End, Found, Goal, GoalResult, Limit, Load, Measurer, Range, Trial, search};
 
 /// The least load of a search, in frames a second: some frames in the shortest trial.
 const LOAD_MIN: Load = Load(100);
@@ -28,9 +30,13 @@ const LOAD_MIN: Load = Load(100);
 /// Trials flat out. The fastest says what the sender can.
 const FLAT_OUT_TRIALS: u32 = 3;
 
-/// How late a sender may be at the end of a trial: threads wait for a CPU. Frames that it has not
-/// sent by then count as lost.
+/// How late a sender may be at the end of a long trial: threads wait for a CPU. Frames that it has
+/// not sent by then count as lost.
 const LATE_MAX: Duration = Duration::from_millis(50);
+
+/// A shorter trial or ping has too few ticks of the kernel's clock to tell whether other programs
+/// disturbed it.
+const WATCHED_MIN: Duration = Duration::from_millis(200);
 
 /// Loads at which latency is measured, in percent of the throughput.
 const LATENCY_LOADS: [u32; 4] = [0, 10, 50, 90];
@@ -65,6 +71,7 @@ impl Tool for Rfc2544 {
             options: &options,
             testbed,
             control,
+            disturbed: Cell::default(),
         };
         let used = testbed.used();
         let watch = Watch::start()?;
@@ -72,6 +79,7 @@ impl Tool for Rfc2544 {
         let forwarder = testbed.used().since(&used);
         let (_, disturbed) = watch.end(forwarder.of_other_process())?;
         flags.extend(disturbed);
+        flags.extend(bench.disturbed.get().flag());
         Ok(Measured {
             settings: settings(&options),
             figures,
@@ -102,6 +110,34 @@ struct Bench<'a> {
     options: &'a Rfc2544,
     testbed: &'a Testbed,
     control: &'a Control<'a>,
+    disturbed: Cell<Disturbed>,
+}
+
+/// Trials beside other programs. Over a whole run their time may be little, and still have decided.
+#[derive(Clone, Copy, Debug, Default)]
+struct Disturbed {
+    trials: u32,
+    of: u32,
+}
+
+impl Disturbed {
+    /// With one more trial.
+    fn with(self, duration: Duration, measured: &Measured) -> Self {
+        if duration < WATCHED_MIN {
+            return self;
+        }
+        Self {
+            trials: self.trials + u32::from(!measured.flags.is_empty()),
+            of: self.of + 1,
+        }
+    }
+
+    fn flag(self) -> Option<String> {
+        let Self { trials, of } = self;
+        (trials > 0).then(|| {
+            format!("other programs and the hypervisor disturbed {trials} of {of} long trials")
+        })
+    }
 }
 
 impl Bench<'_> {
@@ -142,8 +178,10 @@ impl Bench<'_> {
         let frames = result.lower.map_or(0, |load| load.0);
         figures.insert("back_to_back_frames".into(), frames.into());
         figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
-        if result.end == End::TimeLimit {
-            flags.push(format!("back to back: {}", explain(result.end)));
+        if result.end == End::TimeLimit
+            && let Some(what) = explain(result.end)
+        {
+            flags.push(format!("back to back: {what}"));
         }
         Ok((figures, flags))
     }
@@ -164,6 +202,7 @@ impl Bench<'_> {
     fn blast(&self, what: &str, load: &Blast) -> Result<Sent, ToolError> {
         self.say(what)?;
         let measured = load.run(self.testbed, &self.silent())?;
+        self.note(load.duration.0, &measured);
         let count = |name| {
             let value = measured.figures.get(name).and_then(Value::as_u64);
             value.ok_or_else(|| ToolError::Check(format!("blast reports no {name}")))
@@ -171,7 +210,14 @@ impl Bench<'_> {
         Ok(Sent {
             sent: count("sent_packets")?,
             received: count("received_packets")?,
+            overrun: count("lost_at_socket_packets")?,
         })
+    }
+
+    /// Counts a trial that was disturbed.
+    fn note(&self, duration: Duration, measured: &Measured) {
+        let disturbed = self.disturbed.get().with(duration, measured);
+        self.disturbed.set(disturbed);
     }
 
     /// Reports progress, unless the run has to end.
@@ -191,7 +237,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Round-trip times beside several shares of `throughput`.
+    /// Round-trip times beside several shares of `throughput`; only without load if that is 0.
     fn latency(&self, throughput: f64) -> Result<Fields, ToolError> {
         let ping = Ping {
             size: self.options.size as usize,
@@ -202,9 +248,12 @@ impl Bench<'_> {
         let silent = self.silent();
         let mut times = Fields::new();
         for percent in LATENCY_LOADS {
-            self.say(&format!("latency at {percent} %"))?;
             let rate = throughput * f64::from(percent) / 100.0;
-            let measured = if rate < 1.0 {
+            if percent > 0 && rate < 1.0 {
+                continue;
+            }
+            self.say(&format!("latency at {percent} %"))?;
+            let measured = if percent == 0 {
                 ping.run(self.testbed, &silent)?
             } else {
                 let load = self.load(Some(rate), None, ping.duration.0);
@@ -212,6 +261,7 @@ impl Bench<'_> {
                     ping.run(self.testbed, &silent)
                 })?
             };
+            self.note(ping.duration.0, &measured);
             let of_load = measured.figures.get("latency_us").cloned();
             let missing = || ToolError::Check("ping reports no latency_us".into());
             times.insert(percent.to_string(), of_load.ok_or_else(missing)?);
@@ -250,6 +300,25 @@ impl Bench<'_> {
 struct Sent {
     sent: u64,
     received: u64,
+    /// Lost at the receiver's socket.
+    overrun: u64,
+}
+
+impl Sent {
+    fn of(self, expected: u64) -> Trial {
+        Trial {
+            expected,
+            sent: self.sent,
+            received: self.received,
+            overrun: self.overrun,
+        }
+    }
+}
+
+/// How late a sender may be at the end of a trial: so little that a slower sender, by the width of
+/// the goals, does not pass for one that kept up.
+fn late_max(duration: Duration, width: f64) -> Duration {
+    LATE_MAX.min(duration.mul_f64(width / 2.0))
 }
 
 /// Trials whose load is frames a second.
@@ -262,13 +331,9 @@ impl Measurer for Rates<'_> {
         let rate = load.0 as f64;
         let expected = ((rate * duration.as_secs_f64()).round() as u64).max(1);
         let what = format!("{:.1} kpps for {} ms", kpps(rate), duration.as_millis());
-        let load = self.0.load(Some(rate), Some(expected), duration + LATE_MAX);
-        let Sent { sent, received } = self.0.blast(&what, &load)?;
-        Ok(Trial {
-            expected,
-            sent,
-            received,
-        })
+        let time = duration + late_max(duration, self.0.options.width);
+        let load = self.0.load(Some(rate), Some(expected), time);
+        Ok(self.0.blast(&what, &load)?.of(expected))
     }
 }
 
@@ -281,12 +346,7 @@ impl Measurer for Bursts<'_> {
     fn measure(&mut self, load: Load, _: Duration) -> Result<Trial, ToolError> {
         let what = format!("{} back to back", load.0);
         let burst = self.0.load(None, Some(load.0), BURST_TIME_MAX);
-        let found = self.0.blast(&what, &burst)?;
-        Ok(Trial {
-            expected: load.0,
-            sent: found.sent,
-            received: found.received,
-        })
+        Ok(self.0.blast(&what, &burst)?.of(load.0))
     }
 }
 
@@ -312,6 +372,10 @@ fn throughput(goals: &[Goal], found: &Found, size: u32) -> Fields {
             }
         }
         fields.insert("unsent_percent".into(), json!(100.0 * result.unsent_ratio));
+        let overrun = json!(100.0 * result.overrun_ratio);
+        fields.insert("lost_at_socket_percent".into(), overrun);
+        fields.insert("limit".into(), json!(result.limit.map(limit)));
+        fields.insert("end".into(), end(result.end).into());
         fields
     };
     let mut fields = found.goals.first().map_or_else(Fields::new, of_goal);
@@ -326,23 +390,107 @@ fn throughput(goals: &[Goal], found: &Found, size: u32) -> Fields {
     fields
 }
 
-/// A line for each goal without a result. That a device is at least as fast as the sender is one.
+const fn limit(limit: Limit) -> &'static str {
+    match limit {
+        Limit::Device => "device",
+        Limit::Sender => "sender",
+        Limit::Receiver => "receiver",
+    }
+}
+
+const fn end(end: End) -> &'static str {
+    match end {
+        End::Regular => "regular",
+        End::AtMax => "at_max",
+        End::BelowMin => "below_min",
+        End::TimeLimit => "time_limit",
+    }
+}
+
+/// A line for each goal without a result, and for each result that is not the device's but the
+/// receiver's. That a device is at least as fast as the sender is a result.
 fn irregular(goals: &[Goal], found: &Found) -> Vec<String> {
     let pairs = goals.iter().zip(&found.goals);
     pairs
-        .filter(|(_, result)| !matches!(result.end, End::Regular | End::AtMax))
-        .map(|(goal, result)| {
-            let what = explain(result.end);
-            format!("throughput at a loss ratio of {}: {what}", goal.loss_ratio)
+        .filter_map(|(goal, result)| {
+            let what = match result.limit {
+                Some(Limit::Receiver) => Some(
+                    "the receiver's socket lost frames, not the device: raise net.core.rmem_max, \
+                     or run as root",
+                ),
+                _ => explain(result.end),
+            };
+            let ratio = goal.loss_ratio;
+            what.map(|what| format!("throughput at a loss ratio of {ratio}: {what}"))
         })
         .collect()
 }
 
-const fn explain(end: End) -> &'static str {
+/// Why a search has no result; `None` if it has one.
+const fn explain(end: End) -> Option<&'static str> {
     match end {
-        End::Regular => "the bounds are close",
-        End::AtMax => "the largest load that was tried arrived",
-        End::BelowMin => "not even the least load arrived",
-        End::TimeLimit => "the time limit came before the bounds were close",
+        End::Regular | End::AtMax => None,
+        End::BelowMin => Some("not even the least load arrived"),
+        End::TimeLimit => Some("the time limit came before the bounds were close"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_slower_by_the_width_has_not_kept_up() {
+        for (milliseconds, width) in [(50, 0.1), (100, 0.1), (500, 0.02), (60_000, 0.02)] {
+            let duration = Duration::from_millis(milliseconds);
+            let late = late_max(duration, width);
+            assert!(late <= LATE_MAX);
+            assert!((duration + late).mul_f64(1.0 - width) < duration);
+        }
+    }
+
+    #[test]
+    fn disturbed_trials_are_counted() {
+        let (long, short) = (WATCHED_MIN, WATCHED_MIN / 2);
+        let quiet = Measured::default();
+        let loud = Measured {
+            flags: vec!["others".to_owned()],
+            ..Measured::default()
+        };
+        let mut trials = Disturbed::default();
+        for (duration, measured) in [(long, &quiet), (long, &quiet), (short, &loud)] {
+            trials = trials.with(duration, measured);
+        }
+        assert_eq!(trials.flag(), None);
+        let line = "other programs and the hypervisor disturbed 1 of 3 long trials";
+        assert_eq!(trials.with(long, &loud).flag().as_deref(), Some(line));
+    }
+
+    #[test]
+    fn a_result_of_the_receiver_is_flagged() {
+        let goal = BURSTS;
+        let flags = |limit, end| {
+            let result = GoalResult {
+                lower: Some(Load(1)),
+                upper: Some(Load(2)),
+                throughput: 1.0,
+                unsent_ratio: 0.0,
+                overrun_ratio: 0.1,
+                limit: Some(limit),
+                end,
+            };
+            let found = Found {
+                goals: vec![result],
+                trials: 2,
+                time: Duration::ZERO,
+            };
+            irregular(&[goal], &found)
+        };
+        assert_eq!(flags(Limit::Device, End::Regular), [""; 0]);
+        assert_eq!(flags(Limit::Sender, End::AtMax), [""; 0]);
+        assert!(flags(Limit::Receiver, End::Regular)[0].contains("net.core.rmem_max"));
+        let line = "throughput at a loss ratio of 0: the time limit came before the bounds were \
+                    close";
+        assert_eq!(flags(Limit::Sender, End::TimeLimit), [line]);
     }
 }

@@ -26,6 +26,8 @@ pub struct Trial {
     pub sent: u64,
     /// Frames that the receiver received.
     pub received: u64,
+    /// Frames that reached the receiving host, and were lost at the receiver's socket.
+    pub overrun: u64,
 }
 
 impl Trial {
@@ -38,6 +40,17 @@ impl Trial {
     /// The share of expected frames that the sender did not send, 0 to 1.
     pub fn unsent_ratio(&self) -> f64 {
         ratio(self.expected.saturating_sub(self.sent), self.expected)
+    }
+
+    /// The share of expected frames that were lost at the receiver's socket, 0 to 1.
+    pub fn overrun_ratio(&self) -> f64 {
+        ratio(self.overrun, self.expected)
+    }
+
+    /// The share of expected frames that neither arrived, nor were lost by sender or receiver.
+    fn device_loss_ratio(&self) -> f64 {
+        let lost = self.sent.saturating_sub(self.received);
+        ratio(lost.saturating_sub(self.overrun), self.expected)
     }
 }
 
@@ -142,10 +155,25 @@ pub struct GoalResult {
     /// The conditional throughput: the forwarding rate at `lower`; 0 without one.
     pub throughput: f64,
     /// The median share of frames that the sender did not send at `upper`, or at `lower` without
-    /// one. If this is above the goal's loss ratio, the sender was the limit, not the device.
+    /// one.
     pub unsent_ratio: f64,
+    /// The median share of frames that were lost at the receiver's socket, at the same load.
+    pub overrun_ratio: f64,
+    /// What loses frames above `lower`; `None` if no load that loses frames was found.
+    pub limit: Option<Limit>,
     /// Whether the result is regular.
     pub end: End,
+}
+
+/// What loses frames at the relevant upper bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// The device: without the losses of sender and receiver it loses more than the goal accepts.
+    Device,
+    /// The sender: it does not send more.
+    Sender,
+    /// The receiver's socket.
+    Receiver,
 }
 
 /// The result of a search.
@@ -321,16 +349,29 @@ impl Search {
         let throughput = lower.map_or(0.0, |load| {
             load.0 as f64 * (1.0 - quantile_loss_ratio(goal, trials(load)))
         });
-        let mut unsent: Vec<_> = upper.or(lower).map_or(Vec::new(), |load| {
-            let trials = trials(load).iter();
-            trials.map(|done| done.trial.unsent_ratio()).collect()
-        });
-        unsent.sort_by(f64::total_cmp);
+        let bound = upper.or(lower).map_or(&[][..], trials);
+        let median = |ratio: fn(&Trial) -> f64| {
+            let mut ratios: Vec<_> = bound.iter().map(|done| ratio(&done.trial)).collect();
+            ratios.sort_by(f64::total_cmp);
+            ratios.get(ratios.len() / 2).copied().unwrap_or(0.0)
+        };
+        let unsent_ratio = median(Trial::unsent_ratio);
+        let overrun_ratio = median(Trial::overrun_ratio);
+        let limit = match upper {
+            None => (end == End::AtMax).then_some(Limit::Sender),
+            Some(_) if median(Trial::device_loss_ratio) > goal.loss_ratio => Some(Limit::Device),
+            Some(_) if overrun_ratio > unsent_ratio => Some(Limit::Receiver),
+            Some(_) if unsent_ratio > 0.0 => Some(Limit::Sender),
+            // It lost frames in fewer than half of the trials.
+            Some(_) => Some(Limit::Device),
+        };
         GoalResult {
             lower,
             upper,
             throughput,
-            unsent_ratio: unsent.get(unsent.len() / 2).copied().unwrap_or(0.0),
+            unsent_ratio,
+            overrun_ratio,
+            limit,
             end,
         }
     }

@@ -22,6 +22,7 @@ impl<F: FnMut(f64, f64, usize) -> f64> Measurer for Fake<F> {
             expected: expected as u64,
             sent: expected as u64,
             received: received as u64,
+            overrun: 0,
         };
         self.log.push((load, Done { duration, trial }));
         Ok(trial)
@@ -165,6 +166,7 @@ fn loads_are_classified_as_in_the_example_of_the_rfc() {
                 expected: 1_000_000,
                 sent: 1_000_000,
                 received: 1_000_000 - (loss * 10_000.0) as u64,
+                overrun: 0,
             };
             let duration = Duration::from_secs(seconds);
             trials.extend(std::iter::repeat_n(Done { duration, trial }, count));
@@ -225,24 +227,46 @@ fn goals_share_trials_and_the_hard_limit_is_the_throughput_of_each() {
 }
 
 #[test]
-fn a_sender_that_falls_behind_is_named() {
-    struct Slow;
-    impl Measurer for Slow {
+fn what_loses_the_frames_is_named() {
+    /// Frames per second of sender, device and receiver.
+    struct Chain([f64; 3]);
+    impl Measurer for Chain {
         type Error = Infallible;
         fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, Infallible> {
-            let expected = (load.0 as f64 * duration.as_secs_f64()) as u64;
-            let sent = expected.min((500_000.0 * duration.as_secs_f64()) as u64);
+            let [sender, device, receiver] = self.0;
+            let frames = |rate: f64| (rate * duration.as_secs_f64()) as u64;
+            let expected = frames(load.0 as f64);
+            let sent = expected.min(frames(sender));
+            let forwarded = sent.min(frames(device));
+            let received = forwarded.min(frames(receiver));
             Ok(Trial {
                 expected,
                 sent,
-                received: sent,
+                received,
+                overrun: forwarded - received,
             })
         }
     }
-    let Ok(found) = search(&mut Slow, &[GOAL], RANGE, NO_LIMIT);
-    near(found.goals[0].throughput, 500_000.0, GOAL.width);
-    assert!(found.goals[0].unsent_ratio > 0.0);
-    assert!(one(|_, _, _| 5e5).unsent_ratio <= 0.0);
+    let all = f64::INFINITY;
+    for (rates, limit) in [
+        ([5e5, all, all], Limit::Sender),
+        ([all, 5e5, all], Limit::Device),
+        ([all, all, 5e5], Limit::Receiver),
+        // Both are too slow for the upper bound, and the device by itself is.
+        ([5.005e5, 5e5, all], Limit::Device),
+    ] {
+        let Ok(found) = search(&mut Chain(rates), &[GOAL], RANGE, NO_LIMIT);
+        let result = found.goals[0];
+        near(result.throughput, 500_000.0, GOAL.width);
+        assert_eq!(result.limit, Some(limit), "{rates:?}");
+        assert_eq!(result.unsent_ratio > 0.0, rates[0] < all);
+        assert_eq!(result.overrun_ratio > 0.0, rates[2] < all);
+    }
+    assert_eq!(one(|load, _, _| load).limit, Some(Limit::Sender));
+    // Out of time before any load was classified.
+    let (found, _) = run(|load, _, _| load, &[GOAL], RANGE, SECOND);
+    assert_eq!(found.goals[0].end, End::TimeLimit);
+    assert_eq!((found.goals[0].upper, found.goals[0].limit), (None, None));
 }
 
 #[test]

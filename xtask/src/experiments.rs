@@ -238,7 +238,8 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
         return Ok("Nothing is claimed of the figures.\n".to_owned());
     }
     let mut text = format!(
-        "| claim | settings | document | expected | median of {} runs [least, greatest] | verdicts |\n\
+        "| claim | settings | document | expected | median of {} runs [least, greatest] | \
+         verdicts |\n\
          | --- | --- | --- | --- | --- | --- |\n",
         runs.len()
     );
@@ -276,7 +277,7 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
     Ok(text)
 }
 
-/// The median of the runs, with the least and the greatest.
+/// The median of the runs, with the least and the greatest if they differ.
 fn measured(runs: &[&Value]) -> String {
     let medians = runs
         .iter()
@@ -288,6 +289,9 @@ fn measured(runs: &[&Value]) -> String {
     let low = medians.iter().copied().fold(f64::INFINITY, f64::min);
     let high = medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let [middle, low, high] = [middle, low, high].map(number);
+    if low == high {
+        return middle;
+    }
     format!("{middle} [{low}, {high}]")
 }
 
@@ -399,7 +403,10 @@ mod tests {
                 "why": of.err(),
             })
         });
-        let experiment = |name: &str| json!({ "name": name, "command": format!("packtrain experiment {name} --quick") });
+        let experiment = |name: &str| {
+            let command = format!("packtrain experiment {name} --quick");
+            json!({ "name": name, "command": command })
+        };
         json!({
             "command": "experiment", "stopped": false, "load": load,
             "host": { "machine": "EPYC", "kernel": "6.18", "cpus": 2,
@@ -444,7 +451,7 @@ mod tests {
              | --- | --- | --- | --- | --- | --- |\n\
              | b \\| c | mtu=1500 offload=tso | from 3 to 6 | >= 1.5 | 2.50 [2.00, 3.00] | \
              2 reproduced |\n\
-             |  | mtu=9000 offload=tso |  |  | 1.25 [1.25, 1.25] | \
+             |  | mtu=9000 offload=tso |  |  | 1.25 | \
              **differs**: 1 direction, 1 not judged: too noisy here |\n\
              | d | all | from 3 to 6 | >= 1.5 | - | \
              1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\
@@ -482,6 +489,22 @@ mod tests {
             let marks = MARKS.replace(old, new);
             let error = written(&marks, &runs).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_built_in_experiment_has_its_marks() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
+        let files = fs::read_dir(root.join("crates/packtrain-lab/experiments")).unwrap();
+        let names = files.map(|file| file.unwrap().path());
+        let names: Vec<PathBuf> = names
+            .filter(|file| file.extension().is_some_and(|kind| kind == "toml"))
+            .collect();
+        assert!(names.len() > 10, "{names:?}");
+        for name in &names {
+            let name = name.file_stem().unwrap().to_str().unwrap();
+            replaced(&document, name, "").unwrap();
         }
     }
 

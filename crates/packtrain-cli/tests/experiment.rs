@@ -176,10 +176,12 @@ fn the_file_in_the_documentation_is_valid() {
     let experiment = packtrain_lab::experiment::Experiment::read("experiments.md", file);
     assert_eq!(experiment.expect("a valid file").cells.len(), 4);
     for (name, _) in packtrain_lab::experiment::BUILT_IN {
-        assert!(
-            text.contains(&format!("| [`{name}`](#{name}) | ")),
-            "{name}"
-        );
+        for part in [
+            format!("\n| [`{name}`](#{name}) | "),
+            format!("\n## {name}\n"),
+        ] {
+            assert!(text.contains(&part), "{part}");
+        }
     }
 }
 

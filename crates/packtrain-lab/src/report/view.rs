@@ -63,7 +63,7 @@ pub struct Table {
     pub caption: String,
     /// What its columns are.
     pub columns: Vec<Column>,
-    /// Its rows. The last cell of a row may be [`Cell::NotShown`], which stands for all that follow.
+    /// Its rows. The last cell of a row may be [`Cell::NotShown`], in place of all that follow.
     pub rows: Vec<Vec<Cell>>,
 }
 

@@ -131,6 +131,9 @@ impl Blast {
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
             ("batch_packets", json!(self.batch)),
+            ("count_packets", json!(self.count)),
+            ("duration_seconds", json!(load.duration.as_secs_f64())),
+            ("settle_seconds", json!(load.settle.as_secs_f64())),
             ("receive_buffer_bytes", json!(buffer)),
         ];
         fields

@@ -106,6 +106,9 @@ impl Ping {
                 "rate_per_second",
                 json!((!self.flood).then_some(self.rate.0)),
             ),
+            ("count_requests", json!(self.count)),
+            ("duration_seconds", json!(self.duration.0.as_secs_f64())),
+            ("timeout_seconds", json!(self.timeout.0.as_secs_f64())),
             (
                 "load",
                 json!(match self.load {

@@ -198,7 +198,7 @@ fn idle_and_loaded() -> Outcome {
     Outcome::Done
 }
 
-/// Requester and answering thread, and both ends of the load, are on the CPU that they are bound to.
+/// Requester and answering thread, and both ends of the load, are bound to their CPU.
 fn bound_beside_a_load() -> Outcome {
     let cpu = cpus::allowed().expect("a mask")[0];
     let options = TestbedOptions {

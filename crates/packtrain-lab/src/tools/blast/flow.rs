@@ -185,9 +185,10 @@ impl Flow {
                 next += batch;
                 left -= batch;
                 self.sent.store(next, SeqCst);
-                let (accepted, tries) = self.send_all(&mut messages, batch, last_try, control)?;
-                calls += tries;
+                let sent = self.send_all(&mut messages, batch, last_try, control)?;
+                let (accepted, tries) = sent;
                 refused = batch - accepted;
+                calls += tries;
             }
         }
         // The interval after a burst belongs to it.
@@ -200,8 +201,8 @@ impl Flow {
         })
     }
 
-    /// Sends the first `count` messages, until `last_try`. Returns how many the kernel accepted, and
-    /// the number of calls.
+    /// Sends the first `count` messages, until `last_try`. Returns how many the kernel accepted,
+    /// and the number of calls.
     fn send_all(
         &self,
         messages: &mut Messages,

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::command::{ensure, printed};
 use table::List;
-pub use table::median;
+pub use table::{median, number};
 
 pub const USAGE: &str = "cargo xtask figures [--quick] [--runs N] [NAME..]";
 

@@ -1,5 +1,5 @@
 //! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`,
-//! `cargo xtask mutants`, `cargo xtask figures`, `cargo xtask against`.
+//! `cargo xtask mutants`, `cargo xtask figures`, `cargo xtask experiments`, `cargo xtask against`.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use crate::tidy::tree::Tree;
 
 mod against;
 mod command;
+mod experiments;
 mod figures;
 mod fuzz;
 mod mutants;
@@ -23,6 +24,9 @@ usage: cargo xtask tidy                  check the rules of the source tree
        cargo xtask figures [--quick] [--runs N] [NAME..]
                                          run the benches N times (3), and write the medians of the
                                          runs to docs/performance
+       cargo xtask experiments [--runs N] [--binary PATH] [--from FILE..]
+                                         run all experiments quickly N times (5), or take documents
+                                         of --save, and write the verdicts to docs/experiments.md
        cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS]
                                          run a bench (`tax`, `ring`) of a revision and of this tree
                                          in turn, N times (7), and compare
@@ -53,6 +57,13 @@ fn main() -> ExitCode {
             Ok(arguments) => figures::run(&root, &arguments),
             Err(wrong) => {
                 eprintln!("figures: {wrong}\nusage: {}", figures::USAGE);
+                return ExitCode::from(2);
+            }
+        },
+        ["experiments", words @ ..] => match experiments::Arguments::parse(words) {
+            Ok(arguments) => experiments::run(&root, &arguments),
+            Err(wrong) => {
+                eprintln!("experiments: {wrong}\nusage: {}", experiments::USAGE);
                 return ExitCode::from(2);
             }
         },

@@ -1,7 +1,7 @@
 //! Goals of benches that compare whole programs, round by round.
 
 use crate::report::rounded;
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, coverage_percent};
 use crate::verdict::{Expected, Verdict};
 use serde_json::{Value, json};
 use std::fmt;
@@ -127,7 +127,10 @@ pub fn figures(estimate: Option<Estimate>) -> String {
              low,
              high,
              count,
-         }| { format!("median {median:.3}, 95 % [{low:.3}, {high:.3}], {count} pairs") },
+         }| {
+            let percent = coverage_percent(count);
+            format!("median {median:.3}, {percent:.0} % [{low:.3}, {high:.3}], {count} pairs")
+        },
     )
 }
 
@@ -152,7 +155,7 @@ mod tests {
         assert!(claim.is_met());
         assert_eq!(
             claim.to_string(),
-            "vpn: goodput (tun-rs): median 1.200, 95 % [1.200, 1.200], 3 pairs, goal >= 1: \
+            "vpn: goodput (tun-rs): median 1.200, 75 % [1.200, 1.200], 3 pairs, goal >= 1: \
              reproduced"
         );
         let document = claim.document();

@@ -10,12 +10,24 @@ const RESAMPLES: usize = 2000;
 pub struct Estimate {
     /// The median, or another figure of all rounds.
     pub median: f64,
-    /// Lower end of the bootstrap interval of 95 %.
+    /// Lower end of the bootstrap interval; [`coverage_percent`] is how often it has the true value.
     pub low: f64,
     /// Upper end.
     pub high: f64,
     /// Rounds.
     pub count: usize,
+}
+
+/// How often the interval of the median of `count` rounds has the true median, in percent: 95, and
+/// less with fewer than six rounds. Then the interval ends at the least and the greatest value. It
+/// misses the true median only if all rounds are on the same side of it.
+#[must_use]
+pub fn coverage_percent(count: usize) -> f64 {
+    match i32::try_from(count) {
+        Ok(0) => 0.0,
+        Ok(count @ 1..6) => 100.0 * (1.0 - 0.5_f64.powi(count - 1)),
+        _ => 95.0,
+    }
 }
 
 /// The median of `values` and its interval. `None` for no value, or one that is not a positive
@@ -82,6 +94,19 @@ mod tests {
         assert_eq!(estimate.median, 2.15);
         assert!(estimate.low < 2.15 && estimate.low > 2.0, "{estimate:?}");
         assert!(estimate.high > 2.15 && estimate.high < 2.3, "{estimate:?}");
+    }
+
+    #[test]
+    fn few_rounds_have_the_interval_from_the_least_to_the_greatest() {
+        for (count, percent) in [(1, 0.0), (2, 50.0), (3, 75.0), (4, 87.5), (5, 93.75)] {
+            let values: Vec<f64> = (1..=count).map(f64::from).collect();
+            let estimate = estimate(&values).unwrap();
+            assert_eq!((estimate.low, estimate.high), (1.0, f64::from(count)));
+            assert_eq!(coverage_percent(estimate.count), percent);
+        }
+        let six = estimate(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).unwrap();
+        assert!(six.low > 1.0 && six.high < 6.0, "{six:?}");
+        assert_eq!((coverage_percent(6), coverage_percent(0)), (95.0, 0.0));
     }
 
     #[test]

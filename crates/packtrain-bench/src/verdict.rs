@@ -36,6 +36,17 @@ impl Expected {
         }
     }
 
+    /// Whether any value of the interval of `estimate` is as expected.
+    #[must_use]
+    pub fn is_reached(self, estimate: &Estimate) -> bool {
+        let Estimate { low, high, .. } = *estimate;
+        match self {
+            Self::AtLeast(least) => high >= least,
+            Self::AtMost(most) => low <= most,
+            Self::Within { value, distance } => low <= value + distance && high >= value - distance,
+        }
+    }
+
     /// Half as demanding: half of a least value, twice a greatest value, twice a distance.
     #[must_use]
     pub fn half(self) -> Self {
@@ -149,6 +160,28 @@ mod tests {
         assert_eq!(near.verdict(&made(9.0, 10.0, 11.1)), Verdict::Direction);
         assert_eq!(near.verdict(&made(9.0, 11.1, 12.0)), Verdict::NotReproduced);
         assert_eq!(near.verdict(&made(8.0, 8.9, 10.0)), Verdict::NotReproduced);
+    }
+
+    #[test]
+    fn an_interval_reaches_a_value_that_its_median_misses() {
+        let near = Expected::Within {
+            value: 10.0,
+            distance: 1.0,
+        };
+        for (expected, low, high, is_reached) in [
+            (Expected::AtLeast(2.0), 1.0, 2.0, true),
+            (Expected::AtLeast(2.0), 1.0, 1.9, false),
+            (Expected::AtMost(2.0), 2.0, 3.0, true),
+            (Expected::AtMost(2.0), 2.1, 3.0, false),
+            (near, 11.0, 12.0, true),
+            (near, 11.1, 12.0, false),
+            (near, 8.0, 9.0, true),
+            (near, 8.0, 8.9, false),
+            (near, 5.0, 15.0, true),
+        ] {
+            let estimate = made(low, f64::midpoint(low, high), high);
+            assert_eq!(expected.is_reached(&estimate), is_reached, "{expected}");
+        }
     }
 
     #[test]

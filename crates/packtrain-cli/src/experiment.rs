@@ -7,11 +7,13 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
-use packtrain_lab::experiment::document::Parts;
+use packtrain::advice;
+use packtrain_lab::experiment::document::{NOT_JUDGED, Parts};
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, Setup, built_in, run as measure,
 };
-use packtrain_lab::report::{self, number};
+use packtrain_lab::report;
+use packtrain_lab::report::view::{self, Cell, Claim, Kind, View};
 use packtrain_lab::tool::Control;
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value, json};
@@ -74,8 +76,13 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         let mut parts = Parts::default();
         parts.add(experiment, &results, &options, &command(name, args));
         if !args.json {
-            let one = parts.clone().document();
-            print::output(&text(&one, Style::stdout()))?;
+            let one = Value::Object(parts.clone().document());
+            if all.experiments.is_empty() {
+                print::output(&machine(&Value::Object(head.clone())))?;
+            }
+            for view in View::all(&one) {
+                print::output(&text(&view, Style::stdout()))?;
+            }
         }
         all.append(parts);
         if results.stopped {
@@ -104,14 +111,14 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     } else if let Some(path) = &args.html {
         print::output(&format!("page: {}\n", path.display()))?;
     }
+    for line in &all.open {
+        print::message(&format!("{}\n", advice::printable(line)));
+    }
     if let Some(failure) = failure {
         return Err(failure);
     }
     match all.failed.first() {
-        Some(claim) => {
-            let line = format!("a claim that must hold is not reproduced: {claim}");
-            Err(Failure::new(Exit::Check, line))
-        }
+        Some(line) => Err(Failure::new(Exit::Check, line)),
         None => Ok(()),
     }
 }
@@ -252,63 +259,60 @@ fn list(as_json: bool) -> Result<(), Failure> {
     print::output(&table.render(0, Style::stdout()))
 }
 
-/// One experiment for people. `document` has its parts, as in JSON.
-fn text(document: &Map<String, Value>, style: Style) -> String {
-    let part = |name: &str| document.get(name).and_then(Value::as_array);
-    let (rows, claims) = (part("rows"), part("claims"));
-    let (rows, claims) = (
-        rows.map_or(&[][..], Vec::as_slice),
-        claims.map_or(&[][..], Vec::as_slice),
-    );
-    let Some(experiment) = part("experiments").and_then(|all| all.first()) else {
-        return String::new();
-    };
+/// The machine and its state, in two lines.
+fn machine(document: &Value) -> String {
+    let entries = view::conditions(document);
+    let entries = entries
+        .iter()
+        .map(|(name, value)| format!("{name}: {value}"));
+    let entries: Vec<_> = entries.collect();
+    let lines = entries.chunks(4).map(|some| some.join("; ") + "\n");
+    lines.collect::<String>() + "\n"
+}
+
+/// One experiment for people.
+fn text(view: &View, style: Style) -> String {
     let heading = |text: &str| format!("\n{}\n", style.bold(text));
-    let title = format!(
-        "{} ({}): {}",
-        word(&experiment["name"]),
-        word(&experiment["source"]),
-        word(&experiment["title"])
-    );
+    let title = format!("{} ({}): {}", view.name, view.source, view.title);
     let mut text = format!("{}\n", style.bold(&title));
-    let theirs = &experiment["document"];
     text.push_str(&heading("What the document claims"));
-    text.push_str(&paragraph(&word(&theirs["claims"])));
-    text.push_str(&their_table(theirs, style));
-    let rounds = &experiment["rounds"];
-    text.push_str(&heading(&format!(
-        "Here: medians over {rounds} rounds [and their intervals of 95 %]"
-    )));
-    text.push_str(&our_table(experiment, rows, style));
-    text.push_str(&not_shown(rows));
-    text.push_str(&spreads(experiment, rows, style));
-    if !claims.is_empty() {
-        text.push_str(&heading("Claims"));
-        let same = |a: &Value, b: &Value| a["claim"] == b["claim"];
-        text.extend(claims.chunk_by(same).map(|one| claim_lines(one, style)));
+    text.push_str(&paragraph(&view.claimed));
+    if let Some(theirs) = &view.theirs {
+        text.push_str(&format!("\n{}", table(theirs, style)));
+    }
+    text.extend(view.notes.iter().map(|note| paragraph(note)));
+    text.push_str(&heading("What this machine shows"));
+    for one in [&view.ours, &view.spreads].into_iter().flatten() {
+        let caption = paragraph(&one.caption);
+        text.push_str(&format!("{caption}{}\n", table(one, style)));
+    }
+    text.extend(view.missing.iter().map(|line| paragraph(line)));
+    if let Some(shared) = &view.shared {
+        let pairs = shared.rows.iter().map(|row| {
+            let pair: Vec<_> = row.iter().map(Cell::to_string).collect();
+            pair.join("=")
+        });
+        let pairs: Vec<_> = pairs.collect();
+        text.push_str(&paragraph(&format!(
+            "{}: {}",
+            shared.caption,
+            pairs.join("; ")
+        )));
+    }
+    if !view.claims.is_empty() {
+        text.push_str(&heading("Verdicts"));
+        text.extend(view.claims.iter().map(|one| claim(one, style)));
     }
     text.push_str(&heading("What it means"));
-    text.push_str(&paragraph(&word(&experiment["meaning"])));
-    if experiment["stopped"] == true {
-        text.push_str("\nstopped before the end: these are the runs until then\n");
+    text.push_str(&paragraph(&view.meaning));
+    if !view.limits.is_empty() {
+        text.push_str(&heading("What it cannot show"));
+        text.push_str(&paragraph(&view.limits));
     }
-    text + &format!("\nto repeat: {}\n\n", word(&experiment["command"]))
-}
-
-/// A string without quotes; another value as JSON.
-fn word(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// Settings by axis, in words.
-fn setting(value: &Value) -> String {
-    let pairs = value.as_object().into_iter().flatten();
-    let pairs: Vec<_> = pairs
-        .map(|(axis, name)| format!("{axis}={}", word(name)))
-        .collect();
-    pairs.join(" ")
+    if view.stopped {
+        text.push_str("\nStopped before the end: these are the runs until then.\n");
+    }
+    text + &format!("\nTo repeat it: {}\n\n", view.command)
 }
 
 /// Text in lines of [`WIDTH`] columns, indented.
@@ -316,7 +320,7 @@ fn paragraph(text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
     for word in text.split_whitespace() {
-        if line.len() + word.len() + 3 > WIDTH {
+        if line.chars().count() + word.chars().count() + 3 > WIDTH {
             lines.push_str(&format!(" {line}\n"));
             line.clear();
         }
@@ -326,209 +330,155 @@ fn paragraph(text: &str) -> String {
     lines + &format!(" {line}\n")
 }
 
-fn their_table(theirs: &Value, style: Style) -> String {
-    let list = |key: &str| theirs[key].as_array().map_or(&[][..], Vec::as_slice);
-    let columns = list("columns").iter();
-    let mut table = Table::new(columns.map(|name| (word(name), Align::Left)));
-    for row in list("rows") {
-        table.row(row.as_array().into_iter().flatten().map(word));
-    }
-    let mut text = String::new();
-    if !table.is_empty() {
-        text.push_str(&format!("\n{}", table.render(2, style)));
-    }
-    text.extend(list("notes").iter().map(|note| paragraph(&word(note))));
-    text
-}
-
-fn our_table(experiment: &Value, rows: &[Value], style: Style) -> String {
-    let axes = experiment["axes"].as_array().into_iter().flatten();
-    let figures = experiment["figures"]
-        .as_array()
-        .map_or(&[][..], Vec::as_slice);
-    let heads = axes.map(|axis| (word(&axis["name"]), Align::Left));
-    let figure_heads = figures.iter().map(|figure| (title(figure), Align::Right));
-    let mut table = Table::new(
-        heads
-            .chain(figure_heads)
-            .chain([("runs".into(), Align::Right)]),
-    );
-    // A row without a run is missing, or was not reached.
-    for row in rows.iter().filter(|row| row["runs"] != 0) {
-        let names = row["setting"].as_object().into_iter().flatten();
-        let names = names.map(|(_, name)| word(name));
-        let cells = figures
-            .iter()
-            .map(|figure| interval(&row["figures"][word(&figure["key"])]));
-        let (runs, flagged) = (word(&row["runs"]), word(&row["flagged"]));
-        let runs = match flagged.as_str() {
-            "0" => runs,
-            _ => format!("{runs}, {flagged} flagged"),
+fn table(of: &view::Table, style: Style) -> String {
+    let columns = of.columns.iter().map(|column| {
+        let align = match column.kind {
+            Kind::Number => Align::Right,
+            Kind::Name | Kind::Words => Align::Left,
         };
-        table.row(names.chain(cells).chain([runs]));
+        (column.title.as_str(), align)
+    });
+    let mut table = Table::new(columns);
+    for row in &of.rows {
+        table.row(row.iter().map(Cell::to_string));
     }
     table.render(2, style)
 }
 
-fn title(figure: &Value) -> String {
-    let (title, unit) = (word(&figure["title"]), word(&figure["unit"]));
-    match unit.as_str() {
-        "" => title,
-        _ => format!("{title}, {unit}"),
-    }
-}
-
-/// A median with its interval; the interval is left out if it is nothing but the median.
-fn interval(figure: &Value) -> String {
-    let of = |key: &str| figure[key].as_f64().map(number);
-    match [of("median"), of("low"), of("high")] {
-        [Some(median), Some(low), Some(high)] if low == median && high == median => median,
-        [Some(median), Some(low), Some(high)] => format!("{median} [{low}, {high}]"),
-        _ => "-".to_owned(),
-    }
-}
-
-/// What the host cannot show, a line for each reason.
-fn not_shown(rows: &[Value]) -> String {
-    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for row in rows.iter().filter(|row| !row["missing"].is_null()) {
-        let (why, setting) = (word(&row["missing"]), setting(&row["setting"]));
-        match reasons.iter_mut().find(|(other, _)| *other == why) {
-            Some((_, settings)) => settings.push(setting),
-            None => reasons.push((why, vec![setting])),
-        }
-    }
-    let lines = reasons.into_iter().map(|(why, settings)| {
-        let what = match settings.len() {
-            all if all == rows.len() => "all settings".to_owned(),
-            1..=3 => settings.join("; "),
-            many => format!("{many} settings"),
-        };
-        paragraph(&format!(
-            "not shown here, left to the simulator: {what}: {why}"
-        ))
-    });
-    lines.collect()
-}
-
-/// How far apart the runs of equal settings are.
-fn spreads(experiment: &Value, rows: &[Value], style: Style) -> String {
-    let figures = experiment["figures"].as_array().into_iter().flatten();
-    if experiment["rounds"].as_u64() < Some(2) {
-        return String::new();
-    }
-    let mut table = Table::new([
-        ("spread of equal settings", Align::Left),
-        ("typical, %", Align::Right),
-        ("greatest, %", Align::Right),
-        ("from", Align::Right),
-        ("to", Align::Right),
-        ("outliers", Align::Right),
-        ("greatest with", Align::Left),
-    ]);
-    for figure in figures {
-        let key = word(&figure["key"]);
-        let of = |row: &Value, part: &str| row["figures"][&key][part].as_f64();
-        let spread = |row: &Value| {
-            let (min, max) = (of(row, "min")?, of(row, "max")?);
-            let median = of(row, "median").filter(|median| *median != 0.0)?;
-            Some((100.0 * (max - min) / median, min, max))
-        };
-        let mut spreads: Vec<_> = rows
-            .iter()
-            .filter_map(|row| Some((spread(row)?, row)))
-            .collect();
-        spreads.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
-        let Some(((greatest, min, max), row)) = spreads.last() else {
-            continue;
-        };
-        let outliers = rows
-            .iter()
-            .filter_map(|row| row["figures"][&key]["outliers"].as_array());
-        table.row([
-            title(figure),
-            number(spreads[spreads.len() / 2].0.0),
-            number(*greatest),
-            number(*min),
-            number(*max),
-            outliers.map(Vec::len).sum::<usize>().to_string(),
-            setting(&row["setting"]),
-        ]);
-    }
-    if table.is_empty() {
-        return String::new();
-    }
-    format!("\n{}", table.render(2, style))
-}
-
 /// A claim, and what was measured of it in each of the settings that it is about.
-fn claim_lines(about: &[Value], style: Style) -> String {
-    let Some(claim) = about.first() else {
-        return String::new();
-    };
-    let mut head = format!(
-        "{}: expected {}",
-        word(&claim["claim"]),
-        word(&claim["expected"])
-    );
-    let document = word(&claim["document"]);
-    if !document.is_empty() {
-        head.push_str(&format!("; in the document: {document}"));
-    }
-    if claim["must"] == true {
-        head.push_str("; must hold");
-    }
-    let kind = match (word(&claim["statistic"]).as_str(), claim["to"].is_null()) {
-        ("spread", true) => "spread of ",
-        ("spread", false) => "ratio of the spreads of ",
-        (_, true) => "",
-        (_, false) => "ratio of ",
-    };
-    let mut text = paragraph(&head);
+fn claim(of: &Claim, style: Style) -> String {
+    let mut text = paragraph(&format!("{}. {}", of.text, of.about));
     // Settings that are not judged for the same reason have one line.
     let mut reasons: Vec<(&str, usize)> = Vec::new();
-    for one in about {
-        if let Some(why) = one["why"].as_str() {
-            // The reason begins with the setting.
-            let why = why.split_once(": ").map_or(why, |(_, why)| why);
+    for one in &of.judged {
+        if one.measured.is_none() {
             // What follows in parentheses differs from run to run.
             let what = |why: &str| why.split(" (").next().unwrap_or_default().to_owned();
-            match reasons
+            let known = reasons
                 .iter_mut()
-                .find(|(other, _)| what(other) == what(why))
-            {
+                .find(|(other, _)| what(other) == what(&one.why));
+            match known {
                 Some((_, count)) => *count += 1,
-                None => reasons.push((why, 1)),
+                None => reasons.push((&one.why, 1)),
             }
             continue;
         }
-        let verdict = word(&one["verdict"]);
-        let shown = match verdict.as_str() {
-            "reproduced" => style.good(&verdict),
-            "not reproduced" => style.bad(&verdict),
-            _ => verdict,
+        let verdict = match one.verdict.as_str() {
+            "reproduced" => style.good(&one.verdict),
+            "not reproduced" => style.bad(&one.verdict),
+            _ => one.verdict.clone(),
         };
-        let mut settings = setting(&one["of"]);
-        if let Some(differ) = one["to"].as_object() {
-            let differ: Map<String, Value> = differ
-                .iter()
-                .filter(|(axis, name)| one["of"][*axis] != **name)
-                .map(|(axis, name)| (axis.clone(), name.clone()))
-                .collect();
-            settings.push_str(&format!(" to {}", setting(&Value::Object(differ))));
+        let mut settings = one.of.clone();
+        if !one.to.is_empty() {
+            settings.push_str(&format!(" to {}", one.to));
         }
-        let figure = word(&one["figure"]);
-        let measured = interval(&one["measured"]);
-        text.push_str(&format!(
-            "    {shown}: {settings}: {kind}{figure} {measured}\n"
-        ));
+        let measured = Cell::Estimate(one.measured);
+        let line = format!("    {verdict}: {settings}: {} {measured}", of.measured);
+        text.push_str(&line);
+        if !one.why.is_empty() {
+            text.push_str(&format!(": {}", one.why));
+        }
+        text.push('\n');
     }
     for (why, count) in reasons {
         let settings = match count {
             1 => "one setting".to_owned(),
             _ => format!("{count} settings"),
         };
-        text.push_str(&format!("    not judged: {settings}: {why}\n"));
+        text.push_str(&format!("    {NOT_JUDGED}: {settings}: {why}\n"));
+    }
+    if !of.if_not.is_empty() {
+        text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not)));
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of a page without its tags.
+    fn seen(page: &str) -> String {
+        let mut text = String::new();
+        for part in page.split('<') {
+            let (tag, rest) = part.split_once('>').unwrap_or(("", part));
+            // Elements of a line are part of its words.
+            let within = ["data", "/data", "span", "/span"];
+            let tag = tag.split(' ').next().unwrap_or_default();
+            if !within.contains(&tag) {
+                text.push(' ');
+            }
+            text.push_str(rest);
+        }
+        let entities = [
+            ("&lt;", "<"),
+            ("&gt;", ">"),
+            ("&quot;", "\""),
+            ("&#39;", "'"),
+        ];
+        let entities = entities.into_iter().chain([("&amp;", "&")]);
+        words(&entities.fold(text, |text, (entity, c)| text.replace(entity, c)))
+    }
+
+    fn words(text: &str) -> String {
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn the_text_and_the_page_say_the_same() {
+        let text = include_str!("../../packtrain-lab/tests/report/document.json");
+        let document: Value = serde_json::from_str(text).expect("a document");
+        let page = seen(&report::html(&document));
+        let views = View::all(&document);
+        let mut count = 0;
+        for view in &views {
+            let text = words(&super::text(view, Style::PLAIN));
+            let mut both = |of: &str| {
+                count += 1;
+                let of = words(of);
+                assert!(text.contains(&of), "the text has no {of:?}: {text}");
+                assert!(page.contains(&of), "the page has no {of:?}: {page}");
+            };
+            for one in [
+                &view.title,
+                &view.claimed,
+                &view.meaning,
+                &view.limits,
+                &view.command,
+            ] {
+                one.split("\n\n").for_each(&mut both);
+            }
+            let shared = view.shared.iter().flat_map(|table| &table.rows);
+            shared.flatten().for_each(|one| both(&one.to_string()));
+            view.notes
+                .iter()
+                .chain(&view.missing)
+                .for_each(|one| both(one));
+            let tables = [&view.theirs, &view.ours, &view.spreads].into_iter();
+            for table in tables.flatten() {
+                table.columns.iter().for_each(|one| both(&one.title));
+                table
+                    .rows
+                    .iter()
+                    .flatten()
+                    .for_each(|one| both(&one.to_string()));
+            }
+            for claim in &view.claims {
+                both(&claim.text);
+                both(&claim.about);
+                both(&claim.if_not);
+                for one in &claim.judged {
+                    both(&one.verdict);
+                    if one.measured.is_some() {
+                        both(&one.of);
+                        both(&one.to);
+                        both(&claim.measured);
+                        both(&Cell::Estimate(one.measured).to_string());
+                    }
+                    both(&one.why);
+                }
+            }
+        }
+        assert!(count > 90, "{count}");
+    }
 }

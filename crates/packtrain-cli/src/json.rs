@@ -7,19 +7,21 @@ use crate::exit::Failure;
 use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
-use packtrain::driver::{DeviceCounters, Features, Fit, RxBuffers, TxMemory};
+use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
 use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::Faults;
-use packtrain::stats::{DropSnapshot, HistogramSnapshot, TroubleReport};
+use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
+use packtrain_lab::experiment::counters::{self, batches, counters};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::fs;
+use std::iter;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -117,12 +119,7 @@ pub fn conservation(ledger: &Ledger) -> Value {
 
 /// Wire packets lost, by reason; reasons that lost none are left out.
 pub fn drops(drops: &DropSnapshot) -> Value {
-    let counts = drops.nonzero();
-    Value::Object(
-        counts
-            .map(|(reason, count)| (reason.name().to_owned(), count.into()))
-            .collect(),
-    )
+    counters::drops(drops).into()
 }
 
 /// One port's counters by queue, those of the other side of the port (`null` if it has none), and
@@ -136,12 +133,12 @@ pub fn port(
     let mut port = Map::new();
     for (index, (queue, sizes)) in snapshot.rx.iter().zip(&snapshot.rx_batches).enumerate() {
         let mut counters = grouped(queue.values());
-        counters.insert("batches".into(), batches(sizes.values()));
+        counters.insert("batches".into(), batches(iter::once(sizes.values())));
         port.insert(format!("rxq{index:02}"), counters.into());
     }
     for (index, (queue, sizes)) in snapshot.tx.iter().zip(&snapshot.tx_batches).enumerate() {
         let mut counters = counters(queue.values());
-        counters.insert("batches".into(), batches(sizes.values()));
+        counters.insert("batches".into(), batches(iter::once(sizes.values())));
         let troubles = snapshot.troubles.get(index).into_iter();
         let troubles = troubles.flat_map(|log| log.iter().map(|report| trouble(report, began)));
         counters.insert("troubles".into(), troubles.collect());
@@ -218,31 +215,6 @@ fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String,
     all
 }
 
-fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String, Value> {
-    let values = values.into_iter();
-    values
-        .map(|(name, value)| (name.to_owned(), value.into()))
-        .collect()
-}
-
-/// The histograms of batch sizes of a queue.
-fn batches<'a>(histograms: impl Iterator<Item = (&'static str, &'a HistogramSnapshot)>) -> Value {
-    let of_kind = |(name, sizes): (&'static str, &HistogramSnapshot)| {
-        let buckets = sizes.buckets().map(|(least, count)| json!([least, count]));
-        let value = json!({
-            "p50": sizes.quantile(0.5),
-            "p90": sizes.quantile(0.9),
-            "p99": sizes.quantile(0.99),
-            "max": sizes.max(),
-            "sum": sizes.sum(),
-            "count": sizes.count(),
-            "buckets": buckets.collect::<Vec<_>>(),
-        });
-        (name.to_owned(), value)
-    };
-    Value::Object(histograms.map(of_kind).collect())
-}
-
 /// Names and values of the counters of the other side of a port: `rx` is from packtrain.
 pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
     [
@@ -294,7 +266,7 @@ pub fn plan(joint: &Joint) -> Value {
                 "gso_effective": limits.gso_segments_max,
                 "advertised": limits.advertised(),
                 "headroom": limits.headroom,
-                "fit": fit(limits.fit),
+                "fit": limits.fit.to_string(),
                 "bytes_max": (limits.segment_bytes_max != usize::MAX)
                     .then_some(limits.segment_bytes_max),
                 "memory": tx_memory(limits.memory),
@@ -407,14 +379,6 @@ pub const fn mode(mode: Mode) -> &'static str {
         Mode::Hash => "hash",
         Mode::Sorted => "sorted",
         Mode::Auto => "auto",
-    }
-}
-
-/// The word for packets that do not collapse.
-const fn fit(fit: Fit) -> &'static str {
-    match fit {
-        Fit::Collapse => "collapse",
-        Fit::Defrag => "defrag",
     }
 }
 

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use packtrain::engine::Report;
 use packtrain_lab::ToolError;
 use packtrain_lab::testbed::{TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Measured};
+use packtrain_lab::tool::{self as lab, Control, Measured};
 use packtrain_lab::tools::rfc2544::Rfc2544;
 use serde_json::{Map, Value};
 
@@ -33,7 +33,7 @@ struct Row {
     size: u32,
     through: Through,
     measured: Measured,
-    ended: Option<Report>,
+    report: Option<Box<Report>>,
 }
 
 /// Runs the command.
@@ -89,7 +89,7 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
                 size: *size,
                 ..args.common.tool.clone()
             };
-            let measured = tool::measure(&testbed, &tool, &control)?;
+            let measured = lab::measure(&testbed, &tool, &control)?;
             of_size.push((device, size, through, measured));
         }
         of_size.sort_by_key(|(device, ..)| *device);
@@ -100,7 +100,7 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
                     size: *size,
                     through,
                     measured,
-                    ended,
+                    report: ended.report,
                 }),
         );
     }
@@ -116,8 +116,8 @@ fn document(rows: &[Row]) -> Map<String, Value> {
     let mut document = json::document("rfc2544");
     let rows = rows.iter().map(|row| {
         let mut value = tool::row("rfc2544", &row.measured);
-        if let (Some(ended), Some(value)) = (&row.ended, value.as_object_mut()) {
-            let snapshot = &ended.snapshot;
+        if let (Some(report), Some(value)) = (&row.report, value.as_object_mut()) {
+            let snapshot = &report.snapshot;
             value.insert("drops".into(), json::drops(&snapshot.drops));
             value.insert("conservation".into(), json::conservation(&snapshot.ledger));
         }
@@ -377,7 +377,7 @@ mod tests {
             size,
             through,
             measured,
-            ended: None,
+            report: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Text in columns, and numbers for people.
 
 use crate::print::Style;
-use std::fmt::Write;
+use packtrain_lab::units::PREFIXES;
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,19 +103,16 @@ pub fn grouped(number: u64) -> String {
 
 /// A rate in three to four digits with a decimal prefix: 12.3 M.
 pub fn scaled(rate: f64) -> String {
-    let prefixes = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
-    let (value, prefix) = prefixes
+    let (value, prefix) = PREFIXES
         .into_iter()
-        .find(|(scale, _)| rate >= *scale)
-        .map_or((rate, " "), |(scale, prefix)| (rate / scale, prefix));
-    let decimals = if prefix == " " || value >= 100.0 {
+        .find(|(_, scale)| rate >= *scale)
+        .map_or((rate, ""), |(prefix, scale)| (rate / scale, prefix));
+    let decimals = if prefix.is_empty() || value >= 100.0 {
         0
     } else {
         1
     };
-    let mut text = String::new();
-    write!(text, "{value:.decimals$}{prefix}").expect("a string takes everything");
-    text
+    format!("{value:.decimals$} {prefix}")
 }
 
 /// A bar whose length is `value` on a scale of `columns` that ends at `most`, in eighths of a

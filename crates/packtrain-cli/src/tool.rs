@@ -8,8 +8,7 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use clap::Args;
 use packtrain::engine::Report;
-use packtrain_lab::testbed::{Testbed, TestbedOptions};
-use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::tool::{Control, Measured, Tool, measure};
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
@@ -27,8 +26,9 @@ pub fn run<T: Args + Tool>(
     let (measured, ended) = controlled(args.quiet, |control| {
         measure(&args.testbed, &args.tool, control)
     })?;
+    let report = ended.report.as_deref();
     if args.json {
-        json::write(document(name, &measured, ended.as_ref()))
+        json::write(document(name, &measured, report))
     } else {
         print::output(&text(&measured, Style::stdout()))
     }
@@ -58,25 +58,6 @@ pub fn controlled<R>(
     outcome.map_err(|error| failed(&error))
 }
 
-/// Runs a tool once in a testbed of its own. The settings are those of both.
-///
-/// # Errors
-///
-/// If the testbed cannot be made, the tool fails, or packets are not accounted for.
-pub fn measure(
-    testbed: &TestbedOptions,
-    tool: &impl Tool,
-    control: &Control<'_>,
-) -> Result<(Measured, Option<Report>), ToolError> {
-    let testbed = Testbed::start(testbed)?;
-    let mut measured = tool.run(&testbed, control)?;
-    let mut settings = testbed.settings().clone();
-    settings.append(&mut measured.settings);
-    measured.settings = settings;
-    let ended = testbed.finish()?;
-    Ok((measured, ended.report.map(|report| *report)))
-}
-
 /// The exit code and the line for an error.
 pub fn failed(error: &ToolError) -> Failure {
     let exit = match error {
@@ -89,10 +70,10 @@ pub fn failed(error: &ToolError) -> Failure {
 }
 
 /// The document of a tool: one row, and packtrain's ledger if packtrain joined the hosts.
-fn document(name: &str, measured: &Measured, ended: Option<&Report>) -> Map<String, Value> {
+fn document(name: &str, measured: &Measured, report: Option<&Report>) -> Map<String, Value> {
     let mut document = json::document(name);
     document.insert("rows".into(), Value::Array(vec![row(name, measured)]));
-    if let Some(report) = ended {
+    if let Some(report) = report {
         let snapshot = &report.snapshot;
         document.insert("drops".into(), json::drops(&snapshot.drops));
         document.insert("conservation".into(), json::conservation(&snapshot.ledger));

@@ -72,7 +72,10 @@ impl AsNobody {
         }
         let scratch = Scratch::new("doctor");
         let program = scratch.file("packtrain");
-        fs::copy(PACKTRAIN, &program).expect("a copy");
+        // By another process: a child that a test beside this one starts would inherit the
+        // descriptor, and a file that is open for writing cannot be run.
+        let copied = run(command("cp", &[PACKTRAIN, &program]));
+        assert_eq!(copied.code, Some(0), "{copied:?}");
         for path in [scratch.file(""), program.clone()] {
             let all = fs::Permissions::from_mode(0o755);
             fs::set_permissions(path, all).expect("our own");

@@ -14,6 +14,7 @@ name = "tiny"
 source = "S0"
 title = "packets from memory to nowhere"
 meaning = "nothing"
+limits = "A NIC."
 
 [document]
 claims = "Packets are counted."
@@ -63,6 +64,7 @@ fn without_flags(document: &Value, packets: u64) -> Value {
         for key in ["median", "low", "high"] {
             figure[key] = json!(packets);
         }
+        figure["rounds"] = json!(3);
     }
     document
 }
@@ -107,12 +109,18 @@ fn an_experiment_is_printed_for_people() {
     let ran = packtrain(&["experiment", &path, "--quick"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     for text in [
-        "tiny (S0): packets from memory to nowhere",
+        "packtrain: ",
+        "; Kernel: ",
+        "\nLoad, 1 minute: ",
+        "; Uptime at the start: ",
+        "\n\ntiny (S0): packets from memory to nowhere",
+        "Settings of all rows: b=null:; ",
+        "What it cannot show\n  A NIC.",
         "Packets are counted.",
-        "medians over 3 rounds",
+        "Medians of 3 rounds [least, greatest]",
         "count  received, packets",
-        "spread of equal settings",
-        "every packet arrives: expected 1000 +- 0; must hold",
+        "Spread of equal settings",
+        "every packet arrives. Expected: 1000 ± 0 · must hold",
         "What it means",
         "--quick\n",
     ] {
@@ -202,7 +210,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", &misspelled],
             2,
-            "tiny.toml:18: [workload] has no tool",
+            "tiny.toml:19: [workload] has no tool",
         ),
         (
             &["experiment", "./missing.toml"],

@@ -337,7 +337,7 @@ fn words(world: &[String]) -> Vec<&str> {
 
 /// Interrupts demos with `name` at every moment; `ended` judges what each came to.
 fn interrupt(name: &str, ended: impl Fn(Moment, &Ran, Option<i32>, &str)) {
-    for (world, line) in worlds("demo --seconds 0.1") {
+    for (world, line) in worlds("demo --seconds 0.05") {
         for moment in MOMENTS {
             let context = format!("{world}, SIG{name}, {moment:?}");
             let run = Run::new(&format!("demo-{name}"));
@@ -420,8 +420,9 @@ fn a_demo_that_aborts() {
 
 #[test]
 fn a_demo_that_runs_out_of_descriptors_anywhere() {
-    let (mut failures, mut advised) = (0, 0);
-    for limit in (3..=20).chain((26..60).step_by(6)) {
+    let (mut failures, mut advised, mut passed) = (0, 0, 0);
+    // A higher limit than two with which the demo passes has the same run.
+    for limit in 3..60 {
         let limited = format!("ulimit -n {limit}; exec \"$0\" demo --seconds 0.05");
         let context = format!("{limit} descriptors");
         let run = Run::new("demo-descriptors");
@@ -433,9 +434,17 @@ fn a_demo_that_runs_out_of_descriptors_anywhere() {
             assert!(line.contains("`ulimit -n`"), "{context}: {line}");
             advised += 1;
         }
-        failures += usize::from(ran.code != Some(0));
         run.assert_gone(&context);
+        if ran.code == Some(0) {
+            passed += 1;
+        } else {
+            (failures, passed) = (failures + 1, 0);
+        }
+        if passed == 2 {
+            break;
+        }
     }
+    assert_eq!(passed, 2, "no limit was high enough");
     assert!(failures > 0 && advised > 0, "no limit was low enough");
 }
 
@@ -498,5 +507,40 @@ fn forwarding_that_is_ended_leaves_kept_interfaces_only() {
         let accounts = usize::from(name != "KILL");
         assert_eq!(ran.out.matches(": closed").count(), accounts, "{ran:?}");
         run.assert_gone(name);
+    }
+}
+
+/// The C forwarder, and the folder in which it is compiled, end with a run that cannot end them.
+#[test]
+fn a_stream_through_c_that_is_killed() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let is_running = |process: &String| {
+        let words = fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        words.contains("\0c-a\0c-b\0")
+    };
+    for moment in ["compiled", "running"] {
+        let is_reached = |run: &Run| match moment {
+            "compiled" => !names_in(run.folder.file("")).is_empty(),
+            _ => marked(&run.mark).iter().any(is_running),
+        };
+        let run = Run::new(&format!("through-c-{moment}"));
+        let words = [PACKTRAIN, "stream", "--through", "c", "--duration", "5m"];
+        let mut child = start(&mut run.command(&words));
+        let deadline = Instant::now() + TIMEOUT;
+        while !is_reached(&run) {
+            if child.try_wait().expect("wait for the child").is_some() {
+                let ran = finish(child);
+                assert_eq!(ran.code, Some(3), "{ran:?}");
+                println!("SKIP: no C compiler, or no namespace with a TAP: {ran:?}");
+                return;
+            }
+            assert!(Instant::now() < deadline, "{moment} was never reached");
+            sleep(Duration::from_micros(300));
+        }
+        child.kill().expect("kill the child");
+        child.wait().expect("reap the child");
+        run.assert_gone(moment);
     }
 }

@@ -24,7 +24,7 @@ fn a_blast_reports_what_was_lost() {
         return;
     }
     let faults = "tap,drop=0.05,duplicate=0.05";
-    let line = "blast --count 500 --rate 20kpps --json --quiet --a";
+    let line = "blast --count 500 --duration 60s --rate 20kpps --json --quiet --a";
     let words: Vec<_> = line.split(' ').chain([faults]).collect();
     let ran = packtrain(&words);
     let row = row(&ran, "blast");

@@ -275,37 +275,51 @@ fn interrupted(args: &[&str], fifo: &str, bytes: Option<&[u8]>) -> Ran {
     ran
 }
 
+/// `forward` with a FIFO as its input.
+fn forward(port: &str) -> [&str; 5] {
+    ["forward", port, "null:", "--quiet", "--json"]
+}
+
 /// The system restarts a read after a signal was handled.
 #[test]
-fn a_signal_ends_the_wait_for_a_pipe() {
+fn a_signal_ends_the_wait_for_a_pipe_without_a_writer() {
     let scratch = Scratch::new("replay-fifo");
-    let input = scratch.file("in.pcapng");
-    capture(&input, 30);
-    let bytes = fs::read(&input).expect("the capture");
     let name = scratch.file("fifo");
-    let port = format!("pcap:{name}");
-    let replay = ["replay", &name[..]];
-    let forward = ["forward", &port[..], "null:", "--quiet", "--json"];
-    let fresh = || drop(fs::remove_file(&name));
-
-    let ran = interrupted(&replay, &name, None);
+    let ran = interrupted(&["replay", &name], &name, None);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(ran.error_line().contains("before the capture began"));
-    fresh();
-    let ran = interrupted(&forward, &name, None);
+    fs::remove_file(&name).expect("the FIFO");
+    let ran = interrupted(&forward(&format!("pcap:{name}")), &name, None);
     assert_eq!((ran.code, ran.out.as_str()), (Some(0), ""), "{ran:?}");
     assert_eq!(
         ran.err,
         "interrupted during the start: nothing was forwarded\n"
     );
-    fresh();
-    let ran = interrupted(&replay, &name, Some(&bytes));
+}
+
+#[test]
+fn a_signal_ends_the_wait_of_replay_for_the_rest_of_a_pipe() {
+    let scratch = Scratch::new("replay-rest");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 30);
+    let bytes = fs::read(&input).expect("the capture");
+    let name = scratch.file("fifo");
+    let ran = interrupted(&["replay", &name], &name, Some(&bytes));
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("ledger: 30 received"), "{ran:?}");
-    fresh();
+}
+
+#[test]
+fn a_signal_ends_the_wait_of_forward_for_the_rest_of_a_pipe() {
+    let scratch = Scratch::new("forward-rest");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 30);
+    let bytes = fs::read(&input).expect("the capture");
+    let name = scratch.file("fifo");
+    let port = format!("pcap:{name}");
     // The input ends in the middle of a record, and between two.
     for cut in [bytes.len() - 500, bytes.len()] {
-        let ran = interrupted(&forward, &name, Some(&bytes[..cut]));
+        let ran = interrupted(&forward(&port), &name, Some(&bytes[..cut]));
         assert_eq!(ran.code, Some(0), "{ran:?}");
         let document = ran.json();
         assert_eq!(document["run"]["ended"], "signal");
@@ -317,7 +331,7 @@ fn a_signal_ends_the_wait_for_a_pipe() {
             queue
         };
         assert_eq!(queue["packets"], received, "{ran:?}");
-        fresh();
+        fs::remove_file(&name).expect("the FIFO");
     }
 }
 

@@ -1,12 +1,13 @@
 /*
  * A minimal forwarder between two TAP interfaces, to compare packtrain with.
  *
- *   tapfwd A B vnet|plain THREADS SECONDS
+ *   tapfwd A B vnet|plain THREADS
  *
  * vnet: a virtio-net header in front of every packet, and all of the kernel's offloads; headers
  * are passed on unchanged. plain: neither. With one thread, it alternates between the directions;
- * with two, each serves one. It prints "ready" when both interfaces are open, ends on SIGTERM or
- * after SECONDS, and then prints its counters as one line of JSON.
+ * with two, each serves one. It prints "ready" when both interfaces are open. It ends on SIGTERM, or
+ * when its standard input is a pipe whose other end closes, and then prints its counters as one
+ * line of JSON.
  *
  * It makes one read and one write for a packet, with the same buffer, which stays in cache, and
  * calls poll only if no packet can be read.
@@ -83,6 +84,15 @@ static int open_tap(const char *name, int vnet)
     return fd;
 }
 
+/* Waits for a packet on some of the descriptors; the last one is for the end of standard input. */
+static void wait_for(struct pollfd *wait, nfds_t count)
+{
+    /* No event is asked for: the end is always reported, as POLLHUP. */
+    wait[count - 1] = (struct pollfd){.fd = STDIN_FILENO};
+    if (poll(wait, count, POLL_MS) > 0 && wait[count - 1].revents)
+        stopped = 1;
+}
+
 /* Forwards at most a batch in one direction; returns the number of packets. */
 static int pump(struct direction *d)
 {
@@ -115,9 +125,9 @@ static void *one_way(void *argument)
 
     while (!stopped) {
         if (pump(d) == 0) {
-            struct pollfd wait = {.fd = d->from, .events = POLLIN};
+            struct pollfd wait[2] = {{.fd = d->from, .events = POLLIN}};
             d->polls++;
-            poll(&wait, 1, POLL_MS);
+            wait_for(wait, 2);
         }
     }
     return NULL;
@@ -127,12 +137,12 @@ static void both_ways(void)
 {
     while (!stopped) {
         if (pump(&directions[0]) + pump(&directions[1]) == 0) {
-            struct pollfd wait[2] = {
+            struct pollfd wait[3] = {
                 {.fd = directions[0].from, .events = POLLIN},
                 {.fd = directions[1].from, .events = POLLIN},
             };
             directions[0].polls++;
-            poll(wait, 2, POLL_MS);
+            wait_for(wait, 3);
         }
     }
 }
@@ -144,8 +154,8 @@ int main(int argc, char **argv)
     int vnet, threads;
     pthread_t thread;
 
-    if (argc != 6) {
-        fprintf(stderr, "usage: tapfwd A B vnet|plain THREADS SECONDS\n");
+    if (argc != 5) {
+        fprintf(stderr, "usage: tapfwd A B vnet|plain THREADS\n");
         return 2;
     }
     vnet = strcmp(argv[3], "vnet") == 0;
@@ -157,8 +167,6 @@ int main(int argc, char **argv)
         directions[i].from = directions[!i].to = open_tap(argv[1 + i], vnet);
     }
     sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGALRM, &action, NULL);
-    alarm((unsigned)atoi(argv[5]));
     puts("ready");
     fflush(stdout);
 

@@ -8,10 +8,10 @@
 //!
 //! `cargo bench -p packtrain-lab --bench blast -- --help` lists the options.
 
-use packtrain_bench::options::{self, number};
+use packtrain_bench::options::{self, Timed};
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::{Claim, Expected, statistics};
-use packtrain_lab::baseline;
+use packtrain_lab::baseline::{self, Program};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
@@ -19,12 +19,8 @@ use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
 use serde_json::{Value, json};
 use std::error::Error;
-use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 const USAGE: &str = "\
@@ -44,50 +40,10 @@ const EQUAL: f64 = 0.97;
 /// Payload of a frame of 64 bytes.
 const PAYLOAD: usize = 18;
 
-/// What to run.
-#[derive(Debug)]
-struct Arguments {
-    rounds: usize,
-    time: Duration,
-    json: Option<PathBuf>,
-}
-
-impl Arguments {
-    /// Reads the command line; `None` if only help is wanted.
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut arguments = Self {
-            rounds: 16,
-            time: Duration::from_secs(1),
-            json: None,
-        };
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--rounds" => arguments.rounds = number(&word, &value()?, 2.0, 10_000.0)? as usize,
-                "--time" => {
-                    let seconds = number(&word, &value()?, 0.1, 60.0)?;
-                    arguments.time = Duration::from_secs_f64(seconds);
-                }
-                "--quick" => {
-                    arguments.rounds = 4;
-                    arguments.time = Duration::from_millis(400);
-                }
-                "--json" => arguments.json = Some(value()?.into()),
-                "--help" | "-h" => return Ok(None),
-                // What cargo gives to every bench.
-                "--bench" => {}
-                _ => return Err(format!("unknown option {word}")),
-            }
-        }
-        Ok(Some(arguments))
-    }
-}
-
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("blast", USAGE, arguments) {
+    let arguments = match options::read("blast", USAGE, Timed::new(16), Timed::set) {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
@@ -110,17 +66,8 @@ struct Row {
 const OURS: &str = "packtrain";
 const C: &str = "c";
 
-fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
-    let folder = std::env::temp_dir().join(format!("packtrain-bench-{}", std::process::id()));
-    fs::create_dir_all(&folder)?;
-    let outcome = baseline::compile_sender(&folder)
-        .map_err(Into::into)
-        .and_then(|program| compare(arguments, &program));
-    fs::remove_dir_all(&folder)?;
-    outcome
-}
-
-fn compare(arguments: &Arguments, program: &Path) -> Result<(), Box<dyn Error>> {
+fn run(arguments: &Timed) -> Result<(), Box<dyn Error>> {
+    let program = Program::sender()?;
     let mut conditions = Conditions::of_host();
     let seconds = arguments.time.as_secs_f64();
     conditions.add(
@@ -146,7 +93,7 @@ fn compare(arguments: &Arguments, program: &Path) -> Result<(), Box<dyn Error>> 
             let (sent_kpps, received_percent) = if sender == OURS {
                 ours(&testbed, arguments.time)?
             } else {
-                c(&testbed, program, arguments.time)?
+                c(&testbed, &program, arguments.time)?
             };
             println!("{round:>5} {sender:<10} {sent_kpps:>10.1} {received_percent:>8.1} %");
             rows.push(Row {
@@ -162,14 +109,6 @@ fn compare(arguments: &Arguments, program: &Path) -> Result<(), Box<dyn Error>> 
     report(arguments, &conditions, &rows)
 }
 
-/// How the bench follows and ends a run: not at all.
-fn control() -> Control<'static> {
-    Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    }
-}
-
 /// Packets sent, in kpps, and the share that arrived, in percent.
 fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
     let blast = Blast {
@@ -177,28 +116,24 @@ fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>>
         duration: Time(time),
         ..Blast::default()
     };
-    let measured = blast.run(testbed, &control())?;
+    let measured = blast.run(testbed, &Control::default())?;
     let figure = |name: &str| measured.figures[name].as_f64().ok_or("no figure");
     Ok((figure("offered_kpps")?, 100.0 - figure("lost_percent")?))
 }
 
 /// The same of the loop in C.
-fn c(testbed: &Testbed, program: &Path, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
+fn c(testbed: &Testbed, program: &Program, time: Duration) -> Result<(f64, f64), Box<dyn Error>> {
     let send = |to| match to {
         SocketAddr::V4(to) => baseline::send(program, to, PAYLOAD, BATCH as usize, time),
         SocketAddr::V6(_) => unreachable!("it receives IPv4"),
     };
-    let (sent, received) = blast::receive(testbed, &control(), send)?;
+    let (sent, received) = blast::receive(testbed, &Control::default(), send)?;
     let sent = sent?;
     let kpps = sent.packets as f64 / sent.nanoseconds as f64 * 1e6;
     Ok((kpps, 100.0 * received as f64 / sent.packets as f64))
 }
 
-fn report(
-    arguments: &Arguments,
-    conditions: &Conditions,
-    rows: &[Row],
-) -> Result<(), Box<dyn Error>> {
+fn report(arguments: &Timed, conditions: &Conditions, rows: &[Row]) -> Result<(), Box<dyn Error>> {
     let of = |sender| {
         let rows = rows.iter().filter(move |row| row.sender == sender);
         rows.map(|row| row.sent_kpps).collect::<Vec<f64>>()

@@ -3,10 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de};
 
 use crate::error::LabError;
-use crate::options::from_text;
 use crate::sys;
 
 /// The parts in the order in which packets pass them.
@@ -52,6 +51,13 @@ impl Cpus {
     /// [`CpusError`] if the text has another form, a part is unknown or repeated, or a CPU is not
     /// allowed.
     pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, CpusError> {
+        let cpus = Self::read(text)?;
+        cpus.check(allowed)?;
+        Ok(cpus)
+    }
+
+    /// Parses the text. The CPUs are those of any machine.
+    fn read(text: &str) -> Result<Self, CpusError> {
         let mut cpus = Self::default();
         for item in text.split(',') {
             let Some((part, cpu)) = item.split_once('=') else {
@@ -74,17 +80,30 @@ impl Cpus {
             }
             let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
             let number = digits.then(|| cpu.parse().ok()).flatten();
-            let Some(number) = number.filter(|number| allowed.contains(number)) else {
+            let Some(number) = number else {
                 return Err(CpusError(format!(
-                    "{part}= cannot be '{}': the process may use the CPUs {}; choose one of them, \
-                     or widen its affinity mask",
-                    cpu.escape_default(),
-                    listed(allowed)
+                    "{part}= cannot be '{}': write the number of a CPU, as in sender=0",
+                    cpu.escape_default()
                 )));
             };
             *slot = Some(number);
         }
         Ok(cpus)
+    }
+
+    /// Checks that the process may use the CPUs.
+    ///
+    /// # Errors
+    /// [`CpusError`] with the first part whose CPU is not among the `allowed` ones.
+    pub fn check(&self, allowed: &[usize]) -> Result<(), CpusError> {
+        match self.parts().find(|(_, cpu)| !allowed.contains(cpu)) {
+            None => Ok(()),
+            Some((part, cpu)) => Err(CpusError(format!(
+                "{part}= cannot be '{cpu}': the process may use the CPUs {}; choose one of them, \
+                 or widen its affinity mask",
+                listed(allowed)
+            ))),
+        }
     }
 
     fn slot(&mut self, part: &str) -> Option<&mut Option<usize>> {
@@ -127,9 +146,10 @@ impl FromStr for Cpus {
     }
 }
 
+/// A file may be for another machine: a testbed checks the CPUs when it starts.
 impl<'de> Deserialize<'de> for Cpus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        from_text(deserializer)
+        Self::read(&String::deserialize(deserializer)?).map_err(de::Error::custom)
     }
 }
 
@@ -214,6 +234,7 @@ mod tests {
         assert_eq!(worker.to_string(), "worker=2");
         let mask = "the process may use the CPUs 0-2,5; choose one of them, or widen its affinity \
                     mask";
+        let number = "write the number of a CPU, as in sender=0";
         for (text, line) in [
             (
                 "",
@@ -232,12 +253,25 @@ mod tests {
                 "part 'worker' is given twice; keep one of the two".to_owned(),
             ),
             ("sender=3", format!("sender= cannot be '3': {mask}")),
-            ("sender=", format!("sender= cannot be '': {mask}")),
-            ("receiver=+1", format!("receiver= cannot be '+1': {mask}")),
-            ("receiver=1-2", format!("receiver= cannot be '1-2': {mask}")),
+            ("sender=", format!("sender= cannot be '': {number}")),
+            ("receiver=+1", format!("receiver= cannot be '+1': {number}")),
+            (
+                "receiver=1-2",
+                format!("receiver= cannot be '1-2': {number}"),
+            ),
         ] {
             assert_eq!(parse(text).unwrap_err().to_string(), line);
         }
+    }
+
+    #[test]
+    fn a_file_may_name_a_cpu_that_this_machine_lacks() {
+        let cpus: Cpus = serde_json::from_value("worker=60000".into()).unwrap();
+        assert_eq!(cpus.worker, Some(60_000));
+        assert!(cpus.check(&[0, 60_000]).is_ok());
+        let error = cpus.check(&[0, 1]).unwrap_err().to_string();
+        assert!(error.starts_with("worker= cannot be '60000'"), "{error}");
+        assert!(serde_json::from_value::<Cpus>("worker".into()).is_err());
     }
 
     #[test]

@@ -3,8 +3,10 @@
 use packtrain::advice;
 use packtrain::driver::DeviceError;
 use packtrain::engine::StartError;
+use packtrain::port::{OpenError, OpenErrorKind};
 use std::fmt;
 use std::io;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// A kernel feature the laboratory needs.
@@ -57,6 +59,36 @@ impl fmt::Display for Missing {
 
 impl core::error::Error for Missing {}
 
+/// The value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// A number.
+    Number(u64),
+    /// A switch: `on` or `off`.
+    Switch(bool),
+}
+
+impl From<bool> for Value {
+    fn from(on: bool) -> Self {
+        Self::Switch(on)
+    }
+}
+
+impl From<u32> for Value {
+    fn from(number: u32) -> Self {
+        Self::Number(number.into())
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
+        }
+    }
+}
+
 /// Any failure of the laboratory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,9 +111,9 @@ pub enum LabError {
         /// The setting.
         what: &'static str,
         /// The requested value.
-        wanted: u64,
+        wanted: Value,
         /// The value in force.
-        found: u64,
+        found: Value,
         /// Why, and what to do.
         hint: &'static str,
     },
@@ -180,6 +212,16 @@ pub enum ToolError {
 }
 
 impl ToolError {
+    /// Why a port cannot be opened.
+    pub fn of_open(error: &OpenError) -> Self {
+        let line = error.to_string();
+        match error.kind() {
+            OpenErrorKind::Privilege => Self::Missing(line),
+            OpenErrorKind::Usage => Self::Usage(line),
+            OpenErrorKind::Open => Self::Failed(line),
+        }
+    }
+
     /// Why a session did not start.
     pub fn of_start(error: &StartError) -> Self {
         let line = error.to_string();
@@ -193,6 +235,24 @@ impl ToolError {
             StartError::System(error) if denied(error) => Self::Missing(line),
             _ => Self::Failed(line),
         }
+    }
+}
+
+impl ToolError {
+    /// Checks the number of an option.
+    pub(crate) fn unless_in(
+        range: RangeInclusive<u64>,
+        option: &str,
+        value: u64,
+    ) -> Result<(), Self> {
+        if range.contains(&value) {
+            return Ok(());
+        }
+        Err(Self::Usage(format!(
+            "{option} cannot be '{value}': write a number from {} to {}",
+            range.start(),
+            range.end()
+        )))
     }
 }
 

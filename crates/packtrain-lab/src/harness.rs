@@ -6,10 +6,15 @@
 
 use std::panic;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::error::ToolError;
 use crate::netns::{self, Netns};
+use crate::testbed::{Testbed, TestbedOptions, Through};
+use crate::tool::{Control, Measured, Tool};
 use crate::{rootless, tap};
 
 /// How a test that did not panic ended.
@@ -91,6 +96,38 @@ pub fn without_tap() -> Option<Outcome> {
     tap::available()
         .err()
         .map(|missing| Outcome::Skipped(missing.to_string()))
+}
+
+/// A testbed whose port A is `a` if packtrain joins the hosts.
+pub fn testbed(through: Through, a: &str) -> Testbed {
+    let options = TestbedOptions {
+        through,
+        a: a.to_owned(),
+        ..TestbedOptions::default()
+    };
+    Testbed::start(&options).expect("a testbed")
+}
+
+/// A figure that is a count.
+pub fn count(measured: &Measured, name: &str) -> u64 {
+    let figure = measured.figures.get(name).expect(name);
+    figure.as_u64().expect(name)
+}
+
+/// Runs a tool that would take long, and tells it to stop.
+pub fn assert_stops(tool: &impl Tool, testbed: &Testbed) {
+    let control = Control::default();
+    let stop = Arc::clone(&control.stop);
+    let start = Instant::now();
+    let ended = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            stop.store(true, Ordering::Relaxed);
+        });
+        tool.run(testbed, &control)
+    });
+    assert_eq!(ended, Err(ToolError::Cancelled));
+    assert!(start.elapsed() < Duration::from_secs(60));
 }
 
 fn select<'a>(tests: &'a [Test], arguments: &[String]) -> Vec<&'a Test> {

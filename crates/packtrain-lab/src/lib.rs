@@ -40,16 +40,18 @@ pub mod netns;
 pub mod options;
 pub mod report;
 pub mod rootless;
+mod session;
 mod sys;
 pub mod tap;
 pub mod testbed;
+mod threads;
 pub mod tool;
 pub mod tools;
 pub mod topology;
 pub mod traffic;
 pub mod units;
 
-pub use error::{Feature, LabError, Missing, ToolError};
+pub use error::{Feature, LabError, Missing, ToolError, Value};
 
 /// The examples of the README are tests.
 #[cfg(doctest)]

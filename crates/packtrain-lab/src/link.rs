@@ -67,6 +67,11 @@ pub struct LinkStats {
 }
 
 impl LinkStats {
+    /// Packets dropped in either direction.
+    pub fn dropped(&self) -> u64 {
+        self.rx_dropped + self.tx_dropped
+    }
+
     /// The growth since `earlier`, counters wrapping.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {

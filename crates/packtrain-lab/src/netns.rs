@@ -5,13 +5,15 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::panic;
+
 use std::thread;
 
 use crate::counters::Counters;
 use crate::error::{Feature, LabError, Missing};
+use crate::ip::IpVersion;
 use crate::link::Rtnl;
 use crate::sys;
+use crate::threads::join;
 
 /// The namespace of the calling thread, as a file.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -143,6 +145,15 @@ pub fn has_ipv6() -> bool {
     fs::exists("/proc/thread-self/net/if_inet6").unwrap_or(false)
 }
 
+/// The versions of IP that this kernel has.
+pub fn ip_versions() -> &'static [IpVersion] {
+    if has_ipv6() {
+        &[IpVersion::V4, IpVersion::V6]
+    } else {
+        &[IpVersion::V4]
+    }
+}
+
 fn missing(error: &io::Error) -> LabError {
     let errno = error.raw_os_error().unwrap_or(libc::EIO);
     let hint = match errno {
@@ -166,8 +177,6 @@ fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
             .name("lab-netns".into())
             .spawn_scoped(scope, f)
             .map_err(LabError::from_io("start a thread"))?;
-        Ok(handle
-            .join()
-            .unwrap_or_else(|payload| panic::resume_unwind(payload)))
+        Ok(join(handle))
     })
 }

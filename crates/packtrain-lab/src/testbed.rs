@@ -1,8 +1,6 @@
 //! A testbed (RFC 2544): two hosts, and the device under test that joins them.
 
 use std::fs;
-use std::fs::File;
-use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -15,17 +13,18 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
-use packtrain::port::{AnyPort, OpenErrorKind, open_spec};
+use packtrain::port::{AnyPort, open_spec};
 use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
-use serde_json::{Value, json};
 
-use crate::baseline::{self, Baseline, Mode};
-use crate::cpus::Cpus;
+use crate::baseline::{Baseline, BaselineError, Mode, Program};
+use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
+use crate::ethtool::Offload;
 use crate::netns::Netns;
 use crate::options::{Fields, default_options, from_text};
-use crate::topology::{Settings, Side, TwoHosts};
+use crate::session;
+use crate::topology::{self, Settings, Side, TwoHosts};
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -115,6 +114,14 @@ impl Used {
         self.involuntary_switches -= earlier.involuntary_switches.min(self.involuntary_switches);
         self
     }
+
+    /// CPU time that is not part of this process: packtrain's threads are.
+    pub fn of_other_process(&self) -> Duration {
+        match self.packtrain {
+            Some(_) => Duration::ZERO,
+            None => self.cpu,
+        }
+    }
 }
 
 /// Two hosts that are joined.
@@ -149,6 +156,10 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
+        if let Some(cpus) = options.cpus {
+            cpus.check(&cpus::allowed()?)
+                .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
+        }
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && options.through != Through::Packtrain {
             return Err(ToolError::Usage(
@@ -157,6 +168,7 @@ impl Testbed {
                     .to_owned(),
             ));
         }
+        ToolError::unless_in(topology::MTU, "--mtu", options.mtu.into())?;
         let topology = Settings {
             mtu: options.mtu,
             ..Settings::default()
@@ -252,25 +264,19 @@ impl Testbed {
     /// Stops the device under test. packtrain drains first, and its ledger must close.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] if packtrain ended early, [`ToolError::Check`] if its ledger does not
-    /// close.
+    /// [`ToolError::Failed`] if packtrain or the C forwarder ended early, [`ToolError::Check`] if
+    /// packtrain's ledger does not close.
     pub fn finish(self) -> Result<Ended, ToolError> {
-        let Device::Packtrain(session) = self.device else {
-            return Ok(Ended { report: None });
+        let report = match self.device {
+            Device::Packtrain(session) => Some(Box::new(session::finish(*session)?)),
+            Device::C(forwarder) => {
+                let finished = forwarder.finish();
+                finished.map_err(|error| ToolError::Failed(error.to_string()))?;
+                None
+            }
+            Device::Veth | Device::Bridge(_) => None,
         };
-        let report = session.finish();
-        if let Some(error) = &report.error {
-            return Err(ToolError::Failed(error.to_string()));
-        }
-        if !report.snapshot.ledger.closed() {
-            let ledger = report.snapshot.ledger;
-            return Err(ToolError::Check(format!(
-                "packets are not accounted for: {ledger:?}"
-            )));
-        }
-        Ok(Ended {
-            report: Some(Box::new(report)),
-        })
+        Ok(Ended { report })
     }
 }
 
@@ -300,31 +306,11 @@ fn packtrain(
     policies
         .check()
         .map_err(|error| ToolError::of_start(&error))?;
-    let builder = Session::between(a, b).settings(policies);
-    let plan = builder
-        .plan()
-        .map_err(|error| ToolError::of_start(&error))?;
-    let session = builder
+    let session = Session::between(a, b)
+        .settings(policies)
         .start()
         .map_err(|error| ToolError::of_start(&error))?;
-    let mut settings = Fields::new();
-    let text: [(&str, Value); 7] = [
-        ("a", options.a.clone().into()),
-        ("b", options.b.clone().into()),
-        ("dispatch", options.dispatch.to_string().into()),
-        ("moderation", options.moderation.to_string().into()),
-        ("idle", options.idle.to_string().into()),
-        ("placement", placement(options)?.to_string().into()),
-        ("workers", plan.workers.len().into()),
-    ];
-    settings.extend(text.map(|(name, value)| (name.to_owned(), value)));
-    let paths: Vec<_> = plan
-        .paths
-        .iter()
-        .map(|path| path.kind.to_string())
-        .collect();
-    settings.insert("paths".into(), json!(paths));
-    settings.insert("notes".into(), json!(plan.notes));
+    let settings = session::settings(&session, [&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
@@ -362,22 +348,13 @@ fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
 }
 
 fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
-    open_spec(spec, LinkType::Ethernet).map_err(|error| {
-        let line = error.to_string();
-        match error.kind() {
-            OpenErrorKind::Privilege => ToolError::Missing(line),
-            OpenErrorKind::Usage => ToolError::Usage(line),
-            OpenErrorKind::Open => ToolError::Failed(line),
-        }
-    })
+    open_spec(spec, LinkType::Ethernet).map_err(|error| ToolError::of_open(&error))
 }
 
 fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     const NAMES: [&str; 2] = ["c-a", "c-b"];
-    let missing = |error: baseline::BaselineError| ToolError::Missing(error.to_string());
-    let program = compiled().map_err(missing)?;
-    // The program has no name any more, but this process has it open.
-    let path = format!("/proc/self/fd/{}", program.as_raw_fd());
+    let missing = |error: BaselineError| ToolError::Missing(error.to_string());
+    let program = Program::forwarder().map_err(missing)?;
     let mode = if options.c_offload {
         Mode::Vnet
     } else {
@@ -385,7 +362,7 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     };
     let middle = Netns::new()?;
     let forwarder = middle
-        .run(|| Baseline::start(path.as_ref(), NAMES, mode))?
+        .run(|| Baseline::start(&program, NAMES, mode))?
         .map_err(missing)?;
     let (hosts, (), ()) = TwoHosts::with(topology, |side| {
         let name = NAMES[usize::from(side == Side::Right)];
@@ -394,21 +371,20 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
         rtnl.move_to(index, &Netns::current()?)?;
         Ok::<_, LabError>((name.to_owned(), ()))
     })?;
+    let has_offload = |side| {
+        let host = hosts.host(side);
+        Offload::Tso.get(&host.netns, &host.link.name)
+    };
+    let found = has_offload(Side::Left)?;
+    if found != options.c_offload || has_offload(Side::Right)? != options.c_offload {
+        return Err(ToolError::Failed(format!(
+            "--c-offload {} did not take: an interface of the C forwarder has another TSO",
+            options.c_offload
+        )));
+    }
     let mut settings = Fields::new();
-    settings.insert("c_offload".into(), options.c_offload.into());
+    settings.insert("c_offload".into(), found.into());
     Ok((hosts, Device::C(forwarder), settings))
-}
-
-/// The C forwarder, compiled. Its file is removed at once, so that nothing is left of it when this
-/// process is killed.
-fn compiled() -> Result<File, baseline::BaselineError> {
-    let folder = std::env::temp_dir().join(format!("packtrain-{}", std::process::id()));
-    let not_ready = baseline::BaselineError::NotReady;
-    fs::create_dir_all(&folder).map_err(not_ready)?;
-    let program = baseline::compile(&folder)
-        .and_then(|path| File::open(path).map_err(baseline::BaselineError::NotReady));
-    fs::remove_dir_all(&folder).map_err(not_ready)?;
-    program
 }
 
 /// CPU time and context switches of all threads of a process, from `/proc`. A thread that has ended

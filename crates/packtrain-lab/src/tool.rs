@@ -10,7 +10,7 @@ use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::machine::{self, Activity};
 use crate::options::Fields;
-use crate::testbed::Testbed;
+use crate::testbed::{Ended, Testbed, TestbedOptions};
 
 /// More of the CPU time than this, in percent of the CPUs that the process may use, used by other
 /// programs or taken by the hypervisor, and a run is flagged: it is reported, and no verdict rests
@@ -37,12 +37,43 @@ pub struct Measured {
     pub flags: Vec<String>,
 }
 
+/// Runs a tool once in a testbed of its own, to the end of the testbed. The settings are those of
+/// both. If packtrain or the C forwarder failed, that is the error: what the tool saw of it is only
+/// that packets stopped.
+///
+/// # Errors
+/// As [`Testbed::start`], [`Tool::run`] and [`Testbed::finish`].
+pub fn measure(
+    options: &TestbedOptions,
+    tool: &dyn Tool,
+    control: &Control<'_>,
+) -> Result<(Measured, Ended), ToolError> {
+    let testbed = Testbed::start(options)?;
+    let outcome = tool.run(&testbed, control);
+    let mut settings = testbed.settings().clone();
+    let ended = testbed.finish()?;
+    let mut measured = outcome?;
+    settings.append(&mut measured.settings);
+    measured.settings = settings;
+    Ok((measured, ended))
+}
+
 /// How a caller follows and ends a run.
 pub struct Control<'a> {
     /// If set to true, the run ends with [`ToolError::Cancelled`].
     pub stop: Arc<AtomicBool>,
     /// Called from time to time with a short line on what goes on.
     pub progress: &'a (dyn Fn(&str) + Sync),
+}
+
+impl Default for Control<'_> {
+    /// The run is neither stopped nor followed.
+    fn default() -> Self {
+        Self {
+            stop: Arc::default(),
+            progress: &|_| {},
+        }
+    }
 }
 
 impl Control<'_> {

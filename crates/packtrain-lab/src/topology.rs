@@ -1,6 +1,7 @@
 //! Two hosts with one interface each; packtrain joins them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -252,9 +253,12 @@ impl TwoHosts {
     }
 }
 
+/// The MTUs of [`Settings`]. 1280: RFC 8200 section 5. 65521: 65535 less the Ethernet header, the
+/// most a TAP takes.
+pub(crate) const MTU: RangeInclusive<u64> = 1280..=65_521;
+
 fn check(settings: &Settings) -> Result<(), LabError> {
-    // 1280: RFC 8200 section 5. 65521: 65535 less the Ethernet header, the most a TAP takes.
-    if !(1280..=65521).contains(&settings.mtu) {
+    if !MTU.contains(&settings.mtu.into()) {
         return Err(LabError::Setting("mtu is 1280 to 65521"));
     }
     if settings.tx_queue_len == 0 {

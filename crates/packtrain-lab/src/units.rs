@@ -1,6 +1,7 @@
 //! Times and rates as they are written on a command line and in the file of an experiment.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -81,8 +82,35 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// The highest rate that is accepted, per second: one in each nanosecond.
-const RATE_MAX: f64 = 1e9;
+/// Prefixes of numbers, the largest first.
+pub const PREFIXES: [(&str, f64); 3] = [("G", 1e9), ("M", 1e6), ("k", 1e3)];
+
+/// Reads a rate without its unit, such as `500k`, `1.2M` or `1000`, in which `range` is allowed.
+pub(crate) fn scaled(text: &str, range: RangeInclusive<f64>) -> Option<f64> {
+    let (number, scale) = PREFIXES
+        .iter()
+        .find_map(|(prefix, scale)| Some((text.strip_suffix(prefix)?, *scale)))
+        .unwrap_or((text, 1.0));
+    let is_plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    let value = number.parse::<f64>().ok()? * scale;
+    (is_plain && range.contains(&value)).then_some(value)
+}
+
+/// Displays what [`scaled`] reads.
+pub(crate) struct Scaled(pub f64);
+
+impl fmt::Display for Scaled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let fits = PREFIXES.iter().find(|(_, scale)| self.0 >= *scale);
+        match fits {
+            Some((prefix, scale)) => write!(f, "{}{prefix}", self.0 / scale),
+            None => self.0.fmt(f),
+        }
+    }
+}
+
+/// The rates that are accepted, per second: one in 1000 seconds to one in each nanosecond.
+const RATES: RangeInclusive<f64> = 1e-3..=1e9;
 
 /// How often something happens per second, such as packets: `500kpps`, `1.2M`, `1000`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -92,32 +120,15 @@ impl FromStr for Rate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let number = text.strip_suffix("pps").unwrap_or(text);
-        let (number, scale) = [("k", 1e3), ("M", 1e6)]
-            .iter()
-            .find_map(|(prefix, scale)| Some((number.strip_suffix(prefix)?, *scale)))
-            .unwrap_or((number, 1.0));
-        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-        match number.parse::<f64>() {
-            Ok(number) if plain && number > 0.0 && number * scale <= RATE_MAX => {
-                Ok(Self(number * scale))
-            }
-            _ => Err(
-                "write how many per second, more than 0 and at most 1000M: 500kpps, 1.2M, 1000"
-                    .to_owned(),
-            ),
-        }
+        scaled(text.strip_suffix("pps").unwrap_or(text), RATES)
+            .map(Self)
+            .ok_or_else(|| "write how many per second, 0.001 to 1G: 500kpps, 1.2M, 1000".to_owned())
     }
 }
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (value, prefix) = match self.0 {
-            rate if rate >= 1e6 => (rate / 1e6, "M"),
-            rate if rate >= 1e3 => (rate / 1e3, "k"),
-            rate => (rate, ""),
-        };
-        write!(f, "{value}{prefix}pps")
+        write!(f, "{}pps", Scaled(self.0))
     }
 }
 
@@ -185,13 +196,15 @@ mod tests {
             ("1.2M", 1.2e6),
             ("1000", 1e3),
             ("0.5pps", 0.5),
+            ("0.001", 1e-3),
+            ("1G", 1e9),
         ];
         for (text, rate) in good {
             assert_eq!(text.parse(), Ok(Rate(rate)), "{text}");
             assert_eq!(Rate(rate).to_string().parse(), Ok(Rate(rate)), "{text}");
         }
         for text in [
-            "", "0", "-1", "k", "pps", "1Gpps", "inf", "1e3", "2000M", "1 k",
+            "", "0", "-1", "k", "pps", "2Gpps", "inf", "1e3", "2000M", "1 k", "0.0009", "1kk",
         ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
         }

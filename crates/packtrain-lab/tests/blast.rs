@@ -1,17 +1,15 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::baseline::{self, BaselineError};
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::baseline::{self, BaselineError, Program};
+use packtrain_lab::cpu::Usage;
+use packtrain_lab::harness::{self, Outcome, assert_stops, count, testbed, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::{Rate, Time};
-use std::fs;
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
@@ -23,6 +21,7 @@ fn main() -> ExitCode {
         ("flat_out_accounts_for_every_packet", flat_out),
         ("a_rate_is_kept", a_rate_is_kept),
         ("the_c_loop_is_received_alike", c_loop),
+        ("busy_threads_compute_beside_it", busy_threads),
         ("options_out_of_range", options_out_of_range),
         ("a_stop_ends_it", a_stop_ends_it),
     ])
@@ -42,24 +41,11 @@ fn few() -> Blast {
 }
 
 fn run(blast: &Blast, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    blast.run(testbed, &control)
+    blast.run(testbed, &Control::default())
 }
 
 fn through(through: Through) -> Testbed {
-    let options = TestbedOptions {
-        through,
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
-}
-
-fn count(measured: &Measured, name: &str) -> u64 {
-    let figure = measured.figures.get(name).expect(name);
-    figure.as_u64().expect(name)
+    testbed(through, "tap")
 }
 
 fn every_packet_arrives() -> Outcome {
@@ -224,21 +210,14 @@ fn a_rate_is_kept() -> Outcome {
 
 /// The peer of the bench: both deliver, and report what they sent.
 fn c_loop() -> Outcome {
-    let folder = std::env::temp_dir().join(format!("packtrain-blast-{}", std::process::id()));
-    fs::create_dir_all(&folder).expect("a folder");
-    let program = match baseline::compile_sender(&folder) {
+    let program = match Program::sender() {
         Ok(program) => program,
         Err(BaselineError::NoCompiler(_, error)) => {
-            fs::remove_dir_all(&folder).expect("the folder is ours");
             return Outcome::Skipped(format!("no C compiler: {error}"));
         }
         Err(error) => panic!("{error}"),
     };
     let testbed = through(Through::Veth);
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
     let time = Duration::from_millis(200);
     let stats = || testbed.hosts().right.stats().expect("counters").rx_packets;
     let before = stats();
@@ -246,7 +225,7 @@ fn c_loop() -> Outcome {
         SocketAddr::V4(to) => baseline::send(&program, to, 18, 64, time),
         SocketAddr::V6(to) => panic!("{to}"),
     };
-    let (sent, received) = blast::receive(&testbed, &control, send).expect("a run");
+    let (sent, received) = blast::receive(&testbed, &Control::default(), send).expect("a run");
     let sent = sent.expect("it sends");
     assert!(sent.nanoseconds >= time.as_nanos() as u64, "{sent:?}");
     assert_eq!(sent.packets, stats() - before);
@@ -262,7 +241,27 @@ fn c_loop() -> Outcome {
     let measured = run(&ours, &testbed).expect("a run");
     assert_eq!(count(&measured, "sent_packets"), stats() - before);
     assert!(count(&measured, "received_packets") > 0);
-    fs::remove_dir_all(&folder).expect("the folder is ours");
+    Outcome::Done
+}
+
+fn busy_threads() -> Outcome {
+    let testbed = through(Through::Veth);
+    let cpu = |busy: u32| {
+        let blast = Blast {
+            busy,
+            count: Some(10),
+            duration: Time(Duration::from_millis(50)),
+            ..few()
+        };
+        let (before, start) = (Usage::of_process(), Instant::now());
+        let measured = run(&blast, &testbed).expect("a run");
+        assert_eq!(count(&measured, "received_packets"), 10);
+        assert_eq!(measured.settings["busy_threads"], busy);
+        (Usage::of_process().cpu() - before.cpu(), start.elapsed())
+    };
+    let ((without, _), (with, time)) = (cpu(0), cpu(2));
+    assert!(time >= Duration::from_millis(50), "{time:?}");
+    assert!(with > without, "{with:?} {without:?}");
     Outcome::Done
 }
 
@@ -290,6 +289,7 @@ fn options_out_of_range() -> Outcome {
                 ..few()
             },
         ),
+        ("--busy", Blast { busy: 65, ..few() }),
         (
             "--count",
             Blast {
@@ -317,25 +317,12 @@ fn options_out_of_range() -> Outcome {
 fn a_stop_ends_it() -> Outcome {
     let testbed = through(Through::Veth);
     for rate in [None, Some(Rate(1.0))] {
-        let control = Control {
-            stop: Arc::new(AtomicBool::new(false)),
-            progress: &|_| {},
-        };
-        let stop = Arc::clone(&control.stop);
         let blast = Blast {
             rate,
             duration: Time(Duration::from_secs(600)),
             ..Blast::default()
         };
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
-                stop.store(true, std::sync::atomic::Ordering::Relaxed);
-            });
-            assert_eq!(blast.run(&testbed, &control), Err(ToolError::Cancelled));
-        });
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_stops(&blast, &testbed);
     }
     Outcome::Done
 }

@@ -72,7 +72,7 @@ fn panics(in_memory: bool) -> Outcome {
         return skip;
     }
     let options = Options {
-        transfer_time: Duration::from_millis(50),
+        transfer_time: Duration::from_millis(10),
         in_memory,
         ..Options::default()
     };

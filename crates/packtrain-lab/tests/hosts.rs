@@ -48,15 +48,6 @@ fn main() -> ExitCode {
 /// Longest wait for an event: a busy machine may be slow, and only a hang is a failure.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// IP versions of this kernel.
-fn versions() -> &'static [IpVersion] {
-    if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    }
-}
-
 fn namespace_made_and_gone() -> Outcome {
     let here = Netns::current().unwrap().inode().unwrap();
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
@@ -187,7 +178,7 @@ fn veth_tcp_both_ways() -> Outcome {
         ..Settings::default()
     };
     let hosts = TwoHosts::veth(&chatty).unwrap();
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         let transfer = Transfer::tcp(ip, Amount::Bytes(100_000));
         assert_intact(
             &transfer.run(&hosts.left, &hosts.right).unwrap(),
@@ -195,7 +186,7 @@ fn veth_tcp_both_ways() -> Outcome {
         );
     }
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         for (from, to) in both_ways(&hosts) {
             let what = format!("{ip} from {:?}", from.side);
             let transfer = Transfer::tcp(ip, Amount::Bytes(10_000_001)).streams(3);
@@ -275,7 +266,7 @@ fn congestion_control() -> Outcome {
 
 fn veth_udp_both_ways() -> Outcome {
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         for (from, to) in both_ways(&hosts) {
             for (datagram, train, gro, streams) in [
                 (1452, 1, false, 1),
@@ -545,7 +536,7 @@ fn taps_carry_tcp_and_udp() -> Outcome {
             .collect();
         let cable = Cable::new(left, right, |_, _| true);
         let before = (hosts.left.stats().unwrap(), hosts.right.stats().unwrap());
-        for &ip in versions() {
+        for &ip in netns::ip_versions() {
             for (from, to) in both_ways(&hosts) {
                 let what = format!("{ip} from {:?}, mtu {mtu}", from.side);
                 let tcp = Transfer::tcp(ip, Amount::Bytes(3_000_000)).streams(2);
@@ -582,7 +573,7 @@ fn taps_with_offloads() -> Outcome {
     };
     let cable = Cable::new(left, right, |_, frame| frame.len() > VNET_HDR_LEN);
     let before = hosts.left.stats().unwrap();
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         let tcp = Transfer::tcp(ip, Amount::Bytes(20_000_000));
         assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
     }
@@ -618,7 +609,7 @@ fn tuns_carry_tcp_and_udp() -> Outcome {
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
     assert_eq!(hosts.left.link.mac, None);
     let cable = Cable::new(left, right, |_, _| true);
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         let tcp = Transfer::tcp(ip, Amount::Bytes(2_000_000));
         assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
         let udp = Transfer::udp(ip, Amount::Bytes(1_000_000));
@@ -655,7 +646,7 @@ fn loss_and_damage_are_seen() -> Outcome {
         }
         true
     });
-    assert_eq!((report.datagrams.lost, report.datagrams.corrupted), (1, 0));
+    assert_eq!((report.datagrams.lost, report.datagrams.damaged), (1, 0));
     assert_eq!(right.udp_in_csum_errors, 1);
     assert!(!report.hash_ok);
 
@@ -667,7 +658,7 @@ fn loss_and_damage_are_seen() -> Outcome {
         true
     });
     assert_eq!(
-        (report.datagrams.lost, report.datagrams.corrupted),
+        (report.datagrams.lost, report.datagrams.damaged),
         (1, 1),
         "{report:?}"
     );
@@ -821,7 +812,7 @@ fn nothing_is_left() -> Outcome {
         let (hosts, left, right) =
             TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(2)).unwrap();
         let cable = Cable::new(left, right, |_, _| true);
-        for ip in versions() {
+        for ip in netns::ip_versions() {
             let tcp = Transfer::tcp(*ip, Amount::Bytes(100_000));
             assert_intact(&tcp.run(&hosts.left, &hosts.right).unwrap(), "tcp");
             let udp = Transfer::udp(*ip, Amount::Bytes(100_000));

@@ -137,11 +137,7 @@ fn send_during(hosts: &TwoHosts, ip: IpVersion, meanwhile: impl FnOnce()) {
 
 /// A short transfer in each direction; every byte is checked.
 fn assert_carries(left: &Host, right: &Host) {
-    let versions: &[IpVersion] = if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    };
+    let versions = netns::ip_versions();
     for &ip in versions {
         for (from, to) in [(left, right), (right, left)] {
             let report = Transfer::tcp(ip, Amount::Bytes(1 << 20)).run(from, to);

@@ -73,8 +73,7 @@ struct Counts {
 
 impl Counts {
     fn kernel_drops(&self) -> u64 {
-        let drops = |link: &LinkStats| link.tx_dropped + link.rx_dropped;
-        self.links.iter().map(drops).sum()
+        self.links.iter().map(LinkStats::dropped).sum()
     }
 }
 
@@ -215,11 +214,7 @@ fn check(case: Case, counts: &Counts) {
 }
 
 fn large_packets() -> Outcome {
-    let versions: &[IpVersion] = if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    };
+    let versions = netns::ip_versions();
     let modes = [
         Coalesce::Auto,
         Coalesce::Hash,
@@ -258,11 +253,7 @@ fn large_packets() -> Outcome {
 /// Data goes to the interface without offloads, and is segmented. Its kernel acknowledges every
 /// second packet, and the ACKs are merged for the kernel that sends.
 fn acknowledgements() -> Outcome {
-    let versions: &[IpVersion] = if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    };
+    let versions = netns::ip_versions();
     for &ip in versions {
         for (coalesce, streams) in [
             (Coalesce::Stream, 1),

@@ -1,16 +1,15 @@
 //! What `ping` reports is what happened: injected delays are in the latency, losses are counted.
 
 use packtrain_lab::cpus::{self, Cpus};
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, Outcome, assert_stops, count, testbed, without_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::ping::{Beside, Ping};
 use packtrain_lab::units::{Rate, Time};
 use packtrain_lab::{ToolError, netns};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -38,25 +37,7 @@ fn few() -> Ping {
 }
 
 fn run(ping: &Ping, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    ping.run(testbed, &control)
-}
-
-fn testbed(through: Through, a: &str) -> Testbed {
-    let options = TestbedOptions {
-        through,
-        a: a.to_owned(),
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
-}
-
-fn count(measured: &Measured, name: &str) -> u64 {
-    let figure = measured.figures.get(name).expect(name);
-    figure.as_u64().expect(name)
+    ping.run(testbed, &Control::default())
 }
 
 fn latency(measured: &Measured, of: &str) -> f64 {
@@ -273,26 +254,13 @@ fn options_out_of_range() -> Outcome {
 fn a_stop_ends_it() -> Outcome {
     let testbed = testbed(Through::Veth, "tap");
     for load in [Beside::None, Beside::Stream] {
-        let control = Control {
-            stop: Arc::new(AtomicBool::new(false)),
-            progress: &|_| {},
-        };
-        let stop = Arc::clone(&control.stop);
         let ping = Ping {
             load,
             rate: Rate(1.0),
             duration: Time(Duration::from_secs(600)),
             ..Ping::default()
         };
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
-                stop.store(true, Ordering::Relaxed);
-            });
-            assert_eq!(ping.run(&testbed, &control), Err(ToolError::Cancelled));
-        });
-        assert!(start.elapsed() < Duration::from_secs(60));
+        assert_stops(&ping, &testbed);
     }
     Outcome::Done
 }

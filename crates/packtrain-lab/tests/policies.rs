@@ -128,10 +128,7 @@ fn assert_complete(account: &Account, what: &str) {
     assert!(snapshot.ledger.closed(), "{what}: {:?}", snapshot.ledger);
     assert_eq!(snapshot.ledger.held, 0, "{what}");
     assert_eq!(snapshot.ledger.dropped, 0, "{what}: {:?}", snapshot.drops);
-    let lost = account
-        .links
-        .iter()
-        .map(|link| link.tx_dropped + link.rx_dropped);
+    let lost = account.links.iter().map(LinkStats::dropped);
     assert_eq!(lost.sum::<u64>(), 0, "{what}: {:?}", account.links);
     for (port, link) in snapshot.ports.iter().zip(&account.links) {
         // All packets that the kernel had counted as sent were read.

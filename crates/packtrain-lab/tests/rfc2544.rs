@@ -39,11 +39,7 @@ fn through(options: &TestbedOptions) -> Testbed {
 }
 
 fn run(tool: &Rfc2544, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    tool.run(testbed, &control)
+    tool.run(testbed, &Control::default())
 }
 
 fn number(value: &Value) -> f64 {

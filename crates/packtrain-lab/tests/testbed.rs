@@ -3,14 +3,18 @@
 use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
+use packtrain_lab::experiment::Experiment;
 use packtrain_lab::harness::{self, Outcome, without_tap};
 use packtrain_lab::options::default_options;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Tool};
+use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -21,6 +25,11 @@ fn main() -> ExitCode {
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
+        ("a_device_that_fails_is_the_error", fails),
+        (
+            "faults_and_memory_are_figures_of_an_experiment",
+            faults_and_memory,
+        ),
     ])
 }
 
@@ -53,11 +62,16 @@ fn joins(through: Through) -> Outcome {
     let has_threads = matches!(through, Through::Packtrain | Through::C);
     let used = testbed.used();
     assert_eq!(used.threads > 0, has_threads, "{through:?}");
+    // packtrain's threads are in this process.
+    let is_other = !used.of_other_process().is_zero();
+    assert_eq!(is_other, through == Through::C, "{through:?}");
     assert_eq!(
         !used.since(&before).cpu.is_zero(),
         has_threads,
         "{through:?}"
     );
+    let settings = testbed.settings();
+    assert_eq!(settings.contains_key("c_offload"), through == Through::C);
     let ended = testbed.finish().expect("a closed ledger");
     let report = ended.report;
     assert_eq!(report.is_some(), through == Through::Packtrain);
@@ -90,7 +104,7 @@ fn read_back() -> Outcome {
         return skip;
     }
     let options = TestbedOptions {
-        a: "tap,tx=shared".to_owned(),
+        a: "tap,tx=shared,moderation=fixed(50,64)".to_owned(),
         mtu: 9000,
         ..TestbedOptions::default()
     };
@@ -98,8 +112,113 @@ fn read_back() -> Outcome {
     let settings = testbed.settings();
     assert_eq!(settings["through"], "packtrain");
     assert_eq!(settings["mtu"], 9000);
-    assert_eq!(settings["paths"], serde_json::json!(["shared", "owned"]));
+    for (name, value) in [
+        ("path_a", "shared"),
+        ("path_b", "owned"),
+        ("moderation_a", "fixed(50,64)"),
+        ("moderation_b", "adaptive"),
+    ] {
+        assert_eq!(settings[name], value, "{name}");
+    }
     testbed.finish().expect("a closed ledger");
+    Outcome::Done
+}
+
+/// Ends the device under test, and fails as a tool does that only sees no more packets.
+struct Breaks;
+
+impl Tool for Breaks {
+    fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
+        let stalled = ToolError::Failed("tcp send stalled".to_owned());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let wait_for = |is_over: &dyn Fn() -> bool| {
+            while !is_over() {
+                assert!(Instant::now() < deadline, "it goes on");
+                sleep(Duration::from_millis(1));
+            }
+        };
+        if let Some(session) = testbed.session() {
+            let host = &testbed.hosts().left;
+            host.netns.rtnl()?.delete(host.link.index)?;
+            wait_for(&|| session.is_over());
+        } else {
+            let forwarder = child().expect("the C forwarder");
+            kill_process(forwarder, Signal::KILL).expect("a signal");
+            wait_for(&|| child().is_none());
+        }
+        Err(stalled)
+    }
+}
+
+/// A process that this one started and that runs.
+fn child() -> Option<Pid> {
+    let own = std::process::id().to_string();
+    let processes = fs::read_dir("/proc").expect("processes").flatten();
+    processes.into_iter().find_map(|entry| {
+        let number: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        // Its name, which may contain anything, ends at the last parenthesis.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let (state, parent) = (fields.next()?, fields.next()?);
+        (parent == own && state != "Z").then(|| Pid::from_raw(number))?
+    })
+}
+
+fn fails() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let control = Control::default();
+    for (through, cause) in [
+        (Through::Packtrain, "pt-a: "),
+        (Through::C, "the C forwarder ended by itself: signal: 9"),
+    ] {
+        let options = TestbedOptions {
+            through,
+            ..TestbedOptions::default()
+        };
+        match tool::measure(&options, &Breaks, &control) {
+            Err(ToolError::Failed(line)) => assert!(line.starts_with(cause), "{line}"),
+            // A C compiler.
+            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            other => panic!("{other:?}"),
+        }
+    }
+    Outcome::Done
+}
+
+fn faults_and_memory() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let text = r#"
+name = "faults"
+source = "S1"
+title = "corrupt packets"
+meaning = "none"
+document = { claims = "none" }
+testbed = { a = "tap,offload=off,corrupt=0.05,seed=1", b = "tap,offload=off" }
+workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50ms" }
+axes = [{ name = "one", settings = ["only"] }]
+figures = [{ key = "lost_packets", title = "lost" }]
+"#;
+    let setup = Experiment::read("faults.toml", text)
+        .and_then(|experiment| experiment.setup(0, 1, false))
+        .expect("an experiment");
+    let figures = setup.run(&Control::default()).expect("a run").figures;
+    let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
+    assert!(corrupted > Some(0), "{corrupted:?}");
+    // The receiving kernel finds every one by its checksum.
+    assert_eq!(figures["lost_packets"].as_u64(), corrupted);
+    let memory = |key: &str| figures["memory"][key].as_u64().expect(key);
+    for size in ["small", "large"] {
+        let (used, total) = (
+            memory(&format!("{size}_used")),
+            memory(&format!("{size}_total")),
+        );
+        assert!(0 < used && used <= total, "{size}: {used} of {total}");
+    }
+    assert!(figures["b"]["device"]["rx_packets"].as_u64() > Some(0));
     Outcome::Done
 }
 
@@ -118,20 +237,21 @@ fn bound() -> Outcome {
     assert_eq!(settings["placement"], format!("list({cpu})"));
     let shared = format!("sender, worker and receiver share CPU {cpu}");
     assert_eq!(settings["cpus_shared"], shared);
-    let control = Control {
-        stop: Arc::default(),
-        progress: &|_| {},
-    };
     // The threads read their masks back.
     let blast = Blast {
         count: Some(1000),
         rate: Some("100kpps".parse().expect("a rate")),
         ..default_options()
     };
-    let measured = blast.run(&testbed, &control).expect("a run");
+    let measured = blast.run(&testbed, &Control::default()).expect("a run");
     assert_eq!(measured.figures["sent_packets"], 1000);
     testbed.finish().expect("a closed ledger");
 
+    // A part of a matrix that this host cannot run is missing, and the rest is run.
+    match Testbed::start(&with("sender=60000")) {
+        Err(ToolError::Missing(line)) => assert!(line.contains("may use the CPUs"), "{line}"),
+        other => panic!("{other:?}"),
+    }
     let refused = |options: &TestbedOptions, expected: &str| match Testbed::start(options) {
         Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
         other => panic!("{other:?}"),
@@ -146,5 +266,19 @@ fn bound() -> Outcome {
         ..all
     };
     refused(&both, "contradict each other");
+    let small = TestbedOptions {
+        mtu: 1279,
+        ..TestbedOptions::default()
+    };
+    refused(&small, "--mtu cannot be '1279'");
+    // A file may name a CPU that this machine lacks: then the row is missing.
+    let elsewhere = TestbedOptions {
+        cpus: serde_json::from_value("sender=60000".into()).ok(),
+        ..TestbedOptions::default()
+    };
+    match Testbed::start(&elsewhere) {
+        Err(ToolError::Missing(line)) => assert!(line.contains("'60000'"), "{line}"),
+        other => panic!("{other:?}"),
+    }
     Outcome::Done
 }

@@ -229,7 +229,8 @@ pub fn median(figures: &[f64]) -> Option<f64> {
     Some(f64::midpoint(sorted[middle - 1], upper))
 }
 
-fn number(figure: f64) -> String {
+/// A figure in about three digits.
+pub fn number(figure: f64) -> String {
     match figure.abs() {
         size if size >= 1000.0 => format!("{figure:.0}"),
         size if size >= 1.0 || size == 0.0 => format!("{figure:.2}"),

@@ -1,12 +1,12 @@
 //! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
-use packtrain_bench::options::number;
+use packtrain_bench::options::{self, Timed};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::process::ExitCode;
 
 /// The text of `--help`.
-pub const USAGE: &str = "\
+const USAGE: &str = "\
 usage: cargo bench -p packtrain-cli --bench tap_forward -- [OPTIONS]
   --rounds N         pairs of each experiment [default: 24; every order and direction in 12]
   --time SECONDS     length of each transfer [default: 1]
@@ -44,64 +44,43 @@ impl Experiment {
 /// The options.
 #[derive(Debug)]
 pub struct Arguments {
-    /// Rounds of each experiment.
-    pub rounds: usize,
-    /// Length of each transfer.
-    pub time: Duration,
+    /// Rounds, time of each transfer, and where the rows go.
+    pub timed: Timed,
     /// What to run.
     pub experiments: Vec<Experiment>,
     /// Another packtrain to compare with.
     pub against: Option<PathBuf>,
-    /// Where the rows go.
-    pub json: Option<PathBuf>,
     /// Whether a goal that is missed is a failure.
     pub check: bool,
 }
 
 impl Arguments {
-    /// Reads the command line; `None` when only help is wanted.
+    /// Reads the command line.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
-    pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut arguments = Self {
-            rounds: 24,
-            time: Duration::from_secs(1),
+    /// The status to exit with.
+    pub fn read() -> Result<Self, ExitCode> {
+        let arguments = Self {
+            timed: Timed::new(24),
             experiments: Experiment::ALL.to_vec(),
             against: None,
-            json: None,
             check: false,
         };
-        let mut words = words;
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--rounds" => arguments.rounds = number(&word, &value()?, 2.0, 10_000.0)? as usize,
-                "--time" => {
-                    let seconds = number(&word, &value()?, 0.1, 60.0)?;
-                    arguments.time = Duration::from_secs_f64(seconds);
-                }
-                "--quick" => {
-                    arguments.rounds = 4;
-                    arguments.time = Duration::from_millis(400);
-                }
+        options::read("tap_forward", USAGE, arguments, |arguments, word| {
+            match word.name() {
                 "--only" => {
-                    let name = value()?;
+                    let name = word.value()?;
                     let found = Experiment::ALL.into_iter().find(|one| one.name() == name);
                     let known = found.ok_or(format!("no experiment is called {name}"))?;
                     arguments.experiments = vec![known];
                 }
-                "--against" => arguments.against = Some(value()?.into()),
-                "--json" => arguments.json = Some(value()?.into()),
+                "--against" => arguments.against = Some(word.value()?.into()),
                 "--check" => arguments.check = true,
-                "--help" | "-h" => return Ok(None),
-                // What cargo gives to every bench.
-                "--bench" => {}
-                _ => return Err(format!("unknown option {word}")),
+                _ => return arguments.timed.set(word),
             }
-        }
-        Ok(Some(arguments))
+            Ok(true)
+        })
     }
 
     /// The forwarders: packtrain first, and those that it is compared with.

@@ -16,7 +16,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 /// The interfaces, both opened in the first host's namespace.
 pub const INTERFACES: [&str; 2] = ["bench-a", "bench-b"];
 
-/// Seconds after which a forwarder ends by itself, should the bench be killed.
+/// Seconds after which packtrain ends by itself, should the bench be killed.
 const LIFETIME_S: u32 = 120;
 
 /// How long a forwarder may take to be ready.
@@ -114,8 +114,7 @@ impl Contestant {
             }
             Self::Baseline { threads, vnet, .. } => {
                 let mode = if *vnet { "vnet" } else { "plain" };
-                let (threads, seconds) = (threads.to_string(), LIFETIME_S.to_string());
-                [a, b, mode, &threads, &seconds].map(str::to_owned).into()
+                [a, b, mode, &threads.to_string()].map(str::to_owned).into()
             }
         }
     }
@@ -134,7 +133,8 @@ impl Contestant {
         };
         let mut child = command
             .args(self.arguments())
-            .stdin(Stdio::null())
+            // The C forwarder ends when this is closed.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Printed only if something fails: link changes are expected here.
             .stderr(Stdio::piped())

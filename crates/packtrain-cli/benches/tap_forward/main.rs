@@ -12,11 +12,13 @@ mod forwarder;
 mod measure;
 mod report;
 
-use arguments::{Arguments, USAGE};
+use arguments::Arguments;
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
 use packtrain_bench::{Claim, options};
-use packtrain_lab::{baseline, rootless, tap};
+use packtrain_lab::baseline::Program;
+use packtrain_lab::{rootless, tap};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -36,8 +38,7 @@ const ORDERS: [[usize; 3]; 6] = [
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("tap_forward", USAGE, arguments) {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
@@ -56,7 +57,9 @@ fn main() -> ExitCode {
 /// Runs everything; says whether all goals were reproduced.
 fn run(arguments: &Arguments) -> Result<bool, Error> {
     let directory = output_directory()?;
-    let baseline = baseline::compile(&directory)?;
+    // `nice` needs a path of its own.
+    let baseline = directory.join("tapfwd");
+    fs::copy(Program::forwarder()?.path(), &baseline)?;
     let conditions = report::conditions(arguments);
     conditions.print();
     report::print_head();
@@ -69,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         rows.extend(measured);
     }
     let default = || directory.join("tap_forward.json");
-    let file = arguments.json.clone().unwrap_or_else(default);
+    let file = arguments.timed.json.clone().unwrap_or_else(default);
     let document = report::document(&conditions, arguments, &rows, &medians, &claims);
     packtrain_bench::report::write(&file, &document)
         .map_err(|error| format!("write {}: {error}", file.display()))?;
@@ -84,7 +87,7 @@ fn rounds(
     contestants: &[Contestant],
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for round in 0..arguments.rounds {
+    for round in 0..arguments.timed.rounds {
         // Twelve rounds have every order in both directions.
         let direction = Direction::ALL[round % 2];
         let order = ORDERS[round / 2 % ORDERS.len()];
@@ -105,7 +108,7 @@ fn rounds(
 fn output_directory() -> Result<PathBuf, Error> {
     let target = Path::new(PACKTRAIN).parent().and_then(Path::parent);
     let directory = target.unwrap_or(Path::new("target")).join("bench");
-    std::fs::create_dir_all(&directory)
+    fs::create_dir_all(&directory)
         .map_err(|error| format!("make {}: {error}", directory.display()))?;
     Ok(directory)
 }

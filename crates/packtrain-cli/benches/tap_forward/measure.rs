@@ -96,7 +96,7 @@ fn join(contestant: &Contestant) -> Result<(TwoHosts, Process), Error> {
 fn drops(hosts: &TwoHosts) -> Result<u64, LabError> {
     let of = |host: &Host| {
         let stats = host.stats()?;
-        Ok::<_, LabError>(stats.tx_dropped + stats.rx_dropped + stats.rx_errors)
+        Ok::<_, LabError>(stats.dropped() + stats.rx_errors)
     };
     Ok(of(&hosts.left)? + of(&hosts.right)?)
 }
@@ -114,7 +114,8 @@ pub fn run(
         Direction::AToB => (&hosts.left, &hosts.right),
         Direction::BToA => (&hosts.right, &hosts.left),
     };
-    let transfer = Transfer::tcp(IpVersion::V4, Amount::Time(arguments.time)).seed(round as u64);
+    let transfer =
+        Transfer::tcp(IpVersion::V4, Amount::Time(arguments.timed.time)).seed(round as u64);
     let (sent_before, drops_before) = (from.stats()?, drops(&hosts)?);
     let cpu_before = process.cpu_time()?;
     let report = transfer.run(from, to)?;

@@ -36,8 +36,8 @@ pub fn conditions(arguments: &Arguments) -> Conditions {
         "samples",
         format!(
             "{} rounds of {} s each, IPv4, 1 stream, MTU {mtu}, {tx_queue_len} packets of queue",
-            arguments.rounds,
-            arguments.time.as_secs_f64()
+            arguments.timed.rounds,
+            arguments.timed.time.as_secs_f64()
         ),
     );
     conditions
@@ -249,7 +249,12 @@ pub fn document(
     claims: &[Claim],
 ) -> Value {
     let rows: Vec<Value> = rows.iter().map(row_json).collect();
-    let mut document = report::envelope("bench tap_forward", conditions, arguments.rounds, &rows);
+    let mut document = report::envelope(
+        "bench tap_forward",
+        conditions,
+        arguments.timed.rounds,
+        &rows,
+    );
     document["medians"] = medians.into();
     document["claims"] = claims.iter().map(Claim::document).collect();
     document

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -163,8 +164,11 @@ pub fn wait_for_handlers(child: &Child) {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
+    /// A folder that no other test has, not of the same name either.
     pub fn new(name: &str) -> Self {
-        let name = format!("packtrain-cli-{name}-{}", std::process::id());
+        static FOLDERS: AtomicUsize = AtomicUsize::new(0);
+        let number = FOLDERS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packtrain-cli-{name}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&path).expect("a scratch directory");
         Self(path)

@@ -20,14 +20,13 @@ mod with_tun_rs;
 
 use endpoint::Endpoint;
 use measure::{Error, Row};
-use packtrain_bench::options::{self, number};
+use packtrain_bench::options::{self, Timed};
 use packtrain_bench::report::{self, Conditions, rounded};
 use packtrain_bench::{Claim, Expected, statistics};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_lab::{rootless, tap};
 use serde_json::{Value, json};
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use with_packtrain::WithPacktrain;
@@ -41,50 +40,10 @@ usage: cargo bench -p packtrain-lab --bench vpn -- [OPTIONS]
   --json FILE        where rows, medians and claims go
   --help             this";
 
-/// What to run.
-#[derive(Debug)]
-struct Arguments {
-    rounds: usize,
-    time: Duration,
-    json: Option<PathBuf>,
-}
-
-impl Arguments {
-    /// Reads the command line; `None` if only help is wanted.
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut arguments = Self {
-            rounds: 16,
-            time: Duration::from_secs(1),
-            json: None,
-        };
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--rounds" => arguments.rounds = number(&word, &value()?, 2.0, 10_000.0)? as usize,
-                "--time" => {
-                    let seconds = number(&word, &value()?, 0.1, 60.0)?;
-                    arguments.time = Duration::from_secs_f64(seconds);
-                }
-                "--quick" => {
-                    arguments.rounds = 4;
-                    arguments.time = Duration::from_millis(400);
-                }
-                "--json" => arguments.json = Some(value()?.into()),
-                "--help" | "-h" => return Ok(None),
-                // What cargo gives to every bench.
-                "--bench" => {}
-                _ => return Err(format!("unknown option {word}")),
-            }
-        }
-        Ok(Some(arguments))
-    }
-}
-
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("vpn", USAGE, arguments) {
+    let arguments = match options::read("vpn", USAGE, Timed::new(16), Timed::set) {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };
@@ -95,7 +54,7 @@ fn main() -> ExitCode {
     options::status("vpn", run(&arguments).map(|()| true))
 }
 
-fn run(arguments: &Arguments) -> Result<(), Error> {
+fn run(arguments: &Timed) -> Result<(), Error> {
     let conditions = conditions(arguments);
     conditions.print();
     println!(
@@ -142,7 +101,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
 }
 
 /// On what everything is measured.
-fn conditions(arguments: &Arguments) -> Conditions {
+fn conditions(arguments: &Timed) -> Conditions {
     let mut conditions = Conditions::of_host();
     let congestion = congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     conditions.add("tcp", congestion);

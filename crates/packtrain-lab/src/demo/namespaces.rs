@@ -73,11 +73,7 @@ pub(super) fn run(
 }
 
 fn transfers() -> impl Iterator<Item = (Protocol, IpVersion)> {
-    let versions: &[IpVersion] = if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    };
+    let versions = netns::ip_versions();
     [Protocol::Tcp, Protocol::Udp]
         .into_iter()
         .flat_map(move |protocol| versions.iter().map(move |&ip| (protocol, ip)))

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use super::judge::CLEAN_MIN;
+
 /// Two documents, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
@@ -45,7 +47,7 @@ pub enum Change {
     Within,
     /// Neither value of the figure is the better one.
     Neutral,
-    /// All runs of a row were flagged.
+    /// A row has too few clean runs.
     NotJudged,
 }
 
@@ -110,7 +112,7 @@ pub fn compare(a: &Value, b: &Value, tolerance: f64) -> Result<Comparison, Strin
             let [Some(of_a), Some(of_b)] = both else {
                 continue;
             };
-            let is_flagged = [row, other].iter().any(|row| row["runs"] == row["flagged"]);
+            let is_few = [row, other].iter().any(|row| clean(row, &key) < CLEAN_MIN);
             let better = figure["better"].as_str();
             comparison.rows.push(Row {
                 experiment: text(&row["experiment"]),
@@ -120,7 +122,7 @@ pub fn compare(a: &Value, b: &Value, tolerance: f64) -> Result<Comparison, Strin
                 a: of_a,
                 b: of_b,
                 ratio: ratio(of_a, of_b),
-                change: if is_flagged {
+                change: if is_few {
                     Change::NotJudged
                 } else {
                     change(of_a, of_b, better, tolerance)
@@ -207,8 +209,18 @@ fn notes(a: &Value, b: &Value) -> Vec<String> {
             "different versions of packtrain: A is {a}, B is {b}"
         ));
     }
+    if a["quick"] != b["quick"] {
+        let [quick, other] = if a["quick"] == true {
+            ["A", "B"]
+        } else {
+            ["B", "A"]
+        };
+        notes.push(format!(
+            "{quick} is a quick run and {other} is not: their runs differ in duration"
+        ));
+    }
     for (name, document) in [("A", a), ("B", b)] {
-        if document["quick"] == true {
+        if document["quick"] == true && a["quick"] == b["quick"] {
             notes.push(format!("{name} is a quick run"));
         }
         if document["stopped"] == true {
@@ -223,6 +235,13 @@ fn figures<'a>(document: &'a Value, experiment: &Value) -> impl Iterator<Item = 
     let mut experiments = experiments.filter(move |one| one["name"] == *experiment);
     let found = experiments.next().and_then(|one| one["figures"].as_array());
     found.into_iter().flatten()
+}
+
+/// The clean runs on which a figure of a row rests. Without any, it rests on flagged ones.
+fn clean(row: &Value, key: &str) -> usize {
+    let rounds = row["figures"][key]["rounds"].as_u64();
+    let is_clean = row["runs"] != row["flagged"];
+    rounds.filter(|_| is_clean).unwrap_or_default() as usize
 }
 
 /// Median, low and high.

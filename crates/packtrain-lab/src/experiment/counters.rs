@@ -1,34 +1,42 @@
-//! packtrain's counters as figures.
+//! packtrain's counters as JSON.
 
-use packtrain::engine::{Snapshot, WorkerSnapshot};
-use packtrain::stats::{HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
+use packtrain::engine::{Report, WorkerSnapshot};
+use packtrain::port::wrap::Faults;
+use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
 
-/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues, of the
-/// workers, and the drops.
-pub fn figures(snapshot: &Snapshot) -> Fields {
+/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues and those of
+/// its `device`, of the workers, and the drops.
+pub fn figures(report: &Report) -> Fields {
+    let snapshot = &report.snapshot;
     let mut figures = Fields::new();
-    for (name, port) in ["a", "b"].into_iter().zip(&snapshot.ports) {
-        let mut rx = fields(port.rx_total().values());
+    let ports = snapshot.ports.iter().zip(&report.devices);
+    for (name, (port, device)) in ["a", "b"].into_iter().zip(ports) {
+        let mut rx = counters(port.rx_total().values());
         let queues = port.rx_batches.iter();
         rx.insert(
             "batches".into(),
             batches(queues.map(RxBatchesSnapshot::values)),
         );
-        let mut tx = fields(port.tx_total().values());
+        let mut tx = counters(port.tx_total().values());
         let queues = port.tx_batches.iter();
         tx.insert(
             "batches".into(),
             batches(queues.map(TxBatchesSnapshot::values)),
         );
-        figures.insert(name.into(), json!({ "rx": rx, "tx": tx }));
+        let device = device.map(|device| {
+            json!({
+                "rx_packets": device.rx_packets,
+                "rx_dropped": device.rx_dropped,
+                "tx_packets": device.tx_packets,
+                "tx_dropped": device.tx_dropped,
+            })
+        });
+        figures.insert(name.into(), json!({ "rx": rx, "tx": tx, "device": device }));
     }
-    let drops = snapshot.drops.nonzero();
-    let mut drops: Fields = drops
-        .map(|(reason, count)| (reason.name().to_owned(), count.into()))
-        .collect();
+    let mut drops = drops(&snapshot.drops);
     drops.insert("total".into(), snapshot.drops.total().into());
     figures.insert("drops".into(), drops.into());
     let sum = |of: fn(&WorkerSnapshot) -> u64| -> u64 { snapshot.workers.iter().map(of).sum() };
@@ -47,14 +55,41 @@ pub fn figures(snapshot: &Snapshot) -> Fields {
     figures
 }
 
-fn fields(values: impl Iterator<Item = (&'static str, u64)>) -> Fields {
+/// The faults that ports `a` and `b` have injected.
+pub fn faults(of: [Option<Faults>; 2]) -> Value {
+    let faults = |of: Option<Faults>| {
+        let of = of.unwrap_or_default();
+        json!({
+            "dropped": of.dropped,
+            "duplicated": of.duplicated,
+            "corrupted": of.corrupted,
+            "delayed": of.delayed,
+            "reordered": of.reordered,
+        })
+    };
+    let [a, b] = of.map(faults);
+    json!({ "a": a, "b": b })
+}
+
+/// Counters by name.
+pub fn counters(values: impl IntoIterator<Item = (&'static str, u64)>) -> Fields {
+    let values = values.into_iter();
     values
         .map(|(name, value)| (name.to_owned(), value.into()))
         .collect()
 }
 
-/// The histograms of all queues together, by kind.
-fn batches<'a, Q>(queues: impl Iterator<Item = Q>) -> Value
+/// Wire packets lost, by reason; reasons that lost none are left out.
+pub fn drops(drops: &DropSnapshot) -> Fields {
+    counters(
+        drops
+            .nonzero()
+            .map(|(reason, count)| (reason.name(), count)),
+    )
+}
+
+/// The histograms of batch sizes of one or more queues, those of a kind added up.
+pub fn batches<'a, Q>(queues: impl Iterator<Item = Q>) -> Value
 where
     Q: Iterator<Item = (&'static str, &'a HistogramSnapshot)>,
 {

@@ -1,12 +1,11 @@
 //! An experiment's definition and results as JSON.
 
 use packtrain_bench::Verdict;
-use packtrain_bench::report::rounded;
 use packtrain_bench::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
 use super::file::{Better, Statistic};
-use super::judge::{Judged, Summary, judge, must_fails, summary};
+use super::judge::{Common, Judged, NotJudged, Notice, Summary, common, judge, notice, summary};
 use super::matrix::Experiment;
 use super::runner::{Options, Results, Run};
 
@@ -24,8 +23,10 @@ pub struct Parts {
     pub claims: Vec<Value>,
     /// Each run by itself.
     pub runs: Vec<Value>,
-    /// `must` claims that are not reproduced, in words.
+    /// A line for each `must` claim that does not hold.
     pub failed: Vec<String>,
+    /// A line for each `must` claim that is not judged, although its runs were made.
+    pub open: Vec<String>,
 }
 
 impl Parts {
@@ -47,12 +48,14 @@ impl Parts {
         );
         for claim in &experiment.claims {
             let judged = judge(experiment, results, claim, options);
-            if must_fails(claim, &judged) {
-                self.failed
-                    .push(format!("{}: {}", experiment.name, claim.text));
+            let line = |what: String| format!("{}: {what}", experiment.name);
+            match notice(claim, &judged) {
+                Some(Notice::Fails(what)) => self.failed.push(line(what)),
+                Some(Notice::Open(what)) => self.open.push(line(what)),
+                None => {}
             }
             let entries = judged.iter().map(|one| {
-                let (of, to) = one.pair;
+                let to = Some(&one.to).filter(|to| !to.is_empty());
                 json!({
                     "experiment": experiment.name,
                     "claim": claim.text,
@@ -61,13 +64,15 @@ impl Parts {
                         Statistic::Median => "median",
                         Statistic::Spread => "spread",
                     },
-                    "of": setting(experiment, of),
+                    "of": setting(experiment, &one.of),
                     "to": to.map(|to| setting(experiment, to)),
                     "expected": claim.expected.to_string(),
                     "document": claim.document,
+                    "if_not": claim.if_not,
+                    "exact": claim.exact,
                     "measured": one.measured.map(|estimate| interval(&estimate)),
                     "verdict": verdict(one),
-                    "why": one.verdict.as_ref().err(),
+                    "why": one.verdict.as_ref().err().map(NotJudged::why),
                     "must": claim.must,
                 })
             });
@@ -84,6 +89,7 @@ impl Parts {
         self.claims.append(&mut other.claims);
         self.runs.append(&mut other.runs);
         self.failed.append(&mut other.failed);
+        self.open.append(&mut other.open);
     }
 
     /// As the keys of a document.
@@ -137,19 +143,24 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
         "axes": axes.collect::<Vec<_>>(),
         "figures": figures.collect::<Vec<_>>(),
         "meaning": experiment.meaning,
-        "rounds": results.runs.iter().map(|run| run.round + 1).max().unwrap_or(0),
+        "limits": experiment.limits,
+        "rounds": results.rounds(),
         "stopped": results.stopped,
         "command": command,
     })
 }
 
-/// The settings of a cell by axis.
-fn setting(experiment: &Experiment, cell: usize) -> Value {
-    let axes = experiment.axes.iter().map(|axis| axis.name.clone());
-    let names = experiment.cells[cell].names.iter();
-    axes.zip(names.map(|name| Value::from(name.as_str())))
-        .collect::<Map<_, _>>()
-        .into()
+/// The settings by axis that all of the cells have.
+fn setting(experiment: &Experiment, cells: &[usize]) -> Value {
+    let axes = experiment.axes.iter().enumerate().filter_map(|(at, axis)| {
+        let mut names = cells.iter().map(|&cell| &experiment.cells[cell].names[at]);
+        let first = names.next()?;
+        let value = Value::from(first.as_str());
+        names
+            .all(|name| name == first)
+            .then(|| (axis.name.clone(), value))
+    });
+    axes.collect::<Map<_, _>>().into()
 }
 
 fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
@@ -157,11 +168,13 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     let good = runs().find(|run| !run.measured.settings.is_empty());
     let figures = experiment.figures.iter().map(|figure| {
         let summary = summary(results, cell, &figure.key);
-        (figure.key.to_string(), summary.as_ref().map(spread).into())
+        let numbers = summary.as_ref().map(spread);
+        let words = || common(results, cell, &figure.key).as_ref().map(text);
+        (figure.key.to_string(), numbers.or_else(words).into())
     });
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, cell),
+        "setting": setting(experiment, &[cell]),
         "settings": good.map(|run| &run.measured.settings),
         "figures": figures.collect::<Map<_, _>>(),
         "runs": runs().count(),
@@ -170,29 +183,44 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     })
 }
 
+/// A figure that is a text, over runs.
+fn text(common: &Common) -> Value {
+    json!({
+        "word": common.word,
+        "times": common.times,
+        "rounds": common.count,
+    })
+}
+
 /// A figure over runs.
 fn spread(summary: &Summary) -> Value {
     let mut value = interval(&summary.estimate);
-    value["min"] = rounded(Some(summary.min));
-    value["max"] = rounded(Some(summary.max));
+    value["min"] = significant(summary.min).into();
+    value["max"] = significant(summary.max).into();
     let outliers = summary.outliers.iter();
-    value["outliers"] = outliers.map(|one| rounded(Some(*one))).collect();
+    value["outliers"] = outliers.map(|one| significant(*one)).collect();
     value
 }
 
 fn interval(estimate: &Estimate) -> Value {
     json!({
-        "median": rounded(Some(estimate.median)),
-        "low": rounded(Some(estimate.low)),
-        "high": rounded(Some(estimate.high)),
+        "median": significant(estimate.median),
+        "low": significant(estimate.low),
+        "high": significant(estimate.high),
         "rounds": estimate.count,
     })
+}
+
+/// A figure as rows and claims have it: to six significant digits.
+pub fn significant(value: f64) -> f64 {
+    // Every number reads what it writes.
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 fn run(experiment: &Experiment, run: &Run) -> Value {
     json!({
         "experiment": experiment.name,
-        "setting": setting(experiment, run.cell),
+        "setting": setting(experiment, &[run.cell]),
         "round": run.round,
         "seed": run.seed,
         "load": run.load.one_minute,

@@ -24,6 +24,9 @@ pub struct File {
     pub title: String,
     /// What the outcome means for the choice of a setting.
     pub meaning: String,
+    /// What the experiment cannot show.
+    #[serde(default)]
+    pub limits: String,
     pub document: Document,
     #[serde(default)]
     pub needs: Needs,
@@ -146,6 +149,12 @@ pub struct Claim {
     /// The value in the document, in words.
     #[serde(default)]
     pub document: String,
+    /// Why it may not be reproduced here, in one sentence.
+    #[serde(default)]
+    pub if_not: String,
+    /// Whether the figure is a count that no load of the machine changes.
+    #[serde(default)]
+    pub exact: bool,
     /// Whether the program fails if it is not reproduced.
     #[serde(default)]
     pub must: bool,
@@ -158,7 +167,8 @@ pub enum Statistic {
     /// The median.
     #[default]
     Median,
-    /// The greatest less the least, in parts of the median.
+    /// The relative standard deviation of runs with equal settings, pooled over all cells of the
+    /// claim.
     Spread,
 }
 

@@ -3,16 +3,17 @@
 use std::thread;
 use std::time::Duration;
 
-use packtrain::engine::{Report, Session, Settings};
+use packtrain::engine::{Command, CommandError, Queues, Report, Session, Settings};
 use packtrain::policy::priority::Priority;
+use packtrain::port::open_pair;
 use packtrain::port::spec::PortSpec;
-use packtrain::port::{OpenErrorKind, open_pair};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::counters;
 use crate::error::ToolError;
 use crate::options::Fields;
+use crate::session;
 use crate::testbed::{TestbedOptions, Through};
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
@@ -29,6 +30,9 @@ pub struct Forward {
     pub duration: Time,
     /// How many wire packets are received at most.
     pub count: Option<u64>,
+    /// Port B's TX queues are stopped and resumed in turn, a change each time that this time has
+    /// passed.
+    pub stop_resume: Option<Time>,
 }
 
 impl Default for Forward {
@@ -36,6 +40,7 @@ impl Default for Forward {
         Self {
             duration: Time(Duration::from_secs(1)),
             count: None,
+            stop_resume: None,
         }
     }
 }
@@ -66,14 +71,7 @@ impl Forward {
         policies
             .check()
             .map_err(|error| ToolError::of_start(&error))?;
-        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| {
-            let line = error.to_string();
-            match error.kind() {
-                OpenErrorKind::Privilege => ToolError::Missing(line),
-                OpenErrorKind::Usage => ToolError::Usage(line),
-                OpenErrorKind::Open => ToolError::Failed(line),
-            }
-        })?;
+        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
         let mut builder = Session::between(a, b).settings(policies);
         if let Some(count) = self.count {
             builder = builder.packets(count);
@@ -82,52 +80,84 @@ impl Forward {
         let session = builder
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let paths = session.plan().paths.iter();
-        let cpus = session.placed().cpus.iter();
-        let settings: Fields = [
-            ("a", json!(testbed.a)),
-            ("b", json!(testbed.b)),
-            ("dispatch", json!(testbed.dispatch.to_string())),
-            ("moderation", json!(testbed.moderation.to_string())),
-            ("idle", json!(testbed.idle.to_string())),
-            ("placement", json!(testbed.placement.to_string())),
-            ("workers", json!(session.plan().workers.len())),
-            (
-                "paths",
-                paths.map(|path| json!(path.kind.to_string())).collect(),
-            ),
-            ("notes", json!(session.plan().notes)),
-            (
-                "cpus",
-                cpus.map(|cpu| json!(cpu.map(|cpu| cpu.0))).collect(),
-            ),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect();
+        let settings = session::settings(&session, [&testbed.a, &testbed.b]);
+        let mut pauses = Pauses::default();
+        let mut changes = self.stop_resume.map(|time| Changes::every(time.0));
         while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
+            if let Some(changes) = &mut changes {
+                changes.make(&session)?;
+            }
+            let sent = session.snapshot().ports[0].tx_total().packets;
+            pauses.see(session.elapsed(), sent);
             thread::sleep(POLL_INTERVAL);
         }
         if control.stopped() {
             drop(session.finish());
             return Err(ToolError::Cancelled);
         }
-        let report = session.finish();
+        let report = session::finish(session)?;
         let (_, flag) = watch.end(Duration::ZERO)?;
-        if let Some(error) = &report.error {
-            return Err(ToolError::Failed(error.to_string()));
-        }
-        let ledger = report.snapshot.ledger;
-        if !ledger.closed() {
-            return Err(ToolError::Check(format!(
-                "packets are not accounted for: {ledger:?}"
-            )));
-        }
         Ok(Measured {
             settings,
-            figures: figures(&report),
+            figures: figures(&report, pauses.longest),
             flags: flag.into_iter().collect(),
         })
+    }
+}
+
+/// The times in which port A sent nothing, as far as its counters are read.
+#[derive(Debug, Default)]
+struct Pauses {
+    sent: u64,
+    since: Duration,
+    longest: Duration,
+}
+
+impl Pauses {
+    /// The packets sent until a time since the start. The time before the first one is no pause.
+    fn see(&mut self, now: Duration, packets: u64) {
+        if self.sent > 0 {
+            self.longest = self.longest.max(now.saturating_sub(self.since));
+        }
+        if packets > self.sent {
+            (self.sent, self.since) = (packets, now);
+        }
+    }
+}
+
+/// Stops and resumes port B's TX queues.
+#[derive(Debug)]
+struct Changes {
+    every: Duration,
+    at: Duration,
+    command: Command,
+}
+
+impl Changes {
+    const fn every(every: Duration) -> Self {
+        Self {
+            every,
+            at: every,
+            command: Command::Pause,
+        }
+    }
+
+    /// Makes the change that is due.
+    fn make(&mut self, session: &Session) -> Result<(), ToolError> {
+        if session.elapsed() < self.at {
+            return Ok(());
+        }
+        match session.command(Queues::tx(1), self.command) {
+            // The input may have ended meanwhile.
+            Ok(_) | Err(CommandError::Ended { .. }) => {}
+            Err(error) => return Err(ToolError::Failed(error.to_string())),
+        }
+        self.command = match self.command {
+            Command::Pause => Command::Resume,
+            _ => Command::Pause,
+        };
+        self.at = session.elapsed() + self.every;
+        Ok(())
     }
 }
 
@@ -140,7 +170,7 @@ fn spec(key: &str, text: &str) -> Result<PortSpec, ToolError> {
 }
 
 /// Rates and costs by packet, of both directions together. Packets are wire packets received.
-fn figures(report: &Report) -> Fields {
+fn figures(report: &Report, longest_pause: Duration) -> Fields {
     let snapshot = &report.snapshot;
     let sum = |of: &dyn Fn(&packtrain::engine::PortSnapshot) -> u64| -> f64 {
         snapshot.ports.iter().map(of).sum::<u64>() as f64
@@ -168,11 +198,60 @@ fn figures(report: &Report) -> Fields {
         ("doorbells_per_packet", per(doorbells, packets)),
         ("switches_per_s", per(switches as f64, seconds)),
         ("lost", snapshot.drops.total() as f64),
+        ("longest_pause_ms", longest_pause.as_secs_f64() * 1e3),
     ];
     let values = values.into_iter();
     let mut figures: Fields = values
         .map(|(name, value)| (name.to_owned(), json!(value)))
         .collect();
-    figures.append(&mut counters::figures(snapshot));
+    figures.append(&mut counters::figures(report));
     figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn pauses_are_the_times_without_a_packet() {
+        let mut pauses = Pauses::default();
+        let ms = Duration::from_millis;
+        for (at, packets) in [
+            (50, 0),
+            (60, 3),
+            (62, 9),
+            (70, 9),
+            (74, 9),
+            (76, 10),
+            (78, 11),
+        ] {
+            pauses.see(ms(at), packets);
+        }
+        assert_eq!(pauses.longest, ms(14));
+    }
+
+    #[test]
+    fn a_queue_that_is_stopped_and_resumed_loses_nothing() {
+        let forward = Forward {
+            duration: Time(Duration::from_millis(300)),
+            count: None,
+            stop_resume: Some(Time(Duration::from_millis(10))),
+        };
+        let testbed = TestbedOptions {
+            a: "null:source".to_owned(),
+            b: "sim:far=echo".to_owned(),
+            ..TestbedOptions::default()
+        };
+        let control = Control {
+            stop: Arc::default(),
+            progress: &|_| {},
+        };
+        let figures = forward.run(&testbed, &control).unwrap().figures;
+        for key in ["stall_flush", "restarts"] {
+            assert!(figures["b"]["tx"][key].as_u64() > Some(0), "{key}");
+        }
+        assert_eq!(figures["drops"]["total"], 0);
+        assert!(figures["longest_pause_ms"].as_f64() >= Some(10.0));
+    }
 }

@@ -6,15 +6,20 @@ use packtrain_bench::statistics::{self, Estimate};
 use super::file::{Better, Statistic};
 use super::key::Key;
 use super::matrix::{Claim, Experiment, Pair};
-use super::runner::{Options, Results};
+use super::runner::{Options, Results, Run};
+use crate::options::Fields;
 
 /// The fewest clean runs on which a verdict may rest.
 pub const CLEAN_MIN: usize = 3;
+/// Why a miss is not judged if the interval is on both sides of what is expected.
+const TOO_NOISY: &str = "too noisy here: the median is not as expected, a part of the interval is";
+/// The fewest rounds on which a verdict on a spread may rest.
+const SPREAD_ROUNDS_MIN: usize = 5;
 
 /// A figure of a cell over its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The median of the runs, and its bootstrap interval of 95 %.
+    /// The median of the runs, and its bootstrap interval.
     pub estimate: Estimate,
     /// The least value.
     pub min: f64,
@@ -28,17 +33,25 @@ pub struct Summary {
 /// Summarises a figure of a cell over its clean runs, or over all of them if none was clean. `None`
 /// if no run has the figure.
 pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
-    let clean = values(results, cell, key, true);
-    let found = if clean.is_empty() {
-        values(results, cell, key, false)
-    } else {
-        clean
-    };
-    let mut values: Vec<f64> = found.into_iter().map(|(_, value)| value).collect();
+    let mut values = shown(results, cell, |figures| key.of(figures));
     let estimate = statistics::bootstrap(values.len(), |rounds| median(&values, rounds))?;
     values.sort_by(f64::total_cmp);
+    Some(Summary {
+        estimate,
+        min: values[0],
+        max: values[values.len() - 1],
+        outliers: outliers(values),
+    })
+}
+
+/// The values outside of Tukey's fences, sorted.
+pub(crate) fn outliers(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else {
+        return values;
+    };
     let quartile = |share: f64| {
-        let place = share * (values.len() - 1) as f64;
+        let place = share * last as f64;
         let (low, high) = (
             values[place.floor() as usize],
             values[place.ceil() as usize],
@@ -47,21 +60,53 @@ pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
     };
     let (first, third) = (quartile(0.25), quartile(0.75));
     let fence = 1.5 * (third - first);
-    let is_outlier = |value: &&f64| **value < first - fence || **value > third + fence;
-    Some(Summary {
-        estimate,
-        min: values[0],
-        max: values[values.len() - 1],
-        outliers: values.iter().filter(is_outlier).copied().collect(),
+    values.retain(|value| *value < first - fence || *value > third + fence);
+    values
+}
+
+/// A figure of a cell that is a text, over its runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// The most frequent text; of equally frequent ones the first in the order of the alphabet.
+    pub word: String,
+    /// The number of runs that have it.
+    pub times: usize,
+    /// The number of runs.
+    pub count: usize,
+}
+
+/// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
+/// was clean. `None` if the figure is not a text in any run.
+pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
+    let mut words = shown(results, cell, |figures| key.word(figures));
+    words.sort_unstable();
+    let equal = words.chunk_by(|a, b| a == b).rev();
+    let most = equal.max_by_key(|equal| equal.len())?;
+    Some(Common {
+        word: most[0].to_owned(),
+        times: most.len(),
+        count: words.len(),
     })
 }
 
-/// The figure of each run of a cell, with the round.
-fn values(results: &Results, cell: usize, key: &Key, clean: bool) -> Vec<(usize, f64)> {
+/// What `of` finds in the clean runs of a cell, or in all of them if it finds nothing there.
+fn shown<'a, T>(results: &'a Results, cell: usize, of: impl Fn(&'a Fields) -> Option<T>) -> Vec<T> {
+    let found = |clean| -> Vec<T> {
+        let runs = runs(results, cell, clean);
+        runs.filter_map(|run| of(&run.measured.figures)).collect()
+    };
+    let clean = found(true);
+    if clean.is_empty() {
+        found(false)
+    } else {
+        clean
+    }
+}
+
+/// The runs of a cell, or only the clean ones.
+fn runs(results: &Results, cell: usize, clean: bool) -> impl Iterator<Item = &Run> {
     let runs = results.runs.iter();
-    let runs = runs.filter(|run| run.cell == cell && (!clean || run.measured.flags.is_empty()));
-    runs.filter_map(|run| Some((run.round, key.of(&run.measured.figures)?)))
-        .collect()
+    runs.filter(move |run| run.cell == cell && (!clean || run.measured.flags.is_empty()))
 }
 
 fn median(values: &[f64], rounds: &[usize]) -> f64 {
@@ -69,167 +114,257 @@ fn median(values: &[f64], rounds: &[usize]) -> f64 {
     statistics::median(&chosen)
 }
 
-/// What came of a claim for one cell.
+/// What came of a claim: for one of its pairs, or for all of them together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
-    /// The cell, and the one to which it was compared.
-    pub pair: (usize, Option<usize>),
+    /// The cells that the verdict is about.
+    pub of: Vec<usize>,
+    /// The cell to which each of them was compared; empty if the figure itself is expected.
+    pub to: Vec<usize>,
     /// The figure, or the ratio.
     pub measured: Option<Estimate>,
     /// The verdict, or why there is none.
-    pub verdict: Result<Verdict, String>,
+    pub verdict: Result<Verdict, NotJudged>,
 }
 
-/// Judges a claim, for each of its pairs.
+/// Why there is no verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotJudged {
+    /// Not enough runs were made: because of the host, of the options, or of a stop.
+    LeftOut(String),
+    /// The runs that were made do not show whether the claim holds.
+    Unclear(String),
+}
+
+impl NotJudged {
+    /// In words.
+    pub fn why(&self) -> &str {
+        let (Self::LeftOut(why) | Self::Unclear(why)) = self;
+        why
+    }
+}
+
+/// Judges a claim: on a median for each of its pairs, on a spread for all of them together.
 pub fn judge(
     experiment: &Experiment,
     results: &Results,
     claim: &Claim,
     options: &Options,
 ) -> Vec<Judged> {
-    let pairs = claim.pairs.iter();
-    pairs
-        .map(|pair| one(experiment, results, claim, pair, options.quick))
+    let judge = Judge {
+        experiment,
+        results,
+        claim,
+        quick: options.quick,
+    };
+    let together = match claim.statistic {
+        Statistic::Median => 1,
+        Statistic::Spread => claim.pairs.len(),
+    };
+    let verdicts = claim.pairs.chunks(together);
+    verdicts.map(|pairs| judge.verdict(pairs)).collect()
+}
+
+/// A claim, and the runs on which its verdicts rest.
+struct Judge<'a> {
+    experiment: &'a Experiment,
+    results: &'a Results,
+    claim: &'a Claim,
+    quick: bool,
+}
+
+/// A cell, and the one to which it is compared.
+type Compared = (usize, Option<usize>);
+
+impl Judge<'_> {
+    fn verdict(&self, pairs: &[Pair]) -> Judged {
+        let compared = pairs.iter().map(|pair| (pair.of, self.best(pair)));
+        let compared: Vec<Compared> = compared.collect();
+        let measured = match self.claim.statistic {
+            Statistic::Median => self.median(compared[0]),
+            Statistic::Spread => self.spread(&compared),
+        };
+        let verdict = measured.clone().and_then(|measured| {
+            let expected = self.claim.expected;
+            match expected.verdict(&measured) {
+                Verdict::NotReproduced if expected.is_reached(&measured) => {
+                    Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
+                }
+                verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
+                verdict => Ok(verdict),
+            }
+        });
+        Judged {
+            of: compared.iter().map(|(of, _)| *of).collect(),
+            to: compared.iter().filter_map(|(_, to)| *to).collect(),
+            measured: measured.ok(),
+            verdict,
+        }
+    }
+
+    /// The median of a cell, or of its ratio to another, round by round.
+    fn median(&self, compared: Compared) -> Result<Estimate, NotJudged> {
+        let (mut of, to) = self.figures(compared)?;
+        let ratios = of.iter_mut().zip(&to);
+        ratios.for_each(|(of, to)| *of /= to);
+        let estimate = statistics::bootstrap(of.len(), |rounds| median(&of, rounds));
+        finite(estimate, &self.claim.key.to_string())
+    }
+
+    /// The relative standard deviation, pooled over cells, or its ratio to that of others.
+    fn spread(&self, compared: &[Compared]) -> Result<Estimate, NotJudged> {
+        if self.results.rounds() < SPREAD_ROUNDS_MIN {
+            let why = format!("a spread needs {SPREAD_ROUNDS_MIN} rounds");
+            return Err(NotJudged::LeftOut(why));
+        }
+        let (mut of, mut to) = (Vec::new(), Vec::new());
+        for &compared in compared {
+            let (figures, others) = self.figures(compared)?;
+            of.extend(deviations(&figures));
+            to.extend(deviations(&others));
+        }
+        let estimate = statistics::bootstrap(of.len(), |rounds| {
+            let below = if to.is_empty() {
+                1.0
+            } else {
+                mean(&to, rounds)
+            };
+            (mean(&of, rounds) / below).sqrt()
+        });
+        finite(estimate, &format!("the spread of {}", self.claim.key))
+    }
+
+    /// The figures of a cell and of the one beside it, of the rounds that both have.
+    fn figures(&self, (cell, beside): Compared) -> Result<(Vec<f64>, Vec<f64>), NotJudged> {
+        for cell in [Some(cell), beside].into_iter().flatten() {
+            self.enough(cell)?;
+        }
+        let of = self.counted(cell);
+        let Some(beside) = beside else {
+            return Ok((of.into_iter().map(|(_, value)| value).collect(), Vec::new()));
+        };
+        let to = self.counted(beside);
+        let both = of.into_iter().filter_map(|(round, of)| {
+            let (_, to) = to.iter().find(|(other, _)| *other == round)?;
+            Some((of, *to))
+        });
+        let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
+        if of.len() < CLEAN_MIN {
+            let (count, runs) = (of.len(), self.results.rounds());
+            return Err(NotJudged::Unclear(format!(
+                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
+            )));
+        }
+        Ok((of, to))
+    }
+
+    /// The figure of each run of a cell on which a verdict may rest, with the round.
+    fn counted(&self, cell: usize) -> Vec<(usize, f64)> {
+        let runs = runs(self.results, cell, !self.claim.exact);
+        runs.filter_map(|run| Some((run.round, self.claim.key.of(&run.measured.figures)?)))
+            .collect()
+    }
+
+    /// The cell to which a pair compares. Of several the best one: by the medians of the same runs,
+    /// which is in favour of the best.
+    fn best(&self, pair: &Pair) -> Option<usize> {
+        let median = |cell: usize| {
+            let values = self.counted(cell).into_iter();
+            let values: Vec<f64> = values.map(|(_, value)| value).collect();
+            (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
+        };
+        let cells = pair.to.iter();
+        let measured = cells.filter_map(|&cell| Some((cell, median(cell)?)));
+        let better = |a: &(usize, f64), b: &(usize, f64)| match self.claim.better {
+            Some(Better::Lower) => b.1.total_cmp(&a.1),
+            _ => a.1.total_cmp(&b.1),
+        };
+        let best = measured.max_by(better).map(|(cell, _)| cell);
+        best.or_else(|| pair.to.first().copied())
+    }
+
+    /// Fails with the reason if a cell has too few runs on which a verdict may rest.
+    fn enough(&self, cell: usize) -> Result<(), NotJudged> {
+        let (label, key) = (self.experiment.label(cell), &self.claim.key);
+        if let Some(why) = self.results.why_missing(cell) {
+            let why = format!("{label} cannot be shown here: {why}");
+            return Err(NotJudged::LeftOut(why));
+        }
+        if self.quick && self.experiment.cells[cell].is_long {
+            return Err(NotJudged::LeftOut("a quick run leaves it out".to_owned()));
+        }
+        let all = || runs(self.results, cell, false);
+        let (made, count) = (all().count(), self.counted(cell).len());
+        if count >= CLEAN_MIN {
+            return Ok(());
+        }
+        let reason = |why: String| format!("{label}: {why}, and a verdict needs {CLEAN_MIN}");
+        if made < CLEAN_MIN {
+            let why = format!("number of runs: {made}");
+            return Err(NotJudged::LeftOut(reason(why)));
+        }
+        let why = match all().flat_map(|run| &run.measured.flags).next() {
+            Some(flag) if !self.claim.exact => {
+                format!("{count} of {made} runs were clean ({flag})")
+            }
+            _ => format!("{count} of {made} runs have the figure {key}"),
+        };
+        Err(NotJudged::Unclear(reason(why)))
+    }
+}
+
+/// An estimate that divides by 0 nowhere. `below` is what it may divide by, in words.
+fn finite(estimate: Option<Estimate>, below: &str) -> Result<Estimate, NotJudged> {
+    let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
+    let why = || NotJudged::Unclear(format!("{below} is 0 where it is divided by"));
+    estimate.filter(is_finite).ok_or_else(why)
+}
+
+/// The squared distance of each value from the mean, in parts of the mean, with Bessel's correction.
+/// The mean of the result estimates the relative variance without a bias that depends on the number
+/// of values.
+pub fn deviations(values: &[f64]) -> Vec<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares = values.iter().map(|value| (value / mean - 1.0).powi(2));
+    squares
+        .map(|square| square * count / (count - 1.0))
         .collect()
 }
 
-fn one(
-    experiment: &Experiment,
-    results: &Results,
-    claim: &Claim,
-    pair: &Pair,
-    quick: bool,
-) -> Judged {
-    let only = pair.to.first().filter(|_| pair.to.len() == 1).copied();
-    let beside = only.or_else(|| best(results, claim, pair));
-    let not_judged = |why: String| Judged {
-        pair: (pair.of, beside),
-        measured: None,
-        verdict: Err(why),
-    };
-    let mut sides = vec![pair.of];
-    match (beside, pair.to.first()) {
-        (Some(beside), _) => sides.push(beside),
-        (None, Some(first)) => sides.push(*first),
-        (None, None) => {}
-    }
-    for &side in &sides {
-        if let Some(why) = few(experiment, results, claim, side, quick) {
-            return not_judged(why);
-        }
-    }
-    // Figures are compared within a round only.
-    let mut of = values(results, pair.of, &claim.key, true);
-    let mut to = beside.map(|beside| values(results, beside, &claim.key, true));
-    if let Some(to) = &mut to {
-        of.retain(|(round, _)| to.iter().any(|(other, _)| other == round));
-        to.retain(|(round, _)| of.iter().any(|(other, _)| other == round));
-        if of.len() < CLEAN_MIN {
-            let (count, runs) = (of.len(), rounds(results));
-            return not_judged(format!(
-                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
-            ));
-        }
-    }
-    let figures = |side: Vec<(usize, f64)>| side.into_iter().map(|(_, value)| value).collect();
-    let of: Vec<f64> = figures(of);
-    let to: Option<Vec<f64>> = to.map(figures);
-    let estimate = statistics::bootstrap(of.len(), |rounds| match (claim.statistic, &to) {
-        (Statistic::Median, None) => median(&of, rounds),
-        (Statistic::Median, Some(to)) => {
-            let ratios = rounds.iter().map(|&round| of[round] / to[round]);
-            statistics::median(&ratios.collect::<Vec<_>>())
-        }
-        (Statistic::Spread, None) => spread(&of, rounds),
-        (Statistic::Spread, Some(to)) => spread(&of, rounds) / spread(to, rounds),
-    });
-    let Some(measured) = estimate.filter(|one| one.low.is_finite() && one.high.is_finite()) else {
-        return not_judged(format!("{} is 0 where it is divided by", claim.key));
-    };
-    let verdict = claim.expected.verdict(&measured);
-    Judged {
-        pair: (pair.of, beside),
-        measured: Some(measured),
-        verdict: Ok(if quick {
-            verdict.min(Verdict::Direction)
-        } else {
-            verdict
-        }),
-    }
+fn mean(values: &[f64], rounds: &[usize]) -> f64 {
+    rounds.iter().map(|&round| values[round]).sum::<f64>() / rounds.len() as f64
 }
 
-/// The greatest less the least, in parts of the median.
-fn spread(values: &[f64], rounds: &[usize]) -> f64 {
-    let chosen = || rounds.iter().map(|&round| values[round]);
-    let (low, high) = (
-        chosen().fold(f64::INFINITY, f64::min),
-        chosen().fold(f64::NEG_INFINITY, f64::max),
-    );
-    (high - low) / median(values, rounds)
+/// What the caller of a program has to know of a claim, in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// It must hold and does not, so the program fails.
+    Fails(String),
+    /// It must hold, and the runs that were made do not show whether it does.
+    Open(String),
 }
 
-fn rounds(results: &Results) -> usize {
-    results
-        .runs
-        .iter()
-        .map(|run| run.round + 1)
-        .max()
-        .unwrap_or(0)
-}
-
-/// The best of the cells to which a claim compares: by the medians of the same runs, which is in
-/// favour of the best.
-fn best(results: &Results, claim: &Claim, pair: &Pair) -> Option<usize> {
-    let figure = |cell: usize| {
-        let values = values(results, cell, &claim.key, true);
-        let values: Vec<f64> = values.into_iter().map(|(_, value)| value).collect();
-        (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
-    };
-    let measured = pair
-        .to
-        .iter()
-        .filter_map(|&cell| Some((cell, figure(cell)?)));
-    let better = |a: &(usize, f64), b: &(usize, f64)| match claim.better {
-        Some(Better::Lower) => b.1.total_cmp(&a.1),
-        _ => a.1.total_cmp(&b.1),
-    };
-    measured.max_by(better).map(|(cell, _)| cell)
-}
-
-/// Why a cell has too few clean runs with the figure of a claim; `None` if it has enough.
-fn few(
-    experiment: &Experiment,
-    results: &Results,
-    claim: &Claim,
-    cell: usize,
-    quick: bool,
-) -> Option<String> {
-    let label = experiment.label(cell);
-    if let Some(why) = results.why_missing(cell) {
-        return Some(format!("{label} cannot be shown here: {why}"));
-    }
-    if quick && experiment.cells[cell].is_long {
-        return Some("a quick run leaves it out".to_owned());
-    }
-    let clean = values(results, cell, &claim.key, true).len();
-    if clean >= CLEAN_MIN {
+/// What the verdicts on a `must` claim come to; `None` if it holds, or was not to be judged. Counts
+/// that no load changes are not judged only if they were not counted, so then the claim fails.
+pub fn notice(claim: &Claim, judged: &[Judged]) -> Option<Notice> {
+    if !claim.must {
         return None;
     }
-    let runs = results.runs.iter().filter(|run| run.cell == cell);
-    let flag = runs.clone().flat_map(|run| &run.measured.flags).next();
-    let why = match (flag, runs.count()) {
-        (_, runs) if runs < CLEAN_MIN => format!("{label}: number of runs: {runs}"),
-        (Some(flag), runs) => format!("{label}: {clean} of {runs} runs were clean ({flag})"),
-        (None, runs) => format!(
-            "{label}: {clean} of {runs} runs have the figure {}",
-            claim.key
-        ),
-    };
-    Some(format!("{why}, and a verdict needs {CLEAN_MIN}"))
-}
-
-/// Whether a `must` claim is not reproduced for any cell.
-pub fn must_fails(claim: &Claim, judged: &[Judged]) -> bool {
-    let failed = |one: &Judged| one.verdict == Ok(Verdict::NotReproduced);
-    claim.must && judged.iter().any(failed)
+    let text = &claim.text;
+    let verdicts = || judged.iter().map(|one| one.verdict.as_ref());
+    if verdicts().any(|one| one == Ok(&Verdict::NotReproduced)) {
+        let line = format!("a claim that must hold is not reproduced: {text}");
+        return Some(Notice::Fails(line));
+    }
+    let why = verdicts().find_map(|one| match one {
+        Err(NotJudged::Unclear(why)) => Some(why),
+        _ => None,
+    })?;
+    let line = format!("a claim that must hold is not judged: {text}: {why}");
+    Some(if claim.exact {
+        Notice::Fails(line)
+    } else {
+        Notice::Open(line)
+    })
 }

@@ -17,21 +17,25 @@ pub struct Key {
 impl Key {
     /// The figure; `None` if a part of it is not there, is not a number, or is divided by 0.
     pub fn of(&self, figures: &Fields) -> Option<f64> {
-        let value = at(figures, &self.path)?;
+        let value = at(figures, &self.path)?.as_f64()?;
         let value = match &self.below {
-            Some(below) => value / at(figures, below)?,
+            Some(below) => value / at(figures, below)?.as_f64()?,
             None => value,
         };
         value.is_finite().then_some(value)
     }
+
+    /// The figure if it is a text.
+    pub fn word<'a>(&self, figures: &'a Fields) -> Option<&'a str> {
+        let value = at(figures, &self.path)?.as_str()?;
+        self.below.is_none().then_some(value)
+    }
 }
 
-fn at(figures: &Fields, path: &str) -> Option<f64> {
+fn at<'a>(figures: &'a Fields, path: &str) -> Option<&'a Value> {
     let mut names = path.split('.');
     let first = figures.get(names.next()?)?;
-    names
-        .try_fold(first, |value, name| value.get(name))
-        .and_then(Value::as_f64)
+    names.try_fold(first, |value, name| value.get(name))
 }
 
 impl FromStr for Key {

@@ -27,6 +27,8 @@ pub struct Experiment {
     pub title: String,
     /// What the outcome means for the choice of a setting.
     pub meaning: String,
+    /// What it cannot show; empty if the file does not say.
+    pub limits: String,
     /// What the document has.
     pub document: Document,
     /// What a machine must have.
@@ -77,13 +79,18 @@ pub struct Claim {
     pub better: Option<Better>,
     /// What of the figure's runs is compared.
     pub statistic: Statistic,
-    /// The cells that the claim is about, one after the other, each with those to which it is
-    /// compared. With several of these the best one counts.
+    /// The cells that the claim is about, at least one, each with those to which it is compared.
+    /// With several of these the best one counts.
     pub pairs: Vec<Pair>,
     /// The expectation.
     pub expected: Expected,
     /// The value in the document, in words.
     pub document: String,
+    /// Why it may not be reproduced here, in one sentence; may be empty.
+    pub if_not: String,
+    /// Whether the figure is a count that no load of the machine changes: then flagged runs are
+    /// judged too.
+    pub exact: bool,
     /// Whether the program fails if it is not reproduced.
     pub must: bool,
 }
@@ -206,6 +213,7 @@ impl Experiment {
             source: file.source,
             title: file.title,
             meaning: file.meaning,
+            limits: file.limits,
             document: file.document,
             needs: file.needs,
             axes,
@@ -559,6 +567,8 @@ fn claim(
         pairs,
         expected,
         document: claim.document.clone(),
+        if_not: claim.if_not.clone(),
+        exact: claim.exact,
         must: claim.must,
     })
 }

@@ -6,7 +6,7 @@
 //! [`document::Parts`] the JSON document. [`BUILT_IN`] are the experiments of the documents.
 
 pub mod compare;
-mod counters;
+pub mod counters;
 pub mod document;
 mod file;
 mod forward;

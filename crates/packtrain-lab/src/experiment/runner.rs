@@ -53,6 +53,12 @@ pub struct Results {
 }
 
 impl Results {
+    /// The rounds that were begun.
+    pub fn rounds(&self) -> usize {
+        let rounds = self.runs.iter().map(|run| run.round + 1);
+        rounds.max().unwrap_or(0)
+    }
+
     /// Why this host cannot show a cell.
     pub fn why_missing(&self, cell: usize) -> Option<&str> {
         let mut missing = self.missing.iter();
@@ -156,20 +162,13 @@ pub fn run(
     let mut made = Duration::ZERO;
     // Round 0 is the warm-up, which also finds what the host lacks.
     for round in 0..=options.rounds {
+        let is_warm_up = round == 0;
         for turn in 0..cells.len() {
             let cell = cells[(round + turn) % cells.len()];
-            let is_warm_up = round == 0;
             let what = if is_warm_up {
                 format!("warm-up {} of {}", turn + 1, cells.len())
             } else {
-                let done = results.runs.len();
-                let all = cells.len() * options.rounds;
-                let left = made.mul_f64((all - done) as f64 / done.max(1) as f64);
-                let left = match done {
-                    0 => String::new(),
-                    _ => format!(", {} left", minutes(left)),
-                };
-                format!("run {} of {all}{left}", done + 1)
+                progress(results.runs.len(), cells.len() * options.rounds, made)
             };
             let at = format!("{}: {}", experiment.name, experiment.label(cell));
             let say = |line: &str| (control.progress)(&format!("{at}: {what} {line}"));
@@ -202,6 +201,7 @@ pub fn run(
                     results.missing.push((cell, why));
                     continue;
                 }
+                Err(_) if is_warm_up => continue,
                 Err(error) => {
                     let flags = vec![format!("the run failed: {error}")];
                     results.failed.get_or_insert((cell, error));
@@ -227,23 +227,48 @@ pub fn run(
     Ok(results)
 }
 
+/// Compares the settings that were read back with those of `[check]`. A name without its `_a` or
+/// `_b` is about both ports.
 fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
+    let settings = &measured.settings;
     for (name, wanted) in &setup.check {
-        let found = match measured.settings.get(name) {
-            Some(serde_json::Value::String(text)) => text.clone(),
-            Some(value) => value.to_string(),
-            None => String::new(),
+        let names = match settings.contains_key(name) {
+            true => vec![name.clone()],
+            false => [format!("{name}_a"), format!("{name}_b")]
+                .into_iter()
+                .filter(|name| settings.contains_key(name))
+                .collect(),
         };
-        if found != *wanted {
-            return Err(RunError::NotTaken {
-                at: at.to_owned(),
-                name: name.clone(),
-                wanted: wanted.clone(),
-                found,
-            });
+        let not_taken = |name: &str, found: String| RunError::NotTaken {
+            at: at.to_owned(),
+            name: name.to_owned(),
+            wanted: wanted.clone(),
+            found,
+        };
+        if names.is_empty() {
+            return Err(not_taken(name, String::new()));
+        }
+        for name in names {
+            let found = match &settings[&name] {
+                serde_json::Value::String(text) => text.clone(),
+                value => value.to_string(),
+            };
+            if found != *wanted {
+                return Err(not_taken(&name, found));
+            }
         }
     }
     Ok(())
+}
+
+/// Which run is the next one, and how long the rest takes if it is as slow as those `made`.
+fn progress(done: usize, all: usize, made: Duration) -> String {
+    let run = format!("run {} of {all}", done + 1);
+    if done == 0 {
+        return run;
+    }
+    let left = made.mul_f64((all - done) as f64 / done as f64);
+    format!("{run}, {} left", minutes(left))
 }
 
 fn minutes(time: Duration) -> String {

@@ -2,16 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
 
 use super::compare::{Change, compare};
 use super::document::Parts;
-use super::judge::{Judged, judge, must_fails, summary};
-use super::{BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, built_in, run};
+use super::forward::Forward;
+use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
+use super::{
+    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+};
 use crate::error::ToolError;
 use crate::options::Fields;
+use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured};
 
 /// Two axes; the ports of a setup are the settings of its cell, so a test knows them.
@@ -94,13 +99,7 @@ fn with(
     options: &Options,
     measure: &mut Measure<'_>,
 ) -> Result<Results, RunError> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
-    let control = Control {
-        stop,
-        progress: &progress,
-    };
-    run(experiment, options, measure, &control)
+    run(experiment, options, measure, &Control::default())
 }
 
 /// Runs an experiment whose runs of a cell have the figures that `of` gives, by cell and round.
@@ -216,9 +215,14 @@ fn verdict(text: &str, options: &Options, of: &dyn Fn(&str, usize) -> Measured) 
     judge(&experiment, &results, &experiment.claims[0], options)
 }
 
-fn only(judged: &[Judged]) -> &Result<Verdict, String> {
+fn only(judged: &[Judged]) -> &Result<Verdict, NotJudged> {
     assert_eq!(judged.len(), 1, "{judged:?}");
     &judged[0].verdict
+}
+
+fn why_of(judged: &[Judged]) -> String {
+    let why = judged[0].verdict.clone().expect_err("no verdict");
+    why.why().to_owned()
 }
 
 #[test]
@@ -231,9 +235,9 @@ fn a_ratio_is_judged_for_each_other_setting_round_by_round() {
     };
     let judged = verdict(RATIO, &OPTIONS, &of);
     assert_eq!(judged.len(), 2);
-    for (one, pair) in judged.iter().zip([(2, Some(0)), (3, Some(1))]) {
+    for (one, (of, to)) in judged.iter().zip([(2, 0), (3, 1)]) {
         assert_eq!(one.verdict, Ok(Verdict::Reproduced));
-        assert_eq!(one.pair, pair);
+        assert_eq!((&*one.of, &*one.to), (&[of][..], &[to][..]));
         let estimate = one.measured.unwrap();
         assert_eq!((estimate.low, estimate.high), (2.5, 2.5));
     }
@@ -263,9 +267,10 @@ fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
             .all(|one| one.verdict == Ok(Verdict::NotReproduced))
     );
     let mut claim = experiment(RATIO).claims[0].clone();
-    assert!(must_fails(&claim, &judged));
+    let line = "a claim that must hold is not reproduced: q is twice as fast";
+    assert_eq!(notice(&claim, &judged), Some(Notice::Fails(line.into())));
     claim.must = false;
-    assert!(!must_fails(&claim, &judged));
+    assert_eq!(notice(&claim, &judged), None);
 }
 
 #[test]
@@ -313,12 +318,76 @@ fn flagged_runs_are_not_judged() {
     );
     assert_eq!(judged[0].measured.unwrap().count, 3);
     let judged = verdict(RATIO, &OPTIONS, &of(3));
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(
         why,
         "x=q y=1: 2 of 5 runs were clean (others were busy), and a verdict needs 3"
     );
-    assert!(!must_fails(&experiment(RATIO).claims[0], &judged));
+}
+
+#[test]
+fn a_median_that_misses_within_an_interval_that_does_not_is_too_noisy() {
+    let of = |cell: &str, round: usize| {
+        let fast = [1.0, 1.5, 1.9, 2.0, 2.4][round];
+        measured(if cell.starts_with('r') { fast } else { 1.0 })
+    };
+    let judged = verdict(RATIO, &OPTIONS, &of);
+    assert!(why_of(&judged).starts_with("too noisy here: "));
+    assert_eq!(judged[0].measured.unwrap().median, 1.9);
+    let quick = Options {
+        quick: true,
+        ..OPTIONS
+    };
+    assert_eq!(verdict(RATIO, &quick, &of), judged);
+}
+
+#[test]
+fn a_claim_that_must_hold_says_so_if_its_runs_are_not_judged() {
+    let disturbed = |_: &str, _: usize| flagged(4.0);
+    let what = |claim: &str, options: &Options| {
+        let judged = verdict(claim, options, &disturbed);
+        notice(&experiment(claim).claims[0], &judged)
+    };
+    let line = |why: &str| {
+        format!(
+            "a claim that must hold is not judged: q is twice as fast: x=q y=1: 0 of 5 runs {why}, \
+             and a verdict needs 3"
+        )
+    };
+    let open = line("were clean (others were busy)");
+    assert_eq!(what(RATIO, &OPTIONS), Some(Notice::Open(open)));
+    // Counts are judged in disturbed runs too, so only a count that is not there is not judged.
+    let exact = format!("{RATIO}exact = true").replace("\"speed\"", "\"count\"");
+    let fails = line("have the figure count");
+    assert_eq!(what(&exact, &OPTIONS), Some(Notice::Fails(fails)));
+    let without = exact.replace("must = true\n", "");
+    assert_eq!(what(&without, &OPTIONS), None);
+    // Runs that were not to be made are no reason to fail.
+    let options = Options {
+        rounds: 2,
+        ..OPTIONS
+    };
+    assert_eq!(what(&exact, &options), None);
+}
+
+#[test]
+fn counts_that_no_load_changes_are_judged_in_flagged_runs_too() {
+    let exact = format!("{RATIO}exact = true");
+    let of = |cell: &str, _: usize| flagged(if cell.starts_with('r') { 4.0 } else { 1.0 });
+    let judged = verdict(&exact, &OPTIONS, &of);
+    let is_good = |one: &Judged| one.verdict == Ok(Verdict::Reproduced);
+    assert!(judged.iter().all(is_good), "{judged:?}");
+    // A run that failed has no figures.
+    let failed = |_: &str, _: usize| Measured {
+        figures: Fields::new(),
+        ..flagged(1.0)
+    };
+    let judged = verdict(&exact, &OPTIONS, &failed);
+    let why = why_of(&judged);
+    assert_eq!(
+        why,
+        "x=q y=1: 0 of 5 runs have the figure speed, and a verdict needs 3"
+    );
 }
 
 #[test]
@@ -332,7 +401,7 @@ fn rounds_in_which_one_side_was_flagged_are_not_compared() {
         }
     };
     let judged = verdict(RATIO, &OPTIONS, &of);
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert!(
         why.starts_with("in 1 of 5 rounds both runs were clean"),
         "{why}"
@@ -354,19 +423,73 @@ fn a_figure_itself_can_be_within_a_distance() {
     assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
 }
 
+const SPREAD: &str = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nstatistic = \"spread\"\n\
+                      of = { x = \"q\" }\nto = { x = \"p\" }\nat-most = 0.7";
+
 #[test]
-fn a_spread_is_the_range_in_parts_of_the_median() {
-    let claim = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nstatistic = \"spread\"\n\
-                 of = { x = \"p\", y = 1 }\nat-most = 0.5";
-    let judged = verdict(claim, &OPTIONS, &|_, round| {
-        measured([8.0, 9.0, 10.0, 11.0, 12.0][round])
-    });
-    assert_eq!(judged[0].measured.unwrap().median, 0.4);
+fn a_spread_is_the_relative_standard_deviation_pooled_over_rows() {
+    let claim = SPREAD.replace("to = { x = \"p\" }\n", "");
+    // Of -2, -1, 0, 1, 2: the square root of 2.5; of two rows the root of the mean square.
+    let of = |cell: &str, round: usize| {
+        let (middle, step) = match cell {
+            "r1" => (10.0, 1.0),
+            _ => (1000.0, 300.0),
+        };
+        measured(middle + step * (round as f64 - 2.0))
+    };
+    let judged = verdict(&claim, &OPTIONS, &of);
     assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
-    let judged = verdict(claim, &OPTIONS, &|_, round| {
-        measured([2.0, 9.0, 10.0, 11.0, 18.0][round])
-    });
-    assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[2, 3][..], &[][..]));
+    let found = judged[0].measured.unwrap();
+    let expected = (2.5_f64 * (0.01 + 0.09) / 2.0).sqrt();
+    assert!((found.median - expected).abs() < 1e-9, "{found:?}");
+    assert!(found.low < expected && expected < found.high, "{found:?}");
+    assert_eq!(found.count, 10);
+}
+
+#[test]
+fn a_spread_is_not_smaller_with_fewer_clean_runs() {
+    // All values that three of five equally likely ones can have: the mean of the variances is that
+    // of the five.
+    let all = [8.0, 9.0, 10.0, 11.0, 12.0];
+    let variance = |values: &[f64]| {
+        let squares = deviations(values);
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        squares.iter().sum::<f64>() / squares.len() as f64 * mean * mean
+    };
+    let draws = (0..125).map(|draw| [draw % 5, draw / 5 % 5, draw / 25].map(|at| all[at]));
+    let of_three = draws.map(|draw| variance(&draw)).sum::<f64>() / 125.0;
+    // Drawn with replacement, so without the correction.
+    assert!((of_three - 2.0).abs() < 1e-9, "{of_three}");
+}
+
+#[test]
+fn a_ratio_of_spreads_has_one_verdict_and_needs_five_rounds() {
+    let of = |cell: &str, round: usize| {
+        let noise = [-0.2, 0.1, 0.0, 0.2, -0.1][round];
+        let (speed, noise) = match cell {
+            "p1" => (100.0, noise),
+            "p2" => (5.0, 2.0 * noise),
+            "r1" => (300.0, noise / 2.0),
+            _ => (7.0, noise),
+        };
+        measured(speed * (1.0 + noise))
+    };
+    let judged = verdict(SPREAD, &OPTIONS, &of);
+    assert_eq!(*only(&judged), Ok(Verdict::Reproduced));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[2, 3][..], &[0, 1][..]));
+    let ratio = judged[0].measured.unwrap();
+    let near = |value: f64| (value - 0.5).abs() < 1e-9;
+    assert!(near(ratio.low) && near(ratio.median) && near(ratio.high));
+    let options = Options {
+        rounds: 4,
+        ..OPTIONS
+    };
+    let why = why_of(&verdict(SPREAD, &options, &of));
+    assert_eq!(why, "a spread needs 5 rounds");
+    let equal = |_: &str, _: usize| measured(1.0);
+    let why = why_of(&verdict(SPREAD, &OPTIONS, &equal));
+    assert_eq!(why, "the spread of speed is 0 where it is divided by");
 }
 
 #[test]
@@ -381,7 +504,7 @@ fn the_best_of_several_settings_is_what_counts() {
         })
     };
     let judged = verdict(claim, &OPTIONS, &of);
-    assert_eq!(judged[0].pair, (0, Some(2)));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[0][..], &[2][..]));
     assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
     assert_eq!(judged[0].measured.unwrap().median, 0.5);
 }
@@ -389,7 +512,7 @@ fn the_best_of_several_settings_is_what_counts() {
 #[test]
 fn a_division_by_zero_is_not_judged() {
     let judged = verdict(RATIO, &OPTIONS, &|_, _| measured(0.0));
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(why, "speed is 0 where it is divided by");
 }
 
@@ -398,7 +521,7 @@ fn a_figure_that_no_run_has_is_not_judged() {
     let claim =
         "[[claims]]\ntext = \"t\"\nfigure = \"seed\"\nof = { x = \"p\", y = 1 }\nat-most = 1";
     let judged = verdict(claim, &OPTIONS, &|_, _| measured(1.0));
-    let why = only(&judged).clone().unwrap_err();
+    let why = why_of(&judged);
     assert!(why.contains("0 of 5 runs have the figure seed"), "{why}");
 }
 
@@ -424,6 +547,35 @@ fn figures_are_summarised_over_clean_runs() {
 }
 
 #[test]
+fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
+    let experiment = experiment("");
+    let said = |word: &str, flags: &[&str]| Measured {
+        figures: [("who".to_owned(), json!(word))].into_iter().collect(),
+        flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+        ..Measured::default()
+    };
+    let of = |cell: &str, round: usize| match (cell, round) {
+        ("p1", 0 | 1) => said("sender", &["others were busy"]),
+        ("p1", 2) => said("sender", &[]),
+        ("p1", _) => said("receiver", &[]),
+        ("p2", _) => said(["b", "a", "b", "a", "c"][round], &[]),
+        ("r1", _) => said("sender", &["others were busy"]),
+        _ => measured(1.0),
+    };
+    let results = runs(&experiment, &OPTIONS, &of);
+    let of = |cell, key: &str| {
+        let found = common(&results, cell, &key.parse().unwrap())?;
+        Some((found.word, found.times, found.count))
+    };
+    assert_eq!(of(0, "who"), Some(("receiver".to_owned(), 2, 3)));
+    assert_eq!(of(1, "who"), Some(("a".to_owned(), 2, 5)));
+    assert_eq!(of(2, "who"), Some(("sender".to_owned(), 5, 5)));
+    assert_eq!(of(3, "who"), None);
+    assert_eq!(of(0, "who / who"), None);
+    assert_eq!(summary(&results, 0, &"who".parse().unwrap()), None);
+}
+
+#[test]
 fn what_the_host_lacks_is_a_reason_and_the_rest_is_run() {
     let experiment = experiment(RATIO);
     let mut measure = |setup: &Setup, _: &Control<'_>| match setup.testbed.a.as_str() {
@@ -434,7 +586,7 @@ fn what_the_host_lacks_is_a_reason_and_the_rest_is_run() {
     assert_eq!(results.why_missing(0), Some("no C compiler"));
     assert_eq!(results.runs.len(), 10);
     let judged = judge(&experiment, &results, &experiment.claims[0], &OPTIONS);
-    let why = judged[0].verdict.clone().unwrap_err();
+    let why = why_of(&judged);
     assert_eq!(why, "x=p y=1 cannot be shown here: no C compiler");
 }
 
@@ -474,13 +626,27 @@ fn a_run_that_fails_is_kept_with_a_flag() {
 }
 
 #[test]
+fn a_warm_up_that_fails_is_no_failure() {
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        match count {
+            1..=4 => Err(ToolError::Failed("tcp stalled".to_owned())),
+            _ => Ok(measured(1.0)),
+        }
+    };
+    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+    assert_eq!(results.failed, None);
+    assert!(results.runs.iter().all(|run| run.measured.flags.is_empty()));
+}
+
+#[test]
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));
-    let progress = |_: &str| {};
     let control = Control {
         stop: Arc::clone(&stop),
-        progress: &progress,
+        ..Control::default()
     };
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {
@@ -521,6 +687,66 @@ fn a_setting_that_did_not_take_is_an_error_that_names_it() {
         line,
         "fake: x=p y=1: port is to be p, and no such setting is read back"
     );
+}
+
+/// A key of a port takes precedence over the testbed's policy, which the session shows.
+#[test]
+fn a_policy_that_a_port_overrides_is_read_back_and_fails_a_check() {
+    let text = TEXT
+        .replace("p\", {", "null:source,count=9\", {")
+        .replace("value = \"r\"", "value = \"null:source,moderation=off\"")
+        .replace("[\"1\", \"2\"]", "[\"null:dispatch=direct\"]")
+        .replace(
+            "[workload]",
+            "moderation = \"fixed(50,64)\"\nidle = \"halt\"\n[check]\nidle = \"halt\"\npath = \"owned\"\n\
+             dispatch_b = \"direct\"\nmoderation = \"fixed(50,64)\"\n[workload]",
+        );
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let mut made = Vec::new();
+    let mut measure = |setup: &Setup, control: &Control<'_>| {
+        let measured = setup.run(control)?;
+        made.push(measured.settings.clone());
+        Ok(measured)
+    };
+    let error = with(&experiment, &OPTIONS, &mut measure).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "fake: x=q y=null:dispatch=direct: moderation_a did not take fixed(50,64): it is off"
+    );
+    let moderation = |of: &Fields| ["moderation_a", "moderation_b"].map(|name| of[name].clone());
+    assert_eq!(moderation(&made[0]), ["fixed(50,64)", "fixed(50,64)"]);
+    assert_eq!(moderation(&made[1]), ["off", "fixed(50,64)"]);
+    assert_eq!(made[1]["dispatch_a"], "adaptive");
+}
+
+#[test]
+fn the_limits_of_merging_and_of_segments_are_read_back() {
+    let options = TestbedOptions {
+        a: "null:source,proto=tcp,coalesce=stream,gro-flows=8,gro-inactive=off,\
+            gro-flush=usecs(50),ack-limit=3,rx-pause=64"
+            .to_owned(),
+        b: "null:segs=9,gso-segs=7,headroom=2,fit=collapse,coalesce=off".to_owned(),
+        ..TestbedOptions::default()
+    };
+    let forward = Forward {
+        count: Some(10),
+        ..Forward::default()
+    };
+    let control = Control {
+        stop: Arc::new(AtomicBool::new(false)),
+        progress: &|_| {},
+    };
+    let settings = forward.run(&options, &control).unwrap().settings;
+    let expected = json!({
+        "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
+        "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",
+        "coalesce_b": "off", "segments_b": 9, "gso_segments_b": 7, "headroom_b": 2,
+        "fit_b": "collapse", "rx_b": "whole", "queues_b": 1, "headroom_a": 1, "fit_a": "defrag",
+    });
+    for (name, value) in expected.as_object().unwrap() {
+        assert_eq!(settings.get(name), Some(value), "{name}");
+    }
+    assert!(!settings.contains_key("gro_flows_b"));
 }
 
 #[test]
@@ -661,11 +887,39 @@ fn every_built_in_experiment_is_complete() {
     assert!(built_in("no-such").is_none());
 }
 
+/// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs, so it is flagged.
+#[test]
+fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+    let mut short = Vec::new();
+    for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let experiment = built_in(name).unwrap();
+        let found = (0..experiment.cells.len()).find_map(|cell| {
+            let setup = experiment.setup(cell, 1, quick).unwrap();
+            let measured = match &setup.workload {
+                Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Forward(forward) => forward.duration.0,
+                Workload::Sort(sort) => sort.duration.0,
+                Workload::Rfc2544(_) => return None,
+            };
+            let label = experiment.label(cell);
+            let line = format!("{name}, quick {quick}: {label}: {measured:?}");
+            (measured < Duration::from_millis(200)).then_some(line)
+        });
+        short.extend(found);
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
+}
+
 fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {
-    let experiment = experiment(RATIO);
-    let results = runs(&experiment, &OPTIONS, of);
+    document_of(&experiment(RATIO), of)
+}
+
+fn document_of(experiment: &Experiment, of: &dyn Fn(&str, usize) -> Measured) -> Value {
+    let results = runs(experiment, &OPTIONS, of);
     let mut parts = Parts::default();
-    parts.add(&experiment, &results, &OPTIONS, "packtrain experiment fake");
+    parts.add(experiment, &results, &OPTIONS, "packtrain experiment fake");
     let mut document = parts.document();
     document.insert("schema".into(), "packtrain/1".into());
     document.insert("command".into(), "experiment".into());
@@ -698,6 +952,61 @@ fn the_document_has_rows_claims_and_every_run() {
     let flags = runs.iter().filter(|run| run["flags"] != json!([])).count();
     assert_eq!(flags, 1);
     assert_eq!(document["experiments"][0]["rounds"], 5);
+}
+
+#[test]
+fn texts_of_a_file_and_texts_that_are_figures_are_in_the_document() {
+    let more = format!("{RATIO}if-not = \"too few CPUs\"\nexact = true");
+    let text = format!("{TEXT}\n[[figures]]\nkey = \"who\"\ntitle = \"who\"\n{more}");
+    let text = text.replace("[document]", "limits = \"no NIC\"\n\n[document]");
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let of = |_: &str, _: usize| {
+        let mut measured = flagged(1.0);
+        measured.figures.insert("who".to_owned(), "sender".into());
+        measured
+    };
+    let document = document_of(&experiment, &of);
+    assert_eq!(document["experiments"][0]["limits"], "no NIC");
+    let claim = &document["claims"][0];
+    assert_eq!(
+        (&claim["if_not"], &claim["exact"], &claim["verdict"]),
+        (
+            &json!("too few CPUs"),
+            &json!(true),
+            &json!("not reproduced")
+        )
+    );
+    let who = json!({ "word": "sender", "times": 5, "rounds": 5 });
+    assert_eq!(document["rows"][0]["figures"]["who"], who);
+    assert_eq!(document["rows"][0]["figures"]["speed"]["median"], 1.0);
+}
+
+#[test]
+fn a_claim_on_a_spread_has_the_settings_that_its_rows_share() {
+    let of = |_: &str, round: usize| measured([1.0, 2.0, 1.0, 2.0, 1.0][round]);
+    let document = document_of(&experiment(SPREAD), &of);
+    let claim = &document["claims"][0];
+    assert_eq!(
+        (&claim["of"], &claim["to"]),
+        (&json!({ "x": "q" }), &json!({ "x": "p" }))
+    );
+    assert_eq!(document["claims"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn rows_have_six_significant_digits() {
+    for (value, expected) in [
+        (0.010_24, 0.010_24),
+        (0.002_123_456_7, 0.002_123_46),
+        (-1_234_567.0, -1_234_570.0),
+        (0.0, 0.0),
+    ] {
+        let document = document(&|_, _| measured(value));
+        let figure = &document["rows"][0]["figures"]["speed"];
+        for key in ["median", "low", "high", "min", "max"] {
+            assert_eq!(figure[key], expected, "{key}");
+        }
+    }
 }
 
 #[test]
@@ -736,6 +1045,44 @@ fn documents_are_compared_row_by_row() {
     assert_eq!(comparison.missing[0].of, "B");
     assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
     assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+}
+
+#[test]
+fn rows_with_few_clean_runs_are_not_compared() {
+    let a = document(&|_, _| measured(1.0));
+    let of = |flags: usize| {
+        move |_: &str, round: usize| match round {
+            round if round < flags => flagged(1.0),
+            _ => measured(0.1),
+        }
+    };
+    let change = |a: &Value, b: &Value| compare(a, b, 0.05).unwrap().rows[0].change;
+    use Change::{Improvement, NotJudged, Regression};
+    for (flags, there, back) in [
+        (2, Regression, Improvement),
+        (3, NotJudged, NotJudged),
+        (5, NotJudged, NotJudged),
+    ] {
+        let b = document(&of(flags));
+        assert_eq!((change(&a, &b), change(&b, &a)), (there, back));
+    }
+}
+
+#[test]
+fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
+    let long = document(&|_, _| measured(1.0));
+    let with = |quick: bool| {
+        let mut document = long.clone();
+        document["quick"] = quick.into();
+        document
+    };
+    let notes = |a, b| compare(&with(a), &with(b), 0.05).unwrap().notes;
+    let note = "A is a quick run and B is not: their runs differ in duration";
+    assert_eq!(notes(true, false), [note]);
+    let note = "B is a quick run and A is not: their runs differ in duration";
+    assert_eq!(notes(false, true), [note]);
+    assert_eq!(notes(true, true), ["A is a quick run", "B is a quick run"]);
+    assert_eq!(notes(false, false), [""; 0]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod table;
 mod tests;
 mod text;
 mod verdict;
+pub mod view;
 
 pub use numbers::number;
 pub use page::html;

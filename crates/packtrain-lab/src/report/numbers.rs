@@ -1,5 +1,7 @@
 //! Numbers and times as people read them.
 
+use crate::units::PREFIXES;
+
 /// A number in about three digits, with separators: `12,345`, `1.23`.
 pub fn number(value: f64) -> String {
     let size = value.abs();
@@ -27,11 +29,10 @@ pub fn number(value: f64) -> String {
 
 /// A round number in as few characters as it needs, for an axis: `0.5`, `10k`.
 pub fn scaled(value: f64) -> String {
-    let prefixes = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let prefix = prefixes
+    let prefix = PREFIXES
         .into_iter()
-        .find(|(scale, _)| value.abs() >= *scale);
-    let (scale, prefix) = prefix.unwrap_or((1.0, ""));
+        .find(|(_, scale)| value.abs() >= *scale);
+    let (prefix, scale) = prefix.unwrap_or(("", 1.0));
     let text = number(value / scale);
     let text = match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),

@@ -3,10 +3,9 @@
 use serde_json::Value;
 
 use super::markup::Markup;
-use super::numbers::{elapsed, number};
 use super::read::{Part, is_clean, word};
 use super::verdict::{KINDS, badge, count};
-use super::{chart, part, table};
+use super::{chart, part, table, view};
 
 /// Forbids the page to load anything or to run scripts, whatever is in the document.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
@@ -31,7 +30,7 @@ pub fn html(document: &Value) -> String {
             m.element("header", &[], |m| {
                 m.leaf("p", &[("class", "program")], "packtrain experiment");
                 m.leaf("h1", &[], &title);
-                conditions(m, document, &parts);
+                conditions(m, document);
                 warnings(m, document, &parts);
             });
             m.element("main", &[("id", "main"), ("tabindex", "-1")], |m| {
@@ -69,39 +68,13 @@ fn head(m: &mut Markup, title: &str) {
     });
 }
 
-/// The machine and its state: what the figures hold for.
-fn conditions(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
-    let host = &document["host"];
-    let loads = parts.iter().flat_map(|part| &part.runs);
-    let loads: Vec<f64> = loads.filter_map(|run| run["load"].as_f64()).collect();
-    let load = match document["load"].as_f64() {
-        None => String::new(),
-        Some(start) if loads.is_empty() => number(start),
-        Some(start) => {
-            let low = loads.iter().copied().fold(f64::INFINITY, f64::min);
-            let high = loads.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-            let [start, low, high] = [start, low, high].map(number);
-            format!("{start} at the start, {low} to {high} during the runs")
-        }
-    };
-    let uptime = document["uptime_seconds"].as_f64();
-    let entries = [
-        ("CPU", word(&host["machine"])),
-        ("CPUs", word(&host["cpus"])),
-        ("Kernel", word(&host["kernel"])),
-        ("Load, 1 minute", load),
-        (
-            "Uptime at the start",
-            uptime.map(elapsed).unwrap_or_default(),
-        ),
-        ("Time", word(&host["time"])),
-        ("packtrain", word(&document["version"])),
-    ];
+/// The machine and its state.
+fn conditions(m: &mut Markup, document: &Value) {
     m.element("dl", &[("class", "conditions")], |m| {
-        for (name, value) in entries.iter().filter(|(_, value)| !value.is_empty()) {
+        for (name, value) in view::conditions(document) {
             m.element("div", &[], |m| {
                 m.leaf("dt", &[], name);
-                m.leaf("dd", &[], value);
+                m.leaf("dd", &[], &value);
             });
         }
     });
@@ -124,7 +97,7 @@ fn warnings(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
     if flagged > 0 {
         lines.push(format!(
             "{flagged} of {runs} runs were disturbed or failed. They are shown, and no verdict \
-             rests on them."
+             rests on them, except on counts that no load changes."
         ));
     }
     if lines.is_empty() {
@@ -180,8 +153,9 @@ fn legend(m: &mut Markup) {
             m.leaf("dd", &[], kind.meaning);
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
-        let interval = "the median over the clean runs, with its bootstrap interval of 95 %; over \
-                        all runs if none was clean";
+        let interval = "the median over the clean runs, or over all runs if none was clean, with \
+                        the least and the greatest run; from six rounds on, with its bootstrap \
+                        interval of 95 %. That of a ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
         m.element("dt", &[], chart::sample);
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";

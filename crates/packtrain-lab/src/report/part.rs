@@ -1,15 +1,19 @@
 //! One experiment on the page.
 
-use serde_json::{Map, Value};
+use std::ptr;
+
+use serde_json::Value;
 
 use super::chart::{self, Axis, Decades};
 use super::markup::Markup;
 use super::numbers::number;
 use super::read::{Figure, Part, estimate, is_clean, list, word};
-use super::text::{counted, notes, paragraphs};
+use super::text::{notes, paragraphs};
 use super::verdict::{KINDS, badge, count};
-use super::{distribution, table};
+use super::view::{Claim, View};
+use super::{distribution, table, view};
 use crate::experiment::Key;
+use crate::experiment::judge::outliers;
 
 /// Colours of the style sheet.
 const COLOURS: usize = 8;
@@ -19,6 +23,7 @@ const RUNS_OPEN_MAX: usize = 12;
 /// The section of an experiment. If it is not the only one, it has its own title.
 pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
     let heading = format!("{id}-name");
+    let view = View::of(part);
     m.element(
         "section",
         &[("id", id), ("aria-labelledby", &heading)],
@@ -26,29 +31,35 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
             m.element("h2", &[("id", &heading)], |m| {
                 m.text(part.name);
                 m.text(" ");
-                let source = word(&part.definition["source"]);
-                m.leaf("span", &[("class", "source")], &source);
+                m.leaf("span", &[("class", "source")], &view.source);
             });
             if with_title {
-                m.leaf("p", &[("class", "title")], &word(&part.definition["title"]));
+                m.leaf("p", &[("class", "title")], &view.title);
             }
-            if part.definition["stopped"] == true {
+            if view.stopped {
                 m.leaf("p", &[("class", "stopped")], "Stopped before the end.");
             }
             verdicts(m, part);
             m.leaf("h3", &[], "What it means");
-            paragraphs(m, &word(&part.definition["meaning"]));
-            theirs_and_ours(m, part);
-            claims(m, part);
+            paragraphs(m, &view.meaning);
+            if !view.limits.is_empty() {
+                m.leaf("h3", &[], "What it cannot show");
+                paragraphs(m, &view.limits);
+            }
+            theirs_and_ours(m, &view);
+            claims(m, &view);
             charts(m, part);
-            spreads(m, part);
+            if let Some(spreads) = &view.spreads {
+                m.leaf("h3", &[], "How far apart equal settings are");
+                table::draw(m, "", spreads);
+            }
             percentiles(m, part);
             histograms(m, part);
-            settings(m, part);
+            settings(m, &view);
             runs(m, part);
             m.leaf("h3", &[], "To repeat it");
             m.element("pre", &[("tabindex", "0")], |m| {
-                m.leaf("code", &[], &word(&part.definition["command"]));
+                m.leaf("code", &[], &view.command);
             });
         },
     );
@@ -70,170 +81,59 @@ fn verdicts(m: &mut Markup, part: &Part<'_>) {
 }
 
 /// The document's table beside this machine's, where the page is wide enough.
-fn theirs_and_ours(m: &mut Markup, part: &Part<'_>) {
-    let document = &part.definition["document"];
+fn theirs_and_ours(m: &mut Markup, view: &View) {
     m.leaf("h3", &[], "What the document claims");
-    paragraphs(m, &word(&document["claims"]));
+    paragraphs(m, &view.claimed);
     m.element("div", &[("class", "beside")], |m| {
-        if !list(document, "rows").is_empty() || !list(document, "notes").is_empty() {
-            m.element("div", &[], |m| theirs(m, document));
-        }
-        m.element("div", &[], |m| ours(m, part));
-    });
-}
-
-fn theirs(m: &mut Markup, document: &Value) {
-    m.leaf("h3", &[], "What the document has");
-    let (columns, rows) = (list(document, "columns"), list(document, "rows"));
-    if !rows.is_empty() {
-        table::boxed(m, "theirs", "As printed there", |m| {
-            table::heads(m, |m| {
-                columns
-                    .iter()
-                    .for_each(|name| table::head(m, &word(name), false));
-            });
-            m.element("tbody", &[], |m| {
-                for row in rows {
-                    m.element("tr", &[], |m| {
-                        let cells = row.as_array().into_iter().flatten();
-                        for (at, cell) in cells.enumerate() {
-                            match at {
-                                0 => m.leaf("th", &[("scope", "row")], &word(cell)),
-                                _ => m.leaf("td", &[], &word(cell)),
-                            }
-                        }
-                    });
+        if view.theirs.is_some() || !view.notes.is_empty() {
+            m.element("div", &[], |m| {
+                m.leaf("h3", &[], "What the document has");
+                if let Some(theirs) = &view.theirs {
+                    table::draw(m, "theirs", theirs);
                 }
+                notes(m, &view.notes);
             });
-        });
-    }
-    notes(m, document, "notes");
-}
-
-fn ours(m: &mut Markup, part: &Part<'_>) {
-    m.leaf("h3", &[], "What this machine shows");
-    let rounds = part.definition["rounds"].as_u64().unwrap_or_default();
-    let caption = format!(
-        "Medians of {} [and their intervals of 95 %]",
-        counted(rounds as usize, "round", "rounds")
-    );
-    table::boxed(m, "ours", &caption, |m| {
-        table::heads(m, |m| {
-            part.axes
-                .iter()
-                .for_each(|axis| table::head(m, axis, false));
-            part.figures
-                .iter()
-                .for_each(|one| table::head(m, &one.title, true));
-            table::head(m, "runs", true);
-        });
-        m.element("tbody", &[], |m| {
-            let mut before = None;
-            for row in &part.rows {
-                m.element("tr", &[], |m| {
-                    table::settings(m, &part.axes, row, before);
-                    our_cells(m, part, row);
-                });
-                before = Some(*row);
+        }
+        m.element("div", &[], |m| {
+            m.leaf("h3", &[], "What this machine shows");
+            if let Some(ours) = &view.ours {
+                table::draw(m, "ours", ours);
+            }
+            for line in &view.missing {
+                m.leaf("p", &[("class", "missing")], line);
             }
         });
     });
-    for (why, rows) in by_reason(&part.rows) {
-        let what = match rows.len() {
-            all if all == part.rows.len() => "all settings".to_owned(),
-            1 => word(&rows[0]["setting"]),
-            many => format!("{many} settings"),
-        };
-        let line = format!("Not shown here, left to the simulator: {what}: {why}.");
-        m.leaf("p", &[("class", "missing")], &line);
-    }
 }
 
-/// Reasons with the settings that have them, in the order in which they appear.
-fn by_reason<'a>(rows: &[&'a Value]) -> Vec<(String, Vec<&'a Value>)> {
-    let mut reasons: Vec<(String, Vec<&Value>)> = Vec::new();
-    for row in rows.iter().filter(|row| !row["missing"].is_null()) {
-        let why = word(&row["missing"]);
-        match reasons.iter_mut().find(|(other, _)| *other == why) {
-            Some((_, rows)) => rows.push(row),
-            None => reasons.push((why, vec![row])),
-        }
-    }
-    reasons
-}
-
-fn our_cells(m: &mut Markup, part: &Part<'_>, row: &Value) {
-    if !row["missing"].is_null() {
-        let columns = (part.figures.len() + 1).to_string();
-        let attributes = [("colspan", &*columns), ("class", "missing")];
-        return m.leaf("td", &attributes, "not shown here");
-    }
-    for figure in &part.figures {
-        m.element("td", &[("class", "n")], |m| {
-            table::interval(m, estimate(&row["figures"][&figure.key]).as_ref());
-        });
-    }
-    m.element("td", &[("class", "n")], |m| {
-        m.text(&word(&row["runs"]));
-        let flagged = row["flagged"].as_u64().unwrap_or_default();
-        if flagged > 0 {
-            m.text(", ");
-            m.leaf("span", &[("class", "flag")], &format!("{flagged} flagged"));
-        }
-    });
-}
-
-fn claims(m: &mut Markup, part: &Part<'_>) {
-    if part.claims.is_empty() {
+fn claims(m: &mut Markup, view: &View) {
+    if view.claims.is_empty() {
         return;
     }
     m.leaf("h3", &[], "Verdicts");
-    for claims in part.claims.chunk_by(|a, b| a["claim"] == b["claim"]) {
-        m.element("div", &[("class", "claim")], |m| claim(m, part, claims));
+    for one in &view.claims {
+        m.element("div", &[("class", "claim")], |m| claim(m, one));
     }
 }
 
 /// A claim in all settings that it is about.
-fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
-    let first = all[0];
-    m.leaf("h4", &[], &word(&first["claim"]));
-    let signs = [(">=", "≥"), ("<=", "≤"), ("+-", "±")];
-    let goal = signs
-        .iter()
-        .fold(word(&first["expected"]), |text, (ascii, sign)| {
-            text.replace(ascii, sign)
-        });
-    let mut about = format!("Expected: {goal}");
-    let document = word(&first["document"]);
-    if !document.is_empty() {
-        about.push_str(&format!(" · in the document: {document}"));
+fn claim(m: &mut Markup, of: &Claim) {
+    m.leaf("h4", &[], &of.text);
+    m.leaf("p", &[("class", "about")], &of.about);
+    if !of.if_not.is_empty() {
+        m.leaf("p", &[], &format!("Not reproduced: {}", of.if_not));
     }
-    if first["must"] == true {
-        about.push_str(" · must hold");
-    }
-    m.leaf("p", &[("class", "about")], &about);
-    let has_to = all.iter().any(|one| !one["to"].is_null());
-    let key = word(&first["figure"]);
-    let figure = part.figures.iter().find(|figure| figure.key == key);
-    let figure = figure.map_or(&*key, |figure| &figure.title);
-    let measured = match (first["statistic"].as_str(), has_to) {
-        (Some("spread"), true) => format!("ratio of the spreads of {figure}"),
-        (Some("spread"), false) => format!("spread of {figure}"),
-        (_, true) => format!("ratio of {figure}"),
-        (_, false) => figure.to_owned(),
-    };
-    let expected = expected(&word(&first["expected"]));
-    let estimates = all.iter().filter_map(|one| estimate(&one["measured"]));
+    let estimates = of.judged.iter().filter_map(|one| one.measured);
     let values = estimates.flat_map(|one| [one.median, one.low, one.high]);
     let values: Vec<f64> = values.collect();
     let is_drawn = !values.is_empty();
-    let has_reason = all.iter().any(|one| !one["why"].is_null());
-    let axis = Axis::of(values.into_iter().chain([expected.0, expected.1]));
-    table::boxed(m, "claims", &measured, |m| {
+    let has_reason = of.judged.iter().any(|one| !one.why.is_empty());
+    let axis = Axis::of(values.into_iter().chain([of.expected.0, of.expected.1]));
+    table::boxed(m, "claims", &of.measured, |m| {
         table::heads(m, |m| {
             table::head(m, "verdict", false);
             table::head(m, "settings", false);
-            if has_to {
+            if of.compares {
                 table::head(m, "to", false);
             }
             table::head(m, "measured", true);
@@ -245,59 +145,30 @@ fn claim(m: &mut Markup, part: &Part<'_>, all: &[&Value]) {
             }
         });
         m.element("tbody", &[], |m| {
-            for one in all {
+            for one in &of.judged {
                 m.element("tr", &[], |m| {
-                    m.element("td", &[], |m| badge(m, &word(&one["verdict"]), None));
-                    m.leaf("th", &[("scope", "row")], &word(&one["of"]));
-                    if has_to {
-                        m.leaf("td", &[], &word(&differing(&one["to"], &one["of"])));
+                    m.element("td", &[], |m| badge(m, &one.verdict, None));
+                    m.leaf("th", &[("scope", "row")], &one.of);
+                    if of.compares {
+                        m.leaf("td", &[], &one.to);
                     }
-                    let estimate = estimate(&one["measured"]);
                     m.element("td", &[("class", "n")], |m| {
-                        table::interval(m, estimate.as_ref());
+                        table::interval(m, one.measured.as_ref());
                     });
                     if is_drawn {
                         m.element("td", &[("class", "drawn")], |m| {
-                            if let Some(estimate) = &estimate {
-                                chart::against(m, &axis, estimate, expected);
+                            if let Some(estimate) = &one.measured {
+                                chart::against(m, &axis, estimate, of.expected);
                             }
                         });
                     }
                     if has_reason {
-                        // The settings are in the same row already.
-                        let (why, of) = (word(&one["why"]), word(&one["of"]));
-                        let rest = why.strip_prefix(&format!("{of}: "));
-                        m.leaf("td", &[("class", "why")], rest.unwrap_or(&why));
+                        m.leaf("td", &[("class", "why")], &one.why);
                     }
                 });
             }
         });
     });
-}
-
-/// The settings of `to` that `of` does not have.
-fn differing(to: &Value, of: &Value) -> Value {
-    let settings = to.as_object().into_iter().flatten();
-    let differ = settings.filter(|(axis, name)| of[*axis] != **name);
-    differ
-        .map(|(axis, name)| (axis.clone(), name.clone()))
-        .collect::<Map<_, _>>()
-        .into()
-}
-
-/// The range that is expected: `>= 1.5`, `<= 2` or `1 +- 0.1`.
-pub fn expected(text: &str) -> (f64, f64) {
-    let value = |text: &str| text.trim().parse().unwrap_or(f64::NAN);
-    if let Some(least) = text.strip_prefix(">=") {
-        (value(least), f64::INFINITY)
-    } else if let Some(most) = text.strip_prefix("<=") {
-        (f64::NEG_INFINITY, value(most))
-    } else if let Some((middle, distance)) = text.split_once("+-") {
-        let (middle, distance) = (value(middle), value(distance));
-        (middle - distance, middle + distance)
-    } else {
-        (f64::NEG_INFINITY, f64::INFINITY)
-    }
 }
 
 /// The head of a column of charts, with their axis.
@@ -353,7 +224,7 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         &rows,
         &caption,
         |m| axis.draw(m),
-        |m| table::head(m, "median [interval]", true),
+        |m| table::head(m, &format!("median {}", view::brackets(part)), true),
         |m, row, colour| {
             let estimate = of_row(row);
             m.element("td", &[("class", "drawn")], |m| {
@@ -426,61 +297,6 @@ fn chart_table(
     });
 }
 
-/// How far apart the runs of equal settings are.
-fn spreads(m: &mut Markup, part: &Part<'_>) {
-    let spread = |row: &Value, figure: &Figure| {
-        let of = |key: &str| row["figures"][&figure.key][key].as_f64();
-        let (min, max) = (of("min")?, of("max")?);
-        let median = of("median").filter(|median| *median != 0.0)?;
-        Some((100.0 * (max - min) / median.abs(), min, max))
-    };
-    let of_figure = |figure: &Figure| {
-        let rows = part.rows.iter();
-        let mut spreads: Vec<_> = rows
-            .filter_map(|row| Some((spread(row, figure)?, *row)))
-            .collect();
-        spreads.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
-        let ((greatest, min, max), row) = *spreads.last()?;
-        Some((spreads[spreads.len() / 2].0.0, greatest, min, max, row))
-    };
-    let figures = part.figures.iter();
-    let lines: Vec<_> = figures
-        .filter_map(|figure| Some((figure, of_figure(figure)?)))
-        .collect();
-    if lines.is_empty() {
-        return;
-    }
-    m.leaf("h3", &[], "How far apart equal settings are");
-    let caption = "Spread: the greatest run less the least, in percent of the median";
-    table::scrolling(m, caption, |m| {
-        table::heads(m, |m| {
-            table::head(m, "figure", false);
-            table::head(m, "typical, %", true);
-            table::head(m, "greatest, %", true);
-            table::head(m, "from", true);
-            table::head(m, "to", true);
-            table::head(m, "outliers", true);
-            table::head(m, "greatest with", false);
-        });
-        m.element("tbody", &[], |m| {
-            for (figure, (typical, greatest, min, max, row)) in lines {
-                m.element("tr", &[], |m| {
-                    m.leaf("th", &[("scope", "row")], &figure.title);
-                    for value in [typical, greatest, min, max] {
-                        m.leaf("td", &[("class", "n")], &number(value));
-                    }
-                    let rows = part.rows.iter();
-                    let outliers: usize = rows
-                        .map(|row| list(&row["figures"][&figure.key], "outliers").len())
-                        .sum();
-                    m.leaf("td", &[("class", "n")], &outliers.to_string());
-                    m.leaf("td", &[], &word(&row["setting"]));
-                });
-            }
-        });
-    });
-}
-
 fn percentiles(m: &mut Markup, part: &Part<'_>) {
     let all = distribution::distributions(part);
     if all.is_empty() {
@@ -511,7 +327,7 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
                         }
                     },
                     |m, row, colour| {
-                        let of = rows.iter().find(|(other, _)| std::ptr::eq(*other, row));
+                        let of = rows.iter().find(|(other, _)| ptr::eq(*other, row));
                         let Some((_, of)) = of else { return };
                         m.element("td", &[("class", "drawn")], |m| {
                             chart::percentiles(m, &scale, of, colour);
@@ -569,7 +385,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
                 m.element("tbody", &[], |m| {
                     for (row, counts) in &histogram.rows {
                         m.element("tr", &[], |m| {
-                            table::settings(m, &part.axes, row, None);
+                            table::settings(m, &part.axes, row);
                             for count in counts {
                                 let count = (*count > 0).then_some(*count as f64);
                                 table::cell(m, count);
@@ -582,68 +398,21 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
     }
 }
 
-/// The plan and the settings in force: those that all rows have, and those that differ.
-fn settings(m: &mut Markup, part: &Part<'_>) {
-    let rows = part.rows.iter().copied();
-    let rows: Vec<&Value> = rows.filter(|row| row["settings"].is_object()).collect();
-    let mut names: Vec<&str> = Vec::new();
-    for (name, _) in rows
-        .iter()
-        .filter_map(|row| row["settings"].as_object())
-        .flatten()
-    {
-        if !names.contains(&&**name) {
-            names.push(name);
-        }
+/// The plan and the settings in force.
+fn settings(m: &mut Markup, view: &View) {
+    let tables = [&view.differing, &view.shared].into_iter().flatten();
+    let tables: Vec<_> = tables.collect();
+    if tables.is_empty() {
+        return;
     }
-    let Some(first) = rows.first() else { return };
-    let is_equal = |name: &&str| {
-        let same = |row: &&Value| row["settings"][name] == first["settings"][name];
-        rows.iter().all(same)
-    };
-    let (equal, differ): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_equal);
-    let shown = |value: &Value| match word(value) {
-        text if text.is_empty() => "–".to_owned(),
-        text => text,
-    };
     fold(m, "Plan and settings, read back", false, |m| {
-        if !differ.is_empty() {
-            table::scrolling(m, "Settings that differ between rows", |m| {
-                table::heads(m, |m| {
-                    part.axes
-                        .iter()
-                        .for_each(|axis| table::head(m, axis, false));
-                    differ.iter().for_each(|name| table::head(m, name, false));
-                });
-                m.element("tbody", &[], |m| {
-                    for row in &rows {
-                        m.element("tr", &[], |m| {
-                            table::settings(m, &part.axes, row, None);
-                            for name in &differ {
-                                m.leaf("td", &[], &shown(&row["settings"][name]));
-                            }
-                        });
-                    }
-                });
-            });
-        }
-        if !equal.is_empty() {
-            table::scrolling(m, "Settings of all rows", |m| {
-                table::heads(m, |m| {
-                    table::head(m, "setting", false);
-                    table::head(m, "value", false);
-                });
-                m.element("tbody", &[], |m| {
-                    for name in &equal {
-                        m.element("tr", &[], |m| {
-                            m.leaf("th", &[("scope", "row")], name);
-                            m.leaf("td", &[], &shown(&first["settings"][name]));
-                        });
-                    }
-                });
-            });
-        }
+        tables.into_iter().for_each(|one| table::draw(m, "", one));
     });
+}
+
+/// The figure of a run, if it is a text.
+fn word_of<'a>(run: &'a Value, key: &Option<Key>) -> Option<&'a str> {
+    key.as_ref()?.word(run["figures"].as_object()?)
 }
 
 /// Flagged and outlying runs, and all runs.
@@ -656,20 +425,23 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
         .map(|figure| (figure, figure.key.parse().ok()))
         .collect();
     let of_run = |run: &Value, key: &Option<Key>| key.as_ref()?.of(run["figures"].as_object()?);
-    let is_outlier = |run: &Value, figure: &Figure, value: f64| {
-        let row = part
-            .rows
-            .iter()
-            .find(|row| row["setting"] == run["setting"]);
-        let outliers = row.map_or(&[][..], |row| {
-            list(&row["figures"][&figure.key], "outliers")
-        });
-        // Documents have figures of rows in thousandths.
-        let near = |one: &Value| {
-            one.as_f64()
-                .is_some_and(|one| (one - value).abs() <= 0.0005001)
-        };
-        is_clean(run) && outliers.iter().any(near)
+    // Of the runs themselves: the figures of rows are rounded.
+    let mut outlying: Vec<(&Value, &Figure)> = Vec::new();
+    for (row, (figure, key)) in part
+        .rows
+        .iter()
+        .flat_map(|row| keys.iter().map(move |key| (row, key)))
+    {
+        let runs = part.counted_runs_of(row).into_iter();
+        let values = runs.filter_map(|run| Some((run, of_run(run, key)?)));
+        let values: Vec<_> = values.collect();
+        let outliers = outliers(values.iter().map(|(_, value)| *value).collect());
+        let found = values.iter().filter(|(_, value)| outliers.contains(value));
+        outlying.extend(found.map(|(run, _)| (*run, *figure)));
+    }
+    let is_outlier = |run: &Value, figure: &Figure| {
+        let same = |one: &(&Value, &Figure)| ptr::eq(one.0, run) && ptr::eq(one.1, figure);
+        outlying.iter().any(same)
     };
     let show = |m: &mut Markup, caption: &str, runs: &[&Value]| {
         table::boxed(m, "runs", caption, |m| {
@@ -688,19 +460,18 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
             m.element("tbody", &[], |m| {
                 for run in runs {
                     m.element("tr", &[], |m| {
-                        table::settings(m, &part.axes, run, None);
+                        table::settings(m, &part.axes, run);
                         let round = run["round"].as_u64().map(|round| (round + 1) as f64);
                         table::cell(m, round);
                         table::cell(m, run["seed"].as_f64());
                         table::cell(m, run["load"].as_f64());
                         for (figure, key) in &keys {
-                            let value = of_run(run, key);
                             m.element("td", &[("class", "n")], |m| {
-                                let Some(value) = value else {
-                                    return m.text("–");
+                                let Some(value) = of_run(run, key) else {
+                                    return m.text(word_of(run, key).unwrap_or("–"));
                                 };
                                 table::exact(m, value);
-                                if is_outlier(run, figure, value) {
+                                if is_outlier(run, figure) {
                                     m.text(" ");
                                     m.leaf("span", &[("class", "flag")], "outlier");
                                 }
@@ -714,12 +485,10 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
             });
         });
     };
-    let odd = part.runs.iter().copied().filter(|run| {
-        let outlying = |(figure, key): &(&Figure, Option<Key>)| {
-            of_run(run, key).is_some_and(|value| is_outlier(run, figure, value))
-        };
-        !is_clean(run) || keys.iter().any(outlying)
-    });
+    let odd =
+        part.runs.iter().copied().filter(|run| {
+            !is_clean(run) || part.figures.iter().any(|figure| is_outlier(run, figure))
+        });
     let odd: Vec<&Value> = odd.collect();
     let title = format!("Flagged and outlying runs ({})", odd.len());
     fold(m, &title, (1..=RUNS_OPEN_MAX).contains(&odd.len()), |m| {

@@ -1,6 +1,10 @@
 //! Reads a document of experiments. A part that is not there is empty.
 
+use std::fmt;
+
 use serde_json::Value;
+
+use super::numbers::number;
 
 /// The elements of a list.
 pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
@@ -33,9 +37,30 @@ pub fn word(value: &Value) -> String {
 /// A median with its interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
+    /// The median.
     pub median: f64,
+    /// The lower end.
     pub low: f64,
+    /// The upper end.
     pub high: f64,
+}
+
+impl Estimate {
+    /// Whether the interval is nothing but the median. Then it is not shown.
+    pub fn is_exact(&self) -> bool {
+        self.low == self.median && self.high == self.median
+    }
+}
+
+impl fmt::Display for Estimate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [median, low, high] = [self.median, self.low, self.high].map(number);
+        f.write_str(&median)?;
+        if self.is_exact() {
+            return Ok(());
+        }
+        write!(f, " [{low}, {high}]")
+    }
 }
 
 /// The estimate of a figure, if it has one.

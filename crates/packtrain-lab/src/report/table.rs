@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::markup::Markup;
 use super::numbers::number;
 use super::read::{Estimate, word};
+use super::view::{Cell, Column, Kind, Table};
 
 /// A table with a caption, in a box that scrolls by itself.
 pub fn scrolling(m: &mut Markup, caption: &str, inner: impl FnOnce(&mut Markup)) {
@@ -30,6 +31,60 @@ pub fn boxed(m: &mut Markup, class: &str, caption: &str, inner: impl FnOnce(&mut
     );
 }
 
+/// A table of the view.
+pub fn draw(m: &mut Markup, class: &str, table: &Table) {
+    boxed(m, class, &table.caption, |m| {
+        heads(m, |m| {
+            for column in &table.columns {
+                head(m, &column.title, column.kind == Kind::Number);
+            }
+        });
+        m.element("tbody", &[], |m| {
+            let mut before = None;
+            for row in &table.rows {
+                m.element("tr", &[], |m| cells(m, &table.columns, row, before));
+                before = Some(row);
+            }
+        });
+    });
+}
+
+/// The cells of a row. Names that the row before has too are dimmed, but for the last.
+fn cells(m: &mut Markup, columns: &[Column], row: &[Cell], before: Option<&Vec<Cell>>) {
+    let mut same = true;
+    let names = columns.iter().filter(|column| column.kind == Kind::Name);
+    let last = names.count().saturating_sub(1);
+    for (at, (cell, column)) in row.iter().zip(columns).enumerate() {
+        match (cell, column.kind) {
+            (Cell::NotShown, _) => {
+                let rest = (columns.len() - at).to_string();
+                let attributes = [("colspan", &*rest), ("class", "missing")];
+                m.leaf("td", &attributes, &cell.to_string());
+            }
+            (_, Kind::Name) => {
+                same &= at < last && before.is_some_and(|before| before.get(at) == Some(cell));
+                let class = if same { "same" } else { "" };
+                let attributes = [("scope", "row"), ("class", class)];
+                m.leaf("th", &attributes, &cell.to_string());
+            }
+            (_, Kind::Words) => m.leaf("td", &[], &cell.to_string()),
+            (_, Kind::Number) => m.element("td", &[("class", "n")], |m| number_of(m, cell)),
+        }
+    }
+}
+
+fn number_of(m: &mut Markup, of: &Cell) {
+    match of {
+        Cell::Number(value) => exact(m, *value),
+        Cell::Estimate(estimate) => interval(m, estimate.as_ref()),
+        Cell::Runs(runs, flagged) if *flagged > 0 => {
+            m.text(&format!("{runs}, "));
+            m.leaf("span", &[("class", "flag")], &format!("{flagged} flagged"));
+        }
+        _ => m.text(&of.to_string()),
+    }
+}
+
 /// The head of a column.
 pub fn head(m: &mut Markup, text: &str, is_number: bool) {
     let class = if is_number { "n" } else { "" };
@@ -41,14 +96,11 @@ pub fn heads(m: &mut Markup, of: impl FnOnce(&mut Markup)) {
     m.element("thead", &[], |m| m.element("tr", &[], of));
 }
 
-/// The setting of each axis, as heads of a row. What the row before has too is dimmed.
-pub fn settings(m: &mut Markup, axes: &[&str], row: &Value, before: Option<&Value>) {
-    let mut same = true;
+/// The setting of each axis, as heads of a row.
+pub fn settings(m: &mut Markup, axes: &[&str], row: &Value) {
     for axis in axes {
-        let name = &row["setting"][axis];
-        same &= before.is_some_and(|before| before["setting"][axis] == *name);
-        let class = if same { "same" } else { "" };
-        m.leaf("th", &[("scope", "row"), ("class", class)], &word(name));
+        let name = word(&row["setting"][axis]);
+        m.leaf("th", &[("scope", "row")], &name);
     }
 }
 
@@ -63,7 +115,7 @@ pub fn interval(m: &mut Markup, estimate: Option<&Estimate>) {
         return m.text("–");
     };
     exact(m, estimate.median);
-    if estimate.low != estimate.high || estimate.low != estimate.median {
+    if !estimate.is_exact() {
         m.text(" ");
         m.element("span", &[("class", "interval")], |m| {
             m.text("[");

@@ -4,7 +4,8 @@ use super::chart::{self, Axis, Decades};
 use super::markup::Markup;
 use super::numbers::{elapsed, number, scaled};
 use super::read::{Estimate, Part};
-use super::{distribution, html, part};
+use super::view::{Cell, Table, View};
+use super::{distribution, html, view};
 
 /// A document with all that a page can have; `tests/report` draws it.
 fn document() -> Value {
@@ -96,10 +97,14 @@ fn every_part_of_a_document_is_on_its_page() {
         "Choose TSO &amp; be done.",
         "goodput, Gbit/s (higher is better)",
         "not shown here",
-        "Not shown here, left to the simulator: mtu=9000 offload=none: /dev/net/tun has no",
+        "Not shown here: mtu=9000 offload=none: /dev/net/tun has no",
         "Expected: ≥ 2 · in the document: from 3 to 6 &amp; more · must hold",
         "ratio of goodput, Gbit/s",
-        "spread of goodput, Gbit/s",
+        "relative standard deviation of goodput, Gbit/s",
+        "counts, which flagged runs have too",
+        "Not reproduced: The CPUs are &lt;shared&gt;.",
+        "What it cannot show",
+        "&lt;here&gt;.",
         "mtu=9000 offload=none cannot be shown here: no &lt;MTU&gt;",
         "Batch sizes of a.rx (poll), in packets",
         "Histogram of latency_us",
@@ -112,10 +117,186 @@ fn every_part_of_a_document_is_on_its_page() {
     ] {
         assert!(text.contains(expected), "{expected}");
     }
-    // The greatest of the five runs lies far from the others, in its row and in the list of runs.
-    assert_eq!(page.matches(">outlier<").count(), 2);
+    // One of the five runs lies far from the others with both figures, in both lists of runs.
+    assert_eq!(page.matches(">outlier<").count(), 4);
     assert!(!text.contains("idle_latency_us"), "it has no percentiles");
     assert!(!text.contains("(empty)"), "a histogram without counts");
+}
+
+#[test]
+fn rows_have_the_spread_of_their_runs() {
+    let document = document();
+    let all = View::all(&document);
+    let lines = |table: &Option<Table>| -> Vec<String> {
+        let rows = table.iter().flat_map(|table| &table.rows);
+        rows.map(|row| {
+            row.iter()
+                .map(Cell::to_string)
+                .collect::<Vec<_>>()
+                .join(" | ")
+        })
+        .collect()
+    };
+    let spreads = &all[0].spreads;
+    assert_eq!(
+        lines(spreads)[0],
+        "goodput, Gbit/s | 4 | 126 | 39.2 | 90.1 | 1 | mtu=9000 offload=tso"
+    );
+    assert_eq!(lines(&all[0].ours)[4], "9000 | none | not shown here");
+    assert_eq!(lines(&all[1].ours), [""; 0], "a table without runs");
+    // Three rounds have no outliers, and one has no spread.
+    let of_rounds = |rounds: u64| {
+        let mut document = document.clone();
+        document["experiments"][0]["rounds"] = rounds.into();
+        View::all(&document).remove(0)
+    };
+    assert_eq!(lines(&of_rounds(3).spreads)[0].matches(" | ").count(), 5);
+    assert_eq!(lines(&of_rounds(1).spreads), [""; 0]);
+    let caption = |rounds| of_rounds(rounds).ours.map(|table| table.caption);
+    let expected = "Medians of 5 rounds [least, greatest]";
+    assert_eq!(caption(5).as_deref(), Some(expected));
+    let expected = "Medians of 6 rounds [interval of 95 %]";
+    assert_eq!(caption(6).as_deref(), Some(expected));
+}
+
+#[test]
+fn a_claim_on_a_ratio_names_both_figures() {
+    let mut document = document();
+    let measured = |document: &mut Value, key: &str| {
+        document["claims"][2]["figure"] = key.into();
+        View::all(document).remove(0).claims[1].measured.clone()
+    };
+    for (key, shown) in [
+        ("cpu_percent / goodput_gbps", "CPU <cost>, % per Gbit/s"),
+        (
+            "drops.total / goodput_gbps",
+            "drops.total / goodput, Gbit/s",
+        ),
+        ("drops.total", "drops.total"),
+    ] {
+        assert_eq!(measured(&mut document, key), shown);
+    }
+}
+
+#[test]
+fn a_name_is_dimmed_if_a_name_after_it_differs() {
+    let page = html(&document());
+    let (_, theirs) = page.split_once("<table class=\"theirs\"").expect("a table");
+    let (theirs, rest) = theirs.split_once("</table>").expect("its end");
+    assert!(!theirs.contains("class=\"same\""), "{theirs}");
+    let (_, ours) = rest.split_once("<table class=\"ours\"").expect("a table");
+    let (ours, _) = ours.split_once("</table>").expect("its end");
+    assert_eq!(ours.matches("class=\"same\">").count(), 4, "{ours}");
+}
+
+#[test]
+fn a_setting_that_is_empty_in_all_rows_is_left_out() {
+    let shared = |document: &Value| {
+        let shared = View::all(document).remove(0).shared.expect("settings");
+        let names = shared.rows.iter().map(|row| row[0].to_string());
+        names.collect::<Vec<_>>().join(" ")
+    };
+    let mut document = document();
+    assert_eq!(shared(&document), "ip paths cpus notes");
+    for row in document["rows"].as_array_mut().expect("rows") {
+        if row["settings"].is_object() {
+            row["settings"]["notes"] = json!([]);
+        }
+    }
+    assert_eq!(shared(&document), "ip paths cpus");
+}
+
+/// A document with one row and one figure.
+fn one_row(figure: &Value, runs: &[Value]) -> Value {
+    let setting = json!({ "x": "1" });
+    let runs = runs.iter().map(|value| {
+        json!({ "experiment": "one", "setting": setting, "figures": { "f": value }, "flags": [] })
+    });
+    json!({
+        "experiments": [{
+            "name": "one", "rounds": 5, "axes": [{ "name": "x" }],
+            "figures": [{ "key": "f", "title": "f" }],
+        }],
+        "rows": [{ "experiment": "one", "setting": setting, "figures": { "f": figure },
+                   "runs": 5, "flagged": 0, "missing": null }],
+        "runs": runs.collect::<Vec<_>>(),
+    })
+}
+
+#[test]
+fn only_the_outlier_of_small_figures_is_marked() {
+    // In thousandths, all of them are 0.010, and so is the outlier.
+    let runs = [0.01, 0.01, 0.010_01, 0.010_02, 0.0103].map(Value::from);
+    let row = json!({ "median": 0.01, "low": 0.01, "high": 0.01, "outliers": [0.01] });
+    let page = html(&one_row(&row, &runs));
+    // In the list of all runs, and in that of outlying ones.
+    assert_eq!(page.matches(">outlier<").count(), 2);
+    assert!(page.contains("<data value=\"0.0103\">0.010</data> <span class=\"flag\">outlier<"));
+    assert!(page.contains("Flagged and outlying runs (1)"));
+}
+
+#[test]
+fn a_figure_that_is_a_text_is_in_its_column() {
+    let runs = ["sender", "sender", "sender", "sender", "window"].map(Value::from);
+    let row = |times: u64| json!({ "word": "sender", "times": times, "rounds": 5 });
+    let shown = |times| {
+        let ours = View::all(&one_row(&row(times), &runs)).remove(0).ours;
+        ours.map(|table| table.rows[0][1].to_string())
+    };
+    assert_eq!(shown(4).as_deref(), Some("sender (4 of 5)"));
+    assert_eq!(shown(5).as_deref(), Some("sender"));
+    let text = text(&html(&one_row(&row(4), &runs)));
+    assert!(
+        text.contains("sender (4 of 5)") && text.contains("window"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
+    let mut document = document();
+    let if_not = |document: &Value| View::all(document).remove(0).claims[2].if_not.clone();
+    assert_eq!(if_not(&document), "The CPUs are <shared>.");
+    document["claims"][3]["verdict"] = "direction".into();
+    assert_eq!(if_not(&document), "");
+    // A claim on the spread of all rows has no settings of its own.
+    document["claims"][3]["of"] = json!({});
+    let view = View::all(&document).remove(0);
+    assert_eq!(view.claims[2].judged[0].of, "all settings");
+}
+
+#[test]
+fn the_legend_is_true_of_quick_runs() {
+    let text = text(&html(&document()));
+    assert!(
+        text.contains("the interval is not, or the runs were quick"),
+        "{text}"
+    );
+    assert!(!text.contains("with its bootstrap interval of 95 %; over all runs"));
+}
+
+#[test]
+fn a_reason_does_not_repeat_the_settings() {
+    let mut document = document();
+    let why = |document: &mut Value, why: &str| {
+        document["claims"][1]["why"] = why.into();
+        View::all(document).remove(0).claims[0].judged[1]
+            .why
+            .clone()
+    };
+    for (reason, shown) in [
+        (
+            "mtu=9000 offload=tso: number of runs: 1",
+            "number of runs: 1",
+        ),
+        (
+            "mtu=9000 offload=none: number of runs: 1",
+            "the other setting: number of runs: 1",
+        ),
+        ("too noisy here: see", "too noisy here: see"),
+    ] {
+        assert_eq!(why(&mut document, reason), shown);
+    }
 }
 
 #[test]
@@ -237,11 +418,11 @@ fn bars_are_grouped_by_axes_that_vary() {
 
 #[test]
 fn expectations_are_ranges() {
-    assert_eq!(part::expected(">= 1.5"), (1.5, f64::INFINITY));
-    assert_eq!(part::expected("<= 2"), (f64::NEG_INFINITY, 2.0));
-    assert_eq!(part::expected("1 +- 0.25"), (0.75, 1.25));
+    assert_eq!(view::expected(">= 1.5"), (1.5, f64::INFINITY));
+    assert_eq!(view::expected("<= 2"), (f64::NEG_INFINITY, 2.0));
+    assert_eq!(view::expected("1 +- 0.25"), (0.75, 1.25));
     let all = (f64::NEG_INFINITY, f64::INFINITY);
-    assert_eq!(part::expected("other"), all);
+    assert_eq!(view::expected("other"), all);
 }
 
 #[test]

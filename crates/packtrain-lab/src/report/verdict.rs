@@ -29,7 +29,7 @@ pub const KINDS: [Kind; 4] = [
         name: Verdict::Direction.name(),
         sign: "~",
         class: "direction",
-        meaning: "the median is as expected, the interval reaches beyond",
+        meaning: "the median is as expected; the interval is not, or the runs were quick",
     },
     Kind {
         name: Verdict::NotReproduced.name(),
@@ -41,7 +41,7 @@ pub const KINDS: [Kind; 4] = [
         name: NOT_JUDGED,
         sign: "–",
         class: "unjudged",
-        meaning: "there are too few clean runs; the reason is given",
+        meaning: "the runs do not decide it; the reason is given",
     },
 ];
 

@@ -20,11 +20,7 @@ pub(super) fn payload(
     least: usize,
     mtu: u32,
 ) -> Result<usize, ToolError> {
-    let header = match ip {
-        IpVersion::V4 => 20,
-        IpVersion::V6 => 40,
-    };
-    let around = ETHERNET + header + TRANSPORT;
+    let around = ETHERNET + ip.header_len() + TRANSPORT;
     let most = mtu as usize + ETHERNET;
     if !(around + least..=most).contains(&frame) {
         return Err(ToolError::Usage(format!(

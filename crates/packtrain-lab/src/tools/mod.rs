@@ -2,9 +2,7 @@
 
 pub mod blast;
 mod frame;
-mod pace;
 pub mod ping;
 pub mod rfc2544;
-mod sequence;
 pub mod sort;
 pub mod stream;

@@ -236,16 +236,11 @@ mod tests {
     use super::*;
     use packtrain_offload::sort::PASSES_MAX;
     use std::collections::HashSet;
-    use std::sync::Arc;
 
     fn run(sort: &Sort) -> Result<Measured, ToolError> {
-        let control = Control {
-            stop: Arc::default(),
-            progress: &|_| (),
-        };
         let mut sort = sort.clone();
         sort.duration = Time(Duration::from_millis(1));
-        sort.run(&TestbedOptions::default(), &control)
+        sort.run(&TestbedOptions::default(), &Control::default())
     }
 
     #[test]

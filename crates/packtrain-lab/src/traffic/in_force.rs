@@ -15,6 +15,8 @@ pub struct InForce {
     pub receive_buffer: u32,
     /// TCP: the payload bytes of a full segment.
     pub mss: Option<u32>,
+    /// UDP: datagrams of one send, fewer than requested if they would not fit a packet.
+    pub train: Option<u32>,
     /// TCP: the congestion control.
     pub congestion_control: Option<String>,
 }
@@ -48,13 +50,13 @@ pub(super) fn set_buffers(socket: &impl AsFd, bytes: u32) -> Result<(), LabError
             sys::set_int(socket, libc::SOL_SOCKET, option, value)
                 .map_err(LabError::from_io("SO_SNDBUF or SO_RCVBUF"))?;
         }
-        let found = u64::from(buffer(socket, option)?) / 2;
+        let found = buffer(socket, option)? / 2;
         // The kernel makes 1 GiB one byte less than the double.
-        if found < u64::from(bytes) - 1 {
+        if found < bytes - 1 {
             return Err(LabError::NotTaken {
                 what: "a socket buffer of",
                 wanted: bytes.into(),
-                found,
+                found: found.into(),
                 hint: "raise the sysctls net.core.wmem_max and net.core.rmem_max, or run as root",
             });
         }

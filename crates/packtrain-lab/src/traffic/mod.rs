@@ -12,7 +12,10 @@ mod exchange;
 mod gauge;
 mod in_force;
 mod open;
+pub(crate) mod pace;
 pub mod payload;
+pub(crate) mod sequence;
+mod streams;
 mod tcp;
 mod transfer;
 pub(crate) mod udp;
@@ -20,6 +23,7 @@ mod watch;
 
 use crate::error::LabError;
 use crate::topology::Host;
+pub(crate) use transfer::range;
 pub(crate) use watch::is_pause;
 
 pub use crate::ip::IpVersion;

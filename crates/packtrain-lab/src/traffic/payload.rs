@@ -11,6 +11,8 @@ use std::ops::Range;
 
 use twox_hash::XxHash3_64;
 
+use super::sequence::{Arrival, Sequences};
+
 /// Bytes of the block: a power of two that fits a second level cache.
 const BLOCK: usize = 1 << 18;
 
@@ -53,15 +55,25 @@ impl Pattern {
         &self.block[Self::place(stream, position)]
     }
 
-    /// The hash of the first `bytes` bytes of stream number `stream`.
-    pub fn stream_hash(&self, stream: u32, bytes: u64) -> u64 {
+    /// The hash of the first `bytes` bytes of stream number `stream`. An error of `goes_on`, which
+    /// is called at least every 256 KiB, ends it.
+    ///
+    /// # Errors
+    /// That of `goes_on`.
+    pub fn stream_hash<E>(
+        &self,
+        stream: u32,
+        bytes: u64,
+        goes_on: impl Fn() -> Result<(), E>,
+    ) -> Result<u64, E> {
         let mut hash = StreamHash::new();
         while hash.bytes() < bytes {
+            goes_on()?;
             let piece = self.stream(stream, hash.bytes());
             let left = usize::try_from(bytes - hash.bytes()).unwrap_or(usize::MAX);
             hash.add(&piece[..piece.len().min(left)]);
         }
-        hash.finish()
+        Ok(hash.finish())
     }
 
     /// The block that all streams are cut from: 256 KiB.
@@ -171,17 +183,17 @@ pub struct Datagrams {
     /// Sent, and not arrived with the right content: `sent - received`.
     pub lost: u64,
     /// Copies of datagrams that had arrived already.
-    pub duplicated: u64,
+    pub duplicates: u64,
     /// Arrived after one with a higher number; 0 for a flow that was not reordered.
-    pub misordered: u64,
+    pub reordered: u64,
     /// Arrived with the content of no sent datagram. Each is also counted as lost.
-    pub corrupted: u64,
+    pub damaged: u64,
 }
 
 impl Datagrams {
     /// Whether every datagram arrived exactly once and undamaged, in any order.
     pub fn intact(&self) -> bool {
-        self.lost == 0 && self.duplicated == 0 && self.corrupted == 0
+        self.lost == 0 && self.duplicates == 0 && self.damaged == 0
     }
 
     /// The sum over two flows.
@@ -190,9 +202,9 @@ impl Datagrams {
             sent: self.sent + other.sent,
             received: self.received + other.received,
             lost: self.lost + other.lost,
-            duplicated: self.duplicated + other.duplicated,
-            misordered: self.misordered + other.misordered,
-            corrupted: self.corrupted + other.corrupted,
+            duplicates: self.duplicates + other.duplicates,
+            reordered: self.reordered + other.reordered,
+            damaged: self.damaged + other.damaged,
         }
     }
 }
@@ -201,13 +213,9 @@ impl Datagrams {
 #[derive(Debug)]
 pub struct DatagramCheck<'a> {
     content: Content<'a>,
-    /// One bit per sequence number seen.
-    seen: Vec<u64>,
-    /// One more than the highest sequence number seen.
-    next: u64,
+    sequences: Sequences,
     hash: u64,
     bytes: u64,
-    counts: Datagrams,
     /// The first sequence number after the mark, and the counts since then.
     mark: u64,
     marked: Datagrams,
@@ -236,28 +244,28 @@ impl<'a> DatagramCheck<'a> {
     fn with(content: Content<'a>) -> Self {
         Self {
             content,
-            seen: Vec::new(),
-            next: 0,
+            sequences: Sequences::default(),
             hash: 0,
             bytes: 0,
-            counts: Datagrams::default(),
             mark: 0,
             marked: Datagrams::default(),
         }
     }
 
     /// Starts the counts of [`marked`](Self::marked) at a sequence number, if it is another one
-    /// than before.
+    /// than before. It must not be older than the window of [`Sequences`].
     pub fn mark(&mut self, sequence: u64) {
         if sequence != self.mark {
             self.mark = sequence;
-            self.marked = Datagrams::default();
+            self.marked = Datagrams {
+                received: self.sequences.since(sequence),
+                ..Datagrams::default()
+            };
         }
     }
 
-    /// Checks one received payload. Numbers from `sent` on cannot have been sent yet. They are
-    /// counted as corrupted, which also bounds the memory. Returns false for a copy of one that had
-    /// arrived already.
+    /// Checks one received payload. Numbers from `sent` on cannot have been sent yet: they are
+    /// counted as damaged. Returns false for a copy of one that had arrived already.
     pub fn add(&mut self, payload: &[u8], sent: u64) -> bool {
         let sequence = match self.content {
             Content::Of(pattern, stream) => {
@@ -269,34 +277,17 @@ impl<'a> DatagramCheck<'a> {
                 .filter(|_| payload.len() == len)
                 .map(|head| u64::from_be_bytes(*head)),
         };
-        let sequence = match sequence {
-            Some(sequence) if sequence < sent => sequence,
-            _ => {
-                self.counts.corrupted += 1;
-                self.marked.corrupted += 1;
-                return true;
-            }
-        };
-        let is_marked = u64::from(sequence >= self.mark);
-        let (word, bit) = ((sequence / 64) as usize, 1 << (sequence % 64));
-        if word >= self.seen.len() {
-            self.seen.resize(word + 1, 0);
+        let arrival = self.sequences.add(sequence, sent);
+        if arrival.is_first() {
+            self.bytes += payload.len() as u64;
         }
-        if self.seen[word] & bit != 0 {
-            self.counts.duplicated += 1;
-            self.marked.duplicated += is_marked;
-            return false;
+        if arrival == Arrival::Damaged || sequence >= Some(self.mark) {
+            self.marked.received += u64::from(arrival.is_first());
+            self.marked.duplicates += u64::from(arrival == Arrival::Duplicate);
+            self.marked.reordered += u64::from(arrival == Arrival::Reordered);
+            self.marked.damaged += u64::from(arrival == Arrival::Damaged);
         }
-        self.seen[word] |= bit;
-        self.counts.received += 1;
-        self.bytes += payload.len() as u64;
-        if sequence < self.next {
-            self.counts.misordered += 1;
-            self.marked.misordered += is_marked;
-        } else {
-            self.next = sequence + 1;
-        }
-        true
+        arrival != Arrival::Duplicate
     }
 
     /// Wrapping sum of [`datagram_hash`] over all arrived datagrams, right or wrong; 0 if their
@@ -312,26 +303,29 @@ impl<'a> DatagramCheck<'a> {
 
     /// The counts after `sent` datagrams were sent, if no more arrive.
     pub fn finish(&self, sent: u64) -> Datagrams {
+        let Sequences {
+            unique,
+            duplicates,
+            reordered,
+            damaged,
+            ..
+        } = self.sequences;
         Datagrams {
             sent,
-            lost: sent - self.counts.received.min(sent),
-            ..self.counts
+            received: unique,
+            lost: sent - unique.min(sent),
+            duplicates,
+            reordered,
+            damaged,
         }
     }
 
-    /// The same of the datagrams sent since the mark. `corrupted` are those that arrived since.
+    /// The same of the datagrams sent since the mark. `damaged` are those that arrived since.
     pub fn marked(&self, sent: u64) -> Datagrams {
         let sent = sent - self.mark.min(sent);
-        let word = (self.mark / 64) as usize;
-        let later = self.seen.get(word..).unwrap_or_default();
-        let ones: u64 = later.iter().map(|bits| u64::from(bits.count_ones())).sum();
-        let below = (1 << (self.mark % 64)) - 1;
-        let before = later.first().map_or(0, |bits| (bits & below).count_ones());
-        let received = ones - u64::from(before);
         Datagrams {
             sent,
-            received,
-            lost: sent - received.min(sent),
+            lost: sent - self.marked.received.min(sent),
             ..self.marked
         }
     }
@@ -340,6 +334,7 @@ impl<'a> DatagramCheck<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     /// The first `len` bytes of a stream, put together from its pieces.
     fn take(pattern: &Pattern, stream: u32, len: usize) -> Vec<u8> {
@@ -381,9 +376,24 @@ mod tests {
         let mut pieces = StreamHash::new();
         whole.chunks(1448).for_each(|chunk| pieces.add(chunk));
         assert_eq!(pieces.finish(), hash(&whole));
-        let hashed = pattern.stream_hash(3, whole.len() as u64);
-        assert_eq!(hashed, hash(&whole));
+        let hashed = pattern.stream_hash(3, whole.len() as u64, || Ok::<_, ()>(()));
+        assert_eq!(hashed, Ok(hash(&whole)));
         assert_eq!(pieces.bytes(), whole.len() as u64);
+    }
+
+    #[test]
+    fn the_hash_of_a_long_stream_can_be_ended() {
+        let left = Cell::new(10);
+        let goes_on = || {
+            left.set(left.get() - 1);
+            if left.get() == 0 {
+                Err("ended")
+            } else {
+                Ok(())
+            }
+        };
+        let hashed = Pattern::new(7).stream_hash(0, u64::MAX, goes_on);
+        assert_eq!(hashed, Err("ended"));
     }
 
     #[test]
@@ -448,9 +458,9 @@ mod tests {
     fn judge(pattern: &Pattern, arrived: &[Vec<u8>], sent: u64) -> (Datagrams, u64) {
         let mut check = DatagramCheck::new(pattern, 2);
         for payload in arrived {
-            let before = check.finish(sent).duplicated;
+            let before = check.finish(sent).duplicates;
             let is_new = check.add(payload, sent);
-            assert_eq!(is_new, check.finish(sent).duplicated == before);
+            assert_eq!(is_new, check.finish(sent).duplicates == before);
         }
         (check.finish(sent), check.hash())
     }
@@ -475,7 +485,7 @@ mod tests {
         assert_eq!(
             counts,
             Datagrams {
-                misordered: 1,
+                reordered: 1,
                 ..whole
             }
         );
@@ -503,7 +513,7 @@ mod tests {
         assert_eq!(
             counts,
             Datagrams {
-                duplicated: 1,
+                duplicates: 1,
                 ..whole
             }
         );
@@ -518,7 +528,7 @@ mod tests {
                 Datagrams {
                     received: 199,
                     lost: 1,
-                    corrupted: 1,
+                    damaged: 1,
                     ..whole
                 }
             );
@@ -527,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn strange_datagrams_are_corrupted_not_fatal() {
+    fn strange_datagrams_are_damaged_not_fatal() {
         let pattern = Pattern::new(9);
         let mut unsent = vec![0; 64];
         pattern.write_datagram(2, 1 << 60, &mut unsent);
@@ -536,7 +546,7 @@ mod tests {
         for payload in [vec![], vec![1; 7], vec![0; 70_000], unsent, other_flow] {
             let (counts, _) = judge(&pattern, std::slice::from_ref(&payload), 5);
             assert_eq!(
-                (counts.corrupted, counts.lost),
+                (counts.damaged, counts.lost),
                 (1, 5),
                 "{} bytes",
                 payload.len()
@@ -568,12 +578,12 @@ mod tests {
             sent: 130,
             received: 128,
             lost: 2,
-            duplicated: 1,
+            duplicates: 1,
             ..Datagrams::default()
         };
         assert_eq!(check.marked(200), marked);
         let all = check.finish(200);
-        assert_eq!((all.received, all.lost, all.duplicated), (197, 3, 3));
+        assert_eq!((all.received, all.lost, all.duplicates), (197, 3, 3));
         // A mark where nothing has arrived, and none at all.
         check.mark(500);
         assert_eq!(check.marked(510).lost, 10);
@@ -582,6 +592,17 @@ mod tests {
             (check.marked(200).received, check.marked(200).lost),
             (197, 3)
         );
+    }
+
+    #[test]
+    fn a_long_flow_takes_no_memory() {
+        let mut check = DatagramCheck::plain(SEQUENCE_LEN);
+        for number in [0, 1 << 50, 0, 1 << 51] {
+            check.add(&u64::to_be_bytes(number), u64::MAX);
+        }
+        let counts = check.finish(1 << 52);
+        // Too old to tell whether it is a copy.
+        assert_eq!((counts.received, counts.duplicates), (3, 1));
     }
 
     #[test]
@@ -596,8 +617,8 @@ mod tests {
         payload[SEQUENCE_LEN - 1] = 3;
         assert!(check.add(&payload, 3) && check.add(&[], 3));
         let counts = check.finish(3);
-        let found = (counts.received, counts.lost, counts.duplicated);
-        assert_eq!((found, counts.corrupted, check.hash()), ((1, 2, 1), 3, 0));
+        let found = (counts.received, counts.lost, counts.duplicates);
+        assert_eq!((found, counts.damaged, check.hash()), ((1, 2, 1), 3, 0));
         assert_eq!(check.bytes(), 20);
     }
 }

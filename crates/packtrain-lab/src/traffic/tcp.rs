@@ -3,7 +3,6 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockRef, Socket, Type};
@@ -11,11 +10,11 @@ use socket2::{Domain, SockRef, Socket, Type};
 use super::exchange;
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
-use super::payload::{Datagrams, Pattern, StreamHash, combine};
-use super::transfer::{Calls, Payload, Transfer, TransferReport};
-use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
+use super::payload::{Pattern, StreamHash, combine};
+use super::streams;
+use super::transfer::{Payload, Transfer, TransferReport};
+use super::watch::{End, QUANTUM, Watch, Way, is_pause};
 use crate::cpu::Usage;
-use crate::cpus::on_cpu;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
@@ -43,45 +42,25 @@ pub(super) fn run(
     let pattern = Pattern::new(transfer.seed);
     // The clock starts after all connections are open.
     let watch = Watch::until(transfer, over);
-    let (watch, pattern) = (&watch, &pattern);
-    let (sent, received) = thread::scope(|scope| {
-        let mut senders = Vec::new();
-        let mut receivers = Vec::new();
-        for ((stream, connection), gauges) in (0u32..).zip(connections).zip(gauges) {
-            receivers.push(scope.spawn(move || {
-                let (socket, gauge) = (&connection.receiver, &gauges.receiver);
-                let receive = || match transfer.exchange {
-                    None => receive(watch, socket, gauge),
-                    Some(exchange) => exchange::serve(watch, exchange, socket, gauge),
-                };
-                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
-            }));
-            senders.push(scope.spawn(move || {
-                let (socket, gauge) = (&connection.sender, &gauges.sender);
-                let send = || match transfer.exchange {
-                    None => send(watch, pattern, stream, socket, gauge),
-                    Some(exchange) => exchange::request(watch, exchange, stream, socket, gauge),
-                };
-                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
-            }));
-        }
-        let sent: Vec<_> = senders.into_iter().map(join).collect();
-        let received: Vec<_> = receivers.into_iter().map(join).collect();
-        (sent, received)
-    });
-    // The sender of a broken connection often sees only a reset, so the receivers' errors come
-    // first.
-    let (received, sent) = match (first_error(received), first_error(sent)) {
-        (Ok(received), Ok(sent)) => (received, sent),
-        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
-            return Err(error);
+    let send = |stream, connection: &Connection, gauge: &Gauge| {
+        let socket = &connection.sender;
+        match transfer.exchange {
+            None => send(&watch, &pattern, stream, socket, gauge),
+            Some(exchange) => exchange::request(&watch, exchange, stream, socket, gauge),
         }
     };
-    let mut sent = sent;
+    let receive = |_, connection: &Connection, gauge: &Gauge| {
+        let socket = &connection.receiver;
+        match transfer.exchange {
+            None => receive(&watch, socket, gauge),
+            Some(exchange) => exchange::serve(&watch, exchange, socket, gauge),
+        }
+    };
+    let (mut sent, received) = streams::run(&watch, connections, gauges, send, receive)?;
     if transfer.payload == Payload::Hashed {
         for (stream, end) in (0..).zip(&mut sent) {
             // The hash is computed after the transfer, so that its cost is not measured.
-            end.hash = pattern.stream_hash(stream, end.bytes);
+            end.hash = pattern.stream_hash(stream, end.bytes, || watch.cancelled())?;
         }
     }
     let elapsed = received
@@ -90,8 +69,14 @@ pub(super) fn run(
         .max()
         .unwrap_or_default();
     let received: Vec<End> = received.into_iter().map(|(end, _)| end).collect();
-    let retransmits = retransmits(connections.iter().map(|one| &one.sender))?;
-    Ok(report(transfer, &sent, &received, elapsed, retransmits))
+    let hash = |ends: &[End]| match transfer.payload {
+        Payload::Hashed => combine(ends.iter().map(|end| end.hash)),
+        Payload::Plain => 0,
+    };
+    Ok(TransferReport {
+        retransmits: retransmits(connections.iter().map(|one| &one.sender))?,
+        ..streams::report(&watch, &sent, &received, elapsed, hash)
+    })
 }
 
 /// Segments retransmitted by these ends of connections.
@@ -134,54 +119,6 @@ fn mss(socket: &TcpStream) -> Result<u32, LabError> {
 fn text(name: &[u8]) -> String {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     String::from_utf8_lossy(name).into_owned()
-}
-
-fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
-    handle
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-fn report(
-    transfer: &Transfer,
-    sent: &[End],
-    received: &[End],
-    elapsed: Duration,
-    retransmits: u64,
-) -> TransferReport {
-    let calls = |ends: &[End]| ends.iter().map(|end| end.calls).sum();
-    let cpu = |ends: &[End]| {
-        ends.iter()
-            .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
-    };
-    let hash = |ends: &[End]| match transfer.payload {
-        Payload::Hashed => combine(ends.iter().map(|end| end.hash)),
-        Payload::Plain => 0,
-    };
-    let same = sent
-        .iter()
-        .zip(received)
-        .all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes);
-    TransferReport {
-        protocol: transfer.protocol,
-        ip: transfer.ip,
-        streams: transfer.streams,
-        sent_bytes: sent.iter().map(|end| end.bytes).sum(),
-        received_bytes: received.iter().map(|end| end.bytes).sum(),
-        sent_hash: hash(sent),
-        received_hash: hash(received),
-        hash_ok: same && sent.len() == received.len(),
-        elapsed,
-        datagrams: Datagrams::default(),
-        marked: Datagrams::default(),
-        retransmits,
-        calls: Calls {
-            send: calls(sent),
-            receive: calls(received),
-        },
-        send_cpu: cpu(sent),
-        receive_cpu: cpu(received),
-    }
 }
 
 /// The default of Linux. A machine may have another one. If that paces by its own model of the

@@ -19,8 +19,25 @@ pub const TRAIN_SEGMENTS_MAX: u32 = 64;
 /// The most payload bytes in one train, so that it fits an IP packet with any headers.
 pub const TRAIN_BYTES_MAX: usize = 65_000;
 
-/// The most bytes of one `write`, of a request and of a response.
-pub(super) const MESSAGE_MAX: usize = 256 * 1024;
+/// What [`Transfer`] accepts.
+pub(crate) mod range {
+    use super::{TRAIN_SEGMENTS_MAX, payload};
+    use std::ops::RangeInclusive;
+
+    /// [`streams`](super::Transfer::streams).
+    pub(crate) const STREAMS: RangeInclusive<u64> = 1..=1024;
+    /// Bytes of one `write`, of a request and of a response.
+    pub(crate) const MESSAGE: RangeInclusive<u64> = 1..=256 * 1024;
+    /// [`datagram`](super::Transfer::datagram).
+    pub(crate) const DATAGRAM: RangeInclusive<u64> =
+        payload::SEQUENCE_LEN as u64..=payload::DATAGRAM_MAX as u64;
+    /// [`mss`](super::Transfer::mss).
+    pub(crate) const MSS: RangeInclusive<u64> = 88..=32_767;
+    /// [`buffers`](super::Transfer::buffers).
+    pub(crate) const BUFFERS: RangeInclusive<u64> = 4096..=1 << 30;
+    /// [`train`](super::Transfer::train).
+    pub(crate) const TRAIN: RangeInclusive<u64> = 1..=TRAIN_SEGMENTS_MAX as u64;
+}
 
 /// Transport protocol of a transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, ValueEnum, Deserialize)]
@@ -57,8 +74,9 @@ pub enum Amount {
 /// Whether the bytes are checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Payload {
-    /// No two chunks of a stream are equal, and both ends hash every byte. That takes CPU time of
-    /// both ends.
+    /// No two chunks of a stream are equal, and every byte is hashed: by a TCP receiver as it
+    /// reads, and once more after the transfer, for the sender; by both ends of a UDP flow during
+    /// the transfer.
     #[default]
     Hashed,
     /// Every message has the same bytes, and no end reads them. UDP datagrams have their sequence
@@ -73,7 +91,8 @@ pub enum Pace {
     /// loses nothing to a full queue either.
     #[default]
     Window,
-    /// So many bits of payload a second of all flows together, evenly spaced.
+    /// So many bits of payload a second of all flows together, evenly spaced in bursts of 100 us,
+    /// or of one train if that takes longer. After a delay a flow sends at most at twice its rate.
     Rate(u64),
     /// As fast as the kernel accepts datagrams.
     FlatOut,
@@ -123,8 +142,8 @@ pub struct Transfer {
     /// UDP: payload bytes per datagram, 8 to 65507. Larger than the MTU allows makes fragments.
     pub datagram: usize,
     /// UDP: datagrams passed to the kernel in one `UDP_SEGMENT` send, 1 (off) to
-    /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or
-    /// half of the window.
+    /// [`TRAIN_SEGMENTS_MAX`]; a train is cut shorter where it would exceed [`TRAIN_BYTES_MAX`] or,
+    /// with [`Pace::Window`], half of the window.
     pub train: u32,
     /// UDP: receive with `UDP_GRO`, several datagrams in one call.
     pub gro: bool,
@@ -241,16 +260,19 @@ impl Transfer {
     pub(super) fn check(&self) -> Result<(), LabError> {
         let is_plain = self.payload == Payload::Plain;
         let is_tcp = self.protocol == Protocol::Tcp;
-        let message = 1..=MESSAGE_MAX;
-        let size = payload::SEQUENCE_LEN..=payload::DATAGRAM_MAX;
+        let message = |bytes: usize| range::MESSAGE.contains(&(bytes as u64));
+        let datagram = |bytes: usize| range::DATAGRAM.contains(&(bytes as u64));
         let fits = |exchange: Exchange| match self.protocol {
-            Protocol::Tcp => {
-                message.contains(&exchange.request) && message.contains(&exchange.response)
-            }
-            Protocol::Udp => exchange.request == self.datagram && size.contains(&exchange.response),
+            Protocol::Tcp => message(exchange.request) && message(exchange.response),
+            Protocol::Udp => exchange.request == self.datagram && datagram(exchange.response),
         };
+        let is_mss = |mss: u32| is_tcp && range::MSS.contains(&mss.into());
+        let is_buffer = |bytes: u32| range::BUFFERS.contains(&bytes.into());
         let rules = [
-            ((1..=1024).contains(&self.streams), "streams is 1 to 1024"),
+            (
+                range::STREAMS.contains(&self.streams.into()),
+                "streams is 1 to 1024",
+            ),
             (
                 self.exchange.is_none_or(fits),
                 "a request or response has 1 to 262144 bytes, of udp 8 to 65507",
@@ -259,24 +281,16 @@ impl Transfer {
                 self.exchange.is_none() || (is_plain && self.train == 1 && !self.gro),
                 "request and response have a plain payload and no trains",
             ),
+            (self.mss.is_none_or(is_mss), "mss is 88 to 32767, of tcp"),
             (
-                self.mss
-                    .is_none_or(|mss| is_tcp && (88..=32_767).contains(&mss)),
-                "mss is 88 to 32767, of tcp",
-            ),
-            (
-                self.buffers
-                    .is_none_or(|bytes| (4096..=1 << 30).contains(&bytes)),
+                self.buffers.is_none_or(is_buffer),
                 "buffers is 4096 to 1073741824",
             ),
             (self.pace != Pace::Rate(0), "a rate is at least 1"),
+            (message(self.write_size), "write_size is 1 to 262144"),
+            (datagram(self.datagram), "datagram is 8 to 65507"),
             (
-                message.contains(&self.write_size),
-                "write_size is 1 to 262144",
-            ),
-            (size.contains(&self.datagram), "datagram is 8 to 65507"),
-            (
-                (1..=TRAIN_SEGMENTS_MAX).contains(&self.train),
+                range::TRAIN.contains(&self.train.into()),
                 "train is 1 to 64",
             ),
             (

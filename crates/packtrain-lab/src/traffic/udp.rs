@@ -1,6 +1,6 @@
 //! UDP flows: numbered datagrams, no more of them in flight than every queue can hold.
 
-use std::net::UdpSocket;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -9,20 +9,22 @@ use std::time::{Duration, Instant};
 
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
+use super::pace::{Pacer, usual_burst};
 use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
-use super::transfer::{Calls, Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
-use super::watch::{End, QUANTUM, Watch, Way, first_error, is_pause};
+use super::streams;
+use super::transfer::{Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
+use super::watch::{End, Watch, Way, is_pause};
 use crate::cpu::Usage;
-use crate::cpus::on_cpu;
 use crate::error::LabError;
+use crate::netns::Netns;
 use crate::sys;
 
 /// Requested receive buffer, in bytes of kernel memory. Without privilege in the initial user
 /// namespace the kernel limits it to `net.core.rmem_max`, and the window shrinks to it.
 pub(crate) const RECEIVE_BUFFER: i32 = 8 << 20;
 
-/// How long the receiver waits in one call; it notices the end that late at most.
-const RECEIVE_QUANTUM: Duration = Duration::from_millis(10);
+/// How long a socket call waits before it checks whether the transfer has to end.
+const QUANTUM: Duration = Duration::from_millis(10);
 
 /// The two sockets of a flow, and the datagrams in flight between them.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(super) struct Flow {
     sender: UdpSocket,
     receiver: UdpSocket,
     window: u64,
+    /// Datagrams of one send.
+    train: u32,
     /// Datagrams passed to the kernel (counted before the call).
     sent: AtomicU64,
     /// Datagrams that arrived, right or wrong, copies left out.
@@ -86,7 +90,10 @@ pub(super) fn open_all(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Flow>, 
 
 /// What the kernel has in force for a flow.
 pub(super) fn in_force(flow: &Flow) -> Result<InForce, LabError> {
-    InForce::of_buffers(&flow.sender, &flow.receiver)
+    Ok(InForce {
+        train: Some(flow.train),
+        ..InForce::of_buffers(&flow.sender, &flow.receiver)?
+    })
 }
 
 pub(super) fn run(
@@ -97,79 +104,25 @@ pub(super) fn run(
 ) -> Result<TransferReport, LabError> {
     let pattern = Pattern::new(transfer.seed);
     let watch = Watch::until(transfer, over);
-    let (watch, pattern) = (&watch, &pattern);
-    let (sent, received) = thread::scope(|scope| {
-        let mut senders = Vec::new();
-        let mut receivers = Vec::new();
-        for ((stream, flow), gauges) in (0u32..).zip(flows).zip(gauges) {
-            receivers.push(scope.spawn(move || {
-                let receive = || receive(watch, pattern, stream, flow, &gauges.receiver);
-                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
-            }));
-            senders.push(scope.spawn(move || {
-                let send = || send(watch, pattern, stream, flow, &gauges.sender);
-                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
-            }));
-        }
-        let sent: Vec<_> = senders.into_iter().map(join).collect();
-        let received: Vec<_> = receivers.into_iter().map(join).collect();
-        (sent, received)
-    });
-    let (received, sent) = match (first_error(received), first_error(sent)) {
-        (Ok(received), Ok(sent)) => (received, sent),
-        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => {
-            return Err(error);
-        }
-    };
-    Ok(report(transfer, &sent, &received))
-}
-
-fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
-    handle
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
-}
-
-fn report(transfer: &Transfer, sent: &[End], received: &[Received]) -> TransferReport {
-    let sum = |f: fn(&End) -> u64, ends: &mut dyn Iterator<Item = &End>| {
-        ends.map(f).fold(0u64, u64::wrapping_add)
-    };
-    let ends = || received.iter().map(|flow| &flow.end);
+    let send = |stream, flow: &Flow, gauge: &Gauge| send(&watch, &pattern, stream, flow, gauge);
+    let receive =
+        |stream, flow: &Flow, gauge: &Gauge| receive(&watch, &pattern, stream, flow, gauge);
+    let (sent, received) = streams::run(&watch, flows, gauges, send, receive)?;
+    let elapsed = received.iter().map(|flow| flow.elapsed).max();
+    let ends: Vec<End> = received.iter().map(|flow| flow.end).collect();
+    let hash = |ends: &[End]| ends.iter().map(|end| end.hash).fold(0, u64::wrapping_add);
+    let report = streams::report(&watch, &sent, &ends, elapsed.unwrap_or_default(), hash);
     let all = |which: fn(&Received) -> &Datagrams| {
         let counts = received.iter().map(which);
         counts.fold(Datagrams::default(), |total, flow| total.plus(flow))
     };
     let datagrams = all(|flow| &flow.datagrams);
-    let same = sent
-        .iter()
-        .zip(ends())
-        .all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes);
-    TransferReport {
-        protocol: transfer.protocol,
-        ip: transfer.ip,
-        streams: transfer.streams,
-        sent_bytes: sum(|end| end.bytes, &mut sent.iter()),
-        received_bytes: sum(|end| end.bytes, &mut ends()),
-        sent_hash: sum(|end| end.hash, &mut sent.iter()),
-        received_hash: sum(|end| end.hash, &mut ends()),
-        hash_ok: same && datagrams.intact(),
-        elapsed: received
-            .iter()
-            .map(|flow| flow.elapsed)
-            .max()
-            .unwrap_or_default(),
+    Ok(TransferReport {
+        hash_ok: report.hash_ok && datagrams.intact(),
         datagrams,
         marked: all(|flow| &flow.marked),
-        retransmits: 0,
-        calls: Calls {
-            send: sum(|end| end.calls, &mut sent.iter()),
-            receive: sum(|end| end.calls, &mut ends()),
-        },
-        send_cpu: sent
-            .iter()
-            .fold(Usage::default(), |total, end| total.plus(&end.cpu)),
-        receive_cpu: ends().fold(Usage::default(), |total, end| total.plus(&end.cpu)),
-    }
+        ..report
+    })
 }
 
 /// Requests [`RECEIVE_BUFFER`] for a socket. Returns the bytes of kernel memory that are granted:
@@ -183,45 +136,53 @@ pub(crate) fn enlarge(receiver: &UdpSocket) -> Result<i32, LabError> {
         .map_err(LabError::from_io("SO_RCVBUF"))
 }
 
-fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
-    let receiver = way.to.run(|| UdpSocket::bind((way.address, 0)))?;
-    let receiver = receiver.map_err(LabError::from_io("bind"))?;
+/// The sockets of a flow: the sender's, which is connected, and the receiver's. A call on them
+/// waits 10 ms at most.
+pub(crate) fn sockets(
+    from: &Netns,
+    to: &Netns,
+    address: IpAddr,
+) -> Result<(UdpSocket, UdpSocket), LabError> {
+    let receiver = to
+        .run(|| UdpSocket::bind((address, 0)))?
+        .map_err(LabError::from_io("bind"))?;
     receiver
-        .set_read_timeout(Some(RECEIVE_QUANTUM))
+        .set_read_timeout(Some(QUANTUM))
         .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    let address = receiver.local_addr();
+    let address = address.map_err(LabError::from_io("getsockname"))?;
+    let any: IpAddr = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let sender = from.run(|| {
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect(address)?;
+        socket.set_write_timeout(Some(QUANTUM))?;
+        Ok(socket)
+    })?;
+    let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
+    Ok((sender, receiver))
+}
+
+fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
+    let (sender, receiver) = sockets(way.from, way.to, way.address)?;
     match transfer.buffers {
-        Some(bytes) => set_buffers(&receiver, bytes)?,
+        Some(bytes) => {
+            set_buffers(&receiver, bytes)?;
+            set_buffers(&sender, bytes)?;
+        }
         None => enlarge(&receiver).map(drop)?,
     }
     if transfer.gro {
         sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
             .map_err(LabError::from_io("UDP_GRO"))?;
     }
-    let address = receiver
-        .local_addr()
-        .map_err(LabError::from_io("getsockname"))?;
-    let sender = way.from.run(|| {
-        let any = std::net::SocketAddr::new(
-            match way.address {
-                std::net::IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-                std::net::IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
-            },
-            0,
-        );
-        let socket = UdpSocket::bind(any)?;
-        socket.connect(address)?;
-        socket.set_write_timeout(Some(QUANTUM))?;
-        Ok(socket)
-    })?;
-    let sender = sender.map_err(LabError::from_io("connect (udp)"))?;
-    if let Some(bytes) = transfer.buffers {
-        set_buffers(&sender, bytes)?;
-    }
     if transfer.exchange.is_some() {
         let client = sender.local_addr().and_then(|at| receiver.connect(at));
         client.map_err(LabError::from_io("connect (udp)"))?;
         sender
-            .set_read_timeout(Some(RECEIVE_QUANTUM))
+            .set_read_timeout(Some(QUANTUM))
             .map_err(LabError::from_io("SO_RCVTIMEO"))?;
     }
     if transfer.train > 1 {
@@ -237,10 +198,12 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
         .map_err(LabError::from_io("SO_RCVBUF"))?;
     let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
+    let window = u64::from(transfer.window).min(fits as u64).max(1);
     Ok(Flow {
         sender,
         receiver,
-        window: u64::from(transfer.window).min(fits as u64).max(1),
+        window,
+        train: train_len(transfer, window),
         sent: AtomicU64::new(0),
         arrived: AtomicU64::new(0),
         written_off: AtomicU64::new(0),
@@ -258,10 +221,14 @@ fn kernel_memory(datagram: usize) -> usize {
     memory + memory / 4
 }
 
-/// Datagrams of one send, from the requested train and the window.
-fn train_len(transfer: &Transfer, window: u64) -> u64 {
-    let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u64;
-    u64::from(transfer.train).min(fits).min(window / 2).max(1)
+/// Datagrams of one send: as many of the requested train as fit a packet, and half of the window.
+fn train_len(transfer: &Transfer, window: u64) -> u32 {
+    let fits = (TRAIN_BYTES_MAX / transfer.datagram) as u32;
+    let most = match transfer.pace {
+        Pace::Window => u32::try_from(window / 2).unwrap_or(u32::MAX),
+        Pace::Rate(_) | Pace::FlatOut => u32::MAX,
+    };
+    transfer.train.min(fits).min(most).max(1)
 }
 
 fn send(
@@ -279,11 +246,12 @@ fn send(
         .transfer
         .share(stream)
         .map_or(u64::MAX, |b| b.div_ceil(size as u64));
-    let train = train_len(watch.transfer, flow.window);
+    let train = u64::from(flow.train);
     let mut buffer = vec![0; train as usize * size];
     let exchange = watch.transfer.exchange;
     let mut response = vec![0; exchange.map_or(0, |exchange| exchange.response)];
     let mut transactions = 0;
+    let mut paced = Paced::new(watch.transfer, stream, train, watch.start);
     let mut sender = Sender {
         watch,
         flow,
@@ -294,10 +262,19 @@ fn send(
     let (mut next, mut hash) = (0, 0u64);
     while next < goal && !watch.time_is_up() {
         let count = train.min(goal - next);
-        match watch.transfer.pace {
-            Pace::Window => sender.wait_for_room(count)?,
-            Pace::Rate(bits) => sender.wait_for_time(bits, next * size as u64)?,
-            Pace::FlatOut => {}
+        if watch.transfer.pace == Pace::Window {
+            sender.wait_for_room(count)?;
+        }
+        if let Some(paced) = &mut paced {
+            let goes_on = || {
+                watch.cancelled()?;
+                watch.check_limit("udp send", next * size as u64)
+            };
+            paced.wait(|| watch.time_is_up() || goes_on().is_err());
+            goes_on()?;
+            if watch.time_is_up() {
+                break;
+            }
         }
         let bytes = &mut buffer[..count as usize * size];
         for (sequence, payload) in (next..).zip(bytes.chunks_mut(size)) {
@@ -331,6 +308,44 @@ fn send(
         calls: sender.calls,
         cpu,
     })
+}
+
+/// The trains of a flow of [`Pace::Rate`]. The flows alternate.
+struct Paced {
+    pacer: Pacer,
+    /// Trains sent back to back.
+    burst: u64,
+    /// Of these, the ones that are still to be sent.
+    left: u64,
+}
+
+impl Paced {
+    /// Flow number `stream` of a transfer that starts at `start`; `None` with another pace.
+    fn new(transfer: &Transfer, stream: u32, train: u64, start: Instant) -> Option<Self> {
+        let Pace::Rate(bits) = transfer.pace else {
+            return None;
+        };
+        let flows = f64::from(transfer.streams);
+        let bits_of_train = (train * transfer.datagram as u64 * 8) as f64;
+        let rate = bits as f64 / flows / bits_of_train;
+        let burst = usual_burst(rate);
+        let interval = burst as f64 / rate;
+        let offset = Duration::from_secs_f64(interval * f64::from(stream) / flows);
+        Some(Self {
+            pacer: Pacer::new(start + offset, interval),
+            burst,
+            left: 0,
+        })
+    }
+
+    /// Waits until the next train is due, or until `stopped`.
+    fn wait(&mut self, stopped: impl Fn() -> bool) {
+        if self.left == 0 {
+            self.pacer.wait(stopped);
+            self.left = self.burst;
+        }
+        self.left -= 1;
+    }
 }
 
 struct Sender<'a> {
@@ -399,7 +414,7 @@ impl Sender<'_> {
                 flow.waiting.store(false, SeqCst);
                 return Ok(());
             }
-            thread::park_timeout(RECEIVE_QUANTUM);
+            thread::park_timeout(QUANTUM);
             if self.moved() {
                 waited = Instant::now();
             } else if waited.elapsed() >= self.watch.transfer.loss_wait {
@@ -407,22 +422,6 @@ impl Sender<'_> {
             }
             self.watch
                 .check("udp transfer", self.progress, self.payload_sent())?;
-        }
-    }
-
-    /// Waits until the time of the next datagrams, if `bits` a second are sent by all flows and
-    /// this one has sent `bytes`. After a delay it sends without waiting until it is in time again.
-    fn wait_for_time(&self, bits: u64, bytes: u64) -> Result<(), LabError> {
-        let own = bits as f64 / f64::from(self.watch.transfer.streams);
-        let due = Duration::from_secs_f64(bytes as f64 * 8.0 / own);
-        loop {
-            let early = due.saturating_sub(self.watch.start.elapsed());
-            if early.is_zero() || self.watch.time_is_up() {
-                return Ok(());
-            }
-            thread::sleep(early.min(QUANTUM));
-            self.watch.cancelled()?;
-            self.watch.check_limit("udp send", bytes)?;
         }
     }
 
@@ -539,5 +538,48 @@ fn respond(socket: &UdpSocket, response: &[u8]) -> Result<(), LabError> {
 
 /// After the sender's end: whether late datagrams have stopped coming.
 fn flow_is_silent(last: Instant) -> bool {
-    last.elapsed() >= RECEIVE_QUANTUM
+    last.elapsed() >= QUANTUM
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ip::IpVersion;
+    use crate::traffic::Amount;
+
+    #[test]
+    fn a_train_fits_a_packet_and_the_window_if_that_paces() {
+        let mut transfer = Transfer::udp(IpVersion::V4, Amount::Open).train(64);
+        assert_eq!(train_len(&transfer, 78), 39);
+        assert_eq!(train_len(&transfer, 1), 1);
+        for pace in [Pace::FlatOut, Pace::Rate(1)] {
+            transfer.pace = pace;
+            assert_eq!(train_len(&transfer, 78), 44);
+        }
+    }
+
+    #[test]
+    fn a_rate_is_kept_after_a_pause_and_flows_alternate() {
+        // A train of each flow in each 4 ms.
+        let interval = Duration::from_millis(4);
+        let mut transfer = Transfer::udp(IpVersion::V4, Amount::Open).streams(2);
+        transfer.datagram = 1000;
+        transfer.pace = Pace::Rate(2 * 2 * 1000 * 8 * 250);
+        let start = Instant::now();
+        thread::sleep(5 * interval);
+        let mut first = Paced::new(&transfer, 0, 2, start).expect("a rate");
+        let before = Instant::now();
+        (0..5).for_each(|_| first.wait(|| false));
+        assert!(before.elapsed() >= 2 * interval, "half an interval each");
+
+        let start = Instant::now();
+        let mut other = Paced::new(&transfer, 1, 2, start).expect("a rate");
+        other.wait(|| false);
+        assert!(start.elapsed() >= interval / 2);
+
+        // 25 of 1000 bytes in 100 us go out together.
+        transfer.pace = Pace::Rate(4_000_000_000);
+        let fast = Paced::new(&transfer, 0, 1, start).expect("a rate");
+        assert_eq!(fast.burst, 25);
+    }
 }

@@ -115,23 +115,6 @@ impl<'a> Watch<'a> {
     }
 }
 
-/// The result of all threads: the first error that is not a consequence of another.
-pub(super) fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError> {
-    let mut values = Vec::with_capacity(results.len());
-    let mut failure = None;
-    for result in results {
-        match result {
-            Ok(value) => values.push(value),
-            Err(LabError::Cancelled) => failure = failure.or(Some(LabError::Cancelled)),
-            Err(error) if matches!(failure, None | Some(LabError::Cancelled)) => {
-                failure = Some(error);
-            }
-            Err(_) => {}
-        }
-    }
-    failure.map_or(Ok(values), Err)
-}
-
 /// Whether a socket call should be repeated: after its timeout, or a signal.
 pub(crate) fn is_pause(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
@@ -161,25 +144,5 @@ mod tests {
         transfer.limit = Duration::from_secs(3600);
         transfer.stall = Duration::ZERO;
         assert!(said(Watch::new(&transfer)).starts_with("tcp send stalled: no progress for"));
-    }
-
-    #[test]
-    fn the_cause_is_reported_not_its_consequences() {
-        let cause = LabError::Os {
-            what: "send",
-            errno: libc::EPIPE,
-        };
-        let results = vec![
-            Ok(1),
-            Err(LabError::Cancelled),
-            Err(cause),
-            Err(LabError::Cancelled),
-        ];
-        assert_eq!(first_error(results), Err(cause));
-        assert_eq!(first_error(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
-        assert_eq!(
-            first_error::<u8>(vec![Err(LabError::Cancelled)]),
-            Err(LabError::Cancelled)
-        );
     }
 }

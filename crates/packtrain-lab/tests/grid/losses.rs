@@ -2,13 +2,12 @@
 
 use crate::transfers::{NAMES, TIMEOUT, tcp_transfers};
 use packtrain_lab::LabError;
-use packtrain_lab::baseline::{self, Baseline, BaselineError, Mode};
+use packtrain_lab::baseline::{Baseline, BaselineError, Mode, Program};
 use packtrain_lab::counters::Counters;
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// Segments that one packet may carry at most: what is lost with a packet that is dropped
@@ -80,23 +79,12 @@ pub struct Kind {
 }
 
 /// The C forwarder.
-pub struct Reference {
-    program: PathBuf,
-    folder: PathBuf,
-}
+pub struct Reference(Program);
 
 impl Reference {
     /// Compiles it.
     pub fn new() -> Result<Self, BaselineError> {
-        let name = format!("packtrain-grid-{}", std::process::id());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&folder).expect("a scratch directory");
-        let mut reference = Self {
-            program: PathBuf::new(),
-            folder,
-        };
-        reference.program = baseline::compile(&reference.folder)?;
-        Ok(reference)
+        Program::forwarder().map(Self)
     }
 
     /// Retransmissions with it.
@@ -110,7 +98,7 @@ impl Reference {
     /// The TCP transfers of a case, through the C forwarder.
     fn carry(&self, kind: Kind) -> Result<Losses, LabError> {
         let middle = Netns::new()?;
-        let start = || Baseline::start(&self.program, NAMES, kind.mode);
+        let start = || Baseline::start(&self.0, NAMES, kind.mode);
         let _forwarder = middle.run(start)?.unwrap_or_else(|error| panic!("{error}"));
         let settings = Settings {
             mtu: kind.mtu,
@@ -174,12 +162,5 @@ impl Excess {
         too_many
             .map(|((mode, streams), pairs)| (*mode, *streams, &pairs[..]))
             .collect()
-    }
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        let removed = std::fs::remove_dir_all(&self.folder);
-        debug_assert!(removed.is_ok(), "{removed:?}");
     }
 }

@@ -25,17 +25,17 @@ use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
-use packtrain_lab::LabError;
 use packtrain_lab::baseline::Mode;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness::{self, Outcome};
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
+use packtrain_lab::{LabError, netns};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use transfers::{NAMES, TIMEOUT, tcp_transfers, versions, ways};
+use transfers::{NAMES, TIMEOUT, tcp_transfers, ways};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -74,7 +74,7 @@ const OFFLOADS: [(&str, Features); 4] = [
     ("tso", Features::CSUM.union(Features::TSO)),
 ];
 /// Runs of each case, and of the C forwarder beside it.
-const RUNS: usize = 3;
+const RUNS: usize = 2;
 const UDP_BYTES: u64 = 1 << 20;
 /// Small enough to be kept by the test in a row of cases, large enough for 64 KiB packets.
 const UDP_TRAIN: u32 = 40;
@@ -218,10 +218,7 @@ struct Accounts {
 
 impl Accounts {
     fn kernel_drops(&self) -> u64 {
-        self.links
-            .iter()
-            .map(|link| link.tx_dropped + link.rx_dropped)
-            .sum()
+        self.links.iter().map(LinkStats::dropped).sum()
     }
 
     /// TCP segments that the kernels dropped, by their own counts: those that were sent and not
@@ -260,7 +257,7 @@ fn run(case: Case) -> Result<Accounts, LabError> {
     let before = [hosts.left.counters()?, hosts.right.counters()?];
     let mut reports = tcp_transfers(&hosts, case.queues as u32)?;
     let after_tcp = settle(&session, &hosts, case, &before, Quiet::has_all_segments)?;
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         for (from, to) in ways(&hosts) {
             let transfer = Transfer::udp(ip, Amount::Bytes(UDP_BYTES))
                 .train(UDP_TRAIN)
@@ -319,7 +316,7 @@ struct Quiet {
 impl Quiet {
     fn link_drops(&self) -> u64 {
         let drops = self.links.iter();
-        drops.map(|link| link.tx_dropped + link.rx_dropped).sum()
+        drops.map(LinkStats::dropped).sum()
     }
 
     /// What TCP counted as sent has come to us, if no interface has dropped any of it.

@@ -1,7 +1,7 @@
 //! The transfers of packtrain and of the C forwarder, and their interfaces.
 
 use packtrain_lab::topology::{Host, TwoHosts};
-use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
 use packtrain_lab::{LabError, netns};
 use std::time::Duration;
 
@@ -11,14 +11,6 @@ pub const NAMES: [&str; 2] = ["grid-a", "grid-b"];
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 const TCP_BYTES: u64 = 3 << 20;
 
-pub fn versions() -> &'static [IpVersion] {
-    if netns::has_ipv6() {
-        &[IpVersion::V4, IpVersion::V6]
-    } else {
-        &[IpVersion::V4]
-    }
-}
-
 pub fn ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
     [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
 }
@@ -26,7 +18,7 @@ pub fn ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
 /// The TCP transfers of every case, and of the C forwarder.
 pub fn tcp_transfers(hosts: &TwoHosts, streams: u32) -> Result<Vec<TransferReport>, LabError> {
     let mut reports = Vec::new();
-    for &ip in versions() {
+    for &ip in netns::ip_versions() {
         for (from, to) in ways(hosts) {
             let transfer = Transfer::tcp(ip, Amount::Bytes(TCP_BYTES));
             reports.push(transfer.streams(streams).run(from, to)?);

@@ -122,7 +122,7 @@ fn table<'a>(probe: &'a Probe, caption: &str) -> &'a Table {
 }
 
 fn check_figures(probe: &Probe, document: &Value, rows: &[&Value]) {
-    let table = table(probe, "Medians of 5 rounds [and their intervals of 95 %]");
+    let table = table(probe, "Medians of 5 rounds [least, greatest]");
     assert_eq!(table.rows.len(), rows.len());
     for (cells, row) in table.rows.iter().zip(rows) {
         assert_eq!(

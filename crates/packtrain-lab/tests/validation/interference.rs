@@ -5,8 +5,6 @@ use packtrain_lab::harness::Outcome;
 use packtrain_lab::tool::Control;
 use std::process::{Child, Command, Stdio};
 
-use crate::control;
-
 /// Stream and ping, three clean rounds of which would be enough for a verdict.
 const EXPERIMENT: &str = r#"
 name = "disturbed"
@@ -76,7 +74,7 @@ pub fn disturbed() -> Outcome {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let busy: Vec<_> = (0..cpus).map(|_| Busy::start()).collect();
     let mut measure = |setup: &Setup, control: &Control<'_>| setup.run(control);
-    let results = experiment::run(&experiment, &options, &mut measure, &control());
+    let results = experiment::run(&experiment, &options, &mut measure, &Control::default());
     drop(busy);
     let results = results.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(results.runs.len(), 2 * judge::CLEAN_MIN);
@@ -86,7 +84,7 @@ pub fn disturbed() -> Outcome {
     }
     let judged = judge(&experiment, &results, &experiment.claims[0], &options);
     assert_eq!(judged.len(), 1);
-    let why = judged[0].verdict.as_ref().expect_err("no verdict");
+    let why = judged[0].verdict.as_ref().expect_err("no verdict").why();
     assert!(why.contains("0 of 3 runs were clean"), "{why}");
     Outcome::Done
 }

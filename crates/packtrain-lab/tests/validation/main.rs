@@ -17,14 +17,12 @@ mod peers;
 mod program;
 mod truth;
 
-use packtrain_lab::harness;
-use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
+use packtrain_lab::harness::{self, count, testbed};
+use packtrain_lab::testbed::Testbed;
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::units::Time;
 use serde_json::Value;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Rounds of a comparison. The bootstrap interval of the median of five ratios is from the least to
@@ -54,24 +52,8 @@ fn main() -> ExitCode {
     ])
 }
 
-fn testbed(through: Through, a: &str) -> Testbed {
-    let options = TestbedOptions {
-        through,
-        a: a.to_owned(),
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
-}
-
-fn control() -> Control<'static> {
-    Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    }
-}
-
 fn run(tool: &dyn Tool, testbed: &Testbed) -> Measured {
-    tool.run(testbed, &control()).expect("a run")
+    tool.run(testbed, &Control::default()).expect("a run")
 }
 
 fn milliseconds(count: u64) -> Time {
@@ -80,11 +62,4 @@ fn milliseconds(count: u64) -> Time {
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value}"))
-}
-
-fn count(measured: &Measured, name: &str) -> u64 {
-    let figure = &measured.figures[name];
-    figure
-        .as_u64()
-        .unwrap_or_else(|| panic!("{name}: {figure}"))
 }

@@ -1,10 +1,11 @@
 //! What to run.
 
-use packtrain_bench::{Work, native};
+use packtrain_bench::{Work, native, options};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// The text of `--help`.
-pub const USAGE: &str = "\
+const USAGE: &str = "\
 usage: cargo bench -p packtrain-offload --features peers --bench offload -- [OPTIONS]
   --only TEXT        works whose name contains this; may be repeated
   --rounds N         rounds of each work [default: 21]
@@ -43,13 +44,13 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the command line; `None` when only help is wanted.
+    /// Reads the command line.
     ///
     /// # Errors
     ///
-    /// What is wrong, in words.
-    pub fn parse(words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut arguments = Self {
+    /// The status to exit with.
+    pub fn read() -> Result<Self, ExitCode> {
+        let arguments = Self {
             only: Vec::new(),
             rounds: 21,
             quick: false,
@@ -60,33 +61,21 @@ impl Arguments {
             check: false,
             check_half: false,
         };
-        let mut words = words;
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--only" => arguments.only.push(value()?),
-                "--rounds" => {
-                    let text = value()?;
-                    arguments.rounds = text
-                        .parse()
-                        .ok()
-                        .filter(|rounds| (1..=10_000).contains(rounds))
-                        .ok_or(format!("--rounds is 1 to 10000, not {text}"))?;
-                }
+        options::read("offload", USAGE, arguments, |arguments, word| {
+            match word.name() {
+                "--only" => arguments.only.push(word.value()?),
+                "--rounds" => arguments.rounds = word.number(1, 10_000)?,
                 "--quick" => (arguments.quick, arguments.rounds) = (true, 3),
                 native::AS_BUILT => arguments.as_built = true,
-                "--json" => arguments.json = Some(value()?.into()),
-                "--plots" => arguments.plots = Some(value()?.into()),
-                "--rows" => arguments.rows = Some(value()?.into()),
+                "--json" => arguments.json = Some(word.value()?.into()),
+                "--plots" => arguments.plots = Some(word.value()?.into()),
+                "--rows" => arguments.rows = Some(word.value()?.into()),
                 "--check" => arguments.check = true,
                 "--check-half" => arguments.check_half = true,
-                "--help" | "-h" => return Ok(None),
-                // What cargo gives to every bench.
-                "--bench" => {}
-                _ => return Err(format!("unknown option {word}")),
+                _ => return Ok(false),
             }
-        }
-        Ok(Some(arguments))
+            Ok(true)
+        })
     }
 
     /// Whether `work` is among what to run.

@@ -17,7 +17,7 @@ mod arguments;
 #[cfg(feature = "peers")]
 mod peers;
 
-use arguments::{Arguments, USAGE};
+use arguments::Arguments;
 use packtrain_bench::contest::{self, Contest, Row, Settings};
 use packtrain_bench::report::{self, Conditions};
 use packtrain_bench::{Work, clock, native, options, ours, plot};
@@ -31,8 +31,7 @@ use std::process::ExitCode;
 const QUICK_BYTES_MAX: usize = 256 << 20;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("offload", USAGE, arguments) {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };

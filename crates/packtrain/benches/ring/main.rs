@@ -59,8 +59,9 @@ struct Arguments {
 }
 
 impl Arguments {
-    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
-        let mut arguments = Self {
+    /// Reads the command line, or says with which status to exit.
+    fn read() -> Result<Self, ExitCode> {
+        let arguments = Self {
             only: String::new(),
             rounds: 61,
             as_built: false,
@@ -68,34 +69,24 @@ impl Arguments {
             check: false,
             check_half: false,
         };
-        while let Some(word) = words.next() {
-            let mut value = || words.next().ok_or(format!("{word} needs a value"));
-            match word.as_str() {
-                "--only" => arguments.only = value()?,
-                "--rounds" => {
-                    let text = value()?;
-                    let rounds = text.parse().ok().filter(|n| (1..=10_000).contains(n));
-                    arguments.rounds =
-                        rounds.ok_or(format!("--rounds is 1 to 10000, not {text}"))?;
-                }
+        options::read("ring", USAGE, arguments, |arguments, word| {
+            match word.name() {
+                "--only" => arguments.only = word.value()?,
+                "--rounds" => arguments.rounds = word.number(1, 10_000)?,
                 "--quick" => arguments.rounds = 3,
                 native::AS_BUILT => arguments.as_built = true,
-                "--json" => arguments.json = Some(value()?.into()),
+                "--json" => arguments.json = Some(word.value()?.into()),
                 "--check" => arguments.check = true,
                 "--check-half" => arguments.check_half = true,
-                // Cargo says it.
-                "--bench" => {}
-                "--help" => return Ok(None),
-                _ => return Err(format!("unknown option {word}")),
+                _ => return Ok(false),
             }
-        }
-        Ok(Some(arguments))
+            Ok(true)
+        })
     }
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse(std::env::args().skip(1));
-    let arguments = match options::parsed("ring", USAGE, arguments) {
+    let arguments = match Arguments::read() {
         Ok(arguments) => arguments,
         Err(status) => return status,
     };

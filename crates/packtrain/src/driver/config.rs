@@ -5,6 +5,7 @@ use crate::limits::SEGMENTS_FRAMEWORK_MAY_ADD;
 use crate::policy::dispatch::Dispatch;
 use crate::policy::gro::Gro;
 use crate::policy::moderation::Moderation;
+use std::fmt;
 
 /// Whether and how packtrain merges packets of a port in software, for the other port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,15 @@ pub enum Fit {
     /// It is copied into fresh frames, and dropped only if that fails.
     #[default]
     Defrag,
+}
+
+impl fmt::Display for Fit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Collapse => "collapse",
+            Self::Defrag => "defrag",
+        })
+    }
 }
 
 /// Settings of a port's queues. `None` is the setting of the session (`engine::Settings`). Settings

@@ -298,6 +298,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             why: Why::Unbound,
         };
         let session = Session {
+            settings: self.settings,
             threads: Threads::new(Arc::clone(&intake)),
             device_start: ports
                 .iter_mut()
@@ -333,6 +334,7 @@ pub struct Session {
     began: Instant,
     runtime: Arc<dyn Runtime>,
     plan: Plan,
+    settings: Settings,
     device_start: Vec<Option<DeviceCounters>>,
 }
 
@@ -442,6 +444,13 @@ impl Session {
     #[must_use]
     pub const fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// The settings of the queues and threads, over which those of a port's own queues
+    /// ([`Plan::work`]) take precedence: [`Settings::of_port`].
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
     }
 
     /// The CPUs of the workers' threads, and the reason.

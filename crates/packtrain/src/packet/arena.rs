@@ -334,7 +334,9 @@ impl Arena {
     /// Counts frames and lines, and checks that no free frame is in use.
     ///
     /// Exact only while no other thread allocates or frees, and only if all threads with a cache
-    /// have ended or called [`Arena::flush_cache`]. For tests and the end of a run.
+    /// have ended or called [`Arena::flush_cache`]. Else free frames in the caches of other threads
+    /// are not counted. It reads the counter of every frame, while no cache can be refilled: not
+    /// for every packet.
     ///
     /// # Panics
     ///

@@ -1,6 +1,6 @@
 //! One flow: its packets, its sender and its receiver.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -11,12 +11,13 @@ use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys::Messages;
+use crate::threads::AtEnd;
 use crate::tool::Control;
-use crate::tools::pace::Pacer;
-use crate::tools::sequence::Sequences;
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
-use crate::traffic::udp::enlarge;
+use crate::traffic::pace::Pacer;
+use crate::traffic::sequence::Sequences;
+use crate::traffic::udp::{enlarge, sockets};
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
 /// detected.
@@ -24,9 +25,6 @@ pub(super) const PAYLOAD_MIN: usize = 16;
 
 /// The most packets that a receiver takes with one call.
 const RECEIVE_BATCH: usize = 64;
-
-/// How long a socket call waits before it checks whether the run has to end.
-const QUANTUM: Duration = Duration::from_millis(10);
 
 /// What every sender sends.
 #[derive(Debug)]
@@ -71,8 +69,6 @@ pub(super) struct Sent {
 #[derive(Debug)]
 pub(super) struct Received {
     pub sequences: Sequences,
-    /// Packets with an impossible number.
-    pub damaged: u64,
     pub calls: u64,
     pub cpu: Usage,
     /// When the last packet arrived, since the sender's start.
@@ -83,28 +79,10 @@ impl Flow {
     /// The sockets, sending from the left host to the right one, and the size of the receive
     /// buffer.
     pub(super) fn open(hosts: &TwoHosts, ip: IpVersion) -> Result<(Self, i32), LabError> {
-        let receiver = (hosts.right.netns)
-            .run(|| UdpSocket::bind((hosts.right.ip(ip), 0)))?
-            .map_err(LabError::from_io("bind"))?;
-        receiver
-            .set_read_timeout(Some(QUANTUM))
-            .map_err(LabError::from_io("SO_RCVTIMEO"))?;
+        let (left, right) = (&hosts.left.netns, &hosts.right.netns);
+        let (sender, receiver) = sockets(left, right, hosts.right.ip(ip))?;
         // As root a receiver that is not on a CPU for some milliseconds loses nothing.
         let buffer = enlarge(&receiver)?;
-        let address = receiver.local_addr();
-        let address = address.map_err(LabError::from_io("getsockname"))?;
-        let any: IpAddr = match ip {
-            IpVersion::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            IpVersion::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        };
-        let sender = (hosts.left.netns)
-            .run(|| {
-                let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-                socket.connect(address)?;
-                socket.set_write_timeout(Some(QUANTUM))?;
-                Ok(socket)
-            })?
-            .map_err(LabError::from_io("connect"))?;
         let flow = Self {
             sender,
             receiver,
@@ -123,8 +101,13 @@ impl Flow {
 
     /// Has another program send to the receiver, which ends after it.
     pub(super) fn sent_by<T>(&self, send: impl FnOnce() -> T) -> T {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         send()
+    }
+
+    /// Notifies the receiver that its sender has ended.
+    fn end(&self) {
+        self.ended.get_or_init(Instant::now);
     }
 
     /// Packets passed to the kernel so far.
@@ -140,7 +123,7 @@ impl Flow {
         start: Instant,
         control: &Control<'_>,
     ) -> Result<Sent, LabError> {
-        let _ended = Ended(self);
+        let _ended = AtEnd(|| self.end());
         let cpu = Usage::of_thread();
         let start = start.max(Instant::now());
         self.began.get_or_init(|| start);
@@ -239,7 +222,7 @@ impl Flow {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
-        let (mut damaged, mut calls, mut last) = (0, 0, Instant::now());
+        let (mut calls, mut last) = (0, Instant::now());
         loop {
             calls += 1;
             match messages.receive(self.receiver.as_fd()) {
@@ -247,10 +230,7 @@ impl Flow {
                     last = Instant::now();
                     let sent = self.sent();
                     for index in 0..count {
-                        match number(messages.received(index)) {
-                            Some(number) if number < sent => _ = sequences.add(number),
-                            _ => damaged += 1,
-                        }
+                        sequences.add(number(messages.received(index)), sent);
                     }
                 }
                 Err(error) if is_pause(&error) => {
@@ -268,20 +248,10 @@ impl Flow {
         }
         Ok(Received {
             sequences,
-            damaged,
             calls,
             cpu: Usage::of_thread().since(&cpu),
             time: last.saturating_duration_since(*self.began.get().unwrap_or(&last)),
         })
-    }
-}
-
-/// Notifies the receiver that its sender has ended, also by an error or a panic.
-struct Ended<'a>(&'a Flow);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.ended.get_or_init(Instant::now);
     }
 }
 
@@ -309,7 +279,8 @@ mod tests {
     #[test]
     fn a_queue_that_is_not_drained_ends_a_blast() {
         let (ours, theirs) = UnixDatagram::pair().unwrap();
-        ours.set_write_timeout(Some(QUANTUM)).unwrap();
+        ours.set_write_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
         let flow = Flow {
             sender: UdpSocket::from(OwnedFd::from(ours)),
             receiver: UdpSocket::from(OwnedFd::from(theirs.try_clone().unwrap())),

@@ -6,6 +6,7 @@ mod options;
 
 pub use options::{Blast, Sizes};
 
+use std::hint;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -20,16 +21,15 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
+use crate::traffic::pace::usual_burst;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
-
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
-const BURST_SECONDS: f64 = 100e-6;
 
 /// The longest run.
 const DURATION_MAX: Duration = Duration::from_secs(3600);
@@ -70,16 +70,12 @@ pub fn receive<T: Send>(
         (sent, join(receiver))
     });
     // They are not numbered.
-    Ok((sent?, received?.damaged))
+    Ok((sent?, received?.sequences.damaged))
 }
 
 impl Blast {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     /// The load of each sender.
@@ -87,17 +83,12 @@ impl Blast {
         let in_range = [
             ("--senders", u64::from(self.senders), 1..=64),
             ("--batch", u64::from(self.batch), 1..=1024),
+            ("--busy", u64::from(self.busy), 0..=64),
             ("--burst", self.burst.map_or(1, u64::from), 1..=1_000_000),
             ("--count", self.count.unwrap_or(1), 1..=u64::MAX),
         ];
         for (option, value, range) in in_range {
-            if !range.contains(&value) {
-                return Err(ToolError::Usage(format!(
-                    "{option} cannot be '{value}': write a number from {} to {}",
-                    range.start(),
-                    range.end()
-                )));
-            }
+            ToolError::unless_in(range, option, value)?;
         }
         for (option, time) in [("--duration", self.duration.0), ("--settle", self.settle.0)] {
             if time > DURATION_MAX {
@@ -110,9 +101,9 @@ impl Blast {
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);
-            let usual = (rate * BURST_SECONDS).clamp(1.0, f64::from(self.batch)) as u32;
-            let burst = self.burst.unwrap_or(usual);
-            (u64::from(burst), f64::from(burst) / rate)
+            let usual = usual_burst(rate).min(self.batch.into());
+            let burst = self.burst.map_or(usual, u64::from);
+            (burst, burst as f64 / rate)
         });
         Ok(Load {
             payloads: payloads?,
@@ -130,6 +121,7 @@ impl Blast {
             ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
+            ("busy_threads", json!(self.busy)),
             ("batch_packets", json!(self.batch)),
             ("count_packets", json!(self.count)),
             ("duration_seconds", json!(load.duration.as_secs_f64())),
@@ -218,13 +210,19 @@ impl Blast {
                 }));
             }
             drop(end);
+            for _ in 0..self.busy {
+                scope.spawn(|| {
+                    while start.elapsed() < load.duration && !control.stopped() {
+                        hint::spin_loop();
+                    }
+                });
+            }
             let result = f(&ends);
             // Nothing is sent: it ends when the channel is closed.
             while ends.recv().is_ok() {}
             // Now, before idle time follows.
             let forwarder = testbed.used().since(&used);
-            let other_process = testbed.session().map_or(forwarder.cpu, |_| Duration::ZERO);
-            let machine = watch.end(other_process);
+            let machine = watch.end(forwarder.of_other_process());
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;
@@ -246,12 +244,6 @@ impl Blast {
             count / senders + u64::from(u64::from(sender) < count % senders)
         })
     }
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
 /// What the kernels of the hosts lost.
@@ -333,7 +325,7 @@ impl Run {
                 "reordered_packets",
                 json!(count(|one| one.sequences.reordered)),
             ),
-            ("damaged_packets", json!(count(|one| one.damaged))),
+            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
             ("offered_kpps", json!(offered / 1e3)),
             ("received_kpps", json!(arrived / 1e3)),
             ("cpu_sender_percent", json!(cpu[0])),

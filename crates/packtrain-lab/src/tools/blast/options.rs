@@ -76,6 +76,9 @@ pub struct Blast {
     /// that accepts nothing
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub settle: Time,
+    /// Threads beside it that only compute, for as long as --duration: at most 64
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub busy: u32,
     /// Sends IPv6 instead of IPv4
     #[arg(long)]
     pub ipv6: bool,

@@ -21,6 +21,7 @@ use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::testbed::Testbed;
+use crate::threads::{AtEnd, join};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::traffic::{Amount, Transfer, TransferReport};
@@ -64,11 +65,7 @@ impl Tool for Ping {
 
 impl Ping {
     const fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
     }
 
     fn requests(&self, mtu: u32) -> Result<Requests, ToolError> {
@@ -145,12 +142,12 @@ impl Ping {
             let run = move || requests.run(&mut echo, control, || drop(sending));
             let requesting = scope.spawn(move || on_cpu(cpus.sender, run));
             let (wall, forwarder, watched, replies) = {
-                let _ended = Ended(&ended);
+                // The answering thread ends, too.
+                let _ended = AtEnd(|| ended.store(true, Ordering::Relaxed));
                 while all_sent.recv().is_ok() {}
-                let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used).cpu);
-                let other_process = testbed.session().map_or(forwarder, |_| Duration::ZERO);
-                let watched = watch.end(other_process);
-                (wall, forwarder, watched, join(requesting))
+                let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
+                let watched = watch.end(forwarder.of_other_process());
+                (wall, forwarder.cpu, watched, join(requesting))
             };
             answering.map_or(Ok(()), join)?;
             Ok(Run {
@@ -170,15 +167,8 @@ impl Ping {
         control: &Control<'_>,
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
-        let time = match (requests.schedule, self.count) {
-            (Schedule::Every(seconds), Some(count)) => {
-                let time = Duration::try_from_secs_f64(seconds * count as f64);
-                time.unwrap_or(Duration::MAX).min(requests.duration)
-            }
-            _ => requests.duration,
-        };
-        let mut stream =
-            Transfer::tcp(self.ip(), Amount::Time(WARM_UP + time)).stop(Arc::clone(&control.stop));
+        let time = Amount::Time(WARM_UP + requests.time());
+        let mut stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
         stream.sender_cpu = testbed.cpus().sender;
         stream.receiver_cpu = testbed.cpus().receiver;
         thread::scope(|scope| {
@@ -189,21 +179,6 @@ impl Ping {
             Ok((run?, stream?))
         })
     }
-}
-
-/// Notifies the answering thread that no more requests come, also after a panic.
-struct Ended<'a>(&'a AtomicBool);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-fn join<T>(thread: thread::ScopedJoinHandle<'_, T>) -> T {
-    thread
-        .join()
-        .unwrap_or_else(|payload| std::panic::resume_unwind(payload))
 }
 
 /// One phase.

@@ -11,8 +11,8 @@ use super::echo::Echo;
 use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::tool::Control;
-use crate::tools::pace::sleep_until;
-use crate::tools::sequence::Sequences;
+use crate::traffic::pace::sleep_until;
+use crate::traffic::sequence::Sequences;
 
 /// The least data: the request's number, and when it was due.
 pub(super) const DATA_MIN: usize = 16;
@@ -194,6 +194,16 @@ impl Requests {
         Ok(replies)
     }
 
+    /// How long requests are due at most.
+    pub(super) fn time(&self) -> Duration {
+        match self.schedule {
+            Schedule::Every(seconds) => Duration::try_from_secs_f64(seconds * self.count as f64)
+                .unwrap_or(Duration::MAX)
+                .min(self.duration),
+            Schedule::Flood => self.duration,
+        }
+    }
+
     /// When the next request is due; `None` if it was the last.
     fn due(&self, state: &State, now: Instant) -> Option<Instant> {
         let sent = state.replies.sent;
@@ -269,7 +279,7 @@ impl State {
         let (Some(latency), true) = (latency, number < replies.sent) else {
             return Ok(true);
         };
-        if replies.sequences.add(number) {
+        if replies.sequences.add(Some(number), replies.sent).is_first() {
             replies.latency.add(latency);
         }
         self.answered |= number + 1 == replies.sent;
@@ -315,6 +325,23 @@ mod tests {
         };
         let replies = requests.run(&mut echo, &control, answer).unwrap();
         assert_eq!((replies.sent, replies.sequences.unique), (3, 3));
+    }
+
+    #[test]
+    fn requests_are_due_for_the_duration_at_most() {
+        let times = |schedule, count| {
+            let requests = Requests {
+                schedule,
+                data: DATA_MIN,
+                count,
+                duration: Duration::from_secs(5),
+                timeout: Duration::from_secs(1),
+            };
+            requests.time().as_millis()
+        };
+        assert_eq!(times(Schedule::Every(0.01), 20), 200);
+        assert_eq!(times(Schedule::Every(1000.0), u64::MAX), 5000);
+        assert_eq!(times(Schedule::Flood, 1), 5000);
     }
 
     #[test]

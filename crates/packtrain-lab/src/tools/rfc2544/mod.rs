@@ -79,9 +79,8 @@ impl Tool for Rfc2544 {
         let used = testbed.used();
         let watch = Watch::start()?;
         let (figures, mut flags) = bench.figures()?;
-        let forwarder = testbed.used().since(&used).cpu;
-        let other_process = testbed.session().map_or(forwarder, |_| Duration::ZERO);
-        let (_, disturbed) = watch.end(other_process)?;
+        let forwarder = testbed.used().since(&used);
+        let (_, disturbed) = watch.end(forwarder.of_other_process())?;
         flags.extend(disturbed);
         flags.extend(bench.disturbed.get().flag());
         Ok(Measured {

@@ -57,12 +57,7 @@ pub(super) struct Steady {
 impl Steady {
     pub(super) fn between(first: Reading, last: Reading, watch: &Watch) -> Result<Self, ToolError> {
         let used = last.used.clone().since(&first.used);
-        // packtrain's threads are part of this process.
-        let child = match used.packtrain {
-            Some(_) => Duration::ZERO,
-            None => used.cpu,
-        };
-        let (machine, flag) = watch.end(child)?;
+        let (machine, flag) = watch.end(used.of_other_process())?;
         Ok(Self {
             first,
             last,
@@ -171,9 +166,9 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
                 "lost_percent",
                 ratio(100.0 * all.lost as f64, all.sent as f64),
             );
-            set("duplicate_packets", all.duplicated.into());
-            set("reordered_packets", all.misordered.into());
-            set("damaged_packets", all.corrupted.into());
+            set("duplicate_packets", all.duplicates.into());
+            set("reordered_packets", all.reordered.into());
+            set("damaged_packets", all.damaged.into());
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::{LabError, ToolError};
 use crate::netns;
 use crate::options::Fields;
 use crate::testbed::Testbed;
+use crate::threads::join;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::topology::{Host, Side};
 use crate::traffic::{Opened, Protocol, TransferReport};
@@ -55,12 +56,37 @@ impl Tool for Stream {
         let taken = before.iter().try_for_each(set);
         let measured = match taken {
             Ok(()) => self.measure(testbed, control, warm_up),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(with_option(error).into()),
         };
         for (host, offloads) in before {
             offloads.apply(host)?;
         }
         measured
+    }
+}
+
+/// The error about a setting with the option that requests it.
+fn with_option(error: LabError) -> LabError {
+    let option = |what| match what {
+        "tso" => "--tso",
+        "gso" => "--gso",
+        "mss" => "--mss",
+        "a socket buffer of" => "--window",
+        other => other,
+    };
+    match error {
+        LabError::NotTaken {
+            what,
+            wanted,
+            found,
+            hint,
+        } => LabError::NotTaken {
+            what: option(what),
+            wanted,
+            found,
+            hint,
+        },
+        other => other,
     }
 }
 
@@ -78,7 +104,8 @@ impl Stream {
         transfer.receiver_cpu = testbed.cpus().receiver;
         let ways = self.direction.ways();
         let open = |side: &Side| transfer.open(hosts.host(*side), hosts.host(side.other()));
-        let opened: Vec<Opened<'_>> = ways.iter().map(open).collect::<Result<_, _>>()?;
+        let opened = ways.iter().map(open).collect::<Result<Vec<_>, _>>();
+        let opened = opened.map_err(with_option)?;
         let (steady, reports) = self.observe(testbed, control, warm_up, &opened)?;
         // After the run: the kernel has adapted the buffers to it.
         let settings = self.settings(testbed, &opened, warm_up)?;
@@ -147,13 +174,7 @@ impl Stream {
             };
             let steady = steady();
             opened.iter().for_each(Opened::end);
-            let reports: Result<Vec<_>, LabError> = runs
-                .into_iter()
-                .map(|run| {
-                    run.join()
-                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                })
-                .collect();
+            let reports: Result<Vec<_>, LabError> = runs.into_iter().map(join).collect();
             // The error of a transfer comes first: it is why a reading failed.
             let reports = reports?;
             Ok((steady?, reports))
@@ -210,7 +231,7 @@ impl Stream {
             set("congestion_control", json!(in_force.congestion_control));
         } else {
             set("rate", self.rate.to_string().into());
-            set("train", self.train.into());
+            set("train", json!(in_force.train));
         }
         for (host, name) in [(&testbed.hosts().left, "a"), (&testbed.hosts().right, "b")] {
             let offloads = Offloads::of(host)?;

@@ -10,8 +10,8 @@ use serde::Deserialize;
 use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::{default_options, from_text};
-use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, Transfer};
-use crate::units::{Time, time};
+use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, Transfer, range};
+use crate::units::{Scaled, Time, scaled, time};
 
 /// The shortest time that is measured, without the warm-up.
 const STEADY_MIN: Duration = Duration::from_millis(50);
@@ -22,6 +22,9 @@ const WARM_UP_MIN: Duration = Duration::from_millis(200);
 /// How long a transfer may take in addition to its duration: to open all streams, to drain, and to
 /// detect that it stalled.
 const EXTRA: Duration = Duration::from_secs(30);
+
+/// Bytes of UDP's header.
+const UDP_HEADER: usize = 8;
 
 /// How long a UDP sender waits for datagrams in flight after the last one.
 const LATE: Duration = Duration::from_millis(500);
@@ -99,17 +102,9 @@ impl FromStr for BitRate {
         if text == "max" {
             return Ok(Self::Max);
         }
-        let (number, scale) = [("k", 1e3), ("M", 1e6), ("G", 1e9)]
-            .iter()
-            .find_map(|(prefix, scale)| Some((text.strip_suffix(prefix)?, *scale)))
-            .unwrap_or((text, 1.0));
-        let plain = number.chars().all(|c| c.is_ascii_digit() || c == '.');
-        match number.parse::<f64>() {
-            Ok(number) if plain && (1.0..=1e12).contains(&(number * scale)) => {
-                Ok(Self::Bits((number * scale) as u64))
-            }
-            _ => Err("write max or bits per second, 1 to 1000G: 500M, 2.5G".to_owned()),
-        }
+        scaled(text, 1.0..=1e12)
+            .map(|bits| Self::Bits(bits.round() as u64))
+            .ok_or_else(|| "write max or bits per second, 1 to 1000G: 500M, 2.5G".to_owned())
     }
 }
 
@@ -117,14 +112,7 @@ impl fmt::Display for BitRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Max => f.write_str("max"),
-            Self::Bits(bits) => {
-                let scales = [("G", 1_000_000_000), ("M", 1_000_000), ("k", 1000)];
-                let whole = scales.iter().find(|(_, scale)| bits.is_multiple_of(*scale));
-                match whole {
-                    Some((prefix, scale)) => write!(f, "{}{prefix}", bits / scale),
-                    None => write!(f, "{bits}"),
-                }
-            }
+            Self::Bits(bits) => Scaled(*bits as f64).fmt(f),
         }
     }
 }
@@ -205,10 +193,11 @@ pub struct Stream {
     #[arg(long, value_name = "RATE", default_value_t)]
     #[serde(deserialize_with = "from_text")]
     pub rate: BitRate,
-    /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64
+    /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64, at most 65000 bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub train: u32,
-    /// Makes every message different and compares all bytes, which takes CPU time of both ends
+    /// Makes every message different and compares all bytes: takes CPU time of the receiver, with
+    /// UDP of both ends, and with TCP time after the run
     #[arg(long)]
     pub check: bool,
 }
@@ -221,7 +210,7 @@ impl Default for Stream {
 
 impl Stream {
     /// The warm-up, if enough remains to be measured.
-    pub(super) fn warm_up(&self) -> Result<Duration, ToolError> {
+    pub(crate) fn warm_up(&self) -> Result<Duration, ToolError> {
         let Time(duration) = self.duration;
         let warm_up = match self.warm_up {
             WarmUp::Auto => WARM_UP_MIN.max(duration / 10),
@@ -239,11 +228,38 @@ impl Stream {
     }
 
     pub(super) fn ip(&self) -> IpVersion {
-        if self.ipv6 {
-            IpVersion::V6
-        } else {
-            IpVersion::V4
-        }
+        IpVersion::of(self.ipv6)
+    }
+
+    fn check_ranges(&self) -> Result<(), ToolError> {
+        let message = match self.protocol {
+            Protocol::Tcp => range::MESSAGE,
+            Protocol::Udp if self.train > 1 => 8..=TRAIN_BYTES_MAX as u64,
+            Protocol::Udp => range::DATAGRAM,
+        };
+        let exchange = self.exchange.map(|Sizes(exchange)| exchange);
+        let bytes = |size: usize| Some(size as u64);
+        let numbers = [
+            ("--streams", Some(self.streams.into()), range::STREAMS),
+            ("--message", self.message.map(u64::from), message.clone()),
+            ("--window", self.window.map(u64::from), range::BUFFERS),
+            ("--mss", self.mss.map(u64::from), range::MSS),
+            ("--train", Some(self.train.into()), range::TRAIN),
+            (
+                "the request of --exchange",
+                exchange.and_then(|exchange| bytes(exchange.request)),
+                message.clone(),
+            ),
+            (
+                "the response of --exchange",
+                exchange.and_then(|exchange| bytes(exchange.response)),
+                message,
+            ),
+        ];
+        numbers
+            .into_iter()
+            .filter_map(|(option, value, range)| Some((option, value?, range)))
+            .try_for_each(|(option, value, range)| ToolError::unless_in(range, option, value))
     }
 
     /// The transfer of one direction between hosts of this MTU.
@@ -270,6 +286,7 @@ impl Stream {
         if let (Some(_), Some((option, _))) = (self.exchange, only_streams.iter().find(is_set)) {
             return wrong(option, "streams, and --exchange makes none");
         }
+        self.check_ranges()?;
         let ip = self.ip();
         let mut transfer = match self.protocol {
             Protocol::Tcp => Transfer::tcp(ip, Amount::Open),
@@ -285,11 +302,7 @@ impl Stream {
         if is_tcp {
             transfer.write_size = message.unwrap_or(transfer.write_size);
         } else {
-            // Headers of UDP and IP.
-            let headers = match ip {
-                IpVersion::V4 => 28,
-                IpVersion::V6 => 48,
-            };
+            let headers = UDP_HEADER + ip.header_len();
             let request = self.exchange.map(|Sizes(exchange)| exchange.request);
             transfer.datagram = request.or(message).unwrap_or(mtu as usize - headers);
         }
@@ -312,10 +325,17 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::{Command, FromArgMatches};
 
     #[test]
     fn rates() {
-        for (text, bits) in [("500M", 500_000_000), ("2.5G", 2_500_000_000), ("1", 1)] {
+        let good = [
+            ("500M", 500_000_000),
+            ("2.5G", 2_500_000_000),
+            ("1", 1),
+            ("123456789013", 123_456_789_013),
+        ];
+        for (text, bits) in good {
             assert_eq!(text.parse(), Ok(BitRate::Bits(bits)), "{text}");
             let again = BitRate::Bits(bits).to_string().parse();
             assert_eq!(again, Ok(BitRate::Bits(bits)), "{text}");
@@ -396,6 +416,32 @@ mod tests {
             let error = stream.transfer(1500).unwrap_err().to_string();
             assert!(error.contains(option), "{error}");
         }
+        let tcp = Stream::default();
+        let out_of_range = [
+            "--streams 0",
+            "--message 262145",
+            "--window 100",
+            "--mss 87",
+            "--protocol=udp --message 7",
+            "--protocol=udp --train 65",
+            "--protocol=udp --train=2 --message 65001",
+        ];
+        for line in out_of_range {
+            let words = line.split(' ').collect::<Vec<_>>();
+            let mut command = Stream::augment_args(Command::new("").no_binary_name(true));
+            let matches = command.try_get_matches_from_mut(&words).unwrap();
+            let error = Stream::from_arg_matches(&matches).unwrap().transfer(1500);
+            let [.., option, value] = &words[..] else {
+                panic!("{line}");
+            };
+            let expected = format!("{option} cannot be '{value}': write a number from");
+            let error = error.unwrap_err().to_string();
+            assert!(error.starts_with(&expected), "{error}");
+        }
+        let exchange = Some("1,300000".parse().unwrap());
+        let error = Stream { exchange, ..tcp }.transfer(1500).unwrap_err();
+        let expected = "the response of --exchange cannot be '300000'";
+        assert!(error.to_string().starts_with(expected), "{error}");
         assert_eq!(udp.transfer(9000).unwrap().datagram, 8972);
     }
 

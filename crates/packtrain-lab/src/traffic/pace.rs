@@ -10,9 +10,17 @@ const SLACK: Duration = Duration::from_micros(50);
 /// How long a thread sleeps before it checks whether the run has to end.
 const QUANTUM: Duration = Duration::from_millis(20);
 
+/// The time of which a paced sender sends the packets back to back, unless told otherwise.
+const BURST_SECONDS: f64 = 100e-6;
+
+/// How many of `rate` packets a second are sent back to back: those of 100 us, at least one.
+pub(crate) fn usual_burst(rate: f64) -> u64 {
+    (rate * BURST_SECONDS).max(1.0) as u64
+}
+
 /// How long a thread that waits for `at` may sleep; `None` if it is so close that the sleep might
 /// end too late. For long waits in `ppoll` the kernel allows itself a half percent.
-pub(super) fn sleep_until(at: Instant, now: Instant) -> Option<Duration> {
+pub(crate) fn sleep_until(at: Instant, now: Instant) -> Option<Duration> {
     let left = at.saturating_duration_since(now);
     let sleep = left.saturating_sub(SLACK.max(left / 200));
     (!sleep.is_zero()).then_some(sleep)
@@ -20,7 +28,7 @@ pub(super) fn sleep_until(at: Instant, now: Instant) -> Option<Duration> {
 
 /// Waits until `at`: sleeps first, then yields the CPU again and again. Returns the time, which is
 /// earlier if `stopped` says so.
-pub(super) fn wait_until(at: Instant, stopped: impl Fn() -> bool) -> Instant {
+pub(crate) fn wait_until(at: Instant, stopped: impl Fn() -> bool) -> Instant {
     loop {
         let now = Instant::now();
         if now >= at || stopped() {
@@ -37,7 +45,7 @@ pub(super) fn wait_until(at: Instant, stopped: impl Fn() -> bool) -> Instant {
 /// than half an interval after the one before it, so that the load catches up without larger
 /// bursts.
 #[derive(Debug)]
-pub(super) struct Pacer {
+pub(crate) struct Pacer {
     start: Instant,
     /// Seconds from one burst to the next. A rounded time would add up over a run.
     interval: f64,
@@ -47,7 +55,7 @@ pub(super) struct Pacer {
 
 impl Pacer {
     /// The first burst is at `start`, the others `interval` seconds apart.
-    pub(super) const fn new(start: Instant, interval: f64) -> Self {
+    pub(crate) const fn new(start: Instant, interval: f64) -> Self {
         Self {
             start,
             interval,
@@ -57,12 +65,12 @@ impl Pacer {
     }
 
     /// When the next burst is due, late or not.
-    pub(super) fn due(&self) -> Instant {
+    pub(crate) fn due(&self) -> Instant {
         self.start + Duration::from_secs_f64(self.interval * self.bursts as f64)
     }
 
     /// Waits for the next burst, or until `stopped`.
-    pub(super) fn wait(&mut self, stopped: impl Fn() -> bool) {
+    pub(crate) fn wait(&mut self, stopped: impl Fn() -> bool) {
         let now = wait_until(self.due().max(self.earliest), stopped);
         self.bursts += 1;
         self.earliest = now + Duration::from_secs_f64(self.interval / 2.0);

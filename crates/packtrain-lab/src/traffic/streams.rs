@@ -1,0 +1,128 @@
+//! All streams of a transfer: the threads of their ends, and the sum of what they did.
+
+use std::thread;
+use std::time::Duration;
+
+use super::gauge::{Gauge, Gauges};
+use super::payload::Datagrams;
+use super::transfer::{Calls, TransferReport};
+use super::watch::{End, Watch};
+use crate::cpu::Usage;
+use crate::cpus::on_cpu;
+use crate::error::LabError;
+use crate::threads::join;
+
+/// Runs both ends of every stream, each on a thread of its own, and waits for all. The ends get the
+/// number of their stream. The first one that fails ends the others.
+pub(super) fn run<S: Sync, A: Send, B: Send>(
+    watch: &Watch<'_>,
+    sockets: &[S],
+    gauges: &[Gauges],
+    send: impl Fn(u32, &S, &Gauge) -> Result<A, LabError> + Sync,
+    receive: impl Fn(u32, &S, &Gauge) -> Result<B, LabError> + Sync,
+) -> Result<(Vec<A>, Vec<B>), LabError> {
+    let (send, receive) = (&send, &receive);
+    let transfer = watch.transfer;
+    let (sent, received) = thread::scope(|scope| {
+        let mut senders = Vec::new();
+        let mut receivers = Vec::new();
+        for ((stream, sockets), gauges) in (0u32..).zip(sockets).zip(gauges) {
+            receivers.push(scope.spawn(move || {
+                let receive = || receive(stream, sockets, &gauges.receiver);
+                on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| watch.abort())
+            }));
+            senders.push(scope.spawn(move || {
+                let send = || send(stream, sockets, &gauges.sender);
+                on_cpu(transfer.sender_cpu, send).inspect_err(|_| watch.abort())
+            }));
+        }
+        let sent: Vec<_> = senders.into_iter().map(join).collect();
+        let received: Vec<_> = receivers.into_iter().map(join).collect();
+        (sent, received)
+    });
+    // The sender of a broken connection often sees only a reset, so the receivers' errors come
+    // first.
+    match (first_error(received), first_error(sent)) {
+        (Ok(received), Ok(sent)) => Ok((sent, received)),
+        (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => Err(error),
+    }
+}
+
+/// The result of all threads: the first error that is not a consequence of another.
+fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError> {
+    let mut values = Vec::with_capacity(results.len());
+    let mut failure = None;
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err(LabError::Cancelled) => failure = failure.or(Some(LabError::Cancelled)),
+            Err(error) if matches!(failure, None | Some(LabError::Cancelled)) => {
+                failure = Some(error);
+            }
+            Err(_) => {}
+        }
+    }
+    failure.map_or(Ok(values), Err)
+}
+
+/// The report without what only one protocol has. `hash` makes one of those of all streams.
+pub(super) fn report(
+    watch: &Watch<'_>,
+    sent: &[End],
+    received: &[End],
+    elapsed: Duration,
+    hash: impl Fn(&[End]) -> u64,
+) -> TransferReport {
+    let transfer = watch.transfer;
+    let sum = |ends: &[End], of: fn(&End) -> u64| ends.iter().map(of).sum();
+    let cpu = |ends: &[End]| {
+        ends.iter()
+            .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
+    };
+    let mut pairs = sent.iter().zip(received);
+    TransferReport {
+        protocol: transfer.protocol,
+        ip: transfer.ip,
+        streams: transfer.streams,
+        sent_bytes: sum(sent, |end| end.bytes),
+        received_bytes: sum(received, |end| end.bytes),
+        sent_hash: hash(sent),
+        received_hash: hash(received),
+        hash_ok: pairs.all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes),
+        elapsed,
+        datagrams: Datagrams::default(),
+        marked: Datagrams::default(),
+        retransmits: 0,
+        calls: Calls {
+            send: sum(sent, |end| end.calls),
+            receive: sum(received, |end| end.calls),
+        },
+        send_cpu: cpu(sent),
+        receive_cpu: cpu(received),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cause_is_reported_not_its_consequences() {
+        let cause = LabError::Os {
+            what: "send",
+            errno: libc::EPIPE,
+        };
+        let results = vec![
+            Ok(1),
+            Err(LabError::Cancelled),
+            Err(cause),
+            Err(LabError::Cancelled),
+        ];
+        assert_eq!(first_error(results), Err(cause));
+        assert_eq!(first_error(vec![Ok(1), Ok(2)]), Ok(vec![1, 2]));
+        assert_eq!(
+            first_error::<u8>(vec![Err(LabError::Cancelled)]),
+            Err(LabError::Cancelled)
+        );
+    }
+}

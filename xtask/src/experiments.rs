@@ -1,0 +1,504 @@
+//! Runs all experiments several times, and writes how stable their verdicts are to
+//! `docs/experiments.md`.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
+
+use crate::command;
+use crate::figures::{median, number};
+
+pub const USAGE: &str = "cargo xtask experiments [--runs N] [--binary PATH] [--from FILE..]";
+
+/// Runs of all experiments if none are asked for.
+const RUNS: usize = 5;
+/// What is written, below the root.
+const DOCUMENT: &str = "docs/experiments.md";
+/// Where the documents of the runs go, below the root.
+const SCRATCH: &str = "target/experiments";
+/// Exit status of `packtrain experiment` if a claim that must hold is not reproduced. That is a
+/// result.
+const NOT_REPRODUCED: i32 = 1;
+/// The mark below a table.
+const END: &str = "<!-- end -->";
+/// Verdicts in the order in which they are counted.
+const VERDICTS: [&str; 4] = ["reproduced", "direction", "not reproduced", "not judged"];
+
+/// What to run.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    runs: usize,
+    /// The program; a release build of the tree without it.
+    binary: Option<&'a str>,
+    /// Documents of runs that were saved. If there are any, nothing is run.
+    from: Vec<&'a str>,
+}
+
+impl<'a> Arguments<'a> {
+    /// Reads the words after `experiments`.
+    pub fn parse(words: &[&'a str]) -> Result<Self, String> {
+        let mut arguments = Self {
+            runs: RUNS,
+            binary: None,
+            from: Vec::new(),
+        };
+        let mut words = words.iter();
+        while let Some(&word) = words.next() {
+            match word {
+                "--runs" => {
+                    let value = words.next().copied().unwrap_or_default();
+                    let runs = value.parse().ok().filter(|runs| (1..=99).contains(runs));
+                    arguments.runs =
+                        runs.ok_or(format!("--runs takes a number from 1 to 99, not `{value}`"))?;
+                }
+                "--binary" => {
+                    let path = words.next().ok_or("--binary takes a path")?;
+                    arguments.binary = Some(path);
+                }
+                "--from" => {
+                    arguments.from = words.by_ref().copied().collect();
+                    if arguments.from.is_empty() {
+                        return Err(
+                            "--from takes files of `packtrain experiment --save`".to_owned()
+                        );
+                    }
+                }
+                _ => return Err(format!("unknown word {word}")),
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+/// Runs the experiments, or reads saved runs, and writes a table for each of them.
+pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
+    let path = root.join(DOCUMENT);
+    let text = || fs::read_to_string(&path).with_context(|| path.display().to_string());
+    let files = if arguments.from.is_empty() {
+        let binary = match arguments.binary {
+            Some(path) => PathBuf::from(path),
+            None => build(root)?,
+        };
+        // Before the runs, which take a long time.
+        for name in names(&binary)? {
+            replaced(&text()?, &name, "")?;
+        }
+        measure(root, &binary, arguments.runs)?
+    } else {
+        arguments.from.iter().map(PathBuf::from).collect()
+    };
+    let runs = files.iter().map(|file| read(file));
+    let runs: Vec<Value> = runs.collect::<Result<_>>()?;
+    let new = written(&text()?, &runs)?;
+    fs::write(&path, new).with_context(|| path.display().to_string())?;
+    println!("experiments: {}", path.display());
+    Ok(())
+}
+
+/// The program of this tree.
+fn build(root: &Path) -> Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.args(["build", "--release", "-p", "packtrain-cli"]);
+    command::ensure(cargo.current_dir(root))?;
+    Ok(root.join("target/release/packtrain"))
+}
+
+/// The names of all experiments.
+fn names(binary: &Path) -> Result<Vec<String>> {
+    let text = command::printed(Command::new(binary).args(["experiment", "list", "--json"]))?;
+    let list: Value = serde_json::from_str(&text).context("experiment list --json")?;
+    let all = list["experiments"].as_array().into_iter().flatten();
+    Ok(all.map(|one| word(&one["name"])).collect())
+}
+
+/// Runs all experiments; each run has a document.
+fn measure(root: &Path, binary: &Path, runs: usize) -> Result<Vec<PathBuf>> {
+    let folder = root.join(SCRATCH);
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let one = |run| {
+        println!("experiments: run {run} of {runs}");
+        let file = folder.join(format!("run-{run}.json"));
+        let mut command = Command::new(binary);
+        command.args(["experiment", "all", "--quick", "--save"]);
+        let status = command.arg(&file).stdout(Stdio::null()).status();
+        let status = status.with_context(|| binary.display().to_string())?;
+        let is_measured = [Some(0), Some(NOT_REPRODUCED)].contains(&status.code());
+        ensure!(is_measured, "{}: {status}", binary.display());
+        Ok(file)
+    };
+    (1..=runs).map(one).collect()
+}
+
+fn read(file: &Path) -> Result<Value> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let run: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
+    let is_whole = run["command"] == "experiment" && run["stopped"] == false;
+    ensure!(
+        is_whole,
+        "{}: not the document of a whole run of packtrain experiment",
+        file.display()
+    );
+    Ok(run)
+}
+
+/// The document with a table of each experiment of the runs.
+fn written(text: &str, runs: &[Value]) -> Result<String> {
+    let first = runs.first().context("no run")?;
+    for key in ["machine", "kernel", "cpus"] {
+        if let Some(other) = runs
+            .iter()
+            .find(|run| run["host"][key] != first["host"][key])
+        {
+            let (one, other) = (&first["host"][key], &other["host"][key]);
+            bail!("the runs are not of one machine: {key} is {one} and {other}");
+        }
+    }
+    let experiments = list(first, "experiments");
+    let mut text = text.to_owned();
+    for experiment in experiments {
+        let name = word(&experiment["name"]);
+        let table = table(&name, runs).with_context(|| name.clone())?;
+        let block = format!("\n{}\n\n{table}\n", conditions(experiment, runs));
+        text = replaced(&text, &name, &block)?;
+    }
+    Ok(text)
+}
+
+/// The document with a text between the marks of an experiment.
+fn replaced(document: &str, name: &str, text: &str) -> Result<String> {
+    let mark = format!("<!-- runs {name} -->");
+    let mut parts = document.split(&mark);
+    let before = parts.next().unwrap_or_default();
+    let Some(after) = parts.next() else {
+        bail!("{DOCUMENT} has no line `{mark}`: write it and `{END}` below the section of {name}");
+    };
+    ensure!(parts.next().is_none(), "{DOCUMENT} has `{mark}` twice");
+    let (old, rest) = after
+        .split_once(END)
+        .filter(|(old, _)| !old.contains("<!-- runs "))
+        .with_context(|| format!("{DOCUMENT} has no `{END}` after `{mark}`"))?;
+    ensure!(
+        !old.contains("\n## "),
+        "{DOCUMENT} has a heading between `{mark}` and `{END}`"
+    );
+    Ok(format!("{before}{mark}\n{text}{END}{rest}"))
+}
+
+/// What the figures hold for.
+fn conditions(experiment: &Value, runs: &[Value]) -> String {
+    let date = |run: &Value| {
+        word(&run["host"]["time"])
+            .chars()
+            .take(10)
+            .collect::<String>()
+    };
+    let dates: BTreeSet<String> = runs.iter().map(date).collect();
+    let dates: Vec<_> = dates.into_iter().collect();
+    let loads = runs.iter().filter_map(|run| run["load"].as_f64());
+    let loads: Vec<_> = loads.map(|load| format!("{load:.2}")).collect();
+    let host = &runs[0]["host"];
+    cell(&format!(
+        "{}: {} runs of `{}`, Linux {}, {} CPUs, {}; load at the start: {}.",
+        dates.join(", "),
+        runs.len(),
+        word(&experiment["command"]),
+        word(&host["kernel"]),
+        word(&host["cpus"]),
+        word(&host["machine"]),
+        loads.join(", ")
+    ))
+}
+
+/// The claims of an experiment with their verdicts in all runs.
+fn table(name: &str, runs: &[Value]) -> Result<String> {
+    let of_run = |run| -> Vec<&Value> {
+        let claims = list(run, "claims").iter();
+        claims.filter(|one| one["experiment"] == name).collect()
+    };
+    let claims: Vec<_> = runs.iter().map(of_run).collect();
+    let first = &claims[0];
+    let is_same = |a: &Value, b: &Value| a["claim"] == b["claim"] && a["of"] == b["of"];
+    if let Some(run) = claims.iter().position(|run| run.len() != first.len()) {
+        bail!(
+            "run {} has {} claims, and run 1 has {}",
+            run + 1,
+            claims[run].len(),
+            first.len()
+        );
+    }
+    let settings = |claim: &Value| match setting(&claim["of"]) {
+        text if text.is_empty() => "all".to_owned(),
+        text => text,
+    };
+    if first.is_empty() {
+        return Ok("Nothing is claimed of the figures.\n".to_owned());
+    }
+    let mut text = format!(
+        "| claim | settings | document | expected | median of {} runs [least, greatest] | verdicts |\n\
+         | --- | --- | --- | --- | --- | --- |\n",
+        runs.len()
+    );
+    let mut before = None;
+    for claim in first {
+        let title = word(&claim["claim"]);
+        let same = claims.iter().map(|run| {
+            let mut found = run.iter().filter(|one| is_same(one, claim));
+            let setting = settings(claim);
+            let one = found.next().context(format!("no `{title}` of {setting}"))?;
+            ensure!(
+                found.next().is_none(),
+                "`{title}` of {setting} is there twice"
+            );
+            Ok(*one)
+        });
+        let same: Vec<&Value> = same
+            .enumerate()
+            .map(|(at, one)| one.with_context(|| format!("run {}", at + 1)))
+            .collect::<Result<_>>()?;
+        let is_next = before.as_ref() != Some(&title);
+        let shown = |text: String| if is_next { text } else { String::new() };
+        let cells = [
+            shown(title.clone()),
+            settings(claim),
+            shown(word(&claim["document"])),
+            shown(word(&claim["expected"])),
+            measured(&same),
+            verdicts(&same),
+        ];
+        before = Some(title);
+        let cells = cells.iter().map(|text| cell(text));
+        text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
+    }
+    Ok(text)
+}
+
+/// The median of the runs, with the least and the greatest.
+fn measured(runs: &[&Value]) -> String {
+    let medians = runs
+        .iter()
+        .filter_map(|run| run["measured"]["median"].as_f64());
+    let medians: Vec<f64> = medians.collect();
+    let Some(middle) = median(&medians) else {
+        return "-".to_owned();
+    };
+    let low = medians.iter().copied().fold(f64::INFINITY, f64::min);
+    let high = medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let [middle, low, high] = [middle, low, high].map(number);
+    format!("{middle} [{low}, {high}]")
+}
+
+/// How many runs have which verdict. Those that are not judged are counted by their reason.
+fn verdicts(runs: &[&Value]) -> String {
+    let mut counts: Vec<(&str, String, usize)> = Vec::new();
+    for verdict in VERDICTS {
+        for run in runs.iter().filter(|run| run["verdict"] == verdict) {
+            let reason = reason(run);
+            let known = counts
+                .iter_mut()
+                .find(|(other, why, _)| *other == verdict && *why == reason);
+            match known {
+                Some((.., count)) => *count += 1,
+                None => counts.push((verdict, reason, 1)),
+            }
+        }
+    }
+    let parts = counts
+        .iter()
+        .map(|(verdict, why, count)| match why.as_str() {
+            "" => format!("{count} {verdict}"),
+            why => format!("{count} {verdict}: {why}"),
+        });
+    let text = parts.collect::<Vec<_>>().join(", ");
+    let kinds: BTreeSet<_> = counts.iter().map(|(verdict, ..)| verdict).collect();
+    if kinds.len() > 1 {
+        format!("**differs**: {text}")
+    } else {
+        text
+    }
+}
+
+/// Why a claim is not judged, without its settings and without figures of the run.
+fn reason(claim: &Value) -> String {
+    let why = word(&claim["why"]);
+    // `axis=name: why`, or `axis=name cannot be shown here: why`.
+    let rest = match why.split_once(": ") {
+        Some((settings, rest)) if settings.contains('=') => rest,
+        _ => &why,
+    };
+    let ends = [": ", " (", ", and a verdict"].into_iter();
+    let end = ends.filter_map(|end| rest.find(end)).min();
+    rest[..end.unwrap_or(rest.len())].to_owned()
+}
+
+/// Settings by axis, in words. A claim on a spread has those that all its rows share.
+fn setting(of: &Value) -> String {
+    let pairs = of.as_object().into_iter().flatten();
+    let pairs = pairs.map(|(axis, name)| format!("{axis}={}", word(name)));
+    pairs.collect::<Vec<_>>().join(" ")
+}
+
+/// Text in a cell of a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('<', "&lt;")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// A string without quotes, nothing for `null`, and another value as JSON.
+fn word(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_words_are_runs_a_program_or_files() {
+        let all = Arguments::parse(&[]).unwrap();
+        assert_eq!((all.runs, all.binary, all.from.len()), (5, None, 0));
+        let some = Arguments::parse(&["--runs", "2", "--binary", "p"]).unwrap();
+        assert_eq!((some.runs, some.binary), (2, Some("p")));
+        let from = Arguments::parse(&["--from", "a", "b"]).unwrap();
+        assert_eq!(from.from, ["a", "b"]);
+        for (words, why) in [
+            (&["--runs", "0"][..], "not `0`"),
+            (&["--from"], "--from takes files"),
+            (&["--binary"], "--binary takes a path"),
+            (&["--fast"], "unknown word --fast"),
+        ] {
+            let error = Arguments::parse(words).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    /// A saved run: for each claim of `tso`, its median and verdict, or why it is not judged.
+    fn saved(load: f64, figures: [Result<(f64, &str), &str>; 3]) -> Value {
+        let settings = [("b | c", "1500"), ("b | c", "9000"), ("d", "9000")];
+        let claims = settings.iter().zip(figures).map(|((claim, mtu), of)| {
+            let of_mtu = match *claim {
+                "d" => json!({}),
+                _ => json!({ "mtu": mtu, "offload": "tso" }),
+            };
+            json!({
+                "experiment": "tso", "claim": claim, "of": of_mtu, "to": null,
+                "document": "from 3 to 6", "expected": ">= 1.5",
+                "measured": of.ok().map(|(median, _)| json!({ "median": median })),
+                "verdict": of.map_or("not judged", |(_, verdict)| verdict),
+                "why": of.err(),
+            })
+        });
+        let experiment = |name: &str| json!({ "name": name, "command": format!("packtrain experiment {name} --quick") });
+        json!({
+            "command": "experiment", "stopped": false, "load": load,
+            "host": { "machine": "EPYC", "kernel": "6.18", "cpus": 2,
+                      "time": "2026-11-26T12:00:00Z" },
+            "experiments": [experiment("tso"), experiment("none")],
+            "claims": claims.collect::<Vec<_>>(),
+        })
+    }
+
+    const MARKS: &str = "# Experiments\n\n<!-- runs tso -->\nold\n<!-- end -->\n\n## none\n\n\
+                         <!-- runs none -->\n<!-- end -->\nlast\n";
+
+    fn two() -> [Value; 2] {
+        let clean = "mtu=9000 offload=tso: 1 of 3 runs were clean (others), and a verdict needs 3";
+        [
+            saved(
+                0.25,
+                [Ok((2.0, "reproduced")), Ok((1.25, "direction")), Err(clean)],
+            ),
+            saved(
+                1.5,
+                [
+                    Ok((3.0, "reproduced")),
+                    Err("too noisy here: the interval reaches from 1 to 2"),
+                    Err("mtu=9000 offload=tso cannot be shown here: no <MTU>"),
+                ],
+            ),
+        ]
+    }
+
+    #[test]
+    fn a_table_counts_the_verdicts_of_all_runs() {
+        let runs = two();
+        let text = written(MARKS, &runs).unwrap();
+        assert_eq!(
+            text,
+            "# Experiments\n\n<!-- runs tso -->\n\n\
+             2026-11-26: 2 runs of `packtrain experiment tso --quick`, Linux 6.18, 2 CPUs, EPYC; \
+             load at the start: 0.25, 1.50.\n\n\
+             | claim | settings | document | expected | median of 2 runs [least, greatest] | \
+             verdicts |\n\
+             | --- | --- | --- | --- | --- | --- |\n\
+             | b \\| c | mtu=1500 offload=tso | from 3 to 6 | >= 1.5 | 2.50 [2.00, 3.00] | \
+             2 reproduced |\n\
+             |  | mtu=9000 offload=tso |  |  | 1.25 [1.25, 1.25] | \
+             **differs**: 1 direction, 1 not judged: too noisy here |\n\
+             | d | all | from 3 to 6 | >= 1.5 | - | \
+             1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\
+             \n<!-- end -->\n\n## none\n\n<!-- runs none -->\n\n\
+             2026-11-26: 2 runs of `packtrain experiment none --quick`, Linux 6.18, 2 CPUs, EPYC; \
+             load at the start: 0.25, 1.50.\n\n\
+             Nothing is claimed of the figures.\n\
+             \n<!-- end -->\nlast\n"
+        );
+        // What is written once is written again.
+        assert_eq!(written(&text, &runs).unwrap(), text);
+    }
+
+    #[test]
+    fn a_mark_that_is_not_there_is_named() {
+        let runs = two();
+        for (old, new, why) in [
+            (
+                "<!-- runs none -->",
+                "",
+                "docs/experiments.md has no line `<!-- runs none -->`",
+            ),
+            (
+                "old\n<!-- end -->",
+                "old",
+                "has no `<!-- end -->` after `<!-- runs tso -->`",
+            ),
+            (
+                "<!-- runs none -->\n<!-- end -->",
+                "<!-- runs none -->\n## other\n<!-- end -->",
+                "has a heading between `<!-- runs none -->`",
+            ),
+            ("last", "<!-- runs tso -->", "has `<!-- runs tso -->` twice"),
+        ] {
+            let marks = MARKS.replace(old, new);
+            let error = written(&marks, &runs).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[test]
+    fn runs_that_do_not_belong_together_are_refused() {
+        let change = |change: &dyn Fn(&mut Value)| {
+            let mut runs = two();
+            change(&mut runs[1]);
+            format!("{:#}", written(MARKS, &runs).unwrap_err())
+        };
+        let error = change(&|run| run["host"]["cpus"] = json!(4));
+        assert_eq!(error, "the runs are not of one machine: cpus is 2 and 4");
+        let error = change(&|run| run["claims"][2]["claim"] = json!("e"));
+        assert_eq!(error, "tso: run 2: no `d` of all");
+        let error = change(&|run| run["claims"][1]["of"] = run["claims"][0]["of"].clone());
+        assert!(error.contains("is there twice"), "{error}");
+        let error = change(&|run| run["claims"] = json!([]));
+        assert_eq!(error, "tso: run 2 has 0 claims, and run 1 has 3");
+    }
+}

@@ -19,6 +19,30 @@ pub fn run(args: &ToolArgs<Blast>) -> Result<(), Failure> {
     tool::run("blast", args, text)
 }
 
+/// The load and the testbed, as they were in force.
+fn conditions(measured: &Measured) -> String {
+    let settings = &measured.settings;
+    let number = |name: &str| settings.get(name).and_then(Value::as_f64);
+    let ip = settings.get("ip").and_then(Value::as_str).unwrap_or("-");
+    let sizes = settings.get("frame_bytes").and_then(Value::as_array);
+    let sizes: Vec<_> = sizes.into_iter().flatten().map(Value::to_string).collect();
+    let rate = match (number("rate_kpps"), number("burst_packets")) {
+        (Some(kpps), Some(burst)) => {
+            let rate = scaled(kpps * 1e3);
+            format!("at {rate}pps in bursts of {burst}")
+        }
+        _ => "flat out".to_owned(),
+    };
+    let senders = number("senders").unwrap_or(0.0);
+    format!(
+        "udp over {ip}, frames of {} bytes, {rate}, {senders} sender{}, {} s\n{}",
+        sizes.join(","),
+        if senders > 1.0 { "s" } else { "" },
+        number("duration_seconds").unwrap_or(0.0),
+        tool::testbed(measured),
+    )
+}
+
 fn text(measured: &Measured, style: Style) -> String {
     let figures = &measured.figures;
     let number = |name: &str| figures.get(name).and_then(Value::as_f64);
@@ -27,7 +51,9 @@ fn text(measured: &Measured, style: Style) -> String {
         let kpps = number(name).unwrap_or(0.0);
         format!("{}pps", scaled(kpps * 1e3))
     };
-    let mut text = format!(
+    let mut text = conditions(measured);
+    text.push('\n');
+    text += &format!(
         "offered   {:>12} packets  {}\nreceived  {:>12} packets  {}\nlost      {:>12} packets  \
          {:.3} %\n",
         count("sent_packets"),
@@ -104,11 +130,24 @@ mod tests {
             "cpu_machine_percent": 95.1,
         });
         let figures = figures.as_object().cloned().unwrap_or_default();
+        let settings = json!({
+            "through": "veth", "mtu": 1500, "ip": "ipv4", "frame_bytes": [64, 1518],
+            "rate_kpps": 20.0, "burst_packets": 2, "senders": 1, "duration_seconds": 0.5,
+        });
+        let settings = settings.as_object().cloned().unwrap_or_default();
         let measured = Measured {
+            settings,
             figures,
             ..Measured::default()
         };
         let text = text(&measured, Style::PLAIN);
+        assert!(
+            text.starts_with(
+                "udp over ipv4, frames of 64,1518 bytes, at 20.0 kpps in bursts of 2, 1 sender, \
+                 0.5 s\nthrough veth, MTU 1500\n\noffered "
+            ),
+            "{text}"
+        );
         assert!(
             text.contains("offered      1,000,000 packets  1.0 Mpps\n"),
             "{text}"

@@ -30,6 +30,25 @@ const TIMES: [(&str, &str); 7] = [
     ("mean", "mean"),
 ];
 
+/// The load and the testbed, as they were in force.
+fn conditions(measured: &Measured) -> String {
+    let settings = &measured.settings;
+    let word = |name: &str| settings.get(name).and_then(Value::as_str).unwrap_or("-");
+    let number = |name: &str| settings.get(name).and_then(Value::as_f64);
+    let rate = match number("rate_per_second") {
+        Some(rate) => format!("{rate} requests due a second"),
+        None => "one request after the other".to_owned(),
+    };
+    format!(
+        "{} over {}, frames of {} bytes, {rate}, {} s\n{}\n",
+        word("protocol"),
+        word("ip"),
+        number("frame_bytes").unwrap_or(0.0),
+        number("duration_seconds").unwrap_or(0.0),
+        tool::testbed(measured),
+    )
+}
+
 fn text(measured: &Measured, style: Style) -> String {
     let figures = &measured.figures;
     let count = |name: String| {
@@ -44,7 +63,7 @@ fn text(measured: &Measured, style: Style) -> String {
     };
     let headings = TIMES.map(|(_, heading)| (heading, Align::Right));
     let mut table = Table::new([("us", Align::Left)].into_iter().chain(headings));
-    let mut text = String::new();
+    let mut text = conditions(measured);
     for (phase, prefix) in phases {
         let of = |name: &str| count(format!("{prefix}{name}"));
         let number = |name: &str| {
@@ -105,12 +124,23 @@ mod tests {
             "latency_us": times, "idle_latency_us": times, "send_delay_us": {"p50": null},
             "load_goodput_gbps": 3.456,
         });
+        let settings = json!({
+            "through": "bridge", "mtu": 1500, "protocol": "icmp", "ip": "ipv6",
+            "frame_bytes": 102, "rate_per_second": 1000.0, "duration_seconds": 1.0,
+        });
         let measured = Measured {
+            settings: settings.as_object().cloned().unwrap_or_default(),
             figures: figures.as_object().cloned().unwrap_or_default(),
             ..Measured::default()
         };
         let text = text(&measured, Style::PLAIN);
-        assert!(text.starts_with("idle: 1,000 requests"), "{text}");
+        assert!(
+            text.starts_with(
+                "icmp over ipv6, frames of 102 bytes, 1000 requests due a second, 1 s\n\
+                 through bridge, MTU 1500\n\nidle: 1,000 requests"
+            ),
+            "{text}"
+        );
         assert!(
             text.contains("loaded: 2,000 requests, 0 a second; 1 lost"),
             "{text}"

@@ -91,8 +91,23 @@ pub fn row(experiment: &str, measured: &Measured) -> Value {
     Value::Object(row)
 }
 
-/// The lines of a report that every tool has: the settings that differ from a line's default, and
-/// what speaks against the figures.
+/// The line of a report with the testbed as it was in force: what joined the hosts, and the CPUs.
+pub fn testbed(measured: &Measured) -> String {
+    let set = |name: &str| measured.settings.get(name).filter(|value| !value.is_null());
+    let mut line = format!(
+        "through {}, MTU {}",
+        set("through").and_then(Value::as_str).unwrap_or("-"),
+        set("mtu").unwrap_or(&Value::Null)
+    );
+    for (name, what) in [("cpus", "CPUs"), ("cpus_shared", "where")] {
+        if let Some(value) = set(name).and_then(Value::as_str) {
+            line.push_str(&format!(", {what} {value}"));
+        }
+    }
+    line + "\n"
+}
+
+/// What speaks against the figures of a report: a line for each flag.
 pub fn flags(measured: &Measured) -> String {
     let line = |flag: &String| format!("not to be judged: {flag}\n");
     measured.flags.iter().map(line).collect()
@@ -123,5 +138,33 @@ impl Progress {
         if self.shown {
             print::message("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_testbed_is_a_line() {
+        let line = |settings: Value| {
+            let settings = settings.as_object().cloned().unwrap_or_default();
+            testbed(&Measured {
+                settings,
+                ..Measured::default()
+            })
+        };
+        let veth = json!({"through": "veth", "mtu": 9000, "cpus_shared": null});
+        assert_eq!(line(veth), "through veth, MTU 9000\n");
+        let bound = json!({
+            "through": "packtrain", "mtu": 1500, "cpus": "sender=0,worker=1,receiver=0",
+            "cpus_shared": "sender and receiver share CPU 0",
+        });
+        assert_eq!(
+            line(bound),
+            "through packtrain, MTU 1500, CPUs sender=0,worker=1,receiver=0, where sender and \
+             receiver share CPU 0\n"
+        );
     }
 }

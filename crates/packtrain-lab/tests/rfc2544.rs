@@ -96,6 +96,12 @@ fn figures_fit_together() -> Outcome {
     };
     assert!(latency.keys().eq(loads), "{latency:?}");
     assert!(latency["0"]["p50"].as_f64() > Some(0.0), "{latency:?}");
+    let beside = figures["latency_load"].as_object().expect("an object");
+    assert!(beside.keys().eq(&loads[1..]), "{beside:?}");
+    for load in beside.values() {
+        assert!(number(&load["offered_kpps"]) > 0.0, "{load}");
+        assert!(number(&load["received_kpps"]) >= 0.0, "{load}");
+    }
     let losses = figures["loss_percent"].as_object().expect("an object");
     assert!(
         losses.contains_key("100") && losses.len() >= 2,

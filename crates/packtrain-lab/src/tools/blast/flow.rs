@@ -57,6 +57,7 @@ pub(super) struct Flow {
 /// What a sender did.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
+    /// Packets that the kernel accepted.
     pub packets: u64,
     pub calls: u64,
     pub cpu: Usage,
@@ -127,6 +128,8 @@ impl Flow {
         let start = start.max(Instant::now());
         self.began.get_or_init(|| start);
         let end = start + load.duration;
+        // A queue that is stopped and never drained accepts nothing.
+        let last_try = end + load.settle;
         let mut messages = Messages::new(load.batch, longest(load));
         let lengths = load.payloads.iter().cycle();
         (0..load.batch)
@@ -135,8 +138,8 @@ impl Flow {
         let same_size = load.payloads.len() == 1;
         let mut pacer = load.pace.map(|(_, interval)| Pacer::new(start, interval));
         let burst = load.pace.map_or(load.batch as u64, |(burst, _)| burst);
-        let (mut next, mut calls) = (0, 0);
-        while next < count {
+        let (mut next, mut calls, mut refused) = (0, 0, 0);
+        while next < count && refused == 0 {
             match &mut pacer {
                 // The time of the last burst is not later than that of the end.
                 Some(pacer) if pacer.due() < end => pacer.wait(|| control.stopped()),
@@ -150,7 +153,7 @@ impl Flow {
                 break;
             }
             let mut left = burst.min(count - next);
-            while left > 0 {
+            while left > 0 && refused == 0 {
                 let batch = left.min(load.batch as u64);
                 for index in 0..batch as usize {
                     let number = next + index as u64;
@@ -165,41 +168,53 @@ impl Flow {
                 next += batch;
                 left -= batch;
                 self.sent.store(next, SeqCst);
-                calls += self.send_all(&mut messages, batch as usize, control)?;
+                let sent = self.send_all(&mut messages, batch, last_try, control)?;
+                let (accepted, tries) = sent;
+                refused = batch - accepted;
+                calls += tries;
             }
         }
         // The interval after a burst belongs to it.
         let paced = pacer.map_or(Duration::ZERO, |pacer| pacer.due() - start);
         Ok(Sent {
-            packets: next,
+            packets: next - refused,
             calls,
             cpu: Usage::of_thread().since(&cpu),
             time: start.elapsed().max(paced),
         })
     }
 
-    /// Sends the first messages, all of them. Returns the number of calls.
+    /// Sends the first `count` messages, until `last_try`. Returns how many the kernel accepted,
+    /// and the number of calls.
     fn send_all(
         &self,
         messages: &mut Messages,
-        count: usize,
+        count: u64,
+        last_try: Instant,
         control: &Control<'_>,
-    ) -> Result<u64, LabError> {
+    ) -> Result<(u64, u64), LabError> {
         let (mut done, mut calls) = (0, 0);
-        while done < count {
+        let all = count as usize;
+        while done < all {
             calls += 1;
-            match messages.send(self.sender.as_fd(), done..count) {
-                Ok(sent) => done += sent,
+            match messages.send(self.sender.as_fd(), done..all) {
+                Ok(sent) => {
+                    done += sent;
+                    continue;
+                }
                 Err(error) if is_pause(&error) => {}
                 // No memory, or a full queue that says so: the packet was not accepted.
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => thread::yield_now(),
                 Err(error) => return Err(LabError::os("sendmmsg", &error)),
             }
-            if done < count && control.stopped() {
+            if control.stopped() {
                 return Err(LabError::Cancelled);
             }
+            if Instant::now() >= last_try {
+                break;
+            }
         }
-        Ok(calls)
+        Ok((done as u64, calls))
     }
 
     /// Receives until the sender has ended, and nothing has arrived for a while.
@@ -255,6 +270,54 @@ fn number((payload, _): (&[u8], usize)) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    /// A peer that takes nothing: its queue is full after some packets.
+    #[test]
+    fn a_queue_that_is_not_drained_ends_a_blast() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_write_timeout(Some(Duration::from_millis(10)))
+            .unwrap();
+        let flow = Flow {
+            sender: UdpSocket::from(OwnedFd::from(ours)),
+            receiver: UdpSocket::from(OwnedFd::from(theirs.try_clone().unwrap())),
+            sent: AtomicU64::new(0),
+            began: OnceLock::new(),
+            ended: OnceLock::new(),
+        };
+        let load = Load {
+            payloads: vec![PAYLOAD_MIN],
+            batch: 64,
+            pace: None,
+            duration: Duration::from_millis(20),
+            settle: Duration::from_millis(20),
+        };
+        let stop = Arc::new(AtomicBool::new(false));
+        let control = Control {
+            stop: Arc::clone(&stop),
+            progress: &|_| {},
+        };
+        let sent = thread::scope(|scope| {
+            let sending = scope.spawn(|| flow.send(&load, u64::MAX, Instant::now(), &control));
+            // Without an end of its own it would never end.
+            let late = Instant::now() + Duration::from_secs(20);
+            while !sending.is_finished() && Instant::now() < late {
+                thread::sleep(Duration::from_millis(1));
+            }
+            stop.store(true, Ordering::Relaxed);
+            sending.join().unwrap()
+        });
+        let sent = sent.unwrap();
+        // Each packet that was accepted is there, and no other.
+        theirs.set_nonblocking(true).unwrap();
+        let arrived = std::iter::repeat_with(|| theirs.recv(&mut [0; 64]));
+        let arrived = arrived.take_while(Result::is_ok).count();
+        assert!(sent.packets > 0, "{sent:?}");
+        assert_eq!(arrived as u64, sent.packets);
+    }
 
     #[test]
     fn a_damaged_number_is_detected() {

@@ -8,7 +8,7 @@ pub use options::{Blast, Sizes};
 
 use std::hint;
 use std::net::SocketAddr;
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -33,23 +33,17 @@ const PROGRESS: Duration = Duration::from_millis(200);
 
 impl Tool for Blast {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
-        let hosts = testbed.hosts();
-        let load = self.load(hosts.left.link.mtu)?;
-        let mut flows = Vec::new();
-        let mut buffer = 0;
-        for _ in 0..self.senders {
-            let (flow, bytes) = Flow::open(hosts, self.ip())?;
-            flows.push(flow);
-            buffer = bytes;
-        }
-        let before = Lost::so_far(hosts)?;
-        let run = self.blast(&load, &flows, testbed, control)?;
-        let lost = Lost::so_far(hosts)?.since(before);
-        Ok(Measured {
-            settings: self.settings(&load, buffer),
-            figures: run.figures(lost),
-            flags: run.flag.into_iter().collect(),
-        })
+        let ((), measured) = self.measure(testbed, control, |flows, ends| {
+            let start = Instant::now();
+            while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
+                let sent: u64 = flows.iter().map(Flow::sent).sum();
+                let seconds = start.elapsed().as_secs_f64();
+                let kpps = sent as f64 / seconds / 1e3;
+                (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
+            }
+            Ok(())
+        })?;
+        Ok(measured)
     }
 }
 
@@ -121,6 +115,9 @@ impl Blast {
             ("senders", json!(self.senders)),
             ("busy_threads", json!(self.busy)),
             ("batch_packets", json!(self.batch)),
+            ("count_packets", json!(self.count)),
+            ("duration_seconds", json!(load.duration.as_secs_f64())),
+            ("settle_seconds", json!(load.settle.as_secs_f64())),
             ("receive_buffer_bytes", json!(buffer)),
         ];
         fields
@@ -129,14 +126,55 @@ impl Blast {
             .collect()
     }
 
-    /// Sends and receives.
-    fn blast(
+    /// Runs `f` beside the load, and measures the load. Returns when both have ended.
+    ///
+    /// # Errors
+    /// [`ToolError`]: that of `f`, or of the load.
+    pub(super) fn beside<R>(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+        f: impl FnOnce() -> Result<R, ToolError>,
+    ) -> Result<(R, Measured), ToolError> {
+        self.measure(testbed, control, |_, _| f())
+    }
+
+    /// The same. `f` gets the flows, and a channel that is closed when the last sender ends.
+    fn measure<R>(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+        f: impl FnOnce(&[Flow], &Receiver<()>) -> Result<R, ToolError>,
+    ) -> Result<(R, Measured), ToolError> {
+        let hosts = testbed.hosts();
+        let load = self.load(hosts.left.link.mtu)?;
+        let mut flows = Vec::new();
+        let mut buffer = 0;
+        for _ in 0..self.senders {
+            let (flow, bytes) = Flow::open(hosts, self.ip())?;
+            flows.push(flow);
+            buffer = bytes;
+        }
+        let before = Lost::so_far(hosts)?;
+        let (result, run) = self.blast(&load, &flows, testbed, control, |ends| f(&flows, ends))?;
+        let lost = Lost::so_far(hosts)?.since(before);
+        let measured = Measured {
+            settings: self.settings(&load, buffer),
+            figures: run.figures(lost),
+            flags: run.flag.into_iter().collect(),
+        };
+        Ok((result, measured))
+    }
+
+    /// Sends and receives, with `f` beside it.
+    fn blast<R>(
         &self,
         load: &Load,
         flows: &[Flow],
         testbed: &Testbed,
         control: &Control<'_>,
-    ) -> Result<Run, ToolError> {
+        f: impl FnOnce(&Receiver<()>) -> Result<R, ToolError>,
+    ) -> Result<(R, Run), ToolError> {
         let (used, watch) = (testbed.used(), Watch::start()?);
         let start = Instant::now();
         thread::scope(|scope| {
@@ -171,55 +209,23 @@ impl Blast {
                     }
                 });
             }
-            while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
-                let sent: u64 = flows.iter().map(Flow::sent).sum();
-                let seconds = start.elapsed().as_secs_f64();
-                let kpps = sent as f64 / seconds / 1e3;
-                (control.progress)(&format!("{seconds:.1} s: {kpps:.0} kpps sent"));
-            }
+            let result = f(&ends);
+            // Nothing is sent: it ends when the channel is closed.
+            while ends.recv().is_ok() {}
             // Now, before idle time follows.
             let forwarder = testbed.used().since(&used);
             let machine = watch.end(forwarder.of_other_process());
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;
-            Ok(Run {
+            let run = Run {
                 sent: sent.into_iter().collect::<Result<_, _>>()?,
                 received: received.into_iter().collect::<Result<_, _>>()?,
                 forwarder,
                 machine,
                 flag,
-            })
-        })
-    }
-
-    /// Runs `f` beside the load. Returns when both have ended.
-    ///
-    /// # Errors
-    /// [`ToolError`]: that of `f`, or of the load.
-    pub fn beside<R>(
-        &self,
-        hosts: &TwoHosts,
-        control: &Control<'_>,
-        f: impl FnOnce() -> Result<R, ToolError>,
-    ) -> Result<R, ToolError> {
-        let load = &self.load(hosts.left.link.mtu)?;
-        let flows = (0..self.senders).map(|_| Ok(Flow::open(hosts, self.ip())?.0));
-        let flows: Vec<_> = flows.collect::<Result<_, ToolError>>()?;
-        let start = Instant::now();
-        thread::scope(|scope| {
-            let mut threads = Vec::new();
-            for (index, flow) in (0u32..).zip(&flows) {
-                let count = self.share(index);
-                let send = move || flow.send(load, count, start, control).map(drop);
-                let receive = move || flow.receive(load, control).map(drop);
-                threads.extend([scope.spawn(send), scope.spawn(receive)]);
-            }
-            let result = f();
-            for thread in threads {
-                join(thread)?;
-            }
-            result
+            };
+            Ok((result?, run))
         })
     }
 

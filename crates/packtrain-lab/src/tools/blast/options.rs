@@ -72,7 +72,8 @@ pub struct Blast {
     /// How long packets are sent
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub duration: Time,
-    /// How long the receivers wait for late packets after the last one
+    /// How long the receivers wait for late packets after the last one, and a sender for a queue
+    /// that accepts nothing
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub settle: Time,
     /// Threads beside it that only compute, for as long as --duration: at most 64

@@ -80,6 +80,17 @@ impl Echo {
         Ok((echo, answers))
     }
 
+    /// Over a connected socket that does not block.
+    #[cfg(test)]
+    pub(super) fn over(socket: UdpSocket) -> Self {
+        Self {
+            socket,
+            kind: Kind::Udp,
+            buffer: vec![0; 64],
+            sequence: 0,
+        }
+    }
+
     /// Sends a request with this data. Returns whether the kernel accepted it.
     pub(super) fn send(&mut self, data: &[u8]) -> io::Result<bool> {
         let sent = match self.kind {

@@ -10,6 +10,7 @@ pub use options::{Beside, Ping};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -89,6 +90,9 @@ impl Ping {
                 "rate_per_second",
                 json!((!self.flood).then_some(self.rate.0)),
             ),
+            ("count_requests", json!(self.count)),
+            ("duration_seconds", json!(self.duration.0.as_secs_f64())),
+            ("timeout_seconds", json!(self.timeout.0.as_secs_f64())),
             (
                 "load",
                 json!(match self.load {
@@ -114,29 +118,31 @@ impl Ping {
         let ended = AtomicBool::new(false);
         let cpus = testbed.cpus();
         let (start, used, watch) = (Instant::now(), testbed.used(), Watch::start()?);
-        let (replies, answered) = thread::scope(|scope| {
+        // Closed when no request is due any more: waiting for lost replies is no part of the load.
+        let (sending, all_sent) = channel::<()>();
+        thread::scope(|scope| {
             let answering = answers.as_ref().map(|socket| {
                 let ended = || ended.load(Ordering::Relaxed);
                 scope.spawn(move || on_cpu(cpus.receiver, || answer(socket, ended)))
             });
-            let replies = {
+            // A thread of its own, since it stays bound.
+            let run = move || requests.run(&mut echo, control, || drop(sending));
+            let requesting = scope.spawn(move || on_cpu(cpus.sender, run));
+            let (wall, forwarder, watched, replies) = {
                 // The answering thread ends, too.
                 let _ended = AtEnd(|| ended.store(true, Ordering::Relaxed));
-                // A thread of its own, since it stays bound.
-                let run = || on_cpu(cpus.sender, || requests.run(&mut echo, control));
-                join(scope.spawn(run))
+                while all_sent.recv().is_ok() {}
+                let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
+                let watched = watch.end(forwarder.of_other_process());
+                (wall, forwarder.cpu, watched, join(requesting))
             };
-            let answered = answering.map_or(Ok(()), join);
-            (replies, answered)
-        });
-        let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
-        let (_, flag) = watch.end(forwarder.of_other_process())?;
-        answered?;
-        Ok(Run {
-            replies: replies?,
-            forwarder: forwarder.cpu,
-            wall,
-            flag,
+            answering.map_or(Ok(()), join)?;
+            Ok(Run {
+                replies: replies?,
+                forwarder,
+                wall,
+                flag: watched?.1,
+            })
         })
     }
 
@@ -149,7 +155,9 @@ impl Ping {
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
         let time = Amount::Time(WARM_UP + requests.time());
-        let stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
+        let mut stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
+        stream.sender_cpu = testbed.cpus().sender;
+        stream.receiver_cpu = testbed.cpus().receiver;
         thread::scope(|scope| {
             let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
             thread::sleep(WARM_UP);
@@ -164,8 +172,9 @@ impl Ping {
 #[derive(Debug)]
 struct Run {
     replies: Replies,
+    /// CPU time of the forwarder in `wall`.
     forwarder: Duration,
-    /// From before the first request to after the last reply.
+    /// From before the first request to when none was due any more.
     wall: Duration,
     flag: Option<String>,
 }
@@ -176,7 +185,8 @@ impl Run {
         let (sent, received) = (replies.sent, replies.sequences.unique);
         let lost = sent - received;
         let seconds = replies.time.as_secs_f64();
-        let percent = |cpu: Duration| json!(100.0 * cpu.as_secs_f64() / self.wall.as_secs_f64());
+        let wall = self.wall.as_secs_f64();
+        let percent = |cpu: Duration| json!(100.0 * cpu.as_secs_f64() / wall);
         let figures: [(&str, Value); 11] = [
             ("sent_requests", json!(sent)),
             ("received_replies", json!(received)),

@@ -13,7 +13,7 @@ pub enum Beside {
     /// No load
     #[default]
     None,
-    /// A TCP stream from host A to host B, as fast as it can; measured without it first
+    /// A TCP stream from host A to host B, flat out; measured without it first
     Stream,
 }
 

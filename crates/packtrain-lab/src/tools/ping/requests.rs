@@ -109,14 +109,22 @@ pub(super) struct Replies {
     pub sequences: Sequences,
     /// Requests sent when the next one was due already.
     pub late: u64,
+    /// Until no request was due any more.
     pub cpu: Usage,
     /// From the start to the end of the last interval.
     pub time: Duration,
 }
 
 impl Requests {
-    /// Sends the requests, and takes the replies.
-    pub(super) fn run(&self, echo: &mut Echo, control: &Control<'_>) -> Result<Replies, ToolError> {
+    /// Sends the requests, and takes the replies. `all_sent` is called when no request is due any
+    /// more, unless it fails before.
+    pub(super) fn run(
+        &self,
+        echo: &mut Echo,
+        control: &Control<'_>,
+        all_sent: impl FnOnce(),
+    ) -> Result<Replies, ToolError> {
+        let mut all_sent = Some(all_sent);
         let cpu = Usage::of_thread();
         let start = Instant::now();
         let mut state = State {
@@ -143,6 +151,12 @@ impl Requests {
                 .then(|| self.due(&state, now))
                 .flatten()
                 .filter(|due| *due < end);
+            if due.is_none()
+                && let Some(all_sent) = all_sent.take()
+            {
+                state.replies.cpu = Usage::of_thread().since(&cpu);
+                all_sent();
+            }
             let mut busy = false;
             if let Some(due) = due
                 && due <= now
@@ -177,7 +191,6 @@ impl Requests {
             Schedule::Flood => Duration::ZERO,
         };
         replies.time = (last - state.start).max(scheduled);
-        replies.cpu = Usage::of_thread().since(&cpu);
         Ok(replies)
     }
 
@@ -281,6 +294,38 @@ fn failed(what: &'static str) -> impl Fn(io::Error) -> ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixDatagram;
+    use std::sync::Arc;
+
+    /// The peer answers when no request is due any more.
+    #[test]
+    fn waiting_for_replies_begins_when_no_request_is_due() {
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let mut echo = Echo::over(UdpSocket::from(OwnedFd::from(ours)));
+        let requests = Requests {
+            schedule: Schedule::Every(0.001),
+            data: DATA_MIN,
+            count: 3,
+            duration: Duration::from_secs(30),
+            timeout: Duration::from_secs(30),
+        };
+        let control = Control {
+            stop: Arc::default(),
+            progress: &|_| {},
+        };
+        let answer = || {
+            let mut data = [0; DATA_MIN];
+            for _ in 0..3 {
+                let len = theirs.recv(&mut data).unwrap();
+                theirs.send(&data[..len]).unwrap();
+            }
+        };
+        let replies = requests.run(&mut echo, &control, answer).unwrap();
+        assert_eq!((replies.sent, replies.sequences.unique), (3, 3));
+    }
 
     #[test]
     fn requests_are_due_for_the_duration_at_most() {

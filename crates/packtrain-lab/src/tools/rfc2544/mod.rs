@@ -41,6 +41,9 @@ const WATCHED_MIN: Duration = Duration::from_millis(200);
 /// Loads at which latency is measured, in percent of the throughput.
 const LATENCY_LOADS: [u32; 4] = [0, 10, 50, 90];
 
+/// What is reported of these loads, by `blast`'s names.
+const LOAD_FIGURES: [&str; 3] = ["offered_kpps", "received_kpps", "lost_percent"];
+
 /// Steps of the frame loss rate, in percent of what a sender sends flat out (RFC 2544 section
 /// 26.3).
 const LOSS_STEPS: [u32; 10] = [100, 90, 80, 70, 60, 50, 40, 30, 20, 10];
@@ -165,7 +168,9 @@ impl Bench<'_> {
         let mut figures = throughput(&goals, &found, options.size);
         figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
         let rate = found.goals.first().map_or(0.0, |result| result.throughput);
-        figures.insert("latency_us".into(), self.latency(rate)?.into());
+        let (latency, loads) = self.latency(rate)?;
+        figures.insert("latency_us".into(), latency.into());
+        figures.insert("latency_load".into(), loads.into());
         figures.insert("loss_percent".into(), self.loss(&flat_out, fastest)?.into());
         let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
         let range = Range {
@@ -237,8 +242,9 @@ impl Bench<'_> {
         }
     }
 
-    /// Round-trip times beside several shares of `throughput`; only without load if that is 0.
-    fn latency(&self, throughput: f64) -> Result<Fields, ToolError> {
+    /// Round-trip times beside several shares of `throughput`, and what became of these loads; only
+    /// without load if `throughput` is 0.
+    fn latency(&self, throughput: f64) -> Result<(Fields, Fields), ToolError> {
         let ping = Ping {
             size: self.options.size as usize,
             duration: self.options.final_duration,
@@ -246,7 +252,7 @@ impl Bench<'_> {
             ..Ping::default()
         };
         let silent = self.silent();
-        let mut times = Fields::new();
+        let (mut times, mut loads) = (Fields::new(), Fields::new());
         for percent in LATENCY_LOADS {
             let rate = throughput * f64::from(percent) / 100.0;
             if percent > 0 && rate < 1.0 {
@@ -257,16 +263,22 @@ impl Bench<'_> {
                 ping.run(self.testbed, &silent)?
             } else {
                 let load = self.load(Some(rate), None, ping.duration.0);
-                load.beside(self.testbed.hosts(), &silent, || {
-                    ping.run(self.testbed, &silent)
-                })?
+                let run = || ping.run(self.testbed, &silent);
+                let (measured, load) = load.beside(self.testbed, &silent, run)?;
+                let figure = |name: &str| {
+                    let value = load.figures.get(name).cloned();
+                    (name.to_owned(), value.unwrap_or_default())
+                };
+                let of_load: Fields = LOAD_FIGURES.map(figure).into_iter().collect();
+                loads.insert(percent.to_string(), of_load.into());
+                measured
             };
             self.note(ping.duration.0, &measured);
             let of_load = measured.figures.get("latency_us").cloned();
             let missing = || ToolError::Check("ping reports no latency_us".into());
             times.insert(percent.to_string(), of_load.ok_or_else(missing)?);
         }
-        Ok(times)
+        Ok((times, loads))
     }
 
     /// The frame loss rate at falling loads, until two in succession have none. The first load is

@@ -253,7 +253,7 @@ impl<'a> DatagramCheck<'a> {
     }
 
     /// Starts the counts of [`marked`](Self::marked) at a sequence number, if it is another one
-    /// than before. It must not be older than the window of [`Sequences`].
+    /// than before. It must not be older than the window of the numbers that are kept.
     pub fn mark(&mut self, sequence: u64) {
         if sequence != self.mark {
             self.mark = sequence;

@@ -20,9 +20,10 @@ const RUNS: usize = 5;
 const DOCUMENT: &str = "docs/experiments.md";
 /// Where the documents of the runs go, below the root.
 const SCRATCH: &str = "target/experiments";
-/// Exit status of `packtrain experiment` if a claim that must hold is not reproduced. That is a
-/// result.
-const NOT_REPRODUCED: i32 = 1;
+/// Rounds of each run: a spread is judged from five on.
+const ROUNDS: &str = "5";
+/// How the flag of a run begins that has no figures.
+const FAILED: &str = "the run failed: ";
 /// The mark below a table.
 const END: &str = "<!-- end -->";
 /// Verdicts in the order in which they are counted.
@@ -123,11 +124,18 @@ fn measure(root: &Path, binary: &Path, runs: usize) -> Result<Vec<PathBuf>> {
         println!("experiments: run {run} of {runs}");
         let file = folder.join(format!("run-{run}.json"));
         let mut command = Command::new(binary);
-        command.args(["experiment", "all", "--quick", "--save"]);
+        command.args([
+            "experiment",
+            "all",
+            "--quick",
+            "--repeats",
+            ROUNDS,
+            "--save",
+        ]);
         let status = command.arg(&file).stdout(Stdio::null()).status();
+        // A claim that must hold and a run that failed are results, and in the document.
         let status = status.with_context(|| binary.display().to_string())?;
-        let is_measured = [Some(0), Some(NOT_REPRODUCED)].contains(&status.code());
-        ensure!(is_measured, "{}: {status}", binary.display());
+        println!("experiments: run {run}: {status}");
         Ok(file)
     };
     (1..=runs).map(one).collect()
@@ -142,12 +150,26 @@ fn read(file: &Path) -> Result<Value> {
         "{}: not the document of a whole run of packtrain experiment",
         file.display()
     );
+    for one in list(&run, "runs") {
+        let mut flags = list(one, "flags").iter().filter_map(Value::as_str);
+        if let Some(flag) = flags.find(|flag| flag.starts_with(FAILED)) {
+            println!(
+                "experiments: {}: {}: {flag}",
+                file.display(),
+                word(&one["experiment"])
+            );
+        }
+    }
     Ok(run)
 }
 
 /// The document with a table of each experiment of the runs.
 fn written(text: &str, runs: &[Value]) -> Result<String> {
     let first = runs.first().context("no run")?;
+    if let Some(other) = runs.iter().find(|run| run["version"] != first["version"]) {
+        let (one, other) = (&first["version"], &other["version"]);
+        bail!("the runs are not of one version of packtrain: {one} and {other}");
+    }
     for key in ["machine", "kernel", "cpus"] {
         if let Some(other) = runs
             .iter()
@@ -250,6 +272,12 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
             let mut found = run.iter().filter(|one| is_same(one, claim));
             let setting = settings(claim);
             let one = found.next().context(format!("no `{title}` of {setting}"))?;
+            for key in ["figure", "statistic", "expected"] {
+                ensure!(
+                    one[key] == claim[key],
+                    "`{title}` of {setting} has another `{key}` than in run 1"
+                );
+            }
             ensure!(
                 found.next().is_none(),
                 "`{title}` of {setting} is there twice"

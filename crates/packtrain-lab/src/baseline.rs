@@ -39,7 +39,7 @@ pub enum BaselineError {
     /// The program does not start, cannot open these interfaces, or cannot send, and printed the
     /// reason.
     NotReady(io::Error),
-    /// The forwarder ended before it was told to.
+    /// The forwarder ended before it was stopped.
     Ended(ExitStatus),
 }
 

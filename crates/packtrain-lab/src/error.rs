@@ -207,7 +207,7 @@ pub enum ToolError {
     Failed(String),
     /// A check failed: packets that are not accounted for, wrong bytes.
     Check(String),
-    /// It was told to stop.
+    /// The caller stopped it.
     Cancelled,
 }
 

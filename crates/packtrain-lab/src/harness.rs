@@ -114,7 +114,7 @@ pub fn count(measured: &Measured, name: &str) -> u64 {
     figure.as_u64().expect(name)
 }
 
-/// Runs a tool that would take long, and tells it to stop.
+/// Runs a tool that would take long, and stops it.
 pub fn assert_stops(tool: &impl Tool, testbed: &Testbed) {
     let control = Control::default();
     let stop = Arc::clone(&control.stop);

@@ -5,7 +5,6 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-
 use std::thread;
 
 use crate::counters::Counters;

@@ -80,7 +80,14 @@ impl Forward {
         let session = builder
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let settings = session::settings(&session, [&testbed.a, &testbed.b]);
+        let mut settings = session::settings(&session, [&testbed.a, &testbed.b]);
+        let seconds = |time: Time| time.0.as_secs_f64();
+        let own = [
+            ("duration_seconds", json!(seconds(self.duration))),
+            ("count_packets", json!(self.count)),
+            ("stop_resume_seconds", json!(self.stop_resume.map(seconds))),
+        ];
+        settings.extend(own.map(|(name, value)| (name.to_owned(), value)));
         let mut pauses = Pauses::default();
         let mut changes = self.stop_resume.map(|time| Changes::every(time.0));
         while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
@@ -211,7 +218,6 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn pauses_are_the_times_without_a_packet() {
@@ -243,15 +249,16 @@ mod tests {
             b: "sim:far=echo".to_owned(),
             ..TestbedOptions::default()
         };
-        let control = Control {
-            stop: Arc::default(),
-            progress: &|_| {},
-        };
-        let figures = forward.run(&testbed, &control).unwrap().figures;
+        let measured = forward.run(&testbed, &Control::default()).unwrap();
+        assert_eq!(measured.settings["stop_resume_seconds"], 0.01);
+        let figures = measured.figures;
         for key in ["stall_flush", "restarts"] {
             assert!(figures["b"]["tx"][key].as_u64() > Some(0), "{key}");
         }
         assert_eq!(figures["drops"]["total"], 0);
-        assert!(figures["longest_pause_ms"].as_f64() >= Some(10.0));
+        // Its begin and its end are each read up to one interval late and early.
+        let least = Duration::from_millis(10) - 2 * POLL_INTERVAL;
+        let longest = figures["longest_pause_ms"].as_f64().unwrap();
+        assert!(longest >= least.as_secs_f64() * 1e3, "{longest}");
     }
 }

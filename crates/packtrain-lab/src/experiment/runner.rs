@@ -201,6 +201,11 @@ pub fn run(
                     results.missing.push((cell, why));
                     continue;
                 }
+                // Lost or damaged bytes, or packets that are not accounted for, are no noise.
+                Err(error @ ToolError::Check(_)) if is_warm_up => {
+                    results.failed.get_or_insert((cell, error));
+                    continue;
+                }
                 Err(_) if is_warm_up => continue,
                 Err(error) => {
                     let flags = vec![format!("the run failed: {error}")];

@@ -641,6 +641,20 @@ fn a_warm_up_that_fails_is_no_failure() {
 }
 
 #[test]
+fn packets_that_a_warm_up_does_not_account_for_are_a_failure() {
+    let mut count = 0;
+    let mut measure = |_: &Setup, _: &Control<'_>| {
+        count += 1;
+        match count {
+            1 => Err(ToolError::Check("packets are not accounted for".to_owned())),
+            _ => Ok(measured(1.0)),
+        }
+    };
+    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+    assert!(matches!(results.failed, Some((_, ToolError::Check(_)))));
+}
+
+#[test]
 fn a_stop_keeps_what_was_measured() {
     let experiment = experiment("");
     let stop = Arc::new(AtomicBool::new(false));

@@ -2,7 +2,7 @@
 //! plain.
 //!
 //! A [`Transfer`] runs from one host to another, and reports what was sent, what arrived, and
-//! whether the two are equal. An [`Opened`] transfer also tells what its threads have done while
+//! whether the two are equal. An [`Opened`] transfer also counts what its threads have done while
 //! they run. Its threads use blocking `send` and `recv`
 //! on sockets that were made inside the namespaces. Each wait is bounded: a transfer
 //! without progress ends with [`LabError::Stalled`], one that takes too long with

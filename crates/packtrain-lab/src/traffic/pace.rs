@@ -10,7 +10,7 @@ const SLACK: Duration = Duration::from_micros(50);
 /// How long a thread sleeps before it checks whether the run has to end.
 const QUANTUM: Duration = Duration::from_millis(20);
 
-/// The time of which a paced sender sends the packets back to back, unless told otherwise.
+/// The time of which a paced sender sends the packets back to back, unless it is given another.
 const BURST_SECONDS: f64 = 100e-6;
 
 /// How many of `rate` packets a second are sent back to back: those of 100 us, at least one.

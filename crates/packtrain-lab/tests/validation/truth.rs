@@ -85,7 +85,8 @@ pub fn delays() -> Outcome {
         ..Blast::default()
     };
     let measured = run(&blast, &testbed);
-    assert_eq!(delayed() - before, 500);
+    // A question for the receiver's address may be delayed, too.
+    assert!(delayed() - before >= 500);
     assert_eq!(count(&measured, "received_packets"), 500);
     for name in ["lost", "duplicate", "reordered", "damaged"] {
         assert_eq!(count(&measured, &format!("{name}_packets")), 0, "{name}");

@@ -250,9 +250,14 @@ impl Judge<'_> {
         });
         let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
         if of.len() < CLEAN_MIN {
-            let (count, runs) = (of.len(), self.results.rounds());
+            let (count, rounds) = (of.len(), self.results.rounds());
+            let what = if self.claim.exact {
+                format!("have the figure {}", self.claim.key)
+            } else {
+                "were clean".to_owned()
+            };
             return Err(NotJudged::Unclear(format!(
-                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
+                "in {count} of {rounds} rounds both runs {what}, and a verdict needs {CLEAN_MIN}"
             )));
         }
         Ok((of, to))

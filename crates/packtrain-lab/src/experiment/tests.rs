@@ -406,6 +406,22 @@ fn rounds_in_which_one_side_was_flagged_are_not_compared() {
         why.starts_with("in 1 of 5 rounds both runs were clean"),
         "{why}"
     );
+    // Counts need no clean run, but a run that failed has none.
+    let exact = format!("{RATIO}exact = true");
+    let of = |cell: &str, round: usize| {
+        let has_failed = round % 2 == usize::from(cell.starts_with('r')) && round < 4;
+        Measured {
+            figures: if has_failed {
+                Fields::new()
+            } else {
+                measured(1.0).figures
+            },
+            ..flagged(1.0)
+        }
+    };
+    let why = why_of(&verdict(&exact, &OPTIONS, &of));
+    let start = "in 1 of 5 rounds both runs have the figure speed, ";
+    assert!(why.starts_with(start), "{why}");
 }
 
 #[test]

@@ -287,6 +287,10 @@ fn text(view: &View, style: Style) -> String {
         text.push_str(&format!("{caption}{}\n", table(one, style)));
     }
     text.extend(view.missing.iter().map(|line| paragraph(line)));
+    if let Some(differing) = &view.differing {
+        let caption = paragraph(&differing.caption);
+        text.push_str(&format!("{caption}{}\n", table(differing, style)));
+    }
     if let Some(shared) = &view.shared {
         let pairs = shared.rows.iter().map(|row| {
             let pair: Vec<_> = row.iter().map(Cell::to_string).collect();
@@ -454,8 +458,10 @@ mod tests {
                 .iter()
                 .chain(&view.missing)
                 .for_each(|one| both(one));
-            let tables = [&view.theirs, &view.ours, &view.spreads].into_iter();
-            for table in tables.flatten() {
+            let differing = view.differing.iter();
+            differing.for_each(|table| both(&table.caption));
+            let tables = [&view.theirs, &view.ours, &view.spreads, &view.differing];
+            for table in tables.into_iter().flatten() {
                 table.columns.iter().for_each(|one| both(&one.title));
                 table
                     .rows

@@ -117,7 +117,7 @@ fn an_experiment_is_printed_for_people() {
         "Settings of all rows: b=null:; ",
         "What it cannot show\n  A NIC.",
         "Packets are counted.",
-        "Medians of 3 rounds [least, greatest: 75 %]",
+        "Medians of 3 rounds [least, greatest: ",
         "count  received, packets",
         "Spread of equal settings",
         "every packet arrives. Expected: 1000 ± 0 · must hold",

@@ -119,7 +119,8 @@ fn median(values: &[f64], rounds: &[usize]) -> f64 {
 pub struct Judged {
     /// The cells that the verdict is about.
     pub of: Vec<usize>,
-    /// The cell to which each of them was compared; empty if the figure itself is expected.
+    /// The cell to which each of them was compared, or all to choose it from if none was chosen.
+    /// Empty if the figure itself is expected.
     pub to: Vec<usize>,
     /// The figure, or the ratio.
     pub measured: Option<Estimate>,
@@ -178,12 +179,16 @@ type Compared = (usize, Option<usize>);
 
 impl Judge<'_> {
     fn verdict(&self, pairs: &[Pair]) -> Judged {
-        let compared = pairs.iter().map(|pair| (pair.of, self.best(pair)));
-        let compared: Vec<Compared> = compared.collect();
-        let measured = match self.claim.statistic {
+        let compared = pairs.iter().map(|pair| Ok((pair.of, self.best(pair)?)));
+        let compared: Result<Vec<Compared>, NotJudged> = compared.collect();
+        let to = match &compared {
+            Ok(compared) => compared.iter().filter_map(|(_, to)| *to).collect(),
+            Err(_) => pairs.iter().flat_map(|pair| pair.to.clone()).collect(),
+        };
+        let measured = compared.and_then(|compared| match self.claim.statistic {
             Statistic::Median => self.median(compared[0]),
             Statistic::Spread => self.spread(&compared),
-        };
+        });
         let verdict = measured.clone().and_then(|measured| {
             let expected = self.claim.expected;
             match expected.verdict(&measured) {
@@ -195,8 +200,8 @@ impl Judge<'_> {
             }
         });
         Judged {
-            of: compared.iter().map(|(of, _)| *of).collect(),
-            to: compared.iter().filter_map(|(_, to)| *to).collect(),
+            of: pairs.iter().map(|pair| pair.of).collect(),
+            to,
             measured: measured.ok(),
             verdict,
         }
@@ -250,9 +255,14 @@ impl Judge<'_> {
         });
         let (of, to): (Vec<f64>, Vec<f64>) = both.unzip();
         if of.len() < CLEAN_MIN {
-            let (count, runs) = (of.len(), self.results.rounds());
+            let (count, rounds) = (of.len(), self.results.rounds());
+            let what = if self.claim.exact {
+                format!("have the figure {}", self.claim.key)
+            } else {
+                "were clean".to_owned()
+            };
             return Err(NotJudged::Unclear(format!(
-                "in {count} of {runs} rounds both runs were clean, and a verdict needs {CLEAN_MIN}"
+                "in {count} of {rounds} rounds both runs {what}, and a verdict needs {CLEAN_MIN}"
             )));
         }
         Ok((of, to))
@@ -266,21 +276,47 @@ impl Judge<'_> {
     }
 
     /// The cell to which a pair compares. Of several the best one: by the medians of the same runs,
-    /// which is in favour of the best.
-    fn best(&self, pair: &Pair) -> Option<usize> {
+    /// which is in favour of the best. Fails if one of several has too few runs.
+    fn best(&self, pair: &Pair) -> Result<Option<usize>, NotJudged> {
+        if pair.to.len() < 2 {
+            return Ok(pair.to.first().copied());
+        }
+        self.enough(pair.of)?;
+        self.all_to_choose_from(&pair.to)?;
         let median = |cell: usize| {
             let values = self.counted(cell).into_iter();
             let values: Vec<f64> = values.map(|(_, value)| value).collect();
-            (values.len() >= CLEAN_MIN).then(|| statistics::median(&values))
+            statistics::median(&values)
         };
-        let cells = pair.to.iter();
-        let measured = cells.filter_map(|&cell| Some((cell, median(cell)?)));
+        let measured = pair.to.iter().map(|&cell| (cell, median(cell)));
         let better = |a: &(usize, f64), b: &(usize, f64)| match self.claim.better {
             Some(Better::Lower) => b.1.total_cmp(&a.1),
             _ => a.1.total_cmp(&b.1),
         };
-        let best = measured.max_by(better).map(|(cell, _)| cell);
-        best.or_else(|| pair.to.first().copied())
+        Ok(measured.max_by(better).map(|(cell, _)| cell))
+    }
+
+    /// Fails with the reason if one of the cells to choose the best from has too few runs.
+    fn all_to_choose_from(&self, cells: &[usize]) -> Result<(), NotJudged> {
+        let reasons = cells.iter().filter_map(|&cell| self.enough(cell).err());
+        let reasons: Vec<NotJudged> = reasons.collect();
+        let Some(first) = reasons.first() else {
+            return Ok(());
+        };
+        let (all, count) = (cells.len(), cells.len() - reasons.len());
+        let what = format!("{count} of {all} settings to choose the best from have enough runs");
+        if self.quick
+            && cells
+                .iter()
+                .any(|&cell| self.experiment.cells[cell].is_long)
+        {
+            let why = format!("{what}: a quick run leaves some out");
+            return Err(NotJudged::LeftOut(why));
+        }
+        Err(match first {
+            NotJudged::LeftOut(why) => NotJudged::LeftOut(format!("{what}: {why}")),
+            NotJudged::Unclear(why) => NotJudged::Unclear(format!("{what}: {why}")),
+        })
     }
 
     /// Fails with the reason if a cell has too few runs on which a verdict may rest.

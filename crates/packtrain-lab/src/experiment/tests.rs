@@ -406,6 +406,22 @@ fn rounds_in_which_one_side_was_flagged_are_not_compared() {
         why.starts_with("in 1 of 5 rounds both runs were clean"),
         "{why}"
     );
+    // Counts need no clean run, but a run that failed has none.
+    let exact = format!("{RATIO}exact = true");
+    let of = |cell: &str, round: usize| {
+        let has_failed = round % 2 == usize::from(cell.starts_with('r')) && round < 4;
+        Measured {
+            figures: if has_failed {
+                Fields::new()
+            } else {
+                measured(1.0).figures
+            },
+            ..flagged(1.0)
+        }
+    };
+    let why = why_of(&verdict(&exact, &OPTIONS, &of));
+    let start = "in 1 of 5 rounds both runs have the figure speed, ";
+    assert!(why.starts_with(start), "{why}");
 }
 
 #[test]
@@ -492,10 +508,11 @@ fn a_ratio_of_spreads_has_one_verdict_and_needs_five_rounds() {
     assert_eq!(why, "the spread of speed is 0 where it is divided by");
 }
 
+const BEST: &str = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nof = { x = \"p\", y = 1 }\n\
+                    to = { x = [\"p\", \"q\"], y = [1, 2] }\nat-least = 0.9";
+
 #[test]
 fn the_best_of_several_settings_is_what_counts() {
-    let claim = "[[claims]]\ntext = \"t\"\nfigure = \"speed\"\nof = { x = \"p\", y = 1 }\n\
-                 to = { x = [\"p\", \"q\"], y = [1, 2] }\nat-least = 0.9";
     let of = |cell: &str, _: usize| {
         measured(match cell {
             "p1" => 5.0,
@@ -503,10 +520,41 @@ fn the_best_of_several_settings_is_what_counts() {
             _ => 4.0,
         })
     };
-    let judged = verdict(claim, &OPTIONS, &of);
+    let judged = verdict(BEST, &OPTIONS, &of);
     assert_eq!((&*judged[0].of, &*judged[0].to), (&[0][..], &[2][..]));
     assert_eq!(*only(&judged), Ok(Verdict::NotReproduced));
     assert_eq!(judged[0].measured.unwrap().median, 0.5);
+}
+
+#[test]
+fn the_best_is_not_chosen_from_a_part_of_the_settings() {
+    // The setting with too few clean runs may be the best one.
+    let of = |cell: &str, round: usize| match cell {
+        "r2" if round < 3 => flagged(10.0),
+        _ => measured(4.0),
+    };
+    let judged = verdict(BEST, &OPTIONS, &of);
+    let why = "2 of 3 settings to choose the best from have enough runs: x=q y=2: 2 of 5 runs were \
+               clean (others were busy), and a verdict needs 3";
+    assert_eq!(*only(&judged), Err(NotJudged::Unclear(why.to_owned())));
+    assert_eq!((&*judged[0].of, &*judged[0].to), (&[0][..], &[1, 2, 3][..]));
+    assert_eq!(judged[0].measured, None);
+    // So may one that a quick run leaves out.
+    let skip = "[quick]\nskip = [{ x = \"q\" }]\n[quick.workload]";
+    let text = format!("{TEXT}{BEST}").replace("[quick.workload]", skip);
+    let experiment = Experiment::read("fake.toml", &text).unwrap();
+    let judged = |quick: bool| {
+        let options = Options { quick, ..OPTIONS };
+        let results = runs(&experiment, &options, &|_, _| measured(4.0));
+        judge(&experiment, &results, &experiment.claims[0], &options)
+    };
+    let why =
+        "1 of 3 settings to choose the best from have enough runs: a quick run leaves some out";
+    assert_eq!(
+        *only(&judged(true)),
+        Err(NotJudged::LeftOut(why.to_owned()))
+    );
+    assert_eq!(*only(&judged(false)), Ok(Verdict::Reproduced));
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn legend(m: &mut Markup) {
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
         let interval = "the median over the clean runs, or over all runs if none was clean, with \
-                        the least and the greatest run; from six rounds on, with its bootstrap \
+                        the least and the greatest run; from six runs on, with its bootstrap \
                         interval of 95 %. That of a ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
         m.element("dt", &[], chart::sample);

@@ -1,6 +1,6 @@
 //! One experiment on the page.
 
-use std::ptr;
+use std::{ptr, slice};
 
 use serde_json::Value;
 
@@ -224,7 +224,10 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         &rows,
         &caption,
         |m| axis.draw(m),
-        |m| table::head(m, &format!("median {}", view::brackets(part)), true),
+        |m| {
+            let brackets = view::brackets(part, slice::from_ref(figure));
+            table::head(m, &format!("median {brackets}"), true);
+        },
         |m, row, colour| {
             let estimate = of_row(row);
             m.element("td", &[("class", "drawn")], |m| {

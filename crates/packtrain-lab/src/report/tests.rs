@@ -152,11 +152,33 @@ fn rows_have_the_spread_of_their_runs() {
     };
     assert_eq!(lines(&of_rounds(3).spreads)[0].matches(" | ").count(), 5);
     assert_eq!(lines(&of_rounds(1).spreads), [""; 0]);
-    let caption = |rounds| of_rounds(rounds).ours.map(|table| table.caption);
-    let expected = "Medians of 5 rounds [least, greatest: 94 %]";
-    assert_eq!(caption(5).as_deref(), Some(expected));
-    let expected = "Medians of 6 rounds [interval of 95 %]";
-    assert_eq!(caption(6).as_deref(), Some(expected));
+}
+
+#[test]
+fn an_interval_has_the_percentage_of_the_runs_that_a_row_has() {
+    // The figures of the first row, and of the others, are medians of so many runs.
+    let shown = |first: u64, others: u64| {
+        let mut document = document();
+        document["experiments"][0]["rounds"] = 8.into();
+        let rows = document["rows"].as_array_mut().expect("rows");
+        for (at, row) in rows.iter_mut().enumerate() {
+            let figures = row["figures"].as_object_mut().expect("figures");
+            for figure in figures.values_mut().filter(|figure| figure.is_object()) {
+                figure["rounds"] = if at == 0 { first } else { others }.into();
+            }
+        }
+        let caption = View::all(&document).remove(0).ours.map(|ours| ours.caption);
+        let caption = caption.expect("a table");
+        let brackets = caption.strip_prefix("Medians of 8 rounds ");
+        let brackets = brackets.expect("rounds").to_owned();
+        let head = format!("median {brackets}");
+        assert!(text(&html(&document)).contains(&head), "{head}");
+        brackets
+    };
+    assert_eq!(shown(5, 5), "[least, greatest: 94 %]");
+    assert_eq!(shown(3, 5), "[least, greatest: 75 to 94 %]");
+    assert_eq!(shown(4, 8), "[interval of 88 to 95 %]");
+    assert_eq!(shown(8, 6), "[interval of 95 %]");
 }
 
 #[test]

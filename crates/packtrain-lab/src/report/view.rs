@@ -14,8 +14,8 @@ pub use super::read::Estimate;
 
 /// The verdict beside which the reason is shown that a claim has for it.
 const MISSED: &str = Verdict::NotReproduced.name();
-/// With fewer rounds, the bootstrap interval of a median ends at the least and the greatest run.
-const INTERVAL_ROUNDS_MIN: u64 = 6;
+/// With fewer runs, the bootstrap interval of a median ends at the least and the greatest run.
+const INTERVAL_RUNS_MIN: u64 = 6;
 /// With fewer values, none can be an outlier: the fences are beyond the least and the greatest.
 const OUTLIER_ROUNDS_MIN: u64 = 4;
 
@@ -267,15 +267,33 @@ fn rounds(part: &Part<'_>) -> u64 {
     part.definition["rounds"].as_u64().unwrap_or_default()
 }
 
-/// What is in brackets beside a median, and how often that has the true median.
-pub(super) fn brackets(part: &Part<'_>) -> String {
-    let rounds = rounds(part);
-    let percent = coverage_percent(rounds as usize);
-    if rounds < INTERVAL_ROUNDS_MIN {
-        format!("[least, greatest: {percent:.0} %]")
+/// What is in brackets beside the medians of `figures`, and how often that has the true median: of
+/// the figure with the fewest runs to that with the most.
+pub(super) fn brackets(part: &Part<'_>, figures: &[Figure]) -> String {
+    let of_rows = part.rows.iter().flat_map(|row| {
+        let all = figures.iter().map(|one| &row["figures"][&one.key]);
+        let medians = all.filter(|one| one["median"].is_number());
+        medians.filter_map(|one| one["rounds"].as_u64())
+    });
+    let counts: Vec<u64> = of_rows.collect();
+    let fewest = counts.iter().min().copied();
+    let most = counts.iter().max().copied();
+    let [fewest, most] = [fewest, most].map(|count| count.unwrap_or_else(|| rounds(part)));
+    let [low, high] = [fewest, most].map(|count| {
+        let percent = coverage_percent(count as usize);
+        format!("{percent:.0}")
+    });
+    let percent = if low == high {
+        low
     } else {
-        format!("[interval of {percent:.0} %]")
-    }
+        format!("{low} to {high}")
+    };
+    let what = if most < INTERVAL_RUNS_MIN {
+        "least, greatest:"
+    } else {
+        "interval of"
+    };
+    format!("[{what} {percent} %]")
 }
 
 fn ours(part: &Part<'_>) -> Option<Table> {
@@ -300,7 +318,8 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     });
     let rounds = rounds(part);
     let unit = if rounds == 1 { "round" } else { "rounds" };
-    let caption = format!("Medians of {rounds} {unit} {}", brackets(part));
+    let brackets = brackets(part, &part.figures);
+    let caption = format!("Medians of {rounds} {unit} {brackets}");
     Table::filled(caption, columns, rows.collect())
 }
 

@@ -202,10 +202,14 @@ workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50m
 axes = [{ name = "one", settings = ["only"] }]
 figures = [{ key = "lost_packets", title = "lost" }]
 "#;
-    let setup = Experiment::read("faults.toml", text)
-        .and_then(|experiment| experiment.setup(0, 1, false))
-        .expect("an experiment");
-    let figures = setup.run(&Control::default()).expect("a run").figures;
+    let run = |text: &str| {
+        let setup = Experiment::read("faults.toml", text)
+            .and_then(|experiment| experiment.setup(0, 1, false))
+            .expect("an experiment");
+        setup.run(&Control::default()).expect("a run").figures
+    };
+    assert_eq!(run(text).get("memory"), None, "no figure needs it");
+    let figures = run(&text.replace("lost_packets", "memory.small_used"));
     let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
     assert!(corrupted > Some(0), "{corrupted:?}");
     // The receiving kernel finds every one by its checksum.

@@ -890,6 +890,15 @@ fn every_built_in_experiment_is_complete() {
 }
 
 /// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs, so it is flagged.
+/// To count them disturbs the workers.
+#[test]
+fn frames_in_use_are_counted_if_a_figure_needs_them() {
+    for &(name, _) in BUILT_IN {
+        let setup = built_in(name).unwrap().setup(0, 1, false).unwrap();
+        assert_eq!(setup.memory, name == "encap-limit", "{name}");
+    }
+}
+
 #[test]
 fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
     let mut short = Vec::new();

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
+        ("the_c_forwarder_is_bound_to_a_cpu", c_bound),
         ("a_device_that_fails_is_the_error", fails),
         (
             "faults_and_memory_are_figures_of_an_experiment",
@@ -223,6 +224,33 @@ figures = [{ key = "lost_packets", title = "lost" }]
         assert!(0 < used && used <= total, "{size}: {used} of {total}");
     }
     assert!(figures["b"]["device"]["rx_packets"].as_u64() > Some(0));
+    Outcome::Done
+}
+
+fn c_bound() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let allowed = cpus::allowed().expect("the mask");
+    for worker in [None, allowed.last()] {
+        let options = TestbedOptions {
+            through: Through::C,
+            cpus: worker.map(|cpu| format!("worker={cpu}").parse().expect("a part and a CPU")),
+            ..TestbedOptions::default()
+        };
+        let testbed = match Testbed::start(&options) {
+            Ok(testbed) => testbed,
+            // A C compiler.
+            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            Err(error) => panic!("{error}"),
+        };
+        let found = testbed.settings()["c_cpus"].as_str().expect("CPUs");
+        match worker {
+            Some(cpu) => assert_eq!(found, cpu.to_string()),
+            None => assert_eq!(found.contains([',', '-']), allowed.len() > 1, "{found}"),
+        }
+        testbed.finish().expect("it runs");
+    }
     Outcome::Done
 }
 

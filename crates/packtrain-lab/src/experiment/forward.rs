@@ -211,7 +211,6 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
 
     #[test]
     fn pauses_are_the_times_without_a_packet() {
@@ -243,11 +242,7 @@ mod tests {
             b: "sim:far=echo".to_owned(),
             ..TestbedOptions::default()
         };
-        let control = Control {
-            stop: Arc::default(),
-            progress: &|_| {},
-        };
-        let figures = forward.run(&testbed, &control).unwrap().figures;
+        let figures = forward.run(&testbed, &Control::default()).unwrap().figures;
         for key in ["stall_flush", "restarts"] {
             assert!(figures["b"]["tx"][key].as_u64() > Some(0), "{key}");
         }

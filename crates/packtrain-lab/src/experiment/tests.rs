@@ -733,11 +733,7 @@ fn the_limits_of_merging_and_of_segments_are_read_back() {
         count: Some(10),
         ..Forward::default()
     };
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    let settings = forward.run(&options, &control).unwrap().settings;
+    let settings = forward.run(&options, &Control::default()).unwrap().settings;
     let expected = json!({
         "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
         "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",

@@ -213,6 +213,7 @@ figures = [{ key = "lost_packets", title = "lost" }]
     let figures = run(&text.replace("lost_packets", "memory.small_used"));
     let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
     assert!(corrupted > Some(0), "{corrupted:?}");
+    assert!(figures["faults"]["b"].is_null(), "no injector");
     // The receiving kernel finds every one by its checksum.
     assert_eq!(figures["lost_packets"].as_u64(), corrupted);
     let memory = |key: &str| figures["memory"][key].as_u64().expect(key);
@@ -223,7 +224,9 @@ figures = [{ key = "lost_packets", title = "lost" }]
         );
         assert!(0 < used && used <= total, "{size}: {used} of {total}");
     }
-    assert!(figures["b"]["device"]["rx_packets"].as_u64() > Some(0));
+    let device = &figures["b"]["device"];
+    assert!(device["rx_packets"].as_u64() > Some(0));
+    assert_eq!(device["rx_errors"], 0);
     Outcome::Done
 }
 

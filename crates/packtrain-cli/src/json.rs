@@ -15,7 +15,7 @@ use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
-use packtrain_lab::experiment::counters::{self, batches, counters};
+use packtrain_lab::experiment::counters::{self, batches, counters, device_values, fault_values};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
@@ -144,10 +144,10 @@ pub fn port(
         counters.insert("troubles".into(), troubles.collect());
         port.insert(format!("txq{index:02}"), counters.into());
     }
-    let device = device.map_or(Value::Null, |device| counters(device_values(device)).into());
-    port.insert("device".into(), device);
-    let faults = faults.map_or(Value::Null, |faults| counters(fault_values(faults)).into());
-    port.insert("faults".into(), faults);
+    let device = device.map(|device| counters(device_values(device)));
+    port.insert("device".into(), json!(device));
+    let faults = faults.map(|faults| counters(fault_values(faults)));
+    port.insert("faults".into(), json!(faults));
     port.insert("refused".into(), features(snapshot.refused));
     Value::Object(port)
 }
@@ -213,31 +213,6 @@ fn grouped(values: impl IntoIterator<Item = (&'static str, u64)>) -> Map<String,
         }
     }
     all
-}
-
-/// Names and values of the counters of the other side of a port: `rx` is from packtrain.
-pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
-    [
-        ("rx_packets", device.rx_packets),
-        ("rx_bytes", device.rx_bytes),
-        ("rx_dropped", device.rx_dropped),
-        ("rx_errors", device.rx_errors),
-        ("tx_packets", device.tx_packets),
-        ("tx_bytes", device.tx_bytes),
-        ("tx_dropped", device.tx_dropped),
-        ("tx_errors", device.tx_errors),
-    ]
-}
-
-/// Names and values of the injected faults.
-pub fn fault_values(faults: &Faults) -> [(&'static str, u64); 5] {
-    [
-        ("dropped", faults.dropped),
-        ("duplicated", faults.duplicated),
-        ("corrupted", faults.corrupted),
-        ("delayed", faults.delayed),
-        ("reordered", faults.reordered),
-    ]
 }
 
 fn features(features: Features) -> Value {

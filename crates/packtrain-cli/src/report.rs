@@ -2,10 +2,11 @@
 
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
-use crate::{json, words};
+use crate::words;
 use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
+use packtrain_lab::experiment::counters::{device_values, fault_values};
 
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
@@ -69,7 +70,7 @@ fn directions(names: &[String; 2], ports: &[PortSnapshot], seconds: f64, style: 
 }
 
 fn fault_line(name: &str, faults: &Faults) -> String {
-    let counts = json::fault_values(faults).into_iter();
+    let counts = fault_values(faults).into_iter();
     let counts: Vec<_> = counts
         .filter(|(_, count)| *count > 0)
         .map(|(kind, count)| format!("{} {kind}", grouped(count)))
@@ -109,14 +110,14 @@ pub fn details(
     text.push_str(&batches(names, &snapshot.ports, style));
     let devices = [0, 1].map(|port: usize| {
         let device = report.devices[port].as_ref();
-        Some(json::device_values(device?).to_vec())
+        Some(device_values(device?).to_vec())
     });
     let title = "the device's own counters";
     // Losses are always listed, also if there are none.
     let always = |counter: &str| counter.ends_with("dropped");
     text.push_str(&per_port(title, names, devices, always, style));
     let faults = faults.each_ref().map(Option::as_ref);
-    let faults = faults.map(|faults| Some(json::fault_values(faults?).to_vec()));
+    let faults = faults.map(|faults| Some(fault_values(faults?).to_vec()));
     text.push_str(&per_port("faults, packets", names, faults, |_| true, style));
     text + &workers(&snapshot.workers, style)
 }

@@ -24,7 +24,7 @@ const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
 pub struct Cpus {
     /// The threads that send ([`Transfer::sender_cpu`](crate::traffic::Transfer::sender_cpu)).
     pub sender: Option<usize>,
-    /// packtrain's workers (`Placement::List`).
+    /// packtrain's workers (`Placement::List`), or the C forwarder.
     pub worker: Option<usize>,
     /// The threads that receive
     /// ([`Transfer::receiver_cpu`](crate::traffic::Transfer::receiver_cpu)).

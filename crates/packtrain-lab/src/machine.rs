@@ -119,18 +119,15 @@ impl Activity {
     /// CPU time that other programs used and the hypervisor took beside this process, which used
     /// `own`. A run beside them is not to be judged.
     pub fn others(&self, own: Duration) -> Duration {
-        self.others_of(own, softirqs_are_apart())
+        self.others_of(own, softirqs_are_charged())
     }
 
     /// `own` has the softirqs that interrupted this process, unless the kernel accounts them apart.
     /// In `/proc/stat` they are never part of user and system.
-    fn others_of(&self, own: Duration, softirqs_are_apart: Option<bool>) -> Duration {
+    fn others_of(&self, own: Duration, softirqs_are_charged: bool) -> Duration {
         let threads = self.user + self.system;
-        let includes_softirqs = match softirqs_are_apart {
-            Some(apart) => !apart,
-            // More than all threads used.
-            None => own > threads + 2 * tick(),
-        };
+        // Or it is more than all threads used.
+        let includes_softirqs = softirqs_are_charged || own > threads + 2 * tick();
         // Those in the kernel's own threads are charged to no program.
         let used = match self.ksoftirqd {
             Some(kernel) if includes_softirqs => self.busy().saturating_sub(kernel),
@@ -167,13 +164,13 @@ pub(crate) fn tick() -> Duration {
     Duration::from_secs(1) / u32::try_from(clock_ticks_per_second()).unwrap_or(100)
 }
 
-/// Whether the kernel accounts softirqs apart from the threads that they interrupt
-/// (`CONFIG_IRQ_TIME_ACCOUNTING`); `None` if it does not tell. It tells by the pressure of
-/// interrupts, since Linux 6.1.
-fn softirqs_are_apart() -> Option<bool> {
+/// Whether the kernel is known to charge softirqs to the threads that they interrupt: it is built
+/// without `CONFIG_IRQ_TIME_ACCOUNTING`, and so has no pressure of interrupts, which exists since
+/// Linux 6.1. A kernel that is built with it may have it off.
+fn softirqs_are_charged() -> bool {
     let is_there = |name| Path::new("/proc/pressure").join(name).exists();
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
-    (is_there("cpu") && version(&release)? >= (6, 1)).then(|| is_there("irq"))
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    is_there("cpu") && !is_there("irq") && version(&release) >= Some((6, 1))
 }
 
 /// Major and minor version of a kernel's release.
@@ -275,29 +272,28 @@ mod tests {
         let others = Duration::from_millis(240 + 50);
         let [own, with_softirqs] = [660, 1060].map(Duration::from_millis);
         let run = BESIDE_OTHERS;
-        assert_eq!(run.others_of(own, Some(true)), others);
-        assert_eq!(run.others_of(own, None), others);
-        assert_eq!(run.others_of(with_softirqs, Some(false)), others);
+        assert_eq!(run.others_of(own, false), others);
+        assert_eq!(run.others_of(with_softirqs, true), others);
         // More than user and system together: it includes softirqs.
-        assert_eq!(run.others_of(with_softirqs, None), others);
+        assert_eq!(run.others_of(with_softirqs, false), others);
         // If the kernel's threads are not seen, softirqs are left out.
         let unseen = Activity {
             ksoftirqd: None,
             ..run
         };
-        assert_eq!(unseen.others_of(with_softirqs, Some(false)), run.steal);
+        assert_eq!(unseen.others_of(with_softirqs, true), run.steal);
         // Ticks and a thread's clock differ.
         let more = run.busy() + Duration::from_millis(9);
-        assert_eq!(run.others_of(more, Some(false)), run.steal);
+        assert_eq!(run.others_of(more, true), run.steal);
     }
 
     #[test]
-    fn the_kernel_tells_what_it_charges_to_threads() {
+    fn the_kernel_shows_what_it_charges_to_threads() {
         assert_eq!(version("6.18.44-fc\n"), Some((6, 18)));
         assert_eq!(version("5.4-rc1"), Some((5, 4)));
         assert_eq!(version("six"), None);
         if Path::new("/proc/pressure/irq").exists() {
-            assert_eq!(softirqs_are_apart(), Some(true));
+            assert!(!softirqs_are_charged());
         }
         // A growing sum, if it is seen at all.
         let cpus = cpus::allowed().unwrap();

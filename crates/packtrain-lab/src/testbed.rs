@@ -77,7 +77,7 @@ pub struct TestbedOptions {
     #[serde(deserialize_with = "from_text")]
     pub placement: Placement,
     /// Binds the parts to CPUs, as in sender=0,worker=1,receiver=2; worker is all workers of
-    /// packtrain, in the place of --placement
+    /// packtrain, in the place of --placement, or the C forwarder
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<Cpus>,
 }
@@ -161,9 +161,9 @@ impl Testbed {
                 .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
         }
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
-        if binds_workers && options.through != Through::Packtrain {
+        if binds_workers && matches!(options.through, Through::Veth | Through::Bridge) {
             return Err(ToolError::Usage(
-                "--cpus has a CPU for packtrain's workers, and packtrain does not join the hosts: \
+                "--cpus has a CPU for the forwarder's threads, and the kernel joins the hosts: \
                  leave worker= out"
                     .to_owned(),
             ));
@@ -361,9 +361,16 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
         Mode::Plain
     };
     let middle = Netns::new()?;
-    let forwarder = middle
-        .run(|| Baseline::start(&program, NAMES, mode))?
-        .map_err(missing)?;
+    let worker = options.cpus.and_then(|cpus| cpus.worker);
+    // The process inherits the mask of the thread that starts it.
+    let start = || Baseline::start(&program, NAMES, mode).map_err(missing);
+    let forwarder = middle.run(|| cpus::on_cpu(worker, start))??;
+    let allowed = allowed_cpus(forwarder.pid());
+    if worker.is_some_and(|cpu| allowed != cpu.to_string()) {
+        return Err(ToolError::Failed(format!(
+            "--cpus worker= did not take: the C forwarder may use the CPUs {allowed}"
+        )));
+    }
     let (hosts, (), ()) = TwoHosts::with(topology, |side| {
         let name = NAMES[usize::from(side == Side::Right)];
         let mut rtnl = middle.rtnl()?;
@@ -384,7 +391,16 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     }
     let mut settings = Fields::new();
     settings.insert("c_offload".into(), found.into());
+    settings.insert("c_cpus".into(), allowed.into());
     Ok((hosts, Device::C(forwarder), settings))
+}
+
+/// The CPUs that a process of one thread may use, as in `0,2-3`; empty if it has ended.
+fn allowed_cpus(pid: u32) -> String {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let name = "Cpus_allowed_list:";
+    let list = status.lines().find_map(|line| line.strip_prefix(name));
+    list.map_or("", str::trim).to_owned()
 }
 
 /// CPU time and context switches of all threads of a process, from `/proc`. A thread that has ended

@@ -33,7 +33,8 @@ fn stream() -> Stream {
     }
 }
 
-fn testbed(through: Through, port: &str) -> Testbed {
+/// The same port in both hosts.
+fn same_ports(through: Through, port: &str) -> Testbed {
     let options = TestbedOptions {
         through,
         a: port.to_owned(),
@@ -64,7 +65,7 @@ fn one_direction() -> Outcome {
         return skip;
     }
     for (through, check) in [(Through::Packtrain, true), (Through::Veth, false)] {
-        let testbed = testbed(through, "tap");
+        let testbed = same_ports(through, "tap");
         let stream = Stream {
             check,
             streams: 3,
@@ -108,7 +109,7 @@ fn one_direction() -> Outcome {
 }
 
 fn both_directions() -> Outcome {
-    let testbed = testbed(Through::Veth, "tap");
+    let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         direction: Direction::Both,
         ..stream()
@@ -125,7 +126,7 @@ fn segmentation() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    let testbed = testbed(Through::Packtrain, "tap");
+    let testbed = same_ports(Through::Packtrain, "tap");
     let with = |tso, gso| {
         let stream = Stream {
             tso: Some(tso),
@@ -164,7 +165,7 @@ fn not_taken() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    let testbed = testbed(Through::Packtrain, "tap,offload=off");
+    let testbed = same_ports(Through::Packtrain, "tap,offload=off");
     let wrong = [
         (
             Stream {
@@ -207,7 +208,7 @@ fn exchange() -> Outcome {
     if let Some(skip) = without_tap() {
         return skip;
     }
-    let testbed = testbed(Through::Veth, "tap");
+    let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         exchange: Some("100,5000".parse().unwrap()),
         streams: 2,
@@ -230,7 +231,7 @@ fn exchange() -> Outcome {
     assert!((each - number(&figures["seconds"])).abs() < 1e-6, "{each}");
 
     // With UDP every lost request costs its transaction, and no copy adds one.
-    let testbed = self::testbed(Through::Packtrain, "tap,duplicate=0.5");
+    let testbed = same_ports(Through::Packtrain, "tap,duplicate=0.5");
     let udp = Stream {
         protocol: Protocol::Udp,
         exchange: Some("8,1000".parse().unwrap()),
@@ -269,7 +270,7 @@ fn faults() -> Outcome {
         ..stream()
     };
     let run = |faults: &str| {
-        let testbed = testbed(Through::Packtrain, &format!("tap,seed=7{faults}"));
+        let testbed = same_ports(Through::Packtrain, &format!("tap,seed=7{faults}"));
         let hosts = testbed.hosts();
         let read = || {
             let stats = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
@@ -311,7 +312,7 @@ fn faults() -> Outcome {
 }
 
 fn rate() -> Outcome {
-    let testbed = testbed(Through::Veth, "tap");
+    let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         protocol: Protocol::Udp,
         rate: "20M".parse().unwrap(),
@@ -345,7 +346,7 @@ fn rate() -> Outcome {
 }
 
 fn stop() -> Outcome {
-    let testbed = testbed(Through::Veth, "tap");
+    let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         duration: "1h".parse().unwrap(),
         ..stream()

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
+        ("the_c_forwarder_is_bound_to_a_cpu", c_bound),
         ("a_device_that_fails_is_the_error", fails),
         (
             "faults_and_memory_are_figures_of_an_experiment",
@@ -202,12 +203,17 @@ workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50m
 axes = [{ name = "one", settings = ["only"] }]
 figures = [{ key = "lost_packets", title = "lost" }]
 "#;
-    let setup = Experiment::read("faults.toml", text)
-        .and_then(|experiment| experiment.setup(0, 1, false))
-        .expect("an experiment");
-    let figures = setup.run(&Control::default()).expect("a run").figures;
+    let run = |text: &str| {
+        let setup = Experiment::read("faults.toml", text)
+            .and_then(|experiment| experiment.setup(0, 1, false))
+            .expect("an experiment");
+        setup.run(&Control::default()).expect("a run").figures
+    };
+    assert_eq!(run(text).get("memory"), None, "no figure needs it");
+    let figures = run(&text.replace("lost_packets", "memory.small_used"));
     let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
     assert!(corrupted > Some(0), "{corrupted:?}");
+    assert!(figures["faults"]["b"].is_null(), "no injector");
     // The receiving kernel finds every one by its checksum.
     assert_eq!(figures["lost_packets"].as_u64(), corrupted);
     let memory = |key: &str| figures["memory"][key].as_u64().expect(key);
@@ -218,7 +224,36 @@ figures = [{ key = "lost_packets", title = "lost" }]
         );
         assert!(0 < used && used <= total, "{size}: {used} of {total}");
     }
-    assert!(figures["b"]["device"]["rx_packets"].as_u64() > Some(0));
+    let device = &figures["b"]["device"];
+    assert!(device["rx_packets"].as_u64() > Some(0));
+    assert_eq!(device["rx_errors"], 0);
+    Outcome::Done
+}
+
+fn c_bound() -> Outcome {
+    if let Some(skip) = without_tap() {
+        return skip;
+    }
+    let allowed = cpus::allowed().expect("the mask");
+    for worker in [None, allowed.last()] {
+        let options = TestbedOptions {
+            through: Through::C,
+            cpus: worker.map(|cpu| format!("worker={cpu}").parse().expect("a part and a CPU")),
+            ..TestbedOptions::default()
+        };
+        let testbed = match Testbed::start(&options) {
+            Ok(testbed) => testbed,
+            // A C compiler.
+            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            Err(error) => panic!("{error}"),
+        };
+        let found = testbed.settings()["c_cpus"].as_str().expect("CPUs");
+        match worker {
+            Some(cpu) => assert_eq!(found, cpu.to_string()),
+            None => assert_eq!(found.contains([',', '-']), allowed.len() > 1, "{found}"),
+        }
+        testbed.finish().expect("it runs");
+    }
     Outcome::Done
 }
 

@@ -1,5 +1,6 @@
 //! packtrain's counters as JSON.
 
+use packtrain::driver::DeviceCounters;
 use packtrain::engine::{Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
@@ -26,14 +27,7 @@ pub fn figures(report: &Report) -> Fields {
             "batches".into(),
             batches(queues.map(TxBatchesSnapshot::values)),
         );
-        let device = device.map(|device| {
-            json!({
-                "rx_packets": device.rx_packets,
-                "rx_dropped": device.rx_dropped,
-                "tx_packets": device.tx_packets,
-                "tx_dropped": device.tx_dropped,
-            })
-        });
+        let device = device.map(|device| counters(device_values(&device)));
         figures.insert(name.into(), json!({ "rx": rx, "tx": tx, "device": device }));
     }
     let mut drops = drops(&snapshot.drops);
@@ -55,20 +49,35 @@ pub fn figures(report: &Report) -> Fields {
     figures
 }
 
-/// The faults that ports `a` and `b` have injected.
+/// The faults that ports `a` and `b` have injected; `null` for a port without an injector.
 pub fn faults(of: [Option<Faults>; 2]) -> Value {
-    let faults = |of: Option<Faults>| {
-        let of = of.unwrap_or_default();
-        json!({
-            "dropped": of.dropped,
-            "duplicated": of.duplicated,
-            "corrupted": of.corrupted,
-            "delayed": of.delayed,
-            "reordered": of.reordered,
-        })
-    };
-    let [a, b] = of.map(faults);
+    let [a, b] = of.map(|of| of.map(|of| counters(fault_values(&of))));
     json!({ "a": a, "b": b })
+}
+
+/// Names and values of the counters of the other side of a port: `rx` is from packtrain.
+pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
+    [
+        ("rx_packets", device.rx_packets),
+        ("rx_bytes", device.rx_bytes),
+        ("rx_dropped", device.rx_dropped),
+        ("rx_errors", device.rx_errors),
+        ("tx_packets", device.tx_packets),
+        ("tx_bytes", device.tx_bytes),
+        ("tx_dropped", device.tx_dropped),
+        ("tx_errors", device.tx_errors),
+    ]
+}
+
+/// Names and values of the injected faults.
+pub fn fault_values(faults: &Faults) -> [(&'static str, u64); 5] {
+    [
+        ("dropped", faults.dropped),
+        ("duplicated", faults.duplicated),
+        ("corrupted", faults.corrupted),
+        ("delayed", faults.delayed),
+        ("reordered", faults.reordered),
+    ]
 }
 
 /// Counters by name.

@@ -15,6 +15,12 @@ pub struct Key {
 }
 
 impl Key {
+    /// Whether it is, or is divided by, a figure of the object `name`.
+    pub fn is_of(&self, name: &str) -> bool {
+        let is_of = |path: &str| path.split('.').next() == Some(name);
+        is_of(&self.path) || self.below.as_deref().is_some_and(is_of)
+    }
+
     /// The figure; `None` if a part of it is not there, is not a number, or is divided by 0.
     pub fn of(&self, figures: &Fields) -> Option<f64> {
         let value = at(figures, &self.path)?.as_f64()?;

@@ -129,6 +129,9 @@ pub struct Setup {
     pub workload: Workload,
     /// Settings that must be read back.
     pub check: Vec<(String, String)>,
+    /// Whether the frames of packtrain's memory in use are counted meanwhile. It disturbs the
+    /// workers, so only an experiment with such a figure does it.
+    pub memory: bool,
 }
 
 /// Values of layers that were put on top of each other, each with its place in the file.
@@ -229,8 +232,12 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::read`], which has tried another seed.
     pub fn setup(&self, cell: usize, seed: u64, quick: bool) -> Result<Setup, FileError> {
+        let figures = self.figures.iter().map(|figure| &figure.key);
+        let claims = self.claims.iter().map(|claim| &claim.key);
+        let memory = figures.chain(claims).any(|key| key.is_of("memory"));
         self.cells[cell]
             .setup_or(seed, quick)
+            .map(|setup| Setup { memory, ..setup })
             .map_err(|(span, what)| error(&self.path, &self.text, span, what))
     }
 
@@ -363,6 +370,7 @@ impl Cell {
             check: check
                 .map(|(name, value)| (name, shown(value.as_ref())))
                 .collect(),
+            memory: false,
         })
     }
 }

@@ -129,7 +129,7 @@ impl Setup {
     /// # Errors
     /// [`ToolError`]
     pub fn run(&self, control: &Control<'_>) -> Result<Measured, ToolError> {
-        self.workload.run(&self.testbed, control)
+        self.workload.run(&self.testbed, self.memory, control)
     }
 }
 

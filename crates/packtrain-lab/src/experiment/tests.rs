@@ -795,11 +795,7 @@ fn the_limits_of_merging_and_of_segments_are_read_back() {
         count: Some(10),
         ..Forward::default()
     };
-    let control = Control {
-        stop: Arc::new(AtomicBool::new(false)),
-        progress: &|_| {},
-    };
-    let settings = forward.run(&options, &control).unwrap().settings;
+    let settings = forward.run(&options, &Control::default()).unwrap().settings;
     let expected = json!({
         "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
         "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",
@@ -952,6 +948,15 @@ fn every_built_in_experiment_is_complete() {
 }
 
 /// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs, so it is flagged.
+/// To count them disturbs the workers.
+#[test]
+fn frames_in_use_are_counted_if_a_figure_needs_them() {
+    for &(name, _) in BUILT_IN {
+        let setup = built_in(name).unwrap().setup(0, 1, false).unwrap();
+        assert_eq!(setup.memory, name == "encap-limit", "{name}");
+    }
+}
+
 #[test]
 fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
     let mut short = Vec::new();

@@ -4,6 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use packtrain::packet::Arena;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -56,22 +57,24 @@ impl Workload {
         })
     }
 
-    /// One run.
+    /// One run. If `memory` is set, and there are hosts, the frames of packtrain's memory in use are
+    /// counted meanwhile.
     ///
     /// # Errors
     /// [`ToolError`]
     pub fn run(
         &self,
         testbed: &TestbedOptions,
+        memory: bool,
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
         match self {
-            Self::Blast(blast) => in_testbed(blast, testbed, control),
+            Self::Blast(blast) => in_testbed(blast, testbed, memory, control),
             Self::Forward(forward) => forward.run(testbed, control),
-            Self::Ping(ping) => in_testbed(ping, testbed, control),
-            Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, control),
+            Self::Ping(ping) => in_testbed(ping, testbed, memory, control),
+            Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, memory, control),
             Self::Sort(sort) => sort.run(testbed, control),
-            Self::Stream(stream) => in_testbed(stream, testbed, control),
+            Self::Stream(stream) => in_testbed(stream, testbed, memory, control),
         }
     }
 }
@@ -81,38 +84,47 @@ impl Workload {
 fn in_testbed(
     tool: &dyn Tool,
     options: &TestbedOptions,
+    memory: bool,
     control: &Control<'_>,
 ) -> Result<Measured, ToolError> {
-    let (mut measured, ended) = measure(options, &Observed(tool), control)?;
+    let (mut measured, ended) = measure(options, &Observed { tool, memory }, control)?;
     if let Some(report) = ended.report {
         measured.figures.append(&mut counters::figures(&report));
     }
     Ok(measured)
 }
 
-/// A tool whose figures include what packtrain's memory and fault injection did meanwhile.
-struct Observed<'a>(&'a dyn Tool);
+/// A tool whose figures include what packtrain's fault injection did meanwhile, and its memory if
+/// that is to be counted.
+struct Observed<'a> {
+    tool: &'a dyn Tool,
+    memory: bool,
+}
 
 impl Tool for Observed<'_> {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
-        let (measured, memory) = with_memory(testbed, || self.0.run(testbed, control));
+        let run = || self.tool.run(testbed, control);
+        let Some(session) = testbed.session() else {
+            return run();
+        };
+        let (measured, memory) = if self.memory {
+            let (measured, memory) = with_memory(session.arena(), run);
+            (measured, Some(memory))
+        } else {
+            (run(), None)
+        };
         let mut measured = measured?;
-        if let Some(memory) = memory {
-            let faults = counters::faults(testbed.faults());
-            let figures = [("memory", memory), ("faults", faults)];
-            let figures = figures.map(|(name, value)| (name.to_owned(), value));
-            measured.figures.extend(figures);
-        }
+        let faults = counters::faults(testbed.faults());
+        let memory = memory.map(|memory| ("memory".to_owned(), memory));
+        measured.figures.insert("faults".to_owned(), faults);
+        measured.figures.extend(memory);
         Ok(measured)
     }
 }
 
-/// Runs `act`, and counts meanwhile the frames of packtrain's memory: all, and the most that were
-/// in use.
-fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<Value>) {
-    let Some(arena) = testbed.session().map(|session| session.arena().clone()) else {
-        return (act(), None);
-    };
+/// Runs `act`, and counts meanwhile the frames of `arena`: all, and the most that were in use. A
+/// count reads what the workers write for each frame, so it takes cache lines from them.
+fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> (T, Value) {
     let total = arena.config();
     thread::scope(|scope| {
         // Dropped also if `act` panics, which ends the thread.
@@ -137,7 +149,7 @@ fn with_memory<T>(testbed: &Testbed, act: impl FnOnce() -> T) -> (T, Option<Valu
             "large_used": large,
             "large_total": total.large_frames,
         });
-        (result, Some(memory))
+        (result, memory)
     })
 }
 

@@ -8,6 +8,7 @@ pub use options::{Blast, Sizes};
 
 use std::hint;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
-use crate::threads::join;
+use crate::threads::{AtEnd, join};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
@@ -177,6 +178,7 @@ impl Blast {
     ) -> Result<(R, Run), ToolError> {
         let (used, watch) = (testbed.used(), Watch::start()?);
         let start = Instant::now();
+        let ended = AtomicBool::new(false);
         thread::scope(|scope| {
             let cpus = testbed.cpus();
             let receive = |flow| {
@@ -202,9 +204,10 @@ impl Blast {
                 }));
             }
             drop(end);
+            let busy = AtEnd(|| ended.store(true, Ordering::Relaxed));
             for _ in 0..self.busy {
                 scope.spawn(|| {
-                    while start.elapsed() < load.duration && !control.stopped() {
+                    while !ended.load(Ordering::Relaxed) {
                         hint::spin_loop();
                     }
                 });
@@ -212,6 +215,7 @@ impl Blast {
             let result = f(&ends);
             // Nothing is sent: it ends when the channel is closed.
             while ends.recv().is_ok() {}
+            drop(busy);
             // Now, before idle time follows.
             let forwarder = testbed.used().since(&used);
             let machine = watch.end(forwarder.of_other_process());

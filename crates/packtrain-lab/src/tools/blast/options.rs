@@ -76,7 +76,7 @@ pub struct Blast {
     /// that accepts nothing
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub settle: Time,
-    /// Threads beside it that only compute, for as long as --duration: at most 64
+    /// Threads beside it that only compute, until the last sender ends: at most 64
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub busy: u32,
     /// Sends IPv6 instead of IPv4

@@ -31,6 +31,9 @@ use requests::{DATA_MIN, Replies, Requests, Schedule};
 /// How long the load runs before the first request, so that TCP has left slow start.
 const WARM_UP: Duration = Duration::from_millis(200);
 
+/// How often a load that outlasts the requests is looked at.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+
 impl Tool for Ping {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
         let requests = self.requests(testbed.hosts().left.link.mtu)?;
@@ -155,13 +158,21 @@ impl Ping {
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
         let time = Amount::Time(WARM_UP + requests.time());
-        let mut stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&control.stop));
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&stop));
         stream.sender_cpu = testbed.cpus().sender;
         stream.receiver_cpu = testbed.cpus().receiver;
         thread::scope(|scope| {
             let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
             thread::sleep(WARM_UP);
             let run = self.ping(requests, testbed, control);
+            // Its goodput is that of its whole time, unless there is no result.
+            while !stream.is_finished() {
+                if run.is_err() || control.stopped() {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                thread::sleep(POLL_INTERVAL);
+            }
             let stream = join(stream);
             Ok((run?, stream?))
         })

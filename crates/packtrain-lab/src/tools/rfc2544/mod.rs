@@ -164,7 +164,11 @@ impl Bench<'_> {
             start: Load(per_second(flat_out.received, duration)),
         };
         let found = search(&mut Rates(self), &goals, range, options.time_max.0)?;
-        let mut flags = irregular(&goals, &found);
+        let mut flags: Vec<String> = Vec::new();
+        for (goal, result) in goals.iter().zip(&found.goals) {
+            let what = format!("throughput at a loss ratio of {}", goal.loss_ratio);
+            flags.extend(irregular(&what, result));
+        }
         let mut figures = throughput(&goals, &found, options.size);
         figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
         let rate = found.goals.first().map_or(0.0, |result| result.throughput);
@@ -183,11 +187,7 @@ impl Bench<'_> {
         let frames = result.lower.map_or(0, |load| load.0);
         figures.insert("back_to_back_frames".into(), frames.into());
         figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
-        if result.end == End::TimeLimit
-            && let Some(what) = explain(result.end)
-        {
-            flags.push(format!("back to back: {what}"));
-        }
+        flags.extend(irregular("back to back", result));
         Ok((figures, flags))
     }
 
@@ -419,23 +419,17 @@ const fn end(end: End) -> &'static str {
     }
 }
 
-/// A line for each goal without a result, and for each result that is not the device's but the
-/// receiver's. That a device is at least as fast as the sender is a result.
-fn irregular(goals: &[Goal], found: &Found) -> Vec<String> {
-    let pairs = goals.iter().zip(&found.goals);
-    pairs
-        .filter_map(|(goal, result)| {
-            let what = match result.limit {
-                Some(Limit::Receiver) => Some(
-                    "the receiver's socket lost frames, not the device: raise net.core.rmem_max, \
-                     or run as root",
-                ),
-                _ => explain(result.end),
-            };
-            let ratio = goal.loss_ratio;
-            what.map(|what| format!("throughput at a loss ratio of {ratio}: {what}"))
-        })
-        .collect()
+/// A line if a search for `what` has no result, or one that is not the device's but the receiver's.
+/// That a device is at least as fast as the sender is a result.
+fn irregular(what: &str, result: &GoalResult) -> Option<String> {
+    let why = match result.limit {
+        Some(Limit::Receiver) => Some(
+            "the receiver's socket lost frames, not the device: raise net.core.rmem_max, or run as \
+             root",
+        ),
+        _ => explain(result.end),
+    };
+    why.map(|why| format!("{what}: {why}"))
 }
 
 /// Why a search has no result; `None` if it has one.
@@ -480,8 +474,7 @@ mod tests {
 
     #[test]
     fn a_result_of_the_receiver_is_flagged() {
-        let goal = BURSTS;
-        let flags = |limit, end| {
+        let flag = |limit, end| {
             let result = GoalResult {
                 lower: Some(Load(1)),
                 upper: Some(Load(2)),
@@ -491,18 +484,16 @@ mod tests {
                 limit: Some(limit),
                 end,
             };
-            let found = Found {
-                goals: vec![result],
-                trials: 2,
-                time: Duration::ZERO,
-            };
-            irregular(&[goal], &found)
+            irregular("back to back", &result)
         };
-        assert_eq!(flags(Limit::Device, End::Regular), [""; 0]);
-        assert_eq!(flags(Limit::Sender, End::AtMax), [""; 0]);
-        assert!(flags(Limit::Receiver, End::Regular)[0].contains("net.core.rmem_max"));
-        let line = "throughput at a loss ratio of 0: the time limit came before the bounds were \
-                    close";
-        assert_eq!(flags(Limit::Sender, End::TimeLimit), [line]);
+        assert_eq!(flag(Limit::Device, End::Regular), None);
+        assert_eq!(flag(Limit::Sender, End::AtMax), None);
+        let line = flag(Limit::Receiver, End::Regular).unwrap();
+        assert!(
+            line.starts_with("back to back: the receiver's socket"),
+            "{line}"
+        );
+        let line = "back to back: the time limit came before the bounds were close";
+        assert_eq!(flag(Limit::Sender, End::TimeLimit).as_deref(), Some(line));
     }
 }

@@ -57,8 +57,8 @@ impl Workload {
         })
     }
 
-    /// One run. If `memory` is set, and there are hosts, the frames of packtrain's memory in use are
-    /// counted meanwhile.
+    /// One run. If `memory` is set, and there are hosts, packtrain's frames in use are counted
+    /// meanwhile.
     ///
     /// # Errors
     /// [`ToolError`]

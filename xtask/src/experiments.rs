@@ -10,7 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::command;
-use crate::figures::{median, number};
+use crate::figures::table::text_of;
+use crate::figures::{count_of_runs, median, number};
 
 pub const USAGE: &str = "cargo xtask experiments [--runs N] [--binary PATH] [--from FILE..]";
 
@@ -51,10 +52,7 @@ impl<'a> Arguments<'a> {
         while let Some(&word) = words.next() {
             match word {
                 "--runs" => {
-                    let value = words.next().copied().unwrap_or_default();
-                    let runs = value.parse().ok().filter(|runs| (1..=99).contains(runs));
-                    arguments.runs =
-                        runs.ok_or(format!("--runs takes a number from 1 to 99, not `{value}`"))?;
+                    arguments.runs = count_of_runs(words.next().copied())?;
                 }
                 "--binary" => {
                     let path = words.next().ok_or("--binary takes a path")?;
@@ -113,7 +111,7 @@ fn names(binary: &Path) -> Result<Vec<String>> {
     let text = command::printed(Command::new(binary).args(["experiment", "list", "--json"]))?;
     let list: Value = serde_json::from_str(&text).context("experiment list --json")?;
     let all = list["experiments"].as_array().into_iter().flatten();
-    Ok(all.map(|one| word(&one["name"])).collect())
+    Ok(all.map(|one| text_of(&one["name"])).collect())
 }
 
 /// Runs all experiments; each run has a document.
@@ -156,7 +154,7 @@ fn read(file: &Path) -> Result<Value> {
             println!(
                 "experiments: {}: {}: {flag}",
                 file.display(),
-                word(&one["experiment"])
+                text_of(&one["experiment"])
             );
         }
     }
@@ -182,7 +180,7 @@ fn written(text: &str, runs: &[Value]) -> Result<String> {
     let experiments = list(first, "experiments");
     let mut text = text.to_owned();
     for experiment in experiments {
-        let name = word(&experiment["name"]);
+        let name = text_of(&experiment["name"]);
         let table = table(&name, runs).with_context(|| name.clone())?;
         let block = format!("\n{}\n\n{table}\n", conditions(experiment, runs));
         text = replaced(&text, &name, &block)?;
@@ -213,7 +211,7 @@ fn replaced(document: &str, name: &str, text: &str) -> Result<String> {
 /// What the figures hold for.
 fn conditions(experiment: &Value, runs: &[Value]) -> String {
     let date = |run: &Value| {
-        word(&run["host"]["time"])
+        text_of(&run["host"]["time"])
             .chars()
             .take(10)
             .collect::<String>()
@@ -227,10 +225,10 @@ fn conditions(experiment: &Value, runs: &[Value]) -> String {
         "{}: {} runs of `{}`, Linux {}, {} CPUs, {}; load at the start: {}.",
         dates.join(", "),
         runs.len(),
-        word(&experiment["command"]),
-        word(&host["kernel"]),
-        word(&host["cpus"]),
-        word(&host["machine"]),
+        text_of(&experiment["command"]),
+        text_of(&host["kernel"]),
+        text_of(&host["cpus"]),
+        text_of(&host["machine"]),
         loads.join(", ")
     ))
 }
@@ -267,7 +265,7 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
     );
     let mut before = None;
     for claim in first {
-        let title = word(&claim["claim"]);
+        let title = text_of(&claim["claim"]);
         let same = claims.iter().map(|run| {
             let mut found = run.iter().filter(|one| is_same(one, claim));
             let setting = settings(claim);
@@ -293,8 +291,8 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
         let cells = [
             shown(title.clone()),
             settings(claim),
-            shown(word(&claim["document"])),
-            shown(word(&claim["expected"])),
+            shown(text_of(&claim["document"])),
+            shown(text_of(&claim["expected"])),
             measured(&same),
             verdicts(&same),
         ];
@@ -355,7 +353,7 @@ fn verdicts(runs: &[&Value]) -> String {
 
 /// Why a claim is not judged, without its settings and without figures of the run.
 fn reason(claim: &Value) -> String {
-    let why = word(&claim["why"]);
+    let why = text_of(&claim["why"]);
     // `axis=name: why`, or `axis=name cannot be shown here: why`.
     let rest = match why.split_once(": ") {
         Some((settings, rest)) if settings.contains('=') => rest,
@@ -369,7 +367,7 @@ fn reason(claim: &Value) -> String {
 /// Settings by axis, in words. A claim on a spread has those that all its rows share.
 fn setting(of: &Value) -> String {
     let pairs = of.as_object().into_iter().flatten();
-    let pairs = pairs.map(|(axis, name)| format!("{axis}={}", word(name)));
+    let pairs = pairs.map(|(axis, name)| format!("{axis}={}", text_of(name)));
     pairs.collect::<Vec<_>>().join(" ")
 }
 
@@ -380,15 +378,6 @@ fn cell(text: &str) -> String {
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
     value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
-/// A string without quotes, nothing for `null`, and another value as JSON.
-fn word(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

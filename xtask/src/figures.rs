@@ -1,7 +1,7 @@
 //! Runs the benches whole, several times, and publishes the medians of the runs in
 //! `docs/performance/`.
 
-mod table;
+pub(crate) mod table;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -170,10 +170,7 @@ impl<'a> Arguments<'a> {
             match word {
                 "--quick" => arguments.quick = true,
                 "--runs" => {
-                    let value = words.next().copied().unwrap_or_default();
-                    let runs = value.parse().ok().filter(|runs| (1..=99).contains(runs));
-                    arguments.runs =
-                        runs.ok_or(format!("--runs takes a number from 1 to 99, not `{value}`"))?;
+                    arguments.runs = count_of_runs(words.next().copied())?;
                 }
                 _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
                 _ if ALL.iter().any(|bench| bench.name == word) => arguments.names.push(word),
@@ -359,6 +356,13 @@ fn date() -> Result<String> {
 fn read(file: &Path) -> Result<Value> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     serde_json::from_str(&text).with_context(|| file.display().to_string())
+}
+
+/// Reads the value of `--runs`.
+pub(crate) fn count_of_runs(value: Option<&str>) -> Result<usize, String> {
+    let value = value.unwrap_or_default();
+    let runs = value.parse().ok().filter(|runs| (1..=99).contains(runs));
+    runs.ok_or(format!("--runs takes a number from 1 to 99, not `{value}`"))
 }
 
 #[cfg(test)]

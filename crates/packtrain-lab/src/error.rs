@@ -236,9 +236,7 @@ impl ToolError {
             _ => Self::Failed(line),
         }
     }
-}
 
-impl ToolError {
     /// Checks the number of an option.
     pub(crate) fn unless_in(
         range: RangeInclusive<u64>,

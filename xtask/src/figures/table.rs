@@ -82,7 +82,7 @@ impl List {
     }
 
     fn names_of(&self, row: &Value) -> Vec<String> {
-        self.names.iter().map(|name| text(&row[*name])).collect()
+        self.names.iter().map(|name| text_of(&row[*name])).collect()
     }
 
     /// The same row of each run.
@@ -100,7 +100,7 @@ impl List {
             bail!("not every run has a verdict");
         }
         let count = |wanted: &str| verdicts.iter().filter(|one| **one == wanted).count();
-        let goals: BTreeSet<String> = rows.iter().map(|row| text(&row[self.goal])).collect();
+        let goals: BTreeSet<String> = rows.iter().map(|row| text_of(&row[self.goal])).collect();
         let goal = match median(&figures_of(rows, &format!("/{}", self.goal)).unwrap_or_default()) {
             Some(goal) => number(goal),
             None if goals.len() == 1 => goals.into_iter().collect(),
@@ -238,7 +238,8 @@ pub fn number(figure: f64) -> String {
     }
 }
 
-fn text(value: &Value) -> String {
+/// A string without quotes, nothing for `null`, and another value as JSON.
+pub(crate) fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),

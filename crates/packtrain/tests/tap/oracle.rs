@@ -8,7 +8,7 @@
 use crate::test_packets::frame::{Field, Frame, finish, tcp4, timestamps, train};
 use crate::test_packets::wire::Wire;
 use crate::test_packets::{ACK, CWR, ECE, FIN, PSH, RST, SYN, URG};
-use crate::world::{TIMEOUT, configure, in_namespace, raw_tun, set_value};
+use crate::world::{TIMEOUT, configure, in_namespace, raw_tun, set_value, write_sysfs};
 use packtrain_offload::checksum;
 use packtrain_offload::coalesce::{Coalescer, Config, Done, Mode, Owned, Semantics};
 use packtrain_offload::layout::Layout;
@@ -19,7 +19,6 @@ use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::num::NonZeroU16;
 use std::os::fd::AsFd;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 mod bridge;
@@ -311,20 +310,11 @@ fn to_be_cut() -> Vec<Frame> {
 /// Makes the kernel keep the packets that it merges for an interface across writes, each of which
 /// is a poll to it. `false` if that is not possible.
 fn hold_across_writes(name: &str) -> bool {
-    let script = format!(
-        "mount -t sysfs none /sys && echo {HOLD_NANOS} > /sys/class/net/{name}/gro_flush_timeout"
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "sh", "-c", &script]);
-    match command.output() {
-        Ok(output) if output.status.success() => true,
-        Ok(output) => {
-            let why = String::from_utf8_lossy(&output.stderr);
-            println!("SKIP: gro_flush_timeout cannot be set: {}", why.trim());
-            false
-        }
+    let file = format!("class/net/{name}/gro_flush_timeout");
+    match write_sysfs(&file, &HOLD_NANOS.to_string()) {
+        Ok(()) => true,
         Err(error) => {
-            println!("SKIP: unshare: {error}");
+            println!("SKIP: gro_flush_timeout cannot be set: {error}");
             false
         }
     }

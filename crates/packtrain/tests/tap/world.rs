@@ -5,7 +5,7 @@
     reason = "namespaces, ioctls and netlink have no safe wrapper"
 )]
 
-use std::ffi::{CString, c_char, c_int, c_short, c_uint};
+use std::ffi::{CStr, CString, c_char, c_int, c_short, c_uint, c_ulong};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -86,6 +86,27 @@ pub fn enter_fresh_namespace() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Writes a file of a sysfs that shows this thread's network namespace. Only a mount made in the
+/// namespace does, so a thread makes one in a mount namespace of its own. A child process would
+/// hold the other tests' interfaces between fork and exec.
+pub fn write_sysfs(file: &str, value: &str) -> io::Result<()> {
+    let write = || {
+        // SAFETY: takes no memory, and changes this thread alone.
+        check(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+        mount(c"none", c"/", c"none", libc::MS_REC | libc::MS_PRIVATE)?;
+        mount(c"none", c"/sys", c"sysfs", 0)?;
+        std::fs::write(format!("/sys/{file}"), value)
+    };
+    let result = std::thread::scope(|scope| scope.spawn(write).join());
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn mount(source: &CStr, target: &CStr, kind: &CStr, flags: c_ulong) -> io::Result<()> {
+    let [source, target, kind] = [source, target, kind].map(CStr::as_ptr);
+    // SAFETY: three strings that live during the call. These kinds of mounts take no data.
+    check(unsafe { libc::mount(source, target, kind, flags, std::ptr::null()) }).map(drop)
 }
 
 /// Runs one test again in a user namespace. Only a process with a single thread can enter one, so
@@ -192,7 +213,7 @@ fn request(name: &str) -> libc::ifreq {
     request
 }
 
-fn interface_ioctl(call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+fn interface_ioctl(call: c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
     let socket = socket(libc::AF_INET);
     // SAFETY: the kernel reads and writes one `ifreq`.
     unsafe {
@@ -208,7 +229,7 @@ fn interface_ioctl(call: libc::c_ulong, request: &mut libc::ifreq) -> io::Result
 /// The interface's flags; `None` when it does not exist in this namespace.
 pub fn flags(name: &str) -> Option<c_int> {
     let mut request = request(name);
-    interface_ioctl(libc::SIOCGIFFLAGS as libc::c_ulong, &mut request).ok()?;
+    interface_ioctl(libc::SIOCGIFFLAGS as c_ulong, &mut request).ok()?;
     // SAFETY: the kernel wrote this field.
     Some(unsafe { request.ifr_ifru.ifru_flags }.into())
 }
@@ -216,7 +237,7 @@ pub fn flags(name: &str) -> Option<c_int> {
 /// How many packets the kernel keeps for each queue of the interface.
 pub fn queue_length(name: &str) -> c_int {
     let mut request = request(name);
-    interface_ioctl(libc::SIOCGIFTXQLEN as libc::c_ulong, &mut request).expect("SIOCGIFTXQLEN");
+    interface_ioctl(libc::SIOCGIFTXQLEN as c_ulong, &mut request).expect("SIOCGIFTXQLEN");
     // SAFETY: the kernel wrote this field.
     unsafe { request.ifr_ifru.ifru_metric }
 }
@@ -231,13 +252,13 @@ pub fn set_up(name: &str, up: bool) {
         now & !libc::IFF_UP
     };
     request.ifr_ifru.ifru_flags = wanted as c_short;
-    interface_ioctl(libc::SIOCSIFFLAGS as libc::c_ulong, &mut request).expect("SIOCSIFFLAGS");
+    interface_ioctl(libc::SIOCSIFFLAGS as c_ulong, &mut request).expect("SIOCSIFFLAGS");
 }
 
 pub fn set_mtu(name: &str, bytes: c_int) {
     let mut request = request(name);
     request.ifr_ifru.ifru_mtu = bytes;
-    interface_ioctl(libc::SIOCSIFMTU as libc::c_ulong, &mut request).expect("an MTU");
+    interface_ioctl(libc::SIOCSIFMTU as c_ulong, &mut request).expect("an MTU");
 }
 
 /// Gives the interface 198.18.`net`.`host`/24 and fd00:`net`::`host`/64, and sets it up. On return
@@ -255,7 +276,7 @@ pub fn configure(name: &str, net: u8, host: u8) {
             sa_family: libc::AF_INET as u16,
             sa_data: data,
         };
-        interface_ioctl(call as libc::c_ulong, &mut request).expect("an IPv4 address");
+        interface_ioctl(call as c_ulong, &mut request).expect("an IPv4 address");
     }
     let mut address = [0_u8; 16];
     (address[0], address[3], address[15]) = (0xfd, net, host);
@@ -361,7 +382,7 @@ pub fn add_to_bridge(bridge: &str, name: &str) {
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request(name);
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-    interface_ioctl(libc::SIOCETHTOOL as libc::c_ulong, &mut request)
+    interface_ioctl(libc::SIOCETHTOOL as c_ulong, &mut request)
 }
 
 /// Switches an offload of the interface, by ethtool's name for it. `false` if the kernel does not
@@ -475,7 +496,7 @@ pub fn add_neighbour(name: &str, net: u8, host: u8, mac: [u8; 6]) {
 /// The interface's hardware address.
 pub fn hardware_address(name: &str) -> [u8; 6] {
     let mut request = request(name);
-    interface_ioctl(libc::SIOCGIFHWADDR as libc::c_ulong, &mut request).expect("SIOCGIFHWADDR");
+    interface_ioctl(libc::SIOCGIFHWADDR as c_ulong, &mut request).expect("SIOCGIFHWADDR");
     // SAFETY: the kernel wrote this field.
     let data = unsafe { request.ifr_ifru.ifru_hwaddr.sa_data };
     std::array::from_fn(|i| data[i] as u8)
@@ -516,7 +537,7 @@ pub fn set_int(fd: &OwnedFd, request: libc::Ioctl, value: c_int) {
 
 /// An ioctl whose argument is a number.
 pub fn set_value(fd: &OwnedFd, request: libc::Ioctl, value: c_uint) {
-    let value = libc::c_ulong::from(value);
+    let value = c_ulong::from(value);
     // SAFETY: no memory is passed.
     expect(
         unsafe { libc::ioctl(fd.as_raw_fd(), request, value) },

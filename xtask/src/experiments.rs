@@ -1,4 +1,4 @@
-//! Runs all experiments several times, and writes how stable their verdicts are to
+//! Runs experiments several times, and writes how stable their verdicts are to
 //! `docs/experiments.md`.
 
 use std::collections::BTreeSet;
@@ -13,9 +13,10 @@ use crate::command;
 use crate::figures::table::text_of;
 use crate::figures::{count_of_runs, median, number};
 
-pub const USAGE: &str = "cargo xtask experiments [--runs N] [--binary PATH] [--from FILE..]";
+pub const USAGE: &str =
+    "cargo xtask experiments [--runs N] [--binary PATH] [NAME.. | --from FILE..]";
 
-/// Runs of all experiments if none are asked for.
+/// Runs, if no number is asked for.
 const RUNS: usize = 5;
 /// What is written, below the root.
 const DOCUMENT: &str = "docs/experiments.md";
@@ -38,6 +39,8 @@ pub struct Arguments<'a> {
     binary: Option<&'a str>,
     /// Documents of runs that were saved. If there are any, nothing is run.
     from: Vec<&'a str>,
+    /// The experiments to run; all if there are none.
+    names: Vec<&'a str>,
 }
 
 impl<'a> Arguments<'a> {
@@ -47,6 +50,7 @@ impl<'a> Arguments<'a> {
             runs: RUNS,
             binary: None,
             from: Vec::new(),
+            names: Vec::new(),
         };
         let mut words = words.iter();
         while let Some(&word) = words.next() {
@@ -66,8 +70,12 @@ impl<'a> Arguments<'a> {
                         );
                     }
                 }
-                _ => return Err(format!("unknown word {word}")),
+                _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
+                name => arguments.names.push(name),
             }
+        }
+        if !arguments.from.is_empty() && !arguments.names.is_empty() {
+            return Err("NAME and --from exclude each other: saved runs have names".to_owned());
         }
         Ok(arguments)
     }
@@ -82,11 +90,21 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
             Some(path) => PathBuf::from(path),
             None => build(root)?,
         };
+        let all = names(&binary)?;
+        let chosen: Vec<&str> = match &arguments.names[..] {
+            [] => all.iter().map(String::as_str).collect(),
+            names => names.to_vec(),
+        };
         // Before the runs, which take a long time.
-        for name in names(&binary)? {
-            replaced(&text()?, &name, "")?;
+        for name in &chosen {
+            ensure!(
+                all.iter().any(|one| one == name),
+                "no experiment `{name}`: choose from {}",
+                all.join(", ")
+            );
+            replaced(&text()?, name, "")?;
         }
-        measure(root, &binary, arguments.runs)?
+        measure(root, &binary, &chosen, arguments.runs)?
     } else {
         arguments.from.iter().map(PathBuf::from).collect()
     };
@@ -114,22 +132,16 @@ fn names(binary: &Path) -> Result<Vec<String>> {
     Ok(all.map(|one| text_of(&one["name"])).collect())
 }
 
-/// Runs all experiments; each run has a document.
-fn measure(root: &Path, binary: &Path, runs: usize) -> Result<Vec<PathBuf>> {
+/// Runs the experiments; each run has a document.
+fn measure(root: &Path, binary: &Path, names: &[&str], runs: usize) -> Result<Vec<PathBuf>> {
     let folder = root.join(SCRATCH);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let one = |run| {
         println!("experiments: run {run} of {runs}");
         let file = folder.join(format!("run-{run}.json"));
         let mut command = Command::new(binary);
-        command.args([
-            "experiment",
-            "all",
-            "--quick",
-            "--repeats",
-            ROUNDS,
-            "--save",
-        ]);
+        command.arg("experiment").args(names);
+        command.args(["--quick", "--repeats", ROUNDS, "--save"]);
         let status = command.arg(&file).stdout(Stdio::null()).status();
         // A claim that must hold and a run that failed are results, and in the document.
         let status = status.with_context(|| binary.display().to_string())?;
@@ -386,18 +398,21 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn the_words_are_runs_a_program_or_files() {
+    fn the_words_are_runs_a_program_names_or_files() {
         let all = Arguments::parse(&[]).unwrap();
         assert_eq!((all.runs, all.binary, all.from.len()), (5, None, 0));
         let some = Arguments::parse(&["--runs", "2", "--binary", "p"]).unwrap();
         assert_eq!((some.runs, some.binary), (2, Some("p")));
+        let named = Arguments::parse(&["tso", "--runs", "2", "none"]).unwrap();
+        assert_eq!((named.runs, &named.names[..]), (2, &["tso", "none"][..]));
         let from = Arguments::parse(&["--from", "a", "b"]).unwrap();
         assert_eq!(from.from, ["a", "b"]);
         for (words, why) in [
             (&["--runs", "0"][..], "not `0`"),
             (&["--from"], "--from takes files"),
             (&["--binary"], "--binary takes a path"),
-            (&["--fast"], "unknown word --fast"),
+            (&["--fast"], "unknown option --fast"),
+            (&["tso", "--from", "a"], "exclude each other"),
         ] {
             let error = Arguments::parse(words).unwrap_err();
             assert!(error.contains(why), "{error}");

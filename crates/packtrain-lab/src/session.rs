@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::error::ToolError;
 use crate::options::Fields;
 
-/// The requested `ports`, one or two, and the settings in force, from the plan and the settings of a
-/// session on them that was started. The names of those of a port end with `_a` or `_b`.
+/// The requested `ports`, one or two, and the settings in force, from the plan and the settings of
+/// a session on them that was started. The names of those of a port end with `_a` or `_b`.
 pub(crate) fn settings(session: &Session, ports: &[&str]) -> Fields {
     let (plan, placed) = (session.plan(), session.placed());
     let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));

@@ -1,7 +1,7 @@
 //! packtrain's counters as JSON.
 
 use packtrain::driver::DeviceCounters;
-use packtrain::engine::{Report, WorkerSnapshot};
+use packtrain::engine::{PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use crate::options::Fields;
 pub fn figures(report: &Report) -> Fields {
     let snapshot = &report.snapshot;
     let mut figures = Fields::new();
-    let packets = snapshot.ports.iter().map(|port| port.rx_total());
+    let packets = snapshot.ports.iter().map(PortSnapshot::rx_total);
     let packets: u64 = packets.map(|rx| rx.wire_packets).sum();
     let per_packet = match packets {
         0 => 0.0,

@@ -33,6 +33,7 @@ mod error;
 pub mod ethtool;
 pub mod experiment;
 pub mod harness;
+mod headers;
 mod ip;
 pub mod link;
 pub mod machine;

@@ -9,18 +9,21 @@ use serde_json::{Value, json};
 use crate::error::ToolError;
 use crate::options::Fields;
 
-/// The requested `ports`, and the settings in force, from the plan and the settings of a session
-/// between them that was started. The names of those of a port end with `_a` or `_b`.
-pub(crate) fn settings(session: &Session, ports: [&str; 2]) -> Fields {
+/// The requested `ports`, one or two, and the settings in force, from the plan and the settings of
+/// a session on them that was started. The names of those of a port end with `_a` or `_b`.
+pub(crate) fn settings(session: &Session, ports: &[&str]) -> Fields {
     let (plan, placed) = (session.plan(), session.placed());
     let cpus = placed.cpus.iter().map(|cpu| cpu.map(|cpu| cpu.0));
     let mut fields = Fields::new();
-    let [a, b] = ports;
-    fields.extend([("a", a), ("b", b)].map(|(name, port)| (name.to_owned(), json!(port))));
-    let [a, b] = [0, 1].map(|port| of_port(session, port));
-    for name in a.keys().chain(b.keys()) {
-        for (port, of_port) in [("a", &a), ("b", &b)] {
-            if let Some(value) = of_port.get(name) {
+    let ports = || ["a", "b"].into_iter().zip(ports);
+    fields.extend(ports().map(|(name, port)| (name.to_owned(), json!(port))));
+    let of_ports = ports().enumerate();
+    let of_ports: Vec<_> = of_ports
+        .map(|(port, (name, _))| (name, of_port(session, port)))
+        .collect();
+    for name in of_ports.iter().flat_map(|(_, values)| values.keys()) {
+        for (port, values) in &of_ports {
+            if let Some(value) = values.get(name) {
                 fields.insert(format!("{name}_{port}"), value.clone());
             }
         }
@@ -41,7 +44,11 @@ pub(crate) fn settings(session: &Session, ports: [&str; 2]) -> Fields {
 fn of_port(session: &Session, port: usize) -> Fields {
     let plan = session.plan();
     let (attach, path) = (&plan.attach[port], &plan.paths[port]);
-    let (from, to) = (&plan.directions[port], &plan.directions[1 - port]);
+    // A port alone sends where it receives.
+    let (from, to) = (
+        &plan.directions[port],
+        &plan.directions[plan.directions.len() - 1 - port],
+    );
     let (_, moderation) = session.settings().of_port(&plan.work[port]);
     let rx = match attach.rx_buffers {
         RxBuffers::Whole => "whole".to_owned(),

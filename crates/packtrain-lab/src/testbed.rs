@@ -88,6 +88,30 @@ impl Default for TestbedOptions {
     }
 }
 
+impl TestbedOptions {
+    /// The policies of packtrain's workers.
+    pub(crate) fn policies(&self) -> Result<Policies, ToolError> {
+        let policies = Policies {
+            dispatch: self.dispatch,
+            moderation: self.moderation,
+            idle: self.idle,
+            placement: placement(self)?,
+            priority: Priority::default(),
+        };
+        policies
+            .check()
+            .map_err(|error| ToolError::of_start(&error))?;
+        Ok(policies)
+    }
+
+    /// Whether the process may use the CPUs to which parts are bound.
+    pub(crate) fn check_cpus(&self) -> Result<(), ToolError> {
+        let Some(cpus) = self.cpus else { return Ok(()) };
+        cpus.check(&cpus::allowed()?)
+            .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))
+    }
+}
+
 /// What the forwarder has used and moved since its start. Without a forwarder of its own (veth,
 /// bridge) everything is 0: the kernel's work is charged to the threads of the hosts.
 #[derive(Clone, Debug, Default)]
@@ -156,10 +180,7 @@ impl Testbed {
     /// # Errors
     /// [`ToolError`]: a wrong port, a missing feature, a device that cannot be opened.
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
-        if let Some(cpus) = options.cpus {
-            cpus.check(&cpus::allowed()?)
-                .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))?;
-        }
+        options.check_cpus()?;
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
         if binds_workers && matches!(options.through, Through::Veth | Through::Bridge) {
             return Err(ToolError::Usage(
@@ -296,21 +317,11 @@ fn packtrain(
         Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
     })?;
     *faults = [&a, &b].map(|port| port.driver.faults());
-    let policies = Policies {
-        dispatch: options.dispatch,
-        moderation: options.moderation,
-        idle: options.idle,
-        placement: placement(options)?,
-        priority: Priority::default(),
-    };
-    policies
-        .check()
-        .map_err(|error| ToolError::of_start(&error))?;
     let session = Session::between(a, b)
-        .settings(policies)
+        .settings(options.policies()?)
         .start()
         .map_err(|error| ToolError::of_start(&error))?;
-    let settings = session::settings(&session, [&options.a, &options.b]);
+    let settings = session::settings(&session, &[&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
@@ -328,8 +339,8 @@ fn placement(options: &TestbedOptions) -> Result<Placement, ToolError> {
     }
 }
 
-/// A port from its kind and keys.
-fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
+/// A port of a host from its kind and keys.
+pub(crate) fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
     let (kind, keys) = match text.split_once(',') {
         Some((kind, keys)) => (kind, format!(",{keys}")),
         None => (text, String::new()),
@@ -347,7 +358,7 @@ fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, ToolError> {
     Ok(spec)
 }
 
-fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
+pub(crate) fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
     open_spec(spec, LinkType::Ethernet).map_err(|error| ToolError::of_open(&error))
 }
 

@@ -95,6 +95,37 @@ pub struct Host {
 }
 
 impl Host {
+    /// A host alone, with an interface that `create` makes inside its namespace, as those of
+    /// [`TwoHosts::with`]. Its peer exists only as an address and a neighbour.
+    ///
+    /// # Errors
+    /// As [`TwoHosts::with`].
+    pub fn alone<T: Send, E: From<LabError> + Send>(
+        settings: &Settings,
+        side: Side,
+        create: impl FnOnce() -> Result<(String, T), E> + Send,
+    ) -> Result<(Self, T), E> {
+        check(settings)?;
+        let (netns, name, kept) = Self::make(settings, side, create)?;
+        Ok((Self::address(side, netns, &name)?, kept))
+    }
+
+    /// A namespace whose interface, made by `create`, is up and has no addresses; its name, and
+    /// what else `create` returned.
+    fn make<T: Send, E: From<LabError> + Send>(
+        settings: &Settings,
+        side: Side,
+        create: impl FnOnce() -> Result<(String, T), E> + Send,
+    ) -> Result<(Netns, String, T), E> {
+        let netns = Netns::new()?;
+        let (name, kept) = netns.run(|| {
+            let (name, kept) = create()?;
+            bring_up(&mut Rtnl::open()?, &name, side, settings)?;
+            Ok::<_, E>((name, kept))
+        })??;
+        Ok((netns, name, kept))
+    }
+
     /// Adds addresses and neighbours. Both ends must be up. On return the link carries packets in
     /// both directions.
     fn address(side: Side, netns: Netns, name: &str) -> Result<Self, LabError> {
@@ -166,15 +197,7 @@ impl TwoHosts {
         create: impl Fn(Side) -> Result<(String, T), E> + Sync,
     ) -> Result<(Self, T, T), E> {
         check(settings)?;
-        let make = |side: Side| {
-            let netns = Netns::new()?;
-            let (name, kept) = netns.run(|| {
-                let (name, kept) = create(side)?;
-                bring_up(&mut Rtnl::open()?, &name, side, settings)?;
-                Ok::<_, E>((name, kept))
-            })??;
-            Ok::<_, E>((netns, name, kept))
-        };
+        let make = |side: Side| Host::make(settings, side, || create(side));
         let (left, left_name, left_kept) = make(Side::Left)?;
         let (right, right_name, right_kept) = make(Side::Right)?;
         let left = Host::address(Side::Left, left, &left_name)?;

@@ -4,6 +4,8 @@
 use super::error::DemoError;
 use super::report::{Options, Row, Setting, SettingReport};
 use super::session::{Moved, forward, settle};
+use crate::headers::ethernet_ip;
+use crate::ip::IpVersion;
 use crate::traffic::payload::Pattern;
 use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
 use packtrain::engine::Session;
@@ -13,7 +15,7 @@ use packtrain::port::sim::{self, Sim, SimConfig, SimRx, SimTx};
 use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, TxCounters};
 use packtrain::time::{self, Clock, MonotonicClock};
-use packtrain_offload::checksum::{Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6};
+use packtrain_offload::checksum::Sum;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::num::NonZeroU16;
@@ -28,8 +30,6 @@ const SEGMENT_BYTES: usize = 1448;
 /// Wire packets of one train.
 const TRAIN_SEGMENTS: usize = 44;
 const TRAIN_BYTES: usize = SEGMENT_BYTES * TRAIN_SEGMENTS;
-const MAC_HOST_A: [u8; 6] = [2, 0, 0, 0x18, 0, 1];
-const MAC_HOST_B: [u8; 6] = [2, 0, 0, 0x18, 0, 2];
 const PORT: u16 = 7001;
 /// Trains that are sent before the host polls its arrivals. The rings bound them, too.
 const TRAINS_A_TURN: usize = 16;
@@ -381,64 +381,14 @@ impl Stream {
         transport[..2].copy_from_slice(&PORT.to_be_bytes());
         transport[2..4].copy_from_slice(&PORT.to_be_bytes());
         let protocol = if self.kind.is_tcp() { 6 } else { 17 };
-        let l4_bytes = (transport.len() + payload_bytes) as u32;
-        let (network, pseudo) = if self.kind.is_ipv6() {
-            ipv6(protocol, l4_bytes)
-        } else {
-            ipv4(protocol, l4_bytes)
-        };
+        let l4_bytes = transport.len() + payload_bytes;
+        let ip = IpVersion::of(self.kind.is_ipv6());
+        let (mut headers, pseudo) = ethernet_ip(ip, protocol, l4_bytes);
         let field = if self.kind.is_tcp() { 16 } else { 6 };
         transport[field..field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
-        let ethertype: [u8; 2] = if self.kind.is_ipv6() {
-            [0x86, 0xdd]
-        } else {
-            [8, 0]
-        };
-        [
-            &MAC_HOST_B[..],
-            &MAC_HOST_A,
-            &ethertype,
-            &network,
-            &transport,
-        ]
-        .concat()
+        headers.append(&mut transport);
+        headers
     }
-}
-
-fn ipv4(protocol: u8, l4_bytes: u32) -> (Vec<u8>, Sum) {
-    let (source, destination) = ([198, 18, 0, 1], [198, 18, 0, 2]);
-    let mut header = vec![0x45, 0];
-    header.extend_from_slice(&((20 + l4_bytes) as u16).to_be_bytes());
-    // DF; identification 0 (RFC 6864 §4: it has no meaning on an atomic datagram).
-    header.extend_from_slice(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
-    header.extend_from_slice(&source);
-    header.extend_from_slice(&destination);
-    let check = ipv4_header(&header);
-    header[10..12].copy_from_slice(&check.to_be_bytes());
-    (
-        header,
-        pseudo_header_v4(source, destination, protocol, l4_bytes),
-    )
-}
-
-fn ipv6(protocol: u8, l4_bytes: u32) -> (Vec<u8>, Sum) {
-    let address = |last: u8| {
-        let mut bytes = [0; 16];
-        bytes[0] = 0xfd;
-        bytes[3] = 0x18;
-        bytes[15] = last;
-        bytes
-    };
-    let (source, destination) = (address(1), address(2));
-    let mut header = vec![0x60, 0, 0, 0];
-    header.extend_from_slice(&(l4_bytes as u16).to_be_bytes());
-    header.extend_from_slice(&[protocol, 64]);
-    header.extend_from_slice(&source);
-    header.extend_from_slice(&destination);
-    (
-        header,
-        pseudo_header_v6(source, destination, protocol, l4_bytes),
-    )
 }
 
 /// Checks arriving packets: headers, checksums, order, and every byte of the payload. Comparing
@@ -524,10 +474,8 @@ impl<'a> Receiver<'a> {
     fn sum_is_valid(&self, packet: &Packet, layout: &Layout) -> bool {
         let protocol = if self.kind.is_tcp() { 6 } else { 17 };
         let l4_bytes = layout.l4_len();
-        let mut sum = match layout.kind {
-            Network::Ipv6 => ipv6(protocol, l4_bytes).1,
-            _ => ipv4(protocol, l4_bytes).1,
-        };
+        let ip = IpVersion::of(layout.kind == Network::Ipv6);
+        let (_, mut sum) = ethernet_ip(ip, protocol, l4_bytes as usize);
         let Ok(pieces) = packet.pieces(usize::from(layout.transport)..packet.bytes()) else {
             return false;
         };

@@ -1,18 +1,26 @@
 //! packtrain's counters as JSON.
 
 use packtrain::driver::DeviceCounters;
-use packtrain::engine::{Report, WorkerSnapshot};
+use packtrain::engine::{PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
 
-/// The counters of ports `a` and `b`, each with `rx` and `tx` summed over its queues and those of
-/// its `device`, of the workers, and the drops.
+/// The CPU time of the workers for each wire packet received, and the counters: of ports `a` and
+/// `b`, each with `rx` and `tx` summed over its queues and those of its `device`, of the workers,
+/// and the drops.
 pub fn figures(report: &Report) -> Fields {
     let snapshot = &report.snapshot;
     let mut figures = Fields::new();
+    let packets = snapshot.ports.iter().map(PortSnapshot::rx_total);
+    let packets: u64 = packets.map(|rx| rx.wire_packets).sum();
+    let per_packet = match packets {
+        0 => 0.0,
+        packets => snapshot.cpu_ns as f64 / packets as f64,
+    };
+    figures.insert("ns_per_packet".into(), per_packet.into());
     let ports = snapshot.ports.iter().zip(&report.devices);
     for (name, (port, device)) in ["a", "b"].into_iter().zip(ports) {
         let mut rx = counters(port.rx_total().values());

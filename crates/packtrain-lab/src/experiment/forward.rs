@@ -3,8 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use packtrain::engine::{Command, CommandError, Queues, Report, Session, Settings};
-use packtrain::policy::priority::Priority;
+use packtrain::engine::{Command, CommandError, Queues, Report, Session};
 use packtrain::port::open_pair;
 use packtrain::port::spec::PortSpec;
 use serde::Deserialize;
@@ -61,16 +60,7 @@ impl Forward {
             ));
         }
         let specs = [spec("a", &testbed.a)?, spec("b", &testbed.b)?];
-        let policies = Settings {
-            dispatch: testbed.dispatch,
-            moderation: testbed.moderation,
-            idle: testbed.idle,
-            placement: testbed.placement.clone(),
-            priority: Priority::default(),
-        };
-        policies
-            .check()
-            .map_err(|error| ToolError::of_start(&error))?;
+        let policies = testbed.policies()?;
         let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
         let mut builder = Session::between(a, b).settings(policies);
         if let Some(count) = self.count {
@@ -80,7 +70,7 @@ impl Forward {
         let session = builder
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let mut settings = session::settings(&session, [&testbed.a, &testbed.b]);
+        let mut settings = session::settings(&session, &[&testbed.a, &testbed.b]);
         let seconds = |time: Time| time.0.as_secs_f64();
         let own = [
             ("duration_seconds", json!(seconds(self.duration))),
@@ -187,6 +177,7 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
     let sent = sum(&|port| port.tx_total().packets);
     let bytes = sum(&|port| port.tx_total().bytes);
     let doorbells = sum(&|port| port.tx_total().doorbells);
+    let lost = snapshot.drops.total() as f64;
     let seconds = report.elapsed.as_secs_f64();
     let per = |value: f64, count: f64| if count > 0.0 { value / count } else { 0.0 };
     let switches: u64 = snapshot
@@ -200,11 +191,11 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
         ("received_kpps", per(packets, seconds) / 1000.0),
         ("gbps", per(bytes * 8.0, seconds) / 1e9),
         ("cpu_percent", per(snapshot.cpu_ns as f64 / 1e7, seconds)),
-        ("ns_per_packet", per(snapshot.cpu_ns as f64, packets)),
         ("packets_per_sent", per(received, sent)),
         ("doorbells_per_packet", per(doorbells, packets)),
         ("switches_per_s", per(switches as f64, seconds)),
-        ("lost", snapshot.drops.total() as f64),
+        ("lost", lost),
+        ("lost_percent", per(100.0 * lost, packets)),
         ("longest_pause_ms", longest_pause.as_secs_f64() * 1e3),
     ];
     let values = values.into_iter();

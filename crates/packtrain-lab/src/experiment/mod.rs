@@ -15,6 +15,7 @@ mod key;
 mod load;
 mod matrix;
 mod runner;
+mod send;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -26,6 +27,7 @@ pub use key::Key;
 pub use load::Load;
 pub use matrix::{Axis, Cell, Claim, Experiment, Figure, FileError, Pair, Setup};
 pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
+pub use send::Senders;
 pub use workload::{TOOLS, Workload};
 
 /// The files of the built-in experiments, by the experiments' names.

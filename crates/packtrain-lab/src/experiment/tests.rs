@@ -829,7 +829,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         (
             TEXT.replace("\"forward\"", "\"foward\""),
             15,
-            "one of blast, forward, ping, rfc2544, sort, stream",
+            "one of blast, forward, ping, rfc2544, send, sort, stream",
         ),
         (
             TEXT.replace("count = 1000", "cuont = 1000"),
@@ -969,6 +969,7 @@ fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
                 Workload::Blast(blast) => blast.duration.0,
                 Workload::Ping(ping) => ping.duration.0,
                 Workload::Forward(forward) => forward.duration.0,
+                Workload::Send(send) => send.duration.0,
                 Workload::Sort(sort) => sort.duration.0,
                 Workload::Rfc2544(_) => return None,
             };

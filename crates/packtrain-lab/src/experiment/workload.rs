@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::counters;
 use super::forward::Forward;
+use super::send::Senders;
 use crate::error::ToolError;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::threads::join;
@@ -24,7 +25,9 @@ use crate::tools::stream::Stream;
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 6] = ["blast", "forward", "ping", "rfc2544", "sort", "stream"];
+pub const TOOLS: [&str; 7] = [
+    "blast", "forward", "ping", "rfc2544", "send", "sort", "stream",
+];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
@@ -37,6 +40,8 @@ pub enum Workload {
     Ping(Ping),
     /// Throughput without loss, by RFC 2544.
     Rfc2544(Rfc2544),
+    /// Threads of this process send UDP packets through handles of one port.
+    Send(Senders),
     /// Keys are grouped, without hosts.
     Sort(Sort),
     /// TCP or UDP streams.
@@ -51,6 +56,7 @@ impl Workload {
             "forward" => read.options().map(Self::Forward),
             "ping" => read.options().map(Self::Ping),
             "rfc2544" => read.options().map(Self::Rfc2544),
+            "send" => read.options().map(Self::Send),
             "sort" => read.options().map(Self::Sort),
             "stream" => read.options().map(Self::Stream),
             _ => return None,
@@ -73,6 +79,7 @@ impl Workload {
             Self::Forward(forward) => forward.run(testbed, control),
             Self::Ping(ping) => in_testbed(ping, testbed, memory, control),
             Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, memory, control),
+            Self::Send(send) => send.run(testbed, control),
             Self::Sort(sort) => sort.run(testbed, control),
             Self::Stream(stream) => in_testbed(stream, testbed, memory, control),
         }

@@ -14,7 +14,7 @@ const TRANSPORT: usize = 8;
 ///
 /// # Errors
 /// [`ToolError::Usage`] with the bounds.
-pub(super) fn payload(
+pub(crate) fn payload(
     frame: usize,
     ip: IpVersion,
     least: usize,

@@ -1,7 +1,7 @@
 //! The tools, each a load and its measurement: [`Tool`](crate::tool::Tool).
 
 pub mod blast;
-mod frame;
+pub(crate) mod frame;
 pub mod ping;
 pub mod rfc2544;
 pub mod sort;

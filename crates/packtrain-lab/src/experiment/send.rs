@@ -1,0 +1,536 @@
+//! `tool = "send"`: threads of this process send through handles of one port, as an application
+//! that announces its senders does.
+
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packtrain::driver::{Driver, Port};
+use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle};
+use packtrain::limits::BURST_PACKETS_MAX;
+use packtrain::packet::Burst;
+use packtrain::port::AnyPort;
+use packtrain_offload::offload::LinkType;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::counters;
+use crate::cpu::Usage;
+use crate::cpus::on_cpu;
+use crate::error::{LabError, ToolError};
+use crate::headers::udp_frame;
+use crate::ip::IpVersion;
+use crate::options::Fields;
+use crate::session;
+use crate::testbed::{TestbedOptions, Through, open, spec};
+use crate::threads::join;
+use crate::tool::{Control, Measured, Watch};
+use crate::tools::frame;
+use crate::topology::{Host, Settings, Side};
+use crate::traffic::pace::{Pacer, usual_burst};
+use crate::units::{Rate, Time};
+
+/// How long a sender waits for space in a queue before it checks whether the run has to end.
+const QUANTUM: Duration = Duration::from_millis(10);
+
+/// The source port of the first sender; each has its own flow.
+const FIRST_PORT: u16 = 1024;
+
+/// The discard service (RFC 863), for a port without a host.
+const DISCARD: u16 = 9;
+
+/// UDP packets of announced application senders, flat out or at a rate. `a` of the testbed is the
+/// port: a whole spec such as `null:` or `sim:rate=1000000`, or a TAP with its keys, which gets a
+/// host of its own. The policies and the CPUs of the testbed apply.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Senders {
+    /// Bytes of a frame with Ethernet header and FCS, as in RFC 2544.
+    pub size: usize,
+    /// Packets per second of all senders together; flat out without it.
+    pub rate: Option<Rate>,
+    /// Senders, each with a thread, a handle and a flow of its own: 1 to 64.
+    pub senders: u32,
+    /// The most packets in one call: 1 to 64.
+    pub batch: u32,
+    /// How long packets are sent.
+    pub duration: Time,
+}
+
+impl Default for Senders {
+    fn default() -> Self {
+        Self {
+            size: 64,
+            rate: None,
+            senders: 1,
+            batch: 32,
+            duration: Time(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl Senders {
+    /// One run.
+    ///
+    /// # Errors
+    /// [`ToolError`]
+    pub fn run(
+        &self,
+        testbed: &TestbedOptions,
+        control: &Control<'_>,
+    ) -> Result<Measured, ToolError> {
+        if testbed.through != Through::Packtrain {
+            return Err(ToolError::Usage(
+                "tool send is one port of packtrain: leave `through` out".to_owned(),
+            ));
+        }
+        testbed.check_cpus()?;
+        let load = self.load(testbed.mtu)?;
+        let (receiver, port) = port(testbed)?;
+        let session = Session::on(port)
+            .settings(testbed.policies()?)
+            .senders(0, self.senders as usize)
+            .start()
+            .map_err(|error| ToolError::of_start(&error))?;
+        let mut settings = session::settings(&session, &[&testbed.a]);
+        settings.append(&mut self.settings(&load, testbed));
+        let delivered = |receiver: &Option<Receiver>| {
+            let count = receiver.as_ref().map(Receiver::delivered);
+            count.transpose()
+        };
+        let before = delivered(&receiver)?;
+        let to_port = receiver.as_ref().map_or(DISCARD, |receiver| receiver.port);
+        let watch = Watch::start()?;
+        let start = Instant::now();
+        let sent = self.send(&session, &load, to_port, testbed, control)?;
+        // What the queues have accepted is sent, for 2 s at most.
+        let report = session::finish(session)?;
+        let elapsed = start.elapsed();
+        if control.stopped() {
+            return Err(ToolError::Cancelled);
+        }
+        let (_, flag) = watch.end(Duration::ZERO)?;
+        let delivered = delivered(&receiver)?.zip(before);
+        let run = Run {
+            sent,
+            delivered: delivered.map(|(after, before)| after - before),
+            seconds: elapsed.as_secs_f64(),
+        };
+        Ok(Measured {
+            settings,
+            figures: run.figures(&report)?,
+            flags: flag.into_iter().collect(),
+        })
+    }
+
+    fn load(&self, mtu: u32) -> Result<Load, ToolError> {
+        let in_range = [
+            ("senders", self.senders, 64),
+            ("batch", self.batch, BURST_PACKETS_MAX as u64),
+        ];
+        for (option, value, most) in in_range {
+            ToolError::unless_in(1..=most, option, value.into())?;
+        }
+        Ok(Load {
+            payload: frame::payload(self.size, IpVersion::V4, 0, mtu)?,
+            batch: self.batch as usize,
+            pace: self.rate.map(|rate| {
+                let rate = rate.0 / f64::from(self.senders);
+                let burst = usual_burst(rate).min(self.batch.into());
+                (burst as usize, burst as f64 / rate)
+            }),
+            duration: self.duration.0,
+        })
+    }
+
+    fn settings(&self, load: &Load, testbed: &TestbedOptions) -> Fields {
+        let cpus = testbed.cpus.map(|cpus| cpus.to_string());
+        let fields = [
+            ("frame_bytes", json!(self.size)),
+            ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
+            ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
+            ("senders", json!(self.senders)),
+            ("batch_packets", json!(self.batch)),
+            ("duration_seconds", json!(load.duration.as_secs_f64())),
+            ("cpus", json!(cpus)),
+        ];
+        let fields = fields.into_iter();
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    /// Runs the senders. Returns after the last one has ended.
+    fn send(
+        &self,
+        session: &Session,
+        load: &Load,
+        to_port: u16,
+        testbed: &TestbedOptions,
+        control: &Control<'_>,
+    ) -> Result<Vec<Sent>, ToolError> {
+        let queues = session.plan().attach[0].queues;
+        let handles: Option<Vec<TxHandle>> = (0..self.senders as usize)
+            .map(|sender| session.handle(0, sender % queues))
+            .collect();
+        let handles = handles
+            .ok_or_else(|| ToolError::Failed("the session has no queue for senders".to_owned()))?;
+        let cpu = testbed.cpus.and_then(|cpus| cpus.sender);
+        // Paced senders alternate.
+        let offset = load.pace.map_or(0.0, |(_, interval)| interval) / f64::from(self.senders);
+        let start = Instant::now();
+        let sent: Result<Vec<Sent>, LabError> = thread::scope(|scope| {
+            let senders: Vec<_> = handles
+                .into_iter()
+                .zip(0u16..)
+                .map(|(handle, index)| {
+                    let start = start + Duration::from_secs_f64(offset * f64::from(index));
+                    let sender = Sender {
+                        handle,
+                        frame: udp_frame(FIRST_PORT + index, to_port, load.payload),
+                        burst: Burst::new(),
+                        sent: Sent::default(),
+                    };
+                    scope.spawn(move || on_cpu(cpu, || Ok(sender.run(load, start, control))))
+                })
+                .collect();
+            senders.into_iter().map(join).collect()
+        });
+        Ok(sent?)
+    }
+}
+
+/// What each sender sends.
+#[derive(Debug)]
+struct Load {
+    /// Payload bytes of a packet.
+    payload: usize,
+    /// The most packets in one call.
+    batch: usize,
+    /// Packets sent back to back, and the seconds from one such burst to the next; `None` if a
+    /// sender sends flat out.
+    pace: Option<(usize, f64)>,
+    /// How long to send.
+    duration: Duration,
+}
+
+/// The kernel at the other end of a TAP.
+#[derive(Debug)]
+struct Receiver {
+    host: Host,
+    port: u16,
+    /// Never read. Without it the kernel would answer by ICMP messages.
+    _socket: UdpSocket,
+}
+
+impl Receiver {
+    fn new(host: Host) -> Result<Self, LabError> {
+        let address = (host.ip(IpVersion::V4), 0);
+        let socket = host.netns.run(|| UdpSocket::bind(address))?;
+        let socket = socket.map_err(LabError::from_io("bind"))?;
+        let local = socket.local_addr();
+        let port = local.map_err(LabError::from_io("getsockname"))?.port();
+        Ok(Self {
+            host,
+            port,
+            _socket: socket,
+        })
+    }
+
+    /// IPv4 packets that its kernel has delivered to UDP so far; no other ones arrive. Unlike the
+    /// counters of the interface, this one is there after the interface.
+    fn delivered(&self) -> Result<u64, LabError> {
+        Ok(self.host.counters()?.ip_in_delivers)
+    }
+}
+
+/// Opens the port, for a TAP with the host that it leads to.
+fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), ToolError> {
+    let text = &testbed.a;
+    let is_tap = text.split(',').next() == Some("tap");
+    let (receiver, port) = if is_tap {
+        let spec = spec("a", text, "pt-a")?;
+        let settings = Settings {
+            mtu: testbed.mtu,
+            ..Settings::default()
+        };
+        let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
+        let (host, port) = Host::alone(&settings, Side::Right, create)?;
+        (Some(Receiver::new(host)?), port)
+    } else {
+        let spec = text.parse().map_err(|error| {
+            ToolError::Usage(format!(
+                "a: {error} (tool send takes a TAP, as in tap,queues=2, or a whole port, as in \
+                 sim:rate=1000000)"
+            ))
+        })?;
+        (None, open(&spec)?)
+    };
+    if port.driver.capabilities().link != LinkType::Ethernet {
+        return Err(ToolError::Usage(format!(
+            "a cannot be '{text}': tool send has Ethernet frames only"
+        )));
+    }
+    Ok((receiver, port))
+}
+
+/// What one sender did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    /// Packets that the queue accepted.
+    packets: u64,
+    calls: u64,
+    /// Calls after which the queue was full.
+    full: u64,
+    cpu: Usage,
+}
+
+struct Sender {
+    handle: TxHandle,
+    frame: Vec<u8>,
+    burst: Burst,
+    sent: Sent,
+}
+
+impl Sender {
+    /// Sends from `start` on, or from when its thread runs.
+    fn run(mut self, load: &Load, start: Instant, control: &Control<'_>) -> Sent {
+        let cpu = Usage::of_thread();
+        let start = start.max(Instant::now());
+        let end = start + load.duration;
+        let mut pacer = load.pace.map(|(_, interval)| Pacer::new(start, interval));
+        let burst = load.pace.map_or(load.batch, |(burst, _)| burst);
+        let is_over = || control.stopped() || Instant::now() >= end;
+        loop {
+            match &mut pacer {
+                Some(pacer) if pacer.due() < end => pacer.wait(|| control.stopped()),
+                Some(_) => break,
+                None => {}
+            }
+            if !self.send(burst, end, is_over) || is_over() {
+                break;
+            }
+        }
+        self.sent.cpu = Usage::of_thread().since(&cpu);
+        self.sent
+    }
+
+    /// Sends `count` packets in one burst, or fewer if the run is over. False if the session ends.
+    fn send(&mut self, count: usize, end: Instant, is_over: impl Fn() -> bool) -> bool {
+        while self.burst.len() < count {
+            let packet = self.handle.arena().packet_from(&self.frame);
+            let Some(Ok(())) = packet.ok().map(|packet| self.burst.push(packet)) else {
+                // The device has the buffers: those that it has completed are free after this.
+                self.handle.reclaim();
+                thread::yield_now();
+                if is_over() {
+                    break;
+                }
+                continue;
+            };
+        }
+        loop {
+            let before = self.burst.len();
+            self.sent.calls += 1;
+            let mut is_closed = false;
+            match self.handle.try_send(&mut self.burst) {
+                Ok(_) => {}
+                Err(TrySendError::Closed) => is_closed = true,
+                Err(TrySendError::Full { .. }) => {
+                    self.sent.full += 1;
+                    let left = end.saturating_duration_since(Instant::now());
+                    let sent = self
+                        .handle
+                        .send_blocking(&mut self.burst, left.min(QUANTUM));
+                    is_closed = sent == Err(SendError::Closed);
+                }
+            }
+            self.sent.packets += (before - self.burst.len()) as u64;
+            if is_closed {
+                return false;
+            }
+            if self.burst.is_empty() || is_over() {
+                return true;
+            }
+        }
+    }
+}
+
+/// What all did.
+#[derive(Debug)]
+struct Run {
+    sent: Vec<Sent>,
+    /// What the kernel at the other end of a TAP received.
+    delivered: Option<u64>,
+    /// From the start of the senders until the session has ended.
+    seconds: f64,
+}
+
+impl Run {
+    /// Rates and costs by packet that was received: by the kernel, or by a device in memory.
+    fn figures(&self, report: &Report) -> Result<Fields, ToolError> {
+        let snapshot = &report.snapshot;
+        let tx = snapshot.ports[0].tx_total();
+        let count = |of: fn(&Sent) -> u64| self.sent.iter().map(of).sum::<u64>();
+        let (offered, sent) = (count(|one| one.packets), tx.wire_packets);
+        let dropped = snapshot.drops.total();
+        if offered != sent + dropped {
+            return Err(ToolError::Check(format!(
+                "packets are not accounted for: the senders' {offered} are not the {sent} sent \
+                 and the {dropped} dropped"
+            )));
+        }
+        let received = self.delivered.unwrap_or(sent);
+        let lost = offered.checked_sub(received).ok_or_else(|| {
+            ToolError::Check(format!(
+                "the kernel received {received} of {offered} packets"
+            ))
+        })?;
+        let cpu = self.sent.iter().map(|one| one.cpu);
+        let cpu = cpu.fold(Usage::default(), |sum, one| sum.plus(&one));
+        let sender_ns = cpu.cpu().as_nanos() as f64;
+        let worker_ns = snapshot.cpu_ns as f64;
+        let workers = snapshot.workers.iter();
+        let switches: u64 = workers
+            .map(|one| one.voluntary_switches + one.involuntary_switches)
+            .sum();
+        let (calls, full) = (count(|one| one.calls), count(|one| one.full));
+        let per = |value: f64, count: f64| if count > 0.0 { value / count } else { 0.0 };
+        let per_packet = |value: f64| json!(per(value, received as f64));
+        let per_second = |value: f64| json!(per(value, self.seconds));
+        let least = self.sent.iter().map(|one| one.packets).min();
+        let mut figures = counters::figures(report);
+        let values = [
+            ("seconds", json!(self.seconds)),
+            ("offered_packets", json!(offered)),
+            ("offered_least_packets", json!(least)),
+            ("sent_packets", json!(sent)),
+            ("received_packets", json!(received)),
+            ("lost_packets", json!(lost)),
+            (
+                "lost_percent",
+                json!(per(100.0 * lost as f64, offered as f64)),
+            ),
+            ("sent_kpps", per_second(sent as f64 / 1e3)),
+            ("received_kpps", per_second(received as f64 / 1e3)),
+            ("cpu_sender_percent", per_second(sender_ns / 1e7)),
+            ("cpu_worker_percent", per_second(worker_ns / 1e7)),
+            ("ns_per_packet_sender", per_packet(sender_ns)),
+            ("ns_per_packet_worker", per_packet(worker_ns)),
+            ("ns_per_packet", per_packet(sender_ns + worker_ns)),
+            ("doorbells_per_packet", per_packet(tx.doorbells as f64)),
+            ("switches_per_s", per_second(switches as f64)),
+            ("send_calls", json!(calls)),
+            (
+                "full_percent",
+                json!(per(100.0 * full as f64, calls as f64)),
+            ),
+        ];
+        figures.extend(values.map(|(name, value)| (name.to_owned(), value)));
+        Ok(figures)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    fn testbed(port: &str) -> TestbedOptions {
+        TestbedOptions {
+            a: port.to_owned(),
+            ..TestbedOptions::default()
+        }
+    }
+
+    fn senders(senders: u32) -> Senders {
+        Senders {
+            senders,
+            duration: Time(Duration::from_millis(100)),
+            ..Senders::default()
+        }
+    }
+
+    #[test]
+    fn every_packet_of_every_sender_is_accounted_for() {
+        for port in ["null:", "sim:", "sim:rate=200000", "sim:queues=2"] {
+            for count in [1, 3] {
+                let measured = senders(count)
+                    .run(&testbed(port), &Control::default())
+                    .unwrap_or_else(|error| panic!("{port}: {error}"));
+                let figure = |name: &str| measured.figures[name].as_u64().expect(name);
+                let sent = figure("sent_packets");
+                assert_eq!(sent, figure("offered_packets"), "{port}");
+                assert_eq!(sent, figure("received_packets"), "{port}");
+                assert_eq!(figure("lost_packets"), 0, "{port}");
+                assert!(figure("offered_least_packets") > 0, "{port}: {count}");
+                let tx = &measured.figures["a"]["tx"];
+                assert_eq!(tx["packets"], sent, "{port}");
+                assert_eq!(tx["bytes"], 60 * sent, "{port}");
+                assert_eq!(measured.settings["path_a"], "shared");
+            }
+        }
+    }
+
+    #[test]
+    fn a_rate_is_not_exceeded_and_bursts_are_whole() {
+        let paced = Senders {
+            rate: Some(Rate(20_000.0)),
+            ..senders(2)
+        };
+        let measured = paced.run(&testbed("null:"), &Control::default()).unwrap();
+        assert_eq!(measured.settings["burst_packets"], 1);
+        // Both ends of the interval count.
+        let sent = measured.figures["sent_packets"].as_u64().unwrap();
+        assert!((2..=2002).contains(&sent), "{sent}");
+    }
+
+    #[test]
+    fn a_queue_that_is_not_drained_ends_it_and_so_does_a_stop() {
+        let slow = testbed("sim:rate=1");
+        let measured = senders(2).run(&slow, &Control::default()).unwrap();
+        let figure = |name: &str| measured.figures[name].as_u64().expect(name);
+        assert!(figure("lost_packets") > 0);
+        assert_eq!(
+            figure("offered_packets"),
+            figure("sent_packets") + measured.figures["drops"]["total"].as_u64().unwrap()
+        );
+        let forever = Senders {
+            duration: Time(Duration::from_secs(600)),
+            ..senders(2)
+        };
+        for port in ["null:", "sim:rate=1"] {
+            let control = Control::default();
+            let stop = Arc::clone(&control.stop);
+            let ended = thread::scope(|scope| {
+                scope.spawn(|| {
+                    thread::sleep(Duration::from_millis(50));
+                    stop.store(true, Ordering::Relaxed);
+                });
+                forever.run(&testbed(port), &control)
+            });
+            assert_eq!(ended, Err(ToolError::Cancelled), "{port}");
+        }
+    }
+
+    #[test]
+    fn wrong_options_are_explained() {
+        let wrong = |senders: Senders, port: &str| {
+            let outcome = senders.run(&testbed(port), &Control::default());
+            match outcome {
+                Err(ToolError::Usage(line)) => line,
+                other => panic!("{port}: {other:?}"),
+            }
+        };
+        assert!(wrong(senders(0), "null:").contains("senders cannot be '0'"));
+        let batch = Senders {
+            batch: 65,
+            ..senders(1)
+        };
+        assert!(wrong(batch, "null:").contains("batch cannot be '65'"));
+        assert!(wrong(senders(1), "nul:").contains("tool send takes"));
+        assert!(wrong(senders(1), "null:link=ip").contains("Ethernet"));
+        assert!(wrong(senders(1), "tap,offlod=off").starts_with("a: "));
+    }
+}

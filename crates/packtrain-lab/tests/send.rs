@@ -1,0 +1,82 @@
+//! What `tool = "send"` reports is what the kernel behind a TAP counts.
+
+use packtrain_lab::ToolError;
+use packtrain_lab::experiment::{Experiment, Setup};
+use packtrain_lab::harness::{self, Outcome, count, without_tap};
+use packtrain_lab::tool::Control;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    harness::main(&[
+        ("the_kernel_counts_what_was_sent", || {
+            with_tap(the_kernel_counts)
+        }),
+        ("a_stop_ends_it", || with_tap(a_stop_ends_it)),
+    ])
+}
+
+fn with_tap(test: fn()) -> Outcome {
+    without_tap().unwrap_or_else(|| {
+        test();
+        Outcome::Done
+    })
+}
+
+/// A run with a port, policies and options of the tool.
+fn setup(port: &str, policies: &str, options: &str) -> Setup {
+    let text = format!(
+        r#"
+name = "send"
+source = "S1"
+title = "application senders"
+meaning = "none"
+document = {{ claims = "none" }}
+testbed = {{ a = "{port}", {policies} }}
+workload = {{ tool = "send", {options} }}
+axes = [{{ name = "one", settings = ["only"] }}]
+figures = [{{ key = "received_kpps", title = "rate" }}]
+"#
+    );
+    let experiment = Experiment::read("send.toml", &text);
+    let setup = experiment.and_then(|experiment| experiment.setup(0, 1, false));
+    setup.unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn the_kernel_counts() {
+    for (port, senders) in [("tap", 1), ("tap,queues=2", 3), ("tap,offload=off", 2)] {
+        for dispatch in ["direct", "deferred", "adaptive"] {
+            let policies = format!("dispatch = \"{dispatch}\"");
+            let options = format!("senders = {senders}, duration = \"100ms\"");
+            let measured = setup(port, &policies, &options)
+                .run(&Control::default())
+                .unwrap_or_else(|error| panic!("{port}, {dispatch}: {error}"));
+            assert_eq!(measured.settings["dispatch_a"], dispatch);
+            let sent = count(&measured, "sent_packets");
+            assert!(count(&measured, "offered_least_packets") > 0, "{port}");
+            assert_eq!(sent, count(&measured, "offered_packets"), "{port}");
+            // By the IP layer of the host, and by the interface.
+            assert_eq!(sent, count(&measured, "received_packets"), "{port}");
+            let device = &measured.figures["a"]["device"];
+            assert_eq!(device["rx_packets"], sent, "{port}");
+            assert_eq!(device["tx_packets"], 0, "{port}: the host answers nothing");
+        }
+    }
+}
+
+fn a_stop_ends_it() {
+    let setup = setup("tap", "mtu = 1500", "senders = 2, duration = \"600s\"");
+    let control = Control::default();
+    let stop = Arc::clone(&control.stop);
+    let ended = thread::scope(|scope| {
+        scope.spawn(|| {
+            thread::sleep(Duration::from_millis(50));
+            stop.store(true, Ordering::Relaxed);
+        });
+        setup.run(&control)
+    });
+    assert_eq!(ended, Err(ToolError::Cancelled));
+}

@@ -326,7 +326,7 @@ mod tests {
         };
         let (done, is_done) = mpsc::channel();
         let read = sys::while_rtnl_is_held(|| {
-            thread::spawn(move || done.send((host.stats(), host.counters())));
+            thread::spawn(move || done.send((host.stats(), host.counters())).is_ok());
             is_done.recv_timeout(Duration::from_secs(20))
         });
         match read {

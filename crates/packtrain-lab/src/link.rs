@@ -37,7 +37,7 @@ pub type Mac = [u8; 6];
 /// caps `min_dump_alloc` there), with room to spare.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// The kernel's counters of an interface (`IFLA_STATS64`, `rtnl_link_stats64`).
+/// The kernel's counters of an interface (`IFLA_STATS64`, `rtnl_link_stats64`, `/proc/net/dev`).
 ///
 /// Directions are the kernel's: frames that user space writes into a TAP are received. A TAP counts
 /// one packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net

@@ -538,3 +538,62 @@ pub(crate) fn ethtool_value(
     })?;
     Ok(about.value)
 }
+
+/// Calls `f` while the lock of the kernel's network configuration (RTNL) is held: by an ioctl whose
+/// result goes to memory that userfaultfd(2) withholds from it until `f` returns. `f` must not wait
+/// for the lock. Needs `CAP_SYS_PTRACE` in the initial user namespace.
+#[cfg(test)]
+pub(crate) fn while_rtnl_is_held<T>(f: impl FnOnce() -> T) -> io::Result<T> {
+    /// `_IOWR(0xAA, 0x3F, struct uffdio_api)` and `_IOWR(0xAA, 0, struct uffdio_register)`.
+    const UFFDIO_API: u64 = 0xC018_AA3F;
+    const UFFDIO_REGISTER: u64 = 0xC020_AA00;
+    const ETHTOOL_GLINK: u32 = 0x0a;
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+    let page = rustix::param::page_size();
+    let (access, kind) = (
+        libc::PROT_READ | libc::PROT_WRITE,
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    );
+    // SAFETY: a new mapping at an address of the kernel's choice. It is never unmapped.
+    let pages = unsafe { libc::mmap(std::ptr::null_mut(), 2 * page, access, kind, -1, 0) };
+    if pages == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let withheld = pages.addr() + page;
+    // Without O_NONBLOCK it cannot be polled.
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    // SAFETY: takes no pointer.
+    let faults = own(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?;
+    let mut api = [0xAA_u64, 0, 0];
+    // SAFETY: the kernel reads and writes the 24 bytes of a struct uffdio_api.
+    check(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_API as _, &raw mut api) })?;
+    // Start, length, UFFDIO_REGISTER_MODE_MISSING, and the kernel's answer.
+    let mut register = [withheld as u64, page as u64, 1, 0];
+    // SAFETY: the kernel reads and writes the 32 bytes of a struct uffdio_register.
+    check(unsafe { libc::ioctl(faults.as_raw_fd(), UFFDIO_REGISTER as _, &raw mut register) })?;
+    // The command is read before the lock is taken, and the value behind it is written under it.
+    let command = pages.wrapping_byte_add(page - 4).cast::<u32>();
+    // SAFETY: the last four bytes of the first page.
+    unsafe { command.write(ETHTOOL_GLINK) };
+    let at = command.expose_provenance();
+    std::thread::scope(|scope| {
+        // Dropped before the thread is joined, also if `f` panics. The page is then there.
+        let faults = faults;
+        let asking = scope.spawn(move || {
+            let mut request = named_request("lo")?;
+            request.ifr_ifru.ifru_data = std::ptr::with_exposed_provenance_mut(at);
+            // SAFETY: the kernel reads the name and the pointer, and reads and writes the eight
+            // bytes of an ethtool_value in the two pages.
+            check(unsafe {
+                libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as _, &raw mut request)
+            })
+        });
+        let result = match poll_readable(&[faults.as_fd()], Duration::from_secs(60))? {
+            true => Ok(f()),
+            false => Err(io::Error::from(io::ErrorKind::TimedOut)),
+        };
+        drop(faults);
+        asking.join().expect("no panic")?;
+        result
+    })
+}

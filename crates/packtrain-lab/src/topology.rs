@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::counters::Counters;
+use crate::counters::{Counters, devices};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::link::{self, Link, LinkStats, Mac, Rtnl};
@@ -165,12 +165,20 @@ impl Host {
         self.netns.counters()
     }
 
-    /// The counters of its interface, now.
+    /// The counters of its interface, now. They are read without the lock of the kernel's network
+    /// configuration, which rtnetlink takes: on a busy machine another program may hold that for
+    /// many seconds, while it removes an interface.
     ///
     /// # Errors
-    /// As [`Rtnl::link_by_index`].
+    /// As [`Netns::run`] and [`devices`]; [`LabError::Os`] with `ENODEV` if the interface was
+    /// removed.
     pub fn stats(&self) -> Result<LinkStats, LabError> {
-        Ok(self.netns.rtnl()?.link_by_index(self.link.index)?.stats)
+        let devices = self.netns.run(devices)??;
+        let mine = devices.iter().find(|(name, _)| *name == self.link.name);
+        mine.map(|(_, stats)| *stats).ok_or(LabError::Os {
+            what: "/proc/net/dev",
+            errno: libc::ENODEV,
+        })
     }
 }
 
@@ -320,4 +328,42 @@ fn wait(mut done: impl FnMut() -> Result<bool, LabError>) -> Result<(), LabError
         thread::sleep(Duration::from_micros(500));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys;
+    use std::sync::mpsc;
+
+    #[test]
+    fn counters_are_read_while_the_network_configuration_is_locked() {
+        let link = Link {
+            name: "lo".to_owned(),
+            ..Link::default()
+        };
+        let host = Host {
+            side: Side::Left,
+            netns: Netns::current().expect("a namespace"),
+            link,
+        };
+        let (done, is_done) = mpsc::channel();
+        let read = sys::while_rtnl_is_held(|| {
+            thread::spawn(move || done.send((host.stats(), host.counters())).is_ok());
+            is_done.recv_timeout(Duration::from_secs(20))
+        });
+        match read {
+            Ok(read) => {
+                let (stats, counters) = read.expect("no read waits for the lock");
+                stats.expect("counters of the interface");
+                counters.expect("counters of the protocols");
+            }
+            // Without privilege, or without CONFIG_USERFAULTFD.
+            Err(error) => {
+                let errno = error.raw_os_error();
+                assert!(matches!(errno, Some(libc::EPERM | libc::ENOSYS)), "{error}");
+                println!("SKIP: userfaultfd: {error}");
+            }
+        }
+    }
 }

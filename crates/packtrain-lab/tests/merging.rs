@@ -2,20 +2,18 @@
 //! them. The far interface gets large packets, every byte arrives, and no packet is lost,
 //! retransmitted or reordered. In the other direction ACKs are merged for the kernel that sends.
 
-use packtrain::driver::{Coalesce, Features, Port, PortConfig};
+use packtrain::driver::{Coalesce, DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{Report, Session};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::stats::RxSnapshot;
 use packtrain_lab::LabError;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness::{self, Outcome};
-use packtrain_lab::link::LinkStats;
 use packtrain_lab::netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
 use std::fmt;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -66,14 +64,16 @@ impl fmt::Display for Case {
 struct Counts {
     transfer: TransferReport,
     report: Report,
-    links: [LinkStats; 2],
+    /// The kernel's counts of each interface, in its directions.
+    devices: [DeviceCounters; 2],
     /// For each host, during the transfer.
     kernels: [Counters; 2],
 }
 
 impl Counts {
     fn kernel_drops(&self) -> u64 {
-        self.links.iter().map(LinkStats::dropped).sum()
+        let dropped = |device: &DeviceCounters| device.rx_dropped + device.tx_dropped;
+        self.devices.iter().map(dropped).sum()
     }
 }
 
@@ -121,39 +121,19 @@ fn run(case: Case) -> Result<Counts, LabError> {
         (&hosts.left, &hosts.right)
     };
     let transfer = transfer.streams(case.streams).run(from, to)?;
-    let links = settle(case, &session, &hosts)?;
     let kernels = [
         hosts.left.counters()?.since(&before[0]),
         hosts.right.counters()?.since(&before[1]),
     ];
+    // The devices are read after the last packet was sent, so their counts equal packtrain's.
+    let report = session.finish();
+    let devices = [0, 1].map(|port: usize| report.devices[port].expect("a TAP counts"));
     Ok(Counts {
         transfer,
-        report: session.finish(),
-        links,
+        report,
+        devices,
         kernels,
     })
-}
-
-/// Waits until the forwarder's counts of packets read and written equal the kernel's.
-fn settle(case: Case, session: &Session, hosts: &TwoHosts) -> Result<[LinkStats; 2], LabError> {
-    let deadline = Instant::now() + Duration::from_secs(3);
-    let mut last = None;
-    loop {
-        let links = [hosts.left.stats()?, hosts.right.stats()?];
-        let ports = session.snapshot().ports;
-        let equal = ports.iter().zip(&links).all(|(port, link)| {
-            port.rx_total().packets == link.tx_packets && port.tx_total().packets == link.rx_packets
-        });
-        if equal && last == Some(links) {
-            return Ok(links);
-        }
-        assert!(
-            Instant::now() < deadline,
-            "{case}: counts do not meet: {ports:?} {links:?}"
-        );
-        last = Some(links);
-        std::thread::sleep(Duration::from_millis(10));
-    }
 }
 
 fn flushes(rx: &RxSnapshot) -> u64 {
@@ -173,7 +153,7 @@ fn check(case: Case, counts: &Counts) {
     let Counts {
         transfer,
         report,
-        links,
+        devices,
         kernels,
     } = counts;
     let snapshot = &report.snapshot;
@@ -198,9 +178,9 @@ fn check(case: Case, counts: &Counts) {
     }
     // The kernel's counts of sent and received packets against packtrain's.
     let (rx, tx) = (snapshot.ports[0].rx_total(), snapshot.ports[1].tx_total());
-    assert_eq!(rx.packets, links[0].tx_packets, "{case}");
-    assert_eq!(tx.packets, links[1].rx_packets, "{case}");
-    assert_eq!(links[1].rx_errors + links[1].rx_dropped, 0, "{case}");
+    assert_eq!(rx.packets, devices[0].tx_packets, "{case}");
+    assert_eq!(tx.packets, devices[1].rx_packets, "{case}");
+    assert_eq!(devices[1].rx_errors + devices[1].rx_dropped, 0, "{case}");
     // Every packet was counted once. The far side has fewer packets by those that were merged.
     assert_eq!(rx.gso_packets, 0, "{case}");
     if case.coalesce != Coalesce::Off {
@@ -208,7 +188,11 @@ fn check(case: Case, counts: &Counts) {
         assert_eq!(rx.packets, passed(&rx) + rx.gro_wire_packets + alone);
     }
     let fewer = rx.gro_wire_packets - rx.gro_packets;
-    assert_eq!(links[0].tx_packets - links[1].rx_packets, fewer, "{case}");
+    assert_eq!(
+        devices[0].tx_packets - devices[1].rx_packets,
+        fewer,
+        "{case}"
+    );
     assert_eq!(rx.csum_bad, 0, "{case}");
     assert_eq!(tx.defrag + tx.collapse, 0, "{case}: merged packets fit");
 }
@@ -240,7 +224,7 @@ fn large_packets() -> Outcome {
                 let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
                 print(case, &counts);
                 check(case, &counts);
-                let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
+                let (sent, arrived) = (counts.devices[0].tx_packets, counts.devices[1].rx_packets);
                 // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
                 let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
                 assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
@@ -272,7 +256,7 @@ fn acknowledgements() -> Outcome {
             print(case, &counts);
             check(case, &counts);
             let rx = counts.report.snapshot.ports[0].rx_total();
-            let (sent, arrived) = (counts.links[0].tx_packets, counts.links[1].rx_packets);
+            let (sent, arrived) = (counts.devices[0].tx_packets, counts.devices[1].rx_packets);
             // By the two kernels' own counts.
             assert_eq!(rx.absorbed, sent - arrived, "{case}");
             if coalesce == Coalesce::Stream {
@@ -294,8 +278,8 @@ fn print(case: Case, counts: &Counts) {
         .collect();
     println!(
         "{case}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
-        counts.links[1].rx_packets,
-        counts.links[0].tx_packets,
+        counts.devices[1].rx_packets,
+        counts.devices[0].tx_packets,
         counts.kernel_drops(),
         counts.transfer.retransmits,
         flushes.join(" ")
@@ -313,7 +297,7 @@ fn off() -> Outcome {
     };
     let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
     check(case, &counts);
-    assert_eq!(counts.links[0].tx_packets, counts.links[1].rx_packets);
+    assert_eq!(counts.devices[0].tx_packets, counts.devices[1].rx_packets);
     assert_eq!(counts.report.snapshot.ports[1].tx_total().gso_packets, 0);
     Outcome::Done
 }

@@ -305,7 +305,7 @@ fn under(settings: &engine::Settings) {
     // The interfaces are removed with the session; TCP may still send its last segments.
     let deadline = Instant::now() + TIMEOUT;
     let links = loop {
-        let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("netlink"));
+        let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
         let ports = session.snapshot().ports;
         let given = [0, 1].map(|port: usize| ports[port].tx_total().packets);
         if given == links.map(|link| link.rx_packets) {

@@ -32,6 +32,11 @@ impl Gauge {
         self.calls.store(calls, Relaxed);
     }
 
+    /// Whether totals were published.
+    pub(super) fn has_begun(&self) -> bool {
+        self.calls.load(Relaxed) > 0
+    }
+
     /// Publishes the number of transactions.
     pub(super) fn set_transactions(&self, transactions: u64) {
         self.transactions.store(transactions, Relaxed);
@@ -145,6 +150,7 @@ mod tests {
                 is_read.recv().unwrap_err();
             });
             is_used.recv().unwrap();
+            assert!(one.sender.has_begun() && !one.receiver.has_begun());
             let sample = Sample::of(&gauges, 3).unwrap();
             assert!(sample.sender.cpu[0] >= busy, "{sample:?}");
             assert_eq!(sample.sender.bytes, 7 * sample.sender.calls);

@@ -75,6 +75,11 @@ impl Opened<'_> {
         self.over.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a stream has sent anything; of an exchange, whether a response has arrived.
+    pub fn has_begun(&self) -> bool {
+        self.gauges.iter().any(|gauges| gauges.sender.has_begun())
+    }
+
     /// Starts the counts of [`TransferReport::marked`] with the next datagram.
     pub fn mark(&self) {
         if let Sockets::Udp(flows) = &self.sockets {

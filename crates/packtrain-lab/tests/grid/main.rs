@@ -204,7 +204,7 @@ fn run_and_check(case: Case) -> (Losses, u64) {
 struct Accounts {
     reports: Vec<TransferReport>,
     report: Report,
-    /// Counted by the kernel for each interface, read through netlink.
+    /// Counted by the kernel for each interface.
     links: [LinkStats; 2],
     /// Counted by each kernel's TCP and others, during the TCP transfers only.
     tcp: [Counters; 2],

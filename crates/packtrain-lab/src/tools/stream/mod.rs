@@ -24,6 +24,9 @@ use crate::traffic::{Opened, Protocol, TransferReport};
 /// How often progress is reported and a stop is noticed.
 const TICK: Duration = Duration::from_millis(100);
 
+/// How often the tool checks whether the transfer has begun.
+const START_TICK: Duration = Duration::from_millis(1);
+
 /// A data direction: the sending side.
 type Way = Side;
 
@@ -140,14 +143,14 @@ impl Stream {
             _ => None,
         };
         thread::scope(|scope| {
-            let start = Instant::now();
             let runs: Vec<_> = opened
                 .iter()
                 .map(|one| scope.spawn(move || one.run()))
                 .collect();
+            // If a transfer fails, its error is found when it is joined.
+            let is_over = || runs.iter().any(ScopedJoinHandle::is_finished);
             let wait = |until: Instant, what: &str| {
-                // If a transfer fails, its error is found when it is joined.
-                while Instant::now() < until && !runs.iter().any(ScopedJoinHandle::is_finished) {
+                while Instant::now() < until && !is_over() {
                     if control.stopped() {
                         return Err(ToolError::Cancelled);
                     }
@@ -158,6 +161,14 @@ impl Stream {
                 Ok(())
             };
             let steady = || {
+                // On a busy machine a thread may start late.
+                while !opened.iter().all(Opened::has_begun) && !is_over() {
+                    if control.stopped() {
+                        return Err(ToolError::Cancelled);
+                    }
+                    thread::sleep(START_TICK);
+                }
+                let start = Instant::now();
                 let (watch, first) = match early {
                     Some(early) => early,
                     None => {
@@ -166,7 +177,10 @@ impl Stream {
                         (Watch::start()?, read()?)
                     }
                 };
-                wait(first.at + (self.duration.0 - warm_up), "measuring")?;
+                wait(
+                    start.max(first.at) + (self.duration.0 - warm_up),
+                    "measuring",
+                )?;
                 let last = read()?;
                 // Datagrams are counted until the end.
                 opened.iter().for_each(Opened::end);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use packtrain_bench::Verdict;
 use serde_json::{Value, json};
 
-use super::compare::{Change, compare};
+use super::compare::{Change, Comparison, Saved, compare};
 use super::document::Parts;
 use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
@@ -1078,6 +1078,14 @@ fn rows_have_six_significant_digits() {
     }
 }
 
+fn saved(document: &Value) -> Saved {
+    Saved::read(&document.to_string()).expect("a document of experiments")
+}
+
+fn compared(a: &Value, b: &Value, tolerance: f64) -> Comparison {
+    compare(&saved(a), &saved(b), tolerance).expect("rows in common")
+}
+
 #[test]
 fn documents_are_compared_row_by_row() {
     let slower = |cell: &str, _: usize| match cell {
@@ -1088,16 +1096,16 @@ fn documents_are_compared_row_by_row() {
     };
     let a = document(&|_, _| measured(1.0));
     let mut b = document(&slower);
-    let comparison = compare(&a, &b, 0.05).unwrap();
+    let comparison = compared(&a, &b, 0.05);
     let changes: Vec<Change> = comparison.rows.iter().map(|row| row.change).collect();
     use Change::{Improvement, NotJudged, Regression, Within};
     assert_eq!(changes, [Regression, Within, Improvement, NotJudged]);
     assert_eq!(comparison.rows[0].ratio.unwrap()[0], 0.9);
     assert_eq!(comparison.regressions().count(), 1);
-    assert!(compare(&a, &b, 0.2).unwrap().regressions().next().is_none());
+    assert!(compared(&a, &b, 0.2).regressions().next().is_none());
     // A row that is wide is no regression while its interval reaches the tolerance.
     let wide = document(&|_, round| measured([0.5, 0.6, 0.9, 0.96, 1.0][round]));
-    assert_eq!(compare(&a, &wide, 0.05).unwrap().regressions().count(), 0);
+    assert_eq!(compared(&a, &wide, 0.05).regressions().count(), 0);
     // Where less is better, more is a regression, also from 0.
     let lower = |document: &Value| {
         let mut document = document.clone();
@@ -1105,15 +1113,15 @@ fn documents_are_compared_row_by_row() {
         document
     };
     let zero = document(&|_, _| measured(0.0));
-    let comparison = compare(&lower(&zero), &a, 0.05).unwrap();
+    let comparison = compared(&lower(&zero), &a, 0.05);
     assert_eq!(comparison.regressions().count(), 4);
     assert_eq!(comparison.rows[0].ratio, None);
     b["rows"].as_array_mut().unwrap().remove(1);
-    let comparison = compare(&a, &b, 0.05).unwrap();
+    let comparison = compared(&a, &b, 0.05);
     assert_eq!(comparison.missing.len(), 1);
     assert_eq!(comparison.missing[0].of, "B");
     assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
-    assert_eq!(compare(&b, &a, 0.05).unwrap().missing[0].of, "A");
+    assert_eq!(compared(&b, &a, 0.05).missing[0].of, "A");
 }
 
 #[test]
@@ -1125,7 +1133,7 @@ fn rows_with_few_clean_runs_are_not_compared() {
             _ => measured(0.1),
         }
     };
-    let change = |a: &Value, b: &Value| compare(a, b, 0.05).unwrap().rows[0].change;
+    let change = |a: &Value, b: &Value| compared(a, b, 0.05).rows[0].change;
     use Change::{Improvement, NotJudged, Regression};
     for (flags, there, back) in [
         (2, Regression, Improvement),
@@ -1145,7 +1153,7 @@ fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
         document["quick"] = quick.into();
         document
     };
-    let notes = |a, b| compare(&with(a), &with(b), 0.05).unwrap().notes;
+    let notes = |a, b| compared(&with(a), &with(b), 0.05).notes;
     let note = "A is a quick run and B is not: their runs differ in duration";
     assert_eq!(notes(true, false), [note]);
     let note = "B is a quick run and A is not: their runs differ in duration";
@@ -1161,15 +1169,40 @@ fn only_documents_of_experiments_are_compared() {
         (
             "schema",
             json!("packtrain/9"),
-            "B has schema \"packtrain/9\"; compare reads \"packtrain/1\"",
+            "its schema is \"packtrain/9\", not \"packtrain/1\"",
         ),
-        ("command", json!("forward"), "B has command \"forward\""),
-        ("schema", Value::Null, "B has no schema"),
-        ("rows", json!(3), "B has no rows"),
+        (
+            "command",
+            json!("forward"),
+            "its command is \"forward\", not \"experiment\"",
+        ),
+        ("schema", Value::Null, "it has no schema"),
+        ("rows", json!(3), "it has no rows"),
     ] {
         let mut other = good.clone();
         other[key] = value;
-        let error = compare(&good, &other, 0.05).unwrap_err();
-        assert!(error.starts_with(expected), "{error}");
+        let error = Saved::read(&other.to_string()).unwrap_err();
+        let hint = "; name a file that packtrain experiment NAME --save FILE wrote";
+        assert_eq!(error, format!("{expected}{hint}"));
     }
+}
+
+#[test]
+fn documents_without_a_common_row_are_not_compared() {
+    let a = document(&|_, _| measured(1.0));
+    let error = |b: &Value| compare(&saved(&a), &saved(b), 0.05).unwrap_err();
+    let line = |rows: &str| {
+        format!(
+            "A and B have no row of the same experiment and settings: A has rows of fake, B has \
+             {rows}; name two files that packtrain experiment NAME --save FILE wrote with the same \
+             NAME"
+        )
+    };
+    let mut b = a.clone();
+    for row in b["rows"].as_array_mut().unwrap() {
+        row["experiment"] = "other".into();
+    }
+    assert_eq!(error(&b), line("rows of other"));
+    b["rows"] = json!([]);
+    assert_eq!(error(&b), line("no rows"));
 }

@@ -64,7 +64,7 @@ fn without_flags(document: &Value, packets: u64) -> Value {
         for key in ["median", "low", "high"] {
             figure[key] = json!(packets);
         }
-        figure["rounds"] = json!(3);
+        figure["judged"] = json!(3);
     }
     document
 }

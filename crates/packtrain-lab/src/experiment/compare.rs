@@ -98,7 +98,7 @@ pub enum Change {
     Within,
     /// Neither value of the figure is the better one.
     Neutral,
-    /// A row has too few clean runs.
+    /// A row has too few runs on which a verdict may rest.
     NotJudged,
 }
 
@@ -171,7 +171,11 @@ pub fn compare(a: &Saved, b: &Saved, tolerance: f64) -> Result<Comparison, Strin
             let [Some(of_a), Some(of_b)] = both else {
                 continue;
             };
-            let is_few = [row, other].iter().any(|row| clean(row, &key) < CLEAN_MIN);
+            let judged = |row: &&Value| row["figures"][&key]["judged"].as_u64().unwrap_or_default();
+            let is_few = [row, other]
+                .iter()
+                .map(judged)
+                .any(|runs| runs < CLEAN_MIN as u64);
             let better = figure["better"].as_str();
             comparison.rows.push(Row {
                 experiment: text(&row["experiment"]),
@@ -275,13 +279,6 @@ fn figures<'a>(document: &'a Value, experiment: &Value) -> impl Iterator<Item = 
     let mut experiments = experiments.filter(move |one| one["name"] == *experiment);
     let found = experiments.next().and_then(|one| one["figures"].as_array());
     found.into_iter().flatten()
-}
-
-/// The clean runs on which a figure of a row rests. Without any, it rests on flagged ones.
-fn clean(row: &Value, key: &str) -> usize {
-    let rounds = row["figures"][key]["rounds"].as_u64();
-    let is_clean = row["runs"] != row["flagged"];
-    rounds.filter(|_| is_clean).unwrap_or_default() as usize
 }
 
 /// Median, low and high.

@@ -12,7 +12,8 @@ use super::document::Parts;
 use super::forward::Forward;
 use super::judge::{Judged, NotJudged, Notice, common, deviations, judge, notice, summary};
 use super::{
-    BUILT_IN, Experiment, Measure, Options, Results, RunError, Setup, Workload, built_in, run,
+    BUILT_IN, Experiment, Figure, Measure, Options, Results, RunError, Setup, Workload, built_in,
+    run,
 };
 use crate::error::ToolError;
 use crate::options::Fields;
@@ -582,16 +583,21 @@ fn figures_are_summarised_over_clean_runs() {
         _ => measured([10.0, 10.0, 11.0, 12.0, 90.0][round]),
     };
     let results = runs(&experiment, &OPTIONS, &of);
-    let key = &experiment.figures[0].key;
+    let key = &experiment.figures[0];
     let one = summary(&results, 2, key).unwrap();
     assert_eq!((one.estimate.median, one.min, one.max), (11.0, 10.0, 90.0));
     assert_eq!(one.outliers, [90.0]);
     let clean = summary(&results, 0, key).unwrap();
-    assert_eq!((clean.estimate.count, clean.max), (4, 90.0));
+    assert_eq!((clean.estimate.count, clean.judged), (4, 4));
+    assert_eq!(clean.max, 90.0);
     // Without a clean run it is shown all the same.
     let flagged = summary(&results, 1, key).unwrap();
-    assert_eq!(flagged.estimate.median, 7.0);
-    assert_eq!(summary(&results, 1, &"other".parse().unwrap()), None);
+    assert_eq!((flagged.estimate.median, flagged.judged), (7.0, 0));
+    let other = Figure {
+        key: "other".parse().unwrap(),
+        ..key.clone()
+    };
+    assert_eq!(summary(&results, 1, &other), None);
 }
 
 #[test]
@@ -620,7 +626,11 @@ fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
     assert_eq!(of(2, "who"), Some(("sender".to_owned(), 5, 5)));
     assert_eq!(of(3, "who"), None);
     assert_eq!(of(0, "who / who"), None);
-    assert_eq!(summary(&results, 0, &"who".parse().unwrap()), None);
+    let who = Figure {
+        key: "who".parse().unwrap(),
+        ..experiment.figures[0].clone()
+    };
+    assert_eq!(summary(&results, 0, &who), None);
 }
 
 #[test]
@@ -1143,6 +1153,39 @@ fn rows_with_few_clean_runs_are_not_compared() {
         let b = document(&of(flags));
         assert_eq!((change(&a, &b), change(&b, &a)), (there, back));
     }
+}
+
+#[test]
+fn counts_that_no_load_changes_are_compared_in_flagged_runs_too() {
+    let change = |claim: &str| {
+        let experiment = experiment(claim);
+        let document = |speed: f64| {
+            let of = |_: &str, round: usize| match round {
+                0 => measured(speed),
+                _ => flagged(speed),
+            };
+            document_of(&experiment, &of)
+        };
+        let (a, b) = (document(1.0), document(0.5));
+        let row = compared(&a, &b, 0.05).rows.remove(0);
+        row.change
+    };
+    let exact = format!("{RATIO}exact = true");
+    assert_eq!(change(RATIO), Change::NotJudged);
+    assert_eq!(change(&exact), Change::Regression);
+    // A run that failed has no figures, and does not count.
+    let of = |speed: f64| {
+        let of = move |_: &str, round: usize| match round {
+            0..2 => Measured {
+                figures: Fields::new(),
+                ..flagged(speed)
+            },
+            _ => flagged(speed),
+        };
+        document_of(&experiment(&exact), &of)
+    };
+    let row = compared(&of(1.0), &of(0.5), 0.05).rows.remove(0);
+    assert_eq!(row.change, Change::Regression);
 }
 
 #[test]

@@ -175,7 +175,9 @@ impl Bench<'_> {
         let (latency, loads) = self.latency(rate)?;
         figures.insert("latency_us".into(), latency.into());
         figures.insert("latency_load".into(), loads.into());
-        figures.insert("loss_percent".into(), self.loss(&flat_out, fastest)?.into());
+        let [losses, at_socket] = self.loss(&flat_out, fastest)?;
+        figures.insert("loss_percent".into(), losses.into());
+        figures.insert("loss_at_socket_percent".into(), at_socket.into());
         let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
         let range = Range {
             min: Load(1),
@@ -281,11 +283,11 @@ impl Bench<'_> {
         Ok((times, loads))
     }
 
-    /// The frame loss rate at falling loads, until two in succession have none. The first load is
-    /// that of `flat_out`.
-    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<Fields, ToolError> {
+    /// The frame loss rate at falling loads, until two in succession have none, and the part of it
+    /// at the receiver's socket. The first load is that of `flat_out`.
+    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<[Fields; 2], ToolError> {
         let duration = self.options.final_duration.0;
-        let mut losses = Fields::new();
+        let (mut losses, mut at_socket) = (Fields::new(), Fields::new());
         let mut without = 0;
         for percent in LOSS_STEPS {
             let found = if percent == 100 {
@@ -295,15 +297,16 @@ impl Bench<'_> {
                 let load = self.load(Some(rate), None, duration);
                 self.blast(&format!("loss at {percent} %"), &load)?
             };
-            let lost = found.sent.saturating_sub(found.received);
-            let share = 100.0 * lost as f64 / found.sent.max(1) as f64;
-            losses.insert(percent.to_string(), share.into());
-            without = if lost == 0 { without + 1 } else { 0 };
+            let loss = found.loss_percent();
+            for (shares, share) in [&mut losses, &mut at_socket].into_iter().zip(loss) {
+                shares.insert(percent.to_string(), share.into());
+            }
+            without = if loss[0] == 0.0 { without + 1 } else { 0 };
             if without == 2 {
                 break;
             }
         }
-        Ok(losses)
+        Ok([losses, at_socket])
     }
 }
 
@@ -324,6 +327,15 @@ impl Sent {
             received: self.received,
             overrun: self.overrun,
         }
+    }
+
+    /// The frames lost, and of these the ones lost at the receiver's socket, in percent of those
+    /// sent.
+    fn loss_percent(self) -> [f64; 2] {
+        let lost = self.sent.saturating_sub(self.received);
+        // The socket also loses the second copy of a frame that arrived.
+        let at_socket = self.overrun.min(lost);
+        [lost, at_socket].map(|count| 100.0 * count as f64 / self.sent.max(1) as f64)
     }
 }
 
@@ -453,6 +465,23 @@ mod tests {
             assert!(late <= LATE_MAX);
             assert!((duration + late).mul_f64(1.0 - width) < duration);
         }
+    }
+
+    #[test]
+    fn loss_at_the_receivers_socket_is_part_of_the_loss() {
+        let of = |sent, received, overrun| {
+            let sent = Sent {
+                sent,
+                received,
+                overrun,
+            };
+            sent.loss_percent()
+        };
+        assert_eq!(of(200, 190, 8), [5.0, 4.0]);
+        assert_eq!(of(200, 190, 0), [5.0, 0.0]);
+        // Of copies.
+        assert_eq!(of(200, 199, 8), [0.5, 0.5]);
+        assert_eq!(of(0, 0, 0), [0.0, 0.0]);
     }
 
     #[test]

@@ -162,7 +162,7 @@ fn legend(m: &mut Markup) {
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";
         m.leaf("dd", &[], bar);
         m.leaf("dt", &[], "Flagged");
-        let flagged = "other programs disturbed the run, or it failed";
+        let flagged = "other programs or a CPU quota disturbed the run, or it failed";
         m.leaf("dd", &[], flagged);
         m.leaf("dt", &[], "Outlier");
         let outlier = "more than 1.5 interquartile ranges outside of the quartiles of its setting";

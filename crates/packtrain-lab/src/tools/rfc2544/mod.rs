@@ -138,7 +138,7 @@ impl Disturbed {
     fn flag(self) -> Option<String> {
         let Self { trials, of } = self;
         (trials > 0).then(|| {
-            format!("other programs and the hypervisor disturbed {trials} of {of} long trials")
+            format!("other programs, the hypervisor or a CPU quota disturbed {trials} of {of} long trials")
         })
     }
 }
@@ -497,7 +497,7 @@ mod tests {
             trials = trials.with(duration, measured);
         }
         assert_eq!(trials.flag(), None);
-        let line = "other programs and the hypervisor disturbed 1 of 3 long trials";
+        let line = "other programs, the hypervisor or a CPU quota disturbed 1 of 3 long trials";
         assert_eq!(trials.with(long, &loud).flag().as_deref(), Some(line));
     }
 

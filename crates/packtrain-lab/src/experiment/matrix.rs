@@ -557,7 +557,7 @@ fn claim(
             .collect();
         if others.len() > 1 && better.is_none() {
             return Err(wrong(
-                "`to` chooses several combinations, and the figure has no `better` to tell the \
+                "`to` chooses several combinations, and the figure has no `better` to choose the \
                  best of them",
             ));
         }

@@ -34,7 +34,7 @@ const FLAT_OUT_TRIALS: u32 = 3;
 /// not sent by then count as lost.
 const LATE_MAX: Duration = Duration::from_millis(50);
 
-/// A shorter trial or ping has too few ticks of the kernel's clock to tell whether other programs
+/// A shorter trial or ping has too few ticks of the kernel's clock to show whether other programs
 /// disturbed it.
 const WATCHED_MIN: Duration = Duration::from_millis(200);
 

@@ -451,7 +451,8 @@ mod tests {
             "   64  packtrain           0  581.3  581.3  592.9  device        12,345\n",
             "                       0.005  581.3  581.3         sender\n",
             "frame  through       0 %       90 %\n   64  packtrain  20, 55  100, 5000\n",
-            "frame  through    100 %         90 %  80 %\n   64  packtrain   1.50  2.50 (1.25)  0.00\n",
+            "frame  through    100 %         90 %  80 %\n",
+            "   64  packtrain   1.50  2.50 (1.25)  0.00\n",
             "not to be judged: 1518 bytes through bridge: a reason\n",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");

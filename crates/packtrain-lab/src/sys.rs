@@ -382,8 +382,8 @@ impl Messages {
         range: std::ops::Range<usize>,
     ) -> io::Result<usize> {
         let headers = self.point(range);
-        // SAFETY: `headers` are as many as the call's argument says. Each points at one iovec, which points
-        // into `data`; all three are alive and exclusively borrowed for the call.
+        // SAFETY: the length is that of `headers`. Each points at one iovec, which points into
+        // `data`; all three are alive and exclusively borrowed for the call.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),

@@ -138,7 +138,10 @@ impl Disturbed {
     fn flag(self) -> Option<String> {
         let Self { trials, of } = self;
         (trials > 0).then(|| {
-            format!("other programs, the hypervisor or a CPU quota disturbed {trials} of {of} long trials")
+            format!(
+                "other programs, the hypervisor or a CPU quota disturbed {trials} of {of} long \
+                 trials"
+            )
         })
     }
 }

@@ -5,7 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain_lab::experiment::compare::{Change, Comparison, compare};
+use packtrain_lab::experiment::compare::{Change, Comparison, Saved, compare};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -41,15 +41,13 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Value, Failure> {
+fn read(path: &Path) -> Result<Saved, Failure> {
     let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failure(Exit::Port, error.to_string()))?;
-    serde_json::from_str(&text).map_err(|error| {
-        failure(
-            Exit::Usage,
-            format!("not JSON ({error}); packtrain experiment … --save FILE writes it"),
-        )
-    })
+    let text = fs::read_to_string(path).map_err(|error| {
+        let line = format!("{error}; write it with packtrain experiment NAME --save FILE");
+        failure(Exit::Port, line)
+    })?;
+    Saved::read(&text).map_err(|line| failure(Exit::Usage, line))
 }
 
 fn setting(value: &Value) -> String {

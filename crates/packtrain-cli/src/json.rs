@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use crate::in_force::{InForce, PortSettings};
 use crate::joint::Joint;
 use crate::print;
-use packtrain::driver::{DeviceCounters, Features, RxBuffers, TxMemory};
+use packtrain::driver::{DeviceCounters, Features, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, Direction, FitLimits, Side, Who};
@@ -16,7 +16,7 @@ use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_lab::experiment::counters::{self, batches, counters, device_values, fault_values};
-use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -231,8 +231,7 @@ pub fn plan(joint: &Joint) -> Value {
             "link": joint.link_name(index),
             "queues": attach.queues,
             "queues_max": side.capabilities.queues_max,
-            "rx_buffers": rx_buffers(attach.rx_buffers),
-            "rx_piece_bytes": rx_piece_bytes(attach.rx_buffers),
+            "rx": attach.rx_buffers.to_string(),
             "rx_offloads": features(attach.rx),
             "tx_segments": {
                 "device": device.segments_max,
@@ -324,8 +323,7 @@ fn coalescing(how: &Coalescing) -> Value {
     let (gro, config) = (&how.gro, how.config(LinkType::Ethernet));
     let stream = how.semantics == Semantics::Stream;
     json!({
-        "semantics": semantics(how.semantics),
-        "mode": mode(how.mode),
+        "setting": how.setting().to_string(),
         "merges": features(how.kinds),
         "segments": how.segments_max,
         "bytes_max": config.max_bytes,
@@ -338,36 +336,6 @@ fn coalescing(how: &Coalescing) -> Value {
         "rx_pause": gro.rx_pause,
         "bytes": how.bytes(),
     })
-}
-
-/// The word for what may be merged.
-pub const fn semantics(semantics: Semantics) -> &'static str {
-    match semantics {
-        Semantics::Reversible => "reversible",
-        Semantics::Stream => "stream",
-    }
-}
-
-/// The word for how flows are found.
-pub const fn mode(mode: Mode) -> &'static str {
-    match mode {
-        Mode::Hash => "hash",
-        Mode::Sorted => "sorted",
-        Mode::Auto => "auto",
-    }
-}
-
-/// The word for the buffers of a queue.
-const fn rx_buffers(buffers: RxBuffers) -> &'static str {
-    match buffers {
-        RxBuffers::Whole => "whole",
-        RxBuffers::Pieces { .. } => "pieces",
-    }
-}
-
-/// The bytes of each piece that packets are received in.
-fn rx_piece_bytes(buffers: RxBuffers) -> Option<usize> {
-    (buffers != RxBuffers::Whole).then(|| buffers.small_bytes())
 }
 
 /// The word for where segments may be.

@@ -8,7 +8,7 @@ use crate::json;
 use crate::print::{self, Style};
 use crate::summary;
 use crate::table::{Align, Table};
-use packtrain::driver::{Fit, RxBuffers};
+use packtrain::driver::Fit;
 use packtrain::engine::{Settings, arena_config};
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
@@ -156,7 +156,10 @@ fn coalescing(how: &Coalescing) -> String {
     let mut text = format!(
         "  merging: {}; flows found by {}; at most {} segments and {} bytes in a packet; at most \
          {} packets of {} flows held",
-        json::semantics(how.semantics),
+        match how.semantics {
+            Semantics::Reversible => "reversible",
+            Semantics::Stream => "stream",
+        },
         match how.mode {
             Mode::Hash => "hash",
             Mode::Sorted => "sorting",
@@ -236,10 +239,7 @@ fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 10] {
         0 => "none".to_owned(),
         bytes => format!("to {bytes} bytes"),
     };
-    let buffers = match attach.rx_buffers {
-        RxBuffers::Whole => "whole".to_owned(),
-        RxBuffers::Pieces { bytes } => format!("pieces of {bytes} bytes"),
-    };
+    let buffers = attach.rx_buffers.to_string();
     let queues = format!("{} of {}", attach.queues, side.capabilities.queues_max);
     [
         ("link", joint.link_name(index).to_owned()),

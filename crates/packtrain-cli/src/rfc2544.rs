@@ -137,15 +137,15 @@ fn text(rows: &[Row], style: Style) -> String {
         "latency_us",
         "round trips in us beside a load of this share of \
                           the throughput: median, 99 %",
-        round_trip,
+        |_, _, times| round_trip(times),
         style,
     );
     let loss = columns(
         rows,
         "loss_percent",
-        "frames lost in percent at this share of what a \
-                       sender sends flat out",
-        percent,
+        "frames lost in percent at this share of what a sender sends flat out; in brackets those \
+         of them that the receiver's socket lost, not the device",
+        loss,
         style,
     );
     for table in [latency, loss] {
@@ -314,7 +314,7 @@ fn columns(
     rows: &[Row],
     figure: &str,
     title: &str,
-    cell: fn(&Value) -> String,
+    cell: fn(&Row, &str, &Value) -> String,
     style: Style,
 ) -> String {
     let longest = rows.iter().max_by_key(|row| row.object(figure).count());
@@ -333,7 +333,8 @@ fn columns(
     let mut table = Table::new(heads.enumerate().map(|(index, head)| (head, align(index))));
     for (row, before) in pairs(rows) {
         let mut cells = row.cells(before);
-        cells.extend(row.object(figure).map(|(_, value)| cell(value)));
+        let values = row.object(figure);
+        cells.extend(values.map(|(share, value)| cell(row, share, value)));
         table.row(cells);
     }
     format!("{title}\n{}", table.render(0, style))
@@ -344,8 +345,15 @@ fn round_trip(times: &Value) -> String {
     format!("{:.0}, {:.0}", time("p50"), time("p99"))
 }
 
-fn percent(value: &Value) -> String {
-    format!("{:.2}", value.as_f64().unwrap_or(0.0))
+/// The loss at a load, with that at the receiver's socket if it lost any.
+fn loss(row: &Row, share: &str, loss: &Value) -> String {
+    let loss = loss.as_f64().unwrap_or(0.0);
+    let mut all = row.object("loss_at_socket_percent");
+    let at_socket = all.find(|(other, _)| *other == share);
+    match at_socket.and_then(|(_, value)| value.as_f64()) {
+        Some(at_socket) if at_socket > 0.0 => format!("{loss:.2} ({at_socket:.2})"),
+        _ => format!("{loss:.2}"),
+    }
 }
 
 #[cfg(test)]
@@ -365,7 +373,8 @@ mod tests {
                           "end": "at_max"},
             },
             "latency_us": {"0": {"p50": 20.4, "p99": 55}, "90": {"p50": 100, "p99": 5000}},
-            "loss_percent": {"100": 1.5, "90": 0.0, "80": 0.0},
+            "loss_percent": {"100": 1.5, "90": 2.5, "80": 0.0},
+            "loss_at_socket_percent": {"100": 0.0, "90": 1.25, "80": 0.0},
             "back_to_back_frames": 12_345, "back_to_back_tried_frames": 20_000,
         });
         let measured = Measured {
@@ -442,7 +451,8 @@ mod tests {
             "   64  packtrain           0  581.3  581.3  592.9  device        12,345\n",
             "                       0.005  581.3  581.3         sender\n",
             "frame  through       0 %       90 %\n   64  packtrain  20, 55  100, 5000\n",
-            "frame  through    100 %  90 %  80 %\n   64  packtrain   1.50  0.00  0.00\n",
+            "frame  through    100 %         90 %  80 %\n",
+            "   64  packtrain   1.50  2.50 (1.25)  0.00\n",
             "not to be judged: 1518 bytes through bridge: a reason\n",
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");

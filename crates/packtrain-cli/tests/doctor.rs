@@ -139,7 +139,7 @@ fn a_tap_that_it_calls_possible_opens() {
 }
 
 #[test]
-fn an_unprivileged_user_is_told_what_that_user_may_do() {
+fn an_unprivileged_user_sees_what_that_user_may_do() {
     let Some(nobody) = AsNobody::new() else {
         return;
     };

@@ -64,7 +64,7 @@ fn without_flags(document: &Value, packets: u64) -> Value {
         for key in ["median", "low", "high"] {
             figure[key] = json!(packets);
         }
-        figure["rounds"] = json!(3);
+        figure["judged"] = json!(3);
     }
     document
 }
@@ -288,9 +288,43 @@ fn saved_results_are_compared() {
     let tolerant = packtrain(&["compare", &b, &c, "--tolerance", "20"]);
     assert_eq!(tolerant.code, Some(0), "{tolerant:?}");
     assert!(tolerant.out.contains("0.900"), "{tolerant:?}");
-    let other = packtrain(&["compare", &b, &path]);
-    assert_eq!(other.code, Some(2), "{other:?}");
-    assert!(other.error_line().contains("not JSON"), "{other:?}");
+}
+
+#[test]
+fn a_comparison_that_fails_says_what_to_do() {
+    let scratch = Scratch::new("experiment-compare-errors");
+    let file = |name: &str, text: &str| {
+        let path = scratch.file(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    };
+    let experiment = |name: &str| {
+        let rows = json!([{ "experiment": name, "setting": {}, "figures": {} }]);
+        json!({ "schema": "packtrain/1", "command": "experiment", "rows": rows }).to_string()
+    };
+    let (a, b) = (
+        file("a.json", &experiment("a")),
+        file("b.json", &experiment("b")),
+    );
+    let text = file("text.json", "goodput 3");
+    let plan = r#"{ "schema": "packtrain/1", "command": "plan" }"#;
+    let plan = file("plan.json", plan);
+    let missing = scratch.file("missing.json");
+    let prefix = |path: &str, line: &str| format!("{path}: {line}");
+    let cases = [
+        (&missing, 4, prefix(&missing, "No such file or directory")),
+        (&text, 2, prefix(&text, "not JSON (")),
+        (&plan, 2, prefix(&plan, "its command is \"plan\", not ")),
+        (&b, 2, "A and B have no row of the same ".to_owned()),
+    ];
+    for (other, code, start) in cases {
+        let ran = packtrain(&["compare", &a, other]);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        let line = ran.error_line();
+        assert!(line.starts_with(&start), "{start:?}: {ran:?}");
+        let hint = "packtrain experiment NAME --save FILE";
+        assert!(line.contains(hint), "{ran:?}");
+    }
 }
 
 #[test]

@@ -74,8 +74,7 @@ fn the_documents_have_exactly_the_documented_keys() {
     let document = merging.json();
     assert_documented(&document, &["all", "plan"]);
     let [there, back] = [0, 1].map(|way| &document["plan"]["directions"][way]);
-    assert_eq!(there["coalesce"]["mode"], "hash");
-    assert_eq!(there["coalesce"]["semantics"], "reversible");
+    assert_eq!(there["coalesce"]["setting"], "hash");
     assert_eq!(there["coalesce"]["segments"], 7);
     assert_eq!(there["offloads"]["large-receive"]["who"], "software");
     assert!(back["coalesce"].is_null());
@@ -191,11 +190,7 @@ fn short_pieces_are_merged_or_copied() {
     };
     let merged = run(",segs=43");
     assert_eq!(counts(&merged), [500, 0, 0, 0].map(Value::from));
-    let port = &merged["plan"]["ports"]["null0"];
-    assert_eq!(
-        (&port["rx_buffers"], &port["rx_piece_bytes"]),
-        (&"pieces".into(), &512.into())
-    );
+    assert_eq!(merged["plan"]["ports"]["null0"]["rx"], "pieces(512)");
     assert_eq!(counts(&run(",segs=42")), [0, 500, 500, 0].map(Value::from));
     let dropped = run(",segs=42,fit=collapse");
     assert_eq!(counts(&dropped), [0, 500, 0, 0].map(Value::from));

@@ -28,7 +28,7 @@ fn two_taps_are_made_and_removed_again() {
         (&segments["effective"], &segments["advertised"]),
         (&3.into(), &2.into())
     );
-    assert_eq!(document["plan"]["ports"]["pta"]["rx_buffers"], "pieces");
+    assert_eq!(document["plan"]["ports"]["pta"]["rx"], "pieces(1792)");
     assert!(document["ports"]["pta"]["device"]["tx_dropped"].is_u64());
 }
 

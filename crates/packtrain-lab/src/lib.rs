@@ -24,6 +24,7 @@
 //! ```
 
 pub mod baseline;
+mod cgroup;
 pub mod counters;
 pub mod cpu;
 pub mod cpus;

@@ -1,8 +1,9 @@
 //! A session of packtrain as a device under test: the settings that it has in force, and its end.
 
-use packtrain::driver::{Features, RxBuffers};
+use packtrain::driver::{Coalesce, Features};
 use packtrain::engine::{Report, Session};
-use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain::plan::Coalescing;
+use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
 use serde_json::{Value, json};
 
@@ -50,16 +51,12 @@ fn of_port(session: &Session, port: usize) -> Fields {
         &plan.directions[plan.directions.len() - 1 - port],
     );
     let (_, moderation) = session.settings().of_port(&plan.work[port]);
-    let rx = match attach.rx_buffers {
-        RxBuffers::Whole => "whole".to_owned(),
-        RxBuffers::Pieces { bytes } => format!("pieces({bytes})"),
-    };
     let mut values: Vec<(&str, Value)> = vec![
         ("path", json!(path.kind.to_string())),
         ("dispatch", json!(path.dispatch.to_string())),
         ("moderation", json!(moderation.to_string())),
         ("queues", json!(attach.queues)),
-        ("rx", json!(rx)),
+        ("rx", json!(attach.rx_buffers.to_string())),
         ("rx_offloads", features(attach.rx)),
         ("tx_offloads", features(to.tx)),
         ("segments", json!(to.limits.segments_max)),
@@ -68,13 +65,8 @@ fn of_port(session: &Session, port: usize) -> Fields {
         ("fit", json!(to.limits.fit.to_string())),
     ];
     let coalesce = from.coalesce.as_ref();
-    let word = coalesce.map_or("off", |how| match (how.semantics, how.mode) {
-        (Semantics::Stream, _) => "stream",
-        (Semantics::Reversible, Mode::Hash) => "hash",
-        (Semantics::Reversible, Mode::Sorted) => "sorted",
-        (Semantics::Reversible, Mode::Auto) => "on",
-    });
-    values.push(("coalesce", json!(word)));
+    let setting = coalesce.map_or(Coalesce::Off, Coalescing::setting);
+    values.push(("coalesce", json!(setting.to_string())));
     if let Some(how) = coalesce {
         let config = how.config(LinkType::Ethernet);
         values.extend([

@@ -382,8 +382,8 @@ impl Messages {
         range: std::ops::Range<usize>,
     ) -> io::Result<usize> {
         let headers = self.point(range);
-        // SAFETY: `headers` are as many as the call is told. Each points at one iovec, which points
-        // into `data`; all three are alive and exclusively borrowed for the call.
+        // SAFETY: the length is that of `headers`. Each points at one iovec, which points into
+        // `data`; all three are alive and exclusively borrowed for the call.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_raw_fd(),
@@ -441,7 +441,7 @@ pub(crate) fn bind(cpu: usize) -> io::Result<()> {
 /// The CPUs that the calling thread may use, in order.
 pub(crate) fn affinity() -> io::Result<Vec<usize>> {
     let mut mask = [0u64; MASK_WORDS];
-    // SAFETY: the kernel writes at most as many bytes as it is told, the size of `mask`.
+    // SAFETY: the kernel writes at most the given number of bytes, the size of `mask`.
     let failed = unsafe {
         libc::syscall(
             libc::SYS_sched_getaffinity,

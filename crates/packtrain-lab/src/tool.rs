@@ -2,10 +2,12 @@
 //! its report.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::cgroup;
 use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::machine::{self, Activity};
@@ -94,6 +96,7 @@ impl fmt::Debug for Control<'_> {
 pub struct Watch {
     activity: Activity,
     own: Usage,
+    throttled: Option<Duration>,
 }
 
 impl Watch {
@@ -105,19 +108,32 @@ impl Watch {
         Ok(Self {
             activity: Activity::now()?,
             own: Usage::of_process(),
+            throttled: cgroup::throttled(Path::new("/")),
         })
     }
 
-    /// What the machine did since the start, and a flag if others disturbed the run. `child` is
-    /// CPU time of this run in another process, such as that of the C forwarder.
+    /// What the machine did since the start, and a flag if others or a CPU quota disturbed the run.
+    /// `child` is CPU time of this run in another process, such as that of the C forwarder.
     ///
     /// # Errors
     /// As [`Activity::now`].
     pub fn end(&self, child: Duration) -> Result<(Activity, Option<String>), LabError> {
         let activity = Activity::now()? - self.activity;
         let own = Usage::of_process().since(&self.own).cpu() + child;
-        Ok((activity, disturbance(&activity, activity.others(own))))
+        let throttled = cgroup::throttled(Path::new("/"));
+        let flag = throttling(self.throttled, throttled)
+            .or_else(|| disturbance(&activity, activity.others(own)));
+        Ok((activity, flag))
     }
+}
+
+/// The flag of a run between whose start and end a quota stopped threads.
+fn throttling(start: Option<Duration>, end: Option<Duration>) -> Option<String> {
+    let time = end?.saturating_sub(start?);
+    let milliseconds = time.as_secs_f64() * 1e3;
+    (!time.is_zero()).then(|| {
+        format!("a CPU quota of the control group stopped threads for {milliseconds:.1} ms")
+    })
 }
 
 /// The flag of a run beside which `others` were used.
@@ -132,6 +148,21 @@ fn disturbance(activity: &Activity, others: Duration) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn throttled_time_that_grows_flags_a_run() {
+        let flag = |start: Option<u64>, end: Option<u64>| {
+            let [start, end] = [start, end].map(|time| time.map(Duration::from_micros));
+            throttling(start, end)
+        };
+        assert_eq!(flag(None, None), None);
+        assert_eq!(flag(Some(700), Some(700)), None);
+        // The process has moved to another control group.
+        assert_eq!(flag(None, Some(700)), None);
+        assert_eq!(flag(Some(700), Some(0)), None);
+        let line = "a CPU quota of the control group stopped threads for 12.3 ms";
+        assert_eq!(flag(Some(700), Some(13_000)).as_deref(), Some(line));
+    }
 
     #[test]
     fn a_disturbance_is_more_than_five_percent_and_two_ticks() {

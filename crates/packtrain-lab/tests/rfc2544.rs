@@ -112,6 +112,13 @@ fn figures_fit_together() -> Outcome {
             .values()
             .all(|loss| (0.0..=100.0).contains(&number(loss)))
     );
+    let at_socket = figures["loss_at_socket_percent"]
+        .as_object()
+        .expect("an object");
+    assert!(at_socket.keys().eq(losses.keys()), "{at_socket:?}");
+    for (percent, loss) in losses {
+        assert!(number(&at_socket[percent]) <= number(loss), "{figures:?}");
+    }
     let burst = number(&figures["back_to_back_frames"]);
     assert!(burst <= number(&figures["back_to_back_tried_frames"]));
     Outcome::Done

@@ -154,6 +154,16 @@ impl RxBuffers {
     }
 }
 
+impl fmt::Display for RxBuffers {
+    /// As in `rx=`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.pad("whole"),
+            Self::Pieces { bytes } => write!(f, "pieces({bytes})"),
+        }
+    }
+}
+
 /// The parameters of [`Driver::attach`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attach {

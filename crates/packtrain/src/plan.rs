@@ -158,6 +158,17 @@ pub struct Coalescing {
 }
 
 impl Coalescing {
+    /// The `coalesce=` of a port that merges like this; `auto` merges like `on`.
+    #[must_use]
+    pub const fn setting(&self) -> Coalesce {
+        match (self.semantics, self.mode) {
+            (Semantics::Stream, _) => Coalesce::Stream,
+            (Semantics::Reversible, Mode::Hash) => Coalesce::Hash,
+            (Semantics::Reversible, Mode::Sorted) => Coalesce::Sorted,
+            (Semantics::Reversible, Mode::Auto) => Coalesce::On,
+        }
+    }
+
     /// The most packets that each RX queue holds, before merging: 1 to [`COALESCE_PACKETS_MAX`].
     #[must_use]
     pub const fn packets_max(&self) -> usize {

@@ -50,9 +50,9 @@ pub struct Row {
     pub gbps: f64,
     /// CPU seconds of the forwarder for 10^9 bytes of payload.
     pub cpu_s_per_gb: f64,
-    /// Of these in user mode, as far as clock ticks tell.
+    /// Of these in user mode, counted in clock ticks.
     pub user_s_per_gb: f64,
-    /// The same CPU seconds as the process's clock ticks tell.
+    /// The same CPU seconds, counted in the process's clock ticks.
     pub cpu_ticks_s_per_gb: f64,
     /// Segments that TCP sent again.
     pub retransmits: u64,

@@ -33,7 +33,7 @@ pub struct Row {
     pub gbps: f64,
     /// CPU seconds of the VPN's two threads for 10^9 bytes of payload.
     pub cpu_s_per_gb: f64,
-    /// Of these in user mode, as far as clock ticks tell.
+    /// Of these in user mode, counted in clock ticks.
     pub user_s_per_gb: f64,
     /// Average bytes that a read of the sender's TUN gave.
     pub read_bytes: f64,

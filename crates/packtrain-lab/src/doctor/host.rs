@@ -18,6 +18,12 @@ impl Host<'_> {
         self.root.join(path.trim_start_matches('/'))
     }
 
+    /// The path of the system for one below the root.
+    pub(super) fn system(&self, path: &Path) -> String {
+        let path = path.strip_prefix(self.root).unwrap_or(path);
+        Path::new("/").join(path).display().to_string()
+    }
+
     /// The text of a file without the end of its line; `None` if it cannot be read.
     pub(super) fn read(&self, path: &str) -> Option<String> {
         let text = fs::read_to_string(self.path(path)).ok()?;

@@ -5,6 +5,7 @@ use packtrain::policy::topology::Topology;
 
 use super::finding::Finding;
 use super::host::Host;
+use crate::cgroup;
 use crate::traffic::udp::RECEIVE_BUFFER;
 
 /// Descriptors of a run for each queue of each port, and besides, as the advice for `EMFILE` says.
@@ -12,7 +13,12 @@ const DESCRIPTORS_OF_QUEUE: u64 = 4;
 const DESCRIPTORS_BESIDES: u64 = 16;
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
-    vec![receive_buffer(host), open_files(host).needed(), nice(host)]
+    vec![
+        receive_buffer(host),
+        open_files(host).needed(),
+        nice(host),
+        cpu_quota(host),
+    ]
 }
 
 fn receive_buffer(host: &Host<'_>) -> Finding {
@@ -81,4 +87,16 @@ fn nice(host: &Host<'_>) -> Finding {
         }
         Err(error) => Finding::no(SUBJECT, error),
     }
+}
+
+fn cpu_quota(host: &Host<'_>) -> Finding {
+    const SUBJECT: &str = "CPU quota";
+    let Some(quota) = cgroup::quota(host.root) else {
+        return Finding::yes(SUBJECT, "no control group of the process has one");
+    };
+    let (cpus, none) = (quota.cpus, quota.none);
+    let file = host.system(&quota.file);
+    let detail = format!("{cpus:.2} CPUs by {file}: a run that is throttled is not judged");
+    let mend = host.as_root(&format!("sh -c 'echo {none} > {file}'"));
+    Finding::limited(SUBJECT, detail).mend(Some(mend))
 }

@@ -529,3 +529,21 @@ fn each_trial_that_failed_is_a_finding() {
         Some("sudo sysctl -w kernel.io_uring_disabled=0")
     );
 }
+
+#[test]
+fn a_cpu_quota_has_the_command_that_removes_it() {
+    let tree = Tree::new();
+    let quota = |tree: &Tree| found(&report(&tree.0, &trials()), "CPU quota");
+    let (state, mend, _) = quota(&tree);
+    assert_eq!((state, mend), (State::Yes, None));
+    let mount = "25 1 0:22 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw";
+    tree.file("proc/self/cgroup", "0::/run")
+        .file("proc/self/mountinfo", mount)
+        .file("sys/fs/cgroup/run/cpu.max", "150000 100000");
+    let (state, mend, detail) = quota(&tree);
+    assert_eq!(state, State::Limited);
+    let command = "sudo sh -c 'echo max > /sys/fs/cgroup/run/cpu.max'";
+    assert_eq!(mend.as_deref(), Some(command));
+    let start = "1.50 CPUs by /sys/fs/cgroup/run/cpu.max: ";
+    assert!(detail.starts_with(start), "{detail}");
+}

@@ -4,6 +4,57 @@ use serde_json::{Value, json};
 
 use super::judge::CLEAN_MIN;
 
+/// What a user compares.
+const WRITER: &str = "a file that packtrain experiment NAME --save FILE wrote";
+
+/// A document of `packtrain experiment`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Saved(Value);
+
+impl Saved {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// Why it is not such a document, and what to do.
+    pub fn read(text: &str) -> Result<Self, String> {
+        let wrong = |why: String| format!("{why}; name {WRITER}");
+        let document: Value =
+            serde_json::from_str(text).map_err(|error| wrong(format!("not JSON ({error})")))?;
+        for (key, wanted) in [("schema", "packtrain/1"), ("command", "experiment")] {
+            match document[key].as_str() {
+                Some(found) if found == wanted => {}
+                Some(found) => {
+                    let why = format!("its {key} is \"{found}\", not \"{wanted}\"");
+                    return Err(wrong(why));
+                }
+                None => return Err(wrong(format!("it has no {key}"))),
+            }
+        }
+        if !document["rows"].is_array() {
+            return Err(wrong("it has no rows".to_owned()));
+        }
+        Ok(Self(document))
+    }
+
+    fn rows(&self) -> &[Value] {
+        self.0["rows"].as_array().map_or(&[], Vec::as_slice)
+    }
+
+    /// The names of the experiments that have rows.
+    fn names(&self) -> String {
+        let mut names: Vec<String> = self
+            .rows()
+            .iter()
+            .map(|row| text(&row["experiment"]))
+            .collect();
+        names.dedup();
+        if names.is_empty() {
+            return "no rows".to_owned();
+        }
+        format!("rows of {}", names.join(", "))
+    }
+}
+
 /// Two documents, compared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
@@ -47,7 +98,7 @@ pub enum Change {
     Within,
     /// Neither value of the figure is the better one.
     Neutral,
-    /// A row has too few clean runs.
+    /// A row has too few runs on which a verdict may rest.
     NotJudged,
 }
 
@@ -78,16 +129,16 @@ pub struct Missing {
 /// Compares document `b` with document `a`. `tolerance` is a share: 0.05 for 5 %.
 ///
 /// # Errors
-/// Which document is of another command or schema, or lacks a key.
-pub fn compare(a: &Value, b: &Value, tolerance: f64) -> Result<Comparison, String> {
-    let (rows_a, rows_b) = (rows("A", a)?, rows("B", b)?);
+/// That they have no row in common, and what to do.
+pub fn compare(a: &Saved, b: &Saved, tolerance: f64) -> Result<Comparison, String> {
+    let (rows_a, rows_b) = (a.rows(), b.rows());
     let same = |one: &Value, other: &Value| {
         one["experiment"] == other["experiment"] && one["setting"] == other["setting"]
     };
     let mut comparison = Comparison {
         rows: Vec::new(),
         missing: Vec::new(),
-        notes: notes(a, b),
+        notes: notes(&a.0, &b.0),
     };
     let without = |rows: &[Value], others: &[Value], of| -> Vec<Missing> {
         let has = |row: &&Value| !others.iter().any(|other| same(row, other));
@@ -102,17 +153,29 @@ pub fn compare(a: &Value, b: &Value, tolerance: f64) -> Result<Comparison, Strin
     };
     comparison.missing.extend(without(rows_a, rows_b, "B"));
     comparison.missing.extend(without(rows_b, rows_a, "A"));
+    if comparison.missing.len() == rows_a.len() + rows_b.len() {
+        return Err(format!(
+            "A and B have no row of the same experiment and settings: A has {}, B has {}; name two \
+             files that packtrain experiment NAME --save FILE wrote with the same NAME",
+            a.names(),
+            b.names()
+        ));
+    }
     for row in rows_a {
         let Some(other) = rows_b.iter().find(|other| same(row, other)) else {
             continue;
         };
-        for figure in figures(a, &row["experiment"]) {
+        for figure in figures(&a.0, &row["experiment"]) {
             let key = text(&figure["key"]);
             let both = [row, other].map(|row| estimate(&row["figures"][&key]));
             let [Some(of_a), Some(of_b)] = both else {
                 continue;
             };
-            let is_few = [row, other].iter().any(|row| clean(row, &key) < CLEAN_MIN);
+            let judged = |row: &&Value| row["figures"][&key]["judged"].as_u64().unwrap_or_default();
+            let is_few = [row, other]
+                .iter()
+                .map(judged)
+                .any(|runs| runs < CLEAN_MIN as u64);
             let better = figure["better"].as_str();
             comparison.rows.push(Row {
                 experiment: text(&row["experiment"]),
@@ -171,25 +234,6 @@ impl Comparison {
     }
 }
 
-fn rows<'a>(name: &str, document: &'a Value) -> Result<&'a [Value], String> {
-    let is = |key: &str, wanted: &str| match document[key].as_str() {
-        Some(found) if found == wanted => Ok(()),
-        Some(found) => Err(format!(
-            "{name} has {key} \"{found}\"; compare reads \"{wanted}\", which `packtrain experiment \
-             … --save FILE` writes"
-        )),
-        None => Err(format!(
-            "{name} has no {key}: it is not a document of packtrain; `packtrain experiment … \
-             --save FILE` writes one"
-        )),
-    };
-    is("schema", "packtrain/1")?;
-    is("command", "experiment")?;
-    let rows = document["rows"].as_array();
-    rows.map(Vec::as_slice)
-        .ok_or_else(|| format!("{name} has no rows"))
-}
-
 fn notes(a: &Value, b: &Value) -> Vec<String> {
     let mut notes = Vec::new();
     for (key, what) in [
@@ -235,13 +279,6 @@ fn figures<'a>(document: &'a Value, experiment: &Value) -> impl Iterator<Item = 
     let mut experiments = experiments.filter(move |one| one["name"] == *experiment);
     let found = experiments.next().and_then(|one| one["figures"].as_array());
     found.into_iter().flatten()
-}
-
-/// The clean runs on which a figure of a row rests. Without any, it rests on flagged ones.
-fn clean(row: &Value, key: &str) -> usize {
-    let rounds = row["figures"][key]["rounds"].as_u64();
-    let is_clean = row["runs"] != row["flagged"];
-    rounds.filter(|_| is_clean).unwrap_or_default() as usize
 }
 
 /// Median, low and high.

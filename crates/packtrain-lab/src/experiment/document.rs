@@ -127,6 +127,7 @@ fn definition(experiment: &Experiment, results: &Results, command: &str) -> Valu
                 Some(Better::Lower) => "lower".into(),
                 None => Value::Null,
             },
+            "exact": figure.exact,
         })
     });
     let document = &experiment.document;
@@ -167,7 +168,7 @@ fn row(experiment: &Experiment, results: &Results, cell: usize) -> Value {
     let runs = || results.runs.iter().filter(|run| run.cell == cell);
     let good = runs().find(|run| !run.measured.settings.is_empty());
     let figures = experiment.figures.iter().map(|figure| {
-        let summary = summary(results, cell, &figure.key);
+        let summary = summary(results, cell, figure);
         let numbers = summary.as_ref().map(spread);
         let words = || common(results, cell, &figure.key).as_ref().map(text);
         (figure.key.to_string(), numbers.or_else(words).into())
@@ -197,6 +198,7 @@ fn spread(summary: &Summary) -> Value {
     let mut value = interval(&summary.estimate);
     value["min"] = significant(summary.min).into();
     value["max"] = significant(summary.max).into();
+    value["judged"] = summary.judged.into();
     let outliers = summary.outliers.iter();
     value["outliers"] = outliers.map(|one| significant(*one)).collect();
     value

@@ -5,7 +5,7 @@ use packtrain_bench::statistics::{self, Estimate};
 
 use super::file::{Better, Statistic};
 use super::key::Key;
-use super::matrix::{Claim, Experiment, Pair};
+use super::matrix::{Claim, Experiment, Figure, Pair};
 use super::runner::{Options, Results, Run};
 use crate::options::Fields;
 
@@ -25,21 +25,26 @@ pub struct Summary {
     pub min: f64,
     /// The greatest value.
     pub max: f64,
+    /// The number of runs on which a verdict may rest. The others are shown if there are none.
+    pub judged: usize,
     /// Values that are more than 1.5 interquartile ranges below the first or above the third
     /// quartile (Tukey's fences).
     pub outliers: Vec<f64>,
 }
 
-/// Summarises a figure of a cell over its clean runs, or over all of them if none was clean. `None`
-/// if no run has the figure.
-pub fn summary(results: &Results, cell: usize, key: &Key) -> Option<Summary> {
-    let mut values = shown(results, cell, |figures| key.of(figures));
+/// Summarises a figure of a cell over the runs on which a verdict may rest, or over all of them if
+/// there are none. `None` if no run has the figure.
+pub fn summary(results: &Results, cell: usize, figure: &Figure) -> Option<Summary> {
+    let number = |figures| figure.key.of(figures);
+    let judged = counted(results, cell, figure.exact, number).count();
+    let mut values = shown(results, cell, figure.exact, number);
     let estimate = statistics::bootstrap(values.len(), |rounds| median(&values, rounds))?;
     values.sort_by(f64::total_cmp);
     Some(Summary {
         estimate,
         min: values[0],
         max: values[values.len() - 1],
+        judged,
         outliers: outliers(values),
     })
 }
@@ -78,7 +83,7 @@ pub struct Common {
 /// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
 /// was clean. `None` if the figure is not a text in any run.
 pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
-    let mut words = shown(results, cell, |figures| key.word(figures));
+    let mut words = shown(results, cell, false, |figures| key.word(figures));
     words.sort_unstable();
     let equal = words.chunk_by(|a, b| a == b).rev();
     let most = equal.max_by_key(|equal| equal.len())?;
@@ -89,18 +94,36 @@ pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
     })
 }
 
-/// What `of` finds in the clean runs of a cell, or in all of them if it finds nothing there.
-fn shown<'a, T>(results: &'a Results, cell: usize, of: impl Fn(&'a Fields) -> Option<T>) -> Vec<T> {
-    let found = |clean| -> Vec<T> {
-        let runs = runs(results, cell, clean);
-        runs.filter_map(|run| of(&run.measured.figures)).collect()
+/// What `of` finds in the runs on which a verdict may rest, or in all of them if it finds nothing
+/// there.
+fn shown<'a, T>(
+    results: &'a Results,
+    cell: usize,
+    exact: bool,
+    of: impl Fn(&'a Fields) -> Option<T>,
+) -> Vec<T> {
+    let found = |exact| -> Vec<T> {
+        let values = counted(results, cell, exact, &of);
+        values.map(|(_, value)| value).collect()
     };
-    let clean = found(true);
-    if clean.is_empty() {
-        found(false)
+    let judged = found(exact);
+    if judged.is_empty() {
+        found(true)
     } else {
-        clean
+        judged
     }
+}
+
+/// What `of` finds in each run of a cell on which a verdict may rest, with the round: in the clean
+/// runs, or in all of them if it is an exact count.
+fn counted<'a, T>(
+    results: &'a Results,
+    cell: usize,
+    exact: bool,
+    of: impl Fn(&'a Fields) -> Option<T>,
+) -> impl Iterator<Item = (usize, T)> {
+    let runs = runs(results, cell, !exact);
+    runs.filter_map(move |run| Some((run.round, of(&run.measured.figures)?)))
 }
 
 /// The runs of a cell, or only the clean ones.
@@ -270,9 +293,8 @@ impl Judge<'_> {
 
     /// The figure of each run of a cell on which a verdict may rest, with the round.
     fn counted(&self, cell: usize) -> Vec<(usize, f64)> {
-        let runs = runs(self.results, cell, !self.claim.exact);
-        runs.filter_map(|run| Some((run.round, self.claim.key.of(&run.measured.figures)?)))
-            .collect()
+        let number = |figures| self.claim.key.of(figures);
+        counted(self.results, cell, self.claim.exact, number).collect()
     }
 
     /// The cell to which a pair compares. Of several the best one: by the medians of the same runs,

@@ -12,7 +12,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Now. What the kernel does not tell is 0.
+    /// Now. A value that the kernel does not report is 0.
     pub fn now() -> Self {
         let first = |path| {
             let text = fs::read_to_string(path).unwrap_or_default();

@@ -66,6 +66,8 @@ pub struct Figure {
     pub unit: String,
     /// Which of two values is better, if either is.
     pub better: Option<Better>,
+    /// Whether a claim says that it is a count that no load of the machine changes.
+    pub exact: bool,
 }
 
 /// What is expected of a figure, or of a ratio of two cells.
@@ -198,7 +200,11 @@ impl Experiment {
             cell.setup_or(1, true)?;
         }
         let figures = file.figures.into_iter().map(|figure| {
+            let is_exact = |claim: &super::file::Claim| {
+                claim.exact && claim.figure.as_ref() == figure.key.as_ref()
+            };
             Ok(Figure {
+                exact: file.claims.iter().any(is_exact),
                 key: key(&figure.key)?,
                 title: figure.title,
                 unit: figure.unit,
@@ -551,7 +557,7 @@ fn claim(
             .collect();
         if others.len() > 1 && better.is_none() {
             return Err(wrong(
-                "`to` chooses several combinations, and the figure has no `better` to tell the \
+                "`to` chooses several combinations, and the figure has no `better` to choose the \
                  best of them",
             ));
         }

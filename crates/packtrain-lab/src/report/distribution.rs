@@ -34,7 +34,7 @@ pub fn histograms<'a>(part: &Part<'a>) -> Vec<Histogram<'a>> {
 fn histogram<'a>(part: &Part<'a>, name: String) -> Option<Histogram<'a>> {
     let counts = part.rows.iter().filter_map(|row| {
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
-        let runs = part.counted_runs_of(row).into_iter();
+        let runs = part.counted_runs_of(row, false).into_iter();
         let found = runs.filter_map(|run| at(&run["figures"], &name));
         for bucket in found.flat_map(|histogram| list(histogram, "buckets")) {
             *counts.entry(bucket[0].as_u64()?).or_default() += bucket[1].as_u64()?;
@@ -101,7 +101,7 @@ pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Value, Percen
     let has_percentiles = |value: &Value| value["p999"].is_number();
     let names = names(part, &has_percentiles).into_iter();
     let of_row = |row: &Value, name: &str| {
-        let runs = part.counted_runs_of(row);
+        let runs = part.counted_runs_of(row, false);
         let median = |key: &str| {
             let values = runs
                 .iter()

@@ -153,15 +153,16 @@ fn legend(m: &mut Markup) {
             m.leaf("dd", &[], kind.meaning);
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
-        let interval = "the median over the clean runs, or over all runs if none was clean, with \
-                        the least and the greatest run; from six runs on, with its bootstrap \
-                        interval of 95 %. That of a ratio or of a spread is always the bootstrap's";
+        let interval = "the median over the clean runs, or over all runs if none was clean or the \
+                        figure is a count that no load changes, with the least and the greatest \
+                        run; from six runs on, with its bootstrap interval of 95 %. That of a \
+                        ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
         m.element("dt", &[], chart::sample);
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";
         m.leaf("dd", &[], bar);
         m.leaf("dt", &[], "Flagged");
-        let flagged = "other programs disturbed the run, or it failed";
+        let flagged = "other programs or a CPU quota disturbed the run, or it failed";
         m.leaf("dd", &[], flagged);
         m.leaf("dt", &[], "Outlier");
         let outlier = "more than 1.5 interquartile ranges outside of the quartiles of its setting";

@@ -435,7 +435,7 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
         .iter()
         .flat_map(|row| keys.iter().map(move |key| (row, key)))
     {
-        let runs = part.counted_runs_of(row).into_iter();
+        let runs = part.counted_runs_of(row, figure.exact).into_iter();
         let values = runs.filter_map(|run| Some((run, of_run(run, key)?)));
         let values: Vec<_> = values.collect();
         let outliers = outliers(values.iter().map(|(_, value)| *value).collect());

@@ -81,6 +81,8 @@ pub struct Figure {
     pub title: String,
     /// Which value is better, in words; empty if neither is.
     pub better: &'static str,
+    /// Whether flagged runs count as well.
+    pub exact: bool,
 }
 
 /// One experiment of a document: its definition and what belongs to it.
@@ -123,6 +125,7 @@ impl<'a> Part<'a> {
                     Some("lower") => "lower is better",
                     _ => "",
                 },
+                exact: figure["exact"] == true,
             }
         });
         Self {
@@ -143,11 +146,13 @@ impl<'a> Part<'a> {
             .collect()
     }
 
-    /// The runs of a row on which its figures rest: the clean ones, or all if none was clean.
-    pub fn counted_runs_of(&self, row: &Value) -> Vec<&'a Value> {
+    /// The runs of a row on which a figure rests: the clean ones, or all if none was clean or the
+    /// figure is exact.
+    pub fn counted_runs_of(&self, row: &Value, exact: bool) -> Vec<&'a Value> {
         let runs = self.runs_of(row);
-        let clean: Vec<_> = runs.iter().copied().filter(|run| is_clean(run)).collect();
-        if clean.is_empty() { runs } else { clean }
+        let is_judged = |run: &&Value| exact || is_clean(run);
+        let judged: Vec<_> = runs.iter().copied().filter(is_judged).collect();
+        if judged.is_empty() { runs } else { judged }
     }
 }
 

@@ -482,3 +482,12 @@ fn percentiles_are_medians_of_the_runs() {
     // Four of five runs are clean.
     assert_eq!(rows[1].1.p50, 41.5);
 }
+
+#[test]
+fn an_exact_figure_rests_on_flagged_runs_too() {
+    let document = document();
+    let part = &Part::all(&document)[0];
+    let row = part.rows[1];
+    let count = |exact| part.counted_runs_of(row, exact).len();
+    assert_eq!((count(false), count(true)), (4, 5));
+}

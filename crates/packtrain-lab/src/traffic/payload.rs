@@ -601,7 +601,7 @@ mod tests {
             check.add(&u64::to_be_bytes(number), u64::MAX);
         }
         let counts = check.finish(1 << 52);
-        // Too old to tell whether it is a copy.
+        // Too old to know whether it is a copy.
         assert_eq!((counts.received, counts.duplicates), (3, 1));
     }
 

@@ -138,7 +138,7 @@ mod tests {
         // A gap clears what the window leaves.
         assert_eq!(counts([5, window + 5, window + 4, window + 4]), (3, 1, 1));
         assert_eq!(counts([63, 64, 63, 128, 64, 127]), (4, 2, 1));
-        // Too old to tell.
+        // Too old to know.
         assert_eq!(counts([0, 10 * window, 0]), (2, 1, 0));
         assert_eq!(
             counts([9 * window, 10 * window, 9 * window + 64]),

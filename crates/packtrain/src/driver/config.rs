@@ -26,6 +26,20 @@ pub enum Coalesce {
     Stream,
 }
 
+impl fmt::Display for Coalesce {
+    /// As in `coalesce=`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Auto => "auto",
+            Self::Off => "off",
+            Self::On => "on",
+            Self::Hash => "hash",
+            Self::Sorted => "sorted",
+            Self::Stream => "stream",
+        })
+    }
+}
+
 /// What is done with a packet of too many segments for the device after neighbouring segments were
 /// merged in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -158,6 +158,7 @@ fn who_merges_in_software_and_why_not() {
             mode,
             ..usual
         };
+        assert_eq!(expected.setting(), coalesce);
         assert_eq!(decide(&wanted(coalesce), &to()).0, Some(expected));
     }
     let against = |from: &Side, to: &Side, cause: &str| {

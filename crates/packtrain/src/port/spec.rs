@@ -428,10 +428,9 @@ impl fmt::Display for PortSpec {
         if self.config.fit != defaults.fit {
             keys.some("fit", value::name_of(&self.config.fit, value::FIT))?;
         }
-        keys.some("rx", value::rx_buffers_text(self.config.rx_buffers))?;
+        keys.some("rx", self.config.rx_buffers)?;
         if self.config.coalesce != Coalesce::default() {
-            let word = value::name_of(&self.config.coalesce, value::COALESCE);
-            keys.some("coalesce", word)?;
+            keys.some("coalesce", Some(self.config.coalesce))?;
         }
         let gro = &self.config.gro;
         keys.some("gro-flows", gro.flows)?;

@@ -20,7 +20,7 @@ pub(super) const DATA_MIN: usize = 16;
 /// A flood sends a request this long after the last one at the latest, as `ping -f` does.
 const FLOOD_WAIT: Duration = Duration::from_millis(10);
 
-/// The longest time that the histograms tell from longer ones, in nanoseconds: an hour.
+/// The longest time that the histograms distinguish from longer ones, in nanoseconds: an hour.
 const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 
 /// How long the loop waits at most before it checks whether the run has to end. If no reply is

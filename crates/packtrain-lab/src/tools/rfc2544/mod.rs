@@ -34,7 +34,7 @@ const FLAT_OUT_TRIALS: u32 = 3;
 /// not sent by then count as lost.
 const LATE_MAX: Duration = Duration::from_millis(50);
 
-/// A shorter trial or ping has too few ticks of the kernel's clock to tell whether other programs
+/// A shorter trial or ping has too few ticks of the kernel's clock to show whether other programs
 /// disturbed it.
 const WATCHED_MIN: Duration = Duration::from_millis(200);
 
@@ -138,7 +138,10 @@ impl Disturbed {
     fn flag(self) -> Option<String> {
         let Self { trials, of } = self;
         (trials > 0).then(|| {
-            format!("other programs and the hypervisor disturbed {trials} of {of} long trials")
+            format!(
+                "other programs, the hypervisor or a CPU quota disturbed {trials} of {of} long \
+                 trials"
+            )
         })
     }
 }
@@ -175,7 +178,9 @@ impl Bench<'_> {
         let (latency, loads) = self.latency(rate)?;
         figures.insert("latency_us".into(), latency.into());
         figures.insert("latency_load".into(), loads.into());
-        figures.insert("loss_percent".into(), self.loss(&flat_out, fastest)?.into());
+        let [losses, at_socket] = self.loss(&flat_out, fastest)?;
+        figures.insert("loss_percent".into(), losses.into());
+        figures.insert("loss_at_socket_percent".into(), at_socket.into());
         let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
         let range = Range {
             min: Load(1),
@@ -281,11 +286,11 @@ impl Bench<'_> {
         Ok((times, loads))
     }
 
-    /// The frame loss rate at falling loads, until two in succession have none. The first load is
-    /// that of `flat_out`.
-    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<Fields, ToolError> {
+    /// The frame loss rate at falling loads, until two in succession have none, and the part of it
+    /// at the receiver's socket. The first load is that of `flat_out`.
+    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<[Fields; 2], ToolError> {
         let duration = self.options.final_duration.0;
-        let mut losses = Fields::new();
+        let (mut losses, mut at_socket) = (Fields::new(), Fields::new());
         let mut without = 0;
         for percent in LOSS_STEPS {
             let found = if percent == 100 {
@@ -295,15 +300,16 @@ impl Bench<'_> {
                 let load = self.load(Some(rate), None, duration);
                 self.blast(&format!("loss at {percent} %"), &load)?
             };
-            let lost = found.sent.saturating_sub(found.received);
-            let share = 100.0 * lost as f64 / found.sent.max(1) as f64;
-            losses.insert(percent.to_string(), share.into());
-            without = if lost == 0 { without + 1 } else { 0 };
+            let loss = found.loss_percent();
+            for (shares, share) in [&mut losses, &mut at_socket].into_iter().zip(loss) {
+                shares.insert(percent.to_string(), share.into());
+            }
+            without = if loss[0] == 0.0 { without + 1 } else { 0 };
             if without == 2 {
                 break;
             }
         }
-        Ok(losses)
+        Ok([losses, at_socket])
     }
 }
 
@@ -324,6 +330,15 @@ impl Sent {
             received: self.received,
             overrun: self.overrun,
         }
+    }
+
+    /// The frames lost, and of these the ones lost at the receiver's socket, in percent of those
+    /// sent.
+    fn loss_percent(self) -> [f64; 2] {
+        let lost = self.sent.saturating_sub(self.received);
+        // The socket also loses the second copy of a frame that arrived.
+        let at_socket = self.overrun.min(lost);
+        [lost, at_socket].map(|count| 100.0 * count as f64 / self.sent.max(1) as f64)
     }
 }
 
@@ -456,6 +471,23 @@ mod tests {
     }
 
     #[test]
+    fn loss_at_the_receivers_socket_is_part_of_the_loss() {
+        let of = |sent, received, overrun| {
+            let sent = Sent {
+                sent,
+                received,
+                overrun,
+            };
+            sent.loss_percent()
+        };
+        assert_eq!(of(200, 190, 8), [5.0, 4.0]);
+        assert_eq!(of(200, 190, 0), [5.0, 0.0]);
+        // Of copies.
+        assert_eq!(of(200, 199, 8), [0.5, 0.5]);
+        assert_eq!(of(0, 0, 0), [0.0, 0.0]);
+    }
+
+    #[test]
     fn disturbed_trials_are_counted() {
         let (long, short) = (WATCHED_MIN, WATCHED_MIN / 2);
         let quiet = Measured::default();
@@ -468,7 +500,7 @@ mod tests {
             trials = trials.with(duration, measured);
         }
         assert_eq!(trials.flag(), None);
-        let line = "other programs and the hypervisor disturbed 1 of 3 long trials";
+        let line = "other programs, the hypervisor or a CPU quota disturbed 1 of 3 long trials";
         assert_eq!(trials.with(long, &loud).flag().as_deref(), Some(line));
     }
 

@@ -127,6 +127,7 @@ fn common_keys_on_every_kind() {
         assert_eq!(spec.to_string(), format!("tap:t,segs=2,rx=pieces({bytes})"));
     }
     assert_eq!(parse("tap:t,rx=pieces(1792)"), parse("tap:t,rx=pieces"));
+    assert_eq!(parse("tap:t,rx=whole").to_string(), "tap:t,rx=whole");
     for bad in ["1793", "0", "", "+512", "512,512", "512)"] {
         error(&format!("tap:t,rx=pieces({bad})"));
     }

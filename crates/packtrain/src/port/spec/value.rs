@@ -9,7 +9,6 @@ use crate::packet::FrameClass;
 use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, FLAP_MAX, FLAP_MIN, Far, Interrupts};
 use packtrain_offload::offload::LinkType;
-use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -159,14 +158,6 @@ pub(super) fn rx_buffers(text: &str) -> Option<Option<RxBuffers>> {
     let bytes = text.strip_prefix("pieces(")?.strip_suffix(')')?;
     let bytes = number(bytes, PIECES)?;
     Some(Some(RxBuffers::Pieces { bytes }))
-}
-
-pub(super) fn rx_buffers_text(buffers: Option<RxBuffers>) -> Option<Cow<'static, str>> {
-    let name = name_of(&buffers, RX).filter(|_| buffers.is_some());
-    match (name, buffers) {
-        (None, Some(RxBuffers::Pieces { bytes })) => Some(format!("pieces({bytes})").into()),
-        (name, _) => name.map(Cow::Borrowed),
-    }
 }
 
 pub(super) fn path(text: &str) -> Option<PathBuf> {

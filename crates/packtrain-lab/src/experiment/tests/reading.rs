@@ -1,0 +1,172 @@
+//! Files: their errors, and the built-in ones.
+
+use std::time::Duration;
+
+use super::{TEXT, wrong};
+use crate::experiment::{BUILT_IN, Workload, built_in};
+
+#[test]
+fn every_error_of_a_file_has_its_line_and_what_to_write() {
+    let claim = |what: &str| format!("{TEXT}\n[[claims]]\ntext = \"t\"\n{what}");
+    let cases = [
+        (
+            TEXT.replace("title = \"a", "titel = \"a"),
+            4,
+            "unknown field `titel`",
+        ),
+        (TEXT.replace("tool = \"forward\"\n", ""), 15, "write tool ="),
+        (
+            TEXT.replace("\"forward\"", "\"foward\""),
+            15,
+            "one of blast, forward, ping, rfc2544, send, sort, stream",
+        ),
+        (
+            TEXT.replace("count = 1000", "cuont = 1000"),
+            16,
+            "[workload] cuont: unknown field",
+        ),
+        (
+            TEXT.replace("count = 1000", "count = \"many\""),
+            16,
+            "[workload] count: ",
+        ),
+        (
+            TEXT.replace("mtu = 9000", "mtu = \"big\""),
+            23,
+            "[testbed] mtu: ",
+        ),
+        (
+            TEXT.replace("b = \"{y}\"", "b = \"{z}\""),
+            12,
+            "there is no axis 'z'; the names are",
+        ),
+        (
+            TEXT.replace("b = \"{y}\"", "b = \"{y\""),
+            12,
+            "a '{' without a '}'",
+        ),
+        (
+            TEXT.replace("[\"1\", \"2\"]", "[1, 1]"),
+            26,
+            "axis 'y' has '1' twice",
+        ),
+        (
+            TEXT.replace("[\"1\", \"2\"]", "[]"),
+            26,
+            "axis 'y' has no settings",
+        ),
+        (
+            TEXT.replace("name = \"y\"", "name = \"x\""),
+            26,
+            "'x': it is taken",
+        ),
+        (
+            TEXT.replace("key = \"speed\"", "key = \"a / b / c\""),
+            30,
+            "is no figure",
+        ),
+        (
+            TEXT.replace("\"higher\"", "\"more\""),
+            33,
+            "unknown variant `more`",
+        ),
+        (
+            claim("figure = \"speed\""),
+            36,
+            "one of at-least, at-most, within",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { z = 1 }\nat-most = 1"),
+            38,
+            "the axes are x, y",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 3 }\nat-most = 1"),
+            38,
+            "it has 1, 2",
+        ),
+        (
+            claim(
+                "figure = \"other\"\nof = { x = \"q\", y = 1 }\n\
+                 to = { y = [1, 2], x = [\"p\", \"q\"] }\n\
+                 at-most = 1",
+            ),
+            36,
+            "no `better`",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 1 }\nat-most = 1"),
+            36,
+            "`of` and `to` choose",
+        ),
+    ];
+    let mut missed = Vec::new();
+    for (text, line, expected) in cases {
+        let error = wrong(&text);
+        let start = format!("fake.toml:{line}: ");
+        if !error.starts_with(&start) || !error.contains(expected) || error.contains('\n') {
+            missed.push(format!("{error}\n  not {start}{expected}"));
+        }
+    }
+    assert!(missed.is_empty(), "{}", missed.join("\n"));
+}
+
+#[test]
+fn every_built_in_experiment_is_complete() {
+    for &(name, _) in BUILT_IN {
+        let experiment = built_in(name).unwrap();
+        assert_eq!(experiment.name, name);
+        assert!(
+            ["S0", "S1", "S2", "S3", "S4"].contains(&experiment.source.as_str()),
+            "{name}"
+        );
+        let document = &experiment.document;
+        assert!(
+            !document.claims.is_empty() && !experiment.meaning.is_empty(),
+            "{name}"
+        );
+        assert!(!experiment.limits.is_empty(), "{name}");
+        let columns = document.columns.len();
+        assert!(
+            document.rows.iter().all(|row| row.len() == columns),
+            "{name}"
+        );
+        assert!(!experiment.claims.is_empty(), "{name}");
+    }
+    assert!(built_in("no-such").is_none());
+}
+
+/// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs, so it is flagged.
+/// To count them disturbs the workers.
+#[test]
+fn frames_in_use_are_counted_if_a_figure_needs_them() {
+    for &(name, _) in BUILT_IN {
+        let setup = built_in(name).unwrap().setup(0, 1, false).unwrap();
+        assert_eq!(setup.memory, name == "encap-limit", "{name}");
+    }
+}
+
+#[test]
+fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+    let mut short = Vec::new();
+    for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let experiment = built_in(name).unwrap();
+        let found = (0..experiment.cells.len()).find_map(|cell| {
+            let setup = experiment.setup(cell, 1, quick).unwrap();
+            let measured = match &setup.workload {
+                Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),
+                Workload::Blast(blast) => blast.duration.0,
+                Workload::Ping(ping) => ping.duration.0,
+                Workload::Forward(forward) => forward.duration.0,
+                Workload::Sort(sort) => sort.duration.0,
+                Workload::Rfc2544(_) => return None,
+                Workload::Send(send) => send.duration.0,
+            };
+            let label = experiment.label(cell);
+            let line = format!("{name}, quick {quick}: {label}: {measured:?}");
+            (measured < Duration::from_millis(200)).then_some(line)
+        });
+        short.extend(found);
+    }
+    assert!(short.is_empty(), "{}", short.join("\n"));
+}

@@ -170,3 +170,16 @@ fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
     }
     assert!(short.is_empty(), "{}", short.join("\n"));
 }
+
+#[test]
+fn a_quick_run_of_a_built_in_experiment_leaves_no_claim_out() {
+    let mut left_out = Vec::new();
+    for &(name, _) in BUILT_IN {
+        let experiment = built_in(name).unwrap();
+        let pairs = experiment.claims.iter().flat_map(|claim| &claim.pairs);
+        let cells = pairs.flat_map(|pair| [&[pair.of][..], &pair.to].concat());
+        let long = cells.filter(|&cell| experiment.cells[cell].is_long);
+        left_out.extend(long.map(|cell| format!("{name}: {}", experiment.label(cell))));
+    }
+    assert!(left_out.is_empty(), "{}", left_out.join("\n"));
+}

@@ -13,8 +13,8 @@ use super::key::Key;
 use super::workload::{ReadOptions, TOOLS, Workload};
 use crate::testbed::TestbedOptions;
 
-/// Most combinations of one experiment.
-const CELLS_MAX: usize = 1000;
+/// Most combinations of one experiment, with those that `skip` leaves out.
+const CELLS_MAX: usize = 10_000;
 
 /// An experiment: what a document claims, and the settings whose figures show it.
 #[derive(Clone, Debug)]

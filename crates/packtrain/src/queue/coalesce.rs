@@ -171,9 +171,9 @@ impl Coalesce {
     }
 
     /// Moves to the output what leaves while the queue is not empty: everything if that is due by
-    /// [`Gro::flush`]. Else the packets that have been held for [`COALESCE_HOLD_MAX`] and arrived
-    /// before `last_turn`: the queue was polled since, and no packet continued them. However long a
-    /// turn takes, its own packets do not become old in it.
+    /// [`Gro::flush`]. Else the packets whose first one has been held for [`COALESCE_HOLD_MAX`] and
+    /// arrived before `last_turn`, whether or not others continued it since. However long a turn
+    /// takes, its own packets do not become old in it.
     pub fn flush_due(&mut self, now: Instant, last_turn: Instant) {
         let (since, taken) = self.run;
         if self.gro.flush.is_due(now.since(since), taken) {

@@ -132,7 +132,7 @@ impl Senders {
             ToolError::unless_in(1..=most, option, value.into())?;
         }
         Ok(Load {
-            payload: frame::payload(self.size, IpVersion::V4, 0, mtu)?,
+            payload: frame::payload("size", self.size, IpVersion::V4, 0, mtu)?,
             batch: self.batch as usize,
             pace: self.rate.map(|rate| {
                 let rate = rate.0 / f64::from(self.senders);

@@ -358,6 +358,12 @@ pub(crate) fn spec(option: &str, text: &str, name: &str) -> Result<PortSpec, Too
     Ok(spec)
 }
 
+/// A whole port, of a tool without hosts. `hint` says what the tool takes.
+pub(crate) fn whole(option: &str, text: &str, hint: &str) -> Result<PortSpec, ToolError> {
+    text.parse()
+        .map_err(|error| ToolError::Usage(format!("{option}: {error} ({hint})")))
+}
+
 pub(crate) fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
     open_spec(spec, LinkType::Ethernet).map_err(|error| ToolError::of_open(&error))
 }

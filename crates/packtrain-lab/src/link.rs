@@ -41,7 +41,8 @@ const ANSWER_MAX: usize = 64 * 1024;
 ///
 /// Directions are the kernel's: frames that user space writes into a TAP are received. A TAP counts
 /// one packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net
-/// header.
+/// header. In `/proc/net/dev` `rx_dropped` includes `rx_missed_errors`, and `rx_frame_errors` the
+/// length, overrun and CRC errors; a TAP has none of these.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkStats {
     /// Packets the kernel received from the interface.

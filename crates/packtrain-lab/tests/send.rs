@@ -55,6 +55,7 @@ fn the_kernel_counts() {
                 .run(&Control::default())
                 .unwrap_or_else(|error| panic!("{port}, {dispatch}: {error}"));
             assert_eq!(measured.settings["dispatch_a"], dispatch);
+            assert_eq!(measured.settings["mtu"], 1500);
             let sent = count(&measured, "sent_packets");
             assert!(count(&measured, "offered_least_packets") > 0, "{port}");
             assert_eq!(sent, count(&measured, "offered_packets"), "{port}");

@@ -245,7 +245,7 @@ fn exchange() -> Outcome {
     assert!(count(&figures["duplicate_packets"]) > 0, "{figures:?}");
     testbed.finish().expect("a closed ledger");
 
-    // The time counts from the first response on.
+    // The duration counts from the first response on.
     let testbed = same_ports(Through::Packtrain, "tap,delay=40ms");
     let short = Stream {
         duration: "60ms".parse().unwrap(),

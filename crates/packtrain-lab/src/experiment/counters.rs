@@ -1,26 +1,80 @@
-//! packtrain's counters as JSON.
+//! packtrain's counters as JSON, and what its workers used.
+
+use std::time::Duration;
 
 use packtrain::driver::DeviceCounters;
-use packtrain::engine::{PortSnapshot, Report, WorkerSnapshot};
+use packtrain::engine::{Report, Snapshot, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
 use serde_json::{Value, json};
 
 use crate::options::Fields;
 
-/// The CPU time of the workers for each wire packet received, and the counters: of ports `a` and
-/// `b`, each with `rx` and `tx` summed over its queues and those of its `device`, of the workers,
-/// and the drops.
+/// `value / count`, or 0 if there is nothing to divide by.
+pub fn per(value: f64, count: f64) -> f64 {
+    if count > 0.0 { value / count } else { 0.0 }
+}
+
+/// Wire packets received by both ports, bad ones included.
+pub fn received(snapshot: &Snapshot) -> u64 {
+    let ports = snapshot.ports.iter();
+    ports.map(|port| port.rx_total().wire_packets).sum()
+}
+
+/// What moving packets cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// CPU time.
+    pub cpu: Duration,
+    /// Context switches of the workers, voluntary or not.
+    pub switches: u64,
+    /// Doorbells of all TX queues.
+    pub doorbells: u64,
+}
+
+impl Work {
+    /// That of the workers since the start of their session.
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let (workers, ports) = (snapshot.workers.iter(), snapshot.ports.iter());
+        let switches = |one: &WorkerSnapshot| one.voluntary_switches + one.involuntary_switches;
+        Self {
+            cpu: Duration::from_nanos(snapshot.cpu_ns),
+            switches: workers.map(switches).sum(),
+            doorbells: ports.map(|port| port.tx_total().doorbells).sum(),
+        }
+    }
+
+    /// The growth since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            switches: self.switches - earlier.switches,
+            doorbells: self.doorbells - earlier.doorbells,
+        }
+    }
+
+    /// CPU time for each of `packets`, in nanoseconds.
+    pub fn ns_per_packet(&self, packets: u64) -> f64 {
+        per(self.cpu.as_nanos() as f64, packets as f64)
+    }
+
+    /// Figures: the work for each of `packets`, and in each of `seconds`.
+    pub fn costs(&self, packets: u64, seconds: f64) -> [(&'static str, f64); 3] {
+        let doorbells = per(self.doorbells as f64, packets as f64);
+        [
+            ("ns_per_packet", self.ns_per_packet(packets)),
+            ("doorbells_per_packet", doorbells),
+            ("switches_per_s", per(self.switches as f64, seconds)),
+        ]
+    }
+}
+
+/// The counters: of ports `a` and `b`, each with `rx` and `tx` summed over its queues and those of
+/// its `device`, of the workers, and the drops.
 pub fn figures(report: &Report) -> Fields {
     let snapshot = &report.snapshot;
     let mut figures = Fields::new();
-    let packets = snapshot.ports.iter().map(PortSnapshot::rx_total);
-    let packets: u64 = packets.map(|rx| rx.wire_packets).sum();
-    let per_packet = match packets {
-        0 => 0.0,
-        packets => snapshot.cpu_ns as f64 / packets as f64,
-    };
-    figures.insert("ns_per_packet".into(), per_packet.into());
     let ports = snapshot.ports.iter().zip(&report.devices);
     for (name, (port, device)) in ["a", "b"].into_iter().zip(ports) {
         let mut rx = counters(port.rx_total().values());

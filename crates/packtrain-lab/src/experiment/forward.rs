@@ -3,17 +3,16 @@
 use std::thread;
 use std::time::Duration;
 
-use packtrain::engine::{Command, CommandError, Queues, Report, Session};
+use packtrain::engine::{Command, CommandError, PortSnapshot, Queues, Report, Session};
 use packtrain::port::open_pair;
-use packtrain::port::spec::PortSpec;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::counters;
+use super::counters::{self, Work, per};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, Through};
+use crate::testbed::{TestbedOptions, Through, whole};
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
 
@@ -59,7 +58,8 @@ impl Forward {
                 "tool forward has no hosts: leave `through` out".to_owned(),
             ));
         }
-        let specs = [spec("a", &testbed.a)?, spec("b", &testbed.b)?];
+        let hint = "tool forward takes whole ports, as in null:source,count=1000000";
+        let specs = [whole("a", &testbed.a, hint)?, whole("b", &testbed.b, hint)?];
         let policies = testbed.policies()?;
         let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
         let mut builder = Session::between(a, b).settings(policies);
@@ -158,47 +158,33 @@ impl Changes {
     }
 }
 
-fn spec(key: &str, text: &str) -> Result<PortSpec, ToolError> {
-    text.parse().map_err(|error| {
-        ToolError::Usage(format!(
-            "{key}: {error} (tool forward takes whole ports, as in null:source,count=1000000)"
-        ))
-    })
-}
-
-/// Rates and costs by packet, of both directions together. Packets are wire packets received.
+/// Rates and costs by packet, of both directions together. Packets are wire packets received; those
+/// of `received_kpps` are received behind the other port, which has sent them.
 fn figures(report: &Report, longest_pause: Duration) -> Fields {
     let snapshot = &report.snapshot;
-    let sum = |of: &dyn Fn(&packtrain::engine::PortSnapshot) -> u64| -> f64 {
-        snapshot.ports.iter().map(of).sum::<u64>() as f64
-    };
-    let packets = sum(&|port| port.rx_total().wire_packets);
-    let received = sum(&|port| port.rx_total().packets);
-    let sent = sum(&|port| port.tx_total().packets);
-    let bytes = sum(&|port| port.tx_total().bytes);
-    let doorbells = sum(&|port| port.tx_total().doorbells);
+    let sum =
+        |of: fn(&PortSnapshot) -> u64| -> f64 { snapshot.ports.iter().map(of).sum::<u64>() as f64 };
+    let wire_packets = counters::received(snapshot);
+    let packets = wire_packets as f64;
+    let passed_on = sum(|port| port.tx_total().wire_packets);
+    let received = sum(|port| port.rx_total().packets);
+    let sent = sum(|port| port.tx_total().packets);
+    let bytes = sum(|port| port.tx_total().bytes);
     let lost = snapshot.drops.total() as f64;
     let seconds = report.elapsed.as_secs_f64();
-    let per = |value: f64, count: f64| if count > 0.0 { value / count } else { 0.0 };
-    let switches: u64 = snapshot
-        .workers
-        .iter()
-        .map(|one| one.voluntary_switches + one.involuntary_switches)
-        .sum();
     let values = [
         ("seconds", seconds),
         ("packets", packets),
-        ("received_kpps", per(packets, seconds) / 1000.0),
+        ("received_kpps", per(passed_on / 1e3, seconds)),
         ("gbps", per(bytes * 8.0, seconds) / 1e9),
         ("cpu_percent", per(snapshot.cpu_ns as f64 / 1e7, seconds)),
         ("packets_per_sent", per(received, sent)),
-        ("doorbells_per_packet", per(doorbells, packets)),
-        ("switches_per_s", per(switches as f64, seconds)),
         ("lost", lost),
         ("lost_percent", per(100.0 * lost, packets)),
         ("longest_pause_ms", longest_pause.as_secs_f64() * 1e3),
     ];
-    let values = values.into_iter();
+    let costs = Work::of(snapshot).costs(wire_packets, seconds);
+    let values = values.into_iter().chain(costs);
     let mut figures: Fields = values
         .map(|(name, value)| (name.to_owned(), json!(value)))
         .collect();
@@ -226,6 +212,24 @@ mod tests {
             pauses.see(ms(at), packets);
         }
         assert_eq!(pauses.longest, ms(14));
+    }
+
+    #[test]
+    fn what_is_dropped_is_not_received() {
+        let forward = Forward {
+            count: Some(1000),
+            ..Forward::default()
+        };
+        let testbed = TestbedOptions {
+            a: "null:source".to_owned(),
+            b: "sim:far=echo,bad-descriptors=10".to_owned(),
+            ..TestbedOptions::default()
+        };
+        let figures = forward.run(&testbed, &Control::default()).unwrap().figures;
+        let number = |name: &str| figures[name].as_f64().expect(name);
+        let passed_on = number("received_kpps") * number("seconds") * 1e3;
+        assert!(number("lost") > 0.0);
+        assert!((passed_on - (number("packets") - number("lost"))).abs() < 0.5);
     }
 
     #[test]

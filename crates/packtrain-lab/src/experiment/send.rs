@@ -10,11 +10,12 @@ use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::Burst;
 use packtrain::port::AnyPort;
+use packtrain::port::spec::PortKind;
 use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::counters;
+use super::counters::{self, Work, per};
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
@@ -22,11 +23,11 @@ use crate::headers::udp_frame;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, Through, open, spec};
+use crate::testbed::{TestbedOptions, Through, open, spec, whole};
 use crate::threads::join;
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
-use crate::topology::{Host, Settings, Side};
+use crate::topology::{self, Host, Settings, Side};
 use crate::traffic::pace::{Pacer, usual_burst};
 use crate::units::{Rate, Time};
 
@@ -85,6 +86,14 @@ impl Senders {
             ));
         }
         testbed.check_cpus()?;
+        if testbed.cpus.is_some_and(|cpus| cpus.receiver.is_some()) {
+            return Err(ToolError::Usage(
+                "cpus has a CPU for receivers, and tool send has no such threads: leave receiver= \
+                 out"
+                .to_owned(),
+            ));
+        }
+        ToolError::unless_in(topology::MTU, "mtu", testbed.mtu.into())?;
         let load = self.load(testbed.mtu)?;
         let (receiver, port) = port(testbed)?;
         let session = Session::on(port)
@@ -94,6 +103,8 @@ impl Senders {
             .map_err(|error| ToolError::of_start(&error))?;
         let mut settings = session::settings(&session, &[&testbed.a]);
         settings.append(&mut self.settings(&load, testbed));
+        let mtu = receiver.as_ref().map(|receiver| receiver.host.link.mtu);
+        settings.extend(mtu.map(|mtu| ("mtu".to_owned(), json!(mtu))));
         let delivered = |receiver: &Option<Receiver>| {
             let count = receiver.as_ref().map(Receiver::delivered);
             count.transpose()
@@ -101,20 +112,29 @@ impl Senders {
         let before = delivered(&receiver)?;
         let to_port = receiver.as_ref().map_or(DISCARD, |receiver| receiver.port);
         let watch = Watch::start()?;
-        let start = Instant::now();
+        let (start, used) = (session.elapsed(), Work::of(&session.snapshot()));
         let sent = self.send(&session, &load, to_port, testbed, control)?;
+        let is_over = session.is_over();
         // What the queues have accepted is sent, for 2 s at most.
         let report = session::finish(session)?;
-        let elapsed = start.elapsed();
         if control.stopped() {
             return Err(ToolError::Cancelled);
+        }
+        if is_over {
+            return Err(ToolError::Failed(format!(
+                "the input of '{}' ended before the senders did: use a port whose input does not \
+                 end, or a shorter duration",
+                testbed.a
+            )));
         }
         let (_, flag) = watch.end(Duration::ZERO)?;
         let delivered = delivered(&receiver)?.zip(before);
         let run = Run {
             sent,
             delivered: delivered.map(|(after, before)| after - before),
-            seconds: elapsed.as_secs_f64(),
+            workers: Work::of(&report.snapshot).since(used),
+            // Without the time in which the ports are closed.
+            seconds: report.elapsed.saturating_sub(start).as_secs_f64(),
         };
         Ok(Measured {
             settings,
@@ -132,7 +152,7 @@ impl Senders {
             ToolError::unless_in(1..=most, option, value.into())?;
         }
         Ok(Load {
-            payload: frame::payload(self.size, IpVersion::V4, 0, mtu)?,
+            payload: frame::payload("size", self.size, IpVersion::V4, 0, mtu)?,
             batch: self.batch as usize,
             pace: self.rate.map(|rate| {
                 let rate = rate.0 / f64::from(self.senders);
@@ -256,14 +276,23 @@ fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), T
         };
         let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
         let (host, port) = Host::alone(&settings, Side::Right, create)?;
+        if host.link.mtu != testbed.mtu {
+            let wanted = testbed.mtu;
+            return Err(ToolError::Failed(format!(
+                "the interface did not take an MTU of {wanted}"
+            )));
+        }
         (Some(Receiver::new(host)?), port)
     } else {
-        let spec = text.parse().map_err(|error| {
-            ToolError::Usage(format!(
-                "a: {error} (tool send takes a TAP, as in tap,queues=2, or a whole port, as in \
-                 sim:rate=1000000)"
-            ))
-        })?;
+        let hint = "tool send takes a TAP, as in tap,queues=2, or a whole port, as in \
+                    sim:rate=1000000";
+        let spec = whole("a", text, hint)?;
+        if matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_)) {
+            return Err(ToolError::Usage(format!(
+                "a cannot be '{text}', an interface without a host: write tap and its keys, as in \
+                 tap,queues=2"
+            )));
+        }
         (None, open(&spec)?)
     };
     if port.driver.capabilities().link != LinkType::Ethernet {
@@ -362,7 +391,9 @@ struct Run {
     sent: Vec<Sent>,
     /// What the kernel at the other end of a TAP received.
     delivered: Option<u64>,
-    /// From the start of the senders until the session has ended.
+    /// What the workers used since the start of the senders, whose reading is up to 10 ms old.
+    workers: Work,
+    /// From the start of the senders until the last accepted packet was sent or dropped.
     seconds: f64,
 }
 
@@ -388,15 +419,17 @@ impl Run {
         })?;
         let cpu = self.sent.iter().map(|one| one.cpu);
         let cpu = cpu.fold(Usage::default(), |sum, one| sum.plus(&one));
-        let sender_ns = cpu.cpu().as_nanos() as f64;
-        let worker_ns = snapshot.cpu_ns as f64;
-        let workers = snapshot.workers.iter();
-        let switches: u64 = workers
-            .map(|one| one.voluntary_switches + one.involuntary_switches)
-            .sum();
+        let (senders, workers) = (cpu.cpu(), self.workers);
+        let all = Work {
+            cpu: senders + workers.cpu,
+            ..workers
+        };
+        let senders = Work {
+            cpu: senders,
+            ..Work::default()
+        };
+        let percent = |work: Work| json!(per(100.0 * work.cpu.as_secs_f64(), self.seconds));
         let (calls, full) = (count(|one| one.calls), count(|one| one.full));
-        let per = |value: f64, count: f64| if count > 0.0 { value / count } else { 0.0 };
-        let per_packet = |value: f64| json!(per(value, received as f64));
         let per_second = |value: f64| json!(per(value, self.seconds));
         let least = self.sent.iter().map(|one| one.packets).min();
         let mut figures = counters::figures(report);
@@ -413,19 +446,25 @@ impl Run {
             ),
             ("sent_kpps", per_second(sent as f64 / 1e3)),
             ("received_kpps", per_second(received as f64 / 1e3)),
-            ("cpu_sender_percent", per_second(sender_ns / 1e7)),
-            ("cpu_worker_percent", per_second(worker_ns / 1e7)),
-            ("ns_per_packet_sender", per_packet(sender_ns)),
-            ("ns_per_packet_worker", per_packet(worker_ns)),
-            ("ns_per_packet", per_packet(sender_ns + worker_ns)),
-            ("doorbells_per_packet", per_packet(tx.doorbells as f64)),
-            ("switches_per_s", per_second(switches as f64)),
+            ("cpu_sender_percent", percent(senders)),
+            ("cpu_worker_percent", percent(workers)),
+            (
+                "ns_per_packet_sender",
+                json!(senders.ns_per_packet(received)),
+            ),
+            (
+                "ns_per_packet_worker",
+                json!(workers.ns_per_packet(received)),
+            ),
             ("send_calls", json!(calls)),
             (
                 "full_percent",
                 json!(per(100.0 * full as f64, calls as f64)),
             ),
         ];
+        let costs = all.costs(received, self.seconds);
+        let costs = costs.map(|(name, value)| (name, json!(value)));
+        let values = values.into_iter().chain(costs);
         figures.extend(values.map(|(name, value)| (name.to_owned(), value)));
         Ok(figures)
     }
@@ -454,7 +493,13 @@ mod tests {
 
     #[test]
     fn every_packet_of_every_sender_is_accounted_for() {
-        for port in ["null:", "sim:", "sim:rate=200000", "sim:queues=2"] {
+        for port in [
+            "null:",
+            "sim:",
+            "sim:rate=200000",
+            "sim:queues=2",
+            "sim:far=echo",
+        ] {
             for count in [1, 3] {
                 let measured = senders(count)
                     .run(&testbed(port), &Control::default())
@@ -469,6 +514,10 @@ mod tests {
                 assert_eq!(tx["packets"], sent, "{port}");
                 assert_eq!(tx["bytes"], 60 * sent, "{port}");
                 assert_eq!(measured.settings["path_a"], "shared");
+                // Also where the port receives.
+                let number = |name: &str| measured.figures[name].as_f64().expect(name);
+                let parts = number("ns_per_packet_sender") + number("ns_per_packet_worker");
+                assert!((number("ns_per_packet") - parts).abs() < 1e-6, "{port}");
             }
         }
     }
@@ -476,18 +525,22 @@ mod tests {
     #[test]
     fn a_rate_is_not_exceeded_and_bursts_are_whole() {
         let paced = Senders {
-            rate: Some(Rate(20_000.0)),
+            rate: Some(Rate(60_000.0)),
             ..senders(2)
         };
         let measured = paced.run(&testbed("null:"), &Control::default()).unwrap();
-        assert_eq!(measured.settings["burst_packets"], 1);
+        assert_eq!(measured.settings["burst_packets"], 3);
+        let number = |name: &str| measured.figures[name].as_f64().expect(name);
+        let (sent, calls) = (number("sent_packets"), number("send_calls"));
         // Both ends of the interval count.
-        let sent = measured.figures["sent_packets"].as_u64().unwrap();
-        assert!((2..=2002).contains(&sent), "{sent}");
+        assert!((6.0..=6006.0).contains(&sent), "{sent}");
+        // A call after which the queue was full is followed by another one for the same burst.
+        let bursts = calls - (calls * number("full_percent") / 100.0).round();
+        assert_eq!(sent, 3.0 * bursts, "{calls} calls");
     }
 
     #[test]
-    fn a_queue_that_is_not_drained_ends_it_and_so_does_a_stop() {
+    fn a_queue_that_is_not_drained_ends_it() {
         let slow = testbed("sim:rate=1");
         let measured = senders(2).run(&slow, &Control::default()).unwrap();
         let figure = |name: &str| measured.figures[name].as_u64().expect(name);
@@ -496,11 +549,25 @@ mod tests {
             figure("offered_packets"),
             figure("sent_packets") + measured.figures["drops"]["total"].as_u64().unwrap()
         );
+    }
+
+    #[test]
+    fn the_end_of_the_input_is_no_good_run() {
+        let ended = senders(2).run(&testbed("null:source,count=10"), &Control::default());
+        assert!(
+            matches!(&ended, Err(ToolError::Failed(line)) if line.contains("ended before")),
+            "{ended:?}"
+        );
+    }
+
+    #[test]
+    fn a_stop_ends_it() {
         let forever = Senders {
             duration: Time(Duration::from_secs(600)),
             ..senders(2)
         };
-        for port in ["null:", "sim:rate=1"] {
+        // The queue of the slow one is full, and drained in 0.1 s.
+        for port in ["null:", "sim:rate=20000"] {
             let control = Control::default();
             let stop = Arc::clone(&control.stop);
             let ended = thread::scope(|scope| {
@@ -516,13 +583,14 @@ mod tests {
 
     #[test]
     fn wrong_options_are_explained() {
-        let wrong = |senders: Senders, port: &str| {
-            let outcome = senders.run(&testbed(port), &Control::default());
+        let refused = |senders: Senders, testbed: &TestbedOptions| {
+            let outcome = senders.run(testbed, &Control::default());
             match outcome {
                 Err(ToolError::Usage(line)) => line,
-                other => panic!("{port}: {other:?}"),
+                other => panic!("{testbed:?}: {other:?}"),
             }
         };
+        let wrong = |senders: Senders, port: &str| refused(senders, &testbed(port));
         assert!(wrong(senders(0), "null:").contains("senders cannot be '0'"));
         let batch = Senders {
             batch: 65,
@@ -532,5 +600,32 @@ mod tests {
         assert!(wrong(senders(1), "nul:").contains("tool send takes"));
         assert!(wrong(senders(1), "null:link=ip").contains("Ethernet"));
         assert!(wrong(senders(1), "tap,offlod=off").starts_with("a: "));
+        for port in ["tap:pt", "tap:pt,queues=2", "tun:pt"] {
+            let line = wrong(senders(1), port);
+            assert!(line.contains("write tap and its keys"), "{line}");
+        }
+        let large = Senders {
+            size: 1519,
+            ..senders(1)
+        };
+        assert!(wrong(large, "null:").starts_with("size cannot be '1519'"));
+        let small = TestbedOptions {
+            mtu: 1279,
+            ..testbed("null:")
+        };
+        assert!(refused(senders(1), &small).starts_with("mtu cannot be '1279'"));
+        let cpu = crate::cpus::allowed().unwrap()[0];
+        let bound = TestbedOptions {
+            cpus: Some(format!("sender={cpu},receiver={cpu}").parse().unwrap()),
+            ..testbed("null:")
+        };
+        assert!(refused(senders(1), &bound).contains("leave receiver= out"));
+        let twice = TestbedOptions {
+            cpus: Some(format!("worker={cpu}").parse().unwrap()),
+            placement: "none".parse().unwrap(),
+            ..testbed("null:")
+        };
+        let line = "placement none and a worker in cpus contradict each other";
+        assert!(refused(senders(1), &twice).starts_with(line));
     }
 }

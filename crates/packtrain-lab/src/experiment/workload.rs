@@ -8,7 +8,7 @@ use packtrain::packet::Arena;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::counters;
+use super::counters::{self, Work};
 use super::forward::Forward;
 use super::send::Senders;
 use crate::error::ToolError;
@@ -86,8 +86,8 @@ impl Workload {
     }
 }
 
-/// A run in a testbed of its own. packtrain's counters since the start of the testbed are figures
-/// too.
+/// A run in a testbed of its own. packtrain's counters since the start of the testbed, and the CPU
+/// time of its workers for each wire packet received, are figures too.
 fn in_testbed(
     tool: &dyn Tool,
     options: &TestbedOptions,
@@ -96,7 +96,11 @@ fn in_testbed(
 ) -> Result<Measured, ToolError> {
     let (mut measured, ended) = measure(options, &Observed { tool, memory }, control)?;
     if let Some(report) = ended.report {
+        let packets = counters::received(&report.snapshot);
+        let per_packet = Work::of(&report.snapshot).ns_per_packet(packets);
         measured.figures.append(&mut counters::figures(&report));
+        let name = "ns_per_packet".to_owned();
+        measured.figures.insert(name, per_packet.into());
     }
     Ok(measured)
 }

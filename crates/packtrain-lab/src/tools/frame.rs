@@ -10,11 +10,13 @@ const ETHERNET: usize = 18;
 /// UDP's header, and that of an ICMP echo.
 const TRANSPORT: usize = 8;
 
-/// The bytes of a datagram in a frame of `frame` bytes, if it holds `least` and fits the MTU.
+/// The bytes of a datagram in a frame of `frame` bytes, the value of `option`, if it holds `least`
+/// and fits the MTU.
 ///
 /// # Errors
 /// [`ToolError::Usage`] with the bounds.
 pub(crate) fn payload(
+    option: &str,
     frame: usize,
     ip: IpVersion,
     least: usize,
@@ -24,8 +26,8 @@ pub(crate) fn payload(
     let most = mtu as usize + ETHERNET;
     if !(around + least..=most).contains(&frame) {
         return Err(ToolError::Usage(format!(
-            "--size cannot be '{frame}': a frame of {ip} has {} to {most} bytes here, with \
-             Ethernet header and FCS; for larger ones raise --mtu",
+            "{option} cannot be '{frame}': a frame of {ip} has {} to {most} bytes here, with \
+             Ethernet header and FCS; for larger ones raise the MTU",
             around + least
         )));
     }
@@ -38,16 +40,17 @@ mod tests {
 
     #[test]
     fn the_sizes_of_rfc_2544_fit() {
-        assert_eq!(payload(64, IpVersion::V4, 16, 1500), Ok(18));
-        assert_eq!(payload(1518, IpVersion::V4, 16, 1500), Ok(1472));
-        assert_eq!(payload(1518, IpVersion::V6, 16, 1500), Ok(1452));
+        let payload = |frame, ip| payload("--size", frame, ip, 16, 1500);
+        assert_eq!(payload(64, IpVersion::V4), Ok(18));
+        assert_eq!(payload(1518, IpVersion::V4), Ok(1472));
+        assert_eq!(payload(1518, IpVersion::V6), Ok(1452));
         for (frame, ip) in [
             (61, IpVersion::V4),
             (64, IpVersion::V6),
             (1519, IpVersion::V4),
         ] {
-            let error = payload(frame, ip, 16, 1500).unwrap_err().to_string();
-            assert!(error.contains("--size"), "{error}");
+            let error = payload(frame, ip).unwrap_err().to_string();
+            assert!(error.starts_with("--size cannot"), "{error}");
         }
     }
 }

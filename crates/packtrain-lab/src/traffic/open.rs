@@ -75,7 +75,8 @@ impl Opened<'_> {
         self.over.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a stream has sent anything; of an exchange, whether a response has arrived.
+    /// Whether a stream has sent anything; of an exchange, whether a response has arrived
+    /// or was given up.
     pub fn has_begun(&self) -> bool {
         self.gauges.iter().any(|gauges| gauges.sender.has_begun())
     }

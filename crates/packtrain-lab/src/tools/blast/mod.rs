@@ -90,7 +90,7 @@ impl Blast {
         }
         let payloads = self.size.0.iter();
         let payloads: Result<Vec<usize>, ToolError> = payloads
-            .map(|size| frame::payload(*size, self.ip(), PAYLOAD_MIN, mtu))
+            .map(|size| frame::payload("--size", *size, self.ip(), PAYLOAD_MIN, mtu))
             .collect();
         let pace = self.rate.map(|rate| {
             let rate = rate.0 / f64::from(self.senders);

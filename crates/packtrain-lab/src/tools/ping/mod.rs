@@ -77,7 +77,7 @@ impl Ping {
             } else {
                 Schedule::Every(1.0 / self.rate.0)
             },
-            data: frame::payload(self.size, self.ip(), DATA_MIN, mtu)?,
+            data: frame::payload("--size", self.size, self.ip(), DATA_MIN, mtu)?,
             count,
             duration: self.duration.0,
             timeout: self.timeout.0,

@@ -11,7 +11,7 @@ use super::sys::{Poll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_tim
 use super::worker::{Worker, WorkerCounters};
 use crate::driver::{DeviceError, Interest};
 use crate::packet::Burst;
-use crate::policy::idle::Idle;
+use crate::policy::idle::{Idle, LIMIT_MAX};
 use crate::policy::placement::Placed;
 use crate::policy::priority::Priority;
 use crate::policy::topology::CpuId;
@@ -239,10 +239,10 @@ thread_local! {
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// Before a thread that waits for space parks, it polls `SPINS` times for `SPIN_TIME` each, and
-/// yields in between. A running consumer makes space sooner than a parked thread wakes up.
-const SPINS: u32 = 4;
-const SPIN_TIME: Duration = Duration::from_micros(100);
+/// How long a thread that waits for space polls before it parks, as long as an idle worker. A
+/// running consumer makes space sooner than a parked thread wakes up. It yields the CPU after each
+/// poll: a consumer that waits for this CPU makes none.
+const POLL_TIME: Duration = LIMIT_MAX;
 
 /// [`spin_loop`]s between two polls: each poll takes a cache line from the consumer.
 const PAUSES: u32 = 30;
@@ -340,18 +340,13 @@ fn send_blocking(
     }
     let end = time::Instant::now().checked_add(timeout);
     let left = || end.map(|end| end.saturating_duration_since(time::Instant::now()));
-    for _ in 0..SPINS {
-        let begin = time::Instant::now();
-        while begin.elapsed() < SPIN_TIME && left().is_none_or(|left| !left.is_zero()) {
-            (0..PAUSES).for_each(|_| spin_loop());
-            if sender.has_space(burst)
-                && let Some(done) = send(sender, burst)
-            {
-                return done;
-            }
-        }
-        if left().is_some_and(|left| left.is_zero()) {
-            break;
+    let begin = time::Instant::now();
+    while begin.elapsed() < POLL_TIME && left().is_none_or(|left| !left.is_zero()) {
+        (0..PAUSES).for_each(|_| spin_loop());
+        if sender.has_space(burst)
+            && let Some(done) = send(sender, burst)
+        {
+            return done;
         }
         thread::yield_now();
     }

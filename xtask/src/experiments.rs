@@ -75,7 +75,7 @@ impl<'a> Arguments<'a> {
             }
         }
         if !arguments.from.is_empty() && !arguments.names.is_empty() {
-            return Err("NAME and --from exclude each other: saved runs have names".to_owned());
+            return Err("give NAME or --from FILE.., not both: the files have names".to_owned());
         }
         Ok(arguments)
     }
@@ -412,7 +412,7 @@ mod tests {
             (&["--from"], "--from takes files"),
             (&["--binary"], "--binary takes a path"),
             (&["--fast"], "unknown option --fast"),
-            (&["tso", "--from", "a"], "exclude each other"),
+            (&["tso", "--from", "a"], "not both"),
         ] {
             let error = Arguments::parse(words).unwrap_err();
             assert!(error.contains(why), "{error}");

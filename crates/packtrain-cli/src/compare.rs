@@ -8,6 +8,7 @@ use crate::table::{Align, Table};
 use packtrain_lab::experiment::compare::{Change, Comparison, Saved, compare};
 use serde_json::Value;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 /// Runs the command.
@@ -44,8 +45,11 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
 fn read(path: &Path) -> Result<Saved, Failure> {
     let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| {
-        let line = format!("{error}; write it with packtrain experiment NAME --save FILE");
-        failure(Exit::Port, line)
+        let hint = match error.kind() {
+            ErrorKind::NotFound => "; write it with packtrain experiment NAME --save FILE",
+            _ => "",
+        };
+        failure(Exit::Port, format!("{error}{hint}"))
     })?;
     Saved::read(&text).map_err(|line| failure(Exit::Usage, line))
 }

@@ -108,7 +108,7 @@ impl TestbedOptions {
     pub(crate) fn check_cpus(&self) -> Result<(), ToolError> {
         let Some(cpus) = self.cpus else { return Ok(()) };
         cpus.check(&cpus::allowed()?)
-            .map_err(|error| ToolError::Missing(format!("cpus: {error}")))
+            .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))
     }
 }
 
@@ -325,15 +325,15 @@ fn packtrain(
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
-/// Where the workers run: the CPU of `cpus`, or `placement`.
+/// Where the workers run: the CPU of `--cpus`, or `--placement`.
 fn placement(options: &TestbedOptions) -> Result<Placement, ToolError> {
     match options.cpus.and_then(|cpus| cpus.worker) {
         None => Ok(options.placement.clone()),
         Some(cpu) if options.placement == Placement::default() => format!("list({cpu})")
             .parse()
-            .map_err(|error| ToolError::Usage(format!("cpus: {error}"))),
+            .map_err(|error| ToolError::Usage(format!("--cpus: {error}"))),
         Some(_) => Err(ToolError::Usage(format!(
-            "placement {} and a worker in cpus contradict each other: give one of the two",
+            "--placement {} and a worker in --cpus contradict each other: give one of the two",
             options.placement
         ))),
     }

@@ -542,8 +542,10 @@ fn a_cpu_quota_has_the_command_that_removes_it() {
         .file("sys/fs/cgroup/run/cpu.max", "150000 100000");
     let (state, mend, detail) = quota(&tree);
     assert_eq!(state, State::Limited);
-    let command = "sudo sh -c 'echo max > /sys/fs/cgroup/run/cpu.max'";
+    let command = "sudo sh -c 'echo max > \"/sys/fs/cgroup/run/cpu.max\"'";
     assert_eq!(mend.as_deref(), Some(command));
     let start = "1.50 CPUs by /sys/fs/cgroup/run/cpu.max: ";
     assert!(detail.starts_with(start), "{detail}");
+    tree.file("sys/fs/cgroup/run/cpu.max", "400000 100000");
+    assert_eq!(quota(&tree).0, State::Yes);
 }

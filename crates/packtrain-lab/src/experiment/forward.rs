@@ -158,8 +158,8 @@ impl Changes {
     }
 }
 
-/// Rates and costs by packet, of both directions together. Packets are wire packets received; those
-/// of `received_kpps` are received behind the other port, which has sent them.
+/// Rates and costs by packet, of both directions together. Packets are wire packets received;
+/// `received_kpps` counts those that the other port then sent.
 fn figures(report: &Report, longest_pause: Duration) -> Fields {
     let snapshot = &report.snapshot;
     let sum =

@@ -404,11 +404,11 @@ impl Run {
         let tx = snapshot.ports[0].tx_total();
         let count = |of: fn(&Sent) -> u64| self.sent.iter().map(of).sum::<u64>();
         let (offered, sent) = (count(|one| one.packets), tx.wire_packets);
-        let dropped = snapshot.drops.total();
-        if offered != sent + dropped {
+        let counted = snapshot.ledger.generated;
+        if offered != counted {
             return Err(ToolError::Check(format!(
-                "packets are not accounted for: the senders' {offered} are not the {sent} sent \
-                 and the {dropped} dropped"
+                "packets are not accounted for: the senders offered {offered}, and packtrain \
+                 counted {counted}"
             )));
         }
         let received = self.delivered.unwrap_or(sent);
@@ -499,6 +499,7 @@ mod tests {
             "sim:rate=200000",
             "sim:queues=2",
             "sim:far=echo",
+            "sim:far=echo,bad-descriptors=10",
         ] {
             for count in [1, 3] {
                 let measured = senders(count)
@@ -534,9 +535,10 @@ mod tests {
         let (sent, calls) = (number("sent_packets"), number("send_calls"));
         // Both ends of the interval count.
         assert!((6.0..=6006.0).contains(&sent), "{sent}");
-        // A call after which the queue was full is followed by another one for the same burst.
-        let bursts = calls - (calls * number("full_percent") / 100.0).round();
-        assert_eq!(sent, 3.0 * bursts, "{calls} calls");
+        // A burst that finds the queue full may take more calls.
+        if number("full_percent") == 0.0 {
+            assert_eq!(sent, 3.0 * calls);
+        }
     }
 
     #[test]
@@ -625,7 +627,7 @@ mod tests {
             placement: "none".parse().unwrap(),
             ..testbed("null:")
         };
-        let line = "placement none and a worker in cpus contradict each other";
+        let line = "--placement none and a worker in --cpus contradict each other";
         assert!(refused(senders(1), &twice).starts_with(line));
     }
 }

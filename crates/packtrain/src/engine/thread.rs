@@ -239,9 +239,9 @@ thread_local! {
     static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
 }
 
-/// How long a thread that waits for space polls before it parks, as long as an idle worker. A
-/// running consumer makes space sooner than a parked thread wakes up. It yields the CPU after each
-/// poll: a consumer that waits for this CPU makes none.
+/// How long a thread polls for space before it parks; an idle worker's limit is the same. A running
+/// consumer makes space sooner than a parked thread wakes up. The thread yields after each poll,
+/// since the consumer may be waiting for this CPU.
 const POLL_TIME: Duration = LIMIT_MAX;
 
 /// [`spin_loop`]s between two polls: each poll takes a cache line from the consumer.

@@ -173,7 +173,7 @@ fn too_long() -> Outcome {
         ..short()
     };
     match run(&tool, &testbed) {
-        Err(ToolError::Usage(line)) => assert!(line.contains("raise --mtu"), "{line}"),
+        Err(ToolError::Usage(line)) => assert!(line.contains("raise the MTU"), "{line}"),
         other => panic!("{other:?}"),
     }
     Outcome::Done

@@ -89,6 +89,15 @@ impl Default for TestbedOptions {
 }
 
 impl TestbedOptions {
+    /// Refuses `through` for a tool without two hosts, which only packtrain can run.
+    pub(crate) fn refuse_through(&self, tool: &str) -> Result<(), ToolError> {
+        if self.through == Through::Packtrain {
+            return Ok(());
+        }
+        let line = format!("tool {tool} does not join two hosts: leave `through` out");
+        Err(ToolError::Usage(line))
+    }
+
     /// The policies of packtrain's workers.
     pub(crate) fn policies(&self) -> Result<Policies, ToolError> {
         let policies = Policies {

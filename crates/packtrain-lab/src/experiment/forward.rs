@@ -12,7 +12,7 @@ use super::counters::{self, Work, per};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, Through, whole};
+use crate::testbed::{TestbedOptions, whole};
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
 
@@ -53,11 +53,7 @@ impl Forward {
         testbed: &TestbedOptions,
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
-        if testbed.through != Through::Packtrain {
-            return Err(ToolError::Usage(
-                "tool forward has no hosts: leave `through` out".to_owned(),
-            ));
-        }
+        testbed.refuse_through("forward")?;
         let hint = "tool forward takes whole ports, as in null:source,count=1000000";
         let specs = [whole("a", &testbed.a, hint)?, whole("b", &testbed.b, hint)?];
         let policies = testbed.policies()?;

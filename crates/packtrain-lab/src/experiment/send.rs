@@ -23,7 +23,7 @@ use crate::headers::udp_frame;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, Through, open, spec, whole};
+use crate::testbed::{TestbedOptions, open, spec, whole};
 use crate::threads::join;
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
@@ -80,11 +80,7 @@ impl Senders {
         testbed: &TestbedOptions,
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
-        if testbed.through != Through::Packtrain {
-            return Err(ToolError::Usage(
-                "tool send is one port of packtrain: leave `through` out".to_owned(),
-            ));
-        }
+        testbed.refuse_through("send")?;
         testbed.check_cpus()?;
         if testbed.cpus.is_some_and(|cpus| cpus.receiver.is_some()) {
             return Err(ToolError::Usage(

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::error::ToolError;
 use crate::options::Fields;
-use crate::testbed::{TestbedOptions, Through};
+use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
 
@@ -85,11 +85,7 @@ impl Sort {
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
         let Self { keys, n, duration } = *self;
-        if testbed.through != Through::Packtrain {
-            return Err(ToolError::Usage(
-                "tool sort has no hosts: leave `through` out".to_owned(),
-            ));
-        }
+        testbed.refuse_through("sort")?;
         if !(1..=ITEMS_MAX).contains(&n) {
             return Err(ToolError::Usage(format!(
                 "n is {n}, and must be from 1 to {ITEMS_MAX}"

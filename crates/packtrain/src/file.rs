@@ -230,13 +230,13 @@ mod tests {
         let name = format!("packtrain-lock-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let first = create(&path).expect("a file");
-        std::fs::write(&path, "packets").expect("it is written");
+        fs::write(&path, "packets").expect("it is written");
         let second = create(&path).expect_err("the file is locked");
         assert_eq!(second.kind(), ErrorKind::ResourceBusy);
-        assert_eq!(std::fs::read(&path).expect("the file"), b"packets");
+        assert_eq!(fs::read(&path).expect("the file"), b"packets");
         drop(first);
         let again = create(&path).expect("the first one has ended");
         assert_eq!(again.metadata().expect("its size").len(), 0);
-        std::fs::remove_file(&path).expect("the file is removed");
+        fs::remove_file(&path).expect("the file is removed");
     }
 }

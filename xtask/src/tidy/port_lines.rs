@@ -35,6 +35,9 @@ const PORTS: &str = "crates/packtrain/src/port/";
 /// Folders of [`PORTS`] that hold no port of their own.
 const NOT_PORTS: &[&str] = &["sys", "wrap"];
 
+/// The file of a port's keys: its settings as text, which a driver does without.
+const KEYS: &str = "/keys.rs";
+
 /// The code lines of one port, or of a file that several share.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PortLines {
@@ -56,7 +59,7 @@ pub fn count(tree: &Tree) -> BTreeMap<String, PortLines> {
             if file != "mod.rs" {
                 *sys.entry(first_part(file).to_owned()).or_default() += source.code_lines();
             }
-        } else if !NOT_PORTS.contains(&name) {
+        } else if !NOT_PORTS.contains(&name) && !inside.ends_with(KEYS) {
             let port = ports.entry(name.to_owned()).or_default();
             port.code += source.code_lines();
             if implements_driver(source) {

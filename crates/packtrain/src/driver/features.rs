@@ -1,5 +1,6 @@
 //! Sets of offloads.
 
+use super::key::{Takes, Value, Wrong};
 use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
@@ -104,6 +105,40 @@ impl Features {
         needed
     }
 
+    /// The values of `offload=`.
+    pub(crate) const TAKES: &'static str = "auto|off or some of csum, tso, uso, ipv4-checksum, \
+         ipv6-checksum, tso4, tso6, tso-ecn, uso4, uso6, vlan, large-receive joined by +";
+
+    /// The features of a word of `offload=`.
+    fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "csum" => Self::CSUM,
+            "tso" => Self::TSO | Self::CSUM,
+            "uso" => Self::USO | Self::CSUM,
+            _ => {
+                let mut named = Self::NAMED.iter();
+                named.find(|(_, name)| *name == word)?.0
+            }
+        })
+    }
+
+    /// The set with everything that its features need, so that `offload=tso4` has an effect.
+    fn with_needs(self) -> Self {
+        let mut all = self;
+        let tso = Self::TSO4 | Self::TSO6;
+        if all.contains(Self::TSO_ECN) && all.intersection(tso).is_empty() {
+            all |= tso;
+        }
+        let ipv4 = Self::TSO4 | Self::USO4;
+        let ipv6 = Self::TSO6 | Self::USO6;
+        for (needing, needed) in [(ipv4, Self::CSUM4), (ipv6, Self::CSUM6)] {
+            if !all.intersection(needing).is_empty() {
+                all |= needed;
+            }
+        }
+        all
+    }
+
     /// The set without features whose requirements are not in it: GSO needs the checksum of its IP
     /// version, ECN needs one of the TSOs.
     #[must_use]
@@ -152,6 +187,30 @@ impl Features {
 }
 
 packtrain_offload::bit_set!(Features);
+
+/// As in `offload=`: `auto`, `off`, or words joined by `+`. The features that they need are added.
+impl Value for Features {
+    fn read(text: &str, _: Takes) -> Result<Self, Wrong> {
+        match text {
+            "auto" => return Ok(Self::ALL),
+            "off" => return Ok(Self::NONE),
+            _ => {}
+        }
+        let mut words = text.split('+').map(Self::of_word);
+        let all = words.try_fold(Self::NONE, |all, word| Some(all | word?));
+        all.map(Self::with_needs).ok_or(Wrong::Value)
+    }
+
+    fn text(&self, _: Takes) -> String {
+        if *self == Self::ALL {
+            "auto".to_owned()
+        } else if self.is_empty() {
+            "off".to_owned()
+        } else {
+            self.names().collect::<Vec<_>>().join("+")
+        }
+    }
+}
 
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -464,6 +464,9 @@ pub struct ReplayArgs {
     /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
     #[arg(long, value_name = "HOW", default_value_t)]
     pub gro_flush: Flush,
+    /// `exact`: IPv4 packets with DF that all have one identification are not merged
+    #[arg(long, value_name = "RULE", value_enum, default_value_t = GroId::Atomic)]
+    pub gro_id: GroId,
     /// With `--coalesce stream`: the pure ACK that is packet N of a merged one passes it on; with 1
     /// no pure ACK is held [default: no limit]
     #[arg(long, value_name = "N", value_parser = within(gro::ACKS))]
@@ -519,6 +522,14 @@ pub enum FlowMode {
 pub enum Switch {
     On,
     Off,
+}
+
+/// Whether packets with a constant IPv4 identification are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "clap would print it for each of the two words")]
+pub enum GroId {
+    Atomic,
+    Exact,
 }
 
 /// The link header of packets of a private link type.

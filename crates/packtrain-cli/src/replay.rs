@@ -1,6 +1,6 @@
 //! `packtrain replay`: opens files, and prints what the library found.
 
-use crate::args::{Coalesce, FlowMode, ReplayArgs, Switch, User0};
+use crate::args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{Start, Stop};
@@ -97,6 +97,7 @@ fn options(args: &ReplayArgs) -> Options {
         ack_limit: args.ack_limit,
         inactive: args.gro_inactive == Switch::On,
         flush: args.gro_flush,
+        exact_id: args.gro_id == GroId::Exact,
         rx_pause: args.rx_pause,
     };
     options.segment = args.segment;
@@ -521,6 +522,7 @@ fn fields(
             "packets": options.gro.packets,
             "inactive": options.gro.inactive,
             "flush": options.gro.flush.to_string(),
+            "id": options.gro.id(),
             "ack_limit": stream.then_some(config.ack_limit),
             "rx_pause": options.gro.rx_pause,
             "segment": match options.segment {

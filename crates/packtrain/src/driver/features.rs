@@ -80,8 +80,10 @@ impl Features {
     }
 
     /// The features that a device needs for a packet with this metadata, without work in software.
-    /// No device offers what a virtio-net header cannot say: CWR on every segment, or one
-    /// identification ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)).
+    /// No device offers what a virtio-net header cannot say: CWR on every segment. Nor can it say
+    /// that an identification stays the same
+    /// ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)): a device may count it up,
+    /// since it has no meaning with DF (RFC 6864 §4.1). Software keeps it.
     #[must_use]
     pub fn needed_by(meta: &Meta) -> Self {
         let mut needed = Self::NONE;
@@ -92,7 +94,7 @@ impl Features {
             }
             let datagrams_max = UDP_GSO_SEGMENTS_MAX as u16;
             let is_too_many = !gso.kind.is_tcp() && meta.wire_packets > datagrams_max;
-            if !gso.fits_virtio() || gso.fixed_id() || is_too_many {
+            if !gso.fits_virtio() || is_too_many {
                 needed |= Self::SOFTWARE;
             }
         }

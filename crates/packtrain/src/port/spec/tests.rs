@@ -132,7 +132,7 @@ fn common_keys_set_the_settings_of_every_kind() {
         let spec = parse(&format!(
             "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,rx=pieces,\
              coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
-             gro-flush=packets(32),ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
+             gro-flush=packets(32),gro-id=exact,ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
              dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
              corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
@@ -152,6 +152,7 @@ fn common_keys_set_the_settings_of_every_kind() {
                 ack_limit: Some(1),
                 inactive: false,
                 flush: Flush::Packets(32),
+                exact_id: true,
                 rx_pause: Some(128),
             },
             work: QueueConfig {
@@ -539,8 +540,8 @@ fn what_is_wrong_is_said_in_one_line() {
         ),
         (
             "tap:t,gro",
-            "unknown key 'gro' of a tap: port; the nearest are 'gro-flows', 'gro-bytes', \
-             'gro-flush' (`packtrain forward --help` lists \
+            "unknown key 'gro' of a tap: port; the nearest are 'gro-id', 'gro-flows', \
+             'gro-bytes' (`packtrain forward --help` lists \
              all)",
         ),
         ("sim:interrupts=each", EACH),

@@ -19,6 +19,7 @@
 mod config;
 mod features;
 pub(crate) mod key;
+pub(crate) mod options;
 
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;

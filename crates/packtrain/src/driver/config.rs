@@ -126,7 +126,8 @@ impl PortConfig {
             "segments that packets for this port are built below its limit, for headers added \
              later; 1 by default";
         "fit" (Words) fit:
-            "a packet of too many segments has neighbours merged, then is copied whole, or dropped";
+            "a packet of too many segments has neighbours merged; then it is copied whole, or \
+             dropped";
         "rx" (Text("auto|whole|pieces|pieces(256..1792)")) rx_buffers:
             "receive large packets whole, or in pieces of as many bytes";
         "coalesce" (Words) coalesce: "merging of received packets in software";

@@ -29,7 +29,8 @@ pub use super::wrap::Wrappers;
 pub use crate::driver::KeyHelp;
 
 use crate::driver::PortConfig;
-use crate::driver::key::{Key, Options, Quoted, Request, Takes};
+use crate::driver::key::{Key, Quoted, Takes};
+use crate::driver::options::{Options, Request};
 use nearest::{nearest, nearest_three};
 use packtrain_offload::offload::LinkType;
 use std::fmt;

@@ -78,6 +78,11 @@ impl Tap {
         self.opened.kind
     }
 
+    /// Whether both are one interface.
+    pub(super) fn is_same(&self, other: &Self) -> io::Result<bool> {
+        self.control.is_with(&other.control)
+    }
+
     const fn link_type(&self) -> LinkType {
         match self.opened.kind {
             TapKind::Tap => LinkType::Ethernet,

@@ -5,7 +5,8 @@ use super::{
     Source, TRAIN_MAX,
 };
 use crate::driver::DeviceError;
-use crate::driver::key::{Key, Options, Request, Words, keys};
+use crate::driver::key::{Key, Words, keys};
+use crate::driver::options::{Options, Request};
 use crate::limits::BURST_PACKETS_MAX;
 use packtrain_offload::offload::LinkType;
 

@@ -3,7 +3,8 @@
 use super::{Pace, Pcap, PcapRead, PcapWrite, format_of};
 use crate::capture::Format;
 use crate::driver::DeviceError;
-use crate::driver::key::{Key, Options, Request, Words, keys};
+use crate::driver::key::{Key, Words, keys};
+use crate::driver::options::{Options, Request};
 use packtrain_offload::offload::LinkType;
 use std::path::Path;
 

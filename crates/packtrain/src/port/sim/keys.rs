@@ -5,7 +5,8 @@ use super::{
     SimConfig,
 };
 use crate::driver::DeviceError;
-use crate::driver::key::{Key, Options, Request, Takes, Value, Words, Wrong, keys, number};
+use crate::driver::key::{Key, Takes, Value, Words, Wrong, keys, number};
+use crate::driver::options::{Options, Request};
 use packtrain_offload::offload::LinkType;
 
 /// What a `sim:` port is, from its keys. Its segment limit is

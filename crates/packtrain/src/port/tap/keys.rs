@@ -2,7 +2,8 @@
 
 use super::{Tap, TapConfig, TapKind};
 use crate::driver::DeviceError;
-use crate::driver::key::{Key, Options, Quoted, Request, Takes, Value, Wrong, keys, number};
+use crate::driver::key::{Key, Quoted, Takes, Value, Wrong, keys, number};
+use crate::driver::options::{Options, Request};
 use crate::limits::QUEUES_MAX;
 use crate::port::sys::tun::adopt;
 use rustix::io::Errno;

@@ -1,10 +1,10 @@
 //! A capture file from the keys of a port.
 
 use super::{Pace, Pcap, PcapRead, PcapWrite, format_of};
-use crate::capture::Format;
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Words, keys};
 use crate::driver::options::{Options, Request};
+use packtrain_capture::Format;
 use packtrain_offload::offload::LinkType;
 use std::path::Path;
 

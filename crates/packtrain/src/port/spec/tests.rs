@@ -1,7 +1,6 @@
 //! Every key, every rule, and two properties: no string panics, and printed specs parse back.
 
 use super::*;
-use crate::capture::Format;
 use crate::driver::{Coalesce, Features, Fit, QueueConfig, RxBuffers};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::gro::{Flush, Gro};
@@ -9,6 +8,7 @@ use crate::policy::moderation::Moderation;
 use crate::port::null::{Protocol, Source};
 use crate::port::pcap::{Pace, PcapRead};
 use crate::port::sim::{CompletionDelay, Far, Interrupts, SimConfig};
+use packtrain_capture::Format;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

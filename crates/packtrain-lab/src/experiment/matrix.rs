@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use packtrain_bench::Expected;
+use packtrain_measure::Expected;
 use serde::de::DeserializeOwned;
 use toml::{Spanned, Value};
 

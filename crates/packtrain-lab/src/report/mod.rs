@@ -29,7 +29,7 @@ use std::path::Path;
 /// # Errors
 /// The error of the file system. Then an existing file is unchanged.
 pub fn save(path: &Path, text: &str) -> io::Result<()> {
-    packtrain_bench::report::write_text(path, text)
+    packtrain_measure::report::write_text(path, text)
 }
 
 /// Finds out whether [`save`] can write to `path`, and leaves what is there.
@@ -37,5 +37,5 @@ pub fn save(path: &Path, text: &str) -> io::Result<()> {
 /// # Errors
 /// The error of the file system.
 pub fn can_save(path: &Path) -> io::Result<()> {
-    packtrain_bench::report::can_write(path)
+    packtrain_measure::report::can_write(path)
 }

@@ -1,5 +1,5 @@
-//! Runs experiments several times, and writes how stable their verdicts are to
-//! `docs/experiments.md`.
+//! Runs experiments several times, and writes how stable their verdicts are to their pages below
+//! `docs/experiments`, and one row of each to `docs/experiments.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,12 +14,12 @@ use crate::figures::table::text_of;
 use crate::figures::{count_of_runs, median, number};
 
 pub const USAGE: &str =
-    "cargo xtask experiments [--runs N] [--binary PATH] [NAME.. | --from FILE..]";
+    "cargo xtask experiments [--quick] [--runs N] [--binary PATH] [NAME.. | --from FILE..]";
 
 /// Runs, if no number is asked for.
 const RUNS: usize = 5;
-/// What is written, below the root.
-const DOCUMENT: &str = "docs/experiments.md";
+/// The page with a row of each experiment, below the root.
+const SUMMARY: &str = "docs/experiments.md";
 /// Where the documents of the runs go, below the root.
 const SCRATCH: &str = "target/experiments";
 /// Rounds of each run: a spread is judged from five on.
@@ -35,6 +35,8 @@ const VERDICTS: [&str; 4] = ["reproduced", "direction", "not reproduced", "not j
 #[derive(Debug, PartialEq, Eq)]
 pub struct Arguments<'a> {
     runs: usize,
+    /// Whether the runs are short: then no verdict is better than `direction`.
+    quick: bool,
     /// The program; a release build of the tree without it.
     binary: Option<&'a str>,
     /// Documents of runs that were saved. If there are any, nothing is run.
@@ -48,6 +50,7 @@ impl<'a> Arguments<'a> {
     pub fn parse(words: &[&'a str]) -> Result<Self, String> {
         let mut arguments = Self {
             runs: RUNS,
+            quick: false,
             binary: None,
             from: Vec::new(),
             names: Vec::new(),
@@ -58,6 +61,7 @@ impl<'a> Arguments<'a> {
                 "--runs" => {
                     arguments.runs = count_of_runs(words.next().copied())?;
                 }
+                "--quick" => arguments.quick = true,
                 "--binary" => {
                     let path = words.next().ok_or("--binary takes a path")?;
                     arguments.binary = Some(path);
@@ -83,8 +87,10 @@ impl<'a> Arguments<'a> {
 
 /// Runs the experiments, or reads saved runs, and writes a table for each of them.
 pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
-    let path = root.join(DOCUMENT);
-    let text = || fs::read_to_string(&path).with_context(|| path.display().to_string());
+    let text = |page: &str| {
+        let path = root.join(page);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
     let files = if arguments.from.is_empty() {
         let binary = match arguments.binary {
             Some(path) => PathBuf::from(path),
@@ -102,18 +108,34 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
                 "no experiment `{name}`: choose from {}",
                 all.join(", ")
             );
-            replaced(&text()?, name, "")?;
+            let page = page(name);
+            replaced(&page, &text(&page)?, name, "")?;
+            with_row(&text(SUMMARY)?, name, "")?;
         }
-        measure(root, &binary, &chosen, arguments.runs)?
+        measure(root, &binary, &chosen, arguments)?
     } else {
         arguments.from.iter().map(PathBuf::from).collect()
     };
     let runs = files.iter().map(|file| read(file));
     let runs: Vec<Value> = runs.collect::<Result<_>>()?;
-    let new = written(&text()?, &runs)?;
-    fs::write(&path, new).with_context(|| path.display().to_string())?;
-    println!("experiments: {}", path.display());
+    is_together(&runs)?;
+    let mut summary = text(SUMMARY)?;
+    for experiment in list(&runs[0], "experiments") {
+        let name = text_of(&experiment["name"]);
+        let page = page(&name);
+        let new = replaced(&page, &text(&page)?, &name, &block(experiment, &runs)?)?;
+        summary = with_row(&summary, &name, &row(experiment, &runs))?;
+        fs::write(root.join(&page), new).with_context(|| page.clone())?;
+        println!("experiments: {page}");
+    }
+    fs::write(root.join(SUMMARY), summary).context(SUMMARY)?;
+    println!("experiments: {SUMMARY}");
     Ok(())
+}
+
+/// The page of an experiment, below the root.
+fn page(name: &str) -> String {
+    format!("docs/experiments/{name}.md")
 }
 
 /// The program of this tree.
@@ -133,7 +155,13 @@ fn names(binary: &Path) -> Result<Vec<String>> {
 }
 
 /// Runs the experiments; each run has a document.
-fn measure(root: &Path, binary: &Path, names: &[&str], runs: usize) -> Result<Vec<PathBuf>> {
+fn measure(
+    root: &Path,
+    binary: &Path,
+    names: &[&str],
+    arguments: &Arguments<'_>,
+) -> Result<Vec<PathBuf>> {
+    let runs = arguments.runs;
     let folder = root.join(SCRATCH);
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     let one = |run| {
@@ -141,7 +169,8 @@ fn measure(root: &Path, binary: &Path, names: &[&str], runs: usize) -> Result<Ve
         let file = folder.join(format!("run-{run}.json"));
         let mut command = Command::new(binary);
         command.arg("experiment").args(names);
-        command.args(["--quick", "--repeats", ROUNDS, "--save"]);
+        command.args(arguments.quick.then_some("--quick"));
+        command.args(["--repeats", ROUNDS, "--save"]);
         let status = command.arg(&file).stdout(Stdio::null()).status();
         // A claim that must hold and a run that failed are results, and in the document.
         let status = status.with_context(|| binary.display().to_string())?;
@@ -173,8 +202,8 @@ fn read(file: &Path) -> Result<Value> {
     Ok(run)
 }
 
-/// The document with a table of each experiment of the runs.
-fn written(text: &str, runs: &[Value]) -> Result<String> {
+/// Fails if the runs are not of one version and one machine.
+fn is_together(runs: &[Value]) -> Result<()> {
     let first = runs.first().context("no run")?;
     if let Some(other) = runs.iter().find(|run| run["version"] != first["version"]) {
         let (one, other) = (&first["version"], &other["version"]);
@@ -189,33 +218,71 @@ fn written(text: &str, runs: &[Value]) -> Result<String> {
             bail!("the runs are not of one machine: {key} is {one} and {other}");
         }
     }
-    let experiments = list(first, "experiments");
-    let mut text = text.to_owned();
-    for experiment in experiments {
-        let name = text_of(&experiment["name"]);
-        let table = table(&name, runs).with_context(|| name.clone())?;
-        let block = format!("\n{}\n\n{table}\n", conditions(experiment, runs));
-        text = replaced(&text, &name, &block)?;
-    }
-    Ok(text)
+    Ok(())
+}
+
+/// The conditions and the table of an experiment.
+fn block(experiment: &Value, runs: &[Value]) -> Result<String> {
+    let name = text_of(&experiment["name"]);
+    let table = table(&name, runs).with_context(|| name.clone())?;
+    Ok(format!("\n{}\n\n{table}\n", conditions(experiment, runs)))
+}
+
+/// The row of an experiment in [`SUMMARY`]: its first claim, and the verdicts of all.
+fn row(experiment: &Value, runs: &[Value]) -> String {
+    let name = text_of(&experiment["name"]);
+    let claims = |run| {
+        let all = list(run, "claims").iter();
+        all.filter(|one| one["experiment"] == experiment["name"])
+    };
+    let first: Vec<&Value> = runs.iter().filter_map(|run| claims(run).next()).collect();
+    let (claim, document) = match first.first() {
+        Some(claim) => (text_of(&claim["claim"]), text_of(&claim["document"])),
+        None => Default::default(),
+    };
+    let count = |verdict: &str| {
+        let all = runs.iter().flat_map(claims);
+        all.filter(|one| one["verdict"] == verdict).count()
+    };
+    let counts = VERDICTS.iter().map(|one| (count(one), one));
+    let counts = counts.filter(|(count, _)| *count > 0);
+    let counts: Vec<_> = counts
+        .map(|(count, one)| format!("{count} {one}"))
+        .collect();
+    let cells = [claim, document, measured(&first), counts.join(", ")];
+    let cells: Vec<_> = cells.iter().map(|text| cell(text)).collect();
+    format!(
+        "| [`{name}`](experiments/{name}.md) | {} |",
+        cells.join(" | ")
+    )
+}
+
+/// The page [`SUMMARY`] with another row of an experiment.
+fn with_row(summary: &str, name: &str, row: &str) -> Result<String> {
+    let start = format!("| [`{name}`]");
+    let mut found = summary.lines().filter(|line| line.starts_with(&start));
+    let (Some(old), None) = (found.next(), found.next()) else {
+        bail!("{SUMMARY} has not one row that begins with `{start}`: write it below the table");
+    };
+    Ok(summary.replacen(old, row, 1))
 }
 
 /// The document with a text between the marks of an experiment.
-fn replaced(document: &str, name: &str, text: &str) -> Result<String> {
+fn replaced(page: &str, document: &str, name: &str, text: &str) -> Result<String> {
     let mark = format!("<!-- runs {name} -->");
     let mut parts = document.split(&mark);
     let before = parts.next().unwrap_or_default();
     let Some(after) = parts.next() else {
-        bail!("{DOCUMENT} has no line `{mark}`: write it and `{END}` below the section of {name}");
+        bail!("{page} has no line `{mark}`: write it and `{END}` below the section of {name}");
     };
-    ensure!(parts.next().is_none(), "{DOCUMENT} has `{mark}` twice");
+    ensure!(parts.next().is_none(), "{page} has `{mark}` twice");
     let (old, rest) = after
         .split_once(END)
         .filter(|(old, _)| !old.contains("<!-- runs "))
-        .with_context(|| format!("{DOCUMENT} has no `{END}` after `{mark}`"))?;
+        .with_context(|| format!("{page} has no `{END}` after `{mark}`"))?;
     ensure!(
         !old.contains("\n## "),
-        "{DOCUMENT} has a heading between `{mark}` and `{END}`"
+        "{page} has a heading between `{mark}` and `{END}`"
     );
     Ok(format!("{before}{mark}\n{text}{END}{rest}"))
 }
@@ -401,6 +468,7 @@ mod tests {
     fn the_words_are_runs_a_program_names_or_files() {
         let all = Arguments::parse(&[]).unwrap();
         assert_eq!((all.runs, all.binary, all.from.len()), (5, None, 0));
+        assert!(!all.quick && Arguments::parse(&["--quick"]).unwrap().quick);
         let some = Arguments::parse(&["--runs", "2", "--binary", "p"]).unwrap();
         assert_eq!((some.runs, some.binary), (2, Some("p")));
         let named = Arguments::parse(&["tso", "--runs", "2", "none"]).unwrap();
@@ -448,8 +516,15 @@ mod tests {
         })
     }
 
-    const MARKS: &str = "# Experiments\n\n<!-- runs tso -->\nold\n<!-- end -->\n\n## none\n\n\
-                         <!-- runs none -->\n<!-- end -->\nlast\n";
+    const MARKS: &str = "# tso\n\n<!-- runs tso -->\nold\n<!-- end -->\n\n## more\nlast\n";
+    const ROWS: &str = "| a | b |\n| --- | --- |\n| [`tso`](x) | old |\n| [`none`](x) | |\n";
+
+    fn written(document: &str, name: &str, runs: &[Value]) -> Result<String> {
+        is_together(runs)?;
+        let experiments = list(&runs[0], "experiments").iter();
+        let one = experiments.clone().find(|one| one["name"] == name);
+        replaced("x.md", document, name, &block(one.context("one")?, runs)?)
+    }
 
     fn two() -> [Value; 2] {
         let clean = "mtu=9000 offload=tso: 1 of 3 runs were clean (others), and a verdict needs 3";
@@ -472,10 +547,10 @@ mod tests {
     #[test]
     fn a_table_counts_the_verdicts_of_all_runs() {
         let runs = two();
-        let text = written(MARKS, &runs).unwrap();
+        let text = written(MARKS, "tso", &runs).unwrap();
         assert_eq!(
             text,
-            "# Experiments\n\n<!-- runs tso -->\n\n\
+            "# tso\n\n<!-- runs tso -->\n\n\
              2026-11-26: 2 runs of `packtrain experiment tso --quick`, Linux 6.18, 2 CPUs, EPYC; \
              load at the start: 0.25, 1.50.\n\n\
              | claim | settings | document | expected | median of 2 runs [least, greatest] | \
@@ -487,14 +562,35 @@ mod tests {
              **differs**: 1 direction, 1 not judged: too noisy here |\n\
              | d | all | from 3 to 6 | >= 1.5 | - | \
              1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\
-             \n<!-- end -->\n\n## none\n\n<!-- runs none -->\n\n\
-             2026-11-26: 2 runs of `packtrain experiment none --quick`, Linux 6.18, 2 CPUs, EPYC; \
-             load at the start: 0.25, 1.50.\n\n\
-             Nothing is claimed of the figures.\n\
-             \n<!-- end -->\nlast\n"
+             \n<!-- end -->\n\n## more\nlast\n"
         );
         // What is written once is written again.
-        assert_eq!(written(&text, &runs).unwrap(), text);
+        assert_eq!(written(&text, "tso", &runs).unwrap(), text);
+        let none = written(&MARKS.replace("tso", "none"), "none", &runs).unwrap();
+        assert!(
+            none.contains("Nothing is claimed of the figures."),
+            "{none}"
+        );
+    }
+
+    #[test]
+    fn the_summary_has_the_first_claim_and_all_verdicts() {
+        let runs = two();
+        let experiments = list(&runs[0], "experiments");
+        let mut text = ROWS.to_owned();
+        for experiment in experiments {
+            let name = text_of(&experiment["name"]);
+            text = with_row(&text, &name, &row(experiment, &runs)).unwrap();
+        }
+        assert_eq!(
+            text,
+            "| a | b |\n| --- | --- |\n\
+             | [`tso`](experiments/tso.md) | b \\| c | from 3 to 6 | 2.50 [2.00, 3.00] | \
+             2 reproduced, 1 direction, 3 not judged |\n\
+             | [`none`](experiments/none.md) |  |  | - |  |\n"
+        );
+        let error = with_row(ROWS, "other", "").unwrap_err().to_string();
+        assert!(error.contains("begins with `| [`other`]`"), "{error}");
     }
 
     #[test]
@@ -502,9 +598,9 @@ mod tests {
         let runs = two();
         for (old, new, why) in [
             (
-                "<!-- runs none -->",
+                "<!-- runs tso -->",
                 "",
-                "docs/experiments.md has no line `<!-- runs none -->`",
+                "x.md has no line `<!-- runs tso -->`",
             ),
             (
                 "old\n<!-- end -->",
@@ -512,22 +608,22 @@ mod tests {
                 "has no `<!-- end -->` after `<!-- runs tso -->`",
             ),
             (
-                "<!-- runs none -->\n<!-- end -->",
-                "<!-- runs none -->\n## other\n<!-- end -->",
-                "has a heading between `<!-- runs none -->`",
+                "old\n",
+                "## other\n",
+                "has a heading between `<!-- runs tso -->`",
             ),
             ("last", "<!-- runs tso -->", "has `<!-- runs tso -->` twice"),
         ] {
             let marks = MARKS.replace(old, new);
-            let error = written(&marks, &runs).unwrap_err().to_string();
+            let error = written(&marks, "tso", &runs).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }
 
     #[test]
-    fn every_built_in_experiment_has_its_marks() {
+    fn every_built_in_experiment_has_its_page_and_its_row() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
+        let summary = fs::read_to_string(root.join(SUMMARY)).unwrap();
         let files = fs::read_dir(root.join("crates/packtrain-lab/experiments")).unwrap();
         let names = files.map(|file| file.unwrap().path());
         let names: Vec<PathBuf> = names
@@ -536,7 +632,10 @@ mod tests {
         assert!(names.len() > 10, "{names:?}");
         for name in &names {
             let name = name.file_stem().unwrap().to_str().unwrap();
-            replaced(&document, name, "").unwrap();
+            let page = page(name);
+            let text = fs::read_to_string(root.join(&page)).unwrap();
+            replaced(&page, &text, name, "").unwrap();
+            with_row(&summary, name, "").unwrap();
         }
     }
 
@@ -545,7 +644,7 @@ mod tests {
         let change = |change: &dyn Fn(&mut Value)| {
             let mut runs = two();
             change(&mut runs[1]);
-            format!("{:#}", written(MARKS, &runs).unwrap_err())
+            format!("{:#}", written(MARKS, "tso", &runs).unwrap_err())
         };
         let error = change(&|run| run["host"]["cpus"] = json!(4));
         assert_eq!(error, "the runs are not of one machine: cpus is 2 and 4");

@@ -21,6 +21,7 @@
 //!
 //! The rules are those of `tcp_gso_segment()`, `__udp_gso_segment()` and `inet_gso_segment()` in
 //! Linux, with one difference: Linux builds the checksums on the pseudo-header sum that the sender
+//! stored, so a wrong one makes every segment wrong. Here that value is not read.
 //! The addresses are those of the IP header, or the end of a source route. (A home address option,
 //! RFC 6275 §6.3, is not parsed: such a packet gets the checksum of its care-of address.)
 //!

@@ -28,11 +28,11 @@
 #![deny(unsafe_code)]
 
 pub mod advice;
-pub mod capture;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
 pub mod driver;
 pub mod engine;
+pub mod file;
 pub mod limits;
 pub mod packet;
 pub mod plan;
@@ -48,7 +48,6 @@ pub mod queue;
     reason = "benches, models and the laboratory use the rest"
 )]
 mod queue;
-pub mod replay;
 pub mod runtime;
 pub mod stats;
 mod sync;

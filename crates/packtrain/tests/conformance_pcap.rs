@@ -1,11 +1,11 @@
 //! Capture files keep the promises of the driver contract.
 
-use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::Driver;
 use packtrain::driver_conformance;
 use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
 use packtrain::port::{self, AnyPort};
+use packtrain_capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain_offload::offload::LinkType;
 use std::collections::VecDeque;
 use std::fs::{self, File};

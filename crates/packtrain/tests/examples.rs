@@ -1,7 +1,6 @@
 //! The examples work as described. Those that need real interfaces also run in the laboratory.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use packtrain::capture::Reader;
 use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{DeviceError, Interest};
 use packtrain::engine::{Action, Session, Worker};
@@ -9,6 +8,7 @@ use packtrain::port;
 use packtrain::port::null::{Null, NullConfig, Source};
 use packtrain::runtime::System;
 use packtrain::time::Instant;
+use packtrain_capture::Reader;
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;

@@ -20,11 +20,9 @@ const LAYERS: &[Layers] = &[
         modules: &[
             (
                 2,
-                &[
-                    "stats", "sync", "time", "limits", "capture", "advice", "trace",
-                ],
+                &["stats", "sync", "time", "limits", "file", "advice", "trace"],
             ),
-            (3, &["packet", "replay", "policy"]),
+            (3, &["packet", "policy"]),
             (4, &["driver", "runtime"]),
             (6, &["plan"]),
             (7, &["queue"]),
@@ -32,6 +30,10 @@ const LAYERS: &[Layers] = &[
             (9, &["engine"]),
             (10, &["conformance"]),
         ],
+    },
+    Layers {
+        source: "crates/packtrain-capture/src/",
+        modules: &[(0, &["codec"]), (1, &["replay"])],
     },
     Layers {
         source: "crates/packtrain-offload/src/",
@@ -70,7 +72,7 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["advice"],
     &["time"],
     &["limits"],
-    &["capture"],
+    &["file"],
     // A driver names the reason for a bad packet; it has no counters.
     &["stats", "DropReason"],
     &["sync"],

@@ -93,6 +93,11 @@ impl Burst {
         self.packets.iter_mut()
     }
 
+    /// Frees the packets that `keep` is false of. The others stay in their order.
+    pub fn retain(&mut self, keep: impl FnMut(&Packet) -> bool) {
+        self.packets.retain(keep);
+    }
+
     /// Frees all packets.
     pub fn clear(&mut self) {
         self.packets.clear();

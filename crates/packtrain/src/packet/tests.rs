@@ -587,6 +587,23 @@ fn sizes_out_of_range_are_refused() {
 }
 
 #[test]
+fn a_burst_retains_what_is_wanted_in_order_and_frees_the_rest() {
+    let arena = arena(8, 0, 8);
+    let mut burst = Burst::new();
+    for byte in 0..8 {
+        burst.push(arena.packet_from(&[byte]).unwrap()).unwrap();
+    }
+    let byte = |packet: &Packet| packet.first()[0];
+    burst.retain(|packet| byte(packet) % 3 == 1);
+    assert_eq!(burst.iter().map(byte).collect::<Vec<_>>(), [1, 4, 7]);
+    // The others are free again.
+    for _ in 0..5 {
+        burst.push(arena.packet_from(&[0]).unwrap()).unwrap();
+    }
+    assert!(arena.packet_from(&[0]).is_err());
+}
+
+#[test]
 fn a_burst_is_bounded_and_keeps_order() {
     let arena = arena(80, 0, 80);
     let mut burst = Burst::new();

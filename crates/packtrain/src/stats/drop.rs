@@ -153,9 +153,17 @@ impl DropCounters {
 }
 
 /// A copy of [`DropCounters`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct DropSnapshot {
     counts: Vec<u64>,
+}
+
+/// The reasons with at least one drop, by name.
+impl fmt::Debug for DropSnapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.nonzero().map(|(reason, count)| (reason.name(), count));
+        f.debug_map().entries(named).finish()
+    }
 }
 
 impl Default for DropSnapshot {
@@ -180,10 +188,10 @@ impl DropSnapshot {
     }
 
     /// The reasons with at least one drop, and their wire packets.
-    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::all()
-            .map(|r| (r, self.get(r)))
-            .filter(|&(_, n)| n > 0)
+    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + fmt::Debug + '_ {
+        let counted = DropReason::all().map(|reason| (reason, self.get(reason)));
+        let counted: Vec<_> = counted.filter(|&(_, count)| count > 0).collect();
+        counted.into_iter()
     }
 
     /// Adds another block's counts to these.
@@ -207,5 +215,17 @@ mod tests {
         assert_eq!(names.len(), REASONS);
         assert_eq!(indices.len(), REASONS);
         assert_eq!(indices.iter().max(), Some(&(REASONS - 1)));
+    }
+
+    #[test]
+    fn what_was_dropped_can_be_printed() {
+        let counters = DropCounters::default();
+        counters.add(DropReason::LinkDown, 3);
+        let drops = counters.snapshot();
+        assert_eq!(
+            format!("{:?}", drops.nonzero()),
+            "IntoIter([(LinkDown, 3)])"
+        );
+        assert_eq!(format!("{drops:?}"), r#"{"link_down": 3}"#);
     }
 }

@@ -247,6 +247,11 @@ impl Experiment {
             .map_err(|(span, what)| error(&self.path, &self.text, span, what))
     }
 
+    /// Whether it is one of [`BUILT_IN`](super::BUILT_IN).
+    pub fn is_built_in(&self) -> bool {
+        self.path.starts_with('<')
+    }
+
     /// The settings of a cell by their axes, in words: `offload=tso mtu=9000`.
     pub fn label(&self, cell: usize) -> String {
         let names = self.cells[cell].names.iter();

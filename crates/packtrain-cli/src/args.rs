@@ -27,7 +27,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(
     name = "packtrain",
-    version,
+    version = env!("PACKTRAIN_VERSION"),
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = EXAMPLES,

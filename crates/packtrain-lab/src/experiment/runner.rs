@@ -260,7 +260,8 @@ pub fn run(
         }
         // A run that failed may be the one that has the figure. A built-in experiment has figures
         // that not every host can count.
-        let is_complete = !warm.is_empty() && warm.len() == cells.len();
+        let has_figures = warm.iter().any(|figures| !figures.is_empty());
+        let is_complete = has_figures && warm.len() == cells.len();
         if is_warm_up && is_complete && !experiment.is_built_in() {
             known(experiment, &warm)?;
         }

@@ -147,14 +147,14 @@ impl Progress {
     /// Replaces the line.
     pub fn say(&self, line: &str) {
         if self.shown {
-            print::message(&format!("\r\x1b[K{line}"));
+            print::progress(line);
         }
     }
 
     /// Removes it.
     pub fn clear(&self) {
         if self.shown {
-            print::message("\r\x1b[K");
+            print::progress("");
         }
     }
 }

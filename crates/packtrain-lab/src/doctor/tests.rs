@@ -437,12 +437,7 @@ fn each_trial_that_failed_is_a_finding() {
             None,
         ),
         (|t| t.tun_flags = Ok(0), "NAPI of a TAP", State::No, None),
-        (
-            |t| t.packet = Err(libc::EPERM),
-            "packet",
-            State::Limited,
-            Some("sudo packtrain doctor"),
-        ),
+        (|t| t.packet = Err(libc::EPERM), "packet", State::No, None),
         (
             |t| {
                 t.packet = Err(libc::EAFNOSUPPORT);
@@ -458,12 +453,7 @@ fn each_trial_that_failed_is_a_finding() {
             State::No,
             Some("sudo packtrain doctor"),
         ),
-        (
-            |t| t.xdp_program = Err(libc::EPERM),
-            "xdp",
-            State::No,
-            Some("sudo packtrain doctor"),
-        ),
+        (|t| t.xdp_program = Err(libc::EPERM), "xdp", State::No, None),
         (
             |t| t.shared_memory = Err(libc::ENOSYS),
             "vhost-user",

@@ -81,13 +81,13 @@ impl Progress {
         if self.terminal {
             let name = what(row);
             let (setting, gbps) = (row.setting.name(), row.gbps);
-            print::message(&format!("\r\x1b[K{setting}: {name}: {gbps:.2} Gbit/s"));
+            print::progress(&format!("{setting}: {name}: {gbps:.2} Gbit/s"));
         }
     }
 
     fn clear(&self) {
         if self.terminal {
-            print::message("\r\x1b[K");
+            print::progress("");
         }
     }
 }

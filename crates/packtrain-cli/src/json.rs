@@ -44,7 +44,7 @@ pub fn document(command: &str) -> Map<String, Value> {
 ///
 /// If standard output cannot be written.
 pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
-    print::output(&format!("{}\n", Value::Object(document)))
+    print::document(&format!("{}\n", Value::Object(document)))
 }
 
 /// The machine on which the figures were measured.

@@ -195,7 +195,7 @@ impl Live {
     fn clear(&mut self) {
         if self.drawn > 0 {
             // Cursor up to the block's first line, then erase to the end of the screen.
-            print::message(&format!("\x1b[{}F\x1b[J", self.drawn));
+            print::remove(self.drawn);
             self.drawn = 0;
         }
     }

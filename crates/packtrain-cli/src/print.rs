@@ -90,13 +90,46 @@ impl Style {
     }
 }
 
-/// Writes a whole document to standard output, or to standard error if packets are written there:
+/// The emphasis of [`Style`].
+const EMPHASIS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"];
+
+/// `text` without control characters that a name from outside has brought: a file, an interface, a
+/// key of a TOML or JSON file. Lines and the emphasis of this program stay.
+fn terminal(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = rest.find(['\n', '\x1b']).unwrap_or(rest.len());
+        clean.push_str(&advice::printable(&rest[..end]));
+        rest = &rest[end..];
+        let own = ["\n"].iter().chain(&EMPHASIS);
+        let own = own.copied().find(|own| rest.starts_with(own));
+        let len = own.map_or(usize::from(!rest.is_empty()), str::len);
+        match own {
+            Some(own) => clean.push_str(own),
+            None => clean.push_str(&advice::printable(&rest[..len])),
+        }
+        rest = &rest[len..];
+    }
+    clean
+}
+
+/// Writes text for people to standard output, or to standard error if packets are written there:
 /// see [`keep_from`]. A reader that has ended (`| head`) is no error.
 ///
 /// # Errors
 ///
 /// If it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
+    document(&terminal(text))
+}
+
+/// The same for JSON, whose strings have no control characters below a blank.
+///
+/// # Errors
+///
+/// As [`output`].
+pub fn document(text: &str) -> Result<(), Failure> {
     if TAKEN.load(Ordering::Relaxed) {
         message(text);
         return Ok(());
@@ -122,6 +155,20 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
 
 /// Writes to standard error. If that is closed, the text is lost, and the run continues.
 pub fn message(text: &str) {
+    raw(&terminal(text));
+}
+
+/// Replaces the last line of standard error, a terminal. It is in one line.
+pub fn progress(line: &str) {
+    raw(&format!("\r\x1b[K{}", advice::printable(line)));
+}
+
+/// Removes the last `lines` lines of standard error, a terminal.
+pub fn remove(lines: usize) {
+    raw(&format!("\x1b[{lines}F\x1b[J"));
+}
+
+fn raw(text: &str) {
     let mut err = stderr().lock();
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
@@ -137,4 +184,33 @@ pub fn error_line(line: &str) {
     // A name from the command line may contain anything.
     let line = advice::printable(line);
     message(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_lines_and_the_emphasis_of_the_program_reach_a_terminal() {
+        let style = Style { colour: true };
+        let own = format!("{}\n{}", style.bold("a"), style.bad("b"));
+        assert_eq!(terminal(&own), own);
+        assert_eq!(terminal(&style.good("c")), style.good("c"));
+        for hostile in [
+            "\x1b]0;title\x07",
+            "\x1b[2J",
+            "\r\x1b[K",
+            "\u{9b}2J",
+            "\x08",
+            "x\x1b",
+        ] {
+            let text = terminal(&format!("name {hostile}\n"));
+            let control = text.trim_end().chars().find(|one| one.is_control());
+            assert_eq!(control, None, "{text:?}");
+            assert!(
+                text.starts_with("name ") && text.ends_with('\n'),
+                "{text:?}"
+            );
+        }
+    }
 }

@@ -161,7 +161,7 @@ impl Progress {
     /// Replaces the line.
     pub fn say(&self, line: &str) {
         if self.shown {
-            print::message(&format!("\r\x1b[K{line}"));
+            print::progress(line);
         }
         let Some(last) = &self.last else {
             return;
@@ -176,7 +176,7 @@ impl Progress {
     /// Removes it.
     pub fn clear(&self) {
         if self.shown {
-            print::message("\r\x1b[K");
+            print::progress("");
         }
     }
 }

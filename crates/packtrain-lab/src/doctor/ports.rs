@@ -73,17 +73,19 @@ fn listed(offloads: Features) -> String {
 /// A kind of port that these parts of the host are enough for. Most are not in this version.
 fn from_sockets(kind: &'static str, parts: &[Finding]) -> Finding {
     let is_built = format!("{kind}:x").parse::<PortSpec>().is_ok();
-    let version = if is_built {
-        ""
-    } else {
-        "not built into this version; "
-    };
     let worst = parts.iter().max_by_key(|part| part.state);
-    match worst.filter(|part| part.state != State::Yes) {
+    let found = match worst.filter(|part| part.state != State::Yes) {
         Some(part) => {
-            let detail = format!("{version}{}: {}", part.subject, part.detail);
+            let detail = format!("{}: {}", part.subject, part.detail);
             Finding::new(kind, part.state, detail).mend(part.mend.clone())
         }
-        None => Finding::yes(kind, format!("{version}this host allows it")),
+        None => Finding::yes(kind, "this host allows it"),
+    };
+    if is_built {
+        return found;
     }
+    Finding::no(
+        kind,
+        format!("not built into this version; {}", found.detail),
+    )
 }

@@ -129,9 +129,15 @@ fn found(report: &Report, subject: &str) -> (State, Option<String>, String) {
 fn a_host_that_lacks_nothing_needs_no_command() {
     let report = report(&Tree::new().0, &trials());
     for (group, finding) in report.findings() {
+        let state = if finding.detail.starts_with("not built") {
+            State::No
+        } else {
+            State::Yes
+        };
+        let expected = (state, &None);
         assert_eq!(
             (finding.state, &finding.mend),
-            (State::Yes, &None),
+            expected,
             "{group}: {finding:?}"
         );
         assert_eq!(finding.detail.lines().count(), 1, "{finding:?}");
@@ -437,12 +443,7 @@ fn each_trial_that_failed_is_a_finding() {
             None,
         ),
         (|t| t.tun_flags = Ok(0), "NAPI of a TAP", State::No, None),
-        (
-            |t| t.packet = Err(libc::EPERM),
-            "packet",
-            State::Limited,
-            Some("sudo packtrain doctor"),
-        ),
+        (|t| t.packet = Err(libc::EPERM), "packet", State::No, None),
         (
             |t| {
                 t.packet = Err(libc::EAFNOSUPPORT);
@@ -458,12 +459,7 @@ fn each_trial_that_failed_is_a_finding() {
             State::No,
             Some("sudo packtrain doctor"),
         ),
-        (
-            |t| t.xdp_program = Err(libc::EPERM),
-            "xdp",
-            State::No,
-            Some("sudo packtrain doctor"),
-        ),
+        (|t| t.xdp_program = Err(libc::EPERM), "xdp", State::No, None),
         (
             |t| t.shared_memory = Err(libc::ENOSYS),
             "vhost-user",

@@ -6,7 +6,6 @@ use program::{PACKTRAIN, Ran, Scratch, assert_documented, command, finish, in_na
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// A user that each system has (`nobody`).
@@ -86,19 +85,19 @@ impl AsNobody {
         })
     }
 
-    fn run(&self, words: &[&str]) -> Ran {
-        let words: Vec<&str> = words
-            .iter()
-            .map(|word| {
-                if *word == PACKTRAIN {
-                    self.program.as_str()
-                } else {
-                    *word
-                }
-            })
-            .collect();
+    /// `words` with the copy instead of the program.
+    fn words<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
+        let ours = |word: &&'a str| match *word {
+            PACKTRAIN => self.program.as_str(),
+            word => word,
+        };
+        words.iter().map(ours).collect()
+    }
+
+    /// Runs `words` with the environment of nobody, who the words have to become.
+    fn run_as_root(&self, words: &[&str]) -> Ran {
         let mut command = command(words[0], &words[1..]);
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        command.current_dir("/").env("USER", NOBODY.to_string());
         run(command)
     }
 }
@@ -138,37 +137,63 @@ fn a_tap_that_it_calls_possible_opens() {
     }
 }
 
+/// A `/dev/net/tun` for one test, in a mount namespace, and how the doctor's command for it starts
+/// if a user cannot open it.
+const NODES: [(&str, Option<&str>); 3] = [
+    ("mknod -m 666 /dev/net/tun c 10 200", None),
+    (
+        "mknod -m 600 /dev/net/tun c 10 200",
+        Some("sudo chmod 666 /dev/net/tun"),
+    ),
+    (":", Some("sudo sh -c 'mkdir -p /dev/net && mknod ")),
+];
+
+/// A script that hides the host's `/dev/net`, runs `as_root`, and then `words` as nobody.
+fn with_node(as_root: &str, words: &[&str]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
+    format!(
+        "mount -t tmpfs -o dev none /dev/net && {as_root} && exec setpriv --reuid {NOBODY} \
+         --regid {NOBODY} --clear-groups {}",
+        quoted.join(" ")
+    )
+}
+
 #[test]
 fn an_unprivileged_user_sees_what_that_user_may_do() {
     let Some(nobody) = AsNobody::new() else {
         return;
     };
-    let document = examined(&nobody.run(&DOCTOR));
-    // In the host's namespace, where the attempt is refused.
-    let plan = nobody.run(&PLAN);
-    let said = finding(&document, "tap");
-    assert_eq!(
-        said["state"] == "yes",
-        plan.code == Some(0),
-        "{said} {plan:?}"
-    );
-    if plan.code == Some(3) {
-        let mend = said["mend"].as_str().expect("a command");
-        assert!(mend.starts_with("sudo ip tuntap add dev tap0 "), "{mend}");
+    if in_namespace().is_none() {
+        return;
     }
-    // In one of its own.
-    let words = [&["unshare", "-Urn"][..], &PLAN].concat();
-    let plan = nobody.run(&words);
-    assert_eq!(
-        works(&document),
-        plan.code == Some(0),
-        "{document} {plan:?}"
-    );
+    for (node, mend) in NODES {
+        let as_nobody = |words: &[&str]| {
+            let script = with_node(node, words);
+            nobody.run_as_root(&["unshare", "-m", "sh", "-c", &script])
+        };
+        let document = examined(&as_nobody(&nobody.words(&DOCTOR)));
+        // In the host's namespace, where the attempt is refused.
+        let plan = as_nobody(&nobody.words(&PLAN));
+        assert_eq!(plan.code, Some(3), "{node}: {plan:?}");
+        let said = finding(&document, "tap");
+        assert_ne!(said["state"], "yes", "{node}: {said}");
+        let expected = mend.unwrap_or("sudo ip tuntap add dev tap0 ");
+        let mend = said["mend"].as_str().expect("a command");
+        assert!(mend.starts_with(expected), "{node}: {mend}");
+        // In one of its own.
+        let words = [&["unshare", "-Urn"], &nobody.words(&PLAN)[..]].concat();
+        let plan = as_nobody(&words);
+        assert_eq!(
+            works(&document),
+            plan.code == Some(0),
+            "{node}: {document} {plan:?}"
+        );
+    }
 }
 
-/// The interface of a user, as the doctor's command makes it.
+/// The interface of a user, as the doctor's commands make it, one after the other.
 #[test]
-fn the_command_gives_an_unprivileged_user_an_interface() {
+fn the_commands_give_an_unprivileged_user_an_interface() {
     let Some(nobody) = AsNobody::new() else {
         return;
     };
@@ -176,20 +201,23 @@ fn the_command_gives_an_unprivileged_user_an_interface() {
         println!("SKIP: no network namespace, or no ip(8), for an interface");
         return;
     }
-    let document = nobody.run(&DOCTOR).json();
-    let mend = finding(&document, "tap")["mend"]
-        .as_str()
-        .expect("a command");
-    let mend = mend.strip_prefix("sudo ").expect("not root").to_owned();
-    let script = format!(
-        "{mend} && exec setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \"$0\" \
-         plan tap:tap0,queues=2 null:"
-    );
-    let words = ["-n", "sh", "-c", &script, &nobody.program];
-    let mut command = command("unshare", &words);
-    command.env("USER", NOBODY.to_string());
-    let plan = run(command);
-    assert_eq!(plan.code, Some(0), "{plan:?}");
+    for (node, first) in NODES {
+        let mut before = node.to_owned();
+        for _ in 0..=usize::from(first.is_some()) {
+            let script = with_node(&before, &nobody.words(&DOCTOR));
+            let ran = nobody.run_as_root(&["unshare", "-mn", "sh", "-c", &script]);
+            let document = ran.json();
+            let mend = finding(&document, "tap")["mend"]
+                .as_str()
+                .expect("a command");
+            before += " && ";
+            before += mend.strip_prefix("sudo ").expect("not root");
+        }
+        let plan = nobody.words(&[PACKTRAIN, "plan", "tap:tap0,queues=2", "null:"]);
+        let script = with_node(&before, &plan);
+        let plan = nobody.run_as_root(&["unshare", "-mn", "sh", "-c", &script]);
+        assert_eq!(plan.code, Some(0), "{before}: {plan:?}");
+    }
 }
 
 /// Runs a doctor after `lack`, in a user and a mount namespace, and another one after its command:

@@ -231,7 +231,7 @@ fn what_is_left_in_its_place_is_found() {
     assert_eq!(run.left(), Traces::new());
     let script = "
         mkdir /run/netns && touch /run/netns/left /dev/shm/left &&
-        ip tuntap add dev left mode tap &&
+        ip link add left type bridge &&
         mount --bind /proc/self/ns/net /run/netns/left";
     let ran = finish(start(&mut run.command(&["sh", "-c", script])));
     assert_eq!(ran.code, Some(0), "{ran:?}");

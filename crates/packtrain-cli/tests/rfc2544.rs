@@ -96,7 +96,7 @@ fn wrong_options_are_explained() {
             "--loss-ratio cannot be '1': write up to 8 ratios",
         ),
         (
-            "rfc2544 --width 0",
+            "rfc2544 --through veth --width 0",
             "--width cannot be 0: write a ratio below 1",
         ),
     ] {

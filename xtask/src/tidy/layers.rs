@@ -30,7 +30,6 @@ const LAYERS: &[Layers] = &[
             (7, &["queue"]),
             (8, &["port"]),
             (9, &["engine"]),
-            (10, &["conformance"]),
         ],
     },
     Layers {

@@ -93,6 +93,11 @@ impl Burst {
         self.packets.iter_mut()
     }
 
+    /// Keeps the packets of which `wanted` is true, in their order, and frees the others.
+    pub fn retain(&mut self, wanted: impl FnMut(&Packet) -> bool) {
+        self.packets.retain(wanted);
+    }
+
     /// Frees all packets.
     pub fn clear(&mut self) {
         self.packets.clear();

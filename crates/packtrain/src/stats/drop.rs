@@ -180,10 +180,12 @@ impl DropSnapshot {
     }
 
     /// The reasons with at least one drop, and their wire packets.
-    pub fn nonzero(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
-        DropReason::all()
-            .map(|r| (r, self.get(r)))
-            .filter(|&(_, n)| n > 0)
+    #[must_use]
+    pub const fn nonzero(&self) -> Nonzero<'_> {
+        Nonzero {
+            drops: self,
+            next: 0,
+        }
     }
 
     /// Adds another block's counts to these.
@@ -191,6 +193,33 @@ impl DropSnapshot {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine += theirs;
         }
+    }
+}
+
+/// Iterator over the reasons with at least one drop. Its `Debug` shows those that remain, by name.
+#[derive(Clone)]
+pub struct Nonzero<'a> {
+    drops: &'a DropSnapshot,
+    next: usize,
+}
+
+impl Iterator for Nonzero<'_> {
+    type Item = (DropReason, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rest = DropReason::all().skip(self.next);
+        let found = rest
+            .map(|reason| (reason, self.drops.get(reason)))
+            .find(|&(_, count)| count > 0)?;
+        self.next = found.0.index() + 1;
+        Some(found)
+    }
+}
+
+impl fmt::Debug for Nonzero<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.clone().map(|(reason, count)| (reason.name(), count));
+        f.debug_map().entries(named).finish()
     }
 }
 
@@ -207,5 +236,23 @@ mod tests {
         assert_eq!(names.len(), REASONS);
         assert_eq!(indices.len(), REASONS);
         assert_eq!(indices.iter().max(), Some(&(REASONS - 1)));
+    }
+
+    #[test]
+    fn the_reasons_with_drops_are_shown_by_name() {
+        let drops = DropCounters::default();
+        assert_eq!(format!("{:?}", drops.snapshot().nonzero()), "{}");
+        drops.add(DropReason::Truncated, 2);
+        drops.add(DropReason::TooLong, 3);
+        let snapshot = drops.snapshot();
+        let mut nonzero = snapshot.nonzero();
+        let shown = format!("{nonzero:?}");
+        assert!(
+            shown.contains(r#""truncated": 2"#) && shown.contains(r#""too_long": 3"#),
+            "{shown}"
+        );
+        let sum: u64 = nonzero.by_ref().map(|(_, count)| count).sum();
+        assert_eq!(sum, snapshot.total());
+        assert_eq!(format!("{nonzero:?}"), "{}");
     }
 }

@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
-use packtrain::capture::{
+use packtrain_capture::{
     CaptureError, Format, Interface, LinkCode, MAX_CAPTURED_BYTES, Reader, Record, WriteError,
     Writer,
 };

@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packtrain::capture::{LinkCode, Reader};
-use packtrain::replay::{Options, Report, Segment, run};
+use packtrain_capture::{LinkCode, Reader};
+use packtrain_capture::replay::{Options, Report, Segment, run};
 use packtrain_fuzz::{Input, reached, write_checksums};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
@@ -80,8 +80,8 @@ fuzz_target!(|data: &[u8]| {
     let (how, flows, hold, mtu) = (input.byte(), input.byte(), input.word(), input.word());
     let mut options = Options::default();
     options.mode = [Mode::Hash, Mode::Sorted, Mode::Auto][usize::from(how) % 3];
-    options.gro.flows = Some(u32::from(flows) + 1);
-    options.gro.inactive = how & 4 != 0;
+    options.limits.flows = Some(u32::from(flows) + 1);
+    options.limits.inactive_ns = (how & 4 != 0).then_some(200_000);
     options.hold_ns = u64::from(hold) << 8;
     options.segment = Segment::Original;
     let given = input.rest();

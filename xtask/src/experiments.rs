@@ -1,5 +1,5 @@
-//! Runs experiments several times, and writes how stable their verdicts are to
-//! `docs/experiments.md`.
+//! Runs experiments several times, and writes how stable their verdicts are to their pages below
+//! `docs/experiments/`, and a row for each to the table of `docs/experiments.md`.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,12 +18,10 @@ pub const USAGE: &str =
 
 /// Runs, if no number is asked for.
 const RUNS: usize = 5;
-/// What is written, below the root.
-const DOCUMENT: &str = "docs/experiments.md";
+/// The page with a row for each experiment, below the root.
+const INDEX: &str = "docs/experiments.md";
 /// Where the documents of the runs go, below the root.
 const SCRATCH: &str = "target/experiments";
-/// Rounds of each run: a spread is judged from five on.
-const ROUNDS: &str = "5";
 /// How the flag of a run begins that has no figures.
 const FAILED: &str = "the run failed: ";
 /// The mark below a table.
@@ -83,8 +81,10 @@ impl<'a> Arguments<'a> {
 
 /// Runs the experiments, or reads saved runs, and writes a table for each of them.
 pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
-    let path = root.join(DOCUMENT);
-    let text = || fs::read_to_string(&path).with_context(|| path.display().to_string());
+    let text = |page: &str| {
+        let path = root.join(page);
+        fs::read_to_string(&path).with_context(|| path.display().to_string())
+    };
     let files = if arguments.from.is_empty() {
         let binary = match arguments.binary {
             Some(path) => PathBuf::from(path),
@@ -102,7 +102,8 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
                 "no experiment `{name}`: choose from {}",
                 all.join(", ")
             );
-            replaced(&text()?, name, "")?;
+            replaced(&text(&page(name))?, name, "")?;
+            with_row(&text(INDEX)?, name, "")?;
         }
         measure(root, &binary, &chosen, arguments.runs)?
     } else {
@@ -110,10 +111,17 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
     };
     let runs = files.iter().map(|file| read(file));
     let runs: Vec<Value> = runs.collect::<Result<_>>()?;
-    let new = written(&text()?, &runs)?;
-    fs::write(&path, new).with_context(|| path.display().to_string())?;
-    println!("experiments: {}", path.display());
+    for (page, new) in written(text, &runs)? {
+        let path = root.join(page);
+        fs::write(&path, new).with_context(|| path.display().to_string())?;
+        println!("experiments: {}", path.display());
+    }
     Ok(())
+}
+
+/// The page of an experiment, below the root.
+fn page(name: &str) -> String {
+    format!("docs/experiments/{name}.md")
 }
 
 /// The program of this tree.
@@ -141,7 +149,7 @@ fn measure(root: &Path, binary: &Path, names: &[&str], runs: usize) -> Result<Ve
         let file = folder.join(format!("run-{run}.json"));
         let mut command = Command::new(binary);
         command.arg("experiment").args(names);
-        command.args(["--quick", "--repeats", ROUNDS, "--save"]);
+        command.arg("--save");
         let status = command.arg(&file).stdout(Stdio::null()).status();
         // A claim that must hold and a run that failed are results, and in the document.
         let status = status.with_context(|| binary.display().to_string())?;
@@ -173,8 +181,11 @@ fn read(file: &Path) -> Result<Value> {
     Ok(run)
 }
 
-/// The document with a table of each experiment of the runs.
-fn written(text: &str, runs: &[Value]) -> Result<String> {
+/// The pages, by path, with the table of each experiment of the runs, and the page with their rows.
+fn written(
+    page_text: impl Fn(&str) -> Result<String>,
+    runs: &[Value],
+) -> Result<Vec<(String, String)>> {
     let first = runs.first().context("no run")?;
     if let Some(other) = runs.iter().find(|run| run["version"] != first["version"]) {
         let (one, other) = (&first["version"], &other["version"]);
@@ -189,35 +200,61 @@ fn written(text: &str, runs: &[Value]) -> Result<String> {
             bail!("the runs are not of one machine: {key} is {one} and {other}");
         }
     }
-    let experiments = list(first, "experiments");
-    let mut text = text.to_owned();
-    for experiment in experiments {
+    let mut index = page_text(INDEX)?;
+    let mut pages = Vec::new();
+    for experiment in list(first, "experiments") {
         let name = text_of(&experiment["name"]);
-        let table = table(&name, runs).with_context(|| name.clone())?;
-        let block = format!("\n{}\n\n{table}\n", conditions(experiment, runs));
-        text = replaced(&text, &name, &block)?;
+        let claims = claims(&name, runs).with_context(|| name.clone())?;
+        let block = format!(
+            "\n{}\n\n{}\n",
+            conditions(experiment, runs),
+            table(&claims, runs.len())
+        );
+        let path = page(&name);
+        let text = replaced(&page_text(&path)?, &name, &block)?;
+        pages.push((path, text));
+        index = with_row(&index, &name, &row(&claims))?;
     }
-    Ok(text)
+    pages.push((INDEX.to_owned(), index));
+    Ok(pages)
 }
 
-/// The document with a text between the marks of an experiment.
+/// The page of an experiment with a text between its marks.
 fn replaced(document: &str, name: &str, text: &str) -> Result<String> {
+    let path = page(name);
     let mark = format!("<!-- runs {name} -->");
     let mut parts = document.split(&mark);
     let before = parts.next().unwrap_or_default();
     let Some(after) = parts.next() else {
-        bail!("{DOCUMENT} has no line `{mark}`: write it and `{END}` below the section of {name}");
+        bail!("{path} has no line `{mark}`: write it and `{END}` at its end");
     };
-    ensure!(parts.next().is_none(), "{DOCUMENT} has `{mark}` twice");
+    ensure!(parts.next().is_none(), "{path} has `{mark}` twice");
     let (old, rest) = after
         .split_once(END)
-        .filter(|(old, _)| !old.contains("<!-- runs "))
-        .with_context(|| format!("{DOCUMENT} has no `{END}` after `{mark}`"))?;
+        .with_context(|| format!("{path} has no `{END}` after `{mark}`"))?;
     ensure!(
         !old.contains("\n## "),
-        "{DOCUMENT} has a heading between `{mark}` and `{END}`"
+        "{path} has a heading between `{mark}` and `{END}`"
     );
     Ok(format!("{before}{mark}\n{text}{END}{rest}"))
+}
+
+/// The index with other cells behind the link to an experiment.
+fn with_row(index: &str, name: &str, cells: &str) -> Result<String> {
+    let link = format!("| [`{name}`](experiments/{name}.md) |");
+    let rows = index.lines().filter(|line| line.starts_with(&link)).count();
+    ensure!(
+        rows == 1,
+        "{INDEX} has {rows} lines that begin with `{link}`: it needs one"
+    );
+    let lines = index.lines().map(|line| {
+        if line.starts_with(&link) {
+            format!("{link}{cells}\n")
+        } else {
+            format!("{line}\n")
+        }
+    });
+    Ok(lines.collect())
 }
 
 /// What the figures hold for.
@@ -245,42 +282,30 @@ fn conditions(experiment: &Value, runs: &[Value]) -> String {
     ))
 }
 
-/// The claims of an experiment with their verdicts in all runs.
-fn table(name: &str, runs: &[Value]) -> Result<String> {
-    let of_run = |run| -> Vec<&Value> {
+/// A claim under one setting, as each run has it. Of the first run are all words.
+type Claim<'a> = Vec<&'a Value>;
+
+/// The claims of an experiment, which all runs must have alike.
+fn claims<'a>(name: &str, runs: &'a [Value]) -> Result<Vec<Claim<'a>>> {
+    let of_run = |run: &'a Value| -> Vec<&Value> {
         let claims = list(run, "claims").iter();
         claims.filter(|one| one["experiment"] == name).collect()
     };
-    let claims: Vec<_> = runs.iter().map(of_run).collect();
-    let first = &claims[0];
+    let of_runs: Vec<_> = runs.iter().map(of_run).collect();
+    let first = &of_runs[0];
     let is_same = |a: &Value, b: &Value| a["claim"] == b["claim"] && a["of"] == b["of"];
-    if let Some(run) = claims.iter().position(|run| run.len() != first.len()) {
+    if let Some(run) = of_runs.iter().position(|run| run.len() != first.len()) {
         bail!(
             "run {} has {} claims, and run 1 has {}",
             run + 1,
-            claims[run].len(),
+            of_runs[run].len(),
             first.len()
         );
     }
-    let settings = |claim: &Value| match setting(&claim["of"]) {
-        text if text.is_empty() => "all".to_owned(),
-        text => text,
-    };
-    if first.is_empty() {
-        return Ok("Nothing is claimed of the figures.\n".to_owned());
-    }
-    let mut text = format!(
-        "| claim | settings | document | expected | median of {} runs [least, greatest] | \
-         verdicts |\n\
-         | --- | --- | --- | --- | --- | --- |\n",
-        runs.len()
-    );
-    let mut before = None;
-    for claim in first {
-        let title = text_of(&claim["claim"]);
-        let same = claims.iter().map(|run| {
+    let of_all = |claim: &&'a Value| -> Result<Claim<'a>> {
+        let (title, setting) = (text_of(&claim["claim"]), settings(claim));
+        let of_run = |run: &Vec<&'a Value>| {
             let mut found = run.iter().filter(|one| is_same(one, claim));
-            let setting = settings(claim);
             let one = found.next().context(format!("no `{title}` of {setting}"))?;
             for key in ["figure", "statistic", "expected"] {
                 ensure!(
@@ -293,26 +318,90 @@ fn table(name: &str, runs: &[Value]) -> Result<String> {
                 "`{title}` of {setting} is there twice"
             );
             Ok(*one)
-        });
-        let same: Vec<&Value> = same
-            .enumerate()
-            .map(|(at, one)| one.with_context(|| format!("run {}", at + 1)))
-            .collect::<Result<_>>()?;
+        };
+        let numbered = of_runs.iter().enumerate();
+        let of_runs =
+            numbered.map(|(at, run)| of_run(run).with_context(|| format!("run {}", at + 1)));
+        of_runs.collect()
+    };
+    first.iter().map(of_all).collect()
+}
+
+/// The claims of an experiment with their verdicts in all runs.
+fn table(claims: &[Claim<'_>], runs: usize) -> String {
+    if claims.is_empty() {
+        return "Nothing is claimed of the figures.\n".to_owned();
+    }
+    let mut text = format!(
+        "| claim | settings | document | expected | median of {runs} runs [least, greatest] | \
+         verdicts |\n\
+         | --- | --- | --- | --- | --- | --- |\n"
+    );
+    let mut before = None;
+    for claim in claims {
+        let words = claim[0];
+        let title = text_of(&words["claim"]);
         let is_next = before.as_ref() != Some(&title);
         let shown = |text: String| if is_next { text } else { String::new() };
         let cells = [
             shown(title.clone()),
-            settings(claim),
-            shown(text_of(&claim["document"])),
-            shown(text_of(&claim["expected"])),
-            measured(&same),
-            verdicts(&same),
+            settings(words),
+            shown(text_of(&words["document"])),
+            shown(text_of(&words["expected"])),
+            measured(claim),
+            verdicts(claim),
         ];
         before = Some(title);
         let cells = cells.iter().map(|text| cell(text));
         text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
     }
-    Ok(text)
+    text
+}
+
+/// The cells of the index: the first claim, what its document says and what came out, and how many
+/// claims have which verdict.
+fn row(claims: &[Claim<'_>]) -> String {
+    let Some(first) = claims.first() else {
+        return " nothing is claimed | | | |".to_owned();
+    };
+    let mut counts = [("differs", 0)].to_vec();
+    counts.extend(VERDICTS.iter().rev().map(|verdict| (*verdict, 0)));
+    counts.reverse();
+    for claim in claims {
+        let verdict = &claim[0]["verdict"];
+        let is_stable = claim.iter().all(|run| run["verdict"] == *verdict);
+        let found = counts.iter_mut().find(|(name, _)| {
+            *name
+                == if is_stable {
+                    text_of(verdict)
+                } else {
+                    "differs".into()
+                }
+        });
+        if let Some((_, count)) = found {
+            *count += 1;
+        }
+    }
+    let verdicts = counts.iter().filter(|(_, count)| *count > 0);
+    let verdicts: Vec<_> = verdicts
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect();
+    let cells = [
+        text_of(&first[0]["document"]),
+        text_of(&first[0]["claim"]),
+        measured(first),
+        verdicts.join(", "),
+    ];
+    let cells = cells.iter().map(|text| cell(text));
+    format!(" {} |", cells.collect::<Vec<_>>().join(" | "))
+}
+
+/// The settings of a claim, in words.
+fn settings(claim: &Value) -> String {
+    match setting(&claim["of"]) {
+        text if text.is_empty() => "all".to_owned(),
+        text => text,
+    }
 }
 
 /// The median of the runs, with the least and the greatest if they differ.
@@ -448,8 +537,18 @@ mod tests {
         })
     }
 
-    const MARKS: &str = "# Experiments\n\n<!-- runs tso -->\nold\n<!-- end -->\n\n## none\n\n\
-                         <!-- runs none -->\n<!-- end -->\nlast\n";
+    /// The pages of two experiments, and the index.
+    fn pages(page: &str) -> Result<String> {
+        Ok(match page {
+            "docs/experiments/tso.md" => "# tso\n\n<!-- runs tso -->\nold\n<!-- end -->\nlast\n",
+            "docs/experiments/none.md" => "# none\n\n<!-- runs none -->\n<!-- end -->\n",
+            INDEX => {
+                "| [`tso`](experiments/tso.md) | old |\n| [`none`](experiments/none.md) | old |\n"
+            }
+            other => bail!("no page {other}"),
+        }
+        .to_owned())
+    }
 
     fn two() -> [Value; 2] {
         let clean = "mtu=9000 offload=tso: 1 of 3 runs were clean (others), and a verdict needs 3";
@@ -472,10 +571,11 @@ mod tests {
     #[test]
     fn a_table_counts_the_verdicts_of_all_runs() {
         let runs = two();
-        let text = written(MARKS, &runs).unwrap();
+        let new = written(pages, &runs).unwrap();
+        let texts: Vec<_> = new.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(
-            text,
-            "# Experiments\n\n<!-- runs tso -->\n\n\
+            texts[0],
+            "# tso\n\n<!-- runs tso -->\n\n\
              2026-11-26: 2 runs of `packtrain experiment tso --quick`, Linux 6.18, 2 CPUs, EPYC; \
              load at the start: 0.25, 1.50.\n\n\
              | claim | settings | document | expected | median of 2 runs [least, greatest] | \
@@ -487,14 +587,31 @@ mod tests {
              **differs**: 1 direction, 1 not judged: too noisy here |\n\
              | d | all | from 3 to 6 | >= 1.5 | - | \
              1 not judged: 1 of 3 runs were clean, 1 not judged: no &lt;MTU> |\n\
-             \n<!-- end -->\n\n## none\n\n<!-- runs none -->\n\n\
+             \n<!-- end -->\nlast\n"
+        );
+        assert_eq!(
+            texts[1],
+            "# none\n\n<!-- runs none -->\n\n\
              2026-11-26: 2 runs of `packtrain experiment none --quick`, Linux 6.18, 2 CPUs, EPYC; \
              load at the start: 0.25, 1.50.\n\n\
              Nothing is claimed of the figures.\n\
-             \n<!-- end -->\nlast\n"
+             \n<!-- end -->\n"
+        );
+        assert_eq!(
+            texts[2],
+            "| [`tso`](experiments/tso.md) | from 3 to 6 | b \\| c | 2.50 [2.00, 3.00] | \
+             1 reproduced, 1 not judged, 1 differs |\n\
+             | [`none`](experiments/none.md) | nothing is claimed | | | |\n"
         );
         // What is written once is written again.
-        assert_eq!(written(&text, &runs).unwrap(), text);
+        let again = |page: &str| {
+            let mut known = new.iter().filter(|(path, _)| path == page);
+            known
+                .next()
+                .map(|(_, text)| text.clone())
+                .context("no page")
+        };
+        assert_eq!(written(again, &runs).unwrap(), new);
     }
 
     #[test]
@@ -504,7 +621,7 @@ mod tests {
             (
                 "<!-- runs none -->",
                 "",
-                "docs/experiments.md has no line `<!-- runs none -->`",
+                "docs/experiments/none.md has no line `<!-- runs none -->`",
             ),
             (
                 "old\n<!-- end -->",
@@ -517,9 +634,14 @@ mod tests {
                 "has a heading between `<!-- runs none -->`",
             ),
             ("last", "<!-- runs tso -->", "has `<!-- runs tso -->` twice"),
+            (
+                "[`none`]",
+                "[none]",
+                "has 0 lines that begin with `| [`none`](",
+            ),
         ] {
-            let marks = MARKS.replace(old, new);
-            let error = written(&marks, &runs).unwrap_err().to_string();
+            let page = |page: &str| Ok(pages(page)?.replace(old, new));
+            let error = written(page, &runs).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
         }
     }
@@ -527,7 +649,7 @@ mod tests {
     #[test]
     fn every_built_in_experiment_has_its_marks() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-        let document = fs::read_to_string(root.join(DOCUMENT)).unwrap();
+        let index = fs::read_to_string(root.join(INDEX)).unwrap();
         let files = fs::read_dir(root.join("crates/packtrain-lab/experiments")).unwrap();
         let names = files.map(|file| file.unwrap().path());
         let names: Vec<PathBuf> = names
@@ -536,7 +658,9 @@ mod tests {
         assert!(names.len() > 10, "{names:?}");
         for name in &names {
             let name = name.file_stem().unwrap().to_str().unwrap();
-            replaced(&document, name, "").unwrap();
+            let text = fs::read_to_string(root.join(page(name))).expect(name);
+            replaced(&text, name, "").unwrap();
+            with_row(&index, name, "").unwrap();
         }
     }
 
@@ -545,7 +669,7 @@ mod tests {
         let change = |change: &dyn Fn(&mut Value)| {
             let mut runs = two();
             change(&mut runs[1]);
-            format!("{:#}", written(MARKS, &runs).unwrap_err())
+            format!("{:#}", written(pages, &runs).unwrap_err())
         };
         let error = change(&|run| run["host"]["cpus"] = json!(4));
         assert_eq!(error, "the runs are not of one machine: cpus is 2 and 4");

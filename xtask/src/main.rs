@@ -25,9 +25,8 @@ usage: cargo xtask tidy                  check the rules of the source tree
                                          run the benches N times (3), and write the medians of the
                                          runs to docs/performance
        cargo xtask experiments [--runs N] [--binary PATH] [NAME.. | --from FILE..]
-                                         run the experiments (all) quickly N times (5), or take
-                                         documents of --save, and write the verdicts to
-                                         docs/experiments.md
+                                         run the experiments (all) N times (5), or take documents
+                                         of --save, and write the verdicts to docs/experiments
        cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS]
                                          run a bench (`tax`, `ring`) of a revision and of this tree
                                          in turn, N times (7), and compare

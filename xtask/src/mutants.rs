@@ -12,7 +12,7 @@ use crate::command::{ensure, works};
 const VERSION: &str = "27.1.0";
 
 /// The packages whose mutants are tested.
-const PACKAGES: &[&str] = &["packtrain-offload", "packtrain"];
+const PACKAGES: &[&str] = &["packtrain-offload", "packtrain-capture", "packtrain"];
 
 /// Replaces this process by cargo-mutants, so that a signal reaches it. Returns only on an error.
 pub fn run(root: &Path, args: &[&str]) -> Result<()> {

@@ -9,7 +9,7 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KEYS, Key};
-use packtrain::replay::Segment;
+use packtrain_capture::replay::Segment;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
@@ -27,7 +27,7 @@ use std::time::Duration;
 #[derive(Debug, Parser)]
 #[command(
     name = "packtrain",
-    version,
+    version = env!("PACKTRAIN_VERSION"),
     subcommand_required = true,
     arg_required_else_help = true,
     after_help = EXAMPLES,

@@ -7,11 +7,13 @@ use crate::signals::{Start, Stop};
 use crate::table::{Align, Table, grouped};
 use crate::{json, words};
 use packtrain::advice;
-use packtrain::capture::{self, CaptureError, Format, Reader, WriteError};
-use packtrain::policy::gro::Gro;
-use packtrain::replay::{
-    self, HISTOGRAM_FROM, InterfaceReport, Options, ReplayError, Report, Segment,
+use packtrain::file;
+use packtrain::limits::COALESCE_HOLD_MAX;
+use packtrain::policy::gro::Flush;
+use packtrain_capture::replay::{
+    self, HISTOGRAM_FROM, InterfaceReport, Limits, Options, ReplayError, Report, Segment,
 };
+use packtrain_capture::{CaptureError, Format, Reader, WriteError};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -90,19 +92,27 @@ fn options(args: &ReplayArgs) -> Options {
         FlowMode::Sorted => Mode::Sorted,
         FlowMode::Auto => Mode::Auto,
     };
-    options.gro = Gro {
+    // It is a year at most.
+    options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
+    let flush_packets = match args.gro_flush {
+        Flush::Off => None,
+        Flush::Packets(n) => Some(n),
+        Flush::Usecs(n) => {
+            options.hold_ns = options.hold_ns.min(u64::from(n) * 1000);
+            None
+        }
+    };
+    options.limits = Limits {
         flows: Some(args.flows),
         bytes: args.gro_bytes,
         packets: args.gro_packets,
         ack_limit: args.ack_limit,
-        inactive: args.gro_inactive == Switch::On,
-        flush: args.gro_flush,
-        rx_pause: args.rx_pause,
+        inactive_ns: (args.gro_inactive == Switch::On)
+            .then_some(COALESCE_HOLD_MAX.as_nanos() as u64),
+        window_packets: args.rx_pause.into_iter().chain(flush_packets).min(),
     };
     options.segment = args.segment;
     options.user0 = args.user0.map(User0::link);
-    // It is a year at most.
-    options.hold_ns = u64::try_from(args.hold.as_nanos()).unwrap_or(u64::MAX);
     options
 }
 
@@ -181,7 +191,7 @@ fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdout().lock()));
     }
-    let file = capture::create(Path::new(path)).map_err(|error| of_file(path, true, &error))?;
+    let file = file::create(Path::new(path)).map_err(|error| of_file(path, true, &error))?;
     Ok(Box::new(file))
 }
 
@@ -518,11 +528,11 @@ fn fields(
             },
             "flows": config.flows,
             "bytes_max": config.max_bytes,
-            "packets": options.gro.packets,
-            "inactive": options.gro.inactive,
-            "flush": options.gro.flush.to_string(),
+            "packets": args.gro_packets,
+            "inactive": args.gro_inactive == Switch::On,
+            "flush": args.gro_flush.to_string(),
             "ack_limit": stream.then_some(config.ack_limit),
-            "rx_pause": options.gro.rx_pause,
+            "rx_pause": args.rx_pause,
             "segment": match options.segment {
                 Segment::Off => Value::from("off"),
                 Segment::Original => Value::from("original"),

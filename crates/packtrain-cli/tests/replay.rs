@@ -2,7 +2,7 @@
 
 mod program;
 
-use packtrain::capture::{Format, Interface, LinkCode, Writer};
+use packtrain_capture::{Format, Interface, LinkCode, Writer};
 use program::{
     PACKTRAIN, Ran, Scratch, assert_documented, command, finish, packtrain, signal, start,
 };

@@ -5,6 +5,7 @@ mod program;
 use program::{PACKTRAIN, Ran, Scratch, command, finish, packtrain, start};
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
 
 #[test]
 fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
@@ -452,10 +453,19 @@ fn a_user_that_a_run_cannot_become_is_refused_before_a_port_is_opened() {
 fn help_and_version() {
     let version = packtrain(&["--version"]);
     assert_eq!(version.code, Some(0));
-    assert_eq!(
-        version.out,
-        format!("packtrain {}\n", env!("CARGO_PKG_VERSION"))
-    );
+    let number = concat!("packtrain ", env!("CARGO_PKG_VERSION"));
+    let commit = Command::new("git")
+        .args(["rev-parse", "--short=8", "HEAD"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output();
+    match commit {
+        Ok(commit) if commit.status.success() => {
+            let commit = String::from_utf8_lossy(&commit.stdout);
+            assert_eq!(version.out, format!("{number} ({})\n", commit.trim()));
+        }
+        // Another user's checkout, or none.
+        _ => assert!(version.out.starts_with(number), "{version:?}"),
+    }
     let help = packtrain(&["--help"]);
     assert_eq!(help.code, Some(0));
     for text in [

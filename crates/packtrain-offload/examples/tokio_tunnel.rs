@@ -11,6 +11,7 @@
 
 use packtrain_offload::tun::{Pieces, TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::fs::File;
 use std::future::Future;
 use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Read, Result, Write};
@@ -24,6 +25,10 @@ use tokio::net::UdpSocket;
 
 /// The longest UDP payload over IPv4.
 const UDP_BYTES_MAX: usize = 65_507;
+
+/// Bytes of a socket's receive buffer. The kernel's default, 208 KiB, is three datagrams of 64 KiB
+/// (`UDP_GRO`): a burst that is longer loses packets, and TCP in the tunnel sends them again.
+const RECEIVE_BUFFER: usize = 8 << 20;
 
 /// What the path takes in one IP packet: Ethernet's MTU.
 const PATH_MTU: u16 = 1500;
@@ -116,6 +121,9 @@ pub async fn tunnel(
 ) -> Result<()> {
     let device = register(device)?;
     let offloads = UdpSocketState::new((&socket).into())?;
+    // Without CAP_NET_ADMIN the kernel grants at most net.core.rmem_max.
+    set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+        .or_else(|_| set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))?;
     tokio::select! {
         result = device_to_network(&device, tun, &socket, &offloads, peer, counts) => result,
         result = network_to_device(&device, tun, &socket, &offloads, counts) => result,

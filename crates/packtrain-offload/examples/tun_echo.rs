@@ -7,6 +7,7 @@
 
 use packtrain_offload::tun::{TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::convert::Infallible;
 use std::io::{Error, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
@@ -14,6 +15,10 @@ use tun_rs::{DeviceBuilder, SyncDevice};
 
 /// The longest UDP payload over IPv4.
 const UDP_BYTES_MAX: usize = 65_507;
+/// Bytes of a socket's receive buffer. The kernel's default, 208 KiB, is three datagrams of 64 KiB
+/// (`UDP_GRO`): a burst that is longer loses packets, and TCP in the tunnel sends them again.
+const RECEIVE_BUFFER: usize = 8 << 20;
+
 /// For a path of 1500 bytes: less 28 for IPv4 and UDP (48 for IPv6), and 32 for a cipher. A longer
 /// packet is not sent.
 const MTU: u16 = 1440;
@@ -30,6 +35,9 @@ fn run(name: &str) -> Result<Infallible, String> {
         let socket = UdpSocket::bind("127.0.0.1:0")?;
         let offloads = UdpSocketState::new((&socket).into())?;
         socket.set_nonblocking(false)?; // `UdpSocketState::new` changed it.
+        // Without CAP_NET_ADMIN the kernel grants at most net.core.rmem_max.
+        set_socket_recv_buffer_size_force(&socket, RECEIVE_BUFFER)
+            .or_else(|_| set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER))?;
         Ok((socket, offloads))
     };
     let socket = || socket().map_err(failed("open", "a UDP socket"));

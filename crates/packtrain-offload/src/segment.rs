@@ -21,9 +21,8 @@
 //!
 //! The rules are those of `tcp_gso_segment()`, `__udp_gso_segment()` and `inet_gso_segment()` in
 //! Linux, with one difference: Linux builds the checksums on the pseudo-header sum that the sender
-//! stored, so a wrong sum makes every segment wrong. Here that value is not read, and the
-//! pseudo-header is computed from the packet. Its
-//! addresses are those of the IP header, or the end of a source route. (A home address option,
+//! stored, so a wrong one makes every segment wrong. Here that value is not read.
+//! The addresses are those of the IP header, or the end of a source route. (A home address option,
 //! RFC 6275 §6.3, is not parsed: such a packet gets the checksum of its care-of address.)
 //!
 //! CWR is cleared after the first segment whether [`Ecn::Cwr`] says that it is set or not (RFC 3168

@@ -32,9 +32,9 @@
 extern crate self as packtrain;
 
 pub mod advice;
-pub mod capture;
 pub mod driver;
 pub mod engine;
+pub mod file;
 pub mod limits;
 pub mod packet;
 pub mod plan;
@@ -50,7 +50,6 @@ pub mod queue;
     reason = "benches, models and the laboratory use the rest"
 )]
 mod queue;
-pub mod replay;
 pub mod runtime;
 pub mod stats;
 mod sync;

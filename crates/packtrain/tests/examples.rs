@@ -1,13 +1,13 @@
 //! The examples work as described. Those that need real interfaces also run in the laboratory.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use packtrain::capture::Reader;
 use packtrain::driver::{DeviceError, Interest};
 use packtrain::engine::{Action, Session, Worker};
 use packtrain::port;
 use packtrain::port::null::{Null, NullConfig, Source};
 use packtrain::runtime::System;
 use packtrain::time::Instant;
+use packtrain_capture::Reader;
 use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;

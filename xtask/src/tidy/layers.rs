@@ -20,17 +20,19 @@ const LAYERS: &[Layers] = &[
         modules: &[
             (
                 2,
-                &[
-                    "stats", "sync", "time", "limits", "capture", "advice", "trace",
-                ],
+                &["stats", "sync", "time", "limits", "file", "advice", "trace"],
             ),
-            (3, &["packet", "replay", "policy"]),
+            (3, &["packet", "policy"]),
             (4, &["driver", "runtime"]),
             (6, &["plan"]),
             (7, &["queue"]),
             (8, &["port"]),
             (9, &["engine"]),
         ],
+    },
+    Layers {
+        source: "crates/packtrain-capture/src/",
+        modules: &[(0, &["codec"]), (1, &["replay"])],
     },
     Layers {
         source: "crates/packtrain-offload/src/",
@@ -69,7 +71,7 @@ const PORT_MAY_IMPORT: &[&[&str]] = &[
     &["advice"],
     &["time"],
     &["limits"],
-    &["capture"],
+    &["file"],
     // A driver names the reason for a bad packet; it has no counters.
     &["stats", "DropReason"],
     &["sync"],

@@ -93,9 +93,9 @@ impl Burst {
         self.packets.iter_mut()
     }
 
-    /// Keeps the packets of which `wanted` is true, in their order, and frees the others.
-    pub fn retain(&mut self, wanted: impl FnMut(&Packet) -> bool) {
-        self.packets.retain(wanted);
+    /// Frees the packets that `keep` is false of. The others stay in their order.
+    pub fn retain(&mut self, keep: impl FnMut(&Packet) -> bool) {
+        self.packets.retain(keep);
     }
 
     /// Frees all packets.

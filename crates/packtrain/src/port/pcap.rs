@@ -12,9 +12,6 @@
 mod tests;
 
 use crate::advice;
-use crate::capture::{
-    self, CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
-};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest,
     QueuePair, Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
@@ -23,6 +20,9 @@ use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
+use packtrain_capture::{
+    CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
+};
 use packtrain_offload::offload::LinkType;
 use rustix::io::ioctl_fionbio;
 use std::fs::File;
@@ -187,14 +187,14 @@ impl Pcap {
         })
     }
 
-    /// Creates a capture to write packets to, as [`capture::create`] does.
+    /// Creates a capture to write packets to, as [`create`](crate::file::create) does.
     ///
     /// # Errors
     ///
     /// [`DeviceError::Failed`] when the file cannot be created or its header cannot be written.
     pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
-        let file = capture::create(path);
+        let file = crate::file::create(path);
         let file = file.map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
         let calls = Arc::<AtomicU64>::default();
         let output = Counted {

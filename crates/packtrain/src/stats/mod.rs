@@ -11,6 +11,6 @@ pub use counter::{
     NoBatches, QueueId, RxBatches, RxBatchesSnapshot, RxCounters, RxSnapshot, SubmitCounters,
     SubmitSnapshot, TxBatches, TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
-pub use drop::{DropCounters, DropReason, DropSnapshot, Nonzero, Stall};
+pub use drop::{DropCounters, DropReason, DropSnapshot, Stall};
 pub use histogram::{Histogram, HistogramSnapshot, SharedHistogram};
 pub use trouble::{Trouble, TroubleLog, TroubleReport};

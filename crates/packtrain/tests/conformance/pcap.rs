@@ -1,9 +1,9 @@
 //! Capture files keep the promises of the driver contract.
 
-use packtrain::capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain::driver::Driver;
 use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
 use packtrain::port::{self, AnyPort};
+use packtrain_capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain_offload::offload::LinkType;
 use packtrain_testkit::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain_testkit::driver_conformance;

@@ -1,8 +1,8 @@
 //! The kinds of port, each with the keys that only it has, and the wrappers around a driver.
 
-use crate::capture::Format;
 use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, Far, Interrupts};
+use packtrain_capture::Format;
 use packtrain_offload::offload::LinkType;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! Every key, every rule, and two properties: no string panics, and printed specs parse back.
 
 use super::*;
-use crate::capture::Format;
 use crate::driver::{Coalesce, Fit, QueueConfig, RxBuffers};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::policy::dispatch::Dispatch;
@@ -9,6 +8,7 @@ use crate::policy::gro::{Flush, Gro};
 use crate::policy::moderation::Moderation;
 use crate::port::null::Protocol;
 use crate::port::sim::CompletionDelay;
+use packtrain_capture::Format;
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::time::Duration;

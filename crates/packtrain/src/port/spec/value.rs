@@ -2,12 +2,12 @@
 
 use super::error::SpecError;
 use super::options::Pace;
-use crate::capture::Format;
 use crate::driver::{Coalesce, Features, Fit, RxBuffers};
 use crate::limits::{QUEUES_MAX, RX_PIECE_BYTES_MIN};
 use crate::packet::FrameClass;
 use crate::port::null::Protocol;
 use crate::port::sim::{CompletionDelay, FLAP_MAX, FLAP_MIN, Far, Interrupts};
+use packtrain_capture::Format;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 use std::ops::RangeInclusive;

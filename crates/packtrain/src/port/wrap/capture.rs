@@ -2,7 +2,6 @@
 
 use super::wire::{self, Scratch};
 use super::{Output, PassBad, info_of, lock, stopped};
-use crate::capture::{self, Format, Interface, IoFault, WriteError, Writer};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
     Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxDescriptors,
@@ -11,6 +10,7 @@ use crate::driver::{
 use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, wall_clock_ns};
 use crate::time::Instant;
+use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -130,7 +130,7 @@ impl<D: Driver> Capture<D> {
     ///
     /// When the file cannot be created or written.
     pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        Self::new(inner, Box::new(capture::create(path)?), options)
+        Self::new(inner, Box::new(crate::file::create(path)?), options)
     }
 
     /// Captures to any output.

@@ -1,5 +1,4 @@
 use super::*;
-use crate::capture::Reader;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, QueuePair,
     Refused, RxDescriptors, Token, TxDescriptors, TxPacket,
@@ -8,6 +7,7 @@ use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Meta, VlanTag};
 use crate::plan::FitLimits;
 use crate::queue::TxQueue;
 use crate::stats::{DropCounters, TxCounters};
+use packtrain_capture::Reader;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use proptest::prelude::*;
 use std::collections::VecDeque;

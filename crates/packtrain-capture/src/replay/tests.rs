@@ -1,10 +1,11 @@
 //! Captures made with etherparse, replayed, and read again with pcap-parser and etherparse.
 
 use super::*;
-use crate::capture::Interface;
+use crate::codec::Interface;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 mod captures;
+mod merge;
 mod merging;
 mod splitting;
 

@@ -10,9 +10,9 @@
 //! packets are flushed, as with a NIC that interrupts that long after the first packet and a driver
 //! that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets or
 //! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section. With a long hold
-//! time a window is a poll that does not end, and the settings of [`Options::gro`] show their
-//! effect: [`Gro::packets`], [`Gro::flush`] and [`Gro::rx_pause`] end windows, and
-//! [`Gro::inactive`] passes on packets before their end.
+//! time a window is a poll that does not end, and [`Options::limits`] show their effect:
+//! [`Limits::packets`] and [`Limits::window_packets`] end windows, and [`Limits::inactive_ns`]
+//! passes on packets before their end.
 //!
 //! # Output
 //!
@@ -44,6 +44,7 @@
 //! IP packets, and the packets of one window.
 
 mod frame;
+mod hash;
 mod order;
 mod report;
 mod split;
@@ -54,9 +55,7 @@ mod tests;
 pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
 pub use split::Segment;
 
-use crate::capture::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
-use crate::limits::COALESCE_HOLD_MAX;
-use crate::policy::gro::{Flush, Gro};
+use crate::codec::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
 use frame::Frame;
 use order::{Arrival, Order};
 use packtrain_offload::coalesce::{
@@ -67,7 +66,6 @@ use packtrain_offload::offload::{ChecksumState, LinkType};
 use split::Splitter;
 use std::fmt;
 use std::io::{Read, Write};
-use std::time::Duration;
 
 /// The most packets from the oldest held packet to the newest.
 pub const SPAN_MAX: usize = 4096;
@@ -85,9 +83,8 @@ pub struct Options {
     pub coalesce: Option<Semantics>,
     /// The way to find flows.
     pub mode: Mode,
-    /// How many packets each interface holds, and for how long. Flows are limited on their own, up
-    /// to [`Config::FLOWS_MAX`].
-    pub gro: Gro,
+    /// How many packets each interface holds.
+    pub limits: Limits,
     /// The split afterwards.
     pub segment: Segment,
     /// The length of a window, in nanoseconds of capture time.
@@ -98,17 +95,31 @@ pub struct Options {
     pub user0: Option<LinkType>,
 }
 
+/// The limits of holding packets. `None` is the default of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// The most flows held at once, up to [`Config::FLOWS_MAX`].
+    pub flows: Option<u32>,
+    /// The longest IP datagram that is made, in bytes.
+    pub bytes: Option<u32>,
+    /// The most packets held at once; the window ends beyond it. Also the packets that are sorted
+    /// at once.
+    pub packets: Option<u32>,
+    /// A merged packet is passed on with the pure ACK that is this packet of it.
+    pub ack_limit: Option<u16>,
+    /// A packet held for this many nanoseconds is passed on with the next packet.
+    pub inactive_ns: Option<u64>,
+    /// A window ends with this many packets.
+    pub window_packets: Option<u32>,
+}
+
 impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed. Windows are short, so
-    /// no packet is passed on for its age.
+    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed.
     fn default() -> Self {
         Self {
             coalesce: Some(Semantics::Reversible),
             mode: Mode::Auto,
-            gro: Gro {
-                inactive: false,
-                ..Gro::default()
-            },
+            limits: Limits::default(),
             segment: Segment::Off,
             hold_ns: 50_000,
             user0: None,
@@ -120,7 +131,20 @@ impl Options {
     /// The settings of the coalescer of an interface whose packets start with `link`.
     #[must_use]
     pub const fn config(&self, semantics: Semantics, link: LinkType) -> Config {
-        let mut config = self.gro.limit(Config::new(semantics, link, FLOWS));
+        let limits = &self.limits;
+        let mut config = Config::new(semantics, link, FLOWS);
+        if let Some(flows) = limits.flows {
+            config.flows = flows;
+        }
+        if let Some(packets) = limits.packets {
+            config.queue = packets;
+        }
+        if let Some(bytes) = limits.bytes {
+            config.max_bytes = bytes;
+        }
+        if let Some(limit) = limits.ack_limit {
+            config.ack_limit = limit;
+        }
         config.mode = self.mode;
         config.finish = Finish::Complete;
         config
@@ -221,10 +245,11 @@ struct Lane {
 }
 
 /// Whether a limit ends a window in which `taken` packets were taken and `held` are held.
-fn ends_window(gro: &Gro, taken: u64, held: u64) -> bool {
-    gro.flush.is_due(Duration::ZERO, taken)
-        || gro.rx_pause.is_some_and(|most| taken >= most.into())
-        || gro.packets.is_some_and(|most| held > most.into())
+fn ends_window(limits: &Limits, taken: u64, held: u64) -> bool {
+    limits
+        .window_packets
+        .is_some_and(|most| taken >= most.into())
+        || limits.packets.is_some_and(|most| held > most.into())
 }
 
 struct Replay<W: Write> {
@@ -246,11 +271,8 @@ impl<W: Write> Replay<W> {
     fn new<R: Read>(
         input: &mut Reader<R>,
         output: Option<W>,
-        mut options: Options,
+        options: Options,
     ) -> Result<Self, ReplayError> {
-        if let Flush::Usecs(n) = options.gro.flush {
-            options.hold_ns = options.hold_ns.min(u64::from(n) * 1000);
-        }
         let format = input.format();
         let mut replay = Self {
             options,
@@ -393,11 +415,12 @@ impl<W: Write> Replay<W> {
         let Some(coalescer) = &mut lane.coalescer else {
             return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
         };
-        let gro = &self.options.gro;
-        let age = COALESCE_HOLD_MAX.as_nanos() as u64;
+        let limits = &self.options.limits;
         let open_for = self.now - lane.since.unwrap_or(self.now);
         // Sorted mode has no age for each packet.
-        if gro.inactive && (!coalescer.is_sorting() || open_for >= age) {
+        if let Some(age) = limits.inactive_ns
+            && (!coalescer.is_sorting() || open_for >= age)
+        {
             coalescer.flush_inactive(self.now, age, &mut |frame, done| {
                 sink.output(frame, done, true);
             });
@@ -416,7 +439,7 @@ impl<W: Write> Replay<W> {
             sink.output(frame, &Done::Passed(NotTaken::Off), false);
         }
         sink.seen.held_max = sink.seen.held_max.max(coalescer.held() as u64);
-        if ends_window(gro, lane.taken, *sink.held) {
+        if ends_window(limits, lane.taken, *sink.held) {
             coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
         }
         if coalescer.held() == 0 {

@@ -1,17 +1,17 @@
 //! The report of a replay.
 
-use crate::capture::{CaptureError, Format, Interface, LinkCode};
+use super::hash::StableHash;
+use crate::codec::{CaptureError, Format, Interface, LinkCode};
 use packtrain_offload::coalesce::Stats;
 use packtrain_offload::layout::{Layout, Network, Transport};
-use std::hash::{DefaultHasher, Hasher};
-use std::ops::Deref;
+use std::ops::{AddAssign, Deref};
 
 /// The least number of packets in a merged one, for each bar of
 /// [`InterfaceReport::histogram`].
 pub const HISTOGRAM_FROM: [u64; 8] = [1, 2, 3, 5, 9, 17, 33, 65];
 
 /// The result of a replay.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Report {
     /// The format of the capture.
@@ -48,6 +48,24 @@ pub struct Totals {
     pub differing: u64,
 }
 
+impl AddAssign for Totals {
+    fn add_assign(&mut self, other: Self) {
+        // Without `..`, so that a total that is added has to be merged.
+        let Self {
+            transmitted,
+            absorbed,
+            expanded,
+            restored,
+            differing,
+        } = other;
+        self.transmitted += transmitted;
+        self.absorbed += absorbed;
+        self.expanded += expanded;
+        self.restored += restored;
+        self.differing += differing;
+    }
+}
+
 impl Totals {
     /// Counts a packet of `before` packets that was split into `after`.
     pub(super) const fn count_split(&mut self, before: u64, after: u64) {
@@ -77,6 +95,45 @@ impl Report {
         }
     }
 
+    /// Adds the report of another capture, for captures that are replayed in parts. Interfaces with
+    /// equal name, link type and snapshot length become one, and a flow in both captures counts
+    /// once. The format is that of the first; faults are those of the last report with any.
+    /// Merging is associative, so parts may be merged in any grouping.
+    pub fn merge(&mut self, other: &Self) {
+        let Self {
+            format: _,
+            interfaces,
+            received,
+            dropped,
+            held,
+            last_bad,
+            stopped,
+            totals,
+        } = other;
+        let own = self.interfaces.len();
+        let mut joined = vec![false; own];
+        for interface in interfaces {
+            let known = self.interfaces[..own].iter_mut().zip(&mut joined);
+            // Each one is joined at most once: a capture may describe the same interface twice.
+            let same = known
+                .filter(|(_, joined)| !**joined)
+                .find(|(known, _)| known.is_same(interface));
+            match same {
+                Some((known, joined)) => {
+                    known.merge(interface);
+                    *joined = true;
+                }
+                None => self.interfaces.push(interface.clone()),
+            }
+        }
+        self.received += received;
+        self.dropped += dropped;
+        self.held += held;
+        self.last_bad = last_bad.or(self.last_bad);
+        self.stopped = stopped.or(self.stopped);
+        self.totals += *totals;
+    }
+
     /// The conservation check:
     /// `received + expanded = transmitted + absorbed + held + dropped`.
     #[must_use]
@@ -97,7 +154,7 @@ impl Deref for Report {
 }
 
 /// The result for one interface.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InterfaceReport {
     /// Its name, if the capture has one.
@@ -162,6 +219,44 @@ impl InterfaceReport {
             && self.snaplen == interface.snaplen
     }
 
+    fn is_same(&self, other: &Self) -> bool {
+        (&self.name, self.link, self.snaplen) == (&other.name, other.link, other.snaplen)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let Self {
+            name: _,
+            link: _,
+            snaplen: _,
+            frames,
+            bytes,
+            records,
+            record_bytes,
+            cut_short,
+            other_link,
+            unfinished,
+            not_cut,
+            stats,
+            histogram,
+            held_max,
+            flows,
+        } = other;
+        self.frames += frames;
+        self.bytes += bytes;
+        self.records += records;
+        self.record_bytes += record_bytes;
+        self.cut_short += cut_short;
+        self.other_link += other_link;
+        self.unfinished += unfinished;
+        self.not_cut += not_cut;
+        self.stats += *stats;
+        for (bar, count) in self.histogram.iter_mut().zip(histogram) {
+            *bar += count;
+        }
+        self.held_max = self.held_max.max(*held_max);
+        self.flows.merge(flows);
+    }
+
     pub(super) fn count_merged(&mut self, packets: u64) {
         let bar = HISTOGRAM_FROM.partition_point(|&from| from <= packets);
         if let Some(bar) = self.histogram.get_mut(bar.saturating_sub(1)) {
@@ -183,7 +278,7 @@ impl InterfaceReport {
 }
 
 /// Counts flows by linear counting (Whang, Vander-Zanden and Taylor, 1990).
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flows {
     /// A bit for each value of a hash; none before the first flow.
     bits: Vec<u64>,
@@ -209,18 +304,27 @@ impl Flows {
         let (Some(addresses), Some(ports)) = (addresses, ports) else {
             return;
         };
-        let mut hasher = DefaultHasher::new();
-        hasher.write(addresses);
-        hasher.write(ports);
-        hasher.write_u8(layout.protocol.0);
+        let hash = StableHash::new().with(addresses).with(ports);
+        let hash = hash.with(&[layout.protocol.0]).finish();
         if self.bits.is_empty() {
             self.bits = vec![0; (Self::BITS / 64) as usize];
         }
-        let bit = hasher.finish() % Self::BITS;
+        let bit = hash % Self::BITS;
         let word = &mut self.bits[(bit / 64) as usize];
         let mask = 1 << (bit % 64);
         self.ones += u64::from(*word & mask == 0);
         *word |= mask;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        if self.bits.is_empty() {
+            self.clone_from(other);
+            return;
+        }
+        for (word, more) in self.bits.iter_mut().zip(&other.bits) {
+            self.ones += u64::from((more & !*word).count_ones());
+            *word |= more;
+        }
     }
 
     fn estimate(&self) -> u64 {

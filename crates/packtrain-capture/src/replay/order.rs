@@ -1,8 +1,8 @@
 //! The output, in the order of the input.
 
-use crate::capture::{Format, Record};
+use super::hash::StableHash;
+use crate::codec::{Format, Record};
 use std::collections::VecDeque;
-use std::hash::{DefaultHasher, Hasher};
 
 /// The record of a packet without its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +88,9 @@ struct Fingerprint {
 
 impl Fingerprint {
     fn of(bytes: &[u8]) -> Self {
-        let mut hasher = DefaultHasher::new();
-        hasher.write(bytes);
         Self {
             bytes: bytes.len(),
-            hash: hasher.finish(),
+            hash: StableHash::new().with(bytes).finish(),
         }
     }
 }

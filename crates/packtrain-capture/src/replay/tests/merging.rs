@@ -19,9 +19,9 @@ fn original_is_the_same_file() {
             for flows in [1, 2, 1024] {
                 let options = Options {
                     mode,
-                    gro: Gro {
+                    limits: Limits {
                         flows: Some(flows),
-                        ..Options::default().gro
+                        ..Limits::default()
                     },
                     segment: Segment::Original,
                     ..Options::default()
@@ -37,10 +37,10 @@ fn original_is_the_same_file() {
 
 /// The wire packets of each packet of a flow in order of arrival, 10 us apart, replayed in one
 /// window, and the reasons for which they were passed on.
-fn in_one_window(gro: Gro, mode: Mode) -> (Vec<u64>, Stats) {
+fn in_one_window(limits: Limits, mode: Mode) -> (Vec<u64>, Stats) {
     let packets = train(1, 60, 0, 10_000, 0);
     let options = Options {
-        gro,
+        limits,
         mode,
         hold_ns: 1_000_000_000,
         ..Options::default()
@@ -57,65 +57,55 @@ fn in_one_window(gro: Gro, mode: Mode) -> (Vec<u64>, Stats) {
 /// The settings of a port have the same effect on a capture.
 #[test]
 fn limits_end_windows_or_pass_packets_on() {
-    let never = Options::default().gro;
+    let never = Limits::default();
     for mode in [Mode::Hash, Mode::Sorted] {
         let (out, stats) = in_one_window(never, mode);
         assert_eq!(out, [60], "{mode:?}");
         assert_eq!(stats.flushes.get(FlushReason::Inactive), 0);
-        for (gro, expected) in [
+        for (limits, expected) in [
             (
-                Gro {
+                Limits {
                     bytes: Some(20_040),
                     ..never
                 },
                 vec![20; 3],
             ),
             (
-                Gro {
+                Limits {
                     packets: Some(24),
                     ..never
                 },
                 vec![25, 25, 10],
             ),
             (
-                Gro {
-                    flush: Flush::Packets(20),
+                Limits {
+                    window_packets: Some(20),
                     ..never
                 },
                 vec![20; 3],
             ),
             (
-                Gro {
-                    rx_pause: Some(20),
-                    ..never
-                },
-                vec![20; 3],
-            ),
-            (
-                Gro {
-                    flush: Flush::Usecs(200),
-                    ..never
-                },
-                vec![20; 3],
-            ),
-            (
-                Gro {
-                    inactive: true,
+                Limits {
+                    inactive_ns: Some(200_000),
                     ..never
                 },
                 vec![20; 3],
             ),
         ] {
-            if gro.packets.is_some() && mode == Mode::Sorted {
+            if limits.packets.is_some() && mode == Mode::Sorted {
                 // As many packets are sorted at once.
-                assert_eq!(in_one_window(gro, mode).0, [24, 24, 12]);
+                assert_eq!(in_one_window(limits, mode).0, [24, 24, 12]);
                 continue;
             }
-            assert_eq!(in_one_window(gro, mode).0, expected, "{mode:?} {gro:?}");
+            assert_eq!(
+                in_one_window(limits, mode).0,
+                expected,
+                "{mode:?} {limits:?}"
+            );
         }
     }
-    let old = Gro {
-        inactive: true,
+    let old = Limits {
+        inactive_ns: Some(200_000),
         ..never
     };
     let (_, stats) = in_one_window(old, Mode::Hash);
@@ -328,22 +318,17 @@ fn coalescing_off_copies() {
 }
 
 /// Any limits but that of flows.
-fn limits() -> impl Strategy<Value = Gro> {
-    let flush = prop_oneof![
-        Just(Flush::Off),
-        (1_u32..100).prop_map(Flush::Usecs),
-        (1_u32..100).prop_map(Flush::Packets),
-    ];
+fn limits() -> impl Strategy<Value = Limits> {
     let packets = || prop::option::of(1_u32..100);
     let bytes = prop::option::of(1_u32..65_536);
-    (bytes, packets(), any::<bool>(), flush, packets()).prop_map(
-        |(bytes, packets, inactive, flush, rx_pause)| Gro {
+    let inactive_ns = prop::option::of(Just(200_000));
+    (bytes, packets(), inactive_ns, packets()).prop_map(
+        |(bytes, packets, inactive_ns, window_packets)| Limits {
             bytes,
             packets,
-            inactive,
-            flush,
-            rx_pause,
-            ..Gro::default()
+            inactive_ns,
+            window_packets,
+            ..Limits::default()
         },
     )
 }
@@ -359,7 +344,7 @@ proptest! {
         ),
         sorted in any::<bool>(),
         flows in 1_u32..8,
-        gro in limits(),
+        limits in limits(),
         hold_ns in prop::sample::select(vec![50_000, 1_000_000_000]),
         mtu in 68_u32..1_000,
     ) {
@@ -385,9 +370,9 @@ proptest! {
         let input = file(Format::PcapNg, &packets);
         let options = Options {
             mode: if sorted { Mode::Sorted } else { Mode::Hash },
-            gro: Gro {
+            limits: Limits {
                 flows: Some(flows),
-                ..gro
+                ..limits
             },
             hold_ns,
             segment: Segment::Original,

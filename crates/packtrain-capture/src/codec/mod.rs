@@ -1,4 +1,4 @@
-//! Capture files: a streaming codec for pcap and pcapng, bytes in and bytes out.
+//! The streaming codec for pcap and pcapng, bytes in and bytes out.
 //!
 //! [`Reader`] takes any [`std::io::Read`] (a file, a pipe, a `&[u8]`) and yields [`Record`]s that
 //! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate only in `new`,
@@ -11,7 +11,6 @@
 //! continues. If the end of a record or block is unknown, reading stops:
 //! [`CaptureError::Structure`]. [`CaptureError::is_fatal`] distinguishes the two.
 
-mod create;
 mod error;
 mod fields;
 mod pcap;
@@ -23,7 +22,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use create::create;
 pub use error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault, WriteError};
 pub use read::Reader;
 pub use write::{Interface, Writer};

@@ -1,7 +1,7 @@
 //! Captures that are odd, long or broken, as files.
 
 use super::*;
-use crate::capture::Record;
+use crate::codec::Record;
 
 /// A packet padded to 60 bytes, as receivers capture it, is whole also without the padding.
 #[test]
@@ -60,7 +60,7 @@ fn a_truncated_capture_is_read_up_to_its_end() {
     assert!(
         matches!(
             report.stopped,
-            Some(crate::capture::CaptureError::Truncated { .. })
+            Some(crate::codec::CaptureError::Truncated { .. })
         ),
         "{report:?}"
     );
@@ -118,9 +118,9 @@ fn memory_is_bounded_for_any_capture() {
     };
     let mut reader = Reader::new(endless).expect("a capture");
     let options = Options {
-        gro: Gro {
+        limits: Limits {
             flows: Some(100_000),
-            ..Gro::default()
+            ..Limits::default()
         },
         mode: Mode::Hash,
         ..Options::default()

@@ -367,11 +367,7 @@ pub(super) fn put_section_header(out: &mut Vec<u8>) {
         out.extend_from_slice(&VERSION.1.to_le_bytes());
         // The section's length is unknown in advance.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
-        put_option(
-            out,
-            SECTION_USER_APPLICATION,
-            env!("CARGO_PKG_NAME").as_bytes(),
-        );
+        put_option(out, SECTION_USER_APPLICATION, b"packtrain");
         put_option_end(out);
     });
 }

@@ -179,9 +179,11 @@ impl Rig for Fake {
     }
 }
 
+type Case = fn(Fake, u64) -> Outcome;
+
 /// The cases that fail with `defect`, with their messages.
 fn failures(defect: Defect) -> Vec<(&'static str, String)> {
-    let cases: [(_, fn(Fake, u64) -> Outcome); 11] = [
+    let cases: [(_, Case); 11] = [
         ("receives_in_order", suite::receives_in_order),
         ("transmits_in_order", suite::transmits_in_order),
         (

@@ -6,7 +6,7 @@ use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
 use crate::privileges::{Privileges, used};
-use crate::signals::{Start, Stop};
+use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::{json, plan, report, summary};
 use packtrain::driver::{DeviceError, Link};
 use packtrain::engine::{Forward, Report, Session};
@@ -46,7 +46,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let privileges = Privileges::of(args.user.as_deref())?;
     let (stop, start) = (Stop::install()?, Start::new());
     // Before a port is opened: what `--user` may not do ends the program here.
-    privileges.without(|| stop.end_after(STOP_MAX, &start))?;
+    privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.a, &args.b, &settings)?;
     // The threads of the workers inherit what is left.

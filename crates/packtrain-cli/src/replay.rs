@@ -3,7 +3,7 @@
 use crate::args::{Coalesce, FlowMode, ReplayArgs, Switch, User0};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
-use crate::signals::{Start, Stop};
+use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::table::{Align, Table, grouped};
 use crate::{json, words};
 use packtrain::advice;
@@ -45,7 +45,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let stop = Stop::install()?;
     let start = Start::new();
     start.end();
-    stop.end_after(STOP_MAX, &start)?;
+    stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
     let input = Stoppable::open(&args.input, stop.clone())?;
     let reader = Reader::new(input).map_err(|error| match error {
         CaptureError::Truncated { .. } if stop.requested() => {

@@ -43,7 +43,9 @@ struct Row {
 /// If a testbed cannot be made, a trial fails, or packets are not accounted for.
 pub fn run(args: &Rfc2544Args) -> Result<(), Failure> {
     let common = &args.common;
-    let rows = tool::controlled(common.quiet, |control| measure(args, control))?;
+    let Some(rows) = tool::controlled(common.quiet, |control| measure(args, control))? else {
+        return Ok(());
+    };
     if common.json {
         json::write(document(&rows))
     } else {
@@ -89,8 +91,14 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
                 size: *size,
                 ..args.common.tool.clone()
             };
-            let measured = lab::measure(&testbed, &tool, &control)?;
-            of_size.push((device, size, through, measured));
+            if control.stopped() {
+                break;
+            }
+            match lab::measure(&testbed, &tool, &control) {
+                Ok(measured) => of_size.push((device, size, through, measured)),
+                Err(ToolError::Cancelled) => break,
+                Err(error) => return Err(error),
+            }
         }
         of_size.sort_by_key(|(device, ..)| *device);
         rows.extend(
@@ -103,6 +111,9 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
                     report: ended.report,
                 }),
         );
+    }
+    if rows.is_empty() {
+        return Err(ToolError::Cancelled);
     }
     Ok(rows)
 }

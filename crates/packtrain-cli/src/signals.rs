@@ -13,6 +13,9 @@ use std::time::Duration;
 /// How long printing the last line may take.
 const LAST_LINE_MAX: Duration = Duration::from_millis(200);
 
+/// What a run on files may be waiting for.
+pub const FOR_A_FILE: &str = "a file, perhaps a pipe without a reader or writer,";
+
 /// Set if the run has to end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
@@ -82,13 +85,18 @@ impl Stop {
     }
 
     /// Ends the program after a signal: at once while `start` is not over, and otherwise with a
-    /// failure if it has not ended after `time_max`. It is then stalled in a system call that no
-    /// signal ends, such as a write to a full pipe.
+    /// failure if it has not ended after `time_max`. It is then stalled, such as in a write to a
+    /// full pipe; `waits` says for what it may be waiting.
     ///
     /// # Errors
     ///
     /// If the system refuses.
-    pub fn end_after(&self, time_max: Duration, start: &Start) -> Result<(), Failure> {
+    pub fn end_after(
+        &self,
+        time_max: Duration,
+        start: &Start,
+        waits: &'static str,
+    ) -> Result<(), Failure> {
         let mut reader = Self::pipe()?;
         let (stop, start) = (self.clone(), start.clone());
         let watch = move || {
@@ -107,10 +115,8 @@ impl Stop {
             drop(is_over);
             thread::sleep(time_max);
             let seconds = time_max.as_secs();
-            let line = format!(
-                "still waiting for a file {seconds} s after the signal, perhaps a pipe without a \
-                 reader or writer: ended without it"
-            );
+            let line =
+                format!("still waiting for {waits} {seconds} s after the signal: ended without it");
             last_words(move || print::error_line(&line));
             std::process::exit(Exit::Port as i32);
         };

@@ -5,13 +5,17 @@ use crate::args::ToolArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
-use crate::signals::Stop;
+use crate::signals::{Start, Stop};
 use clap::Args;
 use packtrain::engine::Report;
 use packtrain_lab::tool::{Control, Measured, Tool, measure};
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
+use std::time::Duration;
+
+/// How long a run may take to end after a signal.
+const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// Runs the tool `name` once, and prints what `text` makes of its report.
 ///
@@ -23,9 +27,12 @@ pub fn run<T: Args + Tool>(
     args: &ToolArgs<T>,
     text: impl Fn(&Measured, Style) -> String,
 ) -> Result<(), Failure> {
-    let (measured, ended) = controlled(args.quiet, |control| {
+    let outcome = controlled(args.quiet, |control| {
         measure(&args.testbed, &args.tool, control)
     })?;
+    let Some((measured, ended)) = outcome else {
+        return Ok(());
+    };
     let report = ended.report.as_deref();
     if args.json {
         json::write(document(name, &measured, report))
@@ -35,6 +42,7 @@ pub fn run<T: Args + Tool>(
 }
 
 /// Prepares the process for namespaces and signals, and runs `f` with progress on standard error.
+/// `None`, with a line that says so, if a signal came before `f` had a result.
 ///
 /// # Errors
 ///
@@ -42,11 +50,14 @@ pub fn run<T: Args + Tool>(
 pub fn controlled<R>(
     quiet: bool,
     f: impl FnOnce(&Control<'_>) -> Result<R, ToolError>,
-) -> Result<R, Failure> {
+) -> Result<Option<R>, Failure> {
     // Before any thread starts: only a process with one thread can make a user namespace.
     rootless::enter_if_needed()
         .map_err(|missing| Failure::new(Exit::Privilege, missing.to_string()))?;
     let stop = Stop::install()?;
+    let start = Start::new();
+    start.end();
+    stop.end_after(STOP_MAX, &start, "packets that are under way")?;
     let progress = Progress::new(quiet);
     let say = |line: &str| progress.say(line);
     let control = Control {
@@ -55,7 +66,14 @@ pub fn controlled<R>(
     };
     let outcome = f(&control);
     progress.clear();
-    outcome.map_err(|error| failed(&error))
+    match outcome {
+        Ok(result) => Ok(Some(result)),
+        Err(ToolError::Cancelled) => {
+            print::message("interrupted before anything was measured\n");
+            Ok(None)
+        }
+        Err(error) => Err(failed(&error)),
+    }
 }
 
 /// The exit code and the line for an error.

@@ -3,9 +3,11 @@
 mod program;
 
 use program::{PACKTRAIN, Ran, TIMEOUT, assert_documented, command, finish, in_namespace};
-use program::{packtrain, signal, start, wait_for_handlers};
+use program::{Scratch, packtrain, signal, start, wait_for_handlers};
 use serde_json::Value;
-use std::time::Instant;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The one row of a run.
 fn row(ran: &Ran, tool: &str) -> Value {
@@ -92,20 +94,111 @@ fn no_privilege_is_needed() {
     }
 }
 
+/// Runs a tool that would run for an hour, and interrupts it when it has sent for a while.
+fn interrupted(args: &[&str], signal_name: &str) -> Ran {
+    let child = start(&mut command(PACKTRAIN, args));
+    wait_for_handlers(&child);
+    // Time to start. On a busy machine a run that has measured nothing yet says that.
+    thread::sleep(Duration::from_millis(1500));
+    let asked = Instant::now();
+    signal(&child, signal_name);
+    let ran = finish(child);
+    assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
+    assert_eq!(ran.code, Some(0), "{args:?}: {ran:?}");
+    ran
+}
+
 #[test]
-fn an_interrupted_load_ends_soon() {
+fn what_was_measured_before_an_interrupt_is_printed() {
     if in_namespace().is_none() {
         return;
     }
-    for tool in ["blast", "ping"] {
-        let child = start(&mut command(PACKTRAIN, &[tool, "--duration", "1h"]));
-        wait_for_handlers(&child);
-        let asked = Instant::now();
-        signal(&child, "INT");
-        let ran = finish(child);
-        assert!(ran.code.is_some(), "{ran:?}");
-        assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
+    let tools: [&[&str]; 5] = [
+        &["blast", "--duration", "1h", "--json"],
+        &["ping", "--duration", "1h", "--rate", "100", "--json"],
+        &["ping", "--duration", "1h", "--load", "stream", "--json"],
+        &["stream", "--duration", "1h", "--warm-up", "0", "--json"],
+        &[
+            "rfc2544",
+            "--final-duration",
+            "10ms",
+            "--initial-duration",
+            "10ms",
+            "--duration-sum",
+            "1h",
+            "--time-max",
+            "9h",
+            "--json",
+        ],
+    ];
+    for (args, name) in tools.into_iter().zip(["INT", "TERM", "INT", "INT", "TERM"]) {
+        let ran = interrupted(args, name);
+        if ran.out.is_empty() {
+            assert_eq!(ran.err, "interrupted before anything was measured\n");
+            continue;
+        }
+        assert_eq!(ran.err, "", "{args:?}");
+        let document = ran.json();
+        let row = &document["rows"][0];
+        let flags = row["flags"].as_array().expect("a list");
+        assert!(
+            flags.contains(&"interrupted before the end".into()),
+            "{args:?}: {row}"
+        );
+        let moved = [
+            "sent_packets",
+            "sent_requests",
+            "goodput_gbps",
+            "flat_out_kpps",
+        ];
+        let figure = moved.iter().find_map(|name| row[*name].as_f64());
+        assert!(figure.is_some_and(|figure| figure > 0.0), "{args:?}: {row}");
     }
+}
+
+/// A limit on threads ends a tool with one line, not with a panic or a wait.
+#[test]
+fn a_limit_on_threads_is_an_error() {
+    let status = fs::read_to_string("/proc/self/status").expect("/proc");
+    if !status.lines().any(|line| line == "Uid:\t0\t0\t0\t0") {
+        println!("SKIP: only root can become a user whose threads are counted alone");
+        return;
+    }
+    if in_namespace().is_none() {
+        return;
+    }
+    let scratch = Scratch::new("threads");
+    let program = scratch.file("packtrain");
+    let copied = finish(start(&mut command("cp", &[PACKTRAIN, &program])));
+    assert_eq!(copied.code, Some(0), "{copied:?}");
+    let script = "chmod 755 \"$1\" && mount -t tmpfs -o dev none /dev/net &&
+        mknod -m 666 /dev/net/tun c 10 200 && shift &&
+        exec setpriv --reuid 61234 --regid 61234 --clear-groups prlimit --nproc=\"$0\" \"$@\"";
+    let folder = scratch.file("");
+    let tools: [&[&str]; 4] = [
+        &["ping", "--count", "5"],
+        &["blast", "--duration", "50ms", "--busy", "2"],
+        &["stream", "--duration", "100ms", "--warm-up", "0"],
+        &["ping", "--count", "5", "--load", "stream"],
+    ];
+    let (mut advised, mut done) = (0, 0);
+    for args in tools {
+        for limit in 1..=10 {
+            let limit = limit.to_string();
+            let words = [&["-m", "sh", "-c", script, &limit, &folder, &program], args].concat();
+            let ran = finish(start(&mut command("unshare", &words)));
+            assert!(
+                matches!(ran.code, Some(0 | 3 | 4)),
+                "{limit} {args:?}: {ran:?}"
+            );
+            if ran.code == Some(0) {
+                done += 1;
+            } else {
+                advised += usize::from(ran.error_line().contains("start a thread"));
+            }
+        }
+    }
+    assert!(advised > 0 && done > 0, "{advised} {done}");
 }
 
 #[test]

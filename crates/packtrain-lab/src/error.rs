@@ -89,6 +89,9 @@ impl fmt::Display for Value {
     }
 }
 
+/// The operation of [`LabError::Os`] that starts a thread.
+pub(crate) const START_THREAD: &str = "start a thread";
+
 /// Any failure of the laboratory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -159,7 +162,13 @@ impl fmt::Display for LabError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Os { what, errno } => {
-                let advice = advice::on_descriptors(Some(*errno));
+                let advice = match *errno {
+                    libc::EAGAIN if *what == START_THREAD => {
+                        "; the limit on threads (RLIMIT_NPROC, or pids.max of the control group) \
+                         is too low: raise it"
+                    }
+                    errno => advice::on_descriptors(Some(errno)),
+                };
                 let error = io::Error::from_raw_os_error(*errno);
                 write!(f, "{what}: {error}{advice}")
             }

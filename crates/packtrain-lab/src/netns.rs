@@ -12,7 +12,7 @@ use crate::error::{Feature, LabError, Missing};
 use crate::ip::IpVersion;
 use crate::link::Rtnl;
 use crate::sys;
-use crate::threads::join;
+use crate::threads::{join, spawn};
 
 /// The namespace of the calling thread, as a file.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -171,11 +171,5 @@ fn missing(error: &io::Error) -> LabError {
 
 /// Runs `f` on a thread of its own, so that a change of namespace ends with the thread.
 fn in_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-    thread::scope(|scope| {
-        let handle = thread::Builder::new()
-            .name("lab-netns".into())
-            .spawn_scoped(scope, f)
-            .map_err(LabError::from_io("start a thread"))?;
-        Ok(join(handle))
-    })
+    thread::scope(|scope| Ok(join(spawn(scope, f)?)))
 }

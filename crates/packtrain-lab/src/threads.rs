@@ -1,7 +1,24 @@
 //! Threads of a scope.
 
 use std::panic;
-use std::thread::ScopedJoinHandle;
+use std::thread::{Builder, Scope, ScopedJoinHandle};
+
+use crate::error::{LabError, START_THREAD};
+
+/// Starts a thread of a scope.
+///
+/// Threads that already wait for this one have to end if it does not start: the caller makes
+/// [`AtEnd`] before the first of them.
+///
+/// # Errors
+/// [`LabError::Os`] at a limit on threads.
+pub(crate) fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    f: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, LabError> {
+    let thread = Builder::new().spawn_scoped(scope, f);
+    thread.map_err(LabError::from_io(START_THREAD))
+}
 
 /// The result of a thread. Its panic becomes one of the caller.
 pub(crate) fn join<T>(thread: ScopedJoinHandle<'_, T>) -> T {

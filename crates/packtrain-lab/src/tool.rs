@@ -19,12 +19,19 @@ use crate::testbed::{Ended, Testbed, TestbedOptions};
 /// on it. Two ticks of the kernel may be an error of its accounting, and flag no run.
 pub const INTERFERENCE_PERCENT_MAX: f64 = 5.0;
 
+/// The flag of a run that was stopped before its end.
+pub(crate) const INTERRUPTED: &str = "interrupted before the end";
+
+/// How long a tool that is stopped waits at most for packets that are under way.
+pub(crate) const STOP_WAIT: Duration = Duration::from_secs(1);
+
 /// A load that is applied to a testbed and measured there.
 pub trait Tool {
-    /// Runs it once. It ends by itself, and soon after `control` says stop.
+    /// Runs it once. It ends by itself, and soon after `control` says stop, with what it has
+    /// measured until then.
     ///
     /// # Errors
-    /// [`ToolError`]. Loss and damage are figures, not errors.
+    /// [`ToolError`]; [`ToolError::Cancelled`] if it was stopped before it measured anything. Loss and damage are figures, not errors.
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError>;
 }
 
@@ -55,6 +62,9 @@ pub fn measure(
     let mut settings = testbed.settings().clone();
     let ended = testbed.finish()?;
     let mut measured = outcome?;
+    if control.stopped() {
+        measured.flags.push(INTERRUPTED.to_owned());
+    }
     settings.append(&mut measured.settings);
     measured.settings = settings;
     Ok((measured, ended))
@@ -62,7 +72,7 @@ pub fn measure(
 
 /// How a caller follows and ends a run.
 pub struct Control<'a> {
-    /// If set to true, the run ends with [`ToolError::Cancelled`].
+    /// If set to true, the run ends soon.
     pub stop: Arc<AtomicBool>,
     /// Called from time to time with a short line on what goes on.
     pub progress: &'a (dyn Fn(&str) + Sync),

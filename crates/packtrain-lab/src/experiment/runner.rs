@@ -8,7 +8,7 @@ use super::load::Load;
 use super::matrix::{Experiment, FileError, Setup};
 use crate::cpu;
 use crate::error::ToolError;
-use crate::tool::{Control, Measured};
+use crate::tool::{Control, INTERRUPTED, Measured};
 
 /// Rounds of a quick run.
 pub const QUICK_ROUNDS: usize = 3;
@@ -185,7 +185,12 @@ pub fn run(
             let outcome = if control.stopped() {
                 Err(ToolError::Cancelled)
             } else {
-                measure(&setup, &control)
+                match measure(&setup, &control) {
+                    Ok(measured) if measured.flags.iter().any(|flag| flag == INTERRUPTED) => {
+                        Err(ToolError::Cancelled)
+                    }
+                    outcome => outcome,
+                }
             };
             let measured = match outcome {
                 Ok(measured) => {

@@ -2,6 +2,7 @@
 //! that announces its senders does.
 
 use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
 use crate::testbed::{TestbedOptions, open, spec, whole};
-use crate::threads::join;
+use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
 use crate::topology::{self, Host, Settings, Side};
@@ -195,8 +196,10 @@ impl Senders {
         // Paced senders alternate.
         let offset = load.pace.map_or(0.0, |(_, interval)| interval) / f64::from(self.senders);
         let start = Instant::now();
+        let failed = AtomicBool::new(false);
+        let stopped = &|| control.stopped() || failed.load(Ordering::Relaxed);
         let sent: Result<Vec<Sent>, LabError> = thread::scope(|scope| {
-            let senders: Vec<_> = handles
+            let senders: Result<Vec<_>, _> = handles
                 .into_iter()
                 .zip(0u16..)
                 .map(|(handle, index)| {
@@ -207,9 +210,13 @@ impl Senders {
                         burst: Burst::new(),
                         sent: Sent::default(),
                     };
-                    scope.spawn(move || on_cpu(cpu, || Ok(sender.run(load, start, control))))
+                    spawn(scope, move || {
+                        on_cpu(cpu, || Ok(sender.run(load, start, stopped)))
+                    })
                 })
                 .collect();
+            // Those that have started end.
+            let senders = senders.inspect_err(|_| failed.store(true, Ordering::Relaxed))?;
             senders.into_iter().map(join).collect()
         });
         Ok(sent?)
@@ -319,16 +326,16 @@ struct Sender {
 
 impl Sender {
     /// Sends from `start` on, or from when its thread runs.
-    fn run(mut self, load: &Load, start: Instant, control: &Control<'_>) -> Sent {
+    fn run(mut self, load: &Load, start: Instant, stopped: &impl Fn() -> bool) -> Sent {
         let cpu = Usage::of_thread();
         let start = start.max(Instant::now());
         let end = start + load.duration;
         let mut pacer = load.pace.map(|(_, interval)| Pacer::new(start, interval));
         let burst = load.pace.map_or(load.batch, |(burst, _)| burst);
-        let is_over = || control.stopped() || Instant::now() >= end;
+        let is_over = || stopped() || Instant::now() >= end;
         loop {
             match &mut pacer {
-                Some(pacer) if pacer.due() < end => pacer.wait(|| control.stopped()),
+                Some(pacer) if pacer.due() < end => pacer.wait(stopped),
                 Some(_) => break,
                 None => {}
             }

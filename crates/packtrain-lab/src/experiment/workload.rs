@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use super::counters::{self, Work};
 use super::forward::Forward;
 use super::send::Senders;
-use crate::error::ToolError;
+use crate::error::{LabError, ToolError};
 use crate::testbed::{Testbed, TestbedOptions};
-use crate::threads::join;
+use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Tool, measure};
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
@@ -119,7 +119,7 @@ impl Tool for Observed<'_> {
             return run();
         };
         let (measured, memory) = if self.memory {
-            let (measured, memory) = with_memory(session.arena(), run);
+            let (measured, memory) = with_memory(session.arena(), run)?;
             (measured, Some(memory))
         } else {
             (run(), None)
@@ -135,12 +135,12 @@ impl Tool for Observed<'_> {
 
 /// Runs `act`, and counts meanwhile the frames of `arena`: all, and the most that were in use. A
 /// count reads what the workers write for each frame, so it takes cache lines from them.
-fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> (T, Value) {
+fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> Result<(T, Value), LabError> {
     let total = arena.config();
     thread::scope(|scope| {
         // Dropped also if `act` panics, which ends the thread.
         let (end, ended) = channel::<()>();
-        let counted = scope.spawn(move || {
+        let counted = spawn(scope, move || {
             let (mut small, mut large) = (0, 0);
             loop {
                 let census = arena.census();
@@ -150,7 +150,7 @@ fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> (T, Value) {
                     return (small, large);
                 }
             }
-        });
+        })?;
         let result = act();
         drop(end);
         let (small, large) = join(counted);
@@ -160,7 +160,7 @@ fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> (T, Value) {
             "large_used": large,
             "large_total": total.large_frames,
         });
-        (result, memory)
+        Ok((result, memory))
     })
 }
 

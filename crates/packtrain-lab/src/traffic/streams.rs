@@ -10,7 +10,7 @@ use super::transfer::{Calls, TransferReport};
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::LabError;
-use crate::threads::join;
+use crate::threads::{join, spawn};
 
 /// Runs both ends of every stream, each on a thread of its own, and waits for all. The ends get the
 /// number of their stream. The first one that fails ends the others.
@@ -23,23 +23,25 @@ pub(super) fn run<S: Sync, A: Send, B: Send>(
 ) -> Result<(Vec<A>, Vec<B>), LabError> {
     let (send, receive) = (&send, &receive);
     let transfer = limits.transfer;
-    let (sent, received) = thread::scope(|scope| {
+    let (sent, received) = thread::scope(|scope| -> Result<_, LabError> {
         let mut senders = Vec::new();
         let mut receivers = Vec::new();
         for ((stream, sockets), gauges) in (0u32..).zip(sockets).zip(gauges) {
-            receivers.push(scope.spawn(move || {
+            let receiver = spawn(scope, move || {
                 let receive = || receive(stream, sockets, &gauges.receiver);
                 on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| limits.abort())
-            }));
-            senders.push(scope.spawn(move || {
+            });
+            receivers.push(receiver.inspect_err(|_| limits.abort())?);
+            let sender = spawn(scope, move || {
                 let send = || send(stream, sockets, &gauges.sender);
                 on_cpu(transfer.sender_cpu, send).inspect_err(|_| limits.abort())
-            }));
+            });
+            senders.push(sender.inspect_err(|_| limits.abort())?);
         }
         let sent: Vec<_> = senders.into_iter().map(join).collect();
         let received: Vec<_> = receivers.into_iter().map(join).collect();
-        (sent, received)
-    });
+        Ok((sent, received))
+    })?;
     // The sender of a broken connection often sees only a reset, so the receivers' errors come
     // first.
     match (first_error(received), first_error(sent)) {

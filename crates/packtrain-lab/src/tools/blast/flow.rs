@@ -12,7 +12,7 @@ use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys::Messages;
 use crate::threads::AtEnd;
-use crate::tool::Control;
+use crate::tool::{Control, STOP_WAIT};
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
 use crate::traffic::pace::Pacer;
@@ -105,9 +105,14 @@ impl Flow {
         send()
     }
 
-    /// Notifies the receiver that its sender has ended.
-    fn end(&self) {
+    /// Ends the sender, and notifies the receiver that it has ended.
+    pub(super) fn end(&self) {
         self.ended.get_or_init(Instant::now);
+    }
+
+    /// Whether the sender has to end early.
+    fn is_over(&self, control: &Control<'_>) -> bool {
+        control.stopped() || self.ended.get().is_some()
     }
 
     /// Packets passed to the kernel so far.
@@ -142,12 +147,12 @@ impl Flow {
         while next < count && refused == 0 {
             match &mut pacer {
                 // The time of the last burst is not later than that of the end.
-                Some(pacer) if pacer.due() < end => pacer.wait(|| control.stopped()),
+                Some(pacer) if pacer.due() < end => pacer.wait(|| self.is_over(control)),
                 Some(_) => break,
                 None => {}
             }
-            if control.stopped() {
-                return Err(LabError::Cancelled);
+            if self.is_over(control) {
+                break;
             }
             if next > 0 && Instant::now() >= end {
                 break;
@@ -207,10 +212,7 @@ impl Flow {
                 Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => thread::yield_now(),
                 Err(error) => return Err(LabError::os("sendmmsg", &error)),
             }
-            if control.stopped() {
-                return Err(LabError::Cancelled);
-            }
-            if Instant::now() >= last_try {
+            if self.is_over(control) || Instant::now() >= last_try {
                 break;
             }
         }
@@ -234,16 +236,18 @@ impl Flow {
                     }
                 }
                 Err(error) if is_pause(&error) => {
+                    let settle = if control.stopped() {
+                        load.settle.min(STOP_WAIT)
+                    } else {
+                        load.settle
+                    };
                     if let Some(ended) = self.ended.get()
-                        && last.max(*ended).elapsed() >= load.settle
+                        && last.max(*ended).elapsed() >= settle
                     {
                         break;
                     }
                 }
                 Err(error) => return Err(LabError::os("recvmmsg", &error)),
-            }
-            if control.stopped() {
-                return Err(LabError::Cancelled);
             }
         }
         Ok(Received {

@@ -22,7 +22,7 @@ use crate::ip::IpVersion;
 use crate::machine::Activity;
 use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
-use crate::threads::{AtEnd, join};
+use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
@@ -63,10 +63,10 @@ pub fn receive<T: Send>(
     let (flow, _) = Flow::open(hosts, IpVersion::V4)?;
     let address = flow.address()?;
     let (sent, received) = thread::scope(|scope| {
-        let receiver = scope.spawn(|| flow.receive(&load, control));
+        let receiver = spawn(scope, || flow.receive(&load, control))?;
         let sent = flow.sent_by(|| hosts.left.netns.run(|| send(address)));
-        (sent, join(receiver))
-    });
+        Ok::<_, LabError>((sent, join(receiver)))
+    })?;
     // They are not numbered.
     Ok((sent?, received?.sequences.damaged))
 }
@@ -180,12 +180,17 @@ impl Blast {
         let start = Instant::now();
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
+            // If a thread cannot be started, those before it end.
+            let busy = AtEnd(|| {
+                ended.store(true, Ordering::Relaxed);
+                flows.iter().for_each(Flow::end);
+            });
             let cpus = testbed.cpus();
             let receive = |flow| {
                 let receive = move || Flow::receive(flow, load, control);
-                scope.spawn(move || on_cpu(cpus.receiver, receive))
+                spawn(scope, move || on_cpu(cpus.receiver, receive))
             };
-            let receivers: Vec<_> = flows.iter().map(receive).collect();
+            let receivers: Vec<_> = flows.iter().map(receive).collect::<Result<_, _>>()?;
             // Every sender has an end of the channel, so it is closed when the last one ends.
             let (end, ends) = channel::<()>();
             let mut senders = Vec::new();
@@ -196,21 +201,21 @@ impl Blast {
                 let offset = interval * f64::from(index) / f64::from(self.senders);
                 let start = start + Duration::from_secs_f64(offset);
                 let count = self.share(index);
-                senders.push(scope.spawn(move || {
+                let sender = spawn(scope, move || {
                     let send = || flow.send(load, count, start, control);
                     let sent = on_cpu(cpus.sender, send);
                     drop(end);
                     sent
-                }));
+                });
+                senders.push(sender?);
             }
             drop(end);
-            let busy = AtEnd(|| ended.store(true, Ordering::Relaxed));
             for _ in 0..self.busy {
-                scope.spawn(|| {
+                spawn(scope, || {
                     while !ended.load(Ordering::Relaxed) {
                         hint::spin_loop();
                     }
-                });
+                })?;
             }
             let result = f(&ends);
             // Nothing is sent: it ends when the channel is closed.
@@ -222,8 +227,12 @@ impl Blast {
             let sent: Vec<_> = senders.into_iter().map(join).collect();
             let received: Vec<_> = receivers.into_iter().map(join).collect();
             let (machine, flag) = machine?;
+            let sent: Vec<Sent> = sent.into_iter().collect::<Result<_, _>>()?;
+            if control.stopped() && sent.iter().all(|one| one.packets == 0) {
+                return Err(ToolError::Cancelled);
+            }
             let run = Run {
-                sent: sent.into_iter().collect::<Result<_, _>>()?,
+                sent,
                 received: received.into_iter().collect::<Result<_, _>>()?,
                 forwarder,
                 machine,

@@ -8,7 +8,6 @@ mod requests;
 
 pub use options::{Beside, Ping};
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -21,7 +20,7 @@ use crate::error::ToolError;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::testbed::Testbed;
-use crate::threads::{AtEnd, join};
+use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::traffic::{Amount, Transfer, TransferReport};
@@ -30,9 +29,6 @@ use requests::{DATA_MIN, Replies, Requests, Schedule};
 
 /// How long the load runs before the first request, so that TCP has left slow start.
 const WARM_UP: Duration = Duration::from_millis(200);
-
-/// How often a load that outlasts the requests is looked at.
-const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Tool for Ping {
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
@@ -44,6 +40,11 @@ impl Tool for Ping {
         if self.load == Beside::Stream {
             (control.progress)("without load");
             let idle = self.ping(&requests, testbed, control)?;
+            if control.stopped() {
+                measured.flags.extend(idle.flag.clone());
+                measured.figures = idle.figures("");
+                return Ok(measured);
+            }
             let flag = idle.flag.iter().map(|flag| format!("without load, {flag}"));
             measured.flags.extend(flag);
             measured.figures.extend(idle.figures("idle_"));
@@ -123,26 +124,29 @@ impl Ping {
         let (start, used, watch) = (Instant::now(), testbed.used(), Watch::start()?);
         // Closed when no request is due any more: waiting for lost replies is no part of the load.
         let (sending, all_sent) = channel::<()>();
+        // Open until the answering thread has ended: an answer to a closed socket is an error.
+        let echo = &mut echo;
         thread::scope(|scope| {
+            let answers_end = AtEnd(|| ended.store(true, Ordering::Relaxed));
             let answering = answers.as_ref().map(|socket| {
                 let ended = || ended.load(Ordering::Relaxed);
-                scope.spawn(move || on_cpu(cpus.receiver, || answer(socket, ended)))
+                spawn(scope, move || {
+                    on_cpu(cpus.receiver, || answer(socket, ended))
+                })
             });
+            let answering = answering.transpose()?;
             // A thread of its own, since it stays bound.
-            let run = move || requests.run(&mut echo, control, || drop(sending));
-            let requesting = scope.spawn(move || on_cpu(cpus.sender, run));
-            let (wall, forwarder, watched, replies) = {
-                // The answering thread ends, too.
-                let _ended = AtEnd(|| ended.store(true, Ordering::Relaxed));
-                while all_sent.recv().is_ok() {}
-                let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
-                let watched = watch.end(forwarder.of_other_process());
-                (wall, forwarder.cpu, watched, join(requesting))
-            };
+            let run = move || requests.run(echo, control, || drop(sending));
+            let requesting = spawn(scope, move || on_cpu(cpus.sender, run))?;
+            while all_sent.recv().is_ok() {}
+            let (wall, forwarder) = (start.elapsed(), testbed.used().since(&used));
+            let watched = watch.end(forwarder.of_other_process());
+            let replies = join(requesting);
+            drop(answers_end);
             answering.map_or(Ok(()), join)?;
             Ok(Run {
                 replies: replies?,
-                forwarder,
+                forwarder: forwarder.cpu,
                 wall,
                 flag: watched?.1,
             })
@@ -157,22 +161,18 @@ impl Ping {
         control: &Control<'_>,
     ) -> Result<(Run, TransferReport), ToolError> {
         let hosts = testbed.hosts();
-        let time = Amount::Time(WARM_UP + requests.time());
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut stream = Transfer::tcp(self.ip(), time).stop(Arc::clone(&stop));
+        let mut stream = Transfer::tcp(self.ip(), Amount::Open);
+        let time = WARM_UP.saturating_add(requests.time());
+        stream.limit = stream.limit.saturating_add(time);
         stream.sender_cpu = testbed.cpus().sender;
         stream.receiver_cpu = testbed.cpus().receiver;
+        let opened = stream.open(&hosts.left, &hosts.right)?;
         thread::scope(|scope| {
-            let stream = scope.spawn(move || stream.run(&hosts.left, &hosts.right));
+            let load_ends = AtEnd(|| opened.end());
+            let stream = spawn(scope, || opened.run())?;
             thread::sleep(WARM_UP);
             let run = self.ping(requests, testbed, control);
-            // Its goodput is that of its whole time, unless there is no result.
-            while !stream.is_finished() {
-                if run.is_err() || control.stopped() {
-                    stop.store(true, Ordering::Relaxed);
-                }
-                thread::sleep(POLL_INTERVAL);
-            }
+            drop(load_ends);
             let stream = join(stream);
             Ok((run?, stream?))
         })

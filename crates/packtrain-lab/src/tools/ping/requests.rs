@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::echo::Echo;
 use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
-use crate::tool::Control;
+use crate::tool::{Control, STOP_WAIT};
 use crate::traffic::pace::sleep_until;
 use crate::traffic::sequence::Sequences;
 
@@ -146,8 +146,9 @@ impl Requests {
         let end = state.start + self.duration;
         loop {
             let now = Instant::now();
+            let stopped = control.stopped();
             // Requests are sent late, but not for ever.
-            let due = (now < end + self.timeout)
+            let due = (!stopped && now < end + self.timeout)
                 .then(|| self.due(&state, now))
                 .flatten()
                 .filter(|due| *due < end);
@@ -166,7 +167,7 @@ impl Requests {
             while state.receive(echo).map_err(failed("recv"))? {
                 busy = true;
             }
-            if control.stopped() {
+            if stopped && state.replies.sent == 0 {
                 return Err(ToolError::Cancelled);
             }
             if busy {
@@ -174,7 +175,12 @@ impl Requests {
             }
             let until = due.unwrap_or_else(|| {
                 let all = state.replies.sequences.unique == state.replies.sent;
-                state.last_message + if all { QUANTUM } else { self.timeout }
+                state.last_message
+                    + match (all, stopped) {
+                        (true, _) => QUANTUM,
+                        (false, true) => self.timeout.min(STOP_WAIT),
+                        (false, false) => self.timeout,
+                    }
             });
             if due.is_none() && until <= now {
                 break;

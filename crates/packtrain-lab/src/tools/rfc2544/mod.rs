@@ -78,7 +78,11 @@ impl Tool for Rfc2544 {
         };
         let used = testbed.used();
         let watch = Watch::start()?;
-        let (figures, mut flags) = bench.figures()?;
+        let (mut figures, mut flags) = (Fields::new(), Vec::new());
+        match bench.measure(&mut figures, &mut flags) {
+            Err(ToolError::Cancelled) if !figures.is_empty() => {}
+            outcome => outcome?,
+        }
         let forwarder = testbed.used().since(&used);
         let (_, disturbed) = watch.end(forwarder.of_other_process())?;
         flags.extend(disturbed);
@@ -147,8 +151,9 @@ impl Disturbed {
 }
 
 impl Bench<'_> {
-    /// All tests of RFC 2544, and which results are irregular.
-    fn figures(&self) -> Result<(Fields, Vec<String>), ToolError> {
+    /// All tests of RFC 2544, and which results are irregular. If it is stopped, the figures are
+    /// those of the tests until then.
+    fn measure(&self, figures: &mut Fields, flags: &mut Vec<String>) -> Result<(), ToolError> {
         let options = self.options;
         let duration = options.final_duration.0;
         // They also warm up.
@@ -167,13 +172,15 @@ impl Bench<'_> {
             start: Load(per_second(flat_out.received, duration)),
         };
         let found = search(&mut Rates(self), &goals, range, options.time_max.0)?;
-        let mut flags: Vec<String> = Vec::new();
+        figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
+        if found.trials == 0 {
+            return Err(ToolError::Cancelled);
+        }
         for (goal, result) in goals.iter().zip(&found.goals) {
             let what = format!("throughput at a loss ratio of {}", goal.loss_ratio);
             flags.extend(irregular(&what, result));
         }
-        let mut figures = throughput(&goals, &found, options.size);
-        figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
+        figures.append(&mut throughput(&goals, &found, options.size));
         let rate = found.goals.first().map_or(0.0, |result| result.throughput);
         let (latency, loads) = self.latency(rate)?;
         figures.insert("latency_us".into(), latency.into());
@@ -193,7 +200,7 @@ impl Bench<'_> {
         figures.insert("back_to_back_frames".into(), frames.into());
         figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
         flags.extend(irregular("back to back", result));
-        Ok((figures, flags))
+        Ok(())
     }
 
     /// Frames: `rate` a second or flat out, at most `count`, for at most `duration`.
@@ -212,6 +219,7 @@ impl Bench<'_> {
     fn blast(&self, what: &str, load: &Blast) -> Result<Sent, ToolError> {
         self.say(what)?;
         let measured = load.run(self.testbed, &self.silent())?;
+        self.go_on()?;
         self.note(load.duration.0, &measured);
         let count = |name| {
             let value = measured.figures.get(name).and_then(Value::as_u64);
@@ -230,11 +238,17 @@ impl Bench<'_> {
         self.disturbed.set(disturbed);
     }
 
-    /// Reports progress, unless the run has to end.
-    fn say(&self, what: &str) -> Result<(), ToolError> {
+    /// [`ToolError::Cancelled`] if the run has to end. A trial that was stopped is none.
+    fn go_on(&self) -> Result<(), ToolError> {
         if self.control.stopped() {
             return Err(ToolError::Cancelled);
         }
+        Ok(())
+    }
+
+    /// Reports progress, unless the run has to end.
+    fn say(&self, what: &str) -> Result<(), ToolError> {
+        self.go_on()?;
         (self.control.progress)(&format!("{} bytes: {what}", self.options.size));
         Ok(())
     }
@@ -278,6 +292,7 @@ impl Bench<'_> {
                 loads.insert(percent.to_string(), of_load.into());
                 measured
             };
+            self.go_on()?;
             self.note(ping.duration.0, &measured);
             let of_load = measured.figures.get("latency_us").cloned();
             let missing = || ToolError::Check("ping reports no latency_us".into());
@@ -348,19 +363,28 @@ fn late_max(duration: Duration, width: f64) -> Duration {
     LATE_MAX.min(duration.mul_f64(width / 2.0))
 }
 
+/// The trial of a search; `None` if it was stopped.
+fn trial(sent: Result<Sent, ToolError>, expected: u64) -> Result<Option<Trial>, ToolError> {
+    match sent {
+        Ok(sent) => Ok(Some(sent.of(expected))),
+        Err(ToolError::Cancelled) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// Trials whose load is frames a second.
 struct Rates<'a>(&'a Bench<'a>);
 
 impl Measurer for Rates<'_> {
     type Error = ToolError;
 
-    fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, ToolError> {
+    fn measure(&mut self, load: Load, duration: Duration) -> Result<Option<Trial>, ToolError> {
         let rate = load.0 as f64;
         let expected = ((rate * duration.as_secs_f64()).round() as u64).max(1);
         let what = format!("{:.1} kpps for {} ms", kpps(rate), duration.as_millis());
         let time = duration + late_max(duration, self.0.options.width);
         let load = self.0.load(Some(rate), Some(expected), time);
-        Ok(self.0.blast(&what, &load)?.of(expected))
+        trial(self.0.blast(&what, &load), expected)
     }
 }
 
@@ -370,10 +394,10 @@ struct Bursts<'a>(&'a Bench<'a>);
 impl Measurer for Bursts<'_> {
     type Error = ToolError;
 
-    fn measure(&mut self, load: Load, _: Duration) -> Result<Trial, ToolError> {
+    fn measure(&mut self, load: Load, _: Duration) -> Result<Option<Trial>, ToolError> {
         let what = format!("{} back to back", load.0);
         let burst = self.0.load(None, Some(load.0), BURST_TIME_MAX);
-        Ok(self.0.blast(&what, &burst)?.of(load.0))
+        trial(self.0.blast(&what, &burst), load.0)
     }
 }
 
@@ -452,7 +476,7 @@ const fn explain(end: End) -> Option<&'static str> {
     match end {
         End::Regular | End::AtMax => None,
         End::BelowMin => Some("not even the least load arrived"),
-        End::TimeLimit => Some("the time limit came before the bounds were close"),
+        End::TimeLimit => Some("the search ended before the bounds were close"),
     }
 }
 
@@ -525,7 +549,7 @@ mod tests {
             line.starts_with("back to back: the receiver's socket"),
             "{line}"
         );
-        let line = "back to back: the time limit came before the bounds were close";
+        let line = "back to back: the search ended before the bounds were close";
         assert_eq!(flag(Limit::Sender, End::TimeLimit).as_deref(), Some(line));
     }
 }

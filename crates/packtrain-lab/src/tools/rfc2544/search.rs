@@ -63,11 +63,12 @@ pub trait Measurer {
     /// Why a trial could not be performed.
     type Error;
 
-    /// Offers `load` for `duration`, and waits for the last frame.
+    /// Offers `load` for `duration`, and waits for the last frame. `None` ends the search, as its
+    /// time limit does.
     ///
     /// # Errors
-    /// Ends the search. Loss is no error.
-    fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, Self::Error>;
+    /// Ends the search without a result. Loss is no error.
+    fn measure(&mut self, load: Load, duration: Duration) -> Result<Option<Trial>, Self::Error>;
 }
 
 /// A search goal: what a load must achieve to be a lower bound, and how close the bounds must be.
@@ -141,7 +142,7 @@ pub enum End {
     AtMax,
     /// The least load of the range is an upper bound: there is no lower bound.
     BelowMin,
-    /// The time limit came first.
+    /// The time limit came first, or the caller ended the search.
     TimeLimit,
 }
 
@@ -237,8 +238,10 @@ pub fn search<M: Measurer>(
                 if search.time + duration > time_max {
                     break 'targets;
                 }
+                let Some(trial) = measurer.measure(load, duration)? else {
+                    break 'targets;
+                };
                 search.time += duration;
-                let trial = measurer.measure(load, duration)?;
                 let done = Done { duration, trial };
                 search.trials.entry(load).or_default().push(done);
             }

@@ -16,7 +16,7 @@ use crate::error::{LabError, ToolError};
 use crate::netns;
 use crate::options::Fields;
 use crate::testbed::Testbed;
-use crate::threads::join;
+use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::topology::{Host, Side};
 use crate::traffic::{Opened, Protocol, TransferReport};
@@ -102,7 +102,6 @@ impl Stream {
     ) -> Result<Measured, ToolError> {
         let hosts = testbed.hosts();
         let mut transfer = self.transfer(hosts.left.link.mtu)?;
-        transfer.stop = Some(control.stop.clone());
         transfer.sender_cpu = testbed.cpus().sender;
         transfer.receiver_cpu = testbed.cpus().receiver;
         let ways = self.direction.ways();
@@ -143,22 +142,19 @@ impl Stream {
             _ => None,
         };
         thread::scope(|scope| {
+            let transfers_end = AtEnd(|| opened.iter().for_each(Opened::end));
             let runs: Vec<_> = opened
                 .iter()
-                .map(|one| scope.spawn(move || one.run()))
-                .collect();
+                .map(|one| spawn(scope, move || one.run()))
+                .collect::<Result<_, _>>()?;
             // If a transfer fails, its error is found when it is joined.
             let is_over = || runs.iter().any(ScopedJoinHandle::is_finished);
             let wait = |until: Instant, what: &str| {
-                while Instant::now() < until && !is_over() {
-                    if control.stopped() {
-                        return Err(ToolError::Cancelled);
-                    }
+                while Instant::now() < until && !is_over() && !control.stopped() {
                     let left = until.saturating_duration_since(Instant::now());
                     (control.progress)(&format!("{what}: {:.1} s left", left.as_secs_f64()));
                     thread::sleep(left.min(TICK));
                 }
-                Ok(())
             };
             let steady = || {
                 // On a busy machine a thread may start late.
@@ -172,7 +168,10 @@ impl Stream {
                 let (watch, first) = match early {
                     Some(early) => early,
                     None => {
-                        wait(start + warm_up, "warm-up")?;
+                        wait(start + warm_up, "warm-up");
+                        if control.stopped() {
+                            return Err(ToolError::Cancelled);
+                        }
                         opened.iter().for_each(Opened::mark);
                         (Watch::start()?, read()?)
                     }
@@ -180,14 +179,14 @@ impl Stream {
                 wait(
                     start.max(first.at) + (self.duration.0 - warm_up),
                     "measuring",
-                )?;
+                );
                 let last = read()?;
                 // Datagrams are counted until the end.
                 opened.iter().for_each(Opened::end);
                 Steady::between(first, last, &watch)
             };
             let steady = steady();
-            opened.iter().for_each(Opened::end);
+            drop(transfers_end);
             let reports: Result<Vec<_>, LabError> = runs.into_iter().map(join).collect();
             // The error of a transfer comes first: it is why a reading failed.
             let reports = reports?;

@@ -13,7 +13,7 @@ struct Fake<F> {
 impl<F: FnMut(f64, f64, usize) -> f64> Measurer for Fake<F> {
     type Error = Infallible;
 
-    fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, Infallible> {
+    fn measure(&mut self, load: Load, duration: Duration) -> Result<Option<Trial>, Infallible> {
         let seconds = duration.as_secs_f64();
         let expected = (load.0 as f64 * seconds).round();
         let rate = (self.forwards)(load.0 as f64, seconds, self.log.len());
@@ -25,7 +25,7 @@ impl<F: FnMut(f64, f64, usize) -> f64> Measurer for Fake<F> {
             overrun: 0,
         };
         self.log.push((load, Done { duration, trial }));
-        Ok(trial)
+        Ok(Some(trial))
     }
 }
 
@@ -232,19 +232,19 @@ fn what_loses_the_frames_is_named() {
     struct Chain([f64; 3]);
     impl Measurer for Chain {
         type Error = Infallible;
-        fn measure(&mut self, load: Load, duration: Duration) -> Result<Trial, Infallible> {
+        fn measure(&mut self, load: Load, duration: Duration) -> Result<Option<Trial>, Infallible> {
             let [sender, device, receiver] = self.0;
             let frames = |rate: f64| (rate * duration.as_secs_f64()) as u64;
             let expected = frames(load.0 as f64);
             let sent = expected.min(frames(sender));
             let forwarded = sent.min(frames(device));
             let received = forwarded.min(frames(receiver));
-            Ok(Trial {
+            Ok(Some(Trial {
                 expected,
                 sent,
                 received,
                 overrun: forwarded - received,
-            })
+            }))
         }
     }
     let all = f64::INFINITY;
@@ -436,5 +436,42 @@ proptest! {
             prop_assert!(result.throughput <= capacity + 2.0, "{}", result.throughput);
         }
         prop_assert!(found.trials <= 400, "{} trials", found.trials);
+    }
+}
+
+#[test]
+fn a_search_that_is_stopped_has_the_bounds_of_its_trials() {
+    /// Forwards everything, and is stopped after some trials.
+    struct Stopped(usize);
+    impl Measurer for Stopped {
+        type Error = Infallible;
+        fn measure(&mut self, load: Load, _: Duration) -> Result<Option<Trial>, Infallible> {
+            let left = self.0.checked_sub(1);
+            self.0 = left.unwrap_or(0);
+            Ok(left.map(|_| Trial {
+                expected: load.0,
+                sent: load.0,
+                received: load.0,
+                overrun: 0,
+            }))
+        }
+    }
+    let goal = Goal {
+        loss_ratio: 0.0,
+        exceed_ratio: 0.5,
+        initial_duration: Duration::from_secs(1),
+        final_duration: Duration::from_secs(1),
+        duration_sum: Duration::from_secs(1),
+        width: 0.01,
+    };
+    let range = Range {
+        min: Load(10),
+        max: Load(1000),
+        start: Load(100),
+    };
+    for (trials, found) in [(0, None), (1, Some(Load(100)))] {
+        let result = search(&mut Stopped(trials), &[goal], range, Duration::MAX).unwrap();
+        assert_eq!((result.trials, result.goals[0].lower), (trials, found));
+        assert_eq!(result.goals[0].end, End::TimeLimit);
     }
 }

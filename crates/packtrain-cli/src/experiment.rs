@@ -8,6 +8,7 @@ use crate::signals::Stop;
 use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
 use packtrain::advice;
+use packtrain::file;
 use packtrain_lab::experiment::document::{NOT_JUDGED, Parts};
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, Setup, built_in, run as measure,
@@ -211,14 +212,14 @@ impl<'a> Kept<'a> {
     /// Finds out before the first run that the file cannot be written.
     fn check(&self, head: &Map<String, Value>) -> Result<(), Failure> {
         if self.path.exists() {
-            return report::can_save(self.path).map_err(|error| self.failed(&error));
+            return file::can_replace(self.path).map_err(|error| self.failed(&error));
         }
         self.write(&Value::Object(whole(head, &Parts::default())))
     }
 
     fn write(&self, document: &Value) -> Result<(), Failure> {
         let text = (self.text)(document);
-        report::save(self.path, &text).map_err(|error| self.failed(&error))
+        file::replace(self.path, &text).map_err(|error| self.failed(&error))
     }
 
     fn failed(&self, error: &std::io::Error) -> Failure {

@@ -244,6 +244,8 @@ fn a_capture_is_its_owners_and_follows_no_link() {
             ["forward", &source(link), "null:", "-q"],
             ["forward", "null:", &write(link), "-q"],
             ["replay", &file("a"), &file(link), "--json"],
+            ["experiment", "lro-sort", "--save", &file(link)],
+            ["experiment", "lro-sort", "--html", &file(link)],
         ] {
             let ran = packtrain(&args);
             assert_eq!(ran.code, Some(4), "{ran:?}");

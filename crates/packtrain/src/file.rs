@@ -1,24 +1,92 @@
-//! The file that a capture is written to.
+//! Files that are written for the user: captures, documents and pages.
+//!
+//! A symbolic link is not followed, since another user may have made it to have a file of this one
+//! emptied; links of `/dev`, `/dev/fd` and `/proc/self/fd` are. A file that exists keeps its mode
+//! and its owner. No folder is made.
 
 use rustix::fs::OFlags;
-use std::fs::File;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 
 /// Where links are the kernel's or root's, and name what the process has open: `/dev/stdout`,
 /// `/dev/fd/5`.
 const LINKS_FOLLOWED: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
 
-/// Creates a file to write a capture to, which only its owner may read and write (mode 0600): it
-/// holds what others sent. A file that exists is emptied, and keeps its mode. A symbolic link is
-/// not followed, since another user may have made it to have a file of this one emptied; links of
-/// `/dev`, `/dev/fd` and `/proc/self/fd` are.
+/// The mode of a new capture: only its owner may read and write what others sent.
+const PRIVATE: u32 = 0o600;
+
+/// Creates a file to write a capture to, with mode 0600. A file that exists is emptied.
 ///
 /// # Errors
 ///
 /// When the system refuses; [`ErrorKind::InvalidInput`] for a symbolic link.
 pub fn create(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    open(path, options.mode(PRIVATE))
+}
+
+/// Writes `text` to `path`. A new file has the mode that the process gives to its files. A regular
+/// file that exists is replaced in one step, by a rename, so its readers and its other hard links
+/// keep the old content; one of another user or group is written to in place, so it keeps both.
+///
+/// # Errors
+///
+/// As [`create`]. A file that is replaced is then unchanged.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    if let Some((mut temporary, name)) = replacement(path)? {
+        let written = temporary.write_all(text.as_bytes());
+        let renamed = written.and_then(|()| fs::rename(&name, path));
+        if renamed.is_err() {
+            fs::remove_file(&name)?;
+        }
+        return renamed;
+    }
+    open(path, File::options().write(true).truncate(true))?.write_all(text.as_bytes())
+}
+
+/// Finds out whether [`replace`] can write to `path`, and leaves what is there.
+///
+/// # Errors
+///
+/// As [`replace`].
+pub fn can_replace(path: &Path) -> io::Result<()> {
+    match replacement(path)? {
+        Some((_, name)) => fs::remove_file(name),
+        None => Ok(()),
+    }
+}
+
+/// An empty file beside `path`, with the mode of `path` and the name under which it is until it
+/// replaces it. `None` if `path` is to be written to in place, which is possible.
+fn replacement(path: &Path) -> io::Result<Option<(File, PathBuf)>> {
+    let old = match open(path, File::options().write(true)) {
+        Ok(old) => Some(old.metadata()?),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    // A device, or a link that names what the process has open.
+    if path.is_symlink() || old.as_ref().is_some_and(|old| !old.is_file()) {
+        return Ok(None);
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    let file = open(&name, File::options().write(true).create_new(true))?;
+    if let Some(old) = old {
+        let made = file.metadata()?;
+        let owner = |file: &fs::Metadata| (file.uid(), file.gid());
+        if owner(&made) != owner(&old) {
+            fs::remove_file(name)?;
+            return Ok(None);
+        }
+        file.set_permissions(old.permissions())?;
+    }
+    Ok(Some((file, name)))
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let folder = path.parent();
     let follow = LINKS_FOLLOWED.map(Path::new).map(Some).contains(&folder);
     let flags = if follow {
@@ -26,15 +94,116 @@ pub fn create(path: &Path) -> io::Result<File> {
     } else {
         OFlags::NOFOLLOW
     };
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600);
     let opened = options.custom_flags(flags.bits().cast_signed()).open(path);
     opened.map_err(|error| {
         if path.is_symlink() && !follow {
             let why = "it is a symbolic link, which is not followed; name the file behind it";
-            io::Error::new(ErrorKind::InvalidInput, why)
-        } else {
-            error
+            return io::Error::new(ErrorKind::InvalidInput, why);
+        }
+        match folder {
+            Some(folder) if !folder.as_os_str().is_empty() && !folder.exists() => {
+                let why = format!("there is no folder {}; make it first", folder.display());
+                io::Error::new(error.kind(), why)
+            }
+            _ => error,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// A folder of its own, which is removed at the end.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = std::env::temp_dir();
+            let path = path.join(format!("packtrain-file-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn count(&self) -> usize {
+            fs::read_dir(&self.0).unwrap().count()
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let removed = fs::remove_dir_all(&self.0);
+            assert!(removed.is_ok() || std::thread::panicking(), "{removed:?}");
+        }
+    }
+
+    fn text(path: &Path) -> String {
+        fs::read_to_string(path).unwrap()
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn a_file_is_replaced_in_one_step_and_keeps_its_mode() {
+        let folder = Folder::new("replace");
+        let [path, other] = ["page", "second name"].map(|name| folder.0.join(name));
+        replace(&path, "1").unwrap();
+        assert_ne!(mode(&path), PRIVATE, "a page is not a capture");
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
+        fs::hard_link(&path, &other).unwrap();
+        can_replace(&path).unwrap();
+        assert_eq!((text(&path), folder.count()), ("1".to_owned(), 2));
+        replace(&path, "2").unwrap();
+        assert_eq!((text(&path), text(&other)), ("2".into(), "1".into()));
+        assert_eq!((mode(&path), folder.count()), (0o640, 2));
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_written_to_in_place() {
+        let folder = Folder::new("owner");
+        let path = folder.0.join("page");
+        fs::write(&path, "a long text").unwrap();
+        let other = Some(65534);
+        if std::os::unix::fs::chown(&path, other, other).is_err() {
+            println!("SKIP: only root can give a file to another user");
+            return;
+        }
+        replace(&path, "2").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        assert_eq!((metadata.uid(), metadata.gid()), (65534, 65534));
+        assert_eq!((text(&path), folder.count()), ("2".to_owned(), 1));
+    }
+
+    #[test]
+    fn no_link_is_followed_and_no_folder_made() {
+        let folder = Folder::new("links");
+        let [file, link, below] = ["file", "link", "no/page"].map(|name| folder.0.join(name));
+        fs::write(&file, "1").unwrap();
+        symlink(&file, &link).unwrap();
+        for refused in [
+            create(&link).map(drop),
+            replace(&link, "2"),
+            can_replace(&link),
+        ] {
+            let error = refused.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidInput);
+            assert!(error.to_string().contains("symbolic link"), "{error}");
+        }
+        for refused in [
+            create(&below).map(drop),
+            replace(&below, "2"),
+            can_replace(&below),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(error.starts_with("there is no folder "), "{error}");
+        }
+        replace(&folder.0, "2").unwrap_err();
+        assert_eq!((text(&file), folder.count()), ("1".to_owned(), 2));
+        // These name what the process has open.
+        create(Path::new("/dev/null")).unwrap();
+        replace(Path::new("/dev/null"), "2").unwrap();
+    }
 }

@@ -19,23 +19,3 @@ pub mod view;
 
 pub use numbers::number;
 pub use page::html;
-
-use std::io;
-use std::path::Path;
-
-/// Writes a page or a document to a file. An existing file is replaced in one step, and missing
-/// directories are made.
-///
-/// # Errors
-/// The error of the file system. Then an existing file is unchanged.
-pub fn save(path: &Path, text: &str) -> io::Result<()> {
-    packtrain_bench::report::write_text(path, text)
-}
-
-/// Finds out whether [`save`] can write to `path`, and leaves what is there.
-///
-/// # Errors
-/// The error of the file system.
-pub fn can_save(path: &Path) -> io::Result<()> {
-    packtrain_bench::report::can_write(path)
-}

@@ -6,10 +6,10 @@
 
 #![cfg(packtrain_loom)]
 
+use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
-use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use packtrain::policy::dispatch::{Decision, RingState};
+use packtrain::policy::dispatch::{Decision, Dispatch, RingState};
 use packtrain::queue::ring::{
     Attended, ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
 };
@@ -32,19 +32,13 @@ fn ring(capacity: usize) -> Arc<TestRing> {
     Arc::new(Ring::new(capacity, Vec::new()))
 }
 
-/// The dispatch modes of the models.
+/// What a producer does in two dispatch modes of the product.
 fn direct(state: RingState) -> Decision {
-    match state {
-        RingState::Idle | RingState::Abdicated | RingState::Stalled => Decision::Drain,
-        RingState::Busy | RingState::Gap => Decision::Enqueue,
-    }
+    Dispatch::Direct.decide(state, 0)
 }
 
 fn deferred(state: RingState) -> Decision {
-    match state {
-        RingState::Idle => Decision::Notify,
-        _ => Decision::Enqueue,
-    }
+    Dispatch::Deferred.decide(state, 0)
 }
 
 fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
@@ -385,84 +379,6 @@ fn a_waiter_sees_the_space_or_the_release_sees_the_waiter() {
 #[test]
 fn a_waiter_sees_the_space_or_the_kept_role_sees_the_waiter() {
     waiting(|guard| guard.keep().1);
-}
-
-/// The list of producers that wait for space, with the wake-up.
-struct Waiters {
-    waiting: Mutex<bool>,
-    woken: Condvar,
-}
-
-impl Waiters {
-    fn wait(&self, ring: &TestRing) {
-        *self.waiting.lock().unwrap() = true;
-        if ring.wait_for_space(Source::Lane) {
-            *self.waiting.lock().unwrap() = false;
-            return;
-        }
-        let mut waiting = self.waiting.lock().unwrap();
-        while *waiting {
-            waiting = self.woken.wait(waiting).unwrap();
-        }
-    }
-
-    fn wake(&self, ring: &TestRing) {
-        let mut waiting = self.waiting.lock().unwrap();
-        ring.clear_waiters();
-        *waiting = false;
-        self.woken.notify_all();
-    }
-}
-
-/// loom finds the deadlock if a wake-up is lost.
-#[test]
-fn a_producer_that_waits_twice_is_woken_twice() {
-    model(Some(3), || {
-        let ring = ring(1);
-        let waiters = Arc::new(Waiters {
-            waiting: Mutex::new(false),
-            woken: Condvar::new(),
-        });
-        let producer = {
-            let (ring, waiters) = (Arc::clone(&ring), Arc::clone(&waiters));
-            thread::spawn(move || {
-                let mut batch = &[10, 11, 12][..];
-                while !batch.is_empty() {
-                    match ring.put(&mut batch, Source::Lane, deferred, |_, _| {}) {
-                        Put::Enqueued { .. } => {}
-                        Put::Full => waiters.wait(&ring),
-                        other => panic!("{other:?}"),
-                    }
-                }
-            })
-        };
-        // The TX worker keeps the role for one step, and releases it in the other ones.
-        let mut done = 0;
-        let mut keeps = true;
-        while done < 3 {
-            let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
-                panic!("no other thread claims");
-            };
-            poll(&mut guard);
-            done = guard.state().len();
-            if std::mem::take(&mut keeps) {
-                let (kept, wake) = guard.keep();
-                if wake {
-                    waiters.wake(&ring);
-                }
-                guard = ring.resume(kept);
-            }
-            if guard.release(Release::Abdicated).wake_waiters {
-                waiters.wake(&ring);
-            }
-            if done < 3 {
-                thread::yield_now();
-            }
-        }
-        producer.join().unwrap();
-        drain_all(&ring);
-        assert_drained(ring, &[10, 11, 12]);
-    });
 }
 
 /// A producer has the role when the TX worker needs it.

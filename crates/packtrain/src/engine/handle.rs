@@ -135,7 +135,7 @@ impl TxHandle {
         Self::result(sent, before, burst)
     }
 
-    fn result(
+    pub(super) fn result(
         sent: Result<(), Closed>,
         before: usize,
         burst: &Burst,

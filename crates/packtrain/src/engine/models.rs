@@ -19,9 +19,11 @@ mod tests;
 use super::control::{Control, Half};
 use super::drain::TxDrain;
 use super::error::RunError;
+use super::handle::{TrySendError, TxHandle};
 use super::intake::Intake;
 use super::shared::{Producer, SharedTx, Submit};
 use super::shell::{Action, Shell};
+use super::thread::{Waits, send_all, send_parked};
 use super::worker::{Placed, Worker, WorkerCounters};
 use crate::driver::{
     Accepted, Armed, Capabilities, Completed, Refused, Token, TxDescriptors, TxPacket,
@@ -47,6 +49,9 @@ const NOW: Instant = Instant::from_nanos(1_000_000);
 
 /// The only timer of a model: the TX worker retries an unpublished slot.
 const GAP_RETRY: Duration = Duration::from_micros(50);
+
+/// The stack of a thread, in words.
+const STACK_WORDS: usize = 0x8000;
 
 /// A thread sleeps on this: the notifier of the worker, the waker of a producer.
 #[derive(Debug, Default)]
@@ -328,7 +333,7 @@ impl World {
 
     fn send(&self, own: Producer, bursts: Bursts) -> JoinHandle<Sender> {
         let shared = Arc::clone(&self.shared);
-        thread::spawn(move || {
+        spawn(move || {
             let accepted = send(&shared, &own, bursts);
             // The caller deregisters it later, since deregistering a lane notifies the worker.
             Sender { own, accepted }
@@ -336,15 +341,15 @@ impl World {
     }
 
     /// Starts a thread of the hardware.
-    fn hardware(&self, act: impl FnOnce(&Hardware) + 'static) -> JoinHandle<()> {
+    fn hardware(&self, act: impl FnOnce(&Hardware) + Send + 'static) -> JoinHandle<()> {
         let hardware = Arc::clone(&self.hardware);
-        thread::spawn(move || act(&hardware))
+        spawn(move || act(&hardware))
     }
 
     /// Starts a thread that stops the run.
     fn stop(&self) -> JoinHandle<()> {
         let intake = Arc::clone(&self.intake);
-        thread::spawn(move || intake.stop())
+        spawn(move || intake.stop())
     }
 
     fn control(&self) -> Control {
@@ -430,27 +435,51 @@ impl World {
     }
 }
 
+/// A producer of the queue, as an application's handle is one.
+struct Sending<'a> {
+    shared: &'a SharedTx<Device>,
+    own: &'a Producer,
+}
+
+impl Waits for Sending<'_> {
+    fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+        let before = burst.len();
+        let put = self.shared.put(self.own, burst, &|| NOW);
+        TxHandle::result(put, before, burst)
+    }
+
+    fn has_space(&self, _burst: &Burst) -> bool {
+        self.shared.has_space(self.own)
+    }
+
+    fn wait(&mut self, _burst: &Burst, waker: &Waker) -> bool {
+        self.shared.wait(self.own, waker)
+    }
+
+    fn forget(&mut self) {
+        self.shared.forget(self.own);
+    }
+}
+
 /// Sends bursts, and waits if there is no space. Returns how many packets were accepted before the
 /// queue was closed.
 fn send(shared: &SharedTx<Device>, own: &Producer, bursts: &[&[u8]]) -> usize {
     let mut accepted = 0;
     for numbers in bursts {
         let mut burst = burst(numbers);
-        loop {
-            let before = burst.len();
-            let put = shared.put(own, &mut burst, &|| NOW);
-            accepted += before - burst.len();
-            if put.is_err() {
-                return accepted;
-            }
-            if burst.is_empty() {
-                break;
-            }
+        let all = burst.len();
+        let mut sender = Sending { shared, own };
+        let sent = send_all(&mut sender, &mut burst, all).unwrap_or_else(|| {
             let notifier = Arc::new(ModelNotifier::default());
-            if !shared.wait(own, &Waker::from(Arc::clone(&notifier))) {
+            let waker = Waker::from(Arc::clone(&notifier));
+            send_parked(&mut sender, &mut burst, all, &waker, || {
                 notifier.sleep();
-            }
-            shared.forget(own);
+                notifier.clear()
+            })
+        });
+        accepted += all - burst.len();
+        if sent.is_err() {
+            break;
         }
     }
     accepted
@@ -462,5 +491,16 @@ fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 20_000;
-    builder.check(body);
+    let body = Arc::new(body);
+    builder.check(move || {
+        let body = Arc::clone(&body);
+        spawn(move || body()).join().expect("the model holds");
+    });
+}
+
+/// Starts a thread of a model. Loom's own stack of 32 KiB is too small for the engine where the
+/// dynamic linker saves all vector registers.
+fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
+    let thread = thread::Builder::new().stack_size(STACK_WORDS);
+    thread.spawn(body).expect("a thread of the model")
 }

@@ -7,6 +7,9 @@ use std::task::Waker;
 
 /// The list of waiting producers, each at most once.
 ///
+/// A waker is the caller's code: its clone, its drop and its wake may call a handle of this queue.
+/// So none of them happens under the lock of the list.
+///
 /// A producer adds itself, then sets WAITERS in the head of the ring and checks the space once
 /// more. A consumer that took packets changes the same word after it has freed their slots. So
 /// either the producer sees the space, or the consumer sees WAITERS.
@@ -31,19 +34,29 @@ impl SpaceWaiters {
     /// Adds producer `id`, which then sets WAITERS and rechecks the space. Returns false if the
     /// producer is still in the list from an earlier call.
     pub(super) fn add(&self, id: u64, waker: &Waker) -> bool {
-        let mut list = self.list();
-        let known = list.iter_mut().find(|(other, _)| *other == id);
-        if let Some((_, known)) = known {
-            known.clone_from(waker);
-            return false;
-        }
-        list.push((id, waker.clone()));
-        true
+        let added = waker.clone();
+        let replaced = {
+            let mut list = self.list();
+            match list.iter().position(|(other, _)| *other == id) {
+                Some(at) => Some(std::mem::replace(&mut list[at].1, added)),
+                None => {
+                    list.push((id, added));
+                    None
+                }
+            }
+        };
+        // The drop of a waker is the caller's code: after the lock.
+        replaced.is_none()
     }
 
     /// Removes producer `id`.
     pub(super) fn remove(&self, id: u64) {
-        self.list().retain(|(other, _)| *other != id);
+        let removed = {
+            let mut list = self.list();
+            let at = list.iter().position(|(other, _)| *other == id);
+            at.map(|at| list.remove(at))
+        };
+        drop(removed);
     }
 
     /// Clears WAITERS and wakes all producers of the list.
@@ -66,5 +79,65 @@ impl SpaceWaiters {
             waker.wake();
             left -= 1;
         }
+    }
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    /// A waker that uses the list when it is woken and when it is dropped, as one does that owns
+    /// the last reference to a task with another handle of the queue.
+    struct Task {
+        waiters: Arc<SpaceWaiters>,
+        calls: Arc<AtomicUsize>,
+    }
+
+    impl Task {
+        fn call(&self) {
+            // A test that hangs says less than one that fails.
+            assert!(self.waiters.list.try_lock().is_ok(), "the list is locked");
+            self.waiters.remove(2);
+            self.calls.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.call();
+        }
+    }
+
+    impl Drop for Task {
+        fn drop(&mut self) {
+            self.call();
+        }
+    }
+
+    #[test]
+    fn no_code_of_a_waker_runs_under_the_lock() {
+        let waiters = Arc::new(SpaceWaiters::default());
+        let calls = Arc::new(AtomicUsize::new(0));
+        let waker = || {
+            let (waiters, calls) = (Arc::clone(&waiters), Arc::clone(&calls));
+            Waker::from(Arc::new(Task { waiters, calls }))
+        };
+        let mut expected = 0;
+        let mut called = |calls_more| {
+            expected += calls_more;
+            assert_eq!(calls.load(Ordering::Relaxed), expected);
+        };
+        assert!(waiters.add(1, &waker()));
+        called(0);
+        assert!(!waiters.add(1, &waker()), "the first waker is replaced");
+        called(1);
+        waiters.remove(1);
+        called(1);
+        assert!(waiters.add(1, &waker()));
+        waiters.wake_all(&Ring::<u32, ()>::new(1, ()));
+        called(2);
     }
 }

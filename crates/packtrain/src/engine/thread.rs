@@ -21,7 +21,7 @@ use std::hint::spin_loop;
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::task::{Wake, Waker};
 use std::thread::{self, JoinHandle, Thread};
@@ -226,17 +226,38 @@ fn sleep(
 const END_POLL: Duration = Duration::from_micros(100);
 
 /// Wakes a thread that waits for space.
-struct Unpark(Thread);
+struct Unpark {
+    thread: Thread,
+    woken: AtomicBool,
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.woken.store(true, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+impl Unpark {
+    /// Blocks the thread until it is woken, or until `end`. Returns whether it was woken.
+    fn park(&self, end: Option<time::Instant>) -> bool {
+        while !self.woken.swap(false, Ordering::AcqRel) {
+            match end.map(|end| end.saturating_duration_since(time::Instant::now())) {
+                None => thread::park(),
+                Some(left) if left.is_zero() => return false,
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+        true
     }
 }
 
 thread_local! {
-    /// The waker of this thread: made once, so a wait allocates nothing.
-    static UNPARK: Waker = Waker::from(Arc::new(Unpark(thread::current())));
+    /// Of this thread: made once, so a wait allocates nothing.
+    static UNPARK: Arc<Unpark> = Arc::new(Unpark {
+        thread: thread::current(),
+        woken: AtomicBool::new(false),
+    });
 }
 
 /// How long a thread polls for space before it parks; an idle worker's limit is the same. A running
@@ -248,11 +269,11 @@ const POLL_TIME: Duration = LIMIT_MAX;
 const PAUSES: u32 = 30;
 
 /// A sender that can wait for space: a handle to one queue, or to all queues of a port.
-trait Waits {
+pub(super) trait Waits {
     fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError>;
     fn has_space(&self, burst: &Burst) -> bool;
-    fn wait(&self, burst: &Burst, waker: &Waker) -> bool;
-    fn forget(&self);
+    fn wait(&mut self, burst: &Burst, waker: &Waker) -> bool;
+    fn forget(&mut self);
 }
 
 impl Waits for TxHandle {
@@ -264,11 +285,11 @@ impl Waits for TxHandle {
         Self::has_space(self)
     }
 
-    fn wait(&self, _burst: &Burst, waker: &Waker) -> bool {
+    fn wait(&mut self, _burst: &Burst, waker: &Waker) -> bool {
         Self::wait(self, waker)
     }
 
-    fn forget(&self) {
+    fn forget(&mut self) {
         Self::forget(self);
     }
 }
@@ -282,11 +303,11 @@ impl Waits for TxFlows {
         Self::has_space(self, burst)
     }
 
-    fn wait(&self, burst: &Burst, waker: &Waker) -> bool {
+    fn wait(&mut self, burst: &Burst, waker: &Waker) -> bool {
         Self::wait(self, burst, waker)
     }
 
-    fn forget(&self) {
+    fn forget(&mut self) {
         Self::forget(self);
     }
 }
@@ -329,48 +350,125 @@ fn send_blocking(
     timeout: Duration,
 ) -> Result<usize, SendError> {
     let all = burst.len();
-    // `None`: there is not enough space.
-    let send = |sender: &mut _, burst: &mut Burst| match Waits::try_send(sender, burst) {
-        Ok(_) => Some(Ok(all)),
-        Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
-        Err(TrySendError::Full { .. }) => None,
-    };
-    if let Some(done) = send(sender, burst) {
+    if let Some(done) = send_all(sender, burst, all) {
         return done;
     }
-    let end = time::Instant::now().checked_add(timeout);
-    let left = || end.map(|end| end.saturating_duration_since(time::Instant::now()));
     let begin = time::Instant::now();
-    while begin.elapsed() < POLL_TIME && left().is_none_or(|left| !left.is_zero()) {
+    let end = begin.checked_add(timeout);
+    while begin.elapsed() < POLL_TIME.min(timeout) {
         (0..PAUSES).for_each(|_| spin_loop());
         if sender.has_space(burst)
-            && let Some(done) = send(sender, burst)
+            && let Some(done) = send_all(sender, burst, all)
         {
             return done;
         }
         thread::yield_now();
     }
-    let waker = UNPARK.with(Waker::clone);
+    let unpark = UNPARK.with(Arc::clone);
+    let waker = Waker::from(Arc::clone(&unpark));
+    send_parked(sender, burst, all, &waker, || unpark.park(end))
+}
+
+/// Sends the packets of `burst`; `None` if there is not enough space. `all` is the number to report.
+pub(super) fn send_all(
+    sender: &mut impl Waits,
+    burst: &mut Burst,
+    all: usize,
+) -> Option<Result<usize, SendError>> {
+    match sender.try_send(burst) {
+        Ok(_) => Some(Ok(all)),
+        Err(TrySendError::Closed) => Some(Err(SendError::Closed)),
+        Err(TrySendError::Full { .. }) => None,
+    }
+}
+
+/// Sends the packets of `burst`, and parks while there is not enough space. `park` returns after
+/// `waker` was woken, or returns false after a timeout. Then no packet is offered again: a wake-up
+/// that is lost is an error of the send, not a late success.
+pub(super) fn send_parked(
+    sender: &mut impl Waits,
+    burst: &mut Burst,
+    all: usize,
+    waker: &Waker,
+    mut park: impl FnMut() -> bool,
+) -> Result<usize, SendError> {
     let done = loop {
         // The thread registers before it parks: space that is freed after `wait` returned false
         // wakes it.
-        if sender.wait(burst, &waker)
-            && let Some(done) = send(sender, burst)
+        if sender.wait(burst, waker)
+            && let Some(done) = send_all(sender, burst, all)
         {
             break done;
         }
-        match left() {
-            None => thread::park(),
-            Some(left) if left.is_zero() => {
-                let accepted = all - burst.len();
-                break Err(SendError::TimedOut { accepted });
-            }
-            Some(left) => thread::park_timeout(left),
+        if !park() {
+            let accepted = all - burst.len();
+            break Err(SendError::TimedOut { accepted });
         }
-        if let Some(done) = send(sender, burst) {
+        if let Some(done) = send_all(sender, burst, all) {
             break done;
         }
     };
     sender.forget();
     done
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+    use crate::packet::{Arena, ArenaConfig};
+
+    /// A queue that has space as soon as a producer waits, and may say so.
+    struct Queue {
+        waited: bool,
+        wakes: bool,
+    }
+
+    impl Waits for Queue {
+        fn try_send(&mut self, burst: &mut Burst) -> Result<usize, TrySendError> {
+            if !self.waited {
+                return Err(TrySendError::Full { accepted: 0 });
+            }
+            let accepted = burst.len();
+            burst.clear();
+            Ok(accepted)
+        }
+
+        fn has_space(&self, _burst: &Burst) -> bool {
+            self.waited
+        }
+
+        fn wait(&mut self, _burst: &Burst, waker: &Waker) -> bool {
+            self.waited = true;
+            if self.wakes {
+                waker.wake_by_ref();
+            }
+            false
+        }
+
+        fn forget(&mut self) {}
+    }
+
+    #[test]
+    fn a_lost_wake_up_is_no_late_success() {
+        let arena = Arena::new(ArenaConfig::small()).expect("a small arena");
+        for wakes in [true, false] {
+            let mut burst = Burst::new();
+            burst.push(arena.packet_from(&[0; 60]).unwrap()).unwrap();
+            let mut queue = Queue {
+                waited: false,
+                wakes,
+            };
+            // With the wake-up, there is no need to wait for the timeout.
+            let timeout = match wakes {
+                true => Duration::MAX,
+                false => Duration::from_millis(1),
+            };
+            let sent = send_blocking(&mut queue, &mut burst, timeout);
+            let expected = match wakes {
+                true => Ok(1),
+                false => Err(SendError::TimedOut { accepted: 0 }),
+            };
+            assert_eq!(sent, expected);
+        }
+    }
 }

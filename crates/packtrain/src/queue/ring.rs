@@ -352,6 +352,12 @@ impl<T, S> Ring<T, S> {
         }
     }
 
+    /// Whether the TX worker has requested the role of a busy ring.
+    #[cfg(all(test, packtrain_loom))]
+    pub(crate) fn has_attention(&self) -> bool {
+        self.head().has_attention()
+    }
+
     /// Closes the ring to applications, or to lanes and applications. Slots that are reserved by
     /// now are still published. The caller wakes all waiters and notifies the TX worker.
     pub fn close(&self, to: Source) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::engine::{Command, Queues};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const MODES: [Dispatch; 5] = [
     Dispatch::Direct,
@@ -41,9 +42,44 @@ fn a_worker_that_falls_asleep_sees_enqueued_packets() {
     }
 }
 
-/// If a notified worker finds a producer draining, it sleeps only with ATTENTION set.
+/// If a notified worker finds a producer draining, it sleeps only with ATTENTION set. The release
+/// of the role then notifies it, though the ring is empty.
 #[test]
 fn a_worker_that_was_notified_gets_the_role_after_a_producer() {
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let asleep = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&asleep);
+        model(2, move || {
+            let mut world = World::new(dispatch, 4, roomy(2));
+            let lane = world.shared.enter_lane();
+            let sender = world.producer(&[&[10], &[11]]);
+            let leaves = {
+                let shared = Arc::clone(&world.shared);
+                // Deregistering notifies the worker.
+                spawn(move || shared.leave_lane(&lane))
+            };
+            let reached = |world: &World, action| {
+                let sleeps = matches!(action, Action::Sleep { .. });
+                if sleeps && world.shared.ring.has_attention() {
+                    asleep.fetch_add(1, Ordering::Relaxed);
+                }
+                let state = world.hardware.state();
+                state.sent.len() >= state.goal
+            };
+            world.run_until(reached).expect("no device fails");
+            leaves.join().unwrap();
+            world.finish([sender], &[10, 11]);
+        });
+        assert!(
+            seen.load(Ordering::Relaxed) > 0,
+            "{dispatch}: no run had it"
+        );
+    }
+}
+
+/// A full device that gets room as a producer sends: the notified worker restarts it.
+#[test]
+fn a_notified_worker_restarts_a_device_beside_a_producer() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
         model(2, move || {
             let mut world = World::new(dispatch, 4, full(2));
@@ -125,6 +161,24 @@ fn a_producer_that_waits_for_space_is_woken() {
     }
 }
 
+/// One slot, and a producer that waits for each packet but the first. The worker keeps the role.
+#[test]
+fn a_producer_that_waits_twice_is_woken_twice() {
+    for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
+        model(1, move || {
+            let mut world = World::new(dispatch, 1, full(3));
+            let sender = world.producer(&[&[10, 11, 12]]);
+            let hardware = world.hardware(|hardware| {
+                hardware.make_room(1);
+                hardware.make_room(2);
+            });
+            world.run_to_goal();
+            hardware.join().unwrap();
+            world.finish([sender], &[10, 11, 12]);
+        });
+    }
+}
+
 /// The same with a full device: only the worker makes space.
 #[test]
 fn a_producer_that_waits_behind_a_full_device_is_woken() {
@@ -151,7 +205,7 @@ fn a_producer_that_gives_up_takes_no_wake_up_from_another() {
         let sender = world.send(own, &[&[11]]);
         let gives_up = {
             let shared = Arc::clone(&world.shared);
-            thread::spawn(move || shared.forget(&other))
+            spawn(move || shared.forget(&other))
         };
         world.run_to_goal();
         gives_up.join().unwrap();
@@ -188,7 +242,7 @@ fn the_end_of_a_run_wakes_a_producer_that_waits_for_space() {
             let own = Submit::enter(&*world.shared);
             let producer = {
                 let (shared, hardware) = (Arc::clone(&world.shared), Arc::clone(&world.hardware));
-                thread::spawn(move || {
+                spawn(move || {
                     let accepted = send(&shared, &own, &[&[10], &[11, 12]]);
                     hardware.make_room(3);
                     accepted
@@ -217,7 +271,7 @@ fn the_last_lane_and_the_last_completion_end_the_run() {
             let own = world.shared.enter_lane();
             let lane = {
                 let (shared, hardware) = (Arc::clone(&world.shared), Arc::clone(&world.hardware));
-                thread::spawn(move || {
+                spawn(move || {
                     let accepted = send(&shared, &own, &[&[10], &[11]]);
                     shared.leave_lane(&own);
                     // Deregistering and completing each wake the worker, or find it awake.
@@ -246,7 +300,7 @@ fn a_command_reaches_a_worker_that_falls_asleep() {
             let mut world = World::new(dispatch, 4, roomy(2));
             let sender = world.producer(&[&[10], &[11]]);
             let control = world.control();
-            let commands = thread::spawn(move || {
+            let commands = spawn(move || {
                 [Command::Pause, Command::Resume]
                     .map(|command| control.send(Queues::tx(0), command).unwrap())
             });
@@ -316,7 +370,7 @@ fn fails(dispatch: Dispatch, device: State) {
         let senders = bursts.map(|bursts| {
             let own = Submit::enter(&*world.shared);
             let shared = Arc::clone(&world.shared);
-            thread::spawn(move || {
+            spawn(move || {
                 let sent = catch_unwind(AssertUnwindSafe(|| send(&shared, &own, bursts)));
                 sent.is_err()
             })

@@ -37,6 +37,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         // While packets are sent it waits for enough of them; a quiet step collects the last ones.
         let quiet = std::mem::replace(&mut self.quiet, true);
         let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
+        self.watchdog.begin(now);
+        if self.device.next_at().is_some_and(|at| at <= now) {
+            // This step is the wake-up that the device asked for.
+            self.watchdog.wake();
+        }
         if self.watchdog.poll_is_due(now) {
             self.poll()?;
         } else if quiet || few_free || self.unreclaimed >= TX_RECLAIM_PACKETS {

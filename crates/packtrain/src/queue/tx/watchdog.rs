@@ -2,7 +2,8 @@
 //! reports it as hung after [`TX_HUNG_AFTER`].
 //!
 //! A stopped process or machine observes nothing meanwhile, which is not the device's fault. So a
-//! hang takes two observations less than that time apart, and the queue polls the device once more
+//! wake-up is lost only if the worker polled in time: less than [`TX_POLL_AFTER`] after the poll was
+//! due, and before the time at which the device itself asked for a step. A hang takes two observations less than that time apart, and the queue polls the device once more
 //! before the report. Time in which the device states that the wire is at fault (the link is down,
 //! the receiver sends pause frames) does not count. Linux's `dev_watchdog` and iflib's timer also
 //! check both pending work and progress.
@@ -87,6 +88,14 @@ impl Watchdog {
         self.progress_at = now;
         self.polled_at = now;
         self.reported = false;
+    }
+
+    /// A step begins. If the worker did not run when it should have polled, it was stopped, and the
+    /// device's wake-up may have been stopped with it: that wake-up is late and not lost.
+    pub(super) fn begin(&self, now: Instant) {
+        if self.is_waiting() && now >= self.poll_at().after(TX_POLL_AFTER) {
+            self.wake();
+        }
     }
 
     /// Takes the observation of a step.

@@ -648,6 +648,37 @@ fn a_worker_that_was_stopped_has_missed_no_wake_up() {
     }
 }
 
+/// A worker that sleeps behind an armed device, in a process that was stopped. The thread that would
+/// have raised the interrupt was stopped, too.
+#[test]
+fn a_wake_up_that_was_stopped_with_the_worker_is_not_lost() {
+    for (stopped, missed) in [(2_500_000, 0), (200_000, 0), (100_000, 1)] {
+        let mut bench = bench(16);
+        asleep(&mut bench, 8);
+        bench.queue.service(us(0)).unwrap();
+        bench.line().work(8);
+        bench.queue.service(us(stopped)).unwrap();
+        let counters = bench.queue.counters().snapshot();
+        assert_eq!(counters.reclaimed, 8, "{stopped}");
+        assert_eq!(counters.missed_wakeups, missed, "{stopped}");
+        assert_eq!(counters.troubles().count(), missed as usize, "{stopped}");
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+/// The step after the stop is the one that the device asked for.
+#[test]
+fn a_late_step_for_a_known_event_has_missed_no_wake_up() {
+    let mut bench = bench(16);
+    bench.line().due = Some(us(90_000));
+    asleep(&mut bench, 8);
+    bench.line().work(8);
+    bench.queue.service(us(150_000)).unwrap();
+    let counters = bench.queue.counters().snapshot();
+    assert_eq!((counters.reclaimed, counters.missed_wakeups), (8, 0));
+    assert_eq!(bench.end(), 0);
+}
+
 /// An asynchronous device, and a worker that was stopped between two checks for lost completions.
 #[test]
 fn completions_during_a_stop_are_not_lost() {

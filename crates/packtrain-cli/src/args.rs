@@ -222,7 +222,7 @@ pub struct ExperimentArgs {
     /// `list`, names of experiments, `all`, or a TOML file of your own
     #[arg(required = true, value_name = "NAME|FILE")]
     pub what: Vec<String>,
-    /// The part that is run: this machine's kernel, or the simulator
+    /// The part that is run
     #[arg(long, value_enum, value_name = "WHERE")]
     pub only: Option<Only>,
     /// Rounds: each has one run of every setting [default: 5, and 3 with --quick]
@@ -253,8 +253,6 @@ pub struct ExperimentArgs {
 pub enum Only {
     /// This machine's kernel
     Kernel,
-    /// The simulator
-    Sim,
 }
 
 /// `packtrain compare`.
@@ -275,6 +273,9 @@ pub struct CompareArgs {
     /// By how much a figure may be worse, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
     pub tolerance: f64,
+    /// Prints every figure, not only those that became worse or better
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,

@@ -6,6 +6,7 @@ use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
 use packtrain_lab::experiment::compare::{Change, Comparison, Saved, compare};
+use packtrain_lab::experiment::judge::CLEAN_MIN;
 use serde_json::Value;
 use std::fs;
 use std::io::ErrorKind;
@@ -28,7 +29,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         }
         json::write(document)?;
     } else {
-        print::output(&text(&comparison, Style::stdout()))?;
+        print::output(&text(&comparison, args, Style::stdout()))?;
     }
     let count = comparison.regressions().count();
     if let Some(first) = comparison.regressions().next() {
@@ -60,10 +61,13 @@ fn setting(value: &Value) -> String {
     pairs.collect::<Vec<_>>().join(" ")
 }
 
-fn text(comparison: &Comparison, style: Style) -> String {
+/// The counts of figures in one line, then the rows that changed, or all.
+fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
+    let mut text = summary(comparison, args.tolerance);
+    for note in &comparison.notes {
+        text.push_str(&format!("{note}\n"));
+    }
     let mut table = Table::new([
-        ("experiment", Align::Left),
-        ("settings", Align::Left),
         ("figure", Align::Left),
         ("A", Align::Right),
         ("B", Align::Right),
@@ -74,10 +78,17 @@ fn text(comparison: &Comparison, style: Style) -> String {
         let [median, low, high] = [median, low, high].map(packtrain_lab::report::number);
         format!("{median} [{low}, {high}]")
     };
-    for row in &comparison.rows {
+    let rows = comparison.rows.iter();
+    let shown = rows.filter(|row| args.all || is_changed(row.change));
+    // Settings are often longer than the figures: they are a line above the figures of a row.
+    let mut above = None;
+    for row in shown {
+        let setting = format!("{} {}", row.experiment, setting(&row.setting));
+        if above.as_ref() != Some(&setting) {
+            text.push_str(&section(above.take(), &mut table, style));
+            above = Some(setting);
+        }
         table.row([
-            row.experiment.clone(),
-            setting(&row.setting),
             format!("{} {}", row.figure, row.unit).trim_end().to_owned(),
             interval(row.a),
             interval(row.b),
@@ -88,12 +99,51 @@ fn text(comparison: &Comparison, style: Style) -> String {
             },
         ]);
     }
-    let notes = comparison.notes.iter().map(|note| format!("{note}\n"));
-    let mut text: String = notes.collect();
-    text.push_str(&table.render(0, style));
+    text.push_str(&section(above, &mut table, style));
     for one in &comparison.missing {
         let (experiment, setting) = (&one.experiment, setting(&one.setting));
         text.push_str(&format!("not in {}: {experiment} {setting}\n", one.of));
     }
+    text
+}
+
+const fn is_changed(change: Change) -> bool {
+    matches!(change, Change::Regression | Change::Improvement)
+}
+
+/// How many figures became worse and better, and why the others are not among them.
+fn summary(comparison: &Comparison, tolerance: f64) -> String {
+    let count = |change| {
+        let rows = comparison.rows.iter();
+        rows.filter(|row| row.change == change).count()
+    };
+    let mut line = format!(
+        "{} worse, {} better",
+        count(Change::Regression),
+        count(Change::Improvement)
+    );
+    for (change, why) in [
+        (Change::Within, format!("within {tolerance} %")),
+        (Change::Neutral, "without a better value".to_owned()),
+        (
+            Change::NotJudged,
+            format!("not judged: fewer than {CLEAN_MIN} clean runs"),
+        ),
+    ] {
+        let count = count(change);
+        if count > 0 {
+            line.push_str(&format!(", {count} {why}"));
+        }
+    }
+    line + "\n"
+}
+
+/// The rows so far below their settings; the table is empty afterwards.
+fn section(above: Option<String>, table: &mut Table, style: Style) -> String {
+    let Some(above) = above else {
+        return String::new();
+    };
+    let text = format!("\n{}\n{}", style.bold(&above), table.render(2, style));
+    table.clear();
     text
 }

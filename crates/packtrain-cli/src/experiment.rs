@@ -1,6 +1,6 @@
 //! `packtrain experiment`: a document's table beside what this machine shows.
 
-use crate::args::{ExperimentArgs, Only};
+use crate::args::ExperimentArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
@@ -11,7 +11,8 @@ use packtrain::advice;
 use packtrain::file;
 use packtrain_lab::experiment::document::{NOT_JUDGED, Parts};
 use packtrain_lab::experiment::{
-    BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, Setup, built_in, run as measure,
+    BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup, built_in,
+    run as measure,
 };
 use packtrain_lab::report;
 use packtrain_lab::report::view::{self, Cell, Claim, Kind, View};
@@ -32,10 +33,6 @@ const WIDTH: usize = 100;
 ///
 /// A wrong file or option, a run that failed, or a claim that must hold and does not.
 pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
-    if args.only == Some(Only::Sim) {
-        let line = "--only sim: the simulator's column does not exist yet; leave --only out";
-        return Err(Failure::new(Exit::Usage, line));
-    }
     if args.what == ["list"] {
         return list(args.json);
     }
@@ -44,7 +41,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     // experiments need none, and the others say what they lack.
     let refused = rootless::enter_if_needed().err();
     let stop = Stop::install()?;
-    let progress = Progress::new(args.quiet);
+    let progress = Progress::with_lines(args.quiet);
     let say = |line: &str| progress.say(line);
     let control = Control {
         stop: stop.flag(),
@@ -132,7 +129,7 @@ fn whole(head: &Map<String, Value>, parts: &Parts) -> Map<String, Value> {
 
 fn refuse(error: &RunError) -> Failure {
     let exit = match error {
-        RunError::File(_) => Exit::Usage,
+        RunError::File(_) | RunError::Figure { .. } => Exit::Usage,
         RunError::Setting { error, .. } => tool::failed(error).exit,
         RunError::NotTaken { .. } => tool::failed(&ToolError::Failed(String::new())).exit,
     };
@@ -241,6 +238,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
             })
         });
         document.insert("experiments".into(), entries.collect());
+        document.insert("sources".into(), json!(SOURCES));
         return json::write(document);
     }
     let mut table = Table::new([
@@ -257,7 +255,14 @@ fn list(as_json: bool) -> Result<(), Failure> {
             one.title.clone(),
         ]);
     }
-    print::output(&table.render(0, Style::stdout()))
+    let mut text = table.render(0, Style::stdout());
+    text.push_str("\nThe documents:\n");
+    for one in SOURCES {
+        let (title, author, date) = (one.title, one.author, one.date);
+        text.push_str(&format!("{}: {author}, {date}: {title}\n", one.id));
+        text.push_str(&format!("    {}\n", one.published));
+    }
+    print::output(&text)
 }
 
 /// The machine and its state, in two lines.
@@ -289,8 +294,13 @@ fn text(view: &View, style: Style) -> String {
     }
     text.extend(view.missing.iter().map(|line| paragraph(line)));
     if let Some(differing) = &view.differing {
-        let caption = paragraph(&differing.caption);
-        text.push_str(&format!("{caption}{}\n", table(differing, style)));
+        text.push_str(&paragraph(&differing.caption));
+        text.extend(differing.rows.iter().map(|row| {
+            // As a table it would have a column for each setting.
+            let pairs = differing.columns.iter().zip(row);
+            let pairs = pairs.map(|(column, cell)| format!("{}={cell}", column.title));
+            paragraph(&pairs.collect::<Vec<_>>().join("; "))
+        }));
     }
     if let Some(shared) = &view.shared {
         let pairs = shared.rows.iter().map(|row| {

@@ -36,6 +36,11 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
+    /// Removes all rows.
+    pub fn clear(&mut self) {
+        self.rows.clear();
+    }
+
     /// Whether there is any row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()

@@ -12,6 +12,7 @@ use packtrain_lab::tool::{Control, Measured, Tool, measure};
 use packtrain_lab::{ToolError, rootless};
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a run may take to end after a signal.
@@ -131,9 +132,11 @@ pub fn flags(measured: &Measured) -> String {
     measured.flags.iter().map(line).collect()
 }
 
-/// One line on standard error that is written over again and again.
+/// What goes on, on standard error: on a terminal one line that is written over again and again.
 pub struct Progress {
     shown: bool,
+    /// The last line, if lines go to a file.
+    last: Option<Mutex<String>>,
 }
 
 impl Progress {
@@ -141,6 +144,17 @@ impl Progress {
     pub fn new(quiet: bool) -> Self {
         Self {
             shown: !quiet && stderr().is_terminal(),
+            last: None,
+        }
+    }
+
+    /// As [`Progress::new`]. If standard error is no terminal, each step is a line of its own: a line
+    /// that only adds to the one before is left out.
+    pub fn with_lines(quiet: bool) -> Self {
+        let is_file = !quiet && !stderr().is_terminal();
+        Self {
+            last: is_file.then(Mutex::default),
+            ..Self::new(quiet)
         }
     }
 
@@ -148,6 +162,14 @@ impl Progress {
     pub fn say(&self, line: &str) {
         if self.shown {
             print::message(&format!("\r\x1b[K{line}"));
+        }
+        let Some(last) = &self.last else {
+            return;
+        };
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.is_empty() || !line.starts_with(last.as_str()) {
+            line.trim_end().clone_into(&mut last);
+            print::message(&format!("{last}\n"));
         }
     }
 

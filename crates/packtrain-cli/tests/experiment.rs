@@ -186,6 +186,13 @@ fn the_experiments_are_listed() {
     let ran = packtrain(&["experiment", "list"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.out.contains("lro-flows"), "{ran:?}");
+    for text in [
+        "S0: FreeBSD, not dated",
+        "S1: Bruce Evans, in answer",
+        "S4: Yuichiro NAITO, 2025",
+    ] {
+        assert!(ran.out.contains(text), "{text}: {ran:?}");
+    }
     let ran = packtrain(&["experiment", "list", "--json"]);
     assert_documented(&ran.json(), &["all", "experiment list"]);
 }
@@ -202,7 +209,18 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
     let unwritable = scratch.file("no/such/file/tiny.toml/x");
     std::fs::write(scratch.file("no"), "").expect("a file");
     let folder = scratch.file("");
-    let cases: [(&[&str], i32, &str); 11] = [
+    let figure = scratch.file("figure.toml");
+    std::fs::write(
+        &figure,
+        TINY.replace("\"packets\"\ntitle", "\"packet\"\ntitle"),
+    )
+    .expect("a file");
+    let cases: [(&[&str], i32, &str); 12] = [
+        (
+            &["experiment", &figure],
+            2,
+            "tiny: no run has the figure packet; the nearest are packets, ",
+        ),
         (
             &["experiment", "lro-flow"],
             2,
@@ -221,7 +239,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", "all", "--only", "sim"],
             2,
-            "--only sim: the simulator's column",
+            "invalid value 'sim' for '--only <WHERE>'",
         ),
         (
             &["experiment", "all", "--repeats", "0"],
@@ -248,7 +266,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         ),
     ];
     for (words, code, expected) in cases {
-        let ran = packtrain(words);
+        let ran = packtrain(&[words, &["--quiet"]].concat());
         assert_eq!(ran.code, Some(code), "{ran:?}");
         assert!(ran.error_line().contains(expected), "{expected:?}: {ran:?}");
         assert_eq!(ran.out, "", "{ran:?}");
@@ -283,7 +301,54 @@ fn saved_results_are_compared() {
     assert_eq!(document["rows"][0]["ratio"]["median"], 0.9);
     let tolerant = packtrain(&["compare", &b, &c, "--tolerance", "20"]);
     assert_eq!(tolerant.code, Some(0), "{tolerant:?}");
-    assert!(tolerant.out.contains("0.900"), "{tolerant:?}");
+    assert_eq!(tolerant.out, "0 worse, 0 better, 2 within 20 %\n");
+    let every = packtrain(&["compare", &b, &c, "--tolerance", "20", "--all"]);
+    assert!(every.out.contains("0.900"), "{every:?}");
+}
+
+#[test]
+fn a_comparison_begins_with_its_sum_and_fits_a_terminal() {
+    let scratch = Scratch::new("experiment-compare-sum");
+    let path = tiny(&scratch, TINY);
+    let [a, b, few] = ["a.json", "b.json", "few.json"].map(|name| scratch.file(name));
+    let ran = packtrain(&["experiment", &path, "--quick", "--save", &a]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let saved = std::fs::read_to_string(&a).expect("a document");
+    let saved: Value = serde_json::from_str(&saved).expect("JSON");
+    for (path, packets) in [(&a, 1000), (&b, 900)] {
+        std::fs::write(path, without_flags(&saved, packets).to_string()).expect("a file");
+    }
+    let mut document = without_flags(&saved, 1000);
+    for row in document["rows"].as_array_mut().expect("rows") {
+        row["figures"]["packets"]["judged"] = json!(2);
+    }
+    std::fs::write(&few, document.to_string()).expect("a file");
+    let ran = packtrain(&["compare", &a, &few]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let sum = "0 worse, 0 better, 2 not judged: fewer than 3 clean runs\n";
+    assert!(ran.out.starts_with(sum), "{ran:?}");
+    let ran = packtrain(&["compare", &a, &b]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.starts_with("2 worse, 0 better\n"), "{ran:?}");
+    let widest = ran.out.lines().map(|line| line.chars().count()).max();
+    assert!(widest < Some(100), "{ran:?}");
+}
+
+#[test]
+fn each_run_is_a_line_where_standard_error_is_a_file() {
+    let scratch = Scratch::new("experiment-lines");
+    let path = tiny(&scratch, TINY);
+    let ran = packtrain(&["experiment", &path, "--repeats", "1"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(lines.len(), 4, "{ran:?}");
+    assert_eq!(lines[0], "tiny: count=1000: warm-up 1 of 2");
+    assert!(
+        lines[3].starts_with("tiny: count=1000: run 2 of 2"),
+        "{ran:?}"
+    );
+    let ran = packtrain(&["experiment", &path, "--repeats", "1", "--quiet"]);
+    assert_eq!(ran.err, "", "{ran:?}");
 }
 
 #[test]

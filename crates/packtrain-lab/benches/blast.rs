@@ -8,15 +8,15 @@
 //!
 //! `cargo bench -p packtrain-lab --bench blast -- --help` lists the options.
 
-use packtrain_bench::options::{self, Timed};
-use packtrain_bench::report::{self, Conditions, rounded};
-use packtrain_bench::{Claim, Expected, statistics};
 use packtrain_lab::baseline::{self, Program};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
+use packtrain_measure::options::{self, Timed};
+use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
 use std::error::Error;
 use std::net::SocketAddr;

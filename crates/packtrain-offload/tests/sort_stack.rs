@@ -1,6 +1,6 @@
 //! The stack use of grouping, measured with painted memory.
 
-use packtrain_bench::stack::used_bytes;
+use packtrain_measure::stack::used_bytes;
 use packtrain_offload::sort::{Keyed, Scratch, group, words};
 
 /// The bound that FreeBSD's `tcp_lro_sort()` was made for.

@@ -1,7 +1,7 @@
 //! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
-use packtrain_bench::options::{self, Timed};
+use packtrain_measure::options::{self, Timed};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 

@@ -15,9 +15,9 @@ mod report;
 use arguments::Arguments;
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
-use packtrain_bench::{Claim, options};
 use packtrain_lab::baseline::Program;
 use packtrain_lab::{rootless, tap};
+use packtrain_measure::{Claim, options};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -74,7 +74,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     let default = || directory.join("tap_forward.json");
     let file = arguments.timed.json.clone().unwrap_or_else(default);
     let document = report::document(&conditions, arguments, &rows, &medians, &claims);
-    packtrain_bench::report::write(&file, &document)
+    packtrain_measure::report::write(&file, &document)
         .map_err(|error| format!("write {}: {error}", file.display()))?;
     println!("rows, medians and claims: {}", file.display());
     Ok(claims.iter().all(Claim::is_met))

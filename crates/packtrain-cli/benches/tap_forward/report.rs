@@ -3,12 +3,12 @@
 use crate::arguments::{Arguments, Experiment};
 use crate::forwarder::Contestant;
 use crate::measure::{Direction, Row};
-use packtrain_bench::claim::figures;
-use packtrain_bench::report::{self, Conditions, rounded};
-use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Claim, Expected};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
+use packtrain_measure::claim::figures;
+use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::{Claim, Expected};
 use serde_json::{Value, json};
 
 /// The least goodput beside the better C forwarder.

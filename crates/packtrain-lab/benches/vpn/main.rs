@@ -20,12 +20,12 @@ mod with_tun_rs;
 
 use endpoint::Endpoint;
 use measure::{Error, Row};
-use packtrain_bench::options::{self, Timed};
-use packtrain_bench::report::{self, Conditions, rounded};
-use packtrain_bench::{Claim, Expected, statistics};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_lab::{rootless, tap};
+use packtrain_measure::options::{self, Timed};
+use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;

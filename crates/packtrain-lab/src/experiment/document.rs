@@ -1,7 +1,7 @@
 //! An experiment's definition and results as JSON.
 
-use packtrain_bench::Verdict;
-use packtrain_bench::statistics::Estimate;
+use packtrain_measure::Verdict;
+use packtrain_measure::statistics::Estimate;
 use serde_json::{Map, Value, json};
 
 use super::file::{Better, Statistic};

@@ -1,7 +1,7 @@
 //! What came out: figures with their spread, and verdicts on claims.
 
-use packtrain_bench::Verdict;
-use packtrain_bench::statistics::{self, Estimate};
+use packtrain_measure::Verdict;
+use packtrain_measure::statistics::{self, Estimate};
 
 use super::file::{Better, Statistic};
 use super::key::Key;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use packtrain_bench::Expected;
+use packtrain_measure::Expected;
 use serde::de::DeserializeOwned;
 use toml::{Spanned, Value};
 
@@ -245,6 +245,11 @@ impl Experiment {
             .setup_or(seed, quick)
             .map(|setup| Setup { memory, ..setup })
             .map_err(|(span, what)| error(&self.path, &self.text, span, what))
+    }
+
+    /// Whether it is one of [`BUILT_IN`](super::BUILT_IN).
+    pub fn is_built_in(&self) -> bool {
+        self.path.starts_with('<')
     }
 
     /// The settings of a cell by their axes, in words: `offload=tso mtu=9000`.

@@ -16,6 +16,7 @@ mod load;
 mod matrix;
 mod runner;
 mod send;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod workload;
@@ -28,6 +29,7 @@ pub use load::Load;
 pub use matrix::{Axis, Cell, Claim, Experiment, Figure, FileError, Pair, Setup};
 pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
 pub use send::Senders;
+pub use sources::{SOURCES, Source};
 pub use workload::{TOOLS, Workload};
 
 /// The files of the built-in experiments, by the experiments' names.

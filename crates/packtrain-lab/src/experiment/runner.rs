@@ -4,10 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::key::nearest;
 use super::load::Load;
 use super::matrix::{Experiment, FileError, Setup};
 use crate::cpu;
 use crate::error::ToolError;
+use crate::options::Fields;
 use crate::tool::{Control, INTERRUPTED, Measured};
 
 /// Rounds of a quick run.
@@ -79,6 +81,15 @@ pub enum RunError {
         /// What is wrong.
         error: ToolError,
     },
+    /// No run has a figure that the file names.
+    Figure {
+        /// The file or experiment.
+        name: String,
+        /// The path of the figure.
+        figure: String,
+        /// Figures that runs have and whose names are similar.
+        nearest: Vec<String>,
+    },
     /// A setting was requested and was not in force.
     NotTaken {
         /// The experiment and the settings of the run.
@@ -97,6 +108,17 @@ impl fmt::Display for RunError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::Setting { at, error } => write!(f, "{at}: {error}"),
+            Self::Figure {
+                name,
+                figure,
+                nearest,
+            } => {
+                let nearest = nearest.join(", ");
+                write!(
+                    f,
+                    "{name}: no run has the figure {figure}; the nearest are {nearest}"
+                )
+            }
             Self::NotTaken {
                 at,
                 name,
@@ -160,6 +182,8 @@ pub fn run(
         }
     }
     let mut made = Duration::ZERO;
+    // The figures of the warm-up, which decide whether the file names one that there is not.
+    let mut warm: Vec<Fields> = Vec::new();
     // Round 0 is the warm-up, which also finds what the host lacks.
     for round in 0..=options.rounds {
         let is_warm_up = round == 0;
@@ -221,7 +245,9 @@ pub fn run(
                     }
                 }
             };
-            if !is_warm_up {
+            if is_warm_up {
+                warm.push(measured.figures);
+            } else {
                 made += started.elapsed();
                 results.runs.push(Run {
                     cell,
@@ -232,9 +258,29 @@ pub fn run(
                 });
             }
         }
+        // A run that failed may be the one that has the figure. A built-in experiment has figures
+        // that not every host can count.
+        let is_complete = !warm.is_empty() && warm.len() == cells.len();
+        if is_warm_up && is_complete && !experiment.is_built_in() {
+            known(experiment, &warm)?;
+        }
         cells.retain(|cell| results.why_missing(*cell).is_none());
     }
     Ok(results)
+}
+
+/// Fails if the file names a figure that no run of the warm-up has.
+fn known(experiment: &Experiment, runs: &[Fields]) -> Result<(), RunError> {
+    let figures = experiment.figures.iter().map(|figure| &figure.key);
+    let claims = experiment.claims.iter().map(|claim| &claim.key);
+    match figures.chain(claims).find_map(|key| key.unknown(runs)) {
+        None => Ok(()),
+        Some(figure) => Err(RunError::Figure {
+            name: experiment.name.clone(),
+            figure: figure.to_owned(),
+            nearest: nearest(figure, runs),
+        }),
+    }
 }
 
 /// Compares the settings that were read back with those of `[check]`. A name without its `_a` or

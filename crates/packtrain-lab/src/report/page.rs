@@ -6,6 +6,7 @@ use super::markup::Markup;
 use super::read::{Part, is_clean, word};
 use super::verdict::{KINDS, badge, count};
 use super::{chart, part, table, view};
+use crate::experiment::{SOURCES, Source};
 
 /// Forbids the page to load anything or to run scripts, whatever is in the document.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
@@ -41,7 +42,10 @@ pub fn html(document: &Value) -> String {
                     part::section(m, part, &format!("e{at}"), parts.len() > 1);
                 }
             });
-            m.element("footer", &[], legend);
+            m.element("footer", &[], |m| {
+                legend(m);
+                sources(m, &parts);
+            });
         });
     });
     m.text("\n");
@@ -167,5 +171,35 @@ fn legend(m: &mut Markup) {
         m.leaf("dt", &[], "Outlier");
         let outlier = "more than 1.5 interquartile ranges outside of the quartiles of its setting";
         m.leaf("dd", &[], outlier);
+    });
+}
+
+/// The documents that the experiments of the page are from.
+fn sources(m: &mut Markup, parts: &[Part<'_>]) {
+    let is_named = |one: &&Source| {
+        let mut names = parts.iter().map(|part| word(&part.definition["source"]));
+        names.any(|name| name.contains(one.id))
+    };
+    let named: Vec<&Source> = SOURCES.iter().filter(is_named).collect();
+    if named.is_empty() {
+        return;
+    }
+    m.leaf("h2", &[], "The documents");
+    table::scrolling(m, "What the documents say of themselves", |m| {
+        table::heads(m, |m| {
+            for head in ["", "title", "author", "date", "published"] {
+                table::head(m, head, false);
+            }
+        });
+        m.element("tbody", &[], |m| {
+            for one in named {
+                m.element("tr", &[], |m| {
+                    m.leaf("th", &[("scope", "row")], one.id);
+                    for text in [one.title, one.author, one.date, one.published] {
+                        m.leaf("td", &[], text);
+                    }
+                });
+            }
+        });
     });
 }

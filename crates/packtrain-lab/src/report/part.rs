@@ -40,6 +40,7 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
                 m.leaf("p", &[("class", "stopped")], "Stopped before the end.");
             }
             verdicts(m, part);
+            charts(m, part);
             m.leaf("h3", &[], "What it means");
             paragraphs(m, &view.meaning);
             if !view.limits.is_empty() {
@@ -48,7 +49,6 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
             }
             theirs_and_ours(m, &view);
             claims(m, &view);
-            charts(m, part);
             if let Some(spreads) = &view.spreads {
                 m.leaf("h3", &[], "How far apart equal settings are");
                 table::draw(m, "", spreads);

@@ -1,6 +1,6 @@
 //! Verdicts as marks.
 
-use packtrain_bench::Verdict;
+use packtrain_measure::Verdict;
 
 use super::markup::Markup;
 use super::read::Part;

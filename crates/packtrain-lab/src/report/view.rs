@@ -3,8 +3,8 @@
 
 use std::fmt;
 
-use packtrain_bench::Verdict;
-use packtrain_bench::statistics::coverage_percent;
+use packtrain_measure::Verdict;
+use packtrain_measure::statistics::coverage_percent;
 use serde_json::{Map, Value};
 
 use super::numbers::{elapsed, number};

@@ -3,10 +3,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use packtrain_bench::clock::Laps;
-use packtrain_bench::keys::is_grouped;
-use packtrain_bench::random::mix;
-use packtrain_bench::stack;
+use packtrain_measure::clock::Laps;
+use packtrain_measure::keys::is_grouped;
+use packtrain_measure::random::mix;
+use packtrain_measure::stack;
 use packtrain_offload::sort::{self, ITEMS_MAX, Keyed, Scratch, ScratchTooSmall, Steps};
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -1,7 +1,7 @@
 //! When two programs that measure the same disagree.
 //!
 //! A comparison has the ratio of both in each round, and the ratio of the tool to itself. From each
-//! follows a median with its bootstrap interval ([`packtrain_bench::statistics`]). The *spread* is
+//! follows a median with its bootstrap interval ([`packtrain_measure::statistics`]). The *spread* is
 //! how far the interval of the tool to itself reaches from 1, on its wider side. Two programs agree
 //! if the interval of their ratio meets 1 ± spread.
 //!
@@ -13,11 +13,11 @@
 //! scheduled differently: if other programs disturbed the comparison, the factor is that of a wrong
 //! unit.
 
-use packtrain_bench::statistics::{Estimate, estimate};
 use packtrain_lab::LabError;
 use packtrain_lab::cpu::Usage;
 use packtrain_lab::harness::Outcome;
 use packtrain_lab::tool::Watch;
+use packtrain_measure::statistics::{Estimate, estimate};
 
 /// Half way, in ratios, from agreement to a figure that is counted twice: both directions, or a
 /// round trip for one way.

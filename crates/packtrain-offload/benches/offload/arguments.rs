@@ -1,6 +1,7 @@
 //! What to run.
 
-use packtrain_bench::{Work, native, options};
+use crate::loops::Work;
+use packtrain_measure::{native, options};
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -2,7 +2,7 @@
 //!
 //! `cargo bench -p packtrain-offload --features peers` prints one line for each work and peer, and
 //! writes `target/bench/offload.json`. How the figures come about is in the documentation of the
-//! crate `packtrain-bench`, which has our side; the peers are here:
+//! module `loops`, which has our side; the peers are:
 //!
 //! - DPDK, from the system's package through pkg-config, and a few loops in plain C (`shim/`). The
 //!   shim is compiled for this CPU when the bench starts, and with it what DPDK has in headers
@@ -14,13 +14,20 @@
 //! `cargo bench -p packtrain-offload --bench offload -- --help` lists the options.
 
 mod arguments;
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "their tests run in tests/loops.rs: a bench without a harness has none"
+)]
+mod loops;
 #[cfg(feature = "peers")]
 mod peers;
 
 use arguments::Arguments;
-use packtrain_bench::contest::{self, Contest, Row, Settings};
-use packtrain_bench::report::{self, Conditions};
-use packtrain_bench::{Work, clock, native, options, ours, plot};
+use loops::contest::{self, Contest, Row, Settings};
+use loops::{Work, ours, plot};
+use packtrain_measure::report::{self, Conditions};
+use packtrain_measure::{clock, native, options};
 use packtrain_offload::checksum::Level;
 use std::error::Error;
 use std::fs;
@@ -84,7 +91,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         ),
     );
     conditions.print();
-    report::print_head();
+    loops::rows::print_head();
     let settings = Settings {
         rounds: arguments.rounds,
         quick: arguments.quick,
@@ -102,17 +109,17 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         #[cfg(feature = "peers")]
         all.join(&mut contest);
         let measured = contest::run(contest, &settings);
-        measured.iter().for_each(report::print_row);
+        measured.iter().for_each(loops::rows::print_row);
         rows.extend(measured);
     }
-    report::print_summary(&rows);
+    loops::rows::print_summary(&rows);
     let file = arguments
         .json
         .clone()
         .unwrap_or_else(|| directory.join("offload.json"));
     report::write(
         &file,
-        &report::document(&conditions, arguments.rounds, &rows),
+        &loops::rows::document(&conditions, arguments.rounds, &rows),
     )?;
     println!("rows: {}", file.display());
     if let Some(directory) = &arguments.plots {
@@ -132,7 +139,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
 fn redraw(arguments: &Arguments, rows: &Path) -> Result<bool, Box<dyn Error>> {
     let directory = arguments.plots.as_ref().ok_or("--rows needs --plots")?;
     let document = serde_json::from_str(&fs::read_to_string(rows)?)?;
-    draw(directory, &report::rows_of(&document)?)?;
+    draw(directory, &loops::rows::rows_of(&document)?)?;
     Ok(true)
 }
 

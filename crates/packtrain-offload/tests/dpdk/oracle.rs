@@ -67,7 +67,7 @@ fn start() -> Result<Shim, String> {
     let library = load(Path::new(source), &directory, &flags);
     std::fs::remove_dir_all(&directory).map_err(|error| error.to_string())?;
     let shim = Shim::bind(library?)?;
-    let cpu = packtrain_bench::clock::last_cpu().map_err(|error| error.to_string())?;
+    let cpu = packtrain_measure::clock::last_cpu().map_err(|error| error.to_string())?;
     let cpu = c_int::try_from(cpu).map_err(|error| error.to_string())?;
     // SAFETY: called once, before anything else of DPDK, as `rte_eal_init()` wants it; then pools
     // are made, once.

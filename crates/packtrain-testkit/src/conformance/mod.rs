@@ -2,7 +2,8 @@
 //!
 //! The author of a driver describes the outside of the port once, as a [`Rig`], and gets one
 //! `#[test]` for each promise of the contract. Each case uses packtrain's
-//! [`RxQueue`](packtrain::queue::RxQueue) and [`TxQueue`](packtrain::queue::TxQueue), as a run does.
+//! [`RxQueue`](packtrain::queue::RxQueue) and [`TxQueue`](packtrain::queue::TxQueue), as a run
+//! does.
 //!
 //! The [`Traits`] state what a rig cannot do (a capture file cannot be written while it is read).
 //! The harness says `ok` of a case that needs it, too, so the suite prints a line `not applied:

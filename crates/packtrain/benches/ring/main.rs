@@ -19,9 +19,9 @@ mod rte;
 mod sides;
 
 use packtrain::queue::ring::Ring;
-use packtrain_bench::report::{self, Conditions, rounded};
-use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Expected, Verdict, clock, native, options};
+use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::{Expected, Verdict, clock, native, options};
 use serde_json::{Value, json};
 use sides::{Direct, Polled, Queue, Wait};
 use std::error::Error;

@@ -23,9 +23,9 @@
 
 mod sides;
 
-use packtrain_bench::report::{self, Conditions, rounded};
-use packtrain_bench::statistics::{self, Estimate};
-use packtrain_bench::{Expected, Verdict, clock, options};
+use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::{Expected, Verdict, clock, options};
 use serde_json::{Value, json};
 use sides::{ByHand, FRAME_BYTES, Lane, Make, Sender, Shared};
 use std::error::Error;

@@ -1,6 +1,6 @@
 //! Figures over runs, and verdicts on claims.
 
-use packtrain_bench::Verdict;
+use packtrain_measure::Verdict;
 use serde_json::json;
 
 use super::{OPTIONS, RATIO, SPREAD, TEXT, experiment, flagged, measured, runs, verdict, why_of};

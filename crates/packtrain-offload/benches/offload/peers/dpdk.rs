@@ -2,11 +2,11 @@
 
 use super::library::{DpdkShim, GRO_HEADER_BYTES};
 use super::plain::Summing;
-use packtrain_bench::coalesce::{Engine, Merging, Schedule};
-use packtrain_bench::segments::{Cutter, Cutting};
-use packtrain_bench::sizes::{MSS, PER_FLOW, SEGMENTS};
-use packtrain_bench::trains::Train;
-use packtrain_bench::{Place, Side, Work};
+use crate::loops::coalesce::{Engine, Merging, Schedule};
+use crate::loops::segments::{Cutter, Cutting};
+use crate::loops::sizes::{MSS, PER_FLOW, SEGMENTS};
+use crate::loops::trains::Train;
+use crate::loops::{Place, Side, Work};
 use std::rc::Rc;
 
 /// DPDK, running.

@@ -4,11 +4,11 @@
 //! instead of copying. They differ in how packets of one flow find each other.
 
 use super::plain::Plain;
+use crate::loops::coalesce::Coalescer;
+use crate::loops::frames::{Frame, Frames};
 use crate::peers::library::Item;
 use hashbrown::HashMap;
-use packtrain_bench::coalesce::Coalescer;
-use packtrain_bench::frames::{Frame, Frames};
-use packtrain_bench::random::mix;
+use packtrain_measure::random::mix;
 use packtrain_offload::checksum;
 use std::collections::VecDeque;
 use std::rc::Rc;

@@ -2,8 +2,8 @@
 #![allow(unsafe_code, reason = "C functions are called")]
 
 use super::loader::{flags, load, shim};
+use crate::loops::pieces::Pieces;
 use libloading::Library;
-use packtrain_bench::pieces::Pieces;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::path::{Path, PathBuf};
 

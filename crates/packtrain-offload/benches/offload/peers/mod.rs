@@ -8,12 +8,13 @@ mod plain;
 mod rust;
 mod tun;
 
+use crate::loops::coalesce::{InFrames, Merging, Schedule};
+use crate::loops::contest::{Contest, Peer};
+use crate::loops::ours::BEST_PEER;
+use crate::loops::{Goal, Place, Side, Work};
 use dpdk::Dpdk;
-use packtrain_bench::coalesce::{InFrames, Merging, Schedule};
-use packtrain_bench::contest::{Contest, Peer};
-use packtrain_bench::ours::BEST_PEER;
-use packtrain_bench::report::Conditions;
-use packtrain_bench::{Goal, Place, Side, Work, native};
+use packtrain_measure::native;
+use packtrain_measure::report::Conditions;
 use plain::Plain;
 use std::path::Path;
 use std::rc::Rc;
@@ -218,11 +219,11 @@ impl Peers {
     fn segment(&self, work: Work, udp: bool, segments: usize) -> Vec<Peer> {
         let goal = match (udp, segments) {
             (true, _) => Goal::AtLeast(2.0),
-            (false, packtrain_bench::SEGMENTS) => Goal::AtLeast(1.5),
+            (false, crate::loops::sizes::SEGMENTS) => Goal::AtLeast(1.5),
             _ => Goal::Reported,
         };
         let mut peers = vec![rust(work, "tun-rs").goal(goal)];
-        if !udp && segments == packtrain_bench::SEGMENTS {
+        if !udp && segments == crate::loops::sizes::SEGMENTS {
             let all = |dpdk| dpdk::cutting(dpdk, true);
             peers.push(self.dpdk("rte_gso, checksums, copy", all));
         }

@@ -1,10 +1,11 @@
 //! Loops in plain C.
 
 use super::library::{Item, PlainShim};
-use packtrain_bench::clock::Laps;
-use packtrain_bench::keys::{Grouper, Grouping, is_grouped};
-use packtrain_bench::pieces::{Destination, Pieces};
-use packtrain_bench::{Place, Sample, Side};
+use crate::loops::keys::{Grouper, Grouping};
+use crate::loops::pieces::{Destination, Pieces};
+use crate::loops::{Place, Sample, Side};
+use packtrain_measure::clock::Laps;
+use packtrain_measure::keys::is_grouped;
 use std::hint::black_box;
 use std::path::Path;
 use std::rc::Rc;

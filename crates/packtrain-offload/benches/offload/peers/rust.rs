@@ -1,8 +1,9 @@
 //! Crates that sum and sort.
 
-use packtrain_bench::keys::{Grouper, Grouping, is_grouped};
-use packtrain_bench::pieces::Summing;
-use packtrain_bench::{Place, Side};
+use crate::loops::keys::{Grouper, Grouping};
+use crate::loops::pieces::Summing;
+use crate::loops::{Place, Side};
+use packtrain_measure::keys::is_grouped;
 use std::cmp::Ordering;
 use voracious_radix_sort::{RadixSort, Radixable};
 

@@ -1,10 +1,10 @@
 //! tun-rs.
 
-use packtrain_bench::coalesce::{Engine, Merging, Schedule};
-use packtrain_bench::segments::{Cutter, Cutting, OUT_BYTES};
-use packtrain_bench::sizes::{BURST, MSS, SLOTS};
-use packtrain_bench::trains::Train;
-use packtrain_bench::{Side, Work};
+use crate::loops::coalesce::{Engine, Merging, Schedule};
+use crate::loops::segments::{Cutter, Cutting, OUT_BYTES};
+use crate::loops::sizes::{BURST, MSS, SLOTS};
+use crate::loops::trains::Train;
+use crate::loops::{Side, Work};
 use std::hint::black_box;
 use tun_rs::{GROTable, VirtioNetHdr};
 

@@ -1,13 +1,13 @@
 //! Traffic for coalescers, and its timing.
 
-use crate::clock::Laps;
-use crate::contest::{Sample, Side};
-use crate::frames::{Frame, Frames};
-use crate::memory::Evictor;
-use crate::random::{Random, mix};
-use crate::sizes::{BURST, COLD_BURSTS, PER_FLOW, WINDOW};
-use crate::trains::{Kind, Train, Turns};
-use crate::work::{Place, Work};
+use crate::loops::contest::{Sample, Side};
+use crate::loops::frames::{Frame, Frames};
+use crate::loops::memory::Evictor;
+use crate::loops::sizes::{BURST, COLD_BURSTS, PER_FLOW, WINDOW};
+use crate::loops::trains::{Kind, Train, Turns};
+use crate::loops::work::{Place, Work};
+use packtrain_measure::clock::Laps;
+use packtrain_measure::random::{Random, mix};
 
 /// An implementation of coalescing, with its own buffers.
 ///

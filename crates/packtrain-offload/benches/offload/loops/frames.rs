@@ -1,7 +1,7 @@
 //! Packet buffers in one block, like a pool of receive buffers.
 
-use crate::sizes::FRAME_BYTES;
-use crate::trains::Train;
+use crate::loops::sizes::FRAME_BYTES;
+use crate::loops::trains::Train;
 
 /// Free bytes in front of a packet.
 pub const HEADROOM_BYTES: usize = 128;

@@ -1,9 +1,9 @@
 //! GSO packets to cut, and the timing of it.
 
-use crate::clock::Laps;
-use crate::contest::{Sample, Side};
-use crate::sizes::{MSS, SLOTS};
-use crate::trains::{Kind, Train};
+use crate::loops::contest::{Sample, Side};
+use crate::loops::sizes::{MSS, SLOTS};
+use crate::loops::trains::{Kind, Train};
+use packtrain_measure::clock::Laps;
 use std::hint::black_box;
 
 /// Bytes between two output buffers.

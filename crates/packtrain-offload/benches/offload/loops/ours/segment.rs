@@ -1,8 +1,8 @@
 //! Segmentation.
 
-use crate::contest::Side;
-use crate::segments::{Cutter, Cutting, OUT_BYTES};
-use crate::sizes::{MSS, SEGMENTS, SLOTS};
+use crate::loops::contest::Side;
+use crate::loops::segments::{Cutter, Cutting, OUT_BYTES};
+use crate::loops::sizes::{MSS, SEGMENTS, SLOTS};
 use core::num::NonZeroU16;
 use core::ops::Range;
 use packtrain_offload::layout::Layout;

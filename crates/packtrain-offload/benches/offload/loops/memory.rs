@@ -1,9 +1,9 @@
 //! Memory latency of this machine: the bounds for the figures.
 
-use crate::clock::Laps;
-use crate::contest::{Sample, Side};
-use crate::random::{Random, Shuffle};
-use crate::sizes::EVICT_BYTES;
+use crate::loops::contest::{Sample, Side};
+use crate::loops::sizes::EVICT_BYTES;
+use packtrain_measure::clock::Laps;
+use packtrain_measure::random::{Random, Shuffle};
 use std::hint::black_box;
 
 /// A cache line.

@@ -1,9 +1,9 @@
 //! Sides that alternate.
 
-use crate::clock;
-use crate::statistics::{self, Estimate};
-use crate::verdict::{Expected, Verdict};
-use crate::work::Work;
+use crate::loops::work::Work;
+use packtrain_measure::clock;
+use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::verdict::{Expected, Verdict};
 use std::time::{Duration, Instant};
 
 /// The result of one sample.

@@ -1,8 +1,8 @@
 //! Keys to be grouped, and the timing of it.
 
-use crate::clock::Laps;
-use crate::contest::{Sample, Side};
-use crate::random::Random;
+use crate::loops::contest::{Sample, Side};
+use packtrain_measure::clock::Laps;
+use packtrain_measure::random::Random;
 
 /// Keys of one lap: several arrays, each different. As items they are half a megabyte, so that
 /// recently written data is in the second level of cache wherever its pages are.
@@ -79,7 +79,7 @@ impl<G: Grouper> Grouping<G> {
             let salt = random.next();
             for index in 0..self.n as u64 {
                 let which = random.below(self.distinct as u64);
-                let hash = crate::random::mix(salt ^ which);
+                let hash = packtrain_measure::random::mix(salt ^ which);
                 let key = ((hash >> 62) + 1) << 32 | (hash & 0xFFFF_FFFF);
                 self.items.push(G::item(key, index));
             }
@@ -106,28 +106,5 @@ impl<G: Grouper> Side for Grouping<G> {
             });
         }
         Sample::new(laps.per(keys as u64))
-    }
-}
-
-/// True if equal keys are neighbours; with `stable`, also in the order of their indices.
-pub fn is_grouped<T>(items: &[T], key: impl Fn(&T) -> (u64, u64), stable: bool) -> bool {
-    let mut seen = std::collections::HashSet::new();
-    items.chunk_by(|a, b| key(a).0 == key(b).0).all(|group| {
-        let ordered = group.is_sorted_by_key(|item| key(item).1);
-        seen.insert(key(&group[0]).0) && (ordered || !stable)
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn grouped_means_together_and_in_order() {
-        let key = |item: &(u64, u64)| *item;
-        assert!(is_grouped(&[(5, 0), (5, 2), (3, 1)], key, true));
-        assert!(!is_grouped(&[(5, 2), (5, 0), (3, 1)], key, true));
-        assert!(is_grouped(&[(5, 2), (5, 0), (3, 1)], key, false));
-        assert!(!is_grouped(&[(5, 0), (3, 1), (5, 2)], key, false));
     }
 }

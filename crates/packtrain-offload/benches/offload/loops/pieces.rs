@@ -1,10 +1,10 @@
 //! Pieces of memory for checksums, and the timing of them.
 
-use crate::clock::Laps;
-use crate::contest::{Sample, Side};
-use crate::random::Random;
-use crate::sizes::EVICT_BYTES;
-use crate::work::Place;
+use crate::loops::contest::{Sample, Side};
+use crate::loops::sizes::EVICT_BYTES;
+use crate::loops::work::Place;
+use packtrain_measure::clock::Laps;
+use packtrain_measure::random::Random;
 use std::hint::black_box;
 
 /// Equal pieces in one block, each at the start of a cache line. Cold ones are part of a memory

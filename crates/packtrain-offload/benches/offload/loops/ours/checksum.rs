@@ -1,8 +1,8 @@
 //! The checksum.
 
-use crate::contest::Side;
-use crate::pieces::{Copying, Summing};
-use crate::work::Place;
+use crate::loops::contest::Side;
+use crate::loops::pieces::{Copying, Summing};
+use crate::loops::work::Place;
 use packtrain_offload::checksum;
 
 pub fn sum(bytes: usize, place: Place) -> Box<dyn Side> {

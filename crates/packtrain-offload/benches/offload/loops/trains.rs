@@ -4,8 +4,8 @@
 //! making the next packet only writes its headers. Sequence numbers, timestamps and identifications
 //! start at other values for each seed and flow.
 
-use crate::random::{Random, mix};
-use crate::sizes::MSS;
+use crate::loops::sizes::MSS;
+use packtrain_measure::random::{Random, mix};
 use packtrain_offload::checksum::{self, Sum};
 
 /// The packets of a train.
@@ -186,7 +186,7 @@ const fn port(flow: u32) -> u16 {
 /// The order in which flows alternate.
 #[derive(Clone, Debug)]
 pub struct Turns {
-    shuffle: crate::random::Shuffle,
+    shuffle: packtrain_measure::random::Shuffle,
     random: Random,
     flows: u64,
     base: u64,
@@ -208,7 +208,7 @@ impl Turns {
         let flows = u64::from(flows.max(1));
         let of = u64::from(at_once.max(1)).min(flows);
         Self {
-            shuffle: crate::random::Shuffle::new(of, &mut random),
+            shuffle: packtrain_measure::random::Shuffle::new(of, &mut random),
             base: random.below(flows),
             random,
             flows,
@@ -228,7 +228,7 @@ impl Turns {
                 self.rounds_left = self.rounds;
                 self.base = (self.base + self.of) % self.flows;
             }
-            self.shuffle = crate::random::Shuffle::new(self.of, &mut self.random);
+            self.shuffle = packtrain_measure::random::Shuffle::new(self.of, &mut self.random);
         }
         self.left -= 1;
         ((self.base + self.shuffle.next()) % self.flows) as u32

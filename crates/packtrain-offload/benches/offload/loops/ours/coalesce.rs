@@ -1,12 +1,12 @@
 //! Coalescing.
 
-use crate::coalesce::{Engine, Merging, Schedule, shuffle};
-use crate::contest::Side;
-use crate::memory::LINE_BYTES;
-use crate::prefetch;
-use crate::sizes::WINDOW;
-use crate::trains::{Kind, Train};
-use crate::work::{Mode, Work};
+use crate::loops::coalesce::{Engine, Merging, Schedule, shuffle};
+use crate::loops::contest::Side;
+use crate::loops::memory::LINE_BYTES;
+use crate::loops::prefetch;
+use crate::loops::sizes::WINDOW;
+use crate::loops::trains::{Kind, Train};
+use crate::loops::work::{Mode, Work};
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::{self, Coalescer, Config, Done, Owned, Packet, Semantics};
 use packtrain_offload::offload::{ChecksumState, LinkType};

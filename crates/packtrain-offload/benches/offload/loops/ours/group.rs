@@ -1,7 +1,8 @@
 //! Grouping by flow.
 
-use crate::contest::Side;
-use crate::keys::{Grouper, Grouping, is_grouped};
+use crate::loops::contest::Side;
+use crate::loops::keys::{Grouper, Grouping};
+use packtrain_measure::keys::is_grouped;
 use packtrain_offload::sort::{self, Keyed, Scratch};
 use std::hint::black_box;
 

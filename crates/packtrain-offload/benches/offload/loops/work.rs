@@ -1,6 +1,6 @@
 //! The kinds of work that are measured.
 
-use crate::sizes::{
+use crate::loops::sizes::{
     BURST, COLD_BURSTS, EVICT_BYTES, FRAME_BYTES, MSS, PER_FLOW, SEGMENTS, SLOTS, WINDOW,
 };
 

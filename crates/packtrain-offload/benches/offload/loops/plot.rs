@@ -1,8 +1,8 @@
 //! Line charts as SVG, for pages.
 
-use crate::contest::Row;
-use crate::ours::{BEST_MODE, BEST_PEER};
-use crate::work::{Place, Work};
+use crate::loops::contest::Row;
+use crate::loops::ours::{BEST_MODE, BEST_PEER};
+use crate::loops::work::{Place, Work};
 use std::fmt::Write as _;
 
 /// Points that belong together.

@@ -5,9 +5,9 @@ mod coalesce;
 mod group;
 mod segment;
 
-use crate::contest::{Contest, Goal, Maker, Peer, Side};
-use crate::memory::{Chase, Growth};
-use crate::work::{Mode, Work};
+use crate::loops::contest::{Contest, Goal, Maker, Peer, Side};
+use crate::loops::memory::{Chase, Growth};
+use crate::loops::work::{Mode, Work};
 
 /// Our side of `work`.
 ///

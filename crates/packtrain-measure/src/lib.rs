@@ -1,0 +1,18 @@
+//! What packtrain's benches and experiments measure with: clocks, statistics, verdicts, reports.
+//!
+//! A figure is the median over rounds, with a bootstrap interval of 95 % ([`statistics`]). A goal or
+//! a claim is met if the whole interval meets it ([`verdict`]).
+
+pub mod claim;
+pub mod clock;
+pub mod keys;
+pub mod native;
+pub mod options;
+pub mod random;
+pub mod report;
+pub mod stack;
+pub mod statistics;
+pub mod verdict;
+
+pub use claim::Claim;
+pub use verdict::{Expected, Verdict};

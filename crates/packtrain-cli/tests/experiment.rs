@@ -239,7 +239,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", "all", "--only", "sim"],
             2,
-            "invalid value 'sim' for '--only <WHERE>'",
+            "--only cannot be 'sim'; write one of kernel",
         ),
         (
             &["experiment", "all", "--repeats", "0"],

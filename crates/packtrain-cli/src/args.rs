@@ -8,7 +8,7 @@ use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
-use packtrain::port::spec::{KEYS, Key};
+use packtrain::port::spec::{KeyHelp, common_keys, kinds};
 use packtrain_capture::replay::Segment;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
@@ -97,38 +97,24 @@ Examples:
 The ports are opened, because the devices are asked what they can do. A TAP interface that did not
 exist is removed at the end. No file is written.";
 
-/// Every key of every kind of port.
+/// Every kind of port, and every key of each.
 fn ports(then: &str) -> String {
-    let mut text = "\
-Ports: KIND:NAME[,key=value...]
-  tap:NAME   a TAP interface; created if it does not exist, and then down until you set it up
-  tun:NAME   the same without Ethernet headers
-  pcap:FILE  a capture file (pcap or pcapng), read or written
-  null:      a sink; with `source` also a generator of UDP, TCP or ACK packets
-  sim:       a NIC in memory
-
-"
-    .to_owned();
-    let kinds = ["tap", "tun", "pcap", "null", "sim"];
-    let of = |kind: Option<&str>| -> Vec<&Key> {
-        let is_of = |key: &&Key| match kind {
-            Some(kind) => key.kinds.contains(&kind),
-            None => key.kinds.is_empty(),
-        };
-        KEYS.iter().filter(is_of).collect()
-    };
-    let groups = kinds.map(|kind| (format!("Keys of {kind}:"), of(Some(kind))));
-    let all = ("Keys of every kind".to_owned(), of(None));
+    let kinds = kinds();
+    let mut text = "Ports: KIND:NAME[,key=value...]\n".to_owned();
+    for kind in &kinds {
+        text.push_str(&format!("  {:9}  {}\n", kind.form, kind.about));
+    }
+    text.push('\n');
+    let groups = kinds
+        .into_iter()
+        .map(|kind| (format!("Keys of {}:", kind.name), kind.keys));
+    let all = ("Keys of every kind".to_owned(), common_keys());
     for (title, keys) in [all].into_iter().chain(groups) {
         text.push_str(&title);
         text.push('\n');
-        for key in keys {
-            let written = if key.is_flag() {
-                key.name.to_owned()
-            } else {
-                format!("{}={}", key.name, key.takes)
-            };
-            text.push_str(&key_lines(&written, key.about));
+        for KeyHelp { name, takes, about } in keys {
+            let equals = if takes.is_empty() { "" } else { "=" };
+            text.push_str(&key_lines(&format!("{name}{equals}{takes}"), about));
         }
         text.push('\n');
     }
@@ -479,6 +465,9 @@ pub struct ReplayArgs {
     /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
     #[arg(long, value_name = "HOW", default_value_t)]
     pub gro_flush: Flush,
+    /// `exact`: IPv4 packets with DF that all have one identification are not merged
+    #[arg(long, value_name = "RULE", value_enum, default_value_t = GroId::Atomic)]
+    pub gro_id: GroId,
     /// With `--coalesce stream`: the pure ACK that is packet N of a merged one passes it on; with 1
     /// no pure ACK is held [default: no limit]
     #[arg(long, value_name = "N", value_parser = within(gro::ACKS))]
@@ -534,6 +523,14 @@ pub enum FlowMode {
 pub enum Switch {
     On,
     Off,
+}
+
+/// Whether packets with a constant IPv4 identification are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[allow(missing_docs, reason = "clap would print it for each of the two words")]
+pub enum GroId {
+    Atomic,
+    Exact,
 }
 
 /// The link header of packets of a private link type.
@@ -755,7 +752,11 @@ mod tests {
     fn every_key_is_listed_in_lines_of_at_most_100_columns() {
         let text = ports("");
         assert!(text.lines().all(|line| line.len() <= 100), "{text}");
-        for key in KEYS {
+        for key in kinds()
+            .into_iter()
+            .flat_map(|kind| kind.keys)
+            .chain(common_keys())
+        {
             let start = format!("\n  {}", key.name);
             assert!(text.contains(&start), "{} in {text}", key.name);
         }

@@ -225,7 +225,7 @@ fn without_writing(mut spec: PortSpec) -> PortSpec {
 }
 
 fn side(port: &Port<AnyPort>, spec: &PortSpec) -> Side {
-    let mut side = Side::of(&port.driver, spec.config);
+    let mut side = Side::of(&port.driver, port.config);
     // `look` opens another file than the spec names.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
         side.name = file.to_string_lossy().into_owned();

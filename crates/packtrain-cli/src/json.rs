@@ -332,6 +332,7 @@ fn coalescing(how: &Coalescing) -> Value {
         "inactive": gro.inactive,
         "hold_us": gro.inactive.then_some(COALESCE_HOLD_MAX.as_micros() as u64),
         "flush": gro.flush.to_string(),
+        "id": gro.id(),
         "ack_limit": stream.then_some(config.ack_limit),
         "rx_pause": gro.rx_pause,
         "bytes": how.bytes(),

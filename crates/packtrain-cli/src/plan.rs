@@ -182,6 +182,11 @@ fn coalescing(how: &Coalescing) -> String {
     if let Some(packets) = gro.rx_pause {
         text.push_str(&format!("; rx-pause={packets}"));
     }
+    text.push_str(if gro.exact_id {
+        "; IPv4 packets with DF and one identification are not merged (gro-id=exact)"
+    } else {
+        "; IPv4 packets with DF and one identification are merged (gro-id=exact does not)"
+    });
     let kib = how.bytes().div_ceil(1024);
     text.push_str(&format!("; {kib} KiB of memory for each queue\n"));
     text

@@ -1,6 +1,6 @@
 //! `packtrain replay`: opens files, and prints what the library found.
 
-use crate::args::{Coalesce, FlowMode, ReplayArgs, Switch, User0};
+use crate::args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
@@ -107,6 +107,7 @@ fn options(args: &ReplayArgs) -> Options {
         bytes: args.gro_bytes,
         packets: args.gro_packets,
         ack_limit: args.ack_limit,
+        exact_id: args.gro_id == GroId::Exact,
         inactive_ns: (args.gro_inactive == Switch::On)
             .then_some(COALESCE_HOLD_MAX.as_nanos() as u64),
         window_packets: args.rx_pause.into_iter().chain(flush_packets).min(),
@@ -531,6 +532,7 @@ fn fields(
             "packets": args.gro_packets,
             "inactive": args.gro_inactive == Switch::On,
             "flush": args.gro_flush.to_string(),
+            "id": if options.limits.exact_id { "exact" } else { "atomic" },
             "ack_limit": stream.then_some(config.ack_limit),
             "rx_pause": args.rx_pause,
             "segment": match options.segment {

@@ -140,7 +140,7 @@ fn limits_of_merging_are_read_back_and_in_force() {
         let how = document["plan"]["directions"][0]["coalesce"].clone();
         let read = |key: &str| how[key].clone();
         let read = ["flows", "bytes_max", "packets", "inactive", "hold_us"].map(read);
-        let more = ["flush", "ack_limit", "rx_pause"].map(|key| how[key].clone());
+        let more = ["flush", "id", "ack_limit", "rx_pause"].map(|key| how[key].clone());
         (
             json!([read, more]),
             document["ports"]["null0"]["rxq00"].clone(),
@@ -149,18 +149,25 @@ fn limits_of_merging_are_read_back_and_in_force() {
     let (usual, queue) = limits("");
     assert_eq!(
         usual,
-        json!([[1024, 65_535, 1024, true, 200], ["off", null, null]])
+        json!([
+            [1024, 65_535, 1024, true, 200],
+            ["off", "atomic", null, null]
+        ])
     );
     assert_eq!(queue["gro_flush"]["evict"], 0);
-    let (few, queue) = limits(",coalesce=hash,gro-flows=8,gro-bytes=9000,gro-packets=64");
-    assert_eq!(few, json!([[8, 9000, 64, true, 200], ["off", null, null]]));
+    let (few, queue) =
+        limits(",coalesce=hash,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-id=exact");
+    assert_eq!(
+        few,
+        json!([[8, 9000, 64, true, 200], ["off", "exact", null, null]])
+    );
     let evicted = queue["gro_flush"]["evict"].as_u64().expect("a count");
     assert!(evicted > 1000, "{queue}");
     let keys = "coalesce=stream,gro-packets=8,ack-limit=3,gro-inactive=off";
     let (all, queue) = limits(&format!(",{keys},gro-flush=packets(7),rx-pause=5"));
     assert_eq!(
         all,
-        json!([[8, 65_280, 8, false, null], ["packets(7)", 3, 5]])
+        json!([[8, 65_280, 8, false, null], ["packets(7)", "atomic", 3, 5]])
     );
     assert!(queue["pauses"].as_u64() > Some(0), "{queue}");
 

@@ -18,11 +18,12 @@
 
 mod config;
 mod features;
+pub(crate) mod key;
+pub(crate) mod options;
 
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
-// For ports, which parse settings and use no policy.
-pub use crate::policy::{SettingError, gro};
+pub use key::KeyHelp;
 
 use crate::advice;
 use crate::limits::{

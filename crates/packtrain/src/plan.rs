@@ -181,9 +181,7 @@ impl Coalescing {
     }
 
     /// The engine's settings, for packets that start with `link`. Checksums stay partial: the
-    /// egress completes them, or software does if it finds that it has to. IPv4 packets that all
-    /// have one identification are not merged: no device can be asked to keep it
-    /// ([`Features::needed_by`]), and a device that increments it changes the bytes.
+    /// egress completes them, or software does if it finds that it has to.
     #[must_use]
     pub const fn config(&self, link: LinkType) -> Config {
         let packets = self.packets_max() as u32;
@@ -195,7 +193,6 @@ impl Coalescing {
             config.flows = packets;
         }
         config.finish = Finish::Partial;
-        config.fixed_id = false;
         config
     }
 

@@ -107,6 +107,8 @@ pub struct Limits {
     pub packets: Option<u32>,
     /// A merged packet is passed on with the pure ACK that is this packet of it.
     pub ack_limit: Option<u16>,
+    /// IPv4 packets with DF that all have one identification are not merged.
+    pub exact_id: bool,
     /// A packet held for this many nanoseconds is passed on with the next packet.
     pub inactive_ns: Option<u64>,
     /// A window ends with this many packets.
@@ -142,6 +144,7 @@ impl Options {
         if let Some(bytes) = limits.bytes {
             config.max_bytes = bytes;
         }
+        config.fixed_id = !limits.exact_id;
         if let Some(limit) = limits.ack_limit {
             config.ack_limit = limit;
         }

@@ -1,9 +1,12 @@
 //! Ports: a driver and its requested settings.
 
+use super::key::{Field, Key, Takes, Words, Wrong, keys, number};
 use super::{Driver, Features, RxBuffers};
-use crate::limits::SEGMENTS_FRAMEWORK_MAY_ADD;
+use crate::limits::{
+    QUEUES_MAX, RX_PIECE_BYTES_MIN, SEGMENT_HEADROOM_MAX, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
+};
 use crate::policy::dispatch::Dispatch;
-use crate::policy::gro::Gro;
+use crate::policy::gro::{self, Gro};
 use crate::policy::moderation::Moderation;
 use std::fmt;
 
@@ -26,17 +29,21 @@ pub enum Coalesce {
     Stream,
 }
 
+impl Words for Coalesce {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("auto", Self::Auto),
+        ("off", Self::Off),
+        ("on", Self::On),
+        ("hash", Self::Hash),
+        ("sorted", Self::Sorted),
+        ("stream", Self::Stream),
+    ];
+}
+
 impl fmt::Display for Coalesce {
     /// As in `coalesce=`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Auto => "auto",
-            Self::Off => "off",
-            Self::On => "on",
-            Self::Hash => "hash",
-            Self::Sorted => "sorted",
-            Self::Stream => "stream",
-        })
+        f.pad(self.word())
     }
 }
 
@@ -52,12 +59,15 @@ pub enum Fit {
     Defrag,
 }
 
+impl Words for Fit {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("defrag", Self::Defrag), ("collapse", Self::Collapse)];
+}
+
 impl fmt::Display for Fit {
+    /// As in `fit=`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Collapse => "collapse",
-            Self::Defrag => "defrag",
-        })
+        f.pad(self.word())
     }
 }
 
@@ -99,6 +109,96 @@ pub struct PortConfig {
     pub gro: Gro,
     /// Settings of the port's queues.
     pub work: QueueConfig,
+}
+
+impl PortConfig {
+    /// The keys that every kind of port has.
+    pub(crate) const KEYS: &'static [Key<Self>] = keys! { Self;
+        "queues" (Range(1, QUEUES_MAX as u64)) queues:
+            "queues to open, in both directions; 1 by default";
+        "offload" (Text(Features::TAKES)) offload:
+            "offloads that may be used; checksums that they need are added";
+        "segs" (Range(1, SEGMENTS_MAX as u64)) segments:
+            "segments of a packet at most (scatter-gather limit)";
+        "gso-segs" (Range(1, SEGMENTS_MAX as u64)) gso_segments:
+            "as segs, for GSO packets; without it as many as segs";
+        "headroom" (Range(0, SEGMENT_HEADROOM_MAX as u64)) segment_headroom:
+            "segments that packets for this port are built below its limit, for headers added \
+             later; 1 by default";
+        "fit" (Words) fit:
+            "a packet of too many segments has neighbours merged; then it is copied whole, or \
+             dropped";
+        "rx" (Text("auto|whole|pieces|pieces(256..1792)")) rx_buffers:
+            "receive large packets whole, or in pieces of as many bytes";
+        "coalesce" (Words) coalesce: "merging of received packets in software";
+        "gro-flows" (Range(1, *gro::PACKETS.end() as u64)) gro.flows:
+            "flows held at once by merging; as many as packets by default";
+        "gro-bytes" (Range(1, *gro::BYTES.end() as u64)) gro.bytes:
+            "bytes of a merged IP packet at most; 65535 by default, with stream 65280";
+        "gro-packets" (Range(1, *gro::PACKETS.end() as u64)) gro.packets:
+            "packets held at once by merging; with more, all are passed on; 1024 by default";
+        "gro-inactive" (Switch("off", "on")) gro.inactive:
+            "while packets arrive, pass on packets that were held for 200 us; on by default";
+        "gro-flush" (Setting("off|usecs(n)|packets(n)")) gro.flush:
+            "while packets arrive, pass on everything held this often (for experiments)";
+        "gro-id" (Switch("atomic", "exact")) gro.exact_id:
+            "exact: IPv4 packets with DF that all have one identification are not merged; atomic by \
+             default";
+        "ack-limit" (Range(1, *gro::ACKS.end() as u64)) gro.ack_limit:
+            "with coalesce=stream: the pure ACK that is this packet of a merged one passes it on; \
+             with 1 no pure ACK is held";
+        "rx-pause" (Range(1, *gro::PACKETS.end() as u64)) gro.rx_pause:
+            "packets after which receiving stops, as if the queue were empty (for experiments)";
+        "dispatch" (Setting("direct|deferred|abdicate|threshold(n)|adaptive")) work.dispatch:
+            "which thread drains the rings of its TX queues; takes precedence over --dispatch";
+        "moderation" (Setting("off|fixed(usecs,frames)|adaptive")) work.moderation:
+            "how long its RX queues delay wake-ups; takes precedence over --moderation";
+        "tx" (Switch("auto", "shared")) work.shared:
+            "shared: always put a ring and a TX worker in front of its TX queues";
+    };
+
+    /// Checks what needs several settings.
+    ///
+    /// # Errors
+    ///
+    /// One line with what, why and what to do.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if self.gro.ack_limit.is_none() || self.coalesce == Coalesce::Stream {
+            return Ok(());
+        }
+        Err(
+            "key 'ack-limit' is for coalesce=stream, which alone merges pure ACKs; add \
+             coalesce=stream, or leave 'ack-limit' out"
+                .to_owned(),
+        )
+    }
+}
+
+/// `auto` is no value of the type: the plan chooses.
+impl Field for Option<RxBuffers> {
+    fn set(&mut self, text: &str, _: Takes) -> Result<(), Wrong> {
+        let pieces = text.strip_prefix("pieces(");
+        *self = match (text, pieces.and_then(|rest| rest.strip_suffix(')'))) {
+            ("auto", _) => None,
+            ("whole", _) => Some(RxBuffers::Whole),
+            ("pieces", _) => Some(RxBuffers::PIECES),
+            (_, Some(bytes)) => {
+                let most = RxBuffers::PIECES.small_bytes() as u64;
+                let bytes = number(bytes, RX_PIECE_BYTES_MIN as u64, most)?;
+                Some(RxBuffers::Pieces { bytes })
+            }
+            (_, None) => return Err(Wrong::Value),
+        };
+        Ok(())
+    }
+
+    fn show(&self, _: Takes) -> Option<String> {
+        self.map(|buffers| buffers.to_string())
+    }
+
+    fn words(&self) -> String {
+        String::new()
+    }
 }
 
 /// A driver and its requested settings: a session is built from ports.

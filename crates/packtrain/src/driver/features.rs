@@ -1,5 +1,6 @@
 //! Sets of offloads.
 
+use super::key::{Takes, Value, Wrong};
 use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
@@ -79,8 +80,10 @@ impl Features {
     }
 
     /// The features that a device needs for a packet with this metadata, without work in software.
-    /// No device offers what a virtio-net header cannot say: CWR on every segment, or one
-    /// identification ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)).
+    /// No device offers what a virtio-net header cannot say: CWR on every segment. Nor can it say
+    /// that an identification stays the same
+    /// ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)): a device may count it up,
+    /// since it has no meaning with DF (RFC 6864 §4.1). Software keeps it.
     #[must_use]
     pub fn needed_by(meta: &Meta) -> Self {
         let mut needed = Self::NONE;
@@ -91,7 +94,7 @@ impl Features {
             }
             let datagrams_max = UDP_GSO_SEGMENTS_MAX as u16;
             let is_too_many = !gso.kind.is_tcp() && meta.wire_packets > datagrams_max;
-            if !gso.fits_virtio() || gso.fixed_id() || is_too_many {
+            if !gso.fits_virtio() || is_too_many {
                 needed |= Self::SOFTWARE;
             }
         }
@@ -102,6 +105,40 @@ impl Features {
             needed |= Self::VLAN;
         }
         needed
+    }
+
+    /// The values of `offload=`.
+    pub(crate) const TAKES: &'static str = "auto|off or some of csum, tso, uso, ipv4-checksum, \
+         ipv6-checksum, tso4, tso6, tso-ecn, uso4, uso6, vlan, large-receive joined by +";
+
+    /// The features of a word of `offload=`.
+    fn of_word(word: &str) -> Option<Self> {
+        Some(match word {
+            "csum" => Self::CSUM,
+            "tso" => Self::TSO | Self::CSUM,
+            "uso" => Self::USO | Self::CSUM,
+            _ => {
+                let mut named = Self::NAMED.iter();
+                named.find(|(_, name)| *name == word)?.0
+            }
+        })
+    }
+
+    /// The set with everything that its features need, so that `offload=tso4` has an effect.
+    fn with_needs(self) -> Self {
+        let mut all = self;
+        let tso = Self::TSO4 | Self::TSO6;
+        if all.contains(Self::TSO_ECN) && all.intersection(tso).is_empty() {
+            all |= tso;
+        }
+        let ipv4 = Self::TSO4 | Self::USO4;
+        let ipv6 = Self::TSO6 | Self::USO6;
+        for (needing, needed) in [(ipv4, Self::CSUM4), (ipv6, Self::CSUM6)] {
+            if !all.intersection(needing).is_empty() {
+                all |= needed;
+            }
+        }
+        all
     }
 
     /// The set without features whose requirements are not in it: GSO needs the checksum of its IP
@@ -152,6 +189,30 @@ impl Features {
 }
 
 packtrain_offload::bit_set!(Features);
+
+/// As in `offload=`: `auto`, `off`, or words joined by `+`. The features that they need are added.
+impl Value for Features {
+    fn read(text: &str, _: Takes) -> Result<Self, Wrong> {
+        match text {
+            "auto" => return Ok(Self::ALL),
+            "off" => return Ok(Self::NONE),
+            _ => {}
+        }
+        let mut words = text.split('+').map(Self::of_word);
+        let all = words.try_fold(Self::NONE, |all, word| Some(all | word?));
+        all.map(Self::with_needs).ok_or(Wrong::Value)
+    }
+
+    fn text(&self, _: Takes) -> String {
+        if *self == Self::ALL {
+            "auto".to_owned()
+        } else if self.is_empty() {
+            "off".to_owned()
+        } else {
+            self.names().collect::<Vec<_>>().join("+")
+        }
+    }
+}
 
 impl fmt::Debug for Features {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -106,6 +106,10 @@ pub struct Gro {
     pub inactive: bool,
     /// When everything is passed on while packets arrive.
     pub flush: Flush,
+    /// IPv4 packets with DF that all have one identification are not merged, since a device that
+    /// segments them counts it up. Without, they are: the identification of such a packet has no
+    /// meaning (RFC 6864 §4.1), and many systems send 0 always.
+    pub exact_id: bool,
     /// The packets, in [`PACKETS`], after which the worker stops receiving: it passes on everything
     /// held, and continues as if the queue were empty.
     pub rx_pause: Option<u32>,
@@ -120,6 +124,7 @@ impl Default for Gro {
             ack_limit: None,
             inactive: true,
             flush: Flush::Off,
+            exact_id: false,
             rx_pause: None,
         }
     }
@@ -141,6 +146,15 @@ impl Gro {
         if let Some(limit) = self.ack_limit {
             config.ack_limit = limit;
         }
+        if self.exact_id {
+            config.fixed_id = false;
+        }
         config
+    }
+
+    /// The rule for constant identifications, as in `gro-id=`.
+    #[must_use]
+    pub const fn id(&self) -> &'static str {
+        if self.exact_id { "exact" } else { "atomic" }
     }
 }

@@ -6,8 +6,10 @@
 //! identifications and sequence numbers continue from packet to packet, so the packets can be
 //! merged. The same settings always make the same packets.
 
+mod keys;
 mod source;
 
+pub use keys::NullOptions;
 pub use source::{
     FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, NUMBER_BYTES, OUT_OF_ORDER_MAX, Protocol, Source,
     TRAIN_MAX,

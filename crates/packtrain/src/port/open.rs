@@ -1,22 +1,15 @@
 //! Opens a port from the user's text.
 
 use super::any::AnyPort;
-use super::null::{Null, NullConfig, Source};
-use super::pcap::{self, Pcap, PcapRead, PcapWrite, format_of};
-use super::sim::{Sim, SimConfig};
-use super::spec::{
-    NullOptions, Pace, PcapOptions, PortKind, PortSpec, SimOptions, SpecError, TunTapOptions,
-};
-use super::sys::tun::adopt;
-use super::tap::{Tap, TapConfig, TapKind};
+use super::spec::{PortKind, PortSpec, SpecError};
 use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
 use crate::advice;
+use crate::driver::options::Options;
 use crate::driver::{DeviceError, Driver, Port};
 use packtrain_offload::offload::LinkType;
 use rustix::io::Errno;
 use std::fmt;
 use std::io;
-use std::path::Path;
 
 /// The kind of change that is needed before a port can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,17 +123,19 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
 ///
 /// [`OpenError`].
 pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenError> {
+    let request = spec.request(link);
     let port = match &spec.kind {
-        PortKind::Tap(options) => open_tap(spec, TapKind::Tap, options).map(AnyPort::Tap),
-        PortKind::Tun(options) => open_tap(spec, TapKind::Tun, options).map(AnyPort::Tap),
-        PortKind::Pcap(options) => open_pcap(spec, options, link).map(AnyPort::Pcap),
-        PortKind::Null(options) => Ok(AnyPort::Null(open_null(options, link))),
-        PortKind::Sim(options) => open_sim(spec, options, link).map(AnyPort::Sim),
+        PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
+        PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
+        PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
+        PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
     };
     let port = port.map_err(|error| OpenError::device(spec, &error))?;
+    let mut config = spec.config;
+    config.queues = config.queues.or(spec.kind.queues());
     Ok(Port {
         driver: wrap(port, spec)?,
-        config: spec.config,
+        config,
     })
 }
 
@@ -150,145 +145,34 @@ pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenE
 ///
 /// [`OpenError`] of the first that cannot be opened.
 pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenError> {
-    if takes_any_link(a) && !takes_any_link(b) {
+    if a.kind.takes_any_link() && !b.kind.takes_any_link() {
         let other = open_spec(b, LinkType::Ethernet)?;
         return Ok([open_spec(a, other.driver.capabilities().link)?, other]);
     }
     let first = open_spec(a, LinkType::Ethernet)?;
     let second = open_spec(b, first.driver.capabilities().link)?;
+    check_apart(b, [&first.driver, &second.driver])?;
     Ok([first, second])
 }
 
-fn takes_any_link(spec: &PortSpec) -> bool {
-    match &spec.kind {
-        PortKind::Pcap(options) => options.write && options.link.is_none(),
-        PortKind::Null(options) => options.link.is_none(),
-        PortKind::Sim(options) => options.link.is_none(),
-        _ => false,
-    }
-}
-
-fn open_tap(spec: &PortSpec, kind: TapKind, options: &TunTapOptions) -> Result<Tap, DeviceError> {
-    if options.fds.is_empty() {
-        let queues = spec.config.queues.unwrap_or(1);
-        let config = TapConfig {
-            queues,
-            offload: spec.config.offload,
-            ..TapConfig::new(kind, &spec.name)
-        };
-        return Tap::open(&config);
-    }
-    let failed = |source| DeviceError::Failed {
-        action: "use the given descriptor",
-        source,
+/// Refuses an interface that is joined to itself, as by one descriptor for both ports: its packets
+/// would come back to it for ever.
+fn check_apart(spec: &PortSpec, ports: [&AnyPort; 2]) -> Result<(), OpenError> {
+    let [Some(one), Some(other)] = ports.map(AnyPort::tap) else {
+        return Ok(());
     };
-    let fds = options.fds.iter().map(|&fd| {
-        adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::BADF) => DeviceError::Unsupported(format!(
-                "descriptor {fd} of fd= is not open: the program that starts packtrain has to open \
-                 it and pass it on"
-            )),
-            _ => failed(error),
-        })
-    });
-    let tap = Tap::from_fds(fds.collect::<Result<_, _>>()?, spec.config.offload)?;
-    if tap.kind() != kind {
-        let (is, say) = match tap.kind() {
-            TapKind::Tap => ("TAP", "tap"),
-            TapKind::Tun => ("TUN", "tun"),
-        };
-        return Err(DeviceError::Unsupported(format!(
-            "the given descriptor is of a {is} interface: write {say}: in front instead"
-        )));
+    let same = one.is_same(other).map_err(|source| {
+        let action = "read the interface of the descriptor";
+        OpenError::device(spec, &DeviceError::Failed { action, source })
+    })?;
+    if !same {
+        return Ok(());
     }
-    if !spec.name.is_empty() && spec.name != tap.name() {
-        return Err(DeviceError::Unsupported(format!(
-            "the given descriptor is of {}: give that name, or none",
-            tap.name()
-        )));
-    }
-    Ok(tap)
-}
-
-fn open_pcap(spec: &PortSpec, options: &PcapOptions, link: LinkType) -> Result<Pcap, DeviceError> {
-    let path = Path::new(&spec.name);
-    if options.write {
-        let format = options.format.unwrap_or_else(|| format_of(path));
-        let link = options.link.unwrap_or(link);
-        return Pcap::open_write(
-            path,
-            PcapWrite {
-                format,
-                link,
-                snaplen: 0,
-            },
-        );
-    }
-    let pace = match options.pace {
-        Pace::Fast => pcap::Pace::AsFast,
-        Pace::Original => pcap::Pace::Original,
-    };
-    Pcap::open_read(
-        path,
-        PcapRead {
-            repeat: options.repeat,
-            pace,
-            count: None,
-        },
-    )
-}
-
-fn open_null(options: &NullOptions, link: LinkType) -> Null {
-    let link = options.link.unwrap_or(link);
-    let (usual, timestamps) = (Source::default(), options.timestamps);
-    let bytes = options.protocol.frame_bytes_usual(link, timestamps);
-    let source = options.source.then(|| Source {
-        protocol: options.protocol,
-        bytes: options.bytes.unwrap_or(bytes),
-        flows: options.flows.unwrap_or(usual.flows),
-        active: options.active,
-        train: options.train.unwrap_or(usual.train),
-        count: options.count,
-        burst: options.burst.unwrap_or(usual.burst),
-        timestamps,
-        out_of_order: options.out_of_order.unwrap_or(usual.out_of_order),
-    });
-    Null::new(NullConfig {
-        link,
-        source,
-        ..NullConfig::default()
+    let name = one.name();
+    Err(OpenError {
+        kind: OpenErrorKind::Usage,
+        text: format!("both ports are the interface {name}; name two different interfaces"),
     })
-}
-
-fn open_sim(spec: &PortSpec, options: &SimOptions, link: LinkType) -> Result<Sim, DeviceError> {
-    let usual = SimConfig::default();
-    let segments = spec.config.segments.unwrap_or(usual.segments);
-    let config = SimConfig {
-        link: options.link.unwrap_or(link),
-        queues: spec.config.queues.unwrap_or(usual.queues),
-        tx_ring: options.rings.unwrap_or(usual.tx_ring),
-        rx_ring: options.rings.unwrap_or(usual.rx_ring),
-        segments,
-        gso_segments: spec.config.gso_segments.unwrap_or(segments),
-        delay: options.completion_delay,
-        rate: options.rate,
-        interrupts: options.interrupts,
-        reorder: options.shuffled,
-        corrupt_every: options.bad_descriptors.unwrap_or(0),
-        flap: options.flap,
-        flow_control: options.flow_control,
-        ..usual
-    };
-    config.validate()?;
-    let queues = config.queues;
-    let sim = Sim::alone(config, options.far, spec.wrappers.seed.unwrap_or(1));
-    let control = sim.control();
-    if options.hang {
-        (0..queues).for_each(|queue| control.hang(queue));
-    }
-    control.lose_completions(options.lose_completions.unwrap_or(0));
-    control.lose_interrupts(options.lose_wakeups.unwrap_or(0));
-    Ok(sim)
 }
 
 /// Puts the wrappers around a port. Those that change packets are innermost, so that a capture

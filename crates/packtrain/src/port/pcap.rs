@@ -8,8 +8,11 @@
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
 
+mod keys;
 #[cfg(test)]
 mod tests;
+
+pub use keys::PcapOptions;
 
 use crate::advice;
 use crate::driver::{

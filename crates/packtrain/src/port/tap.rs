@@ -1,5 +1,9 @@
 //! TAP and TUN: a network interface of the kernel, through a descriptor for each queue.
 
+mod keys;
+
+pub use keys::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
+
 use super::sys::tap::{self as setup, Opened, failed};
 pub use super::sys::tap::{TapConfig, TapKind};
 use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
@@ -72,6 +76,11 @@ impl Tap {
     #[must_use]
     pub const fn kind(&self) -> TapKind {
         self.opened.kind
+    }
+
+    /// Whether both are one interface.
+    pub(super) fn is_same(&self, other: &Self) -> io::Result<bool> {
+        self.control.is_with(&other.control)
     }
 
     const fn link_type(&self) -> LinkType {

@@ -17,6 +17,7 @@ use packtrain::driver::{
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::port::{OpenErrorKind, open_pair};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::layout::Transport;
@@ -24,7 +25,7 @@ use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use traffic::{Port, Train, contents, has_final_checksum, open, open_in, open_with, payload};
@@ -317,6 +318,26 @@ fn given_descriptors_are_read_back() {
             assert_udp_train(&mut port, features, &format!("header of {header}"));
             assert_delivered(&mut port, &Train::udp(3000, 1000), 1792);
         }
+    });
+}
+
+#[test]
+fn an_interface_is_not_joined_to_itself() {
+    in_namespace("an_interface_is_not_joined_to_itself", || {
+        let queue = || raw_tun("pt3", TUN | libc::IFF_MULTI_QUEUE).expect("it is created");
+        let (one, two) = (queue(), queue());
+        let other = raw_tun("pt4", TUN).expect("it is created");
+        let port = |fd: &OwnedFd| {
+            let text = format!("tun:,fd={},trace", fd.as_raw_fd());
+            text.parse().expect("a spec")
+        };
+        for again in [&one, &two] {
+            let error = open_pair(&port(&one), &port(again)).expect_err("one interface");
+            assert_eq!(error.kind(), OpenErrorKind::Usage);
+            let line = "both ports are the interface pt3; name two different interfaces";
+            assert_eq!(error.to_string(), line);
+        }
+        open_pair(&port(&one), &port(&other)).expect("two interfaces");
     });
 }
 

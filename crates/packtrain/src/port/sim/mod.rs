@@ -17,6 +17,7 @@
 //! one, long packets may be shared instead ([`SimConfig::rx_shares`]).
 
 mod config;
+mod keys;
 mod rx;
 mod tx;
 mod wire;
@@ -27,6 +28,7 @@ mod tests;
 pub use config::{
     CompletionDelay, FLAP_MAX, FLAP_MIN, Interrupts, RATE_MAX, RING_MAX, RING_MIN, SimConfig,
 };
+pub use keys::SimOptions;
 pub use rx::SimRx;
 pub use tx::SimTx;
 pub use wire::SimCounters;

@@ -87,6 +87,7 @@ macro_rules! pass_on {
 
 mod capture;
 mod fault;
+mod options;
 mod trace;
 mod vlan;
 mod wire;
@@ -96,6 +97,7 @@ mod tests;
 
 pub use capture::{Capture, CaptureOptions, CaptureRx, CaptureStatus, CaptureTx};
 pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, Faults};
+pub use options::Wrappers;
 pub use trace::{Trace, TraceRx, TraceStatus, TraceTx};
 pub use vlan::{Vlan, VlanRx, VlanTx};
 

@@ -614,12 +614,22 @@ fn every_reason_is_counted_by_name() {
     assert_eq!(all, bench.taken.len() as u64, "one reason for each");
 }
 
-/// A device would count their identifications up: the bytes would change.
+/// FreeBSD, macOS and iOS send 0 always. A device counts identifications up, so `exact` leaves
+/// such packets apart.
 #[test]
-fn packets_with_one_identification_are_not_merged() {
-    for (ids, merged) in [([0, 0, 0], false), ([7, 7, 7], false), ([0, 1, 2], true)] {
+fn packets_with_one_identification_are_merged_unless_each_byte_counts() {
+    for (ids, exact_id, merged) in [
+        ([0, 0, 0], false, true),
+        ([7, 7, 7], false, true),
+        ([0, 1, 2], false, true),
+        ([0, 0, 0], true, false),
+        ([7, 7, 7], true, false),
+        ([0, 1, 2], true, true),
+    ] {
         for make in [tcp4, udp4] {
-            let mut bench = Bench::new(&plan());
+            let mut plan = plan();
+            plan.gro.exact_id = exact_id;
+            let mut bench = Bench::new(&plan);
             let frames: Vec<_> = (0..3)
                 .map(|i| {
                     let frame = make(&Segment {

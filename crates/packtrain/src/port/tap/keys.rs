@@ -1,0 +1,135 @@
+//! A TAP or TUN interface from the keys of a port.
+
+use super::{Tap, TapConfig, TapKind};
+use crate::driver::DeviceError;
+use crate::driver::key::{Key, Quoted, Takes, Value, Wrong, keys, number};
+use crate::driver::options::{Options, Request};
+use crate::limits::QUEUES_MAX;
+use crate::port::sys::tun::adopt;
+use rustix::io::Errno;
+
+/// Most bytes of an interface's name: `IFNAMSIZ` of Linux without the final zero.
+pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
+
+/// What a `tap:` or `tun:` port is, from its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TunTapOptions {
+    /// Open descriptors of the device, one for each queue (`fd=5+6`); empty to open it by name.
+    pub fds: Vec<i32>,
+}
+
+/// Open descriptors, one for each queue, none twice.
+impl Value for Vec<i32> {
+    fn read(text: &str, _: Takes) -> Result<Self, Wrong> {
+        let mut all = Self::new();
+        for fd in text.split('+') {
+            let fd = number(fd, 0, i32::MAX as u64)?;
+            if all.contains(&fd) || all.len() == QUEUES_MAX {
+                return Err(Wrong::Value);
+            }
+            all.push(fd);
+        }
+        Ok(all)
+    }
+
+    fn text(&self, _: Takes) -> String {
+        let all: Vec<_> = self.iter().map(i32::to_string).collect();
+        all.join("+")
+    }
+}
+
+impl Options for TunTapOptions {
+    type Driver = Tap;
+
+    const KEYS: &'static [Key<Self>] = keys! { Self;
+        "fd" (Text("N or N+N+... (open descriptors, one for each queue)")) fds:
+            "use inherited descriptors instead of opening the device";
+    };
+
+    fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
+        let given = self.fds.len();
+        if given == 0 || !port.name.is_empty() {
+            check_name(port.name, port.kind)?;
+        }
+        if given > 0 && port.config.queues.is_some_and(|queues| queues != given) {
+            return Err(format!(
+                "queues= and fd= differ: fd= has {given} of them, one for each queue; leave \
+                 queues= out"
+            ));
+        }
+        Ok(())
+    }
+
+    fn open(&self, port: &Request<'_>) -> Result<Tap, DeviceError> {
+        let kind = if port.kind == "tap" {
+            TapKind::Tap
+        } else {
+            TapKind::Tun
+        };
+        if self.fds.is_empty() {
+            return Tap::open(&TapConfig {
+                queues: port.config.queues.unwrap_or(1),
+                offload: port.config.offload,
+                ..TapConfig::new(kind, port.name)
+            });
+        }
+        let fds = self.fds.iter().map(|&fd| {
+            adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
+                Some(Errno::BADF) => DeviceError::Unsupported(format!(
+                    "descriptor {fd} of fd= is not open: the program that starts packtrain has to \
+                     open it and pass it on"
+                )),
+                _ => DeviceError::Failed {
+                    action: "use the given descriptor",
+                    source: error,
+                },
+            })
+        });
+        let tap = Tap::from_fds(fds.collect::<Result<_, _>>()?, port.config.offload)?;
+        if tap.kind() != kind {
+            let (is, say) = match tap.kind() {
+                TapKind::Tap => ("TAP", "tap"),
+                TapKind::Tun => ("TUN", "tun"),
+            };
+            return Err(DeviceError::Unsupported(format!(
+                "the given descriptor is of a {is} interface: write {say}: in front instead"
+            )));
+        }
+        let is = &tap.opened.name;
+        if !port.name.is_empty() && port.name != is {
+            return Err(DeviceError::Unsupported(format!(
+                "the given descriptor is of {is}: give that name, or none"
+            )));
+        }
+        Ok(tap)
+    }
+
+    fn queues(&self) -> Option<usize> {
+        (!self.fds.is_empty()).then_some(self.fds.len())
+    }
+}
+
+/// The names that `dev_valid_name()` of Linux accepts.
+fn check_name(name: &str, kind: &str) -> Result<(), String> {
+    let why = if name.is_empty() {
+        format!("{kind}: needs an interface name, as in {kind}:{kind}0")
+    } else if name.len() > INTERFACE_NAME_BYTES_MAX {
+        format!(
+            "interface name {} is too long: it has {} bytes, and Linux accepts at most \
+             {INTERFACE_NAME_BYTES_MAX}",
+            Quoted(name),
+            name.len()
+        )
+    } else if name == "." || name == ".." {
+        format!("interface name '{name}' is reserved; choose another, as {kind}0")
+    } else if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
+        format!(
+            "interface name {} has a slash, colon, space or control character, which Linux does \
+             not accept; leave it out",
+            Quoted(name)
+        )
+    } else {
+        return Ok(());
+    };
+    Err(why)
+}

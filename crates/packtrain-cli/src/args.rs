@@ -482,7 +482,7 @@ pub struct ReplayArgs {
           value_parser = segment, hide_default_value = true)]
     pub segment: Segment,
     /// How long packets are held at most, in capture time: 20us, 1ms
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time_with_unit)]
     pub hold: Duration,
     /// The link header of packets of link type 147 (USER0, for private use). Without it they are
     /// passed through. packtrain writes IPoIB packets with this link type
@@ -689,6 +689,14 @@ pub struct DoctorArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// As [`time`], but a bare number is refused: seconds are not what is meant beside microseconds.
+fn time_with_unit(text: &str) -> Result<Duration, String> {
+    if text.parse::<f64>().is_ok() {
+        return Err(format!("needs a unit: {text}us, {text}ms or {text}s"));
+    }
+    time(text)
 }
 
 /// As [`time`], and at least 50 ms.

@@ -1,6 +1,7 @@
 //! Two port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
+use crate::print;
 use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
 use packtrain::plan::{Demand, Plan, PlannedPart, Side, plan};
@@ -58,6 +59,14 @@ impl Joint {
         settings: &Settings,
     ) -> Result<Self, Failure> {
         let ports = open(&opened[0], &opened[1])?;
+        for spec in opened {
+            if matches!(&spec.kind, PortKind::Pcap(pcap) if pcap.write) {
+                print::keep_from(Path::new(&spec.name));
+            }
+            if let Some(path) = &spec.wrappers.capture {
+                print::keep_from(path);
+            }
+        }
         let mut sides = [side(&ports[0], &specs[0]), side(&ports[1], &specs[1])];
         if sides[0].name == sides[1].name {
             for (index, (side, spec)) in sides.iter_mut().zip(specs).enumerate() {

@@ -2,7 +2,34 @@
 
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
+use std::fs::{File, Metadata};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Standard output is a file that a port writes packets to.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether `path` is the file or the pipe behind standard output, by device and inode: as
+/// `/dev/stdout`, `/proc/self/fd/1`, or by its own name.
+pub fn is_stdout(path: &Path) -> bool {
+    let own = || File::from(stdout().as_fd().try_clone_to_owned()?).metadata();
+    let (Ok(own), Ok(other)) = (own(), std::fs::metadata(path)) else {
+        return false;
+    };
+    let holds_bytes = |metadata: &Metadata| metadata.is_file() || metadata.file_type().is_fifo();
+    holds_bytes(&own) && (own.dev(), own.ino()) == (other.dev(), other.ino())
+}
+
+/// Keeps [`output`] from a file that packets are written to: if it is standard output, text goes
+/// to standard error from now on.
+pub fn keep_from(path: &Path) {
+    if is_stdout(path) {
+        TAKEN.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Whether text is emphasised by colour.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +44,12 @@ impl Style {
 
     /// For standard output.
     pub fn stdout() -> Self {
-        Self::of(stdout().is_terminal())
+        let taken = TAKEN.load(Ordering::Relaxed);
+        Self::of(if taken {
+            stderr().is_terminal()
+        } else {
+            stdout().is_terminal()
+        })
     }
 
     /// For standard error.
@@ -58,12 +90,17 @@ impl Style {
     }
 }
 
-/// Writes a whole document to standard output. A reader that has ended (`| head`) is no error.
+/// Writes a whole document to standard output, or to standard error if packets are written there:
+/// see [`keep_from`]. A reader that has ended (`| head`) is no error.
 ///
 /// # Errors
 ///
 /// If it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
+    if TAKEN.load(Ordering::Relaxed) {
+        message(text);
+        return Ok(());
+    }
     let mut out = stdout().lock();
     written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
 }

@@ -77,7 +77,8 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
 }
 
 fn writes_to_stdout(args: &ReplayArgs) -> bool {
-    args.output.as_deref() == Some("-")
+    let output = args.output.as_deref();
+    output.is_some_and(|path| path == "-" || print::is_stdout(Path::new(path)))
 }
 
 fn options(args: &ReplayArgs) -> Options {
@@ -331,6 +332,7 @@ fn tables(report: &Report, style: Style) -> String {
         ]);
     }
     text.push_str(&table.render(0, style));
+    text.push_str(&hints(report));
     text.push_str(&chart(report, style));
     text.push_str(&reasons(report, style));
     if report.restored > 0 {
@@ -356,6 +358,28 @@ fn tables(report: &Report, style: Style) -> String {
         ]);
     }
     text
+}
+
+/// What keeps the ratio low that is no matter of the traffic.
+fn hints(report: &Report) -> String {
+    let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
+    let packets = grouped(sum(|seen| seen.frames));
+    let hints = [
+        (
+            sum(|seen| seen.large),
+            "are large already, since they were captured with segmentation or receive offload on \
+             (TSO, GRO): switch both off before a capture to see wire packets",
+        ),
+        (
+            sum(|seen| seen.cut_short),
+            "are cut by the snapshot length, and such packets are not merged: capture whole \
+             packets (tcpdump -s 0)",
+        ),
+    ];
+    let lines = hints.into_iter().filter(|(count, _)| *count > 0);
+    lines
+        .map(|(count, words)| format!("note: {} of {packets} packets {words}\n", grouped(count)))
+        .collect()
 }
 
 /// How many packets came out, by the number of packets merged into each.
@@ -593,6 +617,7 @@ fn row(index: usize, seen: &InterfaceReport) -> Value {
         "absorbed": stats.absorbed,
         "bad_checksums": stats.bad_checksums,
         "unfinished": seen.unfinished,
+        "large": seen.large,
         "sorted_windows": stats.sorted_windows,
         "gro_flush": object(flushes(seen)),
         "not_taken": object(not_taken(seen)),

@@ -827,3 +827,46 @@ fn a_run_goes_on_without_a_descriptor_that_is_free() {
     let queue = &document["ports"]["sim0"]["txq00"];
     assert!(queue["stalls"].as_u64() > Some(0), "{queue}");
 }
+
+/// Standard output is a file that a port writes: totals go to standard error.
+#[test]
+fn a_capture_in_standard_output_has_no_totals_in_it() {
+    let scratch = Scratch::new("forward-stdout");
+    let output = scratch.file("out.pcapng");
+    for name in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1", &output] {
+        for (a, b) in [
+            ("null:source,count=5", format!("pcap:{name},write")),
+            ("null:source,count=5", format!("null:capture={name}")),
+        ] {
+            let file = std::fs::File::create(&output).expect("a file");
+            let mut command = std::process::Command::new(PACKTRAIN);
+            let ended = command.args(["forward", a, &b, "--json"]).stdout(file);
+            let ended = ended.output().expect("it runs");
+            let told = String::from_utf8_lossy(&ended.stderr);
+            assert!(
+                ended.status.success() && told.contains("\"conservation\""),
+                "{b}: {told}"
+            );
+            let input = std::fs::File::open(&output).expect("the file");
+            let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
+            while reader.next_record().expect("a whole file").is_some() {}
+            assert_eq!(reader.records(), 5, "{b}");
+        }
+    }
+}
+
+/// Two writers would corrupt a file.
+#[test]
+fn a_capture_has_one_writer() {
+    let scratch = Scratch::new("forward-lock");
+    let output = scratch.file("out.pcapng");
+    let other = std::fs::File::create(&output).expect("a file");
+    other.lock().expect("as another program does");
+    let port = format!("pcap:{output},write");
+    let ran = packtrain(&["forward", "null:source,count=5", &port]);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(
+        ran.err.contains("another program or port writes to it"),
+        "{ran:?}"
+    );
+}

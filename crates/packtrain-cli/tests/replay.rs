@@ -433,3 +433,65 @@ fn a_bad_command_line_is_2() {
         assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
     }
 }
+
+#[test]
+fn hold_needs_a_unit() {
+    let ran = packtrain(&["replay", "in.pcapng", "--hold", "10"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.err.contains("needs a unit: 10us, 10ms or 10s"),
+        "{ran:?}"
+    );
+}
+
+/// A ratio that says little about the traffic has a note: packets that were cut, or large already.
+#[test]
+fn cut_and_large_packets_are_named_at_the_ratio() {
+    let scratch = Scratch::new("replay-hints");
+    let input = scratch.file("in.pcapng");
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+    let mut large = segment(0);
+    large.resize(14 + 20_000, 0);
+    large[16..18].copy_from_slice(&20_000_u16.to_be_bytes());
+    writer.write(0, 1, 0, [&large]).expect("a record");
+    for index in 0..2 {
+        let packet = &segment(index)[..96];
+        writer.write(0, 2, 1054, [packet]).expect("a record");
+    }
+    fs::write(&input, writer.finish().expect("the end")).expect("a file");
+    let ran = packtrain(&["replay", &input]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for note in [
+        "note: 1 of 3 packets are large already",
+        "note: 2 of 3 packets are cut by the snapshot length",
+    ] {
+        assert!(ran.out.contains(note), "{ran:?}");
+    }
+}
+
+/// Standard output is the file that is written, under another name: it has the capture alone.
+#[test]
+fn a_capture_in_standard_output_has_no_report_in_it() {
+    let scratch = Scratch::new("replay-stdout");
+    let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
+    capture(&input, 10);
+    for name in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1", &output] {
+        let file = fs::File::create(&output).expect("a file");
+        let mut command = command(
+            PACKTRAIN,
+            &["replay", &input, name, "--segment", "original"],
+        );
+        let ended = command.stdout(file).output().expect("it runs");
+        let told = String::from_utf8_lossy(&ended.stderr);
+        assert!(
+            ended.status.success() && told.contains("10 received"),
+            "{name}: {told}"
+        );
+        assert_eq!(fs::read(&output).ok(), fs::read(&input).ok(), "{name}");
+    }
+}

@@ -5,7 +5,7 @@
 //! and its owner. No folder is made.
 
 use rustix::fs::OFlags;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -17,15 +17,33 @@ const LINKS_FOLLOWED: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
 /// The mode of a new capture: only its owner may read and write what others sent.
 const PRIVATE: u32 = 0o600;
 
-/// Creates a file to write a capture to, with mode 0600. A file that exists is emptied.
+/// Creates a file to write a capture to, with mode 0600. A file that exists is emptied. It is
+/// locked (`flock`) until it is closed, since two writers would corrupt it.
 ///
 /// # Errors
 ///
-/// When the system refuses; [`ErrorKind::InvalidInput`] for a symbolic link.
+/// When the system refuses; [`ErrorKind::InvalidInput`] for a symbolic link, and
+/// [`ErrorKind::ResourceBusy`] for a file that is locked.
 pub fn create(path: &Path) -> io::Result<File> {
     let mut options = File::options();
-    options.write(true).create(true).truncate(true);
-    open(path, options.mode(PRIVATE))
+    // Emptied below, not before the lock: packets of another writer are not lost.
+    options.write(true).create(true).truncate(false);
+    let file = open(path, options.mode(PRIVATE))?;
+    // Pipes and devices have no contents, and may have several writers.
+    if file.metadata()?.is_file() {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                let why = "another program or port writes to it; name another file";
+                return Err(io::Error::new(ErrorKind::ResourceBusy, why));
+            }
+            // A file system without locks.
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => {}
+        }
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 /// Writes `text` to `path`. A new file has the mode that the process gives to its files. A regular
@@ -205,5 +223,20 @@ mod tests {
         // These name what the process has open.
         create(Path::new("/dev/null")).unwrap();
         replace(Path::new("/dev/null"), "2").unwrap();
+    }
+
+    #[test]
+    fn a_second_writer_of_a_file_is_refused_and_loses_nothing() {
+        let name = format!("packtrain-lock-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let first = create(&path).expect("a file");
+        fs::write(&path, "packets").expect("it is written");
+        let second = create(&path).expect_err("the file is locked");
+        assert_eq!(second.kind(), ErrorKind::ResourceBusy);
+        assert_eq!(fs::read(&path).expect("the file"), b"packets");
+        drop(first);
+        let again = create(&path).expect("the first one has ended");
+        assert_eq!(again.metadata().expect("its size").len(), 0);
+        fs::remove_file(&path).expect("the file is removed");
     }
 }

@@ -171,8 +171,7 @@ impl core::error::Error for CaptureError {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StructureFault {
-    /// A version that is neither pcap 2.x (x at least 3: earlier ones have another order of a
-    /// record's length fields) nor pcapng 1.x.
+    /// A version that is neither pcap 2.x nor pcapng 1.x.
     Version {
         /// The major version.
         major: u16,

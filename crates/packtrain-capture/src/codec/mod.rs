@@ -79,7 +79,7 @@ impl LinkCode {
 /// The format of a capture file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// Classic pcap, version 2.4: one interface, one link type.
+    /// Classic pcap, version 2 (2.4 is written): one interface, one link type.
     Pcap {
         /// Whether record times are in nanoseconds (magic `a1b23c4d`) or in microseconds
         /// (`a1b2c3d4`).

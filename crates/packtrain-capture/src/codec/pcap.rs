@@ -39,9 +39,9 @@ pub(super) fn recognize(magic: [u8; 4]) -> Option<(ByteOrder, bool)> {
         })
 }
 
-/// Before version 2.3 the two lengths of a record were in the other order.
-pub(super) fn is_known_version((major, minor): (u16, u16)) -> bool {
-    major == 2 && minor >= 3
+/// Whether files of that version can be read: any 2.x, as in libpcap.
+pub(super) fn is_known_version((major, _): (u16, u16)) -> bool {
+    major == VERSION.0
 }
 
 pub(super) fn parse_file_header(
@@ -67,15 +67,25 @@ pub(super) fn parse_record_header(
     header: &[u8; RECORD_HEADER_BYTES],
     order: ByteOrder,
     nanosecond: bool,
+    minor: u16,
 ) -> Option<RecordHeader> {
     let mut fields = Fields::new(header, order);
     let seconds = u64::from(fields.u32()?);
     // A fraction of a second or more is carried, as by users of libpcap; 64 bits hold any sum.
     let fraction = u64::from(fields.u32()?) * if nanosecond { 1 } else { 1_000 };
+    let (captured, original) = (fields.u32()?, fields.u32()?);
+    // Before version 2.3 the lengths were in the other order; in 2.3 they were in either, and the
+    // captured one is never greater (libpcap, `sf-pcap.c`).
+    let is_swapped = minor < 3 || minor == 3 && captured > original;
+    let (captured, original) = if is_swapped {
+        (original, captured)
+    } else {
+        (captured, original)
+    };
     Some(RecordHeader {
         timestamp_ns: seconds * NANOSECONDS_PER_SECOND + fraction,
-        captured: fields.u32()?,
-        original: fields.u32()?,
+        captured,
+        original,
     })
 }
 

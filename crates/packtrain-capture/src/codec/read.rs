@@ -28,6 +28,8 @@ pub struct Reader<R> {
     /// The link type and the snapshot length of a classic pcap file.
     link: LinkCode,
     snaplen: u32,
+    /// The minor version of a classic pcap file.
+    minor: u16,
     /// Section headers so far.
     sections: u64,
     /// Records so far, good or bad.
@@ -88,6 +90,7 @@ impl<R: Read> Reader<R> {
             interfaces: Vec::with_capacity(MAX_INTERFACES),
             link: LinkCode(0),
             snaplen: 0,
+            minor: 0,
             sections: 0,
             records: 0,
             skip: None,
@@ -234,6 +237,7 @@ impl<R: Read> Reader<R> {
         self.order = order;
         self.link = header.link;
         self.snaplen = header.snaplen;
+        self.minor = header.version.1;
         self.window.consume(pcap::FILE_HEADER_BYTES);
         Ok(())
     }
@@ -244,7 +248,8 @@ impl<R: Read> Reader<R> {
             return Ok(None);
         }
         let header = self.window.array();
-        let header = header.and_then(|h| pcap::parse_record_header(&h, self.order, nanosecond));
+        let (order, minor) = (self.order, self.minor);
+        let header = header.and_then(|h| pcap::parse_record_header(&h, order, nanosecond, minor));
         let Some(header) = header else {
             return Err(self.truncated());
         };

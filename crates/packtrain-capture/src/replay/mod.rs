@@ -52,7 +52,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use report::{HISTOGRAM_FROM, InterfaceReport, Report};
+pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
 pub use split::Segment;
 
 use crate::codec::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
@@ -61,7 +61,7 @@ use order::{Arrival, Order};
 use packtrain_offload::coalesce::{
     Coalescer, Config, Done, Finish, Mode, NotTaken, Owned, Semantics,
 };
-use packtrain_offload::layout::Layout;
+use packtrain_offload::layout::{Layout, Transport};
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use split::Splitter;
 use std::fmt;
@@ -388,6 +388,9 @@ impl<W: Write> Replay<W> {
             .and_then(|link| Layout::parse(link, &data, data.len() as u32).ok());
         if let Some(layout) = &layout {
             seen.flows.add(&data, layout);
+            let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
+            let is_large = layout.transport_kind == Transport::Tcp && bytes > WIRE_BYTES_MAX;
+            seen.large += u64::from(is_large);
         }
         let is_whole = arrival.original_bytes as usize == data.len();
         seen.cut_short += u64::from(!is_whole);

@@ -10,6 +10,10 @@ use std::ops::{AddAssign, Deref};
 /// [`InterfaceReport::histogram`].
 pub const HISTOGRAM_FROM: [u64; 8] = [1, 2, 3, 5, 9, 17, 33, 65];
 
+/// The most bytes of an IP datagram that are taken for one wire packet: an Ethernet frame without
+/// jumbo frames. A longer TCP packet is [`InterfaceReport::large`].
+pub const WIRE_BYTES_MAX: u32 = 1500;
+
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -177,6 +181,9 @@ pub struct InterfaceReport {
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.
     pub unfinished: u64,
+    /// TCP packets with an IP datagram of more than [`WIRE_BYTES_MAX`] bytes: jumbo frames, or
+    /// made by TSO or GRO of the host that captured them.
+    pub large: u64,
     /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or
     /// RST, too many segments) nor fragmented (DF, or IPv6). A merged packet counts once, or each
     /// of its datagrams does.
@@ -204,6 +211,7 @@ impl InterfaceReport {
             cut_short: 0,
             other_link: 0,
             unfinished: 0,
+            large: 0,
             not_cut: 0,
             stats: Stats::default(),
             histogram: [0; HISTOGRAM_FROM.len()],
@@ -235,6 +243,7 @@ impl InterfaceReport {
             cut_short,
             other_link,
             unfinished,
+            large,
             not_cut,
             stats,
             histogram,
@@ -248,6 +257,7 @@ impl InterfaceReport {
         self.cut_short += cut_short;
         self.other_link += other_link;
         self.unfinished += unfinished;
+        self.large += large;
         self.not_cut += not_cut;
         self.stats += *stats;
         for (bar, count) in self.histogram.iter_mut().zip(histogram) {

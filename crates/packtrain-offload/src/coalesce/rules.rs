@@ -75,8 +75,10 @@ fn start_tcp(config: &Config, new: &Parsed, head: &[u8]) -> Start {
     match config.semantics {
         Semantics::Reversible => {
             // `tcp_gro_receive()` flushes such a packet immediately.
-            if new.flags & NOT_FIRST != 0 {
-                return Start::Pass(NotTaken::Flags);
+            match new.flags & NOT_FIRST {
+                0 => {}
+                TCP_PSH => return Start::Pass(NotTaken::Push),
+                _ => return Start::Pass(NotTaken::Flags),
             }
             if new.payload_bytes < u32::from(TCP_GSO_SIZE_MIN) {
                 return Start::Pass(NotTaken::Payload);

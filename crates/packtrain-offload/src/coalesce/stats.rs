@@ -151,6 +151,8 @@ reasons! {
         ///
         /// [`TCP_GSO_SIZE_MIN`]: crate::segment::TCP_GSO_SIZE_MIN
         Payload = "payload",
+        /// PSH and no other such flag: it ends a merged packet, and no packet was held before it.
+        Push = "push",
         /// TCP flags that neither start nor continue a merged packet.
         Flags = "flags",
         /// An IP length that is already at the limit, or above the maximum of one packet.

@@ -142,7 +142,8 @@ impl PortConfig {
         "gro-flush" (Setting("off|usecs(n)|packets(n)")) gro.flush:
             "while packets arrive, pass on everything held this often (for experiments)";
         "gro-id" (Switch("atomic", "exact")) gro.exact_id:
-            "exact: IPv4 packets with DF that all have one identification are not merged; atomic by \
+            "exact: IPv4 packets with DF that all have one identification are not merged; \
+             atomic by \
              default";
         "ack-limit" (Range(1, *gro::ACKS.end() as u64)) gro.ack_limit:
             "with coalesce=stream: the pure ACK that is this packet of a merged one passes it on; \

@@ -567,8 +567,7 @@ fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
     if link_type(record.link) != Some(link) {
         Some(DropReason::LinkType)
     } else if record.data.len() < record.original_bytes as usize {
-        // Cut to the snapshot length: the rest was not captured.
-        Some(DropReason::BadRecord)
+        Some(DropReason::CutShort)
     } else if record.data.len() < header_bytes {
         Some(DropReason::Truncated)
     } else if record.data.len() > PACKET_BYTES_MAX {

@@ -358,6 +358,7 @@ fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
         (&counters.gro_passed_tunnel, NotTaken::Tunnel),
         (&counters.gro_passed_udp_length, NotTaken::UdpLength),
         (&counters.gro_passed_payload, NotTaken::Payload),
+        (&counters.gro_passed_push, NotTaken::Push),
         (&counters.gro_passed_flags, NotTaken::Flags),
         (&counters.gro_passed_length, NotTaken::Length),
         (&counters.gro_passed_shared, NotTaken::Shared),

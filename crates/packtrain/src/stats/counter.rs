@@ -162,6 +162,8 @@ counter_block! {
         gro_passed_udp_length,
         /// Not held: no payload (a pure ACK), or too little.
         gro_passed_payload,
+        /// Not held: PSH, which ends a GSO packet, and no packet was held before it.
+        gro_passed_push,
         /// Not held: TCP flags that cannot start a GSO packet.
         gro_passed_flags,
         /// Not held: already the longest IP datagram.

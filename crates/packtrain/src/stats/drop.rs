@@ -74,6 +74,8 @@ own_reasons! {
     FaultInjected => "fault_injected",
     /// Sent to a read-only port: a capture file opened without `write`.
     ReadOnly => "read_only",
+    /// The capture file's record is cut to a snapshot length: the rest of the packet is not there.
+    CutShort => "cut_short",
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
     /// The two ports' link types differ and this packet cannot be converted.

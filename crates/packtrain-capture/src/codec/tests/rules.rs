@@ -60,6 +60,33 @@ fn original_length_is_never_below_the_captured() {
     }
 }
 
+/// The lengths of a record, in the order of its version. In 2.3 both orders were written.
+#[test]
+fn old_versions_have_the_lengths_of_a_record_in_the_other_order() {
+    for (minor, first, second) in [
+        (0, 60_u32, 4_u32),
+        (2, 60, 4),
+        (3, 60, 4),
+        (3, 4, 60),
+        (4, 4, 60),
+    ] {
+        let mut bytes = File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1).bytes;
+        bytes[7] = minor;
+        for field in [1, 0, first, second] {
+            bytes.extend(field.to_be_bytes());
+        }
+        bytes.extend(b"data");
+        let read = read_all(&bytes[..]);
+        let [Ok(record)] = &read[..] else {
+            panic!("2.{minor}: {read:?}");
+        };
+        assert_eq!(
+            (record.original_bytes, &record.data[..]),
+            (60, &b"data"[..])
+        );
+    }
+}
+
 #[test]
 fn unknown_magic_and_versions_are_refused() {
     let error = read_all(&b"GIF89a and so on, and so on"[..])
@@ -67,8 +94,8 @@ fn unknown_magic_and_versions_are_refused() {
         .unwrap_err();
     assert_eq!(error, CaptureError::UnknownMagic { magic: *b"GIF8" });
     let mut file = File::pcap(ByteOrder::Big, 0xa1b2_c3d4, 1);
-    file.bytes[7] = 2;
-    let fault = StructureFault::Version { major: 2, minor: 2 };
+    file.bytes[5] = 3;
+    let fault = StructureFault::Version { major: 3, minor: 4 };
     let expected = CaptureError::Structure {
         fault,
         offset: 0,

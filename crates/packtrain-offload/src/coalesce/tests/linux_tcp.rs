@@ -481,11 +481,15 @@ fn echo_bits_have_to_be_equal_and_are_kept() {
 
 #[test]
 fn nothing_starts_with_what_ends_it() {
-    for flags in [PSH, FIN] {
+    for (flags, reason) in [
+        (PSH, NotTaken::Push),
+        (FIN, NotTaken::Flags),
+        (FIN | PSH, NotTaken::Flags),
+    ] {
         for mut frames in both(&[100, 100, 100]) {
             frames[0].flags |= flags;
             let (output, _) = reversible(&frames, &[100, 200]);
-            assert_eq!(output[0].1, Done::Passed(NotTaken::Flags));
+            assert_eq!(output[0].1, Done::Passed(reason));
         }
     }
 }

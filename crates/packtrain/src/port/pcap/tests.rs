@@ -423,7 +423,7 @@ fn a_loop_without_a_good_record_ends() {
     let bad = ethernet(NANO, &[(0, 1500, frame(60, 0))]);
     let mut reading = Reading::open(&bad.0, how);
     assert!(matches!(reading.all().1, DeviceError::Finished));
-    assert_eq!(reading.bad.0, [DropReason::BadRecord]);
+    assert_eq!(reading.bad.0, [DropReason::CutShort]);
 }
 
 #[test]
@@ -441,7 +441,7 @@ fn a_record_that_cannot_be_sent_costs_only_itself() {
     assert!(matches!(end, DeviceError::Finished));
     assert_eq!(read, [records[0].2.clone(), records[4].2.clone()]);
     let reasons = [
-        DropReason::BadRecord,
+        DropReason::CutShort,
         DropReason::Truncated,
         DropReason::TooLong,
     ];

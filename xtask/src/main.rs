@@ -102,6 +102,7 @@ fn root() -> PathBuf {
 fn tidy(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
     print!("{}", tidy::port_lines::table(&tree));
+    print!("{}", tidy::lines::table(&tree));
     let breaches = tidy::check(&tree);
     for breach in &breaches {
         println!("{breach}");

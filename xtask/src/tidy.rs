@@ -10,6 +10,7 @@ use self::tree::Tree;
 pub mod breach;
 pub mod circles;
 pub mod layers;
+pub mod lines;
 pub mod manifest;
 pub mod paths;
 pub mod port_lines;
@@ -19,12 +20,15 @@ pub mod source;
 mod tests;
 pub mod tree;
 pub mod unsafe_list;
+pub mod waiting;
 pub mod words;
 
 /// Runs every rule. The breaches are sorted by file and line.
 pub fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
     breaches.extend(layers::check(tree));
+    breaches.extend(layers::stale(tree));
+    breaches.extend(waiting::check(tree));
     breaches.extend(circles::check(tree, circles::CIRCLES_LEFT));
     breaches.extend(unsafe_list::check(tree));
     breaches.extend(port_lines::check(tree));

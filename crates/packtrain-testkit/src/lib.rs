@@ -1,4 +1,5 @@
-//! Tests of packtrain in virtual time.
+//! A suite of tests that every driver passes ([`driver_conformance!`], [`conformance`]), and tests
+//! of packtrain in virtual time.
 //!
 //! A [`World`] is a runtime whose clock stops while a task runs and jumps to the next event
 //! afterwards. Workers, handles, rings and watchdogs are those of packtrain, unchanged: the world
@@ -56,6 +57,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod conformance;
 mod costs;
 mod cpu;
 mod runtime;

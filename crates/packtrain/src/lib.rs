@@ -1,6 +1,6 @@
 //! packtrain: a user-space network interface framework for Linux.
 //!
-//! A driver says in about a hundred lines what its device can do ([`driver`]); the framework does
+//! A driver says in 100 to 200 lines what its device can do ([`driver`]); the framework does
 //! queues, batching, checksums, segmentation, descriptor limits and counters ([`engine`]), from an
 //! offload plan that states which side does what, and why ([`plan`]).
 //!
@@ -23,13 +23,15 @@
 //! One port with a handler is [`Session::on`](engine::Session::on). With an event loop of your own,
 //! [`Builder::assemble`](engine::Builder::assemble) returns the workers, to be driven step by step
 //! ([`engine::Worker`]). To write a driver, start at [`driver`]; a driver runs the suite of
-//! `driver_conformance!` (feature `conformance`).
+//! `driver_conformance!`, in the crate `packtrain-testkit`.
 
 #![deny(unsafe_code)]
 
+// For files of the test kit that unit tests include.
+#[cfg(test)]
+extern crate self as packtrain;
+
 pub mod advice;
-#[cfg(any(test, feature = "conformance"))]
-pub mod conformance;
 pub mod driver;
 pub mod engine;
 pub mod file;

@@ -1,7 +1,6 @@
 //! The examples work as described. Those that need real interfaces also run in the laboratory.
 
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
-use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{DeviceError, Interest};
 use packtrain::engine::{Action, Session, Worker};
 use packtrain::port;
@@ -9,6 +8,7 @@ use packtrain::port::null::{Null, NullConfig, Source};
 use packtrain::runtime::System;
 use packtrain::time::Instant;
 use packtrain_capture::Reader;
+use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
@@ -308,7 +308,7 @@ impl Rig for Plugged {
             injects: Injects::Live,
             observes: Observes::Live,
             window: 16,
-            fills: true,
+            fills: Fills::Yes,
             injects_bad: true,
             ..Traits::default()
         }
@@ -334,7 +334,7 @@ impl Rig for Plugged {
     }
 }
 
-packtrain::driver_conformance!(cable, plug);
+packtrain_testkit::driver_conformance!(cable, plug);
 
 #[test]
 fn the_documentation_shows_this_rig() {

@@ -28,7 +28,6 @@ const LAYERS: &[Layers] = &[
             (7, &["queue"]),
             (8, &["port"]),
             (9, &["engine"]),
-            (10, &["conformance"]),
         ],
     },
     Layers {
@@ -102,43 +101,74 @@ const POLICY_READERS: &[&str] = &["policy/topology.rs"];
 /// The state machine of a worker's thread, which is pure like a policy.
 const SHELL: &str = "engine/shell.rs";
 
-/// The files of the engine that run threads, wait and spin.
-const ENGINE_THREADS: &[&str] = &["thread", "sys"];
-
-/// The other files of the engine, which leave that to [`ENGINE_THREADS`].
-const ENGINE_WITHOUT_THREADS: &[&str] = &[
-    "session", "assemble", "settings", "worker", "lane", "path", "shared", "drain", "space",
-    "handle", "flows", "handler", "control", "shell", "intake", "ledger", "snapshot", "error",
-];
-
-/// Names that they do not have, beside `std::thread`.
-const WAITING: &[&str] = &["spin_loop", "park"];
-
 /// Pairs of an importing and an imported module that are forbidden although the layers allow them.
 const NEVER: &[(&str, &str)] = &[("engine", "port")];
 
 /// Files and folders of the framework that may name `libc`.
-const LIBC_ALLOWED: &[&str] = &["port/sys/", "port/sys.rs", "packet/sys.rs", "engine/sys.rs"];
+const LIBC_ALLOWED: &[&str] = &["port/sys/", "packet/sys.rs", "engine/sys.rs"];
 
 /// The files of `port/sys/` that belong to a port of another name.
 const SYS_OF_PORT: &[(&str, &[&str])] = &[
     ("tap", &["tap", "tun"]),
-    ("tun", &["tun", "tap"]),
     // Turns descriptor numbers of the command line into owned descriptors.
     ("open", &["tun"]),
-    ("sim", &["event"]),
-    ("af_packet", &["packet_mmap"]),
-    ("xdp", &["xsk"]),
-    ("vhost_user", &["vhost", "virtqueue"]),
 ];
+
+/// The file of the tables.
+const TABLES: &str = "xtask/src/tidy/layers.rs";
 
 const WHY_LAYERS: &str = "imports point down only, so that each layer can be read without the next";
 const WHY_PORT: &str = "a driver author needs to know nothing but the driver contract";
 const WHY_POLICY: &str =
     "a policy does the same in a worker and in a simulation, for the same numbers";
-const WHY_THREADS: &str =
-    "all but the thread of a worker runs on an event loop and in virtual time as well";
 const WHY_LIBC: &str = "system calls live in few files, beside the unsafe code they need";
+
+/// Entries of the tables that name a file or a module that does not exist.
+pub fn stale(tree: &Tree) -> Vec<Breach> {
+    let exists = |place: &str| {
+        let is_it = |path: &str| match path.strip_prefix(place) {
+            Some(rest) => {
+                rest.is_empty() || rest == ".rs" || place.ends_with('/') || rest.starts_with('/')
+            }
+            None => false,
+        };
+        tree.sources().any(|(path, _)| is_it(path))
+    };
+    let in_framework = |inside: &str| format!("{FRAMEWORK}{inside}");
+    let mut places = vec![in_framework(SHELL)];
+    for layers in LAYERS {
+        let modules = layers.modules.iter().flat_map(|(_, modules)| *modules);
+        places.extend(modules.map(|module| format!("{}{module}", layers.source)));
+    }
+    let allowed = PORT_MAY_IMPORT.iter().chain(POLICY_MAY_IMPORT);
+    places.extend(allowed.map(|path| in_framework(path[0])));
+    places.extend(
+        POLICY_READERS
+            .iter()
+            .chain(LIBC_ALLOWED)
+            .map(|file| in_framework(file)),
+    );
+    for (port, files) in SYS_OF_PORT {
+        places.push(in_framework(&format!("port/{port}")));
+        places.extend(
+            files
+                .iter()
+                .map(|file| in_framework(&format!("port/sys/{file}"))),
+        );
+    }
+    places.retain(|place| !exists(place));
+    let breach = |place: String| {
+        let what = format!("a table names `{place}`, which does not exist");
+        Breach::new(
+            TABLES,
+            1,
+            what,
+            "a rule about no file checks nothing",
+            "correct or remove it",
+        )
+    };
+    places.into_iter().map(breach).collect()
+}
 
 /// The import rules.
 pub fn check(tree: &Tree) -> Vec<Breach> {
@@ -152,20 +182,13 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
             }
         }
     }
-    // Without this file the two rules do not apply.
-    let has_thread = tree
-        .sources()
-        .any(|(path, _)| path.strip_prefix(FRAMEWORK) == Some("engine/thread.rs"));
     for (path, source) in tree.product_sources(FRAMEWORK) {
         breaches.extend(check_libc(path, source));
         let Some(inside) = path.strip_prefix(FRAMEWORK) else {
             continue;
         };
-        if is_policy(inside) || inside == SHELL && has_thread {
+        if is_policy(inside) || inside == SHELL {
             breaches.extend(check_pure_names(path, source));
-        }
-        if has_thread && leaves_threads_to_others(inside) {
-            breaches.extend(check_thread_names(path, source));
         }
     }
     breaches
@@ -306,13 +329,6 @@ fn is_policy(inside: &str) -> bool {
     is_below && !POLICY_READERS.contains(&inside)
 }
 
-fn leaves_threads_to_others(inside: &str) -> bool {
-    let name = inside
-        .strip_prefix("engine/")
-        .and_then(|file| file.strip_suffix(".rs"));
-    name.is_some_and(|name| ENGINE_WITHOUT_THREADS.contains(&name))
-}
-
 /// The first forbidden name in a pure file, and any call of a `now()`.
 fn check_pure_names(path: &str, source: &Source) -> Option<Breach> {
     let tokens = source.product_tokens();
@@ -337,31 +353,6 @@ fn check_pure_names(path: &str, source: &Source) -> Option<Breach> {
         WHY_POLICY,
         "compute in integers, and take what is to be known as an argument",
     ))
-}
-
-/// The first name in a file of the engine that belongs to the thread of a worker.
-fn check_thread_names(path: &str, source: &Source) -> Option<Breach> {
-    let tokens = source.product_tokens();
-    let threads = paths::named(&tokens, &[])
-        .into_iter()
-        .filter(|named| {
-            named
-                .path
-                .starts_with(&["std".to_owned(), "thread".to_owned()])
-        })
-        .map(|named| (named.line, "std::thread"));
-    let waiting = tokens.iter().filter_map(|token| {
-        let word = WAITING.iter().find(|word| token.is_word(word))?;
-        Some((token.line, *word))
-    });
-    let (line, name) = threads.chain(waiting).min()?;
-    let files: Vec<String> = ENGINE_THREADS
-        .iter()
-        .map(|name| format!("engine/{name}.rs"))
-        .collect();
-    let fix = format!("leave it to {}", files.join(" or "));
-    let what = format!("names `{name}`");
-    Some(Breach::new(path, line, what, WHY_THREADS, &fix))
 }
 
 fn layer_of(layers: &Layers, module: &str) -> Option<u8> {

@@ -3,7 +3,7 @@
 use super::breach::Breach;
 use super::source::Source;
 use super::tree::Tree;
-use super::{check, circles, layers, manifest, port_lines, size, unsafe_list, words};
+use super::{check, circles, layers, manifest, port_lines, size, unsafe_list, waiting, words};
 
 const PLAN: &str = "crates/packtrain/src/plan.rs";
 const TAP: &str = "crates/packtrain/src/port/tap.rs";
@@ -191,7 +191,7 @@ mod imports {
         is_clean(
             layers::check,
             TAP,
-            "use crate::{driver::Driver, packet::Packet, time, limits, capture, sync};\n\
+            "use crate::{driver::Driver, packet::Packet, time, limits, sync};\n\
              use crate::stats::DropReason; use crate::port::spec;",
         );
     }
@@ -277,43 +277,33 @@ mod imports {
         );
     }
 
-    /// What the rules find in a file of an engine that has a `thread.rs`, or has not.
-    fn engine(has_thread: bool, file: &str, text: &str) -> Vec<String> {
-        let mut files = vec![(format!("crates/packtrain/src/engine/{file}"), text)];
-        if has_thread {
-            let thread = "use std::thread; fn f() { std::hint::spin_loop(); thread::park(); }";
-            files.push(("crates/packtrain/src/engine/thread.rs".to_owned(), thread));
-        }
-        let breaches = layers::check(&Tree::new(files));
-        let told = breaches.iter().map(|breach| {
-            assert!(breach.path.ends_with(file), "{breach}");
-            format!("{}: {}", breach.line, breach.what)
-        });
-        told.collect()
-    }
-
     #[test]
     fn of_the_shell_are_as_pure_as_those_of_a_policy() {
+        const SHELL: &str = "crates/packtrain/src/engine/shell.rs";
         for (text, name) in [
             ("fn f() { std::time::Instant::now(); }", "now"),
-            ("\nuse std::time::SystemTime;", "SystemTime"),
+            ("use std::time::SystemTime;", "SystemTime"),
             ("fn f(x: f64) {}", "f64"),
             ("use std::thread;", "thread"),
             ("use std::fs::File;", "fs"),
         ] {
-            let told = engine(true, "shell.rs", text);
-            assert!(
-                told[0].ends_with(&format!(": the shell names `{name}`")),
-                "{told:?}"
-            );
-            assert!(engine(false, "shell.rs", text).is_empty());
+            let told = only(layers::check, SHELL, text);
+            assert_eq!(told, format!("1: the shell names `{name}`"));
         }
         let text = "use crate::time::Instant; #[cfg(test)] mod t { use std::thread; }";
-        assert!(engine(true, "shell.rs", text).is_empty());
+        is_clean(layers::check, SHELL, text);
+    }
+
+    /// What the rule of waiting says of `file`, without the entries of its list.
+    fn waiting(file: &str, text: &str) -> Vec<String> {
+        let breaches = one(waiting::check, file, text).into_iter();
+        let told = breaches.filter(|breach| breach.path == file);
+        told.map(|breach| format!("{}: {}", breach.line, breach.what))
+            .collect()
     }
 
     #[test]
-    fn of_threads_are_in_two_files_of_the_engine() {
+    fn of_threads_and_clocks_are_in_listed_files() {
         for (text, told) in [
             (
                 "\nuse std::{fmt, thread::JoinHandle};",
@@ -324,18 +314,60 @@ mod imports {
                 "1: names `std::thread`",
             ),
             ("use core::hint::spin_loop;", "1: names `spin_loop`"),
+            ("fn f(t: T) { t.park(); }", "1: names `park`"),
             (
-                "fn f(t: T) { t.park(); }\nuse std::thread;",
-                "1: names `park`",
+                "use std::time::{Duration, Instant};",
+                "1: names `std::time`",
+            ),
+            ("use std::time::{self, Duration};", "1: names `std::time`"),
+            (
+                "fn f() { std::time::SystemTime::now(); }",
+                "1: names `std::time`",
             ),
         ] {
-            assert_eq!(engine(true, "session.rs", text), [told]);
-            for (has_thread, file) in [(false, "session.rs"), (true, "sys.rs"), (true, "old.rs")] {
-                assert!(engine(has_thread, file, text).is_empty(), "{file}");
+            // Files that no list has ever named, too.
+            for file in [
+                "engine/session.rs",
+                "engine/new.rs",
+                "port/new/mod.rs",
+                "new.rs",
+            ] {
+                let path = format!("crates/packtrain/src/{file}");
+                assert_eq!(waiting(&path, text), [told], "{file}");
             }
+            let codec = "crates/packtrain-capture/src/codec/new.rs";
+            assert_eq!(waiting(codec, text), [told]);
         }
-        let text = "use super::thread; fn f() { thread::start(); } #[cfg(test)] use std::thread;";
-        assert!(engine(true, "session.rs", text).is_empty());
+        let thread = "crates/packtrain/src/engine/thread.rs";
+        assert!(waiting(thread, "use std::thread; use std::hint::spin_loop;").is_empty());
+        // A file of the list may do what its entry says, and no more.
+        let runtime = "crates/packtrain/src/runtime.rs";
+        assert!(waiting(runtime, "use std::thread;").is_empty());
+        assert_eq!(waiting(runtime, "use std::hint::spin_loop;").len(), 1);
+        let text = "use super::thread; use std::time::Duration; fn f() { thread::start(); } \
+                    #[cfg(test)] use std::thread;";
+        assert!(waiting("crates/packtrain/src/engine/session.rs", text).is_empty());
+        assert!(waiting("crates/packtrain-lab/src/tool.rs", "use std::thread;").is_empty());
+    }
+
+    #[test]
+    fn of_tables_are_files_that_exist() {
+        let stale = one(waiting::check, "crates/packtrain/src/time.rs", "");
+        assert!(stale.iter().any(|breach| breach.what
+            == "`crates/packtrain/src/time.rs` does not exist, or does not name `std::time`"));
+        let names = |breaches: &[Breach], file: &str| {
+            breaches.iter().any(|breach| breach.what.contains(file))
+        };
+        for file in ["stats.rs", "stats/mod.rs", "stats/deeper/one.rs"] {
+            let path = format!("crates/packtrain/src/{file}");
+            let stale = one(layers::stale, &path, "");
+            assert!(!names(&stale, "`crates/packtrain/src/stats`"), "{file}");
+            assert!(names(&stale, "`crates/packtrain/src/port/sys/`"), "{file}");
+        }
+        let stale = one(layers::stale, "crates/packtrain/src/statistics.rs", "");
+        assert!(names(&stale, "`crates/packtrain/src/stats`"));
+        let stale = one(layers::stale, "crates/packtrain/src/port/sys/tun.rs", "");
+        assert!(!names(&stale, "`crates/packtrain/src/port/sys/`"));
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What is compared: loops by hand, a handle and lanes, over the same simulated NIC.
 
-use packtrain::conformance::by_hand;
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, Coalesce, Completed, DeviceError, Driver, Input, Port,
     PortConfig, QueuePair, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
@@ -13,6 +12,7 @@ use packtrain::plan::PathKind;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::null::{Null, NullConfig};
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl, SimTx};
+use packtrain::queue::by_hand;
 use packtrain::runtime::System;
 use packtrain::time::{Clock, Instant};
 use std::error::Error;

@@ -321,9 +321,15 @@ impl Arena {
         self.core().mapping.huge_pages()
     }
 
-    /// The memfd behind the frames; small frames start at offset 0.
+    /// The memfd behind the frames; small frames start at offset 0. Its size is sealed.
+    ///
+    /// # Safety
+    ///
+    /// The frames are lent as `&[u8]` and `&mut [u8]`. Through this descriptor, a duplicate, a
+    /// mapping of it, or another process that has it, the caller must write to no frame that a
+    /// packet has, and read none that a packet can change at the same time.
     #[must_use]
-    pub fn memfd(&self) -> BorrowedFd<'_> {
+    pub unsafe fn memfd(&self) -> BorrowedFd<'_> {
         self.core().mapping.fd()
     }
 

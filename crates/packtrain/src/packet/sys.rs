@@ -2,8 +2,9 @@
 
 #![allow(unsafe_code, reason = "maps and unmaps memory")]
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 /// A shared, zeroed, page-aligned mapping of a memfd, unmapped when dropped.
@@ -23,28 +24,26 @@ unsafe impl Sync for Mapping {}
 
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
+/// A memfd of a fixed length. A process that has the descriptor cannot shorten the file: an access
+/// behind its end is SIGBUS.
+fn sealed_memfd(bytes: u64, huge: bool) -> io::Result<OwnedFd> {
+    let mut flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    flags.set(MemfdFlags::HUGETLB, huge);
+    let fd = memfd_create("packtrain-arena", flags)?;
+    ftruncate(&fd, bytes)?;
+    fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(fd)
+}
+
 impl Mapping {
     /// Maps at least `bytes` bytes, in 2 MiB pages if enough are reserved, else in ordinary ones.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
-        Self::map(bytes.next_multiple_of(HUGE_PAGE_BYTES), libc::MFD_HUGETLB)
-            .or_else(|_no_huge_pages| Self::map(bytes.next_multiple_of(4096), 0))
+        Self::map(bytes.next_multiple_of(HUGE_PAGE_BYTES), true)
+            .or_else(|_no_huge_pages| Self::map(bytes.next_multiple_of(4096), false))
     }
 
-    fn map(bytes: usize, huge_flag: libc::c_uint) -> io::Result<Self> {
-        // SAFETY: the name is a valid C string; the result is checked before use.
-        let raw = unsafe {
-            libc::memfd_create(c"packtrain-arena".as_ptr(), libc::MFD_CLOEXEC | huge_flag)
-        };
-        if raw < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the kernel has just returned `raw`, and no other owner has it.
-        let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-        let length = libc::off_t::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: a plain call with an owned descriptor.
-        if unsafe { libc::ftruncate(fd.as_raw_fd(), length) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+    fn map(bytes: usize, huge: bool) -> io::Result<Self> {
+        let fd = sealed_memfd(bytes as u64, huge)?;
         // The system provides pages on first use. It reserves huge ones here, so that too few of
         // them are an error and not a signal.
         // SAFETY: a fresh mapping at an address of the kernel's choice.
@@ -65,7 +64,7 @@ impl Mapping {
         Ok(Self {
             base,
             bytes,
-            huge: huge_flag != 0,
+            huge,
             fd,
         })
     }
@@ -94,5 +93,28 @@ impl Drop for Mapping {
         // no cache refers to it.
         let failed = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) } != 0;
         debug_assert!(!failed, "munmap of our own mapping cannot fail");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::fcntl_get_seals;
+    use rustix::io::Errno;
+
+    #[test]
+    fn nobody_with_the_descriptor_can_resize_the_memory() {
+        let mapping = Mapping::new(1).unwrap();
+        let ordinary = sealed_memfd(4096, false).unwrap();
+        // A kernel may have no huge pages.
+        let huge = sealed_memfd(HUGE_PAGE_BYTES as u64, true).ok();
+        let fds = [Some(mapping.fd()), Some(ordinary.as_fd())];
+        for fd in fds.into_iter().chain([huge.as_ref().map(AsFd::as_fd)]) {
+            let Some(fd) = fd else { continue };
+            for bytes in [0, 64 << 20] {
+                assert_eq!(ftruncate(fd, bytes), Err(Errno::PERM), "to {bytes} bytes");
+            }
+            assert!(fcntl_get_seals(fd).unwrap().contains(SealFlags::SEAL));
+        }
     }
 }

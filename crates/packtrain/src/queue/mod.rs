@@ -11,3 +11,12 @@ pub use coalesce::Coalesce;
 pub use fit::Fitted;
 pub use rx::RxQueue;
 pub use tx::{Sent, TxQueue};
+
+use crate::driver::TxPacket;
+use crate::packet::Packet;
+
+/// `packet` for a driver, for a bench that drives a device without the framework. There is no fit:
+/// the caller ensures that the packet is within the device's capabilities.
+pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
+    TxPacket::fitted(packet)
+}

@@ -3,12 +3,12 @@
 
 use crate::traffic::payload;
 use crate::world::{self, PacketSocket, in_namespace};
-use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::{Driver, Features};
-use packtrain::driver_conformance;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::{self, AnyPort};
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
+use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain_testkit::driver_conformance;
 use std::io::ErrorKind;
 use std::num::NonZeroU16;
 use std::time::Duration;
@@ -58,6 +58,9 @@ impl<D: Driver> Line<D> {
             injects: Injects::Live,
             observes: Observes::Live,
             window: 32,
+            fills: Fills::Never(
+                "the kernel takes every packet, and drops those it has no room for",
+            ),
             injects_offloads: probe.capabilities().rx,
             injects_bad: capabilities.rx.contains(Features::TSO4),
             counts_exactly: quiet,

@@ -1,73 +1,10 @@
 use super::source::{FIRST_PORT, L4, PORTS};
 use super::*;
-use crate::conformance::{Injects, Rig, Skip, Traits};
 use crate::driver::RxBuffers;
-use crate::driver_conformance;
 use crate::packet::{ArenaConfig, Burst, FrameClass, Ingress};
 use crate::queue::RxQueue;
 
 const ETHERNET: LinkType = LinkType::Ethernet;
-
-struct NullRig(Null);
-
-impl Rig for NullRig {
-    type Driver = Null;
-
-    fn traits(&self) -> Traits {
-        let injects = if self.0.config.source.is_some() {
-            Injects::Itself
-        } else {
-            Injects::Never
-        };
-        Traits {
-            injects,
-            counts_exactly: true,
-            ..Traits::default()
-        }
-    }
-
-    fn driver(&mut self) -> &mut Null {
-        &mut self.0
-    }
-}
-
-fn sink(_seed: u64) -> Result<NullRig, Skip> {
-    Ok(NullRig(Null::new(NullConfig::default())))
-}
-
-fn source(seed: u64) -> Result<NullRig, Skip> {
-    source_of(ETHERNET, seed)
-}
-
-fn ipoib(seed: u64) -> Result<NullRig, Skip> {
-    source_of(LinkType::Ipoib, seed)
-}
-
-fn source_of(link: LinkType, seed: u64) -> Result<NullRig, Skip> {
-    let (protocol, bytes) = [
-        (Protocol::Udp, 60),
-        (Protocol::Tcp, 1500),
-        (Protocol::Udp, 9000),
-        (Protocol::Ack, link.header_bytes() + 52),
-    ][seed as usize % 4];
-    let source = Some(Source {
-        protocol,
-        bytes,
-        flows: 3,
-        timestamps: true,
-        out_of_order: 10,
-        ..Source::default()
-    });
-    Ok(NullRig(Null::new(NullConfig {
-        link,
-        source,
-        ..NullConfig::default()
-    })))
-}
-
-driver_conformance!(conformance_sink, sink);
-driver_conformance!(conformance_source, source);
-driver_conformance!(conformance_ipoib, ipoib);
 
 /// Polls every queue until it is empty or finished, at most `polls` times. Returns the packets of
 /// each queue, and the longest segment.

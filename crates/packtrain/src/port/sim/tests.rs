@@ -1,8 +1,6 @@
 use super::*;
-use crate::conformance::Outside;
 use crate::driver::{
-    Armed, Completed, Driver, Features, RxBuffers, RxDescriptors, Token, TxDescriptors, TxMemory,
-    TxPacket,
+    Armed, Completed, Driver, Features, RxBuffers, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, Burst, Ingress, Packet, VlanTag};
@@ -15,8 +13,11 @@ use std::task::{Wake, Waker};
 use std::time::Duration;
 
 mod buffers;
-mod conformance;
+#[path = "../../../../packtrain-testkit/src/conformance/outside.rs"]
+mod outside;
 mod trouble;
+
+use outside::Outside;
 
 /// The interrupt of a queue.
 #[derive(Debug, Default)]

@@ -1,14 +1,17 @@
 //! The test suite that every driver passes: `driver_conformance!`.
 //!
-//! Behind the cargo feature `conformance`, for tests only. The author of a driver describes the
-//! outside of the port once, as a [`Rig`], and gets one `#[test]` for each promise of the contract.
-//! Each case uses [`RxQueue`](crate::queue::RxQueue) and [`TxQueue`](crate::queue::TxQueue), as a
-//! run does. The [`Traits`] state what a rig cannot do (a capture file cannot be written while it
-//! is read); those cases pass with a line `not applicable: case: why` on standard output. If the
-//! machine does not support the rig, the line is `SKIP: case: why`.
+//! The author of a driver describes the outside of the port once, as a [`Rig`], and gets one
+//! `#[test]` for each promise of the contract. Each case uses packtrain's
+//! [`RxQueue`](packtrain::queue::RxQueue) and [`TxQueue`](packtrain::queue::TxQueue), as a run
+//! does.
+//!
+//! The [`Traits`] state what a rig cannot do (a capture file cannot be written while it is read).
+//! The harness says `ok` of a case that needs it, too, so the suite prints a line `not applied:
+//! case: why` on standard error, which the harness does not capture. If the machine does not
+//! support the rig, the line is `SKIP: case: why`.
 //!
 //! ```
-//! use packtrain::conformance::{Injects, Rig, Skip, Traits};
+//! use packtrain_testkit::conformance::{Injects, Rig, Skip, Traits};
 //! use packtrain::port::null::{Null, NullConfig, Source};
 //!
 //! struct Generated(Null);
@@ -30,28 +33,24 @@
 //!     Ok(Generated(Null::new(NullConfig { source, ..NullConfig::default() })))
 //! }
 //!
-//! packtrain::driver_conformance!(null_source, make);
+//! packtrain_testkit::driver_conformance!(null_source, make);
 //! ```
 
 mod bench;
 mod cases;
+mod outside;
 mod probe;
 #[cfg(test)]
 mod tests;
 
 pub use cases::*;
-pub use probe::Outside;
+pub use outside::Outside;
 
-use crate::driver::{Driver, Features, TxPacket};
-use crate::packet::{Packet, VlanTag};
+use packtrain::driver::{Driver, Features};
+use packtrain::packet::VlanTag;
 use std::fmt;
+use std::io::Write;
 use std::time::Duration;
-
-/// `packet` for a driver, for a bench that drives a device without the framework. There is no fit:
-/// the caller ensures that the packet is within the device's capabilities.
-pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
-    TxPacket::fitted(packet)
-}
 
 /// The reason why a rig cannot be made on this machine: a missing privilege or kernel feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,6 +88,20 @@ pub enum Observes {
     AfterDetach,
 }
 
+/// Whether a device becomes full without calls of [`Rig::observe`], and accepts packets again
+/// afterwards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fills {
+    /// Not stated. If packets can be observed at any time, the case for a full device fails: a
+    /// driver that drops the packets for which its device has no room must not pass unnoticed.
+    #[default]
+    Unstated,
+    /// It does.
+    Yes,
+    /// It does not, for this reason.
+    Never(&'static str),
+}
+
 /// What a rig can do. The default can do nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traits {
@@ -99,8 +112,8 @@ pub struct Traits {
     /// The most packets on their way in one direction without a loss; 0 for a lossy rig, where the
     /// suite checks only order and counters. Injection at any time needs at least 1.
     pub window: usize,
-    /// The device becomes full without calls of `observe`, and accepts packets again afterwards.
-    pub fills: bool,
+    /// Whether the device becomes full. A rig that observes packets at any time must state it.
+    pub fills: Fills,
     /// Offloads that injected packets may have.
     pub injects_offloads: Features,
     /// `inject_bad` works.
@@ -195,7 +208,9 @@ pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R
         match outcome {
             Outcome::Passed => {}
             Outcome::DoesNotApply(why) => {
-                println!("not applicable: {name}: {why}");
+                // Not `eprintln`, whose output the harness keeps to itself if a test passes.
+                let mut stderr = std::io::stderr();
+                writeln!(stderr, "not applied: {name}: {why}").expect("standard error works");
                 return;
             }
             Outcome::Skipped(why) => {

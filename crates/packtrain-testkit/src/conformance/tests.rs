@@ -1,12 +1,14 @@
 //! The suite must fail drivers that break a promise: each of these rigs breaks one.
 
+mod fake;
+
 use super::*;
-use crate::driver::Attach;
-use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
-use crate::plan::FitLimits;
-use crate::port::sim::{Sim, SimConfig, SimRx, SimTx, pair};
-use crate::queue::{RxQueue, TxQueue};
-use crate::time::Instant;
+use packtrain::driver::Attach;
+use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress};
+use packtrain::plan::FitLimits;
+use packtrain::port::sim::{Sim, SimConfig, SimRx, SimTx, pair};
+use packtrain::queue::{RxQueue, TxQueue};
+use packtrain::time::Instant;
 use std::sync::Arc;
 
 /// A fault of the wire.
@@ -106,7 +108,7 @@ impl Rig for Faulty {
             injects: Injects::Live,
             observes: Observes::Live,
             window: 16,
-            fills: true,
+            fills: Fills::Yes,
             injects_offloads: Features::CSUM | Features::TSO | Features::USO,
             counts_exactly: true,
             ..Traits::default()

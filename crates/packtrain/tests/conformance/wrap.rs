@@ -1,28 +1,20 @@
 //! Wrappers without a configured effect keep the promises of the driver they wrap, alone, nested,
 //! and in the closed set of ports; the tagging one keeps them on tagged packets.
 
-use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
-use packtrain::driver::{Attach, Driver, Features};
-use packtrain::driver_conformance;
-use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, VlanTag};
-use packtrain::plan::FitLimits;
+use super::Far;
+use packtrain::driver::{Driver, Features};
+use packtrain::packet::VlanTag;
 use packtrain::port::AnyPort;
-use packtrain::port::sim::{Sim, SimConfig, SimRx, SimTx, pair};
+use packtrain::port::sim::{Sim, SimConfig, pair};
 use packtrain::port::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
-use packtrain::queue::{RxQueue, TxQueue};
-use packtrain::time::Instant;
-use packtrain_offload::offload::LinkType;
-use std::collections::VecDeque;
+use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain_testkit::driver_conformance;
 use std::io;
-use std::sync::Arc;
 
-/// A wrapped endpoint, and the other one, which the suite controls.
+/// A wrapped endpoint, and the other one.
 struct Pair<D> {
     near: D,
-    rx: RxQueue<SimRx>,
-    tx: TxQueue<SimTx>,
-    arena: Arena,
-    seen: VecDeque<Outside>,
+    far: Far,
     traits: Traits,
 }
 
@@ -31,40 +23,15 @@ fn wrapped<D: Driver>(seed: u64, wrap: impl FnOnce(Sim) -> D) -> Result<Pair<D>,
         flow_control: true,
         ..SimConfig::default()
     };
-    let (near, mut far) = pair(config.clone(), config, seed);
-    let near = wrap(near);
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
-    let capabilities = far.capabilities();
-    let (rx, tx) = far.attach(&Attach::default(), &arena).unwrap().remove(0);
-    let (limits, ring) = (FitLimits::new(&capabilities, None), capabilities.tx_ring);
-    let rx = RxQueue::new(
-        rx,
-        arena.clone(),
-        capabilities.link,
-        Ingress::default(),
-        Arc::default(),
-        Arc::default(),
-    );
-    let tx = TxQueue::new(
-        tx,
-        arena.clone(),
-        capabilities.tx,
-        limits,
-        ring,
-        Arc::default(),
-        Arc::default(),
-    );
+    let (near, far) = pair(config.clone(), config, seed);
     Ok(Pair {
-        near,
-        rx,
-        tx,
-        arena,
-        seen: VecDeque::new(),
+        near: wrap(near),
+        far: Far::new(far),
         traits: Traits {
             injects: Injects::Live,
             observes: Observes::Live,
             window: 16,
-            fills: true,
+            fills: Fills::Yes,
             injects_offloads: Features::CSUM | Features::TSO | Features::USO,
             counts_exactly: true,
             ..Traits::default()
@@ -84,26 +51,16 @@ impl<D: Driver> Rig for Pair<D> {
     }
 
     fn inject(&mut self, packet: &Outside) -> bool {
-        let packet = packet.to_packet(&self.arena, LinkType::Ethernet, || 1500);
-        let mut burst = Burst::new();
-        burst.push(packet.unwrap()).unwrap();
-        self.tx.transmit(&mut burst).unwrap();
-        self.tx.reclaim(Instant::default());
+        self.far.send(packet);
         true
     }
 
     fn observe(&mut self) -> Option<Outside> {
-        if self.seen.is_empty() {
-            let mut burst = Burst::new();
-            self.rx.poll(Instant::default(), &mut burst, 64).unwrap();
-            self.seen.extend(burst.iter().map(Outside::of));
-        }
-        self.seen.pop_front()
+        self.far.receive()
     }
 
     fn tick(&mut self) {
-        self.tx.transmit(&mut Burst::new()).unwrap();
-        self.tx.reclaim(Instant::default());
+        self.far.tick();
     }
 }
 

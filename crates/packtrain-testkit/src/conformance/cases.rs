@@ -1,12 +1,13 @@
 //! The promises of the driver contract, one function each.
 
 use super::bench::{Bench, Dice, HEADERS, gso, partial, probe};
-use super::probe::{Matcher, Outside, Probe};
-use super::{Injects, Observes, Outcome, Rig};
-use crate::driver::{Armed, Driver, Features, RxDescriptors, TxDescriptors};
-use crate::limits::BURST_PACKETS_MAX;
-use crate::packet::{Burst, FrameClass, Packet, VlanTag};
-use crate::stats::DropReason;
+use super::outside::Outside;
+use super::probe::{Matcher, Probe};
+use super::{Fills, Injects, Observes, Outcome, Rig};
+use packtrain::driver::{Armed, Driver, Features, RxDescriptors, TxDescriptors};
+use packtrain::limits::BURST_PACKETS_MAX;
+use packtrain::packet::{Burst, FrameClass, Packet, VlanTag};
+use packtrain::stats::DropReason;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use std::num::NonZeroU16;
 use std::time::{Duration, Instant};
@@ -103,8 +104,17 @@ pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
 /// A full device loses no packets and keeps their order: refused packets are offered again.
 pub fn resumes_after_a_full_device<R: Rig>(rig: R, seed: u64) -> Outcome {
     let traits = rig.traits();
-    if !traits.fills || traits.observes != Observes::Live {
-        return Outcome::DoesNotApply("the device is never full");
+    match (traits.observes, traits.fills) {
+        (Observes::Never, _) => return NEVER_OBSERVES,
+        (Observes::AfterDetach, _) => {
+            return Outcome::DoesNotApply("no packets can be observed while it runs");
+        }
+        (Observes::Live, Fills::Never(why)) => return Outcome::DoesNotApply(why),
+        (Observes::Live, Fills::Unstated) => panic!(
+            "the rig does not state whether its device becomes full: set `fills` of `Traits` to \
+             `Fills::Yes`, or to `Fills::Never` with the reason"
+        ),
+        (Observes::Live, Fills::Yes) => {}
     }
     let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
     let mut matcher = bench.matcher();
@@ -422,8 +432,18 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     Outcome::Passed
 }
 
-/// The longest time from a packet to its wake-up, on a busy machine.
-const WOKEN_MAX: Duration = Duration::from_secs(60);
+/// The longest time from a packet to its wake-up, on a busy machine, besides the rig's latency.
+const WOKEN_MAX: Duration = Duration::from_secs(5);
+
+/// Why no wake-up came, in the words of the contract.
+fn no_wake_up(event: &str, has_descriptor: bool) -> String {
+    let cause = if has_descriptor {
+        "the descriptor of `wake` did not become ready"
+    } else {
+        "`wake` has no descriptor, and the interrupt of `set_interrupt` was not raised"
+    };
+    format!("{event}, and the worker sleeps: `arm` returned `Idle`, and {cause} for {WOKEN_MAX:?}")
+}
 
 /// No worker sleeps while a packet waits: `arm` reports it, or the descriptor becomes ready.
 pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
@@ -455,9 +475,7 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         let early = idle && bench.rx_is_raised(Duration::ZERO);
         assert_eq!(bench.inject(), 1, "the outside accepts a packet");
         if idle && !early {
-            let timeout = bench.traits.latency.max(WOKEN_MAX);
-            let raised = bench.rx_is_raised(timeout);
-            assert!(raised, "the worker sleeps while a packet waits");
+            wakes_up(&mut bench, "a packet arrived");
             slept += 1;
         } else {
             let mut tries = 0;
@@ -474,8 +492,26 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
         );
     }
     assert!(slept > 0, "it was never idle");
+    // The packet is there before `arm`.
+    for packet in outside(&packets[..10]) {
+        bench.receive_all(&mut drop);
+        bench.rx_interrupt.clear();
+        bench.feed.push_back(packet);
+        assert_eq!(bench.inject(), 1, "the outside accepts a packet");
+        std::thread::sleep(bench.traits.latency);
+        if bench.rx().arm() == Armed::Idle {
+            wakes_up(&mut bench, "a packet waited before `arm`");
+        }
+    }
     bench.finish();
     Outcome::Passed
+}
+
+/// The armed RX half ends the sleep of its worker.
+fn wakes_up<R: Rig>(bench: &mut Bench<R>, event: &str) {
+    let has_descriptor = bench.rx().device_mut().wake().is_some();
+    let raised = bench.rx_is_raised(bench.traits.latency + WOKEN_MAX);
+    assert!(raised, "{}", no_wake_up(event, has_descriptor));
 }
 
 /// An armed queue ends the sleep of its worker at a later event: its descriptor becomes ready, or
@@ -484,7 +520,7 @@ pub fn an_armed_queue_raises_its_interrupt_once<R: Rig>(rig: R, seed: u64) -> Ou
     let traits = rig.traits();
     let mut bench = Bench::new(rig, seed, Features::ALL, Vec::new());
     let receives = traits.injects == Injects::Live;
-    let fills = traits.fills && traits.observes == Observes::Live;
+    let fills = traits.fills == Fills::Yes && traits.observes == Observes::Live;
     let received = if receives {
         rx_interrupts(&mut bench)
     } else {
@@ -516,9 +552,7 @@ fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
                 bench.pause();
             }
         }
-        let timeout = bench.traits.latency.max(WOKEN_MAX);
-        let raised = bench.rx_is_raised(timeout);
-        assert!(raised, "packets arrived, and the worker sleeps");
+        wakes_up(bench, "packets arrived");
         bench.receive_all(&mut drop);
         let count = bench.rx_interrupt.count();
         assert_eq!(count, u64::from(!has_descriptor), "interrupts of one `arm`");
@@ -531,7 +565,7 @@ fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
 fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     let mut matcher = bench.matcher();
     let (mut burst, mut slept) = (Burst::new(), 0);
-    for _ in 0..10 {
+    for round in 0..10 {
         for _ in 0..LATE_TRIES {
             while burst.room() > 0 && bench.arena.census().small_free > 64 {
                 let bytes = bench.probe(PAYLOAD_MAX).complete();
@@ -544,6 +578,8 @@ fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
             if bench.tx().is_ready() {
                 continue;
             }
+            // In every other round there is room before `arm`.
+            while round % 2 == 1 && bench.observe(&mut matcher) > 0 {}
             let armed = bench.tx().device_mut().arm();
             if armed == Some(Armed::Idle) && !bench.tx_is_raised(Duration::ZERO) {
                 ends_sleep(bench, &mut matcher);
@@ -569,12 +605,10 @@ fn ends_sleep<R: Rig>(bench: &mut Bench<R>, matcher: &mut Matcher) {
         return;
     }
     let has_descriptor = bench.tx().device_mut().wake().is_some();
-    let until = Instant::now() + bench.traits.latency.max(WOKEN_MAX);
+    let until = Instant::now() + bench.traits.latency + WOKEN_MAX;
     while !bench.tx_is_raised(Duration::ZERO) {
-        assert!(
-            Instant::now() < until,
-            "there is room, and the worker sleeps"
-        );
+        let late = Instant::now() >= until;
+        assert!(!late, "{}", no_wake_up("there is room", has_descriptor));
         if bench.observe(matcher) == 0 {
             bench.pause();
         }

@@ -1,17 +1,18 @@
 //! A driver under test, with an RX and a TX queue of the framework.
 
-use super::probe::{Expected, Matcher, Outside, PAYLOAD_MIN, Probe};
+use super::outside::Outside;
+use super::probe::{Expected, Matcher, PAYLOAD_MIN, Probe};
 use super::{Injects, Observes, Rig, Traits};
-use crate::driver::{
+use packtrain::driver::{
     Attach, Capabilities, DeviceError, Driver, Features, Interest, RxBuffers, RxDescriptors,
     TxDescriptors,
 };
-use crate::limits::BURST_PACKETS_MAX;
-use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
-use crate::plan::FitLimits;
-use crate::queue::{RxQueue, TxQueue};
-use crate::stats::{DropCounters, RxCounters, TxCounters};
-use crate::time::Instant;
+use packtrain::limits::BURST_PACKETS_MAX;
+use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
+use packtrain::plan::FitLimits;
+use packtrain::queue::{RxQueue, TxQueue};
+use packtrain::stats::{DropCounters, RxCounters, TxCounters};
+use packtrain::time::Instant;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;

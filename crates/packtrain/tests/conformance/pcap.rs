@@ -1,12 +1,12 @@
 //! Capture files keep the promises of the driver contract.
 
-use packtrain::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain::driver::Driver;
-use packtrain::driver_conformance;
 use packtrain::port::pcap::{Pcap, PcapRead, PcapWrite};
 use packtrain::port::{self, AnyPort};
 use packtrain_capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain_offload::offload::LinkType;
+use packtrain_testkit::conformance::{Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain_testkit::driver_conformance;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};

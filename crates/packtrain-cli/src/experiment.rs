@@ -76,7 +76,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         if !args.json {
             let one = Value::Object(parts.clone().document());
             if all.experiments.is_empty() {
-                print::output(&machine(&Value::Object(head.clone())))?;
+                print::document(&machine(&Value::Object(head.clone())))?;
             }
             for view in View::all(&one) {
                 print::output(&text(&view, Style::stdout()))?;

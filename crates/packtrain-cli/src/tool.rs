@@ -148,8 +148,8 @@ impl Progress {
         }
     }
 
-    /// As [`Progress::new`]. If standard error is no terminal, each step is a line of its own: a line
-    /// that only adds to the one before is left out.
+    /// As [`Progress::new`]. If standard error is no terminal, each step is a line of its own: a
+    /// line that only adds to the one before is left out.
     pub fn with_lines(quiet: bool) -> Self {
         let is_file = !quiet && !stderr().is_terminal();
         Self {

@@ -31,7 +31,8 @@ pub trait Tool {
     /// measured until then.
     ///
     /// # Errors
-    /// [`ToolError`]; [`ToolError::Cancelled`] if it was stopped before it measured anything. Loss and damage are figures, not errors.
+    /// [`ToolError`]; [`ToolError::Cancelled`] if it was stopped before it measured anything. Loss
+    /// and damage are figures, not errors.
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError>;
 }
 

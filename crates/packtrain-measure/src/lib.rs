@@ -1,7 +1,7 @@
 //! What packtrain's benches and experiments measure with: clocks, statistics, verdicts, reports.
 //!
-//! A figure is the median over rounds, with a bootstrap interval of 95 % ([`statistics`]). A goal or
-//! a claim is met if the whole interval meets it ([`verdict`]).
+//! A figure is the median over rounds, with a bootstrap interval of 95 % ([`statistics`]). A goal
+//! or a claim is met if the whole interval meets it ([`verdict`]).
 
 pub mod claim;
 pub mod clock;

@@ -1,8 +1,8 @@
 //! When two programs that measure the same disagree.
 //!
 //! A comparison has the ratio of both in each round, and the ratio of the tool to itself. From each
-//! follows a median with its bootstrap interval ([`packtrain_measure::statistics`]). The *spread* is
-//! how far the interval of the tool to itself reaches from 1, on its wider side. Two programs agree
+//! follows a median with its bootstrap interval ([`packtrain_measure::statistics`]). The *spread*
+//! is how far the interval of the tool to itself reaches from 1, on its wider side. Two programs agree
 //! if the interval of their ratio meets 1 ± spread.
 //!
 //! A test that fails whenever they do not agree would fail by chance, and because of honest

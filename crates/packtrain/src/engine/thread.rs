@@ -369,7 +369,8 @@ fn send_blocking(
     send_parked(sender, burst, all, &waker, || unpark.park(end))
 }
 
-/// Sends the packets of `burst`; `None` if there is not enough space. `all` is the number to report.
+/// Sends the packets of `burst`; `None` if there is not enough space. `all` is the number to
+/// report.
 pub(super) fn send_all(
     sender: &mut impl Waits,
     burst: &mut Burst,

@@ -2,9 +2,10 @@
 //! reports it as hung after [`TX_HUNG_AFTER`].
 //!
 //! A stopped process or machine observes nothing meanwhile, which is not the device's fault. So a
-//! wake-up is lost only if the worker polled in time: less than [`TX_POLL_AFTER`] after the poll was
-//! due, and before the time at which the device itself asked for a step. A hang takes two observations less than that time apart, and the queue polls the device once more
-//! before the report. Time in which the device states that the wire is at fault (the link is down,
+//! wake-up is lost only if the worker polled in time: less than [`TX_POLL_AFTER`] after the poll
+//! was due, and before the time at which the device itself asked for a step. A hang takes two
+//! observations less than [`TX_HUNG_AFTER`] apart, and the queue polls the device once more before
+//! the report. Time in which the device states that the wire is at fault (the link is down,
 //! the receiver sends pause frames) does not count. Linux's `dev_watchdog` and iflib's timer also
 //! check both pending work and progress.
 

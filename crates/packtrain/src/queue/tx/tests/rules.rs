@@ -648,8 +648,8 @@ fn a_worker_that_was_stopped_has_missed_no_wake_up() {
     }
 }
 
-/// A worker that sleeps behind an armed device, in a process that was stopped. The thread that would
-/// have raised the interrupt was stopped, too.
+/// A worker that sleeps behind an armed device, in a process that was stopped. The thread that
+/// would have raised the interrupt was stopped, too.
 #[test]
 fn a_wake_up_that_was_stopped_with_the_worker_is_not_lost() {
     for (stopped, missed) in [(2_500_000, 0), (200_000, 0), (100_000, 1)] {

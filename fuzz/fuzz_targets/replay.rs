@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packtrain_capture::{LinkCode, Reader};
 use packtrain_capture::replay::{Options, Report, Segment, run};
+use packtrain_capture::{LinkCode, Reader};
 use packtrain_fuzz::{Input, reached, write_checksums};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;

@@ -2,8 +2,8 @@
 //!
 //! A comparison has the ratio of both in each round, and the ratio of the tool to itself. From each
 //! follows a median with its bootstrap interval ([`packtrain_measure::statistics`]). The *spread*
-//! is how far the interval of the tool to itself reaches from 1, on its wider side. Two programs agree
-//! if the interval of their ratio meets 1 ± spread.
+//! is how far the interval of the tool to itself reaches from 1, on its wider side. Two programs
+//! agree if the interval of their ratio meets 1 ± spread.
 //!
 //! A test that fails whenever they do not agree would fail by chance, and because of honest
 //! differences, such as the calls that a program makes. So they *disagree* only if all of the

@@ -221,7 +221,8 @@ impl<'a> Kept<'a> {
 
     fn failed(&self, error: &std::io::Error) -> Failure {
         let (option, path) = (self.option, self.path.display());
-        Failure::new(Exit::Port, format!("{option} {path}: {error}"))
+        let advice = advice::on_file(error.kind(), true);
+        Failure::new(Exit::Port, format!("{option} {path}: {error}{advice}"))
     }
 }
 

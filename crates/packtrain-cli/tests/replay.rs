@@ -421,7 +421,8 @@ fn a_bad_command_line_is_2() {
             "--ack-limit is for --coalesce stream, which alone merges pure ACKs: add it",
         ),
         (&["x", "--segment", "67"], "from 68 to 65535"),
-        (&["x", "--hold", "0"], "more than 0"),
+        (&["x", "--hold", "0us"], "more than 0"),
+        (&["x", "--hold", "0"], "needs a unit: 0us, 0ms or 0s"),
     ];
     for (args, expected) in cases {
         let ran = packtrain(&[&["replay"], *args].concat());

@@ -124,7 +124,7 @@ impl<D: Driver> Capture<D> {
         &self.inner
     }
 
-    /// Captures to a file, which is made as [`capture::create`] does.
+    /// Captures to a file, which is made as [`create`](crate::file::create) does.
     ///
     /// # Errors
     ///

@@ -2,8 +2,8 @@
 
 mod program;
 
-use program::{PACKTRAIN, Ran, TIMEOUT, assert_documented, command, finish, in_namespace};
-use program::{Scratch, packtrain, signal, start, wait_for_handlers};
+use program::{PACKTRAIN, Ran, TIMEOUT, as_nobody, assert_documented, command, finish};
+use program::{Scratch, in_namespace, packtrain, signal, start, wait_for_handlers};
 use serde_json::Value;
 use std::fs;
 use std::thread;
@@ -78,11 +78,6 @@ fn a_table_for_people() {
 
 #[test]
 fn no_privilege_is_needed() {
-    let as_nobody = |args: &[&str]| {
-        let options = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-        let words: Vec<_> = options.iter().chain(args).copied().collect();
-        command("setpriv", &words).spawn().map(finish)
-    };
     let namespace = as_nobody(&["unshare", "-Urn", PACKTRAIN, "plan", "tap:ptprobe", "null:"]);
     if !namespace.is_ok_and(|ran| ran.code == Some(0)) {
         println!("SKIP: an unprivileged user cannot have a network namespace with a TAP here");

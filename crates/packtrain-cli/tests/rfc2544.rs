@@ -2,8 +2,8 @@
 
 mod program;
 
-use program::{PACKTRAIN, TIMEOUT, assert_documented, command, finish, in_namespace};
-use program::{packtrain, signal, start, wait_for_handlers};
+use program::{PACKTRAIN, TIMEOUT, as_nobody, assert_documented, command, finish};
+use program::{in_namespace, packtrain, signal, start, wait_for_handlers};
 use std::time::Instant;
 
 /// The shortest run: one frame size, short trials.
@@ -49,11 +49,6 @@ fn the_mtu_is_raised_and_the_table_has_bars() {
 
 #[test]
 fn no_privilege_is_needed() {
-    let as_nobody = |args: &[&str]| {
-        let options = ["--reuid=65534", "--regid=65534", "--clear-groups"];
-        let words: Vec<_> = options.iter().chain(args).copied().collect();
-        command("setpriv", &words).spawn().map(finish)
-    };
     let namespace = as_nobody(&["unshare", "-Urn", PACKTRAIN, "plan", "tap:ptprobe", "null:"]);
     if !namespace.is_ok_and(|ran| ran.code == Some(0)) {
         println!("SKIP: an unprivileged user cannot have a network namespace with a TAP here");

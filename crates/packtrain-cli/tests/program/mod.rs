@@ -59,6 +59,28 @@ pub fn packtrain(args: &[&str]) -> Ran {
     finish(start(&mut command(PACKTRAIN, args)))
 }
 
+/// Runs a command as an unprivileged user. Root lets that user open `/dev/net/tun`, in a mount
+/// namespace of its own; any other user has what the host has.
+///
+/// # Errors
+///
+/// If it cannot be started.
+pub fn as_nobody(args: &[&str]) -> std::io::Result<Ran> {
+    const NODE: &str = "mount -t tmpfs -o dev none /dev/net && \
+                        mknod -m 666 /dev/net/tun c 10 200 && exec \"$@\"";
+    let with_node = ["unshare", "-m", "sh", "-c", NODE, "sh"];
+    let is_root = rustix::process::geteuid().is_root();
+    let before: &[&str] = if is_root { &with_node } else { &[] };
+    let nobody = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+    ];
+    let words = [before, &nobody, args].concat();
+    command(words[0], &words[1..]).spawn().map(finish)
+}
+
 /// Starts a command.
 pub fn start(command: &mut Command) -> Child {
     command

@@ -124,7 +124,7 @@ pub fn output(text: &str) -> Result<(), Failure> {
     document(&terminal(text))
 }
 
-/// The same for JSON, whose strings have no control characters below a blank.
+/// Writes a JSON document, whose strings have control characters below U+0020 escaped.
 ///
 /// # Errors
 ///

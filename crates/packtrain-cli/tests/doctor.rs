@@ -94,7 +94,7 @@ impl AsNobody {
         words.iter().map(ours).collect()
     }
 
-    /// Runs `words` with the environment of nobody, who the words have to become.
+    /// Runs `words` as root in the environment of the unprivileged user. The words change the user.
     fn run_as_root(&self, words: &[&str]) -> Ran {
         let mut command = command(words[0], &words[1..]);
         command.current_dir("/").env("USER", NOBODY.to_string());
@@ -148,7 +148,8 @@ const NODES: [(&str, Option<&str>); 3] = [
     (":", Some("sudo sh -c 'mkdir -p /dev/net && mknod ")),
 ];
 
-/// A script that hides the host's `/dev/net`, runs `as_root`, and then `words` as nobody.
+/// A script that hides the host's `/dev/net`, runs `as_root`, and then `words` as the
+/// unprivileged user.
 fn with_node(as_root: &str, words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("'{word}'")).collect();
     format!(

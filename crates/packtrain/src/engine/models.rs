@@ -50,7 +50,7 @@ const NOW: Instant = Instant::from_nanos(1_000_000);
 /// The only timer of a model: the TX worker retries an unpublished slot.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// The stack of a thread, in words.
+/// The stack of a model's thread, in words of 8 bytes: 256 KiB.
 const STACK_WORDS: usize = 0x8000;
 
 /// A thread sleeps on this: the notifier of the worker, the waker of a producer.
@@ -498,8 +498,7 @@ fn model(preemptions: usize, body: impl Fn() + Sync + Send + 'static) {
     });
 }
 
-/// Starts a thread of a model. Loom's own stack of 32 KiB is too small for the engine where the
-/// dynamic linker saves all vector registers.
+/// Starts a thread of a model. The engine overflows loom's default stack of 32 KiB.
 fn spawn<R: Send + 'static>(body: impl FnOnce() -> R + Send + 'static) -> JoinHandle<R> {
     let thread = thread::Builder::new().stack_size(STACK_WORDS);
     thread.spawn(body).expect("a thread of the model")

@@ -103,7 +103,7 @@ mod tests {
     use rustix::io::Errno;
 
     #[test]
-    fn nobody_with_the_descriptor_can_resize_the_memory() {
+    fn the_descriptor_cannot_resize_the_memory() {
         let mapping = Mapping::new(1).unwrap();
         let ordinary = sealed_memfd(4096, false).unwrap();
         // A kernel may have no huge pages.

@@ -1,6 +1,6 @@
 //! A hash that is the same in every run, on every machine and with every compiler, so that totals
-//! of several runs can be merged. It does not resist an attacker: chosen packets can make an estimate of flows
-//! wrong.
+//! of several runs can be merged. It does not resist an attacker: chosen packets can make an
+//! estimate of flows wrong.
 
 /// Hashes bytes, eight at a time, by the finalizer of splitmix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Copy, Debug)]

@@ -30,12 +30,6 @@ impl Usage {
         Self::of(&sys::rusage_process())
     }
 
-    /// The usage of all child processes that have ended and were waited for, and of theirs
-    /// (`RUSAGE_CHILDREN`).
-    pub fn of_children() -> Self {
-        Self::of(&sys::rusage_children())
-    }
-
     fn of(usage: &libc::rusage) -> Self {
         let time = |t: libc::timeval| {
             Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0))

@@ -467,11 +467,6 @@ pub(crate) fn rusage_process() -> libc::rusage {
     rusage(libc::RUSAGE_SELF)
 }
 
-/// The usage of all children that were waited for.
-pub(crate) fn rusage_children() -> libc::rusage {
-    rusage(libc::RUSAGE_CHILDREN)
-}
-
 fn rusage(who: c_int) -> libc::rusage {
     // SAFETY: rusage is plain old data, all zeroes is a valid value.
     let mut usage: libc::rusage = unsafe { mem::zeroed() };

@@ -2,8 +2,8 @@
 //! announced, under kernel TCP.
 
 use packtrain::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, QueuePair, Refused, Token, TxDescriptors, TxPacket,
+    Accepted, DeviceError, Driver, Features, Link, QueuePair, Refused, Token, TxDescriptors,
+    TxPacket, WrapDriver, WrapTx,
 };
 use packtrain::engine::{Command, CommandError, Handler, Queues, Report, RxId, Session};
 use packtrain::packet::{Arena, Burst};
@@ -20,7 +20,6 @@ use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use packtrain_lab::{LabError, netns};
 use packtrain_offload::offload::ChecksumState;
-use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -491,55 +490,41 @@ struct Refusing(Tap);
 
 struct RefusingTx(TapTx);
 
-impl Driver for Refusing {
+impl WrapDriver for Refusing {
+    type Inner = Tap;
     type Rx = TapRx;
     type Tx = RefusingTx;
 
-    fn name(&self) -> &str {
-        self.0.name()
+    fn inner(&self) -> &Tap {
+        &self.0
     }
 
-    fn capabilities(&self) -> Capabilities {
-        self.0.capabilities()
+    fn inner_mut(&mut self) -> &mut Tap {
+        &mut self.0
     }
 
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let queues = self.0.attach(how, arena)?.into_iter();
-        Ok(queues.map(|(rx, tx)| (rx, RefusingTx(tx))).collect())
-    }
-
-    fn link(&mut self) -> Link {
-        self.0.link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.0.device_counters()
+    fn wrap(&mut self, _: usize, (rx, tx): QueuePair<Tap>, _: &Arena) -> QueuePair<Self> {
+        (rx, RefusingTx(tx))
     }
 }
 
-impl TxDescriptors for RefusingTx {
+impl WrapTx for RefusingTx {
+    type Inner = TapTx;
+
+    fn inner(&self) -> &TapTx {
+        &self.0
+    }
+
+    fn inner_mut(&mut self) -> &mut TapTx {
+        &mut self.0
+    }
+
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let gso = packet.packet().meta().gso;
         if gso.is_some_and(|gso| Features::of(gso.kind) == Features::TSO4) {
             return Err(Refused::Feature(Features::TSO4));
         }
         self.0.encap(packet, token)
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        self.0.arm()
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.0.wake()
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.0.doorbells()
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.0.syscalls()
     }
 }
 

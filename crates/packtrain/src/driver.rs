@@ -17,26 +17,34 @@
 //! checksum and GSO ([`TxPacket`] cannot be built outside of the framework).
 
 mod config;
+pub(crate) mod contract;
 mod features;
 pub(crate) mod key;
 pub(crate) mod options;
+mod wrap;
 
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 pub use key::KeyHelp;
+pub(crate) use wrap::wraps;
+pub use wrap::{WrapDriver, WrapRx, WrapTx};
 
 use crate::advice;
 use crate::limits::{
     BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX, RX_PIECE_BYTES_MIN,
 };
-use crate::packet::{Arena, Burst, FrameClass, Packet};
+use crate::packet::{Burst, FrameClass, Packet};
 use crate::stats::DropReason;
-use crate::time::Instant;
+use contract::contract;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 use std::fmt;
-use std::os::fd::BorrowedFd;
-use std::task::Waker;
+
+// The rest of the names in the texts of the traits, for files that pass their methods on.
+pub(crate) use crate::packet::Arena;
+pub(crate) use crate::time::Instant;
+pub(crate) use std::os::fd::BorrowedFd;
+pub(crate) use std::task::Waker;
 
 /// The memory from which a device can transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -282,6 +290,7 @@ impl std::error::Error for DeviceError {
 /// The two halves of one queue.
 pub type QueuePair<D> = (<D as Driver>::Rx, <D as Driver>::Tx);
 
+contract! { ($ pass_on_driver)
 /// A device without its queues.
 pub trait Driver: Send {
     /// The receiving half of a queue.
@@ -311,6 +320,7 @@ pub trait Driver: Send {
     fn device_counters(&mut self) -> Option<DeviceCounters> {
         None
     }
+}
 }
 
 /// The name of a packet in flight: the framework's slot number.
@@ -454,6 +464,7 @@ pub enum Interest {
     Write,
 }
 
+contract! { ($ pass_on_tx)
 /// The transmitting half of a queue. One thread calls it at a time: the RX worker of an owned
 /// queue; of a shared queue its TX worker, or a producer that drains the ring.
 pub trait TxDescriptors: Send {
@@ -470,11 +481,7 @@ pub trait TxDescriptors: Send {
     where
         Self: Sized,
     {
-        while let Some((mut packet, token)) = batch.next() {
-            let accepted = self.encap(&mut packet, token)?;
-            batch.accepted(accepted);
-        }
-        Ok(())
+        batch.each(|packet, token| self.encap(packet, token))
     }
 
     /// Rings the doorbell for the packets since the last call.
@@ -483,19 +490,19 @@ pub trait TxDescriptors: Send {
     ///
     /// If the device as a whole failed, also for packets that it had accepted, as with a full file
     /// system.
-    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
         Ok(())
     }
 
     /// Returns the tokens of [`Accepted::Pending`] packets that have completed.
-    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         debug_assert!(completed.is_empty());
     }
 
     /// Gives the device the interrupt of this queue, once, before the first packet. A device
     /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, once for each
     /// `arm` that returned [`Armed::Idle`], when the event of that `arm` occurs.
-    fn set_interrupt(&mut self, _interrupt: Waker) {}
+    fn set_interrupt(&mut self, interrupt: Waker) {}
 
     /// Arms the device: it wakes the worker when it has room for packets, or when some that were
     /// [`Accepted::Pending`] have completed.
@@ -512,7 +519,7 @@ pub trait TxDescriptors: Send {
     /// As [`TxDescriptors::arm`], but the device wakes the worker when `packets` that were
     /// [`Accepted::Pending`] have completed and are not reclaimed, or fewer and none is in flight.
     /// `None` from a device that does not count: the queue polls it after a time, or calls `arm`.
-    fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
         None
     }
 
@@ -534,8 +541,8 @@ pub trait TxDescriptors: Send {
     /// If the device was removed, or does not start again.
     fn reset(
         &mut self,
-        _sent: &mut Completed,
-        _unsent: &mut Completed,
+        sent: &mut Completed,
+        unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
         Ok(Reset::Unsupported)
     }
@@ -559,6 +566,7 @@ pub trait TxDescriptors: Send {
         0
     }
 }
+}
 
 /// The batch of [`TxDescriptors::encap_batch`].
 pub trait TxBatch {
@@ -566,6 +574,22 @@ pub trait TxBatch {
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)>;
     /// The device accepted that packet.
     fn accepted(&mut self, accepted: Accepted);
+
+    /// Calls `encap` for each packet, up to the first refusal.
+    ///
+    /// # Errors
+    ///
+    /// That refusal.
+    fn each(
+        &mut self,
+        mut encap: impl FnMut(&mut TxPacket<'_>, Token) -> Result<Accepted, Refused>,
+    ) -> Result<(), Refused> {
+        while let Some((mut packet, token)) = self.next() {
+            let accepted = encap(&mut packet, token)?;
+            self.accepted(accepted);
+        }
+        Ok(())
+    }
 }
 
 /// The metadata of a received packet.
@@ -673,6 +697,7 @@ impl<'a> RxBurst<'a> {
     }
 }
 
+contract! { ($ pass_on_rx)
 /// The receiving half of a queue; owned by one worker.
 pub trait RxDescriptors: Send {
     /// Posts buffers to the device, as many as it can use. Returns false if the arena had too few:
@@ -689,7 +714,7 @@ pub trait RxDescriptors: Send {
     /// Gives the device the interrupt of this queue, once, before the first poll. A device
     /// without a descriptor keeps it and raises it (`wake_by_ref`), from any thread, once for each
     /// `arm` that returned [`Armed::Idle`], when the event of that `arm` occurs.
-    fn set_interrupt(&mut self, _interrupt: Waker) {}
+    fn set_interrupt(&mut self, interrupt: Waker) {}
 
     /// Arms the device: it wakes the worker when a packet arrives. Returns whether one has arrived.
     fn arm(&mut self) -> Armed;
@@ -697,7 +722,7 @@ pub trait RxDescriptors: Send {
     /// As [`RxDescriptors::arm`], but the device wakes the worker when `packets` have arrived, or
     /// fewer and it can receive no more. `None` from a device that does not count: then it is not
     /// armed, and polled after a time.
-    fn arm_for(&mut self, _packets: usize) -> Option<Armed> {
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
         None
     }
 
@@ -724,129 +749,4 @@ pub trait RxDescriptors: Send {
         0
     }
 }
-
-/// A boxed driver has boxed queues: for wrapping drivers inside of a closed set of drivers.
-impl<D: Driver> Driver for Box<D> {
-    type Rx = Box<D::Rx>;
-    type Tx = Box<D::Tx>;
-
-    fn name(&self) -> &str {
-        (**self).name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        (**self).capabilities()
-    }
-
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let queues = (**self).attach(how, arena)?;
-        Ok(queues
-            .into_iter()
-            .map(|(rx, tx)| (Box::new(rx), Box::new(tx)))
-            .collect())
-    }
-
-    fn link(&mut self) -> Link {
-        (**self).link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        (**self).device_counters()
-    }
-}
-
-impl<T: TxDescriptors> TxDescriptors for Box<T> {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
-        (**self).encap(packet, token)
-    }
-
-    fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
-        (**self).encap_batch(batch)
-    }
-
-    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
-        (**self).flush(now)
-    }
-
-    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-        (**self).reclaim(now, completed);
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        (**self).set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        (**self).arm()
-    }
-
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        (**self).arm_for(packets)
-    }
-
-    fn is_blocked(&self) -> bool {
-        (**self).is_blocked()
-    }
-
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        (**self).reset(sent, unsent)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        (**self).wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        (**self).next_at()
-    }
-
-    fn doorbells(&self) -> u64 {
-        (**self).doorbells()
-    }
-
-    fn syscalls(&self) -> u64 {
-        (**self).syscalls()
-    }
-}
-
-impl<R: RxDescriptors> RxDescriptors for Box<R> {
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        (**self).arm_for(packets)
-    }
-
-    fn refill(&mut self, arena: &Arena) -> bool {
-        (**self).refill(arena)
-    }
-
-    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
-        (**self).receive(now, burst)
-    }
-
-    fn set_interrupt(&mut self, interrupt: Waker) {
-        (**self).set_interrupt(interrupt);
-    }
-
-    fn arm(&mut self) -> Armed {
-        (**self).arm()
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        (**self).wake()
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        (**self).next_at()
-    }
-
-    fn held(&self) -> u64 {
-        (**self).held()
-    }
-
-    fn syscalls(&self) -> u64 {
-        (**self).syscalls()
-    }
 }

@@ -2,7 +2,7 @@
 
 use packtrain::driver::{
     Accepted, Armed, Attach, Capabilities, Coalesce, Completed, DeviceError, Driver, Input, Port,
-    PortConfig, QueuePair, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors,
+    PortConfig, QueuePair, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, WrapDriver,
 };
 use packtrain::engine::{
     Action, Deliver, Handler, RxId, Session, Settings, TrySendError, TxHandle, Worker,
@@ -376,12 +376,26 @@ struct Source<D> {
     want: Arc<Want>,
 }
 
-impl<D: Driver> Driver for Source<D> {
+impl<D: Driver> WrapDriver for Source<D> {
+    type Inner = D;
     type Rx = SourceRx;
     type Tx = D::Tx;
 
-    fn name(&self) -> &str {
-        self.device.name()
+    fn inner(&self) -> &D {
+        &self.device
+    }
+
+    fn inner_mut(&mut self) -> &mut D {
+        &mut self.device
+    }
+
+    fn wrap(&mut self, _: usize, (_rx, tx): QueuePair<D>, arena: &Arena) -> QueuePair<Self> {
+        let rx = SourceRx {
+            arena: arena.clone(),
+            frame: frame(),
+            want: Arc::clone(&self.want),
+        };
+        (rx, tx)
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -389,19 +403,6 @@ impl<D: Driver> Driver for Source<D> {
             input: Input::Endless,
             ..self.device.capabilities()
         }
-    }
-
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let queues = self.device.attach(how, arena)?.into_iter();
-        let queues = queues.map(|(_rx, tx)| {
-            let rx = SourceRx {
-                arena: arena.clone(),
-                frame: frame(),
-                want: Arc::clone(&self.want),
-            };
-            (rx, tx)
-        });
-        Ok(queues.collect())
     }
 }
 

@@ -9,15 +9,7 @@ use super::wrap::{
     Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Trace, TraceRx,
     TraceTx, Vlan, VlanRx, VlanTx,
 };
-use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxBatch,
-    TxDescriptors, TxPacket,
-};
-use crate::packet::Arena;
-use crate::time::Instant;
-use std::os::fd::BorrowedFd;
-use std::task::Waker;
+use crate::driver::*;
 
 macro_rules! any_port {
     ($($variant:ident: $driver:ty, $rx:ty, $tx:ty;)*) => {
@@ -43,14 +35,6 @@ macro_rules! any_port {
             type Rx = AnyRx;
             type Tx = AnyTx;
 
-            fn name(&self) -> &str {
-                match self { $(Self::$variant(port) => port.name(),)* }
-            }
-
-            fn capabilities(&self) -> Capabilities {
-                match self { $(Self::$variant(port) => port.capabilities(),)* }
-            }
-
             fn attach(
                 &mut self,
                 how: &Attach,
@@ -58,124 +42,26 @@ macro_rules! any_port {
             ) -> Result<Vec<QueuePair<Self>>, DeviceError> {
                 match self {
                     $(Self::$variant(port) => {
-                        let queues = port.attach(how, arena)?.into_iter();
+                        let queues = Driver::attach(port, how, arena)?.into_iter();
                         let any = |(rx, tx)| (AnyRx::$variant(rx), AnyTx::$variant(tx));
                         Ok(queues.map(any).collect())
                     })*
                 }
             }
 
-            fn link(&mut self) -> Link {
-                match self { $(Self::$variant(port) => port.link(),)* }
-            }
-
-            fn device_counters(&mut self) -> Option<DeviceCounters> {
-                match self { $(Self::$variant(port) => port.device_counters(),)* }
-            }
+            pass_on_driver! { variants $($variant)* }
         }
 
         impl RxDescriptors for AnyRx {
-            fn refill(&mut self, arena: &Arena) -> bool {
-                match self { $(Self::$variant(rx) => rx.refill(arena),)* }
-            }
-
-            fn receive(
-                &mut self,
-                now: Instant,
-                burst: &mut RxBurst<'_>,
-            ) -> Result<(), DeviceError> {
-                match self { $(Self::$variant(rx) => rx.receive(now, burst),)* }
-            }
-
-            fn set_interrupt(&mut self, interrupt: Waker) {
-                match self { $(Self::$variant(rx) => rx.set_interrupt(interrupt),)* }
-            }
-
-            fn arm(&mut self) -> Armed {
-                match self { $(Self::$variant(rx) => rx.arm(),)* }
-            }
-
-            fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-                match self { $(Self::$variant(rx) => rx.arm_for(packets),)* }
-            }
-
-            fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-                match self { $(Self::$variant(rx) => rx.wake(),)* }
-            }
-
-            fn next_at(&self) -> Option<Instant> {
-                match self { $(Self::$variant(rx) => rx.next_at(),)* }
-            }
-
-            fn held(&self) -> u64 {
-                match self { $(Self::$variant(rx) => rx.held(),)* }
-            }
-
-            fn syscalls(&self) -> u64 {
-                match self { $(Self::$variant(rx) => rx.syscalls(),)* }
-            }
+            pass_on_rx! { variants $($variant)* }
         }
 
         impl TxDescriptors for AnyTx {
-            fn encap(
-                &mut self,
-                packet: &mut TxPacket<'_>,
-                token: Token,
-            ) -> Result<Accepted, Refused> {
-                match self { $(Self::$variant(tx) => tx.encap(packet, token),)* }
-            }
-
             fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
-                match self { $(Self::$variant(tx) => tx.encap_batch(batch),)* }
+                match self { $(Self::$variant(tx) => TxDescriptors::encap_batch(tx, batch),)* }
             }
 
-            fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
-                match self { $(Self::$variant(tx) => tx.flush(now),)* }
-            }
-
-            fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-                match self { $(Self::$variant(tx) => tx.reclaim(now, completed),)* }
-            }
-
-            fn set_interrupt(&mut self, interrupt: Waker) {
-                match self { $(Self::$variant(tx) => tx.set_interrupt(interrupt),)* }
-            }
-
-            fn arm(&mut self) -> Option<Armed> {
-                match self { $(Self::$variant(tx) => tx.arm(),)* }
-            }
-
-            fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-                match self { $(Self::$variant(tx) => tx.arm_for(packets),)* }
-            }
-
-            fn is_blocked(&self) -> bool {
-                match self { $(Self::$variant(tx) => tx.is_blocked(),)* }
-            }
-
-            fn reset(
-                &mut self,
-                sent: &mut Completed,
-                unsent: &mut Completed,
-            ) -> Result<Reset, DeviceError> {
-                match self { $(Self::$variant(tx) => tx.reset(sent, unsent),)* }
-            }
-
-            fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-                match self { $(Self::$variant(tx) => tx.wake(),)* }
-            }
-
-            fn next_at(&self) -> Option<Instant> {
-                match self { $(Self::$variant(tx) => tx.next_at(),)* }
-            }
-
-            fn doorbells(&self) -> u64 {
-                match self { $(Self::$variant(tx) => tx.doorbells(),)* }
-            }
-
-            fn syscalls(&self) -> u64 {
-                match self { $(Self::$variant(tx) => tx.syscalls(),)* }
-            }
+            pass_on_tx! { variants $($variant)* }
         }
     };
 }
@@ -222,10 +108,10 @@ impl AnyPort {
     /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {
-            Self::Fault(outer) => Some(outer.inner()),
-            Self::Capture(outer) => Some(outer.inner()),
-            Self::Trace(outer) => Some(outer.inner()),
-            Self::Vlan(outer) => Some(outer.inner()),
+            Self::Fault(outer) => Some(outer.inner().inner()),
+            Self::Capture(outer) => Some(outer.inner().inner()),
+            Self::Trace(outer) => Some(outer.inner().inner()),
+            Self::Vlan(outer) => Some(outer.inner().inner()),
             Self::Tap(_) | Self::Pcap(_) | Self::Null(_) | Self::Sim(_) => None,
         }
     }

@@ -3,9 +3,8 @@
 use super::wire::{self, Scratch};
 use super::{Output, PassBad, info_of, lock, stopped};
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token, TxDescriptors,
-    TxPacket,
+    Accepted, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
+    TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, set_nonblocking, wall_clock_ns};
@@ -13,10 +12,8 @@ use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
 use std::io::{self, ErrorKind};
-use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 
 const RECEIVED: u32 = 0;
 const TRANSMITTED: u32 = 1;
@@ -154,12 +151,6 @@ fn is_full(error: &WriteError) -> bool {
 }
 
 impl<D: Driver> Capture<D> {
-    /// The wrapped driver.
-    #[must_use]
-    pub const fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// Captures to a file, which is made as [`create`](crate::file::create) does.
     ///
     /// # Errors
@@ -216,42 +207,23 @@ impl<D: Driver> Capture<D> {
     }
 }
 
-impl<D: Driver> Driver for Capture<D> {
+impl<D: Driver> WrapDriver for Capture<D> {
     type Rx = CaptureRx<D::Rx>;
     type Tx = CaptureTx<D::Tx>;
+    wraps! { D, self => self.inner }
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let pairs = self.inner.attach(how, arena)?.into_iter();
-        let wrap = |(rx, tx)| {
-            let rx = CaptureRx {
-                inner: rx,
-                stage: Burst::new(),
-                sink: Arc::clone(&self.sink),
-            };
-            let tx = CaptureTx {
-                inner: tx,
-                batch_ns: None,
-                sink: Arc::clone(&self.sink),
-            };
-            (rx, tx)
+    fn wrap(&mut self, _: usize, (rx, tx): QueuePair<D>, _: &Arena) -> QueuePair<Self> {
+        let rx = CaptureRx {
+            inner: rx,
+            stage: Burst::new(),
+            sink: Arc::clone(&self.sink),
         };
-        Ok(pairs.map(wrap).collect())
-    }
-
-    fn link(&mut self) -> Link {
-        self.inner.link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.inner.device_counters()
+        let tx = CaptureTx {
+            inner: tx,
+            batch_ns: None,
+            sink: Arc::clone(&self.sink),
+        };
+        (rx, tx)
     }
 }
 
@@ -263,7 +235,9 @@ pub struct CaptureRx<R> {
     sink: Arc<Mutex<Sink>>,
 }
 
-impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
+impl<R: RxDescriptors> WrapRx for CaptureRx<R> {
+    wraps! { R, self => self.inner }
+
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let budget = burst.budget();
         let mut bad = PassBad(burst);
@@ -282,8 +256,6 @@ impl<R: RxDescriptors> RxDescriptors for CaptureRx<R> {
         sink.flush();
         result
     }
-
-    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Capture`].
@@ -295,7 +267,9 @@ pub struct CaptureTx<T> {
     sink: Arc<Mutex<Sink>>,
 }
 
-impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
+impl<T: TxDescriptors> WrapTx for CaptureTx<T> {
+    wraps! { T, self => self.inner }
+
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let accepted = self.inner.encap(packet, token)?;
         let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
@@ -309,9 +283,5 @@ impl<T: TxDescriptors> TxDescriptors for CaptureTx<T> {
             lock(&self.sink).flush();
         }
         result
-    }
-
-    pass_on! {
-        reclaim set_interrupt arm_tx arm_for is_blocked reset wake next_at doorbells syscalls
     }
 }

@@ -3,8 +3,8 @@
 use super::wire::{self, Scratch};
 use super::{PassBad, info_of, layout_of};
 use crate::driver::{
-    Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Input, Interest, Link,
-    QueuePair, RxBurst, RxDescriptors,
+    Armed, Capabilities, DeviceError, Driver, Input, Interest, QueuePair, RxBurst, RxDescriptors,
+    WrapDriver, WrapRx, wraps,
 };
 use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
@@ -17,7 +17,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Waker;
 use std::time::Duration;
 
 /// The faults of received packets. Probabilities are from 0 (never, the default) to 1 (always), and
@@ -145,12 +144,6 @@ impl<D: Driver> Fault<D> {
         }
     }
 
-    /// The wrapped driver.
-    #[must_use]
-    pub const fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// A handle to read the counts.
     #[must_use]
     pub fn counters(&self) -> FaultCounters {
@@ -158,13 +151,10 @@ impl<D: Driver> Fault<D> {
     }
 }
 
-impl<D: Driver> Driver for Fault<D> {
+impl<D: Driver> WrapDriver for Fault<D> {
     type Rx = FaultRx<D::Rx>;
     type Tx = D::Tx;
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    wraps! { D, self => self.inner }
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
@@ -175,35 +165,23 @@ impl<D: Driver> Driver for Fault<D> {
         capabilities
     }
 
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+    fn wrap(&mut self, queue: usize, (rx, tx): QueuePair<D>, arena: &Arena) -> QueuePair<Self> {
         let capabilities = self.inner.capabilities();
-        let pairs = self.inner.attach(how, arena)?.into_iter().enumerate();
-        let wrap = |(queue, (rx, tx))| {
-            let rx = FaultRx {
-                inner: rx,
-                options: self.options,
-                link: capabilities.link,
-                dice: Dice::new(self.options.seed, queue as u64),
-                stage: Burst::new(),
-                line: Line::new(self.options.held_packets_max.max(1)),
-                ended: capabilities.input == Input::None,
-                finished: false,
-                at: Instant::default(),
-                counters: self.counters.clone(),
-                arena: arena.clone(),
-                scratch: Box::default(),
-            };
-            (rx, tx)
+        let rx = FaultRx {
+            inner: rx,
+            options: self.options,
+            link: capabilities.link,
+            dice: Dice::new(self.options.seed, queue as u64),
+            stage: Burst::new(),
+            line: Line::new(self.options.held_packets_max.max(1)),
+            ended: capabilities.input == Input::None,
+            finished: false,
+            at: Instant::default(),
+            counters: self.counters.clone(),
+            arena: arena.clone(),
+            scratch: Box::default(),
         };
-        Ok(pairs.map(wrap).collect())
-    }
-
-    fn link(&mut self) -> Link {
-        self.inner.link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.inner.device_counters()
+        (rx, tx)
     }
 }
 
@@ -462,7 +440,9 @@ impl<R: RxDescriptors> FaultRx<R> {
     }
 }
 
-impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
+impl<R: RxDescriptors> WrapRx for FaultRx<R> {
+    wraps! { R, self => self.inner }
+
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         self.at = now;
         let room = self.line.room();
@@ -517,8 +497,6 @@ impl<R: RxDescriptors> RxDescriptors for FaultRx<R> {
     fn held(&self) -> u64 {
         self.line.len() as u64 + self.inner.held()
     }
-
-    pass_on! { refill set_interrupt syscalls }
 }
 
 /// Flips bits.

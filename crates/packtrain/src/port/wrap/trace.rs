@@ -2,9 +2,8 @@
 
 use super::{Output, info_of, layout_of, lock, stopped};
 use crate::driver::{
-    Accepted, Armed, Attach, BadPackets, Capabilities, Completed, DeviceCounters, DeviceError,
-    Driver, Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token,
-    TxDescriptors, TxPacket,
+    Accepted, BadPackets, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
+    TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::packet::{Arena, Burst, Packet};
 use crate::stats::DropReason;
@@ -14,9 +13,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
-use std::task::Waker;
 
 /// Traces the packets that a driver receives and transmits, one line each:
 ///
@@ -202,12 +199,6 @@ fn field<const N: usize>(headers: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl<D: Driver> Trace<D> {
-    /// The wrapped driver.
-    #[must_use]
-    pub const fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// Traces to `output`, which is given whole lines and flushed after each batch.
     #[must_use]
     pub fn new(inner: D, output: Output) -> Self {
@@ -230,51 +221,30 @@ impl<D: Driver> Trace<D> {
     }
 }
 
-impl<D: Driver> Driver for Trace<D> {
+impl<D: Driver> WrapDriver for Trace<D> {
     type Rx = TraceRx<D::Rx>;
     type Tx = TraceTx<D::Tx>;
+    wraps! { D, self => self.inner }
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.inner.capabilities()
-    }
-
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let link = self.inner.capabilities().link;
-        let pairs = self.inner.attach(how, arena)?.into_iter().enumerate();
-        let port: Arc<str> = self.inner.name().into();
-        let wrap = |(queue, (rx, tx))| {
-            let place = Place {
-                port: Arc::clone(&port),
-                queue,
-                link,
-            };
-            let rx = TraceRx {
-                inner: rx,
-                stage: Burst::new(),
-                place: place.clone(),
-                log: Arc::clone(&self.log),
-            };
-            let tx = TraceTx {
-                inner: tx,
-                place,
-                written: false,
-                log: Arc::clone(&self.log),
-            };
-            (rx, tx)
+    fn wrap(&mut self, queue: usize, (rx, tx): QueuePair<D>, _: &Arena) -> QueuePair<Self> {
+        let place = Place {
+            port: self.inner.name().into(),
+            queue,
+            link: self.inner.capabilities().link,
         };
-        Ok(pairs.map(wrap).collect())
-    }
-
-    fn link(&mut self) -> Link {
-        self.inner.link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.inner.device_counters()
+        let rx = TraceRx {
+            inner: rx,
+            stage: Burst::new(),
+            place: place.clone(),
+            log: Arc::clone(&self.log),
+        };
+        let tx = TraceTx {
+            inner: tx,
+            place,
+            written: false,
+            log: Arc::clone(&self.log),
+        };
+        (rx, tx)
     }
 }
 
@@ -303,7 +273,9 @@ impl BadPackets for TraceBad<'_, '_> {
     }
 }
 
-impl<R: RxDescriptors> RxDescriptors for TraceRx<R> {
+impl<R: RxDescriptors> WrapRx for TraceRx<R> {
+    wraps! { R, self => self.inner }
+
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let (budget, place) = (burst.budget(), &self.place);
         let mut bad = TraceBad {
@@ -326,8 +298,6 @@ impl<R: RxDescriptors> RxDescriptors for TraceRx<R> {
         log.flush();
         result
     }
-
-    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Trace`].
@@ -339,7 +309,9 @@ pub struct TraceTx<T> {
     log: Arc<Mutex<Log>>,
 }
 
-impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
+impl<T: TxDescriptors> WrapTx for TraceTx<T> {
+    wraps! { T, self => self.inner }
+
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let result = self.inner.encap(packet, token);
         let place = &self.place;
@@ -364,9 +336,5 @@ impl<T: TxDescriptors> TxDescriptors for TraceTx<T> {
             lock(&self.log).flush();
         }
         self.inner.flush(now)
-    }
-
-    pass_on! {
-        reclaim set_interrupt arm_tx arm_for is_blocked reset wake next_at doorbells syscalls
     }
 }

@@ -3,9 +3,8 @@
 
 use super::{PassBad, info_of};
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
-    Features, Interest, Link, QueuePair, Refused, Reset, RxBurst, RxDescriptors, Token,
-    TxDescriptors, TxPacket,
+    Accepted, Capabilities, Completed, DeviceError, Driver, Features, QueuePair, Refused, Reset,
+    RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError, VlanTag};
@@ -14,8 +13,6 @@ use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use packtrain_offload::offload::{ChecksumState, LinkType};
-use std::os::fd::BorrowedFd;
-use std::task::Waker;
 
 const ADDRESSES_BYTES: usize = 12;
 /// The bits of a tag's control field that are the VLAN's number (IEEE 802.1Q clause 9.6).
@@ -78,12 +75,6 @@ pub struct Vlan<D> {
 }
 
 impl<D: Driver> Vlan<D> {
-    /// The wrapped driver.
-    #[must_use]
-    pub const fn inner(&self) -> &D {
-        &self.inner
-    }
-
     /// One 802.1Q tag of VLAN `id` (0 to 4095).
     #[must_use]
     pub const fn single(inner: D, id: u16) -> Self {
@@ -114,13 +105,10 @@ impl<D: Driver> Vlan<D> {
     }
 }
 
-impl<D: Driver> Driver for Vlan<D> {
+impl<D: Driver> WrapDriver for Vlan<D> {
     type Rx = VlanRx<D::Rx>;
     type Tx = VlanTx<D::Tx>;
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
+    wraps! { D, self => self.inner }
 
     fn capabilities(&self) -> Capabilities {
         let mut capabilities = self.inner.capabilities();
@@ -141,28 +129,16 @@ impl<D: Driver> Driver for Vlan<D> {
         capabilities
     }
 
-    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+    fn wrap(&mut self, _: usize, (rx, tx): QueuePair<D>, arena: &Arena) -> QueuePair<Self> {
         let ethernet = self.inner.capabilities().link == LinkType::Ethernet;
         let tags = ethernet.then_some(self.tags);
-        let pairs = self.inner.attach(how, arena)?.into_iter();
-        let wrap = |(rx, tx)| {
-            let rx = VlanRx {
-                inner: rx,
-                tags,
-                stage: Burst::new(),
-                arena: arena.clone(),
-            };
-            (rx, VlanTx { inner: tx, tags })
+        let rx = VlanRx {
+            inner: rx,
+            tags,
+            stage: Burst::new(),
+            arena: arena.clone(),
         };
-        Ok(pairs.map(wrap).collect())
-    }
-
-    fn link(&mut self) -> Link {
-        self.inner.link()
-    }
-
-    fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.inner.device_counters()
+        (rx, VlanTx { inner: tx, tags })
     }
 }
 
@@ -214,7 +190,9 @@ fn make_room(packet: &mut Packet, more: usize, arena: &Arena) -> Result<(), Pack
     packet.prepend(more).map(|_bytes| ())
 }
 
-impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
+impl<R: RxDescriptors> WrapRx for VlanRx<R> {
+    wraps! { R, self => self.inner }
+
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let Some(tags) = &self.tags else {
             return self.inner.receive(now, burst);
@@ -234,8 +212,6 @@ impl<R: RxDescriptors> RxDescriptors for VlanRx<R> {
         }
         result
     }
-
-    pass_on! { refill set_interrupt arm arm_for wake next_at held syscalls }
 }
 
 /// The transmitting half of a [`Vlan`].
@@ -296,7 +272,9 @@ fn restore(packet: &mut Packet, popped: &Popped, gone: usize) -> Result<(), Pack
     Ok(())
 }
 
-impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
+impl<T: TxDescriptors> WrapTx for VlanTx<T> {
+    wraps! { T, self => self.inner }
+
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let Some(tags) = &self.tags else {
             return self.inner.encap(packet, token);
@@ -320,9 +298,5 @@ impl<T: TxDescriptors> TxDescriptors for VlanTx<T> {
         // Their tags are removed: they cannot be sent again unchanged, and are counted as lost.
         unsent.drain().for_each(drop);
         result
-    }
-
-    pass_on! {
-        flush reclaim set_interrupt arm_tx arm_for is_blocked wake next_at doorbells syscalls
     }
 }

@@ -1,5 +1,5 @@
-//! The demo without namespaces: two simulated NICs in memory, and generated
-//! GSO packets of TCP and UDP between them. The forwarder, the checks and the table are the same.
+//! The demo without namespaces: generated GSO packets of TCP and UDP between two simulated NICs in
+//! memory, each behind a session of its own. The forwarder, the checks and the table are the same.
 
 use super::error::DemoError;
 use super::report::{Options, Row, Setting, SettingReport};
@@ -7,22 +7,18 @@ use super::session::{Moved, forward, settle};
 use crate::headers::ethernet_ip;
 use crate::ip::IpVersion;
 use crate::traffic::payload::Pattern;
-use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features};
-use packtrain::engine::Session;
-use packtrain::packet::{Arena, Burst, FrameClass, Ingress, Packet, PacketError};
-use packtrain::plan::FitLimits;
-use packtrain::port::sim::{self, Sim, SimConfig, SimRx, SimTx};
-use packtrain::queue::{RxQueue, TxQueue};
-use packtrain::stats::{DropCounters, TxCounters};
-use packtrain::time::{self, Clock, MonotonicClock};
-use packtrain_offload::checksum::Sum;
+use packtrain::driver::{DeviceError, Features, Port, PortConfig};
+use packtrain::engine::{RxId, SendError, Session, TxHandle};
+use packtrain::packet::{Arena, Burst, FrameClass, Packet, PacketError};
+use packtrain::port::sim::{self, Sim, SimConfig};
+use packtrain::time;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::verify::verify_transport_pieces;
 use std::num::NonZeroU16;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Wake, Waker};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Payload bytes of every wire packet but the last of a train: those of TCP on Ethernet.
@@ -31,14 +27,23 @@ const SEGMENT_BYTES: usize = 1448;
 const TRAIN_SEGMENTS: usize = 44;
 const TRAIN_BYTES: usize = SEGMENT_BYTES * TRAIN_SEGMENTS;
 const PORT: u16 = 7001;
-/// Trains that are sent before the host polls its arrivals. The rings bound them, too.
-const TRAINS_A_TURN: usize = 16;
-/// How long a host sleeps at most, since it has to notice the end of the transfer.
+/// Trains of one send.
+const TRAINS: usize = 16;
+/// How long a host waits at most for space or memory, since it has to notice the end of the
+/// transfer.
 const WAIT_MAX: Duration = Duration::from_millis(5);
+/// How often the arrivals are checked when all was sent.
+const POLL: Duration = Duration::from_millis(1);
 /// How long packets that were sent may take to arrive,
 const ARRIVAL_TIME_MAX: Duration = Duration::from_secs(30);
 /// and how long after a stop: the rest is in the ledger.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
+const STREAMS: [GsoKind; 4] = [
+    GsoKind::TcpV4,
+    GsoKind::TcpV6,
+    GsoKind::UdpV4,
+    GsoKind::UdpV6,
+];
 
 /// Runs all transfers of one setting.
 pub(super) fn run(
@@ -46,33 +51,29 @@ pub(super) fn run(
     options: &Options,
     on_row: &mut impl FnMut(Row),
 ) -> Result<SettingReport, DemoError> {
-    let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), options.seed);
-    let (host_b, port_b) = sim::pair(
-        config("host-b"),
-        config("sim1"),
-        options.seed.wrapping_add(1),
-    );
-    let pattern = Pattern::new(options.seed);
+    let pair = |host, port, seed| sim::pair(config(host), config(port), seed);
+    let (host_a, port_a) = pair("host-a", "sim0", options.seed);
+    let (host_b, port_b) = pair("host-b", "sim1", options.seed.wrapping_add(1));
+    let pattern = Arc::new(Pattern::new(options.seed));
     let session = forward(port_a, port_b, setting)?;
-    let mut host_a = Host::new(host_a, setting, &pattern, session.arena())?;
-    let mut host_b = Host::new(host_b, setting, &pattern, session.arena())?;
-    for (stream, number) in STREAMS.into_iter().zip(0..) {
+    let host = |nic| Host::new(nic, setting, &pattern, session.arena());
+    let (mut host_a, mut host_b) = (host(host_a)?, host(host_b)?);
+    for (kind, number) in STREAMS.into_iter().zip(0..) {
         for direction in ["a_to_b", "b_to_a"] {
-            if options.stop.load(Ordering::Relaxed) {
-                return settle(setting, session.finish());
-            }
             let (from, to) = match direction {
-                "a_to_b" => (&mut host_a, &mut host_b),
-                _ => (&mut host_b, &mut host_a),
+                "a_to_b" => (&mut host_a, &host_b),
+                _ => (&mut host_b, &host_a),
             };
+            // Late packets of the last transfer are no part of this one.
+            let number = 2 * number + u32::from(direction == "b_to_a");
             let transfer = Transfer {
-                stream,
+                setting,
+                kind,
+                direction,
                 session: &session,
-                pattern: &pattern,
-                // Late packets of the last transfer are no part of this one.
-                number: 2 * number + u32::from(direction == "b_to_a"),
+                number,
             };
-            match transfer.run(setting, direction, from, to, options)? {
+            match transfer.run(from, to, options)? {
                 Some(row) => on_row(row),
                 None => return settle(setting, session.finish()),
             }
@@ -93,110 +94,65 @@ fn config(name: &str) -> SimConfig {
     }
 }
 
-/// A protocol over an IP version.
-#[derive(Clone, Copy)]
-struct Stream {
-    protocol: &'static str,
-    ip: &'static str,
-    kind: GsoKind,
-}
-
-const STREAMS: [Stream; 4] = [
-    Stream {
-        protocol: "tcp",
-        ip: "4",
-        kind: GsoKind::TcpV4,
-    },
-    Stream {
-        protocol: "tcp",
-        ip: "6",
-        kind: GsoKind::TcpV6,
-    },
-    Stream {
-        protocol: "udp",
-        ip: "4",
-        kind: GsoKind::UdpV4,
-    },
-    Stream {
-        protocol: "udp",
-        ip: "6",
-        kind: GsoKind::UdpV6,
-    },
-];
-
-/// The far end of a port: a NIC of its own, driven by the thread that created it.
+/// The far end of a port: a NIC and a session of its own.
 struct Host {
-    rx: RxQueue<SimRx>,
-    tx: TxQueue<SimTx>,
-    burst: Burst,
     /// The pattern's block. Trains share pieces of it without copying, so that the figures are
     /// those of the forwarder and not of the load.
     block: Packet,
-    // Keeps the device attached.
-    _nic: Sim,
-    // Last, so that no packet is left when it is dropped, and its memory is freed at once.
-    arena: Arena,
+    handle: TxHandle,
+    /// The transfer that arrives.
+    receiver: Arc<Mutex<Receiver>>,
+    /// Ends with the host.
+    _session: Session,
 }
 
 impl Host {
     /// A host whose packets are in `arena`, the forwarder's own: they can be shared with it.
     fn new(
-        mut nic: Sim,
+        nic: Sim,
         setting: Setting,
-        pattern: &Pattern,
+        pattern: &Arc<Pattern>,
         arena: &Arena,
     ) -> Result<Self, DemoError> {
-        let arena = arena.clone();
-        let capabilities = nic.capabilities();
-        let attach = Attach {
-            rx: capabilities.rx,
-            ..Attach::default()
+        let config = PortConfig {
+            offload: setting.features(),
+            ..PortConfig::default()
         };
-        let (rx, tx) = nic.attach(&attach, &arena)?.remove(0);
-        let drops = Arc::new(DropCounters::default());
-        let mut rx = RxQueue::new(
-            rx,
-            arena.clone(),
-            LinkType::Ethernet,
-            Ingress::default(),
-            Arc::default(),
-            Arc::clone(&drops),
-        );
-        let mut tx = TxQueue::new(
-            tx,
-            arena.clone(),
-            setting.features().intersection(capabilities.tx),
-            FitLimits::new(&capabilities, None),
-            capabilities.tx_ring,
-            Arc::<TxCounters>::default(),
-            drops,
-        );
-        let interrupt = Waker::from(Arc::new(Unpark(thread::current())));
-        rx.set_interrupt(interrupt.clone());
-        tx.set_interrupt(interrupt);
-        let full = |error| DeviceError::Unsupported(format!("no payload: {error}"));
-        let block = block_in(&arena, pattern).map_err(full)?;
+        let receiver = Receiver::new(GsoKind::TcpV4, pattern, u32::MAX);
+        let receiver = Arc::new(Mutex::new(receiver));
+        let arriving = Arc::clone(&receiver);
+        let take = move |_: RxId| {
+            let arriving = Arc::clone(&arriving);
+            move |_: time::Instant, _: RxId, burst: &mut Burst| {
+                let mut receiver = lock(&arriving);
+                while let Some(packet) = burst.pop() {
+                    receiver.take(&packet);
+                }
+            }
+        };
+        let port = Port {
+            driver: nic,
+            config,
+        };
+        let session = Session::on(port)
+            .arena(arena.clone())
+            .senders(0, 1)
+            .handler(take);
+        let session = session.start().map_err(DemoError::Start)?;
+        let missing = |what: String| DeviceError::Unsupported(what);
+        let handle = session.handle(0, 0);
         Ok(Self {
-            block,
-            arena,
-            rx,
-            tx,
-            burst: Burst::new(),
-            _nic: nic,
+            block: block_in(arena, pattern)
+                .map_err(|error| missing(format!("no payload: {error}")))?,
+            handle: handle.ok_or_else(|| missing("no TX queue for a sender".to_owned()))?,
+            receiver,
+            _session: session,
         })
     }
+}
 
-    /// Sends `packet`, or the waiting packets that fit.
-    fn send(&mut self, packet: Option<Packet>) -> Result<(), DeviceError> {
-        let mut burst = Burst::new();
-        if let Some(packet) = packet
-            && burst.push(packet).is_err()
-        {
-            return Ok(());
-        }
-        self.tx.reclaim(time::Instant::default());
-        self.tx.transmit(&mut burst).map(|_sent| ())
-    }
+fn lock(receiver: &Mutex<Receiver>) -> MutexGuard<'_, Receiver> {
+    receiver.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn block_in(arena: &Arena, pattern: &Pattern) -> Result<Packet, PacketError> {
@@ -206,211 +162,180 @@ fn block_in(arena: &Arena, pattern: &Pattern) -> Result<Packet, PacketError> {
 }
 
 struct Transfer<'a> {
-    stream: Stream,
+    setting: Setting,
+    kind: GsoKind,
+    direction: &'static str,
     session: &'a Session,
-    pattern: &'a Pattern,
     /// The stream of the pattern that it sends.
     number: u32,
 }
 
 impl Transfer<'_> {
-    /// No row of a transfer that is cut short.
-    fn run(
-        &self,
-        setting: Setting,
-        direction: &'static str,
-        from: &mut Host,
-        to: &mut Host,
-        options: &Options,
-    ) -> Result<Option<Row>, DemoError> {
-        let clock = MonotonicClock::new();
-        let mut sent = 0;
-        let mut received = Receiver::new(self.stream.kind, self.pattern, self.number);
+    /// No row of a transfer that was stopped.
+    fn run(&self, from: &mut Host, to: &Host, options: &Options) -> Result<Option<Row>, DemoError> {
+        let stopped = || options.stop.load(Ordering::Relaxed);
+        let receiver = |mut of: MutexGuard<'_, Receiver>| {
+            *of = Receiver::new(self.kind, &of.pattern, self.number);
+        };
+        receiver(lock(&to.receiver));
         let before = self.session.snapshot();
         let start = Instant::now();
-        let mut last_arrival = start;
-        let mut cut_short = false;
-        loop {
-            let stopped = options.stop.load(Ordering::Relaxed);
-            let sending = start.elapsed() < options.transfer_time && !stopped;
-            let arrived = received.position >= sent;
-            if stopped && (arrived || last_arrival.elapsed() > DRAIN_TIME_MAX) {
-                return Ok(None);
-            }
-            if arrived && !sending {
-                break;
-            }
-            // After a failure of the forwarder no packet arrives, and its report has the reason.
-            // The transfer has failed, also if no packet was lost or sent until then.
-            if last_arrival.elapsed() > ARRIVAL_TIME_MAX || self.session.is_over() {
-                cut_short = true;
-                break;
-            }
-            self.send(from, &mut sent, sending)?;
-            to.rx.poll(
-                clock.now(),
-                &mut to.burst,
-                packtrain::limits::BURST_PACKETS_MAX,
-            )?;
-            if !to.burst.is_empty() {
-                last_arrival = Instant::now();
-            } else if !(sending && from.tx.is_ready()) {
-                wait(from, to);
-            }
-            while let Some(packet) = to.burst.pop() {
-                received.take(&packet);
-            }
+        let mut sent = 0;
+        while start.elapsed() < options.transfer_time && !stopped() && !self.session.is_over() {
+            self.send(from, &mut sent);
         }
-        let elapsed = start.elapsed();
+        let end = Instant::now();
+        // After a failure of the forwarder no packet arrives, and its report has the reason. The
+        // transfer has failed, also if no packet was lost or sent until then.
+        let (last, bytes) = loop {
+            let (last, bytes) = lock(&to.receiver).progress();
+            let limit = if stopped() {
+                DRAIN_TIME_MAX
+            } else {
+                ARRIVAL_TIME_MAX
+            };
+            let idle = last.unwrap_or(end).max(end).elapsed();
+            if bytes >= sent || idle > limit || self.session.is_over() {
+                break (last, bytes);
+            }
+            thread::sleep(POLL);
+        };
+        if stopped() {
+            return Ok(None);
+        }
+        let seconds = (last.unwrap_or(end) - start).as_secs_f64();
         let moved = Moved::between(&before, &self.session.snapshot());
-        let bytes = received.position;
         Ok(Some(Row {
-            setting,
-            protocol: self.stream.protocol,
-            ip: self.stream.ip,
-            direction,
-            gbps: bytes as f64 * 8e-9 / elapsed.as_secs_f64(),
+            setting: self.setting,
+            protocol: if self.kind.is_tcp() { "tcp" } else { "udp" },
+            ip: if self.kind.is_ipv6() { "6" } else { "4" },
+            direction: self.direction,
+            gbps: bytes as f64 * 8e-9 / seconds,
             wire_packets: moved.wire_packets,
             frames: moved.frames,
             syscalls_per_mb: moved.syscalls as f64 * 1e6 / bytes.max(1) as f64,
-            cpu_percent: moved.cpu.as_secs_f64() * 100.0 / elapsed.as_secs_f64(),
-            hash_ok: !cut_short && received.has_all(sent),
+            cpu_percent: moved.cpu.as_secs_f64() * 100.0 / seconds,
+            hash_ok: !self.session.is_over() && lock(&to.receiver).has_all(sent),
         }))
     }
-}
 
-impl Transfer<'_> {
-    /// Sends the waiting packets and then, if the transfer is not complete, trains until the NIC is
-    /// full. On a busy machine each switch between this thread and the forwarder's may
-    /// cost a time slice, so it does not send one at a time.
-    fn send(&self, from: &mut Host, sent: &mut u64, sending: bool) -> Result<(), DeviceError> {
-        from.send(None)?;
-        for _ in 0..TRAINS_A_TURN {
-            if !sending || !from.tx.is_ready() {
+    /// Sends some trains, as many as there are memory and space for.
+    fn send(&self, from: &mut Host, sent: &mut u64) {
+        let mut burst = Burst::new();
+        let mut position = *sent;
+        while burst.len() < TRAINS {
+            let arena = from.handle.arena();
+            let Ok(train) = train(self.kind, arena, &from.block, self.number, position) else {
+                break;
+            };
+            if burst.push(train).is_err() {
                 break;
             }
-            // Without memory the train is made again after packets were freed.
-            let made = self
-                .stream
-                .train(&from.arena, &from.block, self.number, *sent);
-            let Ok(packet) = made else {
-                break;
-            };
-            *sent += TRAIN_BYTES as u64;
-            from.send(Some(packet))?;
+            position += TRAIN_BYTES as u64;
         }
-        Ok(())
+        if burst.is_empty() {
+            // Packets that arrive give memory back.
+            thread::sleep(POLL);
+        }
+        match from.handle.send_blocking(&mut burst, WAIT_MAX) {
+            // What remains is made again.
+            Ok(_) | Err(SendError::TimedOut { .. }) => {}
+            Err(SendError::Closed) => thread::sleep(POLL),
+        }
+        *sent = position - (burst.len() * TRAIN_BYTES) as u64;
     }
 }
 
-/// Wakes the thread that drives the hosts: the interrupt of their simulated NICs.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
+/// A GSO packet whose payload starts `position` bytes into stream `number` of the pattern whose
+/// block is `block`.
+fn train(
+    kind: GsoKind,
+    arena: &Arena,
+    block: &Packet,
+    number: u32,
+    position: u64,
+) -> Result<Packet, PacketError> {
+    let mut packet = head(kind, arena, position)?;
+    let mut left = TRAIN_BYTES;
+    while left > 0 {
+        let mut place = Pattern::place(number, position + (TRAIN_BYTES - left) as u64);
+        place.end = place.end.min(place.start + left);
+        left -= place.len();
+        packet.append_shared(block, place)?;
     }
+    Ok(packet)
 }
 
-/// Sleeps until a packet arrives or the sender's NIC has room, as an event loop would. A thread
-/// that spins takes the CPU from the forwarder that it waits for.
-fn wait(from: &mut Host, to: &mut Host) {
-    // Both are armed, also if the first has work.
-    let armed = [to.rx.arm(), from.tx.arm()];
-    if !armed.contains(&Armed::WorkPending) {
-        thread::park_timeout(WAIT_MAX);
-    }
-}
-
-impl Stream {
-    /// A GSO packet whose payload starts `position` bytes into stream `number` of the pattern whose
-    /// block is `block`.
-    fn train(
-        self,
-        arena: &Arena,
-        block: &Packet,
-        number: u32,
-        position: u64,
-    ) -> Result<Packet, PacketError> {
-        let mut packet = self.head(arena, position)?;
-        let mut left = TRAIN_BYTES;
-        while left > 0 {
-            let mut place = Pattern::place(number, position + (TRAIN_BYTES - left) as u64);
-            place.end = place.end.min(place.start + left);
-            left -= place.len();
-            packet.append_shared(block, place)?;
-        }
-        Ok(packet)
-    }
-
-    /// The headers of a GSO packet whose payload starts `position` bytes into the stream.
-    fn head(self, arena: &Arena, position: u64) -> Result<Packet, PacketError> {
-        let headers = self.headers(TRAIN_BYTES, position);
-        let mut packet = arena.packet_from(&headers)?;
-        let bytes = (headers.len() + TRAIN_BYTES) as u32;
-        let layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
-        let offset = if self.kind.is_tcp() { 16 } else { 6 };
-        let meta = packet.meta_mut();
-        meta.layout = layout;
-        if let Some(layout) = layout {
-            meta.checksum = ChecksumState::Partial {
-                start: layout.transport,
-                offset,
-            };
-        }
-        let size = NonZeroU16::new(SEGMENT_BYTES as u16);
-        meta.gso = size.map(|size| Gso::new(self.kind, size));
-        meta.wire_packets = TRAIN_SEGMENTS as u16;
-        Ok(packet)
-    }
-
-    /// Ethernet, IP and transport header of a train, its checksum field preloaded.
-    fn headers(self, payload_bytes: usize, position: u64) -> Vec<u8> {
-        let mut transport = if self.kind.is_tcp() {
-            let mut tcp = vec![0; 20];
-            tcp[4..8].copy_from_slice(&(position as u32).to_be_bytes());
-            tcp[12] = 5 << 4;
-            tcp[13] = 0x10; // ACK
-            tcp[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());
-            tcp
-        } else {
-            let mut udp = vec![0; 8];
-            udp[4..6].copy_from_slice(&((8 + payload_bytes) as u16).to_be_bytes());
-            udp
+/// The headers of a GSO packet whose payload starts `position` bytes into the stream.
+fn head(kind: GsoKind, arena: &Arena, position: u64) -> Result<Packet, PacketError> {
+    let headers = headers(kind, TRAIN_BYTES, position);
+    let mut packet = arena.packet_from(&headers)?;
+    let bytes = (headers.len() + TRAIN_BYTES) as u32;
+    let layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
+    let offset = if kind.is_tcp() { 16 } else { 6 };
+    let meta = packet.meta_mut();
+    meta.layout = layout;
+    if let Some(layout) = layout {
+        meta.checksum = ChecksumState::Partial {
+            start: layout.transport,
+            offset,
         };
-        transport[..2].copy_from_slice(&PORT.to_be_bytes());
-        transport[2..4].copy_from_slice(&PORT.to_be_bytes());
-        let protocol = if self.kind.is_tcp() { 6 } else { 17 };
-        let l4_bytes = transport.len() + payload_bytes;
-        let ip = IpVersion::of(self.kind.is_ipv6());
-        let (mut headers, pseudo) = ethernet_ip(ip, protocol, l4_bytes);
-        let field = if self.kind.is_tcp() { 16 } else { 6 };
-        transport[field..field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
-        headers.append(&mut transport);
-        headers
     }
+    let size = NonZeroU16::new(SEGMENT_BYTES as u16);
+    meta.gso = size.map(|size| Gso::new(kind, size));
+    meta.wire_packets = TRAIN_SEGMENTS as u16;
+    Ok(packet)
+}
+
+/// Ethernet, IP and transport header of a train, its checksum field preloaded.
+fn headers(kind: GsoKind, payload_bytes: usize, position: u64) -> Vec<u8> {
+    let mut transport = if kind.is_tcp() {
+        let mut tcp = vec![0; 20];
+        tcp[4..8].copy_from_slice(&(position as u32).to_be_bytes());
+        tcp[12] = 5 << 4;
+        tcp[13] = 0x10; // ACK
+        tcp[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());
+        tcp
+    } else {
+        let mut udp = vec![0; 8];
+        udp[4..6].copy_from_slice(&((8 + payload_bytes) as u16).to_be_bytes());
+        udp
+    };
+    transport[..2].copy_from_slice(&PORT.to_be_bytes());
+    transport[2..4].copy_from_slice(&PORT.to_be_bytes());
+    let protocol = if kind.is_tcp() { 6 } else { 17 };
+    let l4_bytes = transport.len() + payload_bytes;
+    let ip = IpVersion::of(kind.is_ipv6());
+    let (mut headers, pseudo) = ethernet_ip(ip, protocol, l4_bytes);
+    let field = if kind.is_tcp() { 16 } else { 6 };
+    transport[field..field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
+    headers.append(&mut transport);
+    headers
 }
 
 /// Checks arriving packets: headers, checksums, order, and every byte of the payload. Comparing
 /// with the known payload costs less than hashing, and proves the same.
-struct Receiver<'a> {
+struct Receiver {
     kind: GsoKind,
-    pattern: &'a Pattern,
+    pattern: Arc<Pattern>,
     /// The expected stream of the pattern.
     number: u32,
     /// Bytes of it that have arrived.
     position: u64,
+    /// When the last of them arrived.
+    last: Option<Instant>,
     /// Packets that are not the next of the stream, or damaged.
     bad: u64,
 }
 
-impl<'a> Receiver<'a> {
-    fn new(kind: GsoKind, pattern: &'a Pattern, number: u32) -> Self {
+impl Receiver {
+    fn new(kind: GsoKind, pattern: &Arc<Pattern>, number: u32) -> Self {
         Self {
             kind,
-            pattern,
+            pattern: Arc::clone(pattern),
             number,
             position: 0,
+            last: None,
             bad: 0,
         }
     }
@@ -420,7 +345,13 @@ impl<'a> Receiver<'a> {
         self.bad == 0 && self.position == sent
     }
 
+    /// When the last bytes arrived, and how many did so far.
+    const fn progress(&self) -> (Option<Instant>, u64) {
+        (self.last, self.position)
+    }
+
     fn take(&mut self, packet: &Packet) {
+        self.last = Some(Instant::now());
         if self.accept(packet).is_none() {
             self.bad += 1;
         }
@@ -439,7 +370,7 @@ impl<'a> Receiver<'a> {
             return None;
         }
         let start = usize::from(layout.transport);
-        if packet.meta().checksum == ChecksumState::None && !self.sum_is_valid(packet, &layout) {
+        if packet.meta().checksum == ChecksumState::None && !Self::sum_is_valid(packet, &layout) {
             return None;
         }
         let header = packet.first().get(start..)?;
@@ -471,18 +402,10 @@ impl<'a> Receiver<'a> {
         as_sent
     }
 
-    fn sum_is_valid(&self, packet: &Packet, layout: &Layout) -> bool {
-        let protocol = if self.kind.is_tcp() { 6 } else { 17 };
-        let l4_bytes = layout.l4_len();
-        let ip = IpVersion::of(layout.kind == Network::Ipv6);
-        let (_, mut sum) = ethernet_ip(ip, protocol, l4_bytes as usize);
-        let Ok(pieces) = packet.pieces(usize::from(layout.transport)..packet.bytes()) else {
-            return false;
-        };
-        let mut bytes = Sum::new();
-        pieces.for_each(|piece| bytes.add(piece));
-        sum.add_sum(bytes);
-        sum.is_valid()
+    fn sum_is_valid(packet: &Packet, layout: &Layout) -> bool {
+        let first = packet.first();
+        let rest = packet.pieces(first.len()..packet.bytes());
+        rest.is_ok_and(|rest| verify_transport_pieces(first, rest, layout).is_valid())
     }
 }
 
@@ -492,22 +415,22 @@ mod tests {
     use packtrain::packet::ArenaConfig;
 
     const NUMBER: u32 = 3;
-    const TRAINS: usize = 40;
+    const TRAINS: usize = super::TRAINS * 2 + 8;
 
     /// Faults that a test injects in front of a receiver.
     struct Load {
-        stream: Stream,
-        pattern: Pattern,
+        kind: GsoKind,
+        pattern: Arc<Pattern>,
         arena: Arena,
         block: Packet,
     }
 
     impl Load {
-        fn new(stream: Stream) -> Self {
+        fn new(kind: GsoKind) -> Self {
             let arena = Arena::new(ArenaConfig::default()).expect("memory");
-            let pattern = Pattern::new(5);
+            let pattern = Arc::new(Pattern::new(5));
             Self {
-                stream,
+                kind,
                 block: block_in(&arena, &pattern).expect("frames"),
                 pattern,
                 arena,
@@ -515,9 +438,7 @@ mod tests {
         }
 
         fn train(&self, number: u32, position: u64) -> Packet {
-            let train = self
-                .stream
-                .train(&self.arena, &self.block, number, position);
+            let train = train(self.kind, &self.arena, &self.block, number, position);
             train.expect("frames")
         }
 
@@ -528,7 +449,7 @@ mod tests {
 
         /// Whether the receiver accepts `trains` as the whole transfer.
         fn accepts(&self, trains: &[Packet]) -> bool {
-            let mut receiver = Receiver::new(self.stream.kind, &self.pattern, NUMBER);
+            let mut receiver = Receiver::new(self.kind, &self.pattern, NUMBER);
             trains.iter().for_each(|train| receiver.take(train));
             receiver.has_all((TRAINS * TRAIN_BYTES) as u64)
         }
@@ -577,16 +498,17 @@ mod tests {
         let options = options(Duration::from_secs(240));
         let (host_a, port_a) = sim::pair(config("host-a"), config("sim0"), 1);
         let (host_b, port_b) = sim::pair(config("host-b"), config("sim1"), 2);
-        let pattern = Pattern::new(1);
+        let pattern = Arc::new(Pattern::new(1));
         let control = port_b.control();
         let session = forward(port_a, port_b, Setting::Full).expect("it starts");
         let mut hosts = [host_a, host_b]
             .map(|host| Host::new(host, Setting::Full, &pattern, session.arena()).expect("a host"));
         let [from, to] = &mut hosts;
         let transfer = Transfer {
-            stream: STREAMS[0],
+            setting: Setting::Full,
+            kind: STREAMS[0],
+            direction: "a_to_b",
             session: &session,
-            pattern: &pattern,
             number: 0,
         };
         control.remove();
@@ -594,7 +516,7 @@ mod tests {
             thread::yield_now();
         }
         let begin = Instant::now();
-        let row = transfer.run(Setting::Full, "a_to_b", from, to, &options);
+        let row = transfer.run(from, to, &options);
         assert!(begin.elapsed() < ARRIVAL_TIME_MAX);
         assert!(row.is_err() || row.is_ok_and(|row| row.is_some_and(|row| !row.hash_ok)));
         assert!(settle(Setting::Full, session.finish()).is_err());
@@ -612,19 +534,19 @@ mod tests {
 
     #[test]
     fn what_was_sent_is_accepted() {
-        for stream in STREAMS {
-            let load = Load::new(stream);
+        for kind in STREAMS {
+            let load = Load::new(kind);
             let trains = load.trains();
-            assert!(load.accepts(&trains), "{:?}", stream.kind);
+            assert!(load.accepts(&trains), "{:?}", kind);
             let copies: Vec<_> = trains.iter().map(|t| load.changed(t, |_| {})).collect();
-            assert!(load.accepts(&copies), "{:?}", stream.kind);
+            assert!(load.accepts(&copies), "{:?}", kind);
         }
     }
 
     #[test]
     fn changed_lost_repeated_and_swapped_trains_are_seen() {
-        for stream in STREAMS {
-            let load = Load::new(stream);
+        for kind in STREAMS {
+            let load = Load::new(kind);
             let planted = |fault: &dyn Fn(&mut Vec<Packet>)| {
                 let mut trains = load.trains();
                 fault(&mut trains);
@@ -632,35 +554,35 @@ mod tests {
             };
             for index in [0, 1, TRAINS - 1] {
                 let lost = planted(&|trains| drop(trains.remove(index)));
-                assert!(!lost, "{:?}: loss of {index}", stream.kind);
+                assert!(!lost, "{:?}: loss of {index}", kind);
                 let repeated = planted(&|trains| {
                     let copy = trains[index].try_clone().expect("a line");
                     trains.insert(index + 1, copy);
                 });
-                assert!(!repeated, "{:?}: repeat of {index}", stream.kind);
+                assert!(!repeated, "{:?}: repeat of {index}", kind);
             }
             for (a, b) in [(0, 1), (3, 4), (0, 16), (7, TRAINS - 1)] {
                 let swapped = planted(&|trains| trains.swap(a, b));
-                assert!(!swapped, "{:?}: swap of {a} and {b}", stream.kind);
+                assert!(!swapped, "{:?}: swap of {a} and {b}", kind);
                 let replaced = planted(&|trains| {
                     trains[a] = trains[b].try_clone().expect("a line");
                 });
-                assert!(!replaced, "{:?}: {b} in place of {a}", stream.kind);
+                assert!(!replaced, "{:?}: {b} in place of {a}", kind);
             }
             let of_another = planted(&|trains| trains[2] = load.train(9, 2 * TRAIN_BYTES as u64));
-            assert!(!of_another, "{:?}: another transfer's train", stream.kind);
+            assert!(!of_another, "{:?}: another transfer's train", kind);
         }
     }
 
     #[test]
     fn changed_lost_and_swapped_bytes_within_a_train_are_seen() {
-        for stream in STREAMS {
-            let load = Load::new(stream);
+        for kind in STREAMS {
+            let load = Load::new(kind);
             let headers = load.train(NUMBER, 0).bytes() - TRAIN_BYTES;
             let planted = |what: &str, fault: &dyn Fn(&mut Vec<u8>)| {
                 let mut trains = load.trains();
                 trains[5] = load.changed(&trains[5], |bytes| fault(bytes));
-                assert!(!load.accepts(&trains), "{:?}: {what}", stream.kind);
+                assert!(!load.accepts(&trains), "{:?}: {what}", kind);
             };
             for at in [0, 1, 1447, 1448, 30_000, TRAIN_BYTES - 1] {
                 for bit in [1, 0x80] {

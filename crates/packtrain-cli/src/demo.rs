@@ -236,7 +236,7 @@ fn table(rows: &[Row]) -> Table {
         ("offload", Align::Left),
         ("transfer", Align::Left),
         ("Gbit/s", Align::Right),
-        ("goodput", Align::Left),
+        ("goodput", Align::Bar),
         ("wire packets", Align::Right),
         ("per packet", Align::Right),
         ("syscalls/MB", Align::Right),

@@ -27,7 +27,7 @@ use std::path::Path;
 
 /// Rounds without `--repeats`.
 const ROUNDS: usize = 5;
-/// Columns of a line of text.
+/// Columns of a line of text, if the terminal has them.
 const WIDTH: usize = 100;
 
 /// Runs the command.
@@ -277,24 +277,24 @@ fn text(view: &View<'_>, style: Style) -> String {
     let title = format!("{} ({}): {}", of.name, of.source, of.title);
     let mut text = format!("{}\n", style.bold(&title));
     text.push_str(&heading("What the document claims"));
-    text.push_str(&paragraph(&of.document.claims));
+    text.push_str(&paragraph(&of.document.claims, style));
     if let Some(theirs) = &view.theirs {
         text.push_str(&format!("\n{}", table(theirs, style)));
     }
-    text.extend(of.document.notes.iter().map(|note| paragraph(note)));
+    text.extend(of.document.notes.iter().map(|note| paragraph(note, style)));
     text.push_str(&heading("What this machine shows"));
     for one in [&view.ours, &view.spreads].into_iter().flatten() {
-        let caption = paragraph(&one.caption);
+        let caption = paragraph(&one.caption, style);
         text.push_str(&format!("{caption}{}\n", table(one, style)));
     }
-    text.extend(view.missing.iter().map(|line| paragraph(line)));
+    text.extend(view.missing.iter().map(|line| paragraph(line, style)));
     if let Some(differing) = &view.differing {
-        text.push_str(&paragraph(&differing.caption));
+        text.push_str(&paragraph(&differing.caption, style));
         text.extend(differing.rows.iter().map(|row| {
             // As a table it would have a column for each setting.
             let pairs = differing.columns.iter().zip(row);
             let pairs = pairs.map(|(column, cell)| format!("{}={cell}", column.title));
-            paragraph(&pairs.collect::<Vec<_>>().join("; "))
+            paragraph(&pairs.collect::<Vec<_>>().join("; "), style)
         }));
     }
     if let Some(shared) = &view.shared {
@@ -303,21 +303,18 @@ fn text(view: &View<'_>, style: Style) -> String {
             pair.join("=")
         });
         let pairs: Vec<_> = pairs.collect();
-        text.push_str(&paragraph(&format!(
-            "{}: {}",
-            shared.caption,
-            pairs.join("; ")
-        )));
+        let line = format!("{}: {}", shared.caption, pairs.join("; "));
+        text.push_str(&paragraph(&line, style));
     }
     if !view.claims.is_empty() {
         text.push_str(&heading("Verdicts"));
         text.extend(view.claims.iter().map(|one| claim(one, style)));
     }
     text.push_str(&heading("What it means"));
-    text.push_str(&paragraph(&of.meaning));
+    text.push_str(&paragraph(&of.meaning, style));
     if !of.limits.is_empty() {
         text.push_str(&heading("What it cannot show"));
-        text.push_str(&paragraph(&of.limits));
+        text.push_str(&paragraph(&of.limits, style));
     }
     if of.stopped {
         text.push_str("\nStopped before the end: these are the runs until then.\n");
@@ -326,11 +323,12 @@ fn text(view: &View<'_>, style: Style) -> String {
 }
 
 /// Text in lines of [`WIDTH`] columns, indented.
-fn paragraph(text: &str) -> String {
+fn paragraph(text: &str, style: Style) -> String {
+    let width = style.columns().map_or(WIDTH, |columns| columns.min(WIDTH));
     let mut lines = String::new();
     let mut line = String::new();
     for word in text.split_whitespace() {
-        if line.chars().count() + word.chars().count() + 3 > WIDTH {
+        if line.chars().count() + word.chars().count() + 3 > width {
             lines.push_str(&format!(" {line}\n"));
             line.clear();
         }
@@ -357,7 +355,7 @@ fn table(of: &view::Table, style: Style) -> String {
 
 /// A claim, and what was measured of it in each of the settings that it is about.
 fn claim(of: &Claimed<'_>, style: Style) -> String {
-    let mut text = paragraph(&format!("{}. {}", of.text, of.about));
+    let mut text = paragraph(&format!("{}. {}", of.text, of.about), style);
     // Settings that are not judged for the same reason have one line.
     let mut reasons: Vec<(&str, usize)> = Vec::new();
     for one in &of.judged {
@@ -400,7 +398,7 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
         text.push_str(&format!("    {verdict}: {settings}: {why}\n"));
     }
     if !of.if_not.is_empty() {
-        text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not)));
+        text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not), style));
     }
     text
 }

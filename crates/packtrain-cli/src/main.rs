@@ -28,7 +28,7 @@ mod words;
 
 use args::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
+use clap::{Arg, CommandFactory, Parser};
 use exit::{Exit, Failure};
 use std::error::Error;
 use std::ffi::OsString;
@@ -85,22 +85,6 @@ fn explain(error: &clap::Error) -> ExitCode {
 /// The error, a suggestion, and where the help is. `words` are the arguments.
 fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
     let mut line = what_is_wrong(error);
-    let suggested = [
-        ContextKind::SuggestedSubcommand,
-        ContextKind::SuggestedArg,
-        ContextKind::SuggestedValue,
-    ];
-    let suggested = suggested
-        .into_iter()
-        .find_map(|kind| match error.get(kind) {
-            Some(ContextValue::String(one)) => Some(one.clone()),
-            // clap sorts them; the last is the most similar.
-            Some(ContextValue::Strings(many)) => many.last().cloned(),
-            _ => None,
-        });
-    if let Some(suggested) = suggested {
-        line.push_str(&format!("; did you mean '{suggested}'?"));
-    }
     let all = Arguments::command();
     let mut command = &all;
     let mut names = String::new();
@@ -111,6 +95,38 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
         names.extend([found.get_name(), " "]);
         command = found;
     }
+    let of = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => text.clone(),
+        _ => String::new(),
+    };
+    let known = |kind| match error.get(kind) {
+        Some(ContextValue::Strings(texts)) => texts.clone(),
+        _ => Vec::new(),
+    };
+    let suggested = match error.kind() {
+        ErrorKind::InvalidSubcommand => {
+            let names = all.get_subcommands().map(clap::Command::get_name);
+            nearest(&of(ContextKind::InvalidSubcommand), names)
+        }
+        ErrorKind::InvalidValue => {
+            let values = known(ContextKind::ValidValue);
+            nearest(
+                &of(ContextKind::InvalidValue),
+                values.iter().map(String::as_str),
+            )
+        }
+        ErrorKind::UnknownArgument => {
+            let options: Vec<_> = command.get_arguments().filter_map(Arg::get_long).collect();
+            let word = of(ContextKind::InvalidArg);
+            let option = word.strip_prefix("--");
+            let found = option.and_then(|option| nearest(option, options.into_iter()));
+            found.map(|option| format!("--{option}"))
+        }
+        _ => None,
+    };
+    if let Some(suggested) = suggested {
+        line.push_str(&format!("; did you mean '{suggested}'?"));
+    }
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
         let all: Vec<_> = positionals.map(ToString::to_string).collect();
@@ -119,6 +135,21 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
         }
     }
     line + &format!("; see packtrain {names}--help")
+}
+
+/// The one of `known` that `word` is likely to stand for, if there is one: letters are wrong in a
+/// third of it at most, or it is an abbreviation.
+fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    let wrong = |one: &str| strsim::damerau_levenshtein(word, one);
+    let is_abbreviation = |one: &str| {
+        let mut letters = one.chars();
+        word.len() > 2
+            && one.chars().next() == word.chars().next()
+            && word.chars().all(|c| letters.any(|letter| letter == c))
+    };
+    let is_like = |one: &&str| 3 * wrong(one) <= one.len().max(3) || is_abbreviation(one);
+    let nearest = known.filter(is_like).min_by_key(|one| wrong(one));
+    nearest.map(str::to_owned)
 }
 
 /// The wrong word and what can be there instead.
@@ -169,6 +200,35 @@ fn what_is_wrong(error: &clap::Error) -> String {
             let what: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
             let what = what.join(" ");
             what.strip_prefix("error: ").unwrap_or(&what).to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_word_is_one_that_is_like_it() {
+        let commands = || ["forward", "plan", "blast", "ping", "rfc2544"].into_iter();
+        let options = || ["a", "b", "sizes", "through", "json", "final-duration"].into_iter();
+        for (word, found) in [
+            ("fwd", Some("forward")),
+            ("forwrad", Some("forward")),
+            ("blst", Some("blast")),
+            ("rfc", Some("rfc2544")),
+            ("nothing", None),
+            ("p", None),
+        ] {
+            assert_eq!(nearest(word, commands()).as_deref(), found, "{word}");
+        }
+        for (word, found) in [
+            ("frames", None),
+            ("size", Some("sizes")),
+            ("jso", Some("json")),
+            ("duration", None),
+        ] {
+            assert_eq!(nearest(word, options()).as_deref(), found, "{word}");
         }
     }
 }

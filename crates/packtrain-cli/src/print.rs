@@ -8,9 +8,32 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Standard output is a file that a port writes packets to.
 static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Set by a signal that ends the program.
+static SIGNALLED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+
+/// Names the flag of the signals. The terminal echoes them (`^C`) where the next text begins, so
+/// that text replaces its line.
+pub fn after(flag: Arc<AtomicBool>) {
+    // A run has one flag; another one would be the same.
+    SIGNALLED.get_or_init(|| flag);
+}
+
+/// Removes what the terminal echoed of a signal, once.
+fn remove_echo(stream: &mut (impl Write + IsTerminal)) -> std::io::Result<()> {
+    static REMOVED: AtomicBool = AtomicBool::new(false);
+    let is_signalled = SIGNALLED
+        .get()
+        .is_some_and(|flag| flag.load(Ordering::Relaxed));
+    if is_signalled && stream.is_terminal() && !REMOVED.swap(true, Ordering::Relaxed) {
+        stream.write_all(b"\r\x1b[K")?;
+    }
+    Ok(())
+}
 
 /// Whether `path` is the file or the pipe behind standard output, by device and inode: as
 /// `/dev/stdout`, `/proc/self/fd/1`, or by its own name.
@@ -31,39 +54,57 @@ pub fn keep_from(path: &Path) {
     }
 }
 
-/// Whether text is emphasised by colour.
+/// How text is shown where it goes: whether it is emphasised by colour, and how wide it may be.
 #[derive(Clone, Copy, Debug)]
 pub struct Style {
     colour: bool,
+    columns: Option<usize>,
 }
 
 impl Style {
     /// No emphasis.
     #[cfg(test)]
-    pub const PLAIN: Self = Self { colour: false };
+    pub const PLAIN: Self = Self {
+        colour: false,
+        columns: None,
+    };
+
+    /// No emphasis, on a terminal with so many columns.
+    #[cfg(test)]
+    pub const fn on(columns: usize) -> Self {
+        Self {
+            colour: false,
+            columns: Some(columns),
+        }
+    }
 
     /// For standard output.
     pub fn stdout() -> Self {
-        let taken = TAKEN.load(Ordering::Relaxed);
-        Self::of(if taken {
-            stderr().is_terminal()
-        } else {
-            stdout().is_terminal()
-        })
+        if TAKEN.load(Ordering::Relaxed) {
+            return Self::stderr();
+        }
+        Self::of(stdout())
     }
 
     /// For standard error.
     pub fn stderr() -> Self {
-        Self::of(stderr().is_terminal())
+        Self::of(stderr())
     }
 
-    fn of(terminal: bool) -> Self {
+    fn of(stream: impl IsTerminal + AsFd) -> Self {
+        let terminal = stream.is_terminal();
         // https://no-color.org: any value that is not empty.
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
         Self {
             colour: terminal && !unwanted && !dumb,
+            columns: columns_of(stream),
         }
+    }
+
+    /// Columns of the terminal; `None` if the text goes elsewhere, where lines have any length.
+    pub const fn columns(self) -> Option<usize> {
+        self.columns
     }
 
     fn paint(self, code: &str, text: &str) -> String {
@@ -135,7 +176,9 @@ pub fn document(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     let mut out = stdout().lock();
-    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    let echo = remove_echo(&mut out);
+    let text = echo.and_then(|()| out.write_all(text.as_bytes()));
+    written(text.and_then(|()| out.flush()))
 }
 
 /// The result of writing to standard output without [`output`].
@@ -170,12 +213,17 @@ pub fn remove(lines: usize) {
 
 fn raw(text: &str) {
     let mut err = stderr().lock();
+    drop(remove_echo(&mut err));
     drop(err.write_all(text.as_bytes()).and_then(|()| err.flush()));
 }
 
 /// Columns of the terminal behind standard error; `None` if it is no terminal or has no size.
 pub fn columns() -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).ok()?;
+    columns_of(stderr())
+}
+
+fn columns_of(stream: impl AsFd) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then_some(usize::from(size.ws_col))
 }
 
@@ -192,7 +240,10 @@ mod tests {
 
     #[test]
     fn only_lines_and_the_emphasis_of_the_program_reach_a_terminal() {
-        let style = Style { colour: true };
+        let style = Style {
+            colour: true,
+            columns: None,
+        };
         let own = format!("{}\n{}", style.bold("a"), style.bad("b"));
         assert_eq!(terminal(&own), own);
         assert_eq!(terminal(&style.good("c")), style.good("c"));

@@ -240,7 +240,7 @@ fn throughput(rows: &[Row], style: Style) -> String {
     let mut table = Table::new([
         ("frame", Align::Right),
         ("through", Align::Left),
-        (&format!("{scale}{}Gbps", 10.0 * step), Align::Left),
+        (&format!("{scale}{}Gbps", 10.0 * step), Align::Bar),
         ("Mb/s", Align::Right),
         ("pps", Align::Right),
         ("of pps", Align::Right),

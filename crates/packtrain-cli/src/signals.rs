@@ -63,6 +63,7 @@ impl Stop {
                 )
             })?;
         }
+        print::after(Arc::clone(&flag));
         Ok(Self(flag))
     }
 

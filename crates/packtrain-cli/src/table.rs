@@ -1,7 +1,15 @@
 //! Text in columns, and numbers for people.
 
 use crate::print::Style;
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
+use comfy_table::{LineStyle, TableStyle};
 use packtrain_lab::units::PREFIXES;
+
+/// Spaces between two columns.
+const GAP: usize = 2;
+
+/// The line between head and rows, by which the lines of the head are known. It is not shown.
+const UNDER_HEAD: char = '─';
 
 /// The alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,9 +18,12 @@ pub enum Align {
     Left,
     /// For numbers.
     Right,
+    /// For bars, which are left out if the terminal is too narrow for them.
+    Bar,
 }
 
-/// Rows under a heading, each column as wide as its widest cell.
+/// Rows under a heading. Each column is as wide as its widest cell, or, on a narrower terminal, as
+/// the longest word of its cells at least.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,
@@ -48,49 +59,107 @@ impl Table {
 
     /// The text, each line indented by `indent` columns.
     pub fn render(&self, indent: usize, style: Style) -> String {
-        let widths: Vec<usize> = self
-            .columns
-            .iter()
-            .enumerate()
-            .map(|(index, (name, _))| {
-                let cells = self.rows.iter().filter_map(|row| row.get(index));
-                cells
-                    .chain([name])
-                    .map(|cell| cell.chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let names: Vec<_> = self.columns.iter().map(|(name, _)| name.clone()).collect();
-        let mut text = String::new();
-        push_line(&mut text, indent, &style.bold(&self.line(&names, &widths)));
+        let all: Vec<usize> = (0..self.columns.len()).collect();
+        let is_text = |at: &usize| self.columns[*at].1 != Align::Bar;
+        let texts: Vec<usize> = all.iter().copied().filter(is_text).collect();
+        let lines = match style.columns() {
+            None => self.lines(&all, GAP, None, style),
+            Some(columns) => {
+                let width = columns.saturating_sub(indent);
+                let forms = [(&all, GAP), (&texts, GAP), (&texts, 1)];
+                let mut forms = forms.into_iter();
+                match forms.find(|(shown, gap)| self.least(shown, *gap) <= width) {
+                    Some((shown, gap)) => self.lines(shown, gap, Some(width), style),
+                    None => self.list(&texts),
+                }
+            }
+        };
+        let indent = " ".repeat(indent);
+        let line = |line: String| format!("{}\n", format!("{indent}{line}").trim_end());
+        lines.into_iter().map(line).collect()
+    }
+
+    /// The head and the cells of a column.
+    fn cells(&self, at: usize) -> impl Iterator<Item = &str> {
+        let cells = self.rows.iter().filter_map(move |row| row.get(at));
+        let head = &self.columns[at].0;
+        std::iter::once(head).chain(cells).map(String::as_str)
+    }
+
+    /// The width of the longest word of a column. A bar is a word.
+    fn longest_word(&self, at: usize) -> usize {
+        let is_bar = self.columns[at].1 == Align::Bar;
+        let longest = |cell: &str| {
+            let words = cell.split(move |c| c == ' ' && !is_bar);
+            words.map(|word| word.chars().count()).max()
+        };
+        self.cells(at).filter_map(longest).max().unwrap_or(0)
+    }
+
+    /// The least width of a table of the columns `shown`.
+    fn least(&self, shown: &[usize], gap: usize) -> usize {
+        let words = shown.iter().map(|&at| self.longest_word(at) + gap);
+        words.sum::<usize>().saturating_sub(gap)
+    }
+
+    fn lines(
+        &self,
+        shown: &[usize],
+        gap: usize,
+        width: Option<usize>,
+        style: Style,
+    ) -> Vec<String> {
+        let under = LineStyle::none().fill(UNDER_HEAD);
+        let mut table = comfy_table::Table::new();
+        table.load_style(TableStyle::new().header_separator(under));
+        table.set_header(shown.iter().map(|&at| self.columns[at].0.as_str()));
         for row in &self.rows {
-            push_line(&mut text, indent, &self.line(row, &widths));
+            let cells = shown
+                .iter()
+                .map(|&at| row.get(at).map_or("", String::as_str));
+            table.add_row(cells);
         }
-        text
+        if let Some(width) = width {
+            // The gap after the last column is not shown.
+            table.set_content_arrangement(ContentArrangement::Dynamic);
+            table.set_width(u16::try_from(width + gap).unwrap_or(u16::MAX));
+        }
+        for (column, &at) in table.column_iter_mut().zip(shown) {
+            column.set_padding((0, gap as u16));
+            column.set_cell_alignment(match self.columns[at].1 {
+                Align::Left | Align::Bar => CellAlignment::Left,
+                Align::Right => CellAlignment::Right,
+            });
+            if width.is_some() {
+                let least = u16::try_from(self.longest_word(at) + gap).unwrap_or(u16::MAX);
+                column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(least)));
+            }
+        }
+        let is_under = |line: &String| line.chars().all(|c| c == UNDER_HEAD);
+        let mut lines: Vec<String> = table.lines().collect();
+        if let Some(head) = lines.iter().position(is_under) {
+            lines.remove(head);
+            for line in &mut lines[..head] {
+                *line = style.bold(line.trim_end());
+            }
+        }
+        let trimmed = lines.into_iter().map(|line| line.trim_end().to_owned());
+        trimmed.collect()
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
-        let mut line = String::new();
-        for ((cell, width), (_, align)) in cells.iter().zip(widths).zip(&self.columns) {
-            let gap = " ".repeat(width - cell.chars().count());
-            if !line.is_empty() {
-                line.push_str("  ");
-            }
-            match align {
-                Align::Left => line.extend([cell.as_str(), &gap]),
-                Align::Right => line.extend([&gap, cell.as_str()]),
-            }
-        }
-        line.truncate(line.trim_end().len());
-        line
+    /// A line for each cell, for a terminal on which no table fits.
+    fn list(&self, shown: &[usize]) -> Vec<String> {
+        let of_row = |row: &Vec<String>| -> Vec<String> {
+            let cells = shown.iter().filter_map(|&at| Some((at, row.get(at)?)));
+            let filled = cells.filter(|(_, cell)| !cell.is_empty());
+            let lines = filled.map(|(at, cell)| match self.columns[at].0.as_str() {
+                "" => cell.clone(),
+                head => format!("{head}: {cell}"),
+            });
+            lines.chain([String::new()]).collect()
+        };
+        self.rows.iter().flat_map(of_row).collect()
     }
-}
-
-fn push_line(text: &mut String, indent: usize, line: &str) {
-    text.extend(std::iter::repeat_n(' ', indent));
-    text.push_str(line);
-    text.push('\n');
 }
 
 /// A count with its digits in groups of three: 1,234,567.
@@ -150,6 +219,53 @@ mod tests {
             table.render(2, Style::PLAIN),
             "  name         n  why\n  a       12,345  because\n  longer       1\n"
         );
+    }
+
+    /// A table like that of the demo.
+    fn wide() -> Table {
+        let mut table = Table::new([
+            ("offload", Align::Left),
+            ("transfer", Align::Left),
+            ("Gbit/s", Align::Right),
+            ("goodput", Align::Bar),
+            ("wire packets", Align::Right),
+            ("why", Align::Left),
+        ]);
+        let why = "the device does not complete checksums of packets in a tunnel";
+        for name in ["none", "full"] {
+            let bar = "█".repeat(24);
+            table.row([name, "TCP/IPv4 a -> b", "1.00", &bar, "1,234,567", why]);
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_fits_its_terminal() {
+        let table = wide();
+        let widest = |text: &str| text.lines().map(|line| line.chars().count()).max();
+        let natural = widest(&table.render(0, Style::PLAIN)).expect("lines");
+        for width in 20..natural + 20 {
+            let text = table.render(2, Style::on(width));
+            if width < 45 {
+                // No table fits: a line for each cell.
+                assert!(
+                    text.contains("  wire packets: 1,234,567\n"),
+                    "{width}: {text}"
+                );
+                continue;
+            }
+            assert!(widest(&text) <= Some(width), "{width}: {text}");
+            // Every number, and every word of a text, is in one piece.
+            for word in ["1,234,567", "TCP/IPv4", "checksums"] {
+                assert_eq!(text.matches(word).count(), 2, "{width}: {text}");
+            }
+        }
+        // A terminal that is wide enough changes nothing.
+        let whole = table.render(0, Style::PLAIN);
+        for width in [natural, 200] {
+            assert_eq!(table.render(0, Style::on(width)), whole);
+        }
+        assert!(!table.render(0, Style::on(60)).contains('█'));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 mod program;
 
 use program::{PACKTRAIN, Ran, Scratch, command, finish, packtrain, start};
+use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
@@ -30,6 +32,11 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             // Two commands are similar; the more similar one is suggested.
             &["pla"],
             "did you mean 'plan'?",
+        ),
+        (&["fwd"], "did you mean 'forward'?"),
+        (
+            &["rfc2544", "--frames", "64"],
+            "packtrain: unexpected argument '--frames'; see packtrain rfc2544 --help\n",
         ),
         (
             &["forward", "null:", "null:", "--jso"],
@@ -270,6 +277,31 @@ fn a_capture_is_its_owners_and_follows_no_link() {
             .expect("it is there")
             .len()
             > 0
+    );
+}
+
+#[test]
+fn what_a_terminal_echoes_of_a_signal_does_not_shift_the_totals() {
+    // script(1) makes a terminal; the shell says which process the program will be.
+    let words = format!("echo pid $$; exec '{PACKTRAIN}' forward null:source null:");
+    let mut child = start(&mut command("script", &["-qec", &words, "/dev/null"]));
+    let mut out = BufReader::new(child.stdout.take().expect("it is piped"));
+    let (mut text, mut pid) = (String::new(), None);
+    while !text.ends_with("Ctrl-C ends it\r\n") {
+        let from = text.len();
+        let count = out.read_line(&mut text).expect("lines");
+        assert!(count > 0, "it ended early: {text}");
+        pid = pid.or_else(|| text[from..].trim().strip_prefix("pid ")?.parse().ok());
+    }
+    let pid = Pid::from_raw(pid.expect("the shell's line")).expect("a process");
+    kill_process(pid, Signal::INT).expect("it runs");
+    out.read_to_string(&mut text).expect("text");
+    assert_eq!(finish(child).code, Some(0), "{text}");
+    let (before, _) = text.split_once("direction").expect("totals");
+    let line = before.rsplit('\n').next();
+    assert!(
+        line.is_some_and(|line| line.starts_with("\r\x1b[K")),
+        "{text:?}"
     );
 }
 

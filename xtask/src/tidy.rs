@@ -5,6 +5,7 @@
 //! architecture changes a table, which is visible in review.
 
 use self::breach::Breach;
+use self::source::Source;
 use self::tree::Tree;
 
 pub mod breach;
@@ -25,11 +26,11 @@ pub mod words;
 
 /// Runs every rule. The breaches are sorted by file and line.
 pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = Vec::new();
+    let mut breaches: Vec<_> = tree.sources().filter_map(unparsed).collect();
     breaches.extend(layers::check(tree));
     breaches.extend(layers::stale(tree));
     breaches.extend(waiting::check(tree));
-    breaches.extend(circles::check(tree, circles::CIRCLES_LEFT));
+    breaches.extend(circles::check(tree));
     breaches.extend(unsafe_list::check(tree));
     breaches.extend(port_lines::check(tree));
     breaches.extend(size::check(tree));
@@ -37,4 +38,16 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
     breaches.extend(manifest::check(tree));
     breaches.sort_by(|a, b| (&a.path, a.line, &a.what).cmp(&(&b.path, b.line, &b.what)));
     breaches
+}
+
+fn unparsed((path, source): (&str, &Source)) -> Option<Breach> {
+    let what = format!("is not parsed: {}", source.error()?);
+    let why = "the rules hold for what they can read";
+    Some(Breach::new(
+        path,
+        1,
+        what,
+        why,
+        "let the compiler show the place",
+    ))
 }

@@ -2,7 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::print;
-use crate::table::scaled;
+use crate::table::{grouped, scaled};
 use packtrain::driver::{Features, Link};
 use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::port::wrap::CaptureStatus;
@@ -10,7 +10,12 @@ use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// The longest wait for the reader of a pipe after a run, and the time between attempts.
+const PIPE_WAIT: Duration = Duration::from_secs(2);
+const PIPE_POLL: Duration = Duration::from_millis(10);
 
 /// Statistics, redrawn in place on a terminal and one line each time otherwise, and events between
 /// them, each printed once.
@@ -176,12 +181,32 @@ impl Live {
         }
     }
 
-    /// The run is over: the block stays on the terminal.
+    /// The run is over: the block stays on the terminal. Waits for the readers of captures that go
+    /// to pipes.
     pub fn finish(&mut self, snapshot: &Snapshot) {
         self.drawn = 0;
         self.refused(snapshot);
         self.troubles(snapshot);
+        let end = Instant::now() + PIPE_WAIT;
+        for capture in self.captures.iter().flatten() {
+            while !capture.flush() && Instant::now() < end {
+                sleep(PIPE_POLL);
+            }
+        }
         self.captures();
+        for index in 0..2 {
+            let missed = self.captures[index]
+                .as_ref()
+                .map_or(0, CaptureStatus::missed);
+            if missed > 0 {
+                let name = &self.names[index];
+                let missed = grouped(missed);
+                self.event(&format!(
+                    "{name}: {missed} records are not in the capture: the reader of its pipe was \
+                     too slow; write to a file\n"
+                ));
+            }
+        }
     }
 
     fn event(&mut self, text: &str) {

@@ -343,6 +343,56 @@ fn a_capture_that_stops_is_reported_and_costs_no_packet() {
     assert_eq!(document["run"]["ended"], "end");
 }
 
+/// The run ends within its bound, and what the pipe does not have is counted.
+#[test]
+fn a_pipe_that_is_not_read_ends_no_later() {
+    let scratch = Scratch::new("full-pipe");
+    let pipe = scratch.file("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo").success());
+    for (ports, capture) in [
+        (
+            ["null:source".to_owned(), format!("pcap:{pipe},write")],
+            false,
+        ),
+        (
+            [
+                "null:source,queues=2".to_owned(),
+                format!("pcap:{pipe},write,tx=shared"),
+            ],
+            false,
+        ),
+        (
+            ["null:source".to_owned(), format!("null:capture={pipe}")],
+            true,
+        ),
+    ] {
+        // Open for both, so that it has a reader and the start does not wait for one.
+        let reader = std::fs::File::options().read(true).write(true).open(&pipe);
+        let reader = reader.expect("the pipe");
+        let ran = packtrain(&[
+            "forward",
+            &ports[0],
+            &ports[1],
+            "--duration",
+            "200ms",
+            "--json",
+        ]);
+        drop(reader);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["run"]["ended"], "duration");
+        assert_eq!(document["conservation"]["closed"], true);
+        let dropped = document["drops"]["shutdown"].as_u64().unwrap_or(0);
+        assert_eq!(dropped > 0, !capture, "{ran:?}");
+        assert_eq!(
+            ran.err.contains("records are not in the capture"),
+            capture,
+            "{ran:?}"
+        );
+    }
+}
+
 #[test]
 fn a_count_is_exact() {
     for queues in ["1", "4"] {

@@ -151,6 +151,18 @@ fn what_was_measured_before_an_interrupt_is_printed() {
     }
 }
 
+const SENDERS: &str = r#"
+name = "senders"
+source = "S1"
+title = "application senders"
+meaning = "none"
+document = { claims = "none" }
+testbed = { a = "null:" }
+workload = { tool = "send", senders = 3, duration = "20ms" }
+axes = [{ name = "one", settings = ["only"] }]
+figures = [{ key = "sent_packets", title = "packets" }]
+"#;
+
 /// A limit on threads ends a tool with one line, not with a panic or a wait.
 #[test]
 fn a_limit_on_threads_is_an_error() {
@@ -170,7 +182,10 @@ fn a_limit_on_threads_is_an_error() {
         mknod -m 666 /dev/net/tun c 10 200 && shift &&
         exec setpriv --reuid 61234 --regid 61234 --clear-groups prlimit --nproc=\"$0\" \"$@\"";
     let folder = scratch.file("");
-    let tools: [&[&str]; 4] = [
+    let senders = scratch.file("senders.toml");
+    fs::write(&senders, SENDERS).expect("a file");
+    let tools: [&[&str]; 5] = [
+        &["experiment", &senders, "--quick", "--quiet"],
         &["ping", "--count", "5"],
         &["blast", "--duration", "50ms", "--busy", "2"],
         &["stream", "--duration", "100ms", "--warm-up", "0"],

@@ -1,5 +1,6 @@
 //! Printed reports and JSON documents.
 
+use crate::host::{SCHEMA, cpu_model};
 use crate::verdict::{Expected, Verdict};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -42,12 +43,7 @@ fn read(path: &str) -> String {
 }
 
 fn machine() -> String {
-    let text = read("/proc/cpuinfo");
-    let model = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == "model name").then(|| value.trim().to_owned())
-    });
-    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    cpu_model().unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 /// The value that a row is expected to reach.
@@ -82,7 +78,7 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     json!({
-        "schema": "packtrain/1",
+        "schema": SCHEMA,
         "command": command,
         "version": env!("CARGO_PKG_VERSION"),
         "host": {

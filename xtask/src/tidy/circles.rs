@@ -11,12 +11,6 @@ use super::paths::{self, Named, Place, module_path};
 use super::source::{Kind, Source, Token};
 use super::tree::Tree;
 
-/// Modules, with the files below them, that still have circles. The list only shrinks.
-pub const CIRCLES_LEFT: &[&str] = &[];
-
-/// The file with the list.
-const LIST: &str = "xtask/src/tidy/circles.rs";
-
 const WHY: &str = "a file can be read after those that it imports, if there is no circle";
 
 /// Names resolve through at most this many re-exports.
@@ -32,32 +26,14 @@ struct Edge {
 /// For each file the files that it imports, with the first line that does.
 type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, Edge>>;
 
-/// The circles that `left` does not exempt, and the entries of `left` without a circle.
-pub fn check(tree: &Tree, left: &[&str]) -> Vec<Breach> {
+/// The circles of each crate.
+pub fn check(tree: &Tree) -> Vec<Breach> {
     let mut breaches = Vec::new();
-    let mut used: BTreeSet<&str> = BTreeSet::new();
     for folder in source_folders(tree) {
         let graph = Crate::new(tree, &folder).graph();
-        for group in groups(&graph) {
-            let is_left = |file: &&str| left.iter().any(|entry| covers(entry, file));
-            let covers_one = |entry: &&&str| group.iter().any(|file| covers(entry, file));
-            used.extend(left.iter().filter(covers_one));
-            if !group.iter().all(is_left) {
-                breaches.push(breach(&graph, &group));
-            }
-        }
-    }
-    for entry in left.iter().filter(|entry| !used.contains(*entry)) {
-        let what = format!("`{entry}` of CIRCLES_LEFT is in no circle of files");
-        breaches.push(Breach::new(LIST, 1, what, WHY, "remove the entry"));
+        breaches.extend(groups(&graph).iter().map(|group| breach(&graph, group)));
     }
     breaches
-}
-
-/// Whether a file belongs to a module of the list.
-fn covers(entry: &str, file: &str) -> bool {
-    file.strip_prefix(entry)
-        .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
 }
 
 fn breach(graph: &Graph<'_>, group: &[&str]) -> Breach {
@@ -289,7 +265,7 @@ fn items(tokens: &[Token]) -> BTreeSet<String> {
 fn modules_elsewhere(file: &str, source: &Source) -> Vec<(String, Vec<String>)> {
     let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut found = Vec::new();
-    for lines in source.raw().windows(2) {
+    for lines in source.lines().windows(2) {
         let path = lines[0].trim().strip_prefix("#[path = \"");
         let name = lines[1].rsplit_once("mod ").map(|(_, name)| name);
         if let Some(path) = path.and_then(|path| path.strip_suffix("\"]"))

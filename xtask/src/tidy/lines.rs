@@ -16,7 +16,7 @@ pub fn table(tree: &Tree) -> String {
             _ => top,
         };
         let [all, product] = crates.entry(name).or_default();
-        *all += source.raw().len();
+        *all += source.lines().len();
         if !tree.is_test_file(path) {
             *product += source.product_lines();
         }

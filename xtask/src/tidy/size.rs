@@ -23,7 +23,7 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
                 "split it by subject",
             ));
         }
-        for (i, line) in source.raw().iter().enumerate() {
+        for (i, line) in source.lines().iter().enumerate() {
             let columns = line.chars().count();
             if columns > MAX_COLUMNS {
                 breaches.push(Breach::new(

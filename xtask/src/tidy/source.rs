@@ -1,5 +1,11 @@
-//! A Rust source file, parsed as far as the rules need it: code, comments, lines of test code,
-//! and tokens.
+//! A Rust source file as the rules need it: its tokens, and the lines of test code.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
 
 /// The kind of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -8,8 +14,10 @@ pub enum Kind {
     Word(String),
     /// `::`
     PathSep,
-    /// Any other character that is not white space.
+    /// Another character: punctuation or a bracket.
     Sign(char),
+    /// A string, a character or a number.
+    Literal,
 }
 
 /// A token and its line.
@@ -36,56 +44,58 @@ impl Token {
 /// One parsed file.
 #[derive(Debug)]
 pub struct Source {
-    raw: Vec<String>,
-    code: Vec<String>,
-    comments: Vec<String>,
+    lines: Vec<String>,
     tokens: Vec<Token>,
-    in_test: Vec<bool>,
-    test_modules: Vec<String>,
+    code: BTreeSet<usize>,
+    tests: TestCode,
+    error: Option<String>,
 }
 
 impl Source {
-    /// Parses a text. For text that is not Rust the result is meaningless, and there is no panic.
+    /// Parses a text. One that is not Rust has an [`error`](Self::error).
     pub fn parse(text: &str) -> Self {
-        let (code, comments) = split_comments(text);
-        let to_lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
-        let code = to_lines(&code);
-        let tokens = tokenize(&code);
-        let (in_test, test_modules) = find_tests(&tokens, code.len());
+        let mut tokens = Tokens::default();
+        let mut tests = TestCode::default();
+        let read = text.parse::<TokenStream>().map_err(syn::Error::from);
+        let read = read.and_then(|stream| {
+            tokens.add(stream.clone());
+            syn::parse2::<syn::File>(stream)
+        });
+        let error = match read {
+            Ok(file) => {
+                tests.read(&file);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        };
         Self {
-            raw: to_lines(text),
-            code,
-            comments: to_lines(&comments),
-            tokens,
-            in_test,
-            test_modules,
+            lines: text.lines().map(str::to_owned).collect(),
+            tokens: tokens.found,
+            code: tokens.lines,
+            tests,
+            error,
         }
     }
 
+    /// Why the text is no Rust.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
     /// The lines of the file.
-    pub fn raw(&self) -> &[String] {
-        &self.raw
+    pub fn lines(&self) -> &[String] {
+        &self.lines
     }
 
-    /// The lines with comments and the contents of literals replaced by blanks.
-    pub fn code(&self) -> &[String] {
-        &self.code
-    }
-
-    /// The lines with everything but comments replaced by blanks.
-    pub fn comments(&self) -> &[String] {
-        &self.comments
-    }
-
-    /// All tokens, test code included.
+    /// All tokens, test code included. Comments, also those of documentation, are none.
     pub fn tokens(&self) -> &[Token] {
         &self.tokens
     }
 
     /// The tokens outside test code.
     pub fn product_tokens(&self) -> Vec<Token> {
-        self.tokens
-            .iter()
+        let tokens = self.tokens.iter();
+        tokens
             .filter(|token| !self.is_test(token.line))
             .cloned()
             .collect()
@@ -93,336 +103,182 @@ impl Source {
 
     /// True when the line (from 1) belongs to an item under `#[cfg(test)]`.
     pub fn is_test(&self, line: usize) -> bool {
-        self.in_test.get(line - 1).copied().unwrap_or(false)
+        self.tests.is_all || self.tests.lines.contains(&line)
     }
 
     /// Names declared as `#[cfg(test)] mod name;`.
     pub fn test_modules(&self) -> &[String] {
-        &self.test_modules
+        &self.tests.modules
     }
 
     /// The number of lines without test code.
     pub fn product_lines(&self) -> usize {
-        (1..=self.raw.len())
-            .filter(|line| !self.is_test(*line))
-            .count()
+        let lines = 1..=self.lines.len();
+        lines.filter(|line| !self.is_test(*line)).count()
     }
 
     /// The number of lines of code, without tests, comments and blank lines.
     pub fn code_lines(&self) -> usize {
-        let is_code =
-            |(i, line): &(usize, &String)| !line.trim().is_empty() && !self.is_test(i + 1);
-        self.code.iter().enumerate().filter(is_code).count()
+        let lines = self.code.iter();
+        lines.filter(|line| !self.is_test(**line)).count()
     }
 }
 
-/// Returns the text twice, of the same shape: once only code, once only comments.
-fn split_comments(text: &str) -> (String, String) {
-    let chars: Vec<char> = text.chars().collect();
-    let mut out = Split::default();
-    let mut i = 0;
-    while i < chars.len() {
-        let next = chars.get(i + 1).copied();
-        let end = match chars[i] {
-            '/' if next == Some('/') => {
-                let end = find(&chars, i, |c| c == '\n');
-                out.comment(&chars[i..end]);
-                end
-            }
-            '/' if next == Some('*') => {
-                let end = block_comment_end(&chars, i);
-                out.comment(&chars[i..end]);
-                end
-            }
-            '"' => {
-                let end = string_end(&chars, i + 1);
-                out.literal(&chars[i..end]);
-                end
-            }
-            '\'' => match char_literal_end(&chars, i) {
-                Some(end) => {
-                    out.literal(&chars[i..end]);
-                    end
-                }
-                None => out.code(&chars[i..=i], i),
-            },
-            c if c.is_alphanumeric() || c == '_' => {
-                let end = find(&chars, i, |c| !(c.is_alphanumeric() || c == '_'));
-                let word: String = chars[i..end].iter().collect();
-                match raw_string_end(&chars, &word, end) {
-                    Some(end) => {
-                        out.literal(&chars[i..end]);
-                        end
-                    }
-                    None => out.code(&chars[i..end], end - 1),
-                }
-            }
-            _ => out.code(&chars[i..=i], i),
-        };
-        i = end.max(i + 1);
-    }
-    (out.code, out.comments)
-}
-
+/// The tokens of a stream one after the other, and the lines that have some.
 #[derive(Default)]
-struct Split {
-    code: String,
-    comments: String,
+struct Tokens {
+    found: Vec<Token>,
+    lines: BTreeSet<usize>,
 }
 
-impl Split {
-    /// Copies code; returns the index after `last`.
-    fn code(&mut self, chars: &[char], last: usize) -> usize {
-        self.code.extend(chars);
-        self.comments.extend(chars.iter().map(|c| blank(*c)));
-        last + 1
+impl Tokens {
+    fn push(&mut self, line: usize, kind: Kind) {
+        self.lines.insert(line);
+        self.found.push(Token { line, kind });
     }
 
-    fn comment(&mut self, chars: &[char]) {
-        self.comments.extend(chars);
-        self.code.extend(chars.iter().map(|c| blank(*c)));
-    }
-
-    /// A literal keeps a mark on each of its lines, so that a line of a long string is still
-    /// counted as code.
-    fn literal(&mut self, chars: &[char]) {
-        self.code.extend(
-            chars
-                .iter()
-                .map(|c| if c.is_whitespace() { *c } else { '"' }),
-        );
-        self.comments.extend(chars.iter().map(|c| blank(*c)));
-    }
-}
-
-fn blank(c: char) -> char {
-    if c == '\n' { '\n' } else { ' ' }
-}
-
-fn find(chars: &[char], from: usize, stop: impl Fn(char) -> bool) -> usize {
-    let rest = chars.get(from..).unwrap_or_default();
-    rest.iter()
-        .position(|c| stop(*c))
-        .map_or(chars.len(), |n| from + n)
-}
-
-fn block_comment_end(chars: &[char], from: usize) -> usize {
-    let (mut depth, mut i) = (0_usize, from);
-    while i < chars.len() {
-        match (chars[i], chars.get(i + 1)) {
-            ('/', Some('*')) => {
-                depth += 1;
-                i += 2;
-            }
-            ('*', Some('/')) => {
-                depth -= 1;
-                i += 2;
-                if depth == 0 {
-                    return i;
-                }
-            }
-            _ => i += 1,
-        }
-    }
-    chars.len()
-}
-
-/// `from` is the index after the opening quote.
-fn string_end(chars: &[char], from: usize) -> usize {
-    let mut i = from;
-    while i < chars.len() {
-        match chars[i] {
-            '\\' => i += 2,
-            '"' => return i + 1,
-            _ => i += 1,
-        }
-    }
-    chars.len()
-}
-
-/// None when the quote begins a lifetime.
-fn char_literal_end(chars: &[char], from: usize) -> Option<usize> {
-    if chars.get(from + 1) == Some(&'\\') {
-        return Some((find(chars, from + 3, |c| c == '\'') + 1).min(chars.len()));
-    }
-    (chars.get(from + 2) == Some(&'\'')).then_some(from + 3)
-}
-
-/// The end of a raw string whose prefix is `word`, or None when no raw string begins here.
-fn raw_string_end(chars: &[char], word: &str, from: usize) -> Option<usize> {
-    if !["r", "br", "cr"].contains(&word) {
-        return None;
-    }
-    let quote = find(chars, from, |c| c != '#');
-    if chars.get(quote) != Some(&'"') {
-        return None;
-    }
-    let hashes = quote - from;
-    let mut i = quote + 1;
-    while i < chars.len() {
-        let tail = &chars[i + 1..];
-        if chars[i] == '"' && tail.iter().take_while(|c| **c == '#').count() >= hashes {
-            return Some(i + 1 + hashes);
-        }
-        i += 1;
-    }
-    Some(chars.len())
-}
-
-fn tokenize(code: &[String]) -> Vec<Token> {
-    let mut tokens = Vec::new();
-    for (i, text) in code.iter().enumerate() {
-        let line = i + 1;
-        let chars: Vec<char> = text.chars().collect();
+    fn add(&mut self, stream: TokenStream) {
+        let trees: Vec<TokenTree> = stream.into_iter().collect();
         let mut at = 0;
-        while at < chars.len() {
-            let c = chars[at];
-            if c.is_alphanumeric() || c == '_' {
-                let end = find(&chars, at, |c| !(c.is_alphanumeric() || c == '_'));
-                tokens.push(Token {
-                    line,
-                    kind: Kind::Word(chars[at..end].iter().collect()),
-                });
-                at = end;
-            } else if c == ':' && chars.get(at + 1) == Some(&':') {
-                tokens.push(Token {
-                    line,
-                    kind: Kind::PathSep,
-                });
-                at += 2;
-            } else {
-                if !c.is_whitespace() {
-                    tokens.push(Token {
-                        line,
-                        kind: Kind::Sign(c),
-                    });
+        while let Some(tree) = trees.get(at) {
+            let (span, line) = (tree.span(), tree.span().start().line);
+            at += 1;
+            match tree {
+                TokenTree::Ident(word) => self.push(line, Kind::Word(word.to_string())),
+                TokenTree::Literal(_) => {
+                    self.lines.extend(line..=span.end().line);
+                    self.push(line, Kind::Literal);
                 }
-                at += 1;
+                TokenTree::Punct(sign) => {
+                    let documents = documentation(&trees[at - 1..]);
+                    let is_path = sign.as_char() == ':'
+                        && sign.spacing() == Spacing::Joint
+                        && is_sign(trees.get(at), ':');
+                    if documents > 0 {
+                        at += documents - 1;
+                    } else if is_path {
+                        at += 1;
+                        self.push(line, Kind::PathSep);
+                    } else {
+                        self.push(line, Kind::Sign(sign.as_char()));
+                    }
+                }
+                TokenTree::Group(group) => {
+                    let [open, close] = match group.delimiter() {
+                        Delimiter::Parenthesis => ['(', ')'],
+                        Delimiter::Bracket => ['[', ']'],
+                        // Without a delimiter is only what a macro has put together.
+                        Delimiter::Brace | Delimiter::None => ['{', '}'],
+                    };
+                    self.push(line, Kind::Sign(open));
+                    self.add(group.stream());
+                    self.push(span.end().line, Kind::Sign(close));
+                }
             }
         }
     }
-    tokens
 }
 
-/// Marks the lines of items under `#[cfg(test)]`, and names the modules among them that live in
-/// another file.
-fn find_tests(tokens: &[Token], lines: usize) -> (Vec<bool>, Vec<String>) {
-    let mut in_test = vec![false; lines];
-    let mut modules = Vec::new();
-    let mut i = 0;
-    while i < tokens.len() {
-        let Some((whole_file, item)) = cfg_test_at(tokens, i) else {
-            i += 1;
-            continue;
-        };
-        if whole_file {
-            in_test.fill(true);
-            return (in_test, modules);
-        }
-        let start = skip_attributes(tokens, item);
-        let end = item_end(tokens, start);
-        if let [
-            a,
-            Token {
-                kind: Kind::Word(name),
-                ..
-            },
-            c,
-        ] = &tokens[start..end]
-            && a.is_word("mod")
-            && c.is_sign(';')
+/// The number of trees of a comment that is documentation, `#[doc = …]` or `#![doc = …]`, if they
+/// begin with one.
+fn documentation(trees: &[TokenTree]) -> usize {
+    let at = 1 + usize::from(is_sign(trees.get(1), '!'));
+    let is_it =
+        matches!(trees.get(at), Some(TokenTree::Group(g)) if begins_with(g.stream(), "doc"));
+    if is_sign(trees.first(), '#') && is_it {
+        at + 1
+    } else {
+        0
+    }
+}
+
+fn is_sign(tree: Option<&TokenTree>, sign: char) -> bool {
+    matches!(tree, Some(TokenTree::Punct(punct)) if punct.as_char() == sign)
+}
+
+fn begins_with(stream: TokenStream, word: &str) -> bool {
+    let first = stream.into_iter().next();
+    matches!(first, Some(TokenTree::Ident(first)) if first == word)
+}
+
+/// What is compiled for tests only.
+#[derive(Debug, Default)]
+struct TestCode {
+    is_all: bool,
+    lines: BTreeSet<usize>,
+    modules: Vec<String>,
+}
+
+impl TestCode {
+    fn read(&mut self, file: &syn::File) {
+        self.is_all = file.attrs.iter().any(is_cfg_test);
+        self.visit_file(file);
+    }
+
+    /// Whether an item, field, statement or arm is under `#[cfg(test)]`; its lines are then added.
+    fn takes(&mut self, node: &(impl ToTokens + Spanned)) -> bool {
+        let mut trees = node.to_token_stream().into_iter();
+        let mut is_test = false;
+        while let (Some(TokenTree::Punct(sign)), Some(TokenTree::Group(group))) =
+            (trees.next(), trees.next())
+            && sign.as_char() == '#'
         {
-            modules.push(name.clone());
+            is_test |= syn::parse2(group.stream()).is_ok_and(|meta| is_test_meta(&meta));
         }
-        let last = tokens[..end].last().map_or(lines, |token| token.line);
-        in_test[tokens[i].line - 1..last].fill(true);
-        i = end.max(i + 1);
+        if is_test {
+            let span = node.span();
+            self.lines.extend(span.start().line..=span.end().line);
+        }
+        is_test
     }
-    (in_test, modules)
 }
 
-/// At `#[cfg(test)]`, `#[cfg(all(test, …))]` or the same with `#!`: whether it covers the whole
-/// file, and the index after it.
-fn cfg_test_at(tokens: &[Token], at: usize) -> Option<(bool, usize)> {
-    if !tokens[at].is_sign('#') {
-        return None;
-    }
-    let whole_file = tokens.get(at + 1)?.is_sign('!');
-    let open = at + 1 + usize::from(whole_file);
-    let words: Vec<&str> = tokens[open..]
-        .iter()
-        .take(6)
-        .map(|token| match &token.kind {
-            Kind::Word(word) => word.as_str(),
-            Kind::Sign('[') => "[",
-            Kind::Sign('(') => "(",
-            _ => "",
-        })
-        .collect();
-    let is_test = words.starts_with(&["[", "cfg", "(", "test"])
-        || words.starts_with(&["[", "cfg", "(", "all", "(", "test"]);
-    is_test.then(|| (whole_file, matching_end(tokens, open)))
+fn is_cfg_test(attribute: &syn::Attribute) -> bool {
+    is_test_meta(&attribute.meta)
 }
 
-fn skip_attributes(tokens: &[Token], mut at: usize) -> usize {
-    while at + 1 < tokens.len() && tokens[at].is_sign('#') && tokens[at + 1].is_sign('[') {
-        at = matching_end(tokens, at + 1);
-    }
-    at
+/// True for `cfg(test)` and `cfg(all(test, …))`.
+fn is_test_meta(meta: &syn::Meta) -> bool {
+    let syn::Meta::List(list) = meta else {
+        return false;
+    };
+    let inner = list.tokens.clone();
+    let inner = match syn::parse2::<syn::MetaList>(inner.clone()) {
+        Ok(all) if all.path.is_ident("all") => all.tokens,
+        _ => inner,
+    };
+    list.path.is_ident("cfg") && begins_with(inner, "test")
 }
 
-/// The index after the bracket that closes the one at `open`.
-fn matching_end(tokens: &[Token], open: usize) -> usize {
-    let mut depth = 0_usize;
-    for (i, token) in tokens.iter().enumerate().skip(open) {
-        match token.kind {
-            Kind::Sign('(' | '[' | '{') => depth += 1,
-            Kind::Sign(')' | ']' | '}') => {
-                depth = depth.saturating_sub(1);
-                if depth == 0 {
-                    return i + 1;
-                }
+/// Visits what an attribute can stand before, unless it is test code.
+macro_rules! visit_product {
+    ($($visit:ident $node:ident,)*) => { $(
+        fn $visit(&mut self, node: &'ast syn::$node) {
+            if !self.takes(node) {
+                visit::$visit(self, node);
             }
-            _ => {}
         }
-    }
-    tokens.len()
+    )* };
 }
 
-/// The index after the item, statement, field or match arm that begins at `start`.
-fn item_end(tokens: &[Token], start: usize) -> usize {
-    const ITEMS: &[&str] = &[
-        "pub",
-        "fn",
-        "mod",
-        "use",
-        "impl",
-        "struct",
-        "enum",
-        "const",
-        "static",
-        "type",
-        "trait",
-        "unsafe",
-        "extern",
-        "async",
-        "macro_rules",
-        "let",
-        "union",
-    ];
-    let is_item = tokens
-        .get(start)
-        .is_some_and(|t| ITEMS.iter().any(|word| t.is_word(word)));
-    let mut i = start;
-    while i < tokens.len() {
-        match tokens[i].kind {
-            Kind::Sign('{') => return matching_end(tokens, i),
-            Kind::Sign('(' | '[') => i = matching_end(tokens, i),
-            Kind::Sign(';') => return i + 1,
-            Kind::Sign(',') if !is_item => return i + 1,
-            Kind::Sign('}') => return i,
-            _ => i += 1,
+impl<'ast> Visit<'ast> for TestCode {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !self.takes(item) {
+            visit::visit_item(self, item);
+        } else if let syn::Item::Mod(module) = item
+            && module.content.is_none()
+        {
+            self.modules.push(module.ident.to_string());
         }
     }
-    tokens.len()
+
+    visit_product! {
+        visit_impl_item ImplItem,
+        visit_trait_item TraitItem,
+        visit_field Field,
+        visit_field_value FieldValue,
+        visit_variant Variant,
+        visit_arm Arm,
+        visit_stmt Stmt,
+    }
 }

@@ -79,6 +79,12 @@ impl Tree {
             .filter(move |(path, _)| path.starts_with(folder) && !self.is_test_file(path))
     }
 
+    /// Every manifest and page.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let texts = self.texts.iter();
+        texts.map(|(path, text)| (path.as_str(), text.as_str()))
+    }
+
     /// The text of a manifest or page.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.texts.get(path).map(String::as_str)

@@ -4,9 +4,6 @@ use super::breach::Breach;
 use super::source::{Kind, Source};
 use super::tree::Tree;
 
-/// Macros that must not be called.
-const BANNED_MACROS: &[&str] = &["todo", "unimplemented", "dbg"];
-
 /// Words that no comment has.
 const BANNED_MARKS: &[&str] = &["FIXME", "XXX"];
 
@@ -47,13 +44,6 @@ fn banned_tokens(path: &str, source: &Source) -> Vec<Breach> {
         let previous = |n: usize| i.checked_sub(n).and_then(|i| tokens.get(i));
         let next = tokens.get(i + 1);
         let breach = |what: String, why, fix| Breach::new(path, token.line, what, why, fix);
-        if BANNED_MACROS.contains(&word.as_str()) && next.is_some_and(|t| t.is_sign('!')) {
-            breaches.push(breach(
-                format!("calls `{word}!`"),
-                WHY_UNFINISHED,
-                "finish or remove it",
-            ));
-        }
         let is_attribute = previous(1).is_some_and(|t| t.is_sign('['))
             && previous(2).is_some_and(|t| t.is_sign('#'));
         if word == "ignore" && is_attribute {
@@ -74,7 +64,8 @@ fn banned_tokens(path: &str, source: &Source) -> Vec<Breach> {
 
 fn banned_marks(path: &str, source: &Source) -> Vec<Breach> {
     let mut breaches = Vec::new();
-    for (i, comment) in source.comments().iter().enumerate() {
+    for (i, line) in source.lines().iter().enumerate() {
+        let comment = line.split_once("//").map_or("", |(_, comment)| comment);
         let mut words = comment.split(|c: char| !(c.is_alphanumeric() || c == '_'));
         if let Some(word) = words.find(|word| BANNED_MARKS.contains(word)) {
             let what = format!("a comment says {word}");

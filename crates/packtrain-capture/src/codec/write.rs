@@ -43,6 +43,8 @@ pub struct Writer<W: Write> {
     buffer: Vec<u8>,
     /// The bytes of the buffer that are written already.
     taken: usize,
+    /// All bytes that the output has accepted.
+    written: u64,
     records: u64,
 }
 
@@ -81,6 +83,7 @@ impl<W: Write> Writer<W> {
             whole: false,
             buffer: Vec::with_capacity(FLUSH_BYTES + MAX_WRITTEN_BYTES),
             taken: 0,
+            written: 0,
             records: 0,
         };
         if format == Format::PcapNg {
@@ -222,6 +225,30 @@ impl<W: Write> Writer<W> {
         self.records
     }
 
+    /// The length of the capture so far, in bytes, buffered ones included. After a
+    /// [`write`](Self::write) it is the end of that record.
+    pub fn position(&self) -> u64 {
+        self.written + (self.buffer.len() - self.taken) as u64
+    }
+
+    /// The bytes of the capture that the output has accepted.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Removes what lies behind `position`, except for bytes that the output has accepted. A
+    /// position other than the end of a record corrupts the capture.
+    pub fn truncate(&mut self, position: u64) {
+        let kept = position.saturating_sub(self.written);
+        let kept = usize::try_from(kept).unwrap_or(usize::MAX);
+        self.buffer.truncate(self.taken.saturating_add(kept));
+    }
+
+    /// The output; `None` only while the writer is finished.
+    pub fn get_ref(&self) -> Option<&W> {
+        self.output.as_ref()
+    }
+
     fn snaplen(&self, interface: u32) -> Result<usize, WriteError> {
         match self.snaplens.get(interface as usize) {
             Some(_) if self.whole => Ok(MAX_CAPTURED_BYTES),
@@ -246,7 +273,9 @@ impl<W: Write> Writer<W> {
             let error = match output.write(rest) {
                 Ok(0) => io::ErrorKind::WriteZero.into(),
                 Ok(count) => {
-                    self.taken += count.min(rest.len());
+                    let count = count.min(rest.len());
+                    self.taken += count;
+                    self.written += count as u64;
                     continue;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,

@@ -5,9 +5,9 @@
 //! with what a tool reports, CPU time of threads with that of their process and of the machine.
 //!
 //! Times are compared with bounds that hold on a machine of any speed: an injected delay, the time
-//! of the whole run, and the bytes that the kernel counted. Other programs that measure the same are
-//! held to the same bounds, and their figures are printed beside the tool's. A program that is not
-//! found is a test that is skipped.
+//! of the whole run, and the bytes that the kernel counted. Other programs that measure the same
+//! are held to the same bounds, and their figures are printed beside the tool's. A program that is
+//! not found is a test that is skipped.
 
 mod cpu;
 mod exact;

@@ -2,8 +2,9 @@
 //!
 //! A port either reads or writes. A port that reads refuses packets to transmit
 //! ([`DropReason::ReadOnly`]); a port that writes never receives. A file is a sequence, so there is
-//! one queue. A pipe or FIFO that is read wakes the worker when more data is readable. Writes
-//! block: on a full pipe or a slow disk, the worker waits.
+//! one queue. A pipe or FIFO that is read wakes the worker when more data is readable, and one that
+//! is written when it has room: a reader that does not read blocks no worker. A packet to a pipe
+//! has completed when the pipe has all its bytes. Only a slow disk makes a worker wait.
 //!
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
@@ -16,8 +17,9 @@ pub use keys::PcapOptions;
 
 use crate::advice;
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest,
-    QueuePair, Refused, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
+    Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
+    Interest, QueuePair, Refused, Reset, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token,
+    TxDescriptors, TxPacket,
 };
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
@@ -28,12 +30,13 @@ use packtrain_capture::{
 };
 use packtrain_offload::offload::LinkType;
 use rustix::io::ioctl_fionbio;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The pace of a replay.
@@ -95,7 +98,7 @@ pub struct Pcap {
 #[derive(Debug)]
 enum Side {
     Read(Box<Reader<Counted>>, PcapRead),
-    Write(Box<Writer<Counted>>, Arc<AtomicU64>),
+    Write(Box<Writer<Counted>>),
     Attached,
 }
 
@@ -103,32 +106,32 @@ enum Side {
 #[derive(Debug)]
 struct Counted {
     file: File,
-    calls: Arc<AtomicU64>,
+    calls: u64,
 }
 
 impl Counted {
-    fn count(&self) {
-        self.calls.fetch_add(1, Ordering::Relaxed);
+    fn new(file: File) -> Self {
+        Self { file, calls: 0 }
     }
 }
 
 impl Read for Counted {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.count();
+        self.calls += 1;
         self.file.read(out)
     }
 }
 
 impl Seek for Counted {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.count();
+        self.calls += 1;
         self.file.seek(to)
     }
 }
 
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.count();
+        self.calls += 1;
         self.file.write(bytes)
     }
 
@@ -148,12 +151,8 @@ impl Pcap {
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
-        // If the metadata cannot be read, the input may block.
-        let may_block = !file.metadata().is_ok_and(|metadata| metadata.is_file());
-        let input = Counted {
-            file,
-            calls: Arc::default(),
-        };
+        let may_block = may_block(&file);
+        let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let link = loop {
             match reader.first_link() {
@@ -199,26 +198,36 @@ impl Pcap {
         let shown: Arc<str> = path.display().to_string().into();
         let file = crate::file::create(path);
         let file = file.map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
-        let calls = Arc::<AtomicU64>::default();
-        let output = Counted {
-            file,
-            calls: Arc::clone(&calls),
-        };
+        set_nonblocking(&file).map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
         let interface = Interface {
             link: link_code(how.link),
             snaplen: how.snaplen,
             name: None,
         };
-        let writer = Writer::new(output, how.format, &[interface])
+        let writer = Writer::new(Counted::new(file), how.format, &[interface])
             .map_err(|error| unwritable(&shown, error))?;
         Ok(Self {
             name: name_of(path),
             path: shown,
             link: how.link,
             input: Input::None,
-            side: Side::Write(Box::new(writer), calls),
+            side: Side::Write(Box::new(writer)),
         })
     }
+}
+
+/// Whether a call on the file may wait for another program: a pipe, a terminal and the like.
+fn may_block(file: &File) -> bool {
+    // If the metadata cannot be read, it may.
+    !file.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Makes writes to a file that a worker writes return instead of blocking.
+pub(super) fn set_nonblocking(file: &File) -> io::Result<()> {
+    if may_block(file) {
+        ioctl_fionbio(file, true)?;
+    }
+    Ok(())
 }
 
 const OPEN: &str = "open the capture";
@@ -332,15 +341,8 @@ impl Driver for Pcap {
                 let source = Source::new(*reader, options, self.link, how, arena, path);
                 (PcapRx(Some(Box::new(source))), PcapTx(None))
             }
-            Side::Write(writer, calls) => {
-                let sink = Sink {
-                    writer: *writer,
-                    calls,
-                    path,
-                    batch_ns: None,
-                    flushes: 0,
-                    fault: None,
-                };
+            Side::Write(writer) => {
+                let sink = Sink::new(*writer, path);
                 (PcapRx(None), PcapTx(Some(Box::new(sink))))
             }
             Side::Attached => {
@@ -644,21 +646,24 @@ impl RxDescriptors for PcapRx {
     }
 
     fn syscalls(&self) -> u64 {
-        self.0.as_ref().map_or(0, |source| {
-            source.reader.get_ref().calls.load(Ordering::Relaxed)
-        })
+        self.0
+            .as_ref()
+            .map_or(0, |source| source.reader.get_ref().calls)
     }
 }
 
 /// A file that is written.
 ///
-/// Every flush writes everything to the file. So closing cannot fail, and transmitted packets are
-/// in the file even after a kill.
+/// Every flush writes everything to a regular file. So closing cannot fail, and transmitted packets
+/// are in the file even after a kill. To a pipe it writes what the pipe has room for.
 #[derive(Debug)]
 struct Sink {
     writer: Writer<Counted>,
-    calls: Arc<AtomicU64>,
     path: Arc<str>,
+    /// For a pipe: packets that it does not have whole, oldest first, and where their records are.
+    pending: Option<VecDeque<(Token, Range<u64>)>>,
+    /// The pipe was full at the last attempt to write.
+    full: bool,
     /// The wall clock when the batch began, in nanoseconds since 1970.
     batch_ns: Option<u64>,
     flushes: u64,
@@ -666,41 +671,126 @@ struct Sink {
 }
 
 impl Sink {
-    fn encap(&mut self, packet: &Packet) -> Result<Accepted, Refused> {
+    fn new(writer: Writer<Counted>, path: Arc<str>) -> Self {
+        let is_pipe = writer.get_ref().is_some_and(|file| may_block(&file.file));
+        Self {
+            writer,
+            path,
+            pending: is_pipe.then(VecDeque::new),
+            full: false,
+            batch_ns: None,
+            flushes: 0,
+            fault: None,
+        }
+    }
+
+    fn encap(&mut self, packet: &Packet, token: Token) -> Result<Accepted, Refused> {
+        if self.full {
+            self.write_out();
+        }
+        if self.full || self.fault.is_some() {
+            return Err(Refused::Busy);
+        }
         let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
         let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
+        let start = self.writer.position();
         match self.writer.write(0, now_ns, bytes, packet.segments()) {
-            Ok(()) => Ok(Accepted::Complete),
+            Ok(()) => match &mut self.pending {
+                None => Ok(Accepted::Complete),
+                Some(pending) => {
+                    pending.push_back((token, start..self.writer.position()));
+                    Ok(Accepted::Pending)
+                }
+            },
             Err(WriteError::Io(fault)) => {
-                // Ends the batch; the flush that follows fails with it.
-                self.fault = Some(fault);
+                // Ends the batch; after a fault the flush that follows fails with it.
+                self.settle(Err(fault));
                 Err(Refused::Busy)
             }
             Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
         }
     }
 
+    /// Writes what is buffered, as far as the file accepts it.
+    fn write_out(&mut self) {
+        match self.writer.flush() {
+            Err(WriteError::Io(fault)) => self.settle(Err(fault)),
+            // A flush has no other error.
+            Ok(()) | Err(_) => self.settle(Ok(())),
+        }
+    }
+
+    fn settle(&mut self, written: Result<(), IoFault>) {
+        self.full = written.is_err_and(|fault| fault.kind == ErrorKind::WouldBlock);
+        if let Err(fault) = written
+            && !self.full
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        let failed = |fault| unwritable(&self.path, WriteError::Io(fault));
+        self.fault.map(failed).map_or(Ok(()), Err)
+    }
+
     fn flush(&mut self) -> Result<(), DeviceError> {
-        if let Some(fault) = self.fault {
-            return Err(unwritable(&self.path, WriteError::Io(fault)));
+        self.check()?;
+        if self.batch_ns.take().is_some() {
+            self.flushes += 1;
+            self.write_out();
         }
-        if self.batch_ns.take().is_none() {
-            return Ok(());
+        self.check()
+    }
+
+    /// Returns the packets that the pipe has whole.
+    fn reclaim(&mut self, completed: &mut Completed) {
+        if self.full {
+            self.write_out();
         }
-        self.flushes += 1;
-        self.writer.flush().map_err(|error| {
-            if let WriteError::Io(fault) = error {
-                self.fault = Some(fault);
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        while let Some((token, record)) = pending.front()
+            && record.end <= self.writer.written()
+            && completed.push(*token)
+        {
+            pending.pop_front();
+        }
+    }
+
+    /// Removes records that the pipe does not have. The rest of one that it has in part is written
+    /// when it has room, since a reader could not read what follows otherwise.
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        self.check()?;
+        let Some(pending) = &mut self.pending else {
+            return Ok(Reset::Unsupported);
+        };
+        let written = self.writer.written();
+        let (mut whole, mut end) = (true, written);
+        for (token, record) in pending.drain(..) {
+            if record.end <= written {
+                whole &= sent.push(token);
+            } else if record.start >= written {
+                whole &= unsent.push(token);
+            } else {
+                end = record.end;
             }
-            unwritable(&self.path, error)
-        })
+        }
+        self.writer.truncate(end);
+        debug_assert!(whole, "the framework has room for what it gave");
+        Ok(Reset::Done)
     }
 }
 
 impl TxDescriptors for PcapTx {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         match &mut self.0 {
-            Some(sink) => sink.encap(packet.packet()),
+            Some(sink) => sink.encap(packet.packet(), token),
             None => Err(Refused::Bad(DropReason::ReadOnly)),
         }
     }
@@ -709,13 +799,39 @@ impl TxDescriptors for PcapTx {
         self.0.as_mut().map_or(Ok(()), |sink| sink.flush())
     }
 
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
+        if let Some(sink) = &mut self.0 {
+            sink.reclaim(completed);
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.0.as_ref().is_some_and(|sink| sink.full)
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        match &mut self.0 {
+            Some(sink) => sink.reset(sent, unsent),
+            None => Ok(Reset::Unsupported),
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let sink = self.0.as_ref().filter(|sink| sink.pending.is_some())?;
+        let file = sink.writer.get_ref()?;
+        Some((file.file.as_fd(), Interest::Write))
+    }
+
     fn doorbells(&self) -> u64 {
         self.0.as_ref().map_or(0, |sink| sink.flushes)
     }
 
     fn syscalls(&self) -> u64 {
-        self.0
-            .as_ref()
-            .map_or(0, |sink| sink.calls.load(Ordering::Relaxed))
+        let file = self.0.as_ref().and_then(|sink| sink.writer.get_ref());
+        file.map_or(0, |file| file.calls)
     }
 }

@@ -2,14 +2,14 @@ use super::*;
 use crate::driver::BadPackets;
 use crate::packet::{ArenaConfig, Burst};
 use crate::plan::FitLimits;
-use crate::queue::TxQueue;
-use crate::stats::{DropCounters, TxCounters};
+use crate::queue::{Sent, TxQueue};
+use crate::stats::{DropCounters, Stall, TxCounters};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const NANO: Format = Format::Pcap { nanosecond: true };
 const MICRO: Format = Format::Pcap { nanosecond: false };
@@ -119,12 +119,18 @@ fn ethernet(format: Format, records: &[(u64, u32, Vec<u8>)]) -> Scratch {
 }
 
 fn transmitter(port: &mut Pcap, arena: &Arena) -> TxQueue<PcapTx> {
+    counted(port, arena).0
+}
+
+fn counted(port: &mut Pcap, arena: &Arena) -> (TxQueue<PcapTx>, Arc<DropCounters>) {
     let (_rx, tx) = port.attach(&Attach::default(), arena).unwrap().remove(0);
     let capabilities = port.capabilities();
     let limits = FitLimits::new(&capabilities, None);
     let (counters, drops) = <(Arc<TxCounters>, Arc<DropCounters>)>::default();
     let features = capabilities.tx;
-    TxQueue::new(tx, arena.clone(), features, limits, None, counters, drops)
+    let count = Arc::clone(&drops);
+    let queue = TxQueue::new(tx, arena.clone(), features, limits, None, counters, count);
+    (queue, drops)
 }
 
 fn transmit(queue: &mut TxQueue<PcapTx>, arena: &Arena, frames: &[Vec<u8>]) {
@@ -539,11 +545,7 @@ fn files_that_are_no_captures_are_refused_in_words() {
 fn an_output_that_fails_later_fails_the_run() {
     let (reader, output) = io::pipe().unwrap();
     let file = File::from(std::os::fd::OwnedFd::from(output));
-    let calls = Arc::<AtomicU64>::default();
-    let output = Counted {
-        file,
-        calls: Arc::clone(&calls),
-    };
+    let output = Counted::new(file);
     let interface = Interface {
         link: LinkCode::ETHERNET,
         snaplen: 0,
@@ -554,10 +556,7 @@ fn an_output_that_fails_later_fails_the_run() {
         path: "/tmp/out.pcap".into(),
         link: LinkType::Ethernet,
         input: Input::None,
-        side: Side::Write(
-            Box::new(Writer::new(output, NANO, &[interface]).unwrap()),
-            calls,
-        ),
+        side: Side::Write(Box::new(Writer::new(output, NANO, &[interface]).unwrap())),
     };
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let mut queue = transmitter(&mut port, &arena);
@@ -573,6 +572,95 @@ fn an_output_that_fails_later_fails_the_run() {
     );
     // Later packets are refused: once the buffer is full, and at each flush.
     assert!(queue.transmit(&mut burst).is_err());
+}
+
+/// A capture that is written to a pipe, the reading end, and what was dropped.
+fn piped(arena: &Arena) -> (TxQueue<PcapTx>, io::PipeReader, Arc<DropCounters>) {
+    let (reader, output) = io::pipe().unwrap();
+    let file = File::from(std::os::fd::OwnedFd::from(output));
+    set_nonblocking(&file).unwrap();
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let writer = Writer::new(Counted::new(file), NANO, &[interface]).unwrap();
+    let mut port = Pcap {
+        name: "pipe".to_owned(),
+        path: "pipe".into(),
+        link: LinkType::Ethernet,
+        input: Input::None,
+        side: Side::Write(Box::new(writer)),
+    };
+    let (queue, drops) = counted(&mut port, arena);
+    (queue, reader, drops)
+}
+
+/// Fills a pipe that is not read. Returns the frames that the queue accepted.
+fn fill_pipe(queue: &mut TxQueue<PcapTx>, arena: &Arena) -> Vec<Vec<u8>> {
+    let mut accepted = Vec::new();
+    loop {
+        let mut burst = Burst::new();
+        let frames: Vec<_> = (0..32).map(|i| frame(1000 + i, accepted.len())).collect();
+        for frame in &frames {
+            burst.push(arena.packet_from(frame).unwrap()).unwrap();
+        }
+        let sent = queue.transmit(&mut burst).unwrap();
+        accepted.extend_from_slice(&frames[..frames.len() - burst.len()]);
+        if sent == Sent::Stalled(Stall::Busy) {
+            return accepted;
+        }
+    }
+}
+
+#[test]
+fn a_pipe_that_is_full_stalls_its_queue_and_continues_when_it_is_read() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut queue, mut reader, _) = piped(&arena);
+    let frames = fill_pipe(&mut queue, &arena);
+    assert!(queue.in_flight() > 0 && queue.held() > 0);
+    let (_, interest) = queue.wake().expect("the pipe's descriptor");
+    assert_eq!(interest, Interest::Write);
+    // The reader is at fault for as long as it likes: the device is not hung.
+    for second in 1..5 {
+        queue.service(Instant::from_nanos(second * SECOND)).unwrap();
+    }
+    assert_eq!(
+        queue.counters().stuck.get() + queue.counters().hangs.get(),
+        0
+    );
+    let (mut bytes, mut part) = (Vec::new(), [0; 5000]);
+    while !queue.is_ready() || queue.in_flight() > 0 {
+        let got = reader.read(&mut part).unwrap();
+        bytes.extend_from_slice(&part[..got]);
+        queue.reclaim(Instant::from_nanos(6 * SECOND));
+        queue.transmit(&mut Burst::new()).unwrap();
+    }
+    drop(queue);
+    reader.read_to_end(&mut bytes).unwrap();
+    let file = Scratch::with(&bytes);
+    let read = parse(&file.0);
+    assert!(read.iter().map(|(_, data)| data).eq(&frames));
+    assert_eq!(arena.census().lines_used, 0);
+}
+
+#[test]
+fn packets_that_a_full_pipe_does_not_have_are_dropped_at_the_end() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut queue, mut reader, drops) = piped(&arena);
+    let frames = fill_pipe(&mut queue, &arena);
+    queue.abandon(DropReason::Shutdown);
+    assert_eq!((queue.in_flight(), queue.held()), (0, 0));
+    let sent = queue.counters().wire_packets.get() - queue.counters().taken_back.get();
+    let dropped = drops.snapshot().get(DropReason::Shutdown);
+    assert_eq!(sent + dropped, frames.len() as u64);
+    assert_eq!(queue.counters().resets.get(), 0);
+    let mut part = vec![0; 1 << 20];
+    let got = reader.read(&mut part).unwrap();
+    let whole: usize = frames[..sent as usize].iter().map(|f| f.len() + 16).sum();
+    let next = frames[sent as usize].len() + 16;
+    assert!((whole..whole + next).contains(&(got - 24)), "{got} {whole}");
+    assert_eq!(arena.census().lines_used, 0);
 }
 
 #[test]

@@ -7,11 +7,11 @@ use crate::driver::{
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::packet::{Arena, Burst, Packet};
-use crate::port::pcap::{link_code, wall_clock_ns};
+use crate::port::pcap::{link_code, set_nonblocking, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -31,7 +31,8 @@ pub struct CaptureOptions {
 /// Captures received and transmitted packets, as pcapng with one interface for each direction.
 ///
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
-/// [`CaptureStatus::note`] says why. Packets that were received in error are not captured. Records
+/// [`CaptureStatus::note`] says why. If a pipe is full, packets are left out
+/// ([`CaptureStatus::missed`]). Packets that were received in error are not captured. Records
 /// have the wall clock's time at the start of their batch. After a device reset, unsent packets are
 /// offered again, and are captured again. Such a copy is recognizable by its bytes only, and may be
 /// segmented or finished in another way by then.
@@ -57,6 +58,22 @@ impl CaptureStatus {
     pub fn note(&self) -> Option<String> {
         lock(&self.0).note.clone()
     }
+
+    /// Records that a full pipe does not have: left out, or not written yet.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        let sink = lock(&self.0);
+        sink.missed + sink.unwritten
+    }
+
+    /// Writes the records that a full pipe does not have yet, as far as it has room. Returns
+    /// whether none is left. After the run no other call writes them.
+    #[must_use]
+    pub fn flush(&self) -> bool {
+        let mut sink = lock(&self.0);
+        sink.flush();
+        sink.unwritten == 0 || sink.note.is_some()
+    }
 }
 
 struct Sink {
@@ -64,6 +81,10 @@ struct Sink {
     link: LinkType,
     whole: bool,
     scratch: Box<Scratch>,
+    /// Records since the output had all.
+    unwritten: u64,
+    /// Records that were left out, since the output was full.
+    missed: u64,
     note: Option<String>,
 }
 
@@ -81,29 +102,39 @@ impl Sink {
         if self.note.is_some() {
             return;
         }
-        let mut result = Ok(());
+        let before = self.writer.records();
+        let (mut result, mut missed) = (Ok(()), 0);
+        let mut settle = |written: Result<(), WriteError>| match written {
+            Err(error) if is_full(&error) => missed += 1,
+            Err(_) if result.is_err() => {}
+            other => result = other,
+        };
         let writer = &mut self.writer;
         let visited = !self.whole
             && wire::for_each(packet, self.link, true, &mut self.scratch, |wire| {
                 let bytes = (wire.header.len() + wire.rest.len()) as u32;
                 let rest = packet.pieces(wire.rest).into_iter().flatten();
                 let pieces = std::iter::once(wire.header).chain(rest);
-                if result.is_ok() {
-                    result = writer.write(interface, now_ns, bytes, pieces);
-                }
+                settle(writer.write(interface, now_ns, bytes, pieces));
             });
         if !visited {
             // Requested, or no wire packets can be made of the packet: recorded as it is in memory.
             let bytes = packet.bytes() as u32;
-            result = writer.write(interface, now_ns, bytes, packet.segments());
+            settle(writer.write(interface, now_ns, bytes, packet.segments()));
         }
+        self.missed += missed;
+        self.unwritten += self.writer.records() - before;
         self.settle(result);
     }
 
     fn flush(&mut self) {
-        if self.note.is_none() {
-            let result = self.writer.flush();
-            self.settle(result);
+        if self.note.is_some() {
+            return;
+        }
+        match self.writer.flush() {
+            Ok(()) => self.unwritten = 0,
+            Err(error) if is_full(&error) => {}
+            Err(error) => self.settle(Err(error)),
         }
     }
 
@@ -114,6 +145,11 @@ impl Sink {
     }
 }
 
+/// Whether the output accepts nothing now: a pipe.
+fn is_full(error: &WriteError) -> bool {
+    matches!(error, WriteError::Io(fault) if fault.kind == ErrorKind::WouldBlock)
+}
+
 impl<D: Driver> Capture<D> {
     /// Captures to a file, which is made as [`create`](crate::file::create) does.
     ///
@@ -121,7 +157,9 @@ impl<D: Driver> Capture<D> {
     ///
     /// When the file cannot be created or written.
     pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        Self::new(inner, Box::new(crate::file::create(path)?), options)
+        let file = crate::file::create(path)?;
+        set_nonblocking(&file)?;
+        Self::new(inner, Box::new(file), options)
     }
 
     /// Captures to any output.
@@ -152,6 +190,8 @@ impl<D: Driver> Capture<D> {
             link,
             whole: options.whole,
             scratch: Box::default(),
+            unwritten: 0,
+            missed: 0,
             note: None,
         };
         Ok(Self {

@@ -17,13 +17,18 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
         self.now = now;
         self.counters.begin();
-        let result = self.reset_device();
+        let result = self.take_back(DropReason::DeviceReset);
+        if matches!(result, Ok(true)) {
+            self.counters.resets.add(1);
+        }
         self.count_calls();
         self.counters.publish();
         result
     }
 
-    fn reset_device(&mut self) -> Result<bool, DeviceError> {
+    /// Empties the device. Packets that it had not sent are at the front of `again`; those that it
+    /// reported as neither sent nor unsent are dropped as `lost`. False if it does not support it.
+    pub(super) fn take_back(&mut self, lost: DropReason) -> Result<bool, DeviceError> {
         debug_assert!(self.completed.is_empty() && self.returned.is_empty());
         match self.device.reset(&mut self.completed, &mut self.returned) {
             Ok(Reset::Done) => {}
@@ -37,13 +42,12 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         self.free_completed();
         self.put_back();
-        self.drop_lost();
+        self.drop_lost(lost);
         self.bytes.reset();
         self.room.clear();
         self.doorbell.rung();
         self.front_defragged = false;
         self.watchdog.restart(self.now);
-        self.counters.resets.add(1);
         Ok(true)
     }
 
@@ -69,14 +73,14 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     /// Drops the packets that the device reported as neither sent nor unsent.
-    fn drop_lost(&mut self) {
+    fn drop_lost(&mut self, reason: DropReason) {
         let mut tokens = std::mem::take(&mut self.unsent);
         tokens.extend(self.in_flight.tokens());
         for token in tokens.drain(..) {
             if let Some((packet, _)) = self.in_flight.take(token) {
                 let wire_packets = u64::from(packet.meta().wire_packets);
                 self.counters.taken_back.add(wire_packets);
-                self.drop_packet(DropReason::DeviceReset, &packet);
+                self.drop_packet(reason, &packet);
             }
         }
         self.unsent = tokens;

@@ -252,8 +252,15 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.stopped
     }
 
-    /// Drops all packets that wait here, counted under `reason`.
+    /// Drops all packets that wait here, counted under `reason`. So are those that the device has
+    /// and certainly did not send, if it can return them.
     pub fn abandon(&mut self, reason: DropReason) {
+        if !self.in_flight.is_empty() {
+            self.counters.begin();
+            // A device that fails now may have sent them: they count as transmitted.
+            self.take_back(reason).ok();
+            self.counters.publish();
+        }
         let held = self.held();
         if held > 0 {
             self.drops.add(reason, held);

@@ -1,6 +1,7 @@
 //! The content of captures.
 
 use super::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Interface and data of every record.
 fn records(file: &Memory) -> Vec<(u32, Vec<u8>)> {
@@ -109,6 +110,49 @@ fn a_refused_packet_is_not_captured() {
     let packet = rig.arena.packet_from(&udp(20, 0)).unwrap();
     rig.transmit(packet);
     assert!(records(&file).is_empty());
+}
+
+/// An output that has room for that many bytes.
+struct Pipe(Memory, Arc<AtomicUsize>);
+
+impl Write for Pipe {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = self.1.load(Ordering::Relaxed);
+        if room == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let part = &bytes[..bytes.len().min(room)];
+        self.1.fetch_sub(part.len(), Ordering::Relaxed);
+        self.0.write(part)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_full_pipe_misses_records_and_neither_blocks_nor_ends_the_capture() {
+    let (file, room) = (Memory::default(), Arc::new(AtomicUsize::new(2000)));
+    let pipe = Pipe(file.clone(), Arc::clone(&room));
+    let options = CaptureOptions::default();
+    let mut rig = rig(|fake| Capture::new(fake, Box::new(pipe), options).unwrap());
+    for _ in 0..1000 {
+        rig.transmit(rig.arena.packet_from(&udp(1000, 0)).unwrap());
+    }
+    let status = rig.driver.status();
+    assert!(
+        !status.flush() && status.missed() > 900,
+        "{}",
+        status.missed()
+    );
+    assert_eq!((rig.fake.sent().len(), status.note()), (1000, None));
+    room.store(usize::MAX, Ordering::Relaxed);
+    assert!(status.flush());
+    rig.transmit(rig.arena.packet_from(&udp(1000, 0)).unwrap());
+    let missed = status.missed() as usize;
+    assert_eq!(records(&file).len(), 1001 - missed);
+    assert_eq!(status.records() as usize, 1001 - missed);
 }
 
 #[test]

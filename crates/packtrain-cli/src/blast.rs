@@ -5,10 +5,7 @@ use crate::exit::Failure;
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
 use crate::tool;
-use packtrain_lab::tool::Measured;
-use packtrain_lab::tools::blast::Blast;
-use serde_json::Value;
-use std::fmt::Write;
+use packtrain_lab::tools::blast::{Blast, Blasted};
 
 /// Runs the command.
 ///
@@ -20,65 +17,59 @@ pub fn run(args: &ToolArgs<Blast>) -> Result<(), Failure> {
 }
 
 /// The load and the testbed, as they were in force.
-fn conditions(measured: &Measured) -> String {
-    let settings = &measured.settings;
-    let number = |name: &str| settings.get(name).and_then(Value::as_f64);
-    let ip = settings.get("ip").and_then(Value::as_str).unwrap_or("-");
-    let sizes = settings.get("frame_bytes").and_then(Value::as_array);
-    let sizes: Vec<_> = sizes.into_iter().flatten().map(Value::to_string).collect();
-    let rate = match (number("rate_kpps"), number("burst_packets")) {
+fn conditions(measured: &Blasted) -> String {
+    let of = &measured.settings;
+    let sizes: Vec<_> = of.frame_bytes.iter().map(ToString::to_string).collect();
+    let rate = match (of.rate_kpps, of.burst_packets) {
         (Some(kpps), Some(burst)) => {
             let rate = scaled(kpps * 1e3);
             format!("at {rate}pps in bursts of {burst}")
         }
         _ => "flat out".to_owned(),
     };
-    let senders = number("senders").unwrap_or(0.0);
     format!(
-        "udp over {ip}, frames of {} bytes, {rate}, {senders} sender{}, {} s\n{}",
+        "udp over {}, frames of {} bytes, {rate}, {} sender{}, {} s\n{}",
+        of.ip,
         sizes.join(","),
-        if senders > 1.0 { "s" } else { "" },
-        number("duration_seconds").unwrap_or(0.0),
-        tool::testbed(measured),
+        of.senders,
+        if of.senders > 1 { "s" } else { "" },
+        of.duration_seconds,
+        tool::testbed(&measured.testbed),
     )
 }
 
-fn text(measured: &Measured, style: Style) -> String {
-    let figures = &measured.figures;
-    let number = |name: &str| figures.get(name).and_then(Value::as_f64);
-    let count = |name: &str| grouped(figures.get(name).and_then(Value::as_u64).unwrap_or(0));
-    let rate = |name: &str| {
-        let kpps = number(name).unwrap_or(0.0);
-        format!("{}pps", scaled(kpps * 1e3))
-    };
+fn text(measured: &Blasted, style: Style) -> String {
+    let of = &measured.figures;
+    let rate = |kpps: f64| format!("{}pps", scaled(kpps * 1e3));
     let mut text = conditions(measured);
-    text.push('\n');
     text += &format!(
-        "offered   {:>12} packets  {}\nreceived  {:>12} packets  {}\nlost      {:>12} packets  \
+        "\noffered   {:>12} packets  {}\nreceived  {:>12} packets  {}\nlost      {:>12} packets  \
          {:.3} %\n",
-        count("sent_packets"),
-        rate("offered_kpps"),
-        count("received_packets"),
-        rate("received_kpps"),
-        count("lost_packets"),
-        number("lost_percent").unwrap_or(0.0),
+        grouped(of.sent_packets),
+        rate(of.offered_kpps),
+        grouped(of.received_packets),
+        rate(of.received_kpps),
+        grouped(of.lost_packets),
+        of.lost_percent,
     );
-    let others = [
+    for (count, what) in [
         (
-            "lost_at_interface_packets",
+            of.lost_at_interface_packets,
             "of these at the sender's interface (its queue was full)",
         ),
         (
-            "lost_at_socket_packets",
+            of.lost_at_socket_packets,
             "of these at the receiver's socket (its buffer was full)",
         ),
-        ("duplicate_packets", "arrived again"),
-        ("reordered_packets", "arrived after one that was sent later"),
-        ("damaged_packets", "arrived damaged"),
-    ];
-    for (name, what) in others {
-        if number(name) > Some(0.0) {
-            writeln!(text, "          {:>12} {what}", count(name)).expect("a string");
+        (of.duplicate_packets, "arrived again"),
+        (
+            of.reordered_packets,
+            "arrived after one that was sent later",
+        ),
+        (of.damaged_packets, "arrived damaged"),
+    ] {
+        if count > 0 {
+            text += &format!("          {:>12} {what}\n", grouped(count));
         }
     }
     text.push('\n');
@@ -88,57 +79,84 @@ fn text(measured: &Measured, style: Style) -> String {
         ("switches/s", Align::Right),
         ("wakeups/s", Align::Right),
     ]);
-    for (part, base) in [
-        ("sender", "%"),
-        ("receiver", "%"),
-        ("forwarder", "%"),
-        ("softirq", "% of all"),
-        ("machine", "% of all"),
+    let count = |value: f64| grouped(value.round() as u64);
+    let wakeups = count(of.wakeups_forwarder_per_second);
+    for (part, percent, switches, wakeups) in [
+        (
+            "sender",
+            of.cpu_sender_percent,
+            of.switches_sender_per_second,
+            "",
+        ),
+        (
+            "receiver",
+            of.cpu_receiver_percent,
+            of.switches_receiver_per_second,
+            "",
+        ),
+        (
+            "forwarder",
+            of.cpu_forwarder_percent,
+            of.switches_forwarder_per_second,
+            &wakeups,
+        ),
     ] {
-        let cell =
-            |name: String, show: &dyn Fn(f64) -> String| number(&name).map_or(String::new(), show);
-        let per_second = &|value| grouped(f64::round(value) as u64);
-        table.row([
-            part.to_owned(),
-            cell(format!("cpu_{part}_percent"), &|value| {
-                format!("{value:.0} {base}")
-            }),
-            cell(format!("switches_{part}_per_second"), per_second),
-            cell(format!("wakeups_{part}_per_second"), per_second),
-        ]);
+        table.row([part, &format!("{percent:.0} %"), &count(switches), wakeups]);
     }
+    let machine = &of.machine;
+    let of_all = |percent: Option<f64>| {
+        percent.map_or_else(String::new, |percent| format!("{percent:.0} % of all"))
+    };
+    table.row(["softirq", &of_all(machine.cpu_softirq_percent)]);
+    let switches = count(of.switches_machine_per_second);
+    table.row(["machine", &of_all(machine.cpu_machine_percent), &switches]);
     text.push_str(&table.render(0, style));
-    if let Some(per_kpps) = number("cpu_percent_per_kpps") {
-        let line = format!("\nCPU of sender, receiver and forwarder: {per_kpps:.3} % per kpps\n");
-        text.push_str(&line);
-    }
-    text.push_str(&tool::flags(measured));
-    text
+    text += &format!(
+        "\nCPU of sender, receiver and forwarder: {:.3} % per kpps\n",
+        of.cpu_percent_per_kpps
+    );
+    text + &tool::flags(&measured.flags)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain_lab::machine::CpuFigures;
+    use packtrain_lab::tool::Measured;
+    use packtrain_lab::tools::blast::{Figures, Settings};
+    use packtrain_measure::key::fields;
     use serde_json::json;
 
     #[test]
     fn what_did_not_happen_has_no_line() {
-        let figures = json!({
-            "sent_packets": 1_000_000, "received_packets": 999_000, "lost_packets": 1000,
-            "lost_percent": 0.1, "offered_kpps": 1000.0, "received_kpps": 999.0,
-            "duplicate_packets": 3, "reordered_packets": 0, "cpu_sender_percent": 99.6,
-            "cpu_machine_percent": 95.1,
-        });
-        let figures = figures.as_object().cloned().unwrap_or_default();
-        let settings = json!({
-            "through": "veth", "mtu": 1500, "ip": "ipv4", "frame_bytes": [64, 1518],
-            "rate_kpps": 20.0, "burst_packets": 2, "senders": 1, "duration_seconds": 0.5,
-        });
-        let settings = settings.as_object().cloned().unwrap_or_default();
+        let machine = CpuFigures {
+            cpu_machine_percent: Some(95.1),
+            ..CpuFigures::default()
+        };
         let measured = Measured {
-            settings,
-            figures,
-            ..Measured::default()
+            testbed: fields(&json!({ "through": "veth", "mtu": 1500 })),
+            settings: Settings {
+                ip: "ipv4".to_owned(),
+                frame_bytes: vec![64, 1518],
+                rate_kpps: Some(20.0),
+                burst_packets: Some(2),
+                senders: 1,
+                duration_seconds: 0.5,
+                ..Settings::default()
+            },
+            figures: Figures {
+                sent_packets: 1_000_000,
+                received_packets: 999_000,
+                lost_packets: 1000,
+                lost_percent: 0.1,
+                offered_kpps: 1000.0,
+                received_kpps: 999.0,
+                duplicate_packets: 3,
+                cpu_sender_percent: 99.6,
+                machine,
+                ..Figures::default()
+            },
+            flags: Vec::new(),
         };
         let text = text(&measured, Style::PLAIN);
         assert!(
@@ -158,7 +176,13 @@ mod tests {
         );
         assert!(text.contains("3 arrived again\n"), "{text}");
         assert!(!text.contains("sent later"), "{text}");
-        assert!(text.contains("sender           100 %\n"), "{text}");
-        assert!(text.contains("machine    95 % of all\n"), "{text}");
+        assert!(
+            text.contains("sender           100 %           0\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("machine    95 % of all           0\n"),
+            "{text}"
+        );
     }
 }

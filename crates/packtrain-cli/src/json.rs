@@ -15,9 +15,9 @@ use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_lab::experiment::counters::{self, batches, counters, device_values, fault_values};
 use packtrain_measure::host::Head;
+pub use packtrain_measure::key::fields;
 use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
-use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
 use std::iter;
@@ -25,14 +25,6 @@ use std::iter;
 /// A document of `command`, with the keys that every document has.
 pub fn document(command: &str) -> Map<String, Value> {
     fields(&Head::of(command))
-}
-
-/// The fields of a structure.
-pub fn fields(of: &impl Serialize) -> Map<String, Value> {
-    match json!(of) {
-        Value::Object(fields) => fields,
-        other => panic!("a structure has fields: {other}"),
-    }
 }
 
 /// Writes the document as one line.

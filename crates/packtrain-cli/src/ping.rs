@@ -6,9 +6,7 @@ use crate::print::Style;
 use crate::table::{Align, Table, grouped};
 use crate::tool;
 use packtrain_lab::tool::Measured;
-use packtrain_lab::tools::ping::Ping;
-use serde_json::Value;
-use std::fmt::Write;
+use packtrain_lab::tools::ping::{Figures, Ping, Settings, Times};
 
 /// Runs the command.
 ///
@@ -19,119 +17,125 @@ pub fn run(args: &ToolArgs<Ping>) -> Result<(), Failure> {
     tool::run("ping", args, text)
 }
 
-/// The times of a histogram and their headings.
-const TIMES: [(&str, &str); 7] = [
-    ("min", "min"),
-    ("p50", "p50"),
-    ("p90", "p90"),
-    ("p99", "p99"),
-    ("p999", "p99.9"),
-    ("max", "max"),
-    ("mean", "mean"),
-];
+type Pinged = Measured<Settings, Figures>;
 
 /// The load and the testbed, as they were in force.
-fn conditions(measured: &Measured) -> String {
-    let settings = &measured.settings;
-    let word = |name: &str| settings.get(name).and_then(Value::as_str).unwrap_or("-");
-    let number = |name: &str| settings.get(name).and_then(Value::as_f64);
-    let rate = match number("rate_per_second") {
+fn conditions(measured: &Pinged) -> String {
+    let of = &measured.settings;
+    let rate = match of.rate_per_second {
         Some(rate) => format!("{rate} requests due a second"),
         None => "one request after the other".to_owned(),
     };
     format!(
         "{} over {}, frames of {} bytes, {rate}, {} s\n{}\n",
-        word("protocol"),
-        word("ip"),
-        number("frame_bytes").unwrap_or(0.0),
-        number("duration_seconds").unwrap_or(0.0),
-        tool::testbed(measured),
+        of.protocol,
+        of.ip,
+        of.frame_bytes,
+        of.duration_seconds,
+        tool::testbed(&measured.testbed),
     )
 }
 
-fn text(measured: &Measured, style: Style) -> String {
+fn text(measured: &Pinged, style: Style) -> String {
     let figures = &measured.figures;
-    let count = |name: String| {
-        let figure = figures.get(&name).and_then(Value::as_u64);
-        figure.unwrap_or(0)
+    let phases = match &figures.idle {
+        Some(idle) => vec![("idle", idle), ("loaded", &figures.phase)],
+        None => vec![("", &figures.phase)],
     };
-    let loaded = figures.contains_key("load_goodput_gbps");
-    let phases: &[(&str, &str)] = if loaded {
-        &[("idle", "idle_"), ("loaded", "")]
-    } else {
-        &[("", "")]
-    };
-    let headings = TIMES.map(|(_, heading)| (heading, Align::Right));
+    let headings = ["min", "p50", "p90", "p99", "p99.9", "max", "mean"];
+    let headings = headings.map(|heading| (heading, Align::Right));
     let mut table = Table::new([("us", Align::Left)].into_iter().chain(headings));
     let mut text = conditions(measured);
-    for (phase, prefix) in phases {
-        let of = |name: &str| count(format!("{prefix}{name}"));
-        let number = |name: &str| {
-            figures
-                .get(&format!("{prefix}{name}"))
-                .and_then(Value::as_f64)
-        };
-        let colon = if phase.is_empty() { "" } else { ": " };
-        writeln!(
-            text,
-            "{phase}{colon}{} requests, {:.0} a second; {} lost ({:.3} %), {} late, {} replies \
-             arrived again",
-            grouped(of("sent_requests")),
-            number("requests_per_second").unwrap_or(0.0),
-            grouped(of("lost_requests")),
-            number("lost_percent").unwrap_or(0.0),
-            grouped(of("late_requests")),
-            grouped(of("duplicate_replies")),
-        )
-        .expect("a string");
-        for (name, what) in [
-            ("latency_us", "round trip"),
-            ("send_delay_us", "sent late by"),
+    for (name, of) in phases {
+        let colon = if name.is_empty() { "" } else { ": " };
+        text += &format!(
+            "{name}{colon}{} requests, {:.0} a second; {} lost ({:.3} %), {} late, {} replies \
+             arrived again\n",
+            grouped(of.sent_requests),
+            of.requests_per_second,
+            grouped(of.lost_requests),
+            of.lost_percent,
+            grouped(of.late_requests),
+            grouped(of.duplicate_replies),
+        );
+        for (times, what) in [
+            (&of.latency_us, "round trip"),
+            (&of.send_delay_us, "sent late by"),
         ] {
-            let times = &figures
-                .get(&format!("{prefix}{name}"))
-                .unwrap_or(&Value::Null);
-            let cells = TIMES.map(|(key, _)| match times[key].as_f64() {
-                Some(us) => format!("{us:.1}"),
-                None => "-".to_owned(),
-            });
-            let row = format!("{phase}{}{what}", if phase.is_empty() { "" } else { " " });
+            let Times {
+                min,
+                p50,
+                p90,
+                p99,
+                p999,
+                max,
+                mean,
+                ..
+            } = times;
+            let cells = [min, p50, p90, p99, p999, max, mean];
+            let cells = cells.map(|us| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.1}")));
+            let row = format!("{name} {what}").trim_start().to_owned();
             table.row([row].into_iter().chain(cells));
         }
     }
-    if let Some(gbps) = figures.get("load_goodput_gbps").and_then(Value::as_f64) {
-        writeln!(text, "load: {gbps:.2} Gbit/s of TCP").expect("a string");
+    if let Some(load) = &figures.load {
+        text += &format!("load: {:.2} Gbit/s of TCP\n", load.load_goodput_gbps);
     }
     text.push('\n');
     text.push_str(&table.render(0, style));
-    text.push_str(&tool::flags(measured));
+    text.push_str(&tool::flags(&measured.flags));
     text
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain_lab::tools::ping::{Load, Phase};
+    use packtrain_measure::key::fields;
     use serde_json::json;
 
     #[test]
     fn idle_is_beside_loaded() {
-        let times = json!({
-            "min": 10.0, "p50": 20.0, "p90": 30.0, "p99": 40.0, "p999": 50.0, "max": 60.04,
-            "mean": 21.0,
-        });
-        let figures = json!({
-            "sent_requests": 2000, "idle_sent_requests": 1000, "lost_requests": 1,
-            "latency_us": times, "idle_latency_us": times, "send_delay_us": {"p50": null},
-            "load_goodput_gbps": 3.456,
-        });
-        let settings = json!({
-            "through": "bridge", "mtu": 1500, "protocol": "icmp", "ip": "ipv6",
-            "frame_bytes": 102, "rate_per_second": 1000.0, "duration_seconds": 1.0,
-        });
+        let times = Times {
+            min: Some(10.0),
+            p50: Some(20.0),
+            p90: Some(30.0),
+            p99: Some(40.0),
+            p999: Some(50.0),
+            max: Some(60.04),
+            mean: Some(21.0),
+            ..Times::default()
+        };
+        let idle = Phase {
+            sent_requests: 1000,
+            latency_us: times,
+            ..Phase::default()
+        };
+        let phase = Phase {
+            sent_requests: 2000,
+            lost_requests: 1,
+            ..idle.clone()
+        };
+        let load = Load {
+            load_goodput_gbps: 3.456,
+            ..Load::default()
+        };
         let measured = Measured {
-            settings: settings.as_object().cloned().unwrap_or_default(),
-            figures: figures.as_object().cloned().unwrap_or_default(),
-            ..Measured::default()
+            testbed: fields(&json!({ "through": "bridge", "mtu": 1500 })),
+            settings: Settings {
+                protocol: "icmp",
+                ip: "ipv6".to_owned(),
+                frame_bytes: 102,
+                rate_per_second: Some(1000.0),
+                duration_seconds: 1.0,
+                ..Settings::default()
+            },
+            figures: Figures {
+                idle: Some(idle),
+                phase,
+                load: Some(load),
+            },
+            flags: Vec::new(),
         };
         let text = text(&measured, Style::PLAIN);
         assert!(

@@ -8,11 +8,13 @@ use crate::print::{self, Style};
 use crate::table::{Align, Table, bar, grouped};
 use crate::tool;
 use clap::ValueEnum;
+use indexmap::IndexMap;
 use packtrain::engine::Report;
 use packtrain_lab::ToolError;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tool::{self as lab, Control, Measured};
-use packtrain_lab::tools::rfc2544::Rfc2544;
+use packtrain_lab::tools::ping::Times;
+use packtrain_lab::tools::rfc2544::{Figures, Rfc2544, Settings, Throughput};
 use serde_json::{Map, Value};
 
 /// Bytes of an Ethernet frame around its IP packet: header and FCS.
@@ -32,7 +34,7 @@ const STEP_COLUMNS: usize = 3;
 struct Row {
     size: u32,
     through: Through,
-    measured: Measured,
+    measured: Measured<Settings, Figures>,
     report: Option<Box<Report>>,
 }
 
@@ -47,7 +49,7 @@ pub fn run(args: &Rfc2544Args) -> Result<(), Failure> {
         return Ok(());
     };
     if common.json {
-        json::write(document(&rows))
+        json::write(document(rows))
     } else {
         print::output(&text(&rows, Style::stdout()))
     }
@@ -123,10 +125,10 @@ fn name(through: Through) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-fn document(rows: &[Row]) -> Map<String, Value> {
+fn document(rows: Vec<Row>) -> Map<String, Value> {
     let mut document = json::document("rfc2544");
-    let rows = rows.iter().map(|row| {
-        let mut value = tool::row("rfc2544", &row.measured);
+    let rows = rows.into_iter().map(|row| {
+        let mut value = tool::row("rfc2544", row.measured);
         if let (Some(report), Some(value)) = (&row.report, value.as_object_mut()) {
             let snapshot = &report.snapshot;
             value.insert("drops".into(), json::drops(&snapshot.drops));
@@ -145,18 +147,23 @@ fn text(rows: &[Row], style: Style) -> String {
     text.push_str(&bounds(rows, style));
     let latency = columns(
         rows,
-        "latency_us",
-        "round trips in us beside a load of this share of \
-                          the throughput: median, 99 %",
-        |_, _, times| round_trip(times),
+        "round trips in us beside a load of this share of the throughput: median, 99 %",
+        |row| {
+            let latency = row.measured.figures.latency.as_ref()?;
+            Some(of_each(&latency.latency_us, |_, times| round_trip(times)))
+        },
         style,
     );
     let loss = columns(
         rows,
-        "loss_percent",
         "frames lost in percent at this share of what a sender sends flat out; in brackets those \
          of them that the receiver's socket lost, not the device",
-        loss,
+        |row| {
+            let of = row.measured.figures.loss.as_ref()?;
+            let at_socket = |share: &str| of.loss_at_socket_percent.get(share).copied();
+            let cell = |share: &str, lost: &f64| loss(*lost, at_socket(share));
+            Some(of_each(&of.loss_percent, cell))
+        },
         style,
     );
     for table in [latency, loss] {
@@ -177,29 +184,18 @@ fn text(rows: &[Row], style: Style) -> String {
 }
 
 impl Row {
-    fn number(&self, name: &str) -> f64 {
-        self.measured
-            .figures
-            .get(name)
-            .and_then(Value::as_f64)
-            .unwrap_or(0.0)
+    /// The throughput of the first goal.
+    fn throughput(&self) -> Throughput {
+        let search = self.measured.figures.search.as_ref();
+        search
+            .map(|search| search.first.clone())
+            .unwrap_or_default()
     }
 
-    fn object(&self, name: &str) -> impl Iterator<Item = (&String, &Value)> {
-        self.measured
-            .figures
-            .get(name)
-            .and_then(Value::as_object)
-            .into_iter()
-            .flatten()
-    }
-
-    /// The mark of a throughput above which the sender sends nothing.
-    fn at_least(&self) -> &'static str {
-        match self.measured.figures.get("end").and_then(Value::as_str) {
-            Some("at_max") => ">= ",
-            _ => "",
-        }
+    /// The results of all goals, by loss ratio.
+    fn goals(&self) -> impl Iterator<Item = (&String, &Throughput)> {
+        let search = self.measured.figures.search.iter();
+        search.flat_map(|search| &search.goals)
     }
 
     /// The first cells of a row. The size is only in the first row that has it.
@@ -222,7 +218,7 @@ fn pairs(rows: &[Row]) -> impl Iterator<Item = (&Row, Option<&Row>)> {
 
 /// Throughput by frame size, with bars.
 fn throughput(rows: &[Row], style: Style) -> String {
-    let most = rows.iter().map(|row| row.number("throughput_gbps"));
+    let most = rows.iter().map(|row| row.throughput().throughput_gbps);
     let most = most.fold(LINE / 1e9, f64::max);
     let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
     let step = steps
@@ -247,16 +243,16 @@ fn throughput(rows: &[Row], style: Style) -> String {
         ("%", Align::Right),
     ]);
     for (row, before) in pairs(rows) {
-        let (gbps, pps) = (
-            row.number("throughput_gbps"),
-            row.number("throughput_kpps") * 1e3,
-        );
+        let of = row.throughput();
+        let (gbps, pps) = (of.throughput_gbps, of.throughput_kpps * 1e3);
+        // Above it the sender sends nothing.
+        let at_least = if of.end == "at_max" { ">= " } else { "" };
         let line = LINE / 8.0 / (f64::from(row.size) + BETWEEN_FRAMES);
         let mut cells = row.cells(before);
         cells.extend([
             bar(gbps, 10.0 * step, 10 * STEP_COLUMNS),
             format!("{:.2}", gbps * 1e3),
-            format!("{}{}", row.at_least(), grouped(pps as u64)),
+            format!("{at_least}{}", grouped(pps as u64)),
             grouped(line as u64),
             format!("{:.2}", 100.0 * pps / line),
         ]);
@@ -264,7 +260,7 @@ fn throughput(rows: &[Row], style: Style) -> String {
     }
     let ratio = rows
         .first()
-        .and_then(|row| Some(row.object("goals").next()?.0.as_str()));
+        .and_then(|row| Some(row.goals().next()?.0.as_str()));
     format!(
         "throughput at a loss ratio of {}; 100 % is 10 Gb/s Ethernet\n{}",
         ratio.unwrap_or("0"),
@@ -285,13 +281,12 @@ fn bounds(rows: &[Row], style: Style) -> String {
         ("back to back", Align::Right),
     ]);
     for (row, before) in pairs(rows) {
-        for (index, (ratio, goal)) in row.object("goals").enumerate() {
-            let number = |name: &str| goal.get(name).and_then(Value::as_f64);
-            let cell = |name| number(name).map_or(String::new(), |value| format!("{value:.1}"));
-            let limit = goal.get("limit").and_then(Value::as_str);
-            let limit = match goal.get("end").and_then(Value::as_str) {
-                Some("time_limit") => "time limit",
-                _ => limit.unwrap_or(""),
+        for (index, (ratio, goal)) in row.goals().enumerate() {
+            let cell = |kpps: f64| format!("{kpps:.1}");
+            let bound = |bound: Option<f64>| bound.map_or_else(String::new, cell);
+            let limit = match goal.end {
+                "time_limit" => "time limit",
+                _ => goal.limit.unwrap_or(""),
             };
             let mut cells = if index == 0 {
                 row.cells(before)
@@ -300,16 +295,17 @@ fn bounds(rows: &[Row], style: Style) -> String {
             };
             cells.extend([
                 ratio.clone(),
-                cell("throughput_kpps"),
-                cell("lower_kpps"),
-                cell("upper_kpps"),
+                cell(goal.throughput_kpps),
+                bound(goal.lower_kpps),
+                bound(goal.upper_kpps),
                 limit.to_owned(),
             ]);
             if index == 0 {
-                let frames = row.number("back_to_back_frames");
-                let is_all = frames > 0.0 && frames >= row.number("back_to_back_tried_frames");
+                let bursts = row.measured.figures.bursts.unwrap_or_default();
+                let frames = bursts.back_to_back_frames;
+                let is_all = frames > 0 && frames >= bursts.back_to_back_tried_frames;
                 let at_least = if is_all { ">= " } else { "" };
-                cells.push(format!("{at_least}{}", grouped(frames as u64)));
+                cells.push(format!("{at_least}{}", grouped(frames)));
             }
             table.row(cells);
         }
@@ -320,76 +316,106 @@ fn bounds(rows: &[Row], style: Style) -> String {
     )
 }
 
-/// A table with a column for each percentage under the key `figure`.
-fn columns(
-    rows: &[Row],
-    figure: &str,
-    title: &str,
-    cell: fn(&Row, &str, &Value) -> String,
-    style: Style,
-) -> String {
-    let longest = rows.iter().max_by_key(|row| row.object(figure).count());
-    let shares: Vec<_> = longest.map_or_else(Vec::new, |row| {
-        row.object(figure).map(|(share, _)| share.clone()).collect()
-    });
-    let names = ["frame", "through"].map(ToOwned::to_owned).into_iter();
-    let heads = names.chain(shares.iter().map(|share| format!("{share} %")));
-    let align = |index| {
-        if index == 1 {
-            Align::Left
-        } else {
-            Align::Right
-        }
-    };
-    let mut table = Table::new(heads.enumerate().map(|(index, head)| (head, align(index))));
-    for (row, before) in pairs(rows) {
-        let mut cells = row.cells(before);
-        let values = row.object(figure);
-        cells.extend(values.map(|(share, value)| cell(row, share, value)));
-        table.row(cells);
+/// What was measured at each of several loads: the share in percent, and a cell.
+type Shares = Vec<(String, String)>;
+
+fn of_each<T>(all: &IndexMap<String, T>, cell: impl Fn(&str, &T) -> String) -> Shares {
+    let cells = all.iter();
+    cells
+        .map(|(share, value)| (share.clone(), cell(share, value)))
+        .collect()
+}
+
+/// A table with a column for each share. `of` has those of a row.
+fn columns(rows: &[Row], title: &str, of: impl Fn(&Row) -> Option<Shares>, style: Style) -> String {
+    let all = rows.iter().map(|row| of(row).unwrap_or_default());
+    let all: Vec<Shares> = all.collect();
+    let longest = all.iter().max_by_key(|shares| shares.len());
+    let shares = longest.into_iter().flatten();
+    let names = [("frame", Align::Right), ("through", Align::Left)];
+    let names = names.map(|(name, align)| (name.to_owned(), align));
+    let heads = shares.map(|(share, _)| (format!("{share} %"), Align::Right));
+    let mut table = Table::new(names.into_iter().chain(heads));
+    for ((row, before), shares) in pairs(rows).zip(all) {
+        let cells = shares.into_iter().map(|(_, cell)| cell);
+        table.row(row.cells(before).into_iter().chain(cells));
     }
     format!("{title}\n{}", table.render(0, style))
 }
 
-fn round_trip(times: &Value) -> String {
-    let time = |name| times.get(name).and_then(Value::as_f64).unwrap_or(0.0);
-    format!("{:.0}, {:.0}", time("p50"), time("p99"))
+fn round_trip(of: &Times) -> String {
+    let time = |time: Option<f64>| time.unwrap_or(0.0);
+    format!("{:.0}, {:.0}", time(of.p50), time(of.p99))
 }
 
 /// The loss at a load, with that at the receiver's socket if it lost any.
-fn loss(row: &Row, share: &str, loss: &Value) -> String {
-    let loss = loss.as_f64().unwrap_or(0.0);
-    let mut all = row.object("loss_at_socket_percent");
-    let at_socket = all.find(|(other, _)| *other == share);
-    match at_socket.and_then(|(_, value)| value.as_f64()) {
-        Some(at_socket) if at_socket > 0.0 => format!("{loss:.2} ({at_socket:.2})"),
-        _ => format!("{loss:.2}"),
+fn loss(percent: f64, at_socket: Option<f64>) -> String {
+    match at_socket {
+        Some(at_socket) if at_socket > 0.0 => format!("{percent:.2} ({at_socket:.2})"),
+        _ => format!("{percent:.2}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use packtrain_lab::tools::rfc2544::{Bursts, Latency, Loss, Search};
+
+    fn named<T>(values: impl IntoIterator<Item = (&'static str, T)>) -> IndexMap<String, T> {
+        let values = values.into_iter();
+        values
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+
+    fn times(p50: f64, p99: f64) -> Times {
+        Times {
+            p50: Some(p50),
+            p99: Some(p99),
+            ..Times::default()
+        }
+    }
 
     fn row(size: u32, through: Through, kpps: f64) -> Row {
-        let figures = json!({
-            "throughput_kpps": kpps,
-            "throughput_gbps": kpps * f64::from(size) * 8.0 / 1e6,
-            "upper_kpps": kpps * 1.02, "end": "regular",
-            "goals": {
-                "0": {"throughput_kpps": kpps, "lower_kpps": kpps, "upper_kpps": kpps * 1.02,
-                      "limit": "device", "end": "regular"},
-                "0.005": {"throughput_kpps": kpps, "lower_kpps": kpps, "limit": "sender",
-                          "end": "at_max"},
-            },
-            "latency_us": {"0": {"p50": 20.4, "p99": 55}, "90": {"p50": 100, "p99": 5000}},
-            "loss_percent": {"100": 1.5, "90": 2.5, "80": 0.0},
-            "loss_at_socket_percent": {"100": 0.0, "90": 1.25, "80": 0.0},
-            "back_to_back_frames": 12_345, "back_to_back_tried_frames": 20_000,
-        });
+        let first = Throughput {
+            throughput_kpps: kpps,
+            throughput_gbps: kpps * f64::from(size) * 8.0 / 1e6,
+            lower_kpps: Some(kpps),
+            upper_kpps: Some(kpps * 1.02),
+            limit: Some("device"),
+            end: "regular",
+            ..Throughput::default()
+        };
+        let second = Throughput {
+            upper_kpps: None,
+            limit: Some("sender"),
+            end: "at_max",
+            ..first.clone()
+        };
+        let goals = [("0", first.clone()), ("0.005", second)];
+        let latency = [("0", times(20.4, 55.0)), ("90", times(100.0, 5000.0))];
+        let figures = Figures {
+            flat_out_kpps: None,
+            search: Some(Search {
+                first,
+                goals: named(goals),
+                ..Search::default()
+            }),
+            latency: Some(Latency {
+                latency_us: named(latency),
+                ..Latency::default()
+            }),
+            loss: Some(Loss {
+                loss_percent: named([("100", 1.5), ("90", 2.5), ("80", 0.0)]),
+                loss_at_socket_percent: named([("100", 0.0), ("90", 1.25), ("80", 0.0)]),
+            }),
+            bursts: Some(Bursts {
+                back_to_back_frames: 12_345,
+                back_to_back_tried_frames: 20_000,
+            }),
+        };
         let measured = Measured {
-            figures: figures.as_object().cloned().unwrap_or_default(),
+            figures,
             flags: vec!["a reason".to_owned()],
             ..Measured::default()
         };
@@ -403,28 +429,38 @@ mod tests {
 
     #[test]
     fn only_a_sender_at_its_limit_makes_a_throughput_a_least_one() {
-        let text_of = |end: &str, limit: Value| {
+        let text_of = |end: &'static str, limit: Option<&'static str>| {
             let mut row = row(64, Through::Packtrain, 1.0);
-            let goal = json!({"lower_kpps": 1.0, "limit": limit, "end": end});
+            let first = Throughput {
+                end,
+                limit,
+                ..row.throughput()
+            };
             let figures = &mut row.measured.figures;
-            figures.insert("end".into(), end.into());
-            figures.insert("goals".into(), json!({"0": goal}));
+            figures.search = Some(Search {
+                goals: named([("0", first.clone())]),
+                first,
+                ..Search::default()
+            });
             // No throughput, so no latency beside a load.
-            figures.insert("latency_us".into(), json!({"0": {"p50": 20.4, "p99": 55}}));
+            figures.latency = Some(Latency {
+                latency_us: named([("0", times(20.4, 55.0))]),
+                ..Latency::default()
+            });
             text(&[row], Style::PLAIN)
         };
-        let text = text_of("at_max", json!("sender"));
+        let text = text_of("at_max", Some("sender"));
         assert!(
             text.contains(">= 1,000") && text.contains(" sender "),
             "{text}"
         );
         assert!(text.contains("frame  through       0 %\n"), "{text}");
-        let text = text_of("time_limit", Value::Null);
+        let text = text_of("time_limit", None);
         assert!(
             !text.contains(">= 1,000") && text.contains(" time limit "),
             "{text}"
         );
-        let text = text_of("regular", json!("receiver"));
+        let text = text_of("regular", Some("receiver"));
         assert!(
             !text.contains(">= 1,000") && text.contains(" receiver "),
             "{text}"
@@ -473,7 +509,8 @@ mod tests {
     #[test]
     fn the_scale_grows_with_the_throughput() {
         let mut row = row(9000, Through::Veth, 500.0);
-        row.measured.figures.insert("end".into(), "at_max".into());
+        let search = row.measured.figures.search.as_mut().expect("a search");
+        search.first.end = "at_max";
         let text = text(&[row], Style::PLAIN);
         assert!(text.contains("  36000.00  >= 500,000  "), "{text}");
         assert!(

@@ -14,7 +14,9 @@ use serde_json::Value;
 ///
 /// As [`tool::run`].
 pub fn run(args: &StreamArgs) -> Result<(), Failure> {
-    tool::run("stream", args, text)
+    tool::run("stream", args, |measured, style| {
+        text(&measured.clone().fields(), style)
+    })
 }
 
 fn text(measured: &Measured, style: Style) -> String {
@@ -48,7 +50,7 @@ fn text(measured: &Measured, style: Style) -> String {
             text.push_str(&format!("dropped    {} {reason}\n", count(packets)));
         }
     }
-    text + &tool::flags(measured)
+    text + &tool::flags(&measured.flags)
 }
 
 /// The load and the testbed, as they were in force.

@@ -10,6 +10,8 @@ use clap::Args;
 use packtrain::engine::Report;
 use packtrain_lab::tool::{Control, Measured, Tool, measure};
 use packtrain_lab::{ToolError, rootless};
+use packtrain_measure::key::Fields;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use std::io::{IsTerminal, stderr};
 use std::sync::{Mutex, PoisonError};
@@ -26,7 +28,7 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 pub fn run<T: Args + Tool>(
     name: &str,
     args: &ToolArgs<T>,
-    text: impl Fn(&Measured, Style) -> String,
+    text: impl Fn(&Measured<T::Settings, T::Figures>, Style) -> String,
 ) -> Result<(), Failure> {
     let outcome = controlled(args.quiet, |control| {
         measure(&args.testbed, &args.tool, control)
@@ -36,7 +38,7 @@ pub fn run<T: Args + Tool>(
     };
     let report = ended.report.as_deref();
     if args.json {
-        json::write(document(name, &measured, report))
+        json::write(document(name, measured, report))
     } else {
         print::output(&text(&measured, Style::stdout()))
     }
@@ -89,7 +91,11 @@ pub fn failed(error: &ToolError) -> Failure {
 }
 
 /// The document of a tool: one row, and packtrain's ledger if packtrain joined the hosts.
-fn document(name: &str, measured: &Measured, report: Option<&Report>) -> Map<String, Value> {
+fn document<S: Serialize, F: Serialize>(
+    name: &str,
+    measured: Measured<S, F>,
+    report: Option<&Report>,
+) -> Map<String, Value> {
     let mut document = json::document(name);
     document.insert("rows".into(), Value::Array(vec![row(name, measured)]));
     if let Some(report) = report {
@@ -101,18 +107,19 @@ fn document(name: &str, measured: &Measured, report: Option<&Report>) -> Map<Str
 }
 
 /// A row: settings, then figures, then flags.
-pub fn row(experiment: &str, measured: &Measured) -> Value {
+pub fn row<S: Serialize, F: Serialize>(experiment: &str, measured: Measured<S, F>) -> Value {
+    let measured = measured.fields();
     let mut row = Map::new();
     row.insert("experiment".into(), experiment.into());
-    row.extend(measured.settings.clone());
-    row.extend(measured.figures.clone());
-    row.insert("flags".into(), measured.flags.clone().into());
+    row.extend(measured.settings);
+    row.extend(measured.figures);
+    row.insert("flags".into(), measured.flags.into());
     Value::Object(row)
 }
 
 /// The line of a report with the testbed as it was in force: what joined the hosts, and the CPUs.
-pub fn testbed(measured: &Measured) -> String {
-    let set = |name: &str| measured.settings.get(name).filter(|value| !value.is_null());
+pub fn testbed(of: &Fields) -> String {
+    let set = |name: &str| of.get(name).filter(|value| !value.is_null());
     let mut line = format!(
         "through {}, MTU {}",
         set("through").and_then(Value::as_str).unwrap_or("-"),
@@ -127,9 +134,9 @@ pub fn testbed(measured: &Measured) -> String {
 }
 
 /// What speaks against the figures of a report: a line for each flag.
-pub fn flags(measured: &Measured) -> String {
+pub fn flags(flags: &[String]) -> String {
     let line = |flag: &String| format!("not to be judged: {flag}\n");
-    measured.flags.iter().map(line).collect()
+    flags.iter().map(line).collect()
 }
 
 /// What goes on, on standard error: on a terminal one line that is written over again and again.
@@ -188,13 +195,7 @@ mod tests {
 
     #[test]
     fn the_testbed_is_a_line() {
-        let line = |settings: Value| {
-            let settings = settings.as_object().cloned().unwrap_or_default();
-            testbed(&Measured {
-                settings,
-                ..Measured::default()
-            })
-        };
+        let line = |settings: Value| testbed(&settings.as_object().cloned().unwrap_or_default());
         let veth = json!({"through": "veth", "mtu": 9000, "cpus_shared": null});
         assert_eq!(line(veth), "through veth, MTU 9000\n");
         let bound = json!({

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cpus;
 use crate::error::LabError;
@@ -36,6 +37,21 @@ pub struct Activity {
     pub ipis: u64,
     /// Runs of the softirq that receives packets (`NET_RX`).
     pub net_rx: u64,
+}
+
+/// CPU time by state, in percent of all time of the CPUs; `None` if a run is shorter than a tick.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct CpuFigures {
+    /// User mode.
+    pub cpu_user_percent: Option<f64>,
+    /// The kernel on behalf of threads.
+    pub cpu_system_percent: Option<f64>,
+    /// Softirqs.
+    pub cpu_softirq_percent: Option<f64>,
+    /// Idle.
+    pub cpu_idle_percent: Option<f64>,
+    /// All that is not idle.
+    pub cpu_machine_percent: Option<f64>,
 }
 
 impl Activity {
@@ -105,15 +121,14 @@ impl Activity {
 
     /// The figures of a run's row: its CPU time by state, in percent of all time of the CPUs.
     /// `cpu_machine_percent` is what they were busy.
-    pub fn figures(&self) -> [(&'static str, Value); 5] {
-        [
-            ("cpu_user_percent", self.user),
-            ("cpu_system_percent", self.system),
-            ("cpu_softirq_percent", self.softirq),
-            ("cpu_idle_percent", self.idle),
-            ("cpu_machine_percent", self.busy()),
-        ]
-        .map(|(name, part)| (name, json!(self.percent(part))))
+    pub fn figures(&self) -> CpuFigures {
+        CpuFigures {
+            cpu_user_percent: self.percent(self.user),
+            cpu_system_percent: self.percent(self.system),
+            cpu_softirq_percent: self.percent(self.softirq),
+            cpu_idle_percent: self.percent(self.idle),
+            cpu_machine_percent: self.percent(self.busy()),
+        }
     }
 
     /// CPU time that other programs used and the hypervisor took beside this process, which used
@@ -241,13 +256,13 @@ mod tests {
             steal: Duration::from_millis(200),
             ..Activity::default()
         };
-        let expected = [
-            ("cpu_user_percent", json!(15.0)),
-            ("cpu_system_percent", json!(35.0)),
-            ("cpu_softirq_percent", json!(10.0)),
-            ("cpu_idle_percent", json!(25.0)),
-            ("cpu_machine_percent", json!(65.0)),
-        ];
+        let expected = CpuFigures {
+            cpu_user_percent: Some(15.0),
+            cpu_system_percent: Some(35.0),
+            cpu_softirq_percent: Some(10.0),
+            cpu_idle_percent: Some(25.0),
+            cpu_machine_percent: Some(65.0),
+        };
         assert_eq!(run.figures(), expected);
         assert_eq!(Activity::default().percent(Duration::ZERO), None);
     }

@@ -1,11 +1,14 @@
 //! What the tools (`stream`, `blast`, `ping`, `rfc2544`) have in common: a run in a testbed, and
 //! its report.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+use packtrain_measure::key::fields;
+use serde::Serialize;
 
 use crate::cgroup;
 use crate::cpu::Usage;
@@ -25,49 +28,76 @@ pub(crate) const INTERRUPTED: &str = "interrupted before the end";
 /// How long a tool that is stopped waits at most for packets that are under way.
 pub(crate) const STOP_WAIT: Duration = Duration::from_secs(1);
 
-/// A load that is applied to a testbed and measured there.
+/// A load that is applied to a testbed and measured there. Names of settings and figures end with
+/// their unit.
 pub trait Tool {
+    /// The settings in force, read back.
+    type Settings: Serialize + Debug;
+    /// What was measured.
+    type Figures: Serialize + Debug;
+
     /// Runs it once. It ends by itself, and soon after `control` says stop, with what it has
     /// measured until then.
     ///
     /// # Errors
     /// [`ToolError`]; [`ToolError::Cancelled`] if it was stopped before it measured anything. Loss
     /// and damage are figures, not errors.
-    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError>;
+    fn run(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<Measured<Self::Settings, Self::Figures>, ToolError>;
 }
 
-/// The result of one run.
+/// The result of one run: of a tool, or, by names and values, of any.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Measured {
-    /// The settings in force, read back.
-    pub settings: Fields,
-    /// What was measured. Values are numbers, or objects of numbers (a histogram).
-    pub figures: Fields,
+pub struct Measured<S = Fields, F = Fields> {
+    /// The settings of the testbed in force; empty before its end.
+    pub testbed: Fields,
+    /// Those of the tool, read back.
+    pub settings: S,
+    /// What was measured.
+    pub figures: F,
     /// Why no verdict may rest on this run; empty if nothing speaks against it.
     pub flags: Vec<String>,
 }
 
-/// Runs a tool once in a testbed of its own, to the end of the testbed. The settings are those of
-/// both. If packtrain or the C forwarder failed, that is the error: what the tool saw of it is only
+impl<S: Serialize, F: Serialize> Measured<S, F> {
+    /// Names and values; the settings are those of testbed and tool.
+    pub fn fields(self) -> Measured {
+        let mut settings = self.testbed;
+        settings.extend(fields(&self.settings));
+        Measured {
+            testbed: Fields::new(),
+            settings,
+            figures: fields(&self.figures),
+            flags: self.flags,
+        }
+    }
+}
+
+/// A run of a tool, and the end of its testbed.
+pub type Ran<T> = (Measured<<T as Tool>::Settings, <T as Tool>::Figures>, Ended);
+
+/// Runs a tool once in a testbed of its own, to the end of the testbed. If packtrain or the C forwarder failed, that is the error: what the tool saw of it is only
 /// that packets stopped.
 ///
 /// # Errors
 /// As [`Testbed::start`], [`Tool::run`] and [`Testbed::finish`].
-pub fn measure(
+pub fn measure<T: Tool>(
     options: &TestbedOptions,
-    tool: &dyn Tool,
+    tool: &T,
     control: &Control<'_>,
-) -> Result<(Measured, Ended), ToolError> {
+) -> Result<Ran<T>, ToolError> {
     let testbed = Testbed::start(options)?;
     let outcome = tool.run(&testbed, control);
-    let mut settings = testbed.settings().clone();
+    let settings = testbed.settings().clone();
     let ended = testbed.finish()?;
     let mut measured = outcome?;
     if control.stopped() {
         measured.flags.push(INTERRUPTED.to_owned());
     }
-    settings.append(&mut measured.settings);
-    measured.settings = settings;
+    measured.testbed = settings;
     Ok((measured, ended))
 }
 
@@ -96,7 +126,7 @@ impl Control<'_> {
     }
 }
 
-impl fmt::Debug for Control<'_> {
+impl Debug for Control<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Control").finish_non_exhaustive()
     }

@@ -41,7 +41,8 @@ fn few() -> Blast {
 }
 
 fn run(blast: &Blast, testbed: &Testbed) -> Result<Measured, ToolError> {
-    blast.run(testbed, &Control::default())
+    let measured = blast.run(testbed, &Control::default());
+    measured.map(Measured::fields)
 }
 
 fn through(through: Through) -> Testbed {

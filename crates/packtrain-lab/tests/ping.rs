@@ -37,7 +37,8 @@ fn few() -> Ping {
 }
 
 fn run(ping: &Ping, testbed: &Testbed) -> Result<Measured, ToolError> {
-    ping.run(testbed, &Control::default())
+    let measured = ping.run(testbed, &Control::default());
+    measured.map(Measured::fields)
 }
 
 fn latency(measured: &Measured, of: &str) -> f64 {

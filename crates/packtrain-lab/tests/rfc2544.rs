@@ -39,7 +39,8 @@ fn through(options: &TestbedOptions) -> Testbed {
 }
 
 fn run(tool: &Rfc2544, testbed: &Testbed) -> Result<Measured, ToolError> {
-    tool.run(testbed, &Control::default())
+    let measured = tool.run(testbed, &Control::default());
+    measured.map(Measured::fields)
 }
 
 fn number(value: &Value) -> f64 {

@@ -5,7 +5,7 @@ use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
 use packtrain_lab::experiment::Experiment;
 use packtrain_lab::harness::{self, Outcome, without_tap};
-use packtrain_lab::options::default_options;
+use packtrain_lab::options::{Fields, default_options};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
@@ -129,6 +129,9 @@ fn read_back() -> Outcome {
 struct Breaks;
 
 impl Tool for Breaks {
+    type Settings = Fields;
+    type Figures = Fields;
+
     fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
         let stalled = ToolError::Failed("tcp send stalled".to_owned());
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -279,7 +282,7 @@ fn bound() -> Outcome {
         ..default_options()
     };
     let measured = blast.run(&testbed, &Control::default()).expect("a run");
-    assert_eq!(measured.figures["sent_packets"], 1000);
+    assert_eq!(measured.figures.sent_packets, 1000);
     testbed.finish().expect("a closed ledger");
 
     let refused = |options: &TestbedOptions, expected: &str| match Testbed::start(options) {

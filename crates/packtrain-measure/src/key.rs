@@ -9,6 +9,19 @@ use serde_json::{Map, Value};
 /// Names and values of any tool, in the order in which they are shown. A name ends with its unit.
 pub type Fields = Map<String, Value>;
 
+/// The fields of a structure.
+///
+/// # Panics
+///
+/// If it is none.
+#[must_use]
+pub fn fields(of: &impl Serialize) -> Fields {
+    match serde_json::to_value(of) {
+        Ok(Value::Object(fields)) => fields,
+        other => panic!("a structure has fields: {other:?}"),
+    }
+}
+
 /// The path to a figure, `latency_us.p99`, or a ratio of two: `cpu_percent / kpps`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]

@@ -94,6 +94,7 @@ impl Forward {
             settings,
             figures: figures(&report, pauses.longest),
             flags: flag.into_iter().collect(),
+            ..Measured::default()
         })
     }
 }

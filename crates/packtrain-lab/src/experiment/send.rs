@@ -137,6 +137,7 @@ impl Senders {
             settings,
             figures: run.figures(&report)?,
             flags: flag.into_iter().collect(),
+            ..Measured::default()
         })
     }
 

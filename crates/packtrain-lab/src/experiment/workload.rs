@@ -12,6 +12,7 @@ use super::counters::{self, Work};
 use super::forward::Forward;
 use super::send::Senders;
 use crate::error::{LabError, ToolError};
+use crate::options::Fields;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Tool, measure};
@@ -88,13 +89,14 @@ impl Workload {
 
 /// A run in a testbed of its own. packtrain's counters since the start of the testbed, and the CPU
 /// time of its workers for each wire packet received, are figures too.
-fn in_testbed(
-    tool: &dyn Tool,
+fn in_testbed<T: Tool>(
+    tool: &T,
     options: &TestbedOptions,
     memory: bool,
     control: &Control<'_>,
 ) -> Result<Measured, ToolError> {
-    let (mut measured, ended) = measure(options, &Observed { tool, memory }, control)?;
+    let (measured, ended) = measure(options, &Observed { tool, memory }, control)?;
+    let mut measured = measured.fields();
     if let Some(report) = ended.report {
         let packets = counters::received(&report.snapshot);
         let per_packet = Work::of(&report.snapshot).ns_per_packet(packets);
@@ -107,14 +109,17 @@ fn in_testbed(
 
 /// A tool whose figures include what packtrain's fault injection did meanwhile, and its memory if
 /// that is to be counted.
-struct Observed<'a> {
-    tool: &'a dyn Tool,
+struct Observed<'a, T> {
+    tool: &'a T,
     memory: bool,
 }
 
-impl Tool for Observed<'_> {
+impl<T: Tool> Tool for Observed<'_, T> {
+    type Settings = Fields;
+    type Figures = Fields;
+
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
-        let run = || self.tool.run(testbed, control);
+        let run = || self.tool.run(testbed, control).map(Measured::fields);
         let Some(session) = testbed.session() else {
             return run();
         };

@@ -143,6 +143,7 @@ impl Sort {
             settings: settings.into_iter().map(named).collect(),
             figures: figures.into_iter().map(named).collect::<Fields>(),
             flags: flag.into_iter().collect(),
+            ..Measured::default()
         })
     }
 }

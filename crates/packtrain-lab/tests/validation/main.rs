@@ -42,8 +42,9 @@ fn main() -> ExitCode {
     ])
 }
 
-fn run(tool: &dyn Tool, testbed: &Testbed) -> Measured {
-    tool.run(testbed, &Control::default()).expect("a run")
+fn run(tool: &impl Tool, testbed: &Testbed) -> Measured {
+    let measured = tool.run(testbed, &Control::default());
+    measured.expect("a run").fields()
 }
 
 fn milliseconds(count: u64) -> Time {

@@ -1,9 +1,11 @@
 //! `blast`: UDP packets at a rate or flat out, as `netblast` and `pktgen` send them, and what
 //! became of them.
 
+mod figures;
 mod flow;
 mod options;
 
+pub use figures::{Figures, Settings};
 pub use options::{Blast, Sizes};
 
 use std::hint;
@@ -13,14 +15,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::json;
-
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
 use crate::machine::Activity;
-use crate::options::Fields;
 use crate::testbed::{Testbed, Used};
 use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
@@ -32,8 +31,14 @@ use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 /// How often progress is reported.
 const PROGRESS: Duration = Duration::from_millis(200);
 
+/// A run of `blast`.
+pub type Blasted = Measured<Settings, Figures>;
+
 impl Tool for Blast {
-    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+    type Settings = Settings;
+    type Figures = Figures;
+
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Blasted, ToolError> {
         let ((), measured) = self.measure(testbed, control, |flows, ends| {
             let start = Instant::now();
             while ends.recv_timeout(PROGRESS) == Err(RecvTimeoutError::Timeout) {
@@ -107,24 +112,20 @@ impl Blast {
         })
     }
 
-    fn settings(&self, load: &Load, buffer: i32) -> Fields {
-        let fields = [
-            ("ip", json!(self.ip().to_string())),
-            ("frame_bytes", json!(self.size.0)),
-            ("rate_kpps", json!(self.rate.map(|rate| rate.0 / 1e3))),
-            ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
-            ("senders", json!(self.senders)),
-            ("busy_threads", json!(self.busy)),
-            ("batch_packets", json!(self.batch)),
-            ("count_packets", json!(self.count)),
-            ("duration_seconds", json!(load.duration.as_secs_f64())),
-            ("settle_seconds", json!(load.settle.as_secs_f64())),
-            ("receive_buffer_bytes", json!(buffer)),
-        ];
-        fields
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect()
+    fn settings(&self, load: &Load, buffer: i32) -> Settings {
+        Settings {
+            ip: self.ip().to_string(),
+            frame_bytes: self.size.0.clone(),
+            rate_kpps: self.rate.map(|rate| rate.0 / 1e3),
+            burst_packets: load.pace.map(|(burst, _)| burst),
+            senders: self.senders,
+            busy_threads: self.busy,
+            batch_packets: self.batch,
+            count_packets: self.count,
+            duration_seconds: load.duration.as_secs_f64(),
+            settle_seconds: load.settle.as_secs_f64(),
+            receive_buffer_bytes: buffer,
+        }
     }
 
     /// Runs `f` beside the load, and measures the load. Returns when both have ended.
@@ -136,7 +137,7 @@ impl Blast {
         testbed: &Testbed,
         control: &Control<'_>,
         f: impl FnOnce() -> Result<R, ToolError>,
-    ) -> Result<(R, Measured), ToolError> {
+    ) -> Result<(R, Blasted), ToolError> {
         self.measure(testbed, control, |_, _| f())
     }
 
@@ -146,7 +147,7 @@ impl Blast {
         testbed: &Testbed,
         control: &Control<'_>,
         f: impl FnOnce(&[Flow], &Receiver<()>) -> Result<R, ToolError>,
-    ) -> Result<(R, Measured), ToolError> {
+    ) -> Result<(R, Blasted), ToolError> {
         let hosts = testbed.hosts();
         let load = self.load(hosts.left.link.mtu)?;
         let mut flows = Vec::new();
@@ -163,6 +164,7 @@ impl Blast {
             settings: self.settings(&load, buffer),
             figures: run.figures(lost),
             flags: run.flag.into_iter().collect(),
+            ..Measured::default()
         };
         Ok((result, measured))
     }
@@ -288,7 +290,7 @@ struct Run {
 }
 
 impl Run {
-    fn figures(&self, lost: Lost) -> Fields {
+    fn figures(&self, lost: Lost) -> Figures {
         let sent: u64 = self.sent.iter().map(|one| one.packets).sum();
         let count = |what: fn(&Received) -> u64| self.received.iter().map(what).sum::<u64>();
         let received = count(|one| one.sequences.unique);
@@ -311,65 +313,34 @@ impl Run {
         let total: f64 = cpu.iter().sum();
         let switches = |one: &Usage| one.voluntary_switches + one.involuntary_switches;
         let forwarder = self.forwarder.voluntary_switches + self.forwarder.involuntary_switches;
-        let per_second = |number: u64, seconds: f64| json!(number as f64 / seconds);
-        let figures = [
-            ("sent_packets", json!(sent)),
-            ("received_packets", json!(received)),
-            ("lost_packets", json!(missing)),
-            (
-                "lost_percent",
-                json!(100.0 * missing as f64 / sent.max(1) as f64),
-            ),
-            ("lost_at_interface_packets", json!(lost.interface)),
-            ("lost_at_socket_packets", json!(lost.socket)),
-            (
-                "duplicate_packets",
-                json!(count(|one| one.sequences.duplicates)),
-            ),
-            (
-                "reordered_packets",
-                json!(count(|one| one.sequences.reordered)),
-            ),
-            ("damaged_packets", json!(count(|one| one.sequences.damaged))),
-            ("offered_kpps", json!(offered / 1e3)),
-            ("received_kpps", json!(arrived / 1e3)),
-            ("cpu_sender_percent", json!(cpu[0])),
-            ("cpu_receiver_percent", json!(cpu[1])),
-            ("cpu_forwarder_percent", json!(cpu[2])),
-            ("cpus_used", json!(total / 100.0)),
-            ("cpu_percent_per_kpps", json!(total / (arrived / 1e3))),
-            (
-                "switches_sender_per_second",
-                per_second(switches(&sender), sending),
-            ),
-            (
-                "switches_receiver_per_second",
-                per_second(switches(&receiver), receiving),
-            ),
-            (
-                "switches_forwarder_per_second",
-                per_second(forwarder, sending),
-            ),
-            (
-                "wakeups_forwarder_per_second",
-                per_second(self.forwarder.voluntary_switches, sending),
-            ),
-            (
-                "switches_machine_per_second",
-                per_second(self.machine.switches, sending),
-            ),
-            ("ipis_per_second", per_second(self.machine.ipis, sending)),
-            (
-                "send_calls",
-                json!(self.sent.iter().map(|one| one.calls).sum::<u64>()),
-            ),
-            ("receive_calls", json!(count(|one| one.calls))),
-        ];
-        figures
-            .into_iter()
-            .chain(self.machine.figures())
-            .map(|(name, value)| (name.to_owned(), value))
-            .collect()
+        let per_second = |number: u64, seconds: f64| number as f64 / seconds;
+        Figures {
+            sent_packets: sent,
+            received_packets: received,
+            lost_packets: missing,
+            lost_percent: 100.0 * missing as f64 / sent.max(1) as f64,
+            lost_at_interface_packets: lost.interface,
+            lost_at_socket_packets: lost.socket,
+            duplicate_packets: count(|one| one.sequences.duplicates),
+            reordered_packets: count(|one| one.sequences.reordered),
+            damaged_packets: count(|one| one.sequences.damaged),
+            offered_kpps: offered / 1e3,
+            received_kpps: arrived / 1e3,
+            cpu_sender_percent: cpu[0],
+            cpu_receiver_percent: cpu[1],
+            cpu_forwarder_percent: cpu[2],
+            cpus_used: total / 100.0,
+            cpu_percent_per_kpps: total / (arrived / 1e3),
+            switches_sender_per_second: per_second(switches(&sender), sending),
+            switches_receiver_per_second: per_second(switches(&receiver), receiving),
+            switches_forwarder_per_second: per_second(forwarder, sending),
+            wakeups_forwarder_per_second: per_second(self.forwarder.voluntary_switches, sending),
+            switches_machine_per_second: per_second(self.machine.switches, sending),
+            ipis_per_second: per_second(self.machine.ipis, sending),
+            send_calls: self.sent.iter().map(|one| one.calls).sum(),
+            receive_calls: count(|one| one.calls),
+            machine: self.machine.figures(),
+        }
     }
 }
 

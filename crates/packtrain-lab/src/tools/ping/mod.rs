@@ -3,9 +3,11 @@
 //! only the one that was under way.
 
 mod echo;
+mod figures;
 mod options;
 mod requests;
 
+pub use figures::{Figures, Load, Phase, Settings, Times};
 pub use options::{Beside, Ping};
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,12 +15,9 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
-
 use crate::cpus::on_cpu;
 use crate::error::ToolError;
 use crate::ip::IpVersion;
-use crate::options::Fields;
 use crate::testbed::Testbed;
 use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
@@ -31,35 +30,42 @@ use requests::{DATA_MIN, Replies, Requests, Schedule};
 const WARM_UP: Duration = Duration::from_millis(200);
 
 impl Tool for Ping {
-    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+    type Settings = Settings;
+    type Figures = Figures;
+
+    fn run(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<Measured<Settings, Figures>, ToolError> {
         let requests = self.requests(testbed.hosts().left.link.mtu)?;
-        let mut measured = Measured {
+        let mut measured = Measured::<_, Figures> {
             settings: self.settings(),
             ..Measured::default()
         };
-        if self.load == Beside::Stream {
+        let is_beside = self.load == Beside::Stream;
+        if is_beside {
             (control.progress)("without load");
-            let idle = self.ping(&requests, testbed, control)?;
-            if control.stopped() {
-                measured.flags.extend(idle.flag.clone());
-                measured.figures = idle.figures("");
-                return Ok(measured);
-            }
-            let flag = idle.flag.iter().map(|flag| format!("without load, {flag}"));
-            measured.flags.extend(flag);
-            measured.figures.extend(idle.figures("idle_"));
-            (control.progress)("beside a TCP stream");
-            let (loaded, stream) = self.ping_loaded(&requests, testbed, control)?;
-            measured.flags.extend(loaded.flag.clone());
-            measured.figures.extend(loaded.figures(""));
-            let fields = &mut measured.figures;
-            fields.insert("load_goodput_gbps".into(), stream.gbps().into());
-            fields.insert("load_retransmits".into(), stream.retransmits.into());
-        } else {
-            let run = self.ping(&requests, testbed, control)?;
-            measured.flags.extend(run.flag.clone());
-            measured.figures = run.figures("");
         }
+        let run = self.ping(&requests, testbed, control)?;
+        measured.figures.phase = run.figures();
+        if !is_beside || control.stopped() {
+            measured.flags.extend(run.flag);
+            return Ok(measured);
+        }
+        let flag = run.flag.map(|flag| format!("without load, {flag}"));
+        measured.flags.extend(flag);
+        (control.progress)("beside a TCP stream");
+        let (loaded, stream) = self.ping_loaded(&requests, testbed, control)?;
+        measured.figures = Figures {
+            idle: Some(measured.figures.phase),
+            phase: loaded.figures(),
+            load: Some(Load {
+                load_goodput_gbps: stream.gbps(),
+                load_retransmits: stream.retransmits,
+            }),
+        };
+        measured.flags.extend(loaded.flag);
         Ok(measured)
     }
 }
@@ -85,30 +91,20 @@ impl Ping {
         })
     }
 
-    fn settings(&self) -> Fields {
-        let fields = [
-            ("protocol", json!(if self.icmp { "icmp" } else { "udp" })),
-            ("ip", json!(self.ip().to_string())),
-            ("frame_bytes", json!(self.size)),
-            (
-                "rate_per_second",
-                json!((!self.flood).then_some(self.rate.0)),
-            ),
-            ("count_requests", json!(self.count)),
-            ("duration_seconds", json!(self.duration.0.as_secs_f64())),
-            ("timeout_seconds", json!(self.timeout.0.as_secs_f64())),
-            (
-                "load",
-                json!(match self.load {
-                    Beside::None => "none",
-                    Beside::Stream => "stream",
-                }),
-            ),
-        ];
-        fields
-            .map(|(name, value)| (name.to_owned(), value))
-            .into_iter()
-            .collect()
+    fn settings(&self) -> Settings {
+        Settings {
+            protocol: if self.icmp { "icmp" } else { "udp" },
+            ip: self.ip().to_string(),
+            frame_bytes: self.size,
+            rate_per_second: (!self.flood).then_some(self.rate.0),
+            count_requests: self.count,
+            duration_seconds: self.duration.0.as_secs_f64(),
+            timeout_seconds: self.timeout.0.as_secs_f64(),
+            load: match self.load {
+                Beside::None => "none",
+                Beside::Stream => "stream",
+            },
+        }
     }
 
     /// Sends the requests, and answers them.
@@ -191,32 +187,24 @@ struct Run {
 }
 
 impl Run {
-    fn figures(&self, prefix: &str) -> Fields {
+    fn figures(&self) -> Phase {
         let replies = &self.replies;
         let (sent, received) = (replies.sent, replies.sequences.unique);
         let lost = sent - received;
-        let seconds = replies.time.as_secs_f64();
         let wall = self.wall.as_secs_f64();
-        let percent = |cpu: Duration| json!(100.0 * cpu.as_secs_f64() / wall);
-        let figures: [(&str, Value); 11] = [
-            ("sent_requests", json!(sent)),
-            ("received_replies", json!(received)),
-            ("lost_requests", json!(lost)),
-            (
-                "lost_percent",
-                json!(100.0 * lost as f64 / sent.max(1) as f64),
-            ),
-            ("duplicate_replies", json!(replies.sequences.duplicates)),
-            ("late_requests", json!(replies.late)),
-            ("requests_per_second", json!(sent as f64 / seconds)),
-            ("latency_us", replies.latency.figures()),
-            ("send_delay_us", replies.delay.figures()),
-            ("cpu_requester_percent", percent(replies.cpu.cpu())),
-            ("cpu_forwarder_percent", percent(self.forwarder)),
-        ];
-        figures
-            .map(|(name, value)| (format!("{prefix}{name}"), value))
-            .into_iter()
-            .collect()
+        let percent = |cpu: Duration| 100.0 * cpu.as_secs_f64() / wall;
+        Phase {
+            sent_requests: sent,
+            received_replies: received,
+            lost_requests: lost,
+            lost_percent: 100.0 * lost as f64 / sent.max(1) as f64,
+            duplicate_replies: replies.sequences.duplicates,
+            late_requests: replies.late,
+            requests_per_second: sent as f64 / replies.time.as_secs_f64(),
+            latency_us: replies.latency.figures(),
+            send_delay_us: replies.delay.figures(),
+            cpu_requester_percent: percent(replies.cpu.cpu()),
+            cpu_forwarder_percent: percent(self.forwarder),
+        }
     }
 }

@@ -4,15 +4,14 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
-use serde_json::{Value, json};
-
+use super::Times;
 use super::echo::Echo;
 use crate::cpu::Usage;
 use crate::error::{LabError, ToolError};
 use crate::tool::{Control, STOP_WAIT};
 use crate::traffic::pace::sleep_until;
 use crate::traffic::sequence::Sequences;
+use hdrhistogram::Histogram;
 
 /// The least data: the request's number, and when it was due.
 pub(super) const DATA_MIN: usize = 16;
@@ -27,11 +26,11 @@ const NANOSECONDS_MAX: u64 = 3_600_000_000_000;
 /// missing, it waits as long for copies.
 const QUANTUM: Duration = Duration::from_millis(20);
 
-/// Times in nanoseconds, three digits of each.
+/// Recorded in nanoseconds, three digits of each.
 #[derive(Debug)]
-pub(super) struct Times(Histogram<u64>);
+pub(super) struct Recorded(Histogram<u64>);
 
-impl Times {
+impl Recorded {
     fn new() -> Result<Self, ToolError> {
         let histogram = Histogram::new_with_bounds(1, NANOSECONDS_MAX, 3);
         histogram
@@ -44,20 +43,20 @@ impl Times {
         self.0.saturating_record(nanoseconds.max(1));
     }
 
-    /// In microseconds; `null`s if there are no times.
-    pub(super) fn figures(&self) -> Value {
+    /// In microseconds.
+    pub(super) fn figures(&self) -> Times {
         let us = |nanoseconds: f64| (!self.0.is_empty()).then_some(nanoseconds / 1e3);
         let quantile = |q| us(self.0.value_at_quantile(q) as f64);
-        json!({
-            "min": us(self.0.min() as f64),
-            "p50": quantile(0.5),
-            "p90": quantile(0.9),
-            "p99": quantile(0.99),
-            "p999": quantile(0.999),
-            "max": us(self.0.max() as f64),
-            "mean": us(self.0.mean()),
-            "buckets": self.buckets(),
-        })
+        Times {
+            min: us(self.0.min() as f64),
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: us(self.0.max() as f64),
+            mean: us(self.0.mean()),
+            buckets: self.buckets(),
+        }
     }
 
     /// The least whole microsecond of each bucket that is not empty, with its count. There are
@@ -101,10 +100,10 @@ pub(super) struct Requests {
 #[derive(Debug)]
 pub(super) struct Replies {
     /// From when a request was due to its reply.
-    pub latency: Times,
+    pub latency: Recorded,
     /// From when a request was due to when it was sent: the part of `latency` that is this
     /// program's.
-    pub delay: Times,
+    pub delay: Recorded,
     pub sent: u64,
     pub sequences: Sequences,
     /// Requests sent when the next one was due already.
@@ -129,8 +128,8 @@ impl Requests {
         let start = Instant::now();
         let mut state = State {
             replies: Replies {
-                latency: Times::new()?,
-                delay: Times::new()?,
+                latency: Recorded::new()?,
+                delay: Recorded::new()?,
                 sent: 0,
                 sequences: Sequences::default(),
                 late: 0,
@@ -352,31 +351,30 @@ mod tests {
 
     #[test]
     fn quantiles_have_three_digits() {
-        let mut times = Times::new().unwrap();
-        assert_eq!(times.figures()["p50"], Value::Null);
+        let mut times = Recorded::new().unwrap();
+        assert_eq!(times.figures().p50, None);
         for us in 1..=1000 {
             times.add(Duration::from_micros(us));
         }
-        let figures = times.figures();
+        let of = times.figures();
         let exact = [
-            ("min", 1.0),
-            ("p50", 500.0),
-            ("p90", 900.0),
-            ("p99", 990.0),
-            ("p999", 999.0),
-            ("max", 1000.0),
-            ("mean", 500.5),
+            (of.min, 1.0),
+            (of.p50, 500.0),
+            (of.p90, 900.0),
+            (of.p99, 990.0),
+            (of.p999, 999.0),
+            (of.max, 1000.0),
+            (of.mean, 500.5),
         ];
-        for (name, value) in exact {
-            let found = figures[name].as_f64().unwrap();
-            assert!((found / value - 1.0).abs() < 1e-3, "{name}: {found}");
+        for (found, value) in exact {
+            assert!((found.unwrap() / value - 1.0).abs() < 1e-3, "{of:?}");
         }
     }
 
     #[test]
     fn buckets_are_an_eighth_of_a_power_of_two_wide() {
-        let mut times = Times::new().unwrap();
-        assert_eq!(times.figures()["buckets"], json!([]));
+        let mut times = Recorded::new().unwrap();
+        assert_eq!(times.figures().buckets, []);
         for us in [0, 3, 15, 16, 17, 18, 31, 32, 35, 36, 1000] {
             times.add(Duration::from_micros(us));
         }

@@ -5,18 +5,19 @@
 //! frames and not two seconds, nothing waits for the device to settle again, no learning frames are
 //! sent, and load is in one direction. A frame that arrives twice counts once.
 
+mod figures;
 mod options;
 pub mod search;
 
+pub use figures::{Bursts, Figures, Latency, Loss, OfLoad, Search, Settings, Throughput};
 pub use options::{LossRatios, Rfc2544};
 
 use std::cell::Cell;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use indexmap::IndexMap;
 
 use crate::error::ToolError;
-use crate::options::Fields;
 use crate::testbed::Testbed;
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::blast::{Blast, Sizes};
@@ -40,9 +41,6 @@ const WATCHED_MIN: Duration = Duration::from_millis(200);
 
 /// Loads at which latency is measured, in percent of the throughput.
 const LATENCY_LOADS: [u32; 4] = [0, 10, 50, 90];
-
-/// What is reported of these loads, by `blast`'s names.
-const LOAD_FIGURES: [&str; 3] = ["offered_kpps", "received_kpps", "lost_percent"];
 
 /// Steps of the frame loss rate, in percent of what a sender sends flat out (RFC 2544 section
 /// 26.3).
@@ -68,7 +66,14 @@ const BURST_TIME: Duration = Duration::from_millis(200);
 const BURST_TIME_MAX: Duration = Duration::from_secs(10);
 
 impl Tool for Rfc2544 {
-    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+    type Settings = Settings;
+    type Figures = Figures;
+
+    fn run(
+        &self,
+        testbed: &Testbed,
+        control: &Control<'_>,
+    ) -> Result<Measured<Settings, Figures>, ToolError> {
         let options = self.in_force()?;
         let bench = Bench {
             options: &options,
@@ -78,9 +83,9 @@ impl Tool for Rfc2544 {
         };
         let used = testbed.used();
         let watch = Watch::start()?;
-        let (mut figures, mut flags) = (Fields::new(), Vec::new());
+        let (mut figures, mut flags) = (Figures::default(), Vec::new());
         match bench.measure(&mut figures, &mut flags) {
-            Err(ToolError::Cancelled) if !figures.is_empty() => {}
+            Err(ToolError::Cancelled) if figures.flat_out_kpps.is_some() => {}
             outcome => outcome?,
         }
         let forwarder = testbed.used().since(&used);
@@ -91,25 +96,23 @@ impl Tool for Rfc2544 {
             settings: settings(&options),
             figures,
             flags,
+            ..Measured::default()
         })
     }
 }
 
-fn settings(options: &Rfc2544) -> Fields {
-    let seconds = |time: Time| json!(time.0.as_secs_f64());
-    [
-        ("frame_bytes", json!(options.size)),
-        ("loss_ratio", json!(options.loss_ratio.0)),
-        ("exceed_ratio", json!(options.exceed_ratio)),
-        ("initial_seconds", seconds(options.initial_duration)),
-        ("final_seconds", seconds(options.final_duration)),
-        ("sum_seconds", seconds(options.duration_sum)),
-        ("width_ratio", json!(options.width)),
-        ("settle_seconds", seconds(options.settle)),
-    ]
-    .map(|(name, value)| (name.to_owned(), value))
-    .into_iter()
-    .collect()
+fn settings(options: &Rfc2544) -> Settings {
+    let seconds = |time: Time| time.0.as_secs_f64();
+    Settings {
+        frame_bytes: options.size,
+        loss_ratio: options.loss_ratio.0.clone(),
+        exceed_ratio: options.exceed_ratio,
+        initial_seconds: seconds(options.initial_duration),
+        final_seconds: seconds(options.final_duration),
+        sum_seconds: seconds(options.duration_sum),
+        width_ratio: options.width,
+        settle_seconds: seconds(options.settle),
+    }
 }
 
 /// Trials of one frame size in a testbed.
@@ -129,12 +132,12 @@ struct Disturbed {
 
 impl Disturbed {
     /// With one more trial.
-    fn with(self, duration: Duration, measured: &Measured) -> Self {
+    fn with(self, duration: Duration, flags: &[String]) -> Self {
         if duration < WATCHED_MIN {
             return self;
         }
         Self {
-            trials: self.trials + u32::from(!measured.flags.is_empty()),
+            trials: self.trials + u32::from(!flags.is_empty()),
             of: self.of + 1,
         }
     }
@@ -153,7 +156,7 @@ impl Disturbed {
 impl Bench<'_> {
     /// All tests of RFC 2544, and which results are irregular. If it is stopped, the figures are
     /// those of the tests until then.
-    fn measure(&self, figures: &mut Fields, flags: &mut Vec<String>) -> Result<(), ToolError> {
+    fn measure(&self, figures: &mut Figures, flags: &mut Vec<String>) -> Result<(), ToolError> {
         let options = self.options;
         let duration = options.final_duration.0;
         // They also warm up.
@@ -172,7 +175,7 @@ impl Bench<'_> {
             start: Load(per_second(flat_out.received, duration)),
         };
         let found = search(&mut Rates(self), &goals, range, options.time_max.0)?;
-        figures.insert("flat_out_kpps".into(), json!(kpps(fastest as f64)));
+        figures.flat_out_kpps = Some(kpps(fastest as f64));
         if found.trials == 0 {
             return Err(ToolError::Cancelled);
         }
@@ -180,25 +183,22 @@ impl Bench<'_> {
             let what = format!("throughput at a loss ratio of {}", goal.loss_ratio);
             flags.extend(irregular(&what, result));
         }
-        figures.append(&mut throughput(&goals, &found, options.size));
+        figures.search = Some(throughput(&goals, &found, options.size));
         let rate = found.goals.first().map_or(0.0, |result| result.throughput);
-        let (latency, loads) = self.latency(rate)?;
-        figures.insert("latency_us".into(), latency.into());
-        figures.insert("latency_load".into(), loads.into());
-        let [losses, at_socket] = self.loss(&flat_out, fastest)?;
-        figures.insert("loss_percent".into(), losses.into());
-        figures.insert("loss_at_socket_percent".into(), at_socket.into());
+        figures.latency = Some(self.latency(rate)?);
+        figures.loss = Some(self.loss(&flat_out, fastest)?);
         let longest = (fastest as f64 * BURST_TIME.as_secs_f64()) as u64;
         let range = Range {
             min: Load(1),
             max: Load(longest.max(1)),
             start: Load(longest / 16),
         };
-        let found = search(&mut Bursts(self), &[BURSTS], range, BURSTS_MAX)?;
+        let found = search(&mut Lengths(self), &[BURSTS], range, BURSTS_MAX)?;
         let result = &found.goals[0];
-        let frames = result.lower.map_or(0, |load| load.0);
-        figures.insert("back_to_back_frames".into(), frames.into());
-        figures.insert("back_to_back_tried_frames".into(), range.max.0.into());
+        figures.bursts = Some(Bursts {
+            back_to_back_frames: result.lower.map_or(0, |load| load.0),
+            back_to_back_tried_frames: range.max.0,
+        });
         flags.extend(irregular("back to back", result));
         Ok(())
     }
@@ -220,21 +220,17 @@ impl Bench<'_> {
         self.say(what)?;
         let measured = load.run(self.testbed, &self.silent())?;
         self.go_on()?;
-        self.note(load.duration.0, &measured);
-        let count = |name| {
-            let value = measured.figures.get(name).and_then(Value::as_u64);
-            value.ok_or_else(|| ToolError::Check(format!("blast reports no {name}")))
-        };
+        self.note(load.duration.0, &measured.flags);
         Ok(Sent {
-            sent: count("sent_packets")?,
-            received: count("received_packets")?,
-            overrun: count("lost_at_socket_packets")?,
+            sent: measured.figures.sent_packets,
+            received: measured.figures.received_packets,
+            overrun: measured.figures.lost_at_socket_packets,
         })
     }
 
     /// Counts a trial that was disturbed.
-    fn note(&self, duration: Duration, measured: &Measured) {
-        let disturbed = self.disturbed.get().with(duration, measured);
+    fn note(&self, duration: Duration, flags: &[String]) {
+        let disturbed = self.disturbed.get().with(duration, flags);
         self.disturbed.set(disturbed);
     }
 
@@ -263,7 +259,7 @@ impl Bench<'_> {
 
     /// Round-trip times beside several shares of `throughput`, and what became of these loads; only
     /// without load if `throughput` is 0.
-    fn latency(&self, throughput: f64) -> Result<(Fields, Fields), ToolError> {
+    fn latency(&self, throughput: f64) -> Result<Latency, ToolError> {
         let ping = Ping {
             size: self.options.size as usize,
             duration: self.options.final_duration,
@@ -271,7 +267,7 @@ impl Bench<'_> {
             ..Ping::default()
         };
         let silent = self.silent();
-        let (mut times, mut loads) = (Fields::new(), Fields::new());
+        let mut latency = Latency::default();
         for percent in LATENCY_LOADS {
             let rate = throughput * f64::from(percent) / 100.0;
             if percent > 0 && rate < 1.0 {
@@ -284,28 +280,23 @@ impl Bench<'_> {
                 let load = self.load(Some(rate), None, ping.duration.0);
                 let run = || ping.run(self.testbed, &silent);
                 let (measured, load) = load.beside(self.testbed, &silent, run)?;
-                let figure = |name: &str| {
-                    let value = load.figures.get(name).cloned();
-                    (name.to_owned(), value.unwrap_or_default())
-                };
-                let of_load: Fields = LOAD_FIGURES.map(figure).into_iter().collect();
-                loads.insert(percent.to_string(), of_load.into());
+                let of_load = OfLoad::from(&load.figures);
+                latency.latency_load.insert(percent.to_string(), of_load);
                 measured
             };
             self.go_on()?;
-            self.note(ping.duration.0, &measured);
-            let of_load = measured.figures.get("latency_us").cloned();
-            let missing = || ToolError::Check("ping reports no latency_us".into());
-            times.insert(percent.to_string(), of_load.ok_or_else(missing)?);
+            self.note(ping.duration.0, &measured.flags);
+            let times = measured.figures.phase.latency_us;
+            latency.latency_us.insert(percent.to_string(), times);
         }
-        Ok((times, loads))
+        Ok(latency)
     }
 
     /// The frame loss rate at falling loads, until two in succession have none, and the part of it
     /// at the receiver's socket. The first load is that of `flat_out`.
-    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<[Fields; 2], ToolError> {
+    fn loss(&self, flat_out: &Sent, fastest: u64) -> Result<Loss, ToolError> {
         let duration = self.options.final_duration.0;
-        let (mut losses, mut at_socket) = (Fields::new(), Fields::new());
+        let mut loss = Loss::default();
         let mut without = 0;
         for percent in LOSS_STEPS {
             let found = if percent == 100 {
@@ -315,16 +306,16 @@ impl Bench<'_> {
                 let load = self.load(Some(rate), None, duration);
                 self.blast(&format!("loss at {percent} %"), &load)?
             };
-            let loss = found.loss_percent();
-            for (shares, share) in [&mut losses, &mut at_socket].into_iter().zip(loss) {
-                shares.insert(percent.to_string(), share.into());
-            }
-            without = if loss[0] == 0.0 { without + 1 } else { 0 };
+            let [lost, at_socket] = found.loss_percent();
+            loss.loss_percent.insert(percent.to_string(), lost);
+            let of_socket = &mut loss.loss_at_socket_percent;
+            of_socket.insert(percent.to_string(), at_socket);
+            without = if lost == 0.0 { without + 1 } else { 0 };
             if without == 2 {
                 break;
             }
         }
-        Ok([losses, at_socket])
+        Ok(loss)
     }
 }
 
@@ -389,9 +380,9 @@ impl Measurer for Rates<'_> {
 }
 
 /// Trials whose load is a number of frames, sent back to back.
-struct Bursts<'a>(&'a Bench<'a>);
+struct Lengths<'a>(&'a Bench<'a>);
 
-impl Measurer for Bursts<'_> {
+impl Measurer for Lengths<'_> {
     type Error = ToolError;
 
     fn measure(&mut self, load: Load, _: Duration) -> Result<Option<Trial>, ToolError> {
@@ -410,35 +401,29 @@ fn kpps(rate: f64) -> f64 {
 }
 
 /// The results of all goals, each under its loss ratio, and those of the first once more.
-fn throughput(goals: &[Goal], found: &Found, size: u32) -> Fields {
+fn throughput(goals: &[Goal], found: &Found, size: u32) -> Search {
     let of_goal = |result: &GoalResult| {
-        let mut fields = Fields::new();
-        fields.insert("throughput_kpps".into(), json!(kpps(result.throughput)));
-        // Bits of frames with FCS, without preamble and gap.
-        let gbps = result.throughput * f64::from(size) * 8.0 / 1e9;
-        fields.insert("throughput_gbps".into(), json!(gbps));
-        for (name, bound) in [("lower_kpps", result.lower), ("upper_kpps", result.upper)] {
-            if let Some(bound) = bound {
-                fields.insert(name.into(), json!(kpps(bound.0 as f64)));
-            }
+        let bound = |bound: Option<Load>| bound.map(|bound| kpps(bound.0 as f64));
+        Throughput {
+            throughput_kpps: kpps(result.throughput),
+            throughput_gbps: result.throughput * f64::from(size) * 8.0 / 1e9,
+            lower_kpps: bound(result.lower),
+            upper_kpps: bound(result.upper),
+            unsent_percent: 100.0 * result.unsent_ratio,
+            lost_at_socket_percent: 100.0 * result.overrun_ratio,
+            limit: result.limit.map(limit),
+            end: end(result.end),
         }
-        fields.insert("unsent_percent".into(), json!(100.0 * result.unsent_ratio));
-        let overrun = json!(100.0 * result.overrun_ratio);
-        fields.insert("lost_at_socket_percent".into(), overrun);
-        fields.insert("limit".into(), json!(result.limit.map(limit)));
-        fields.insert("end".into(), end(result.end).into());
-        fields
     };
-    let mut fields = found.goals.first().map_or_else(Fields::new, of_goal);
-    let by_loss: Fields = goals
-        .iter()
-        .zip(&found.goals)
-        .map(|(goal, result)| (goal.loss_ratio.to_string(), of_goal(result).into()))
-        .collect();
-    fields.insert("goals".into(), by_loss.into());
-    fields.insert("trials".into(), found.trials.into());
-    fields.insert("trial_seconds".into(), json!(found.time.as_secs_f64()));
-    fields
+    let goals = goals.iter().map(|goal| goal.loss_ratio.to_string());
+    let results = found.goals.iter().map(of_goal);
+    let goals: IndexMap<String, Throughput> = goals.zip(results).collect();
+    Search {
+        first: goals.values().next().cloned().unwrap_or_default(),
+        goals,
+        trials: found.trials,
+        trial_seconds: found.time.as_secs_f64(),
+    }
 }
 
 const fn limit(limit: Limit) -> &'static str {
@@ -514,14 +499,10 @@ mod tests {
     #[test]
     fn disturbed_trials_are_counted() {
         let (long, short) = (WATCHED_MIN, WATCHED_MIN / 2);
-        let quiet = Measured::default();
-        let loud = Measured {
-            flags: vec!["others".to_owned()],
-            ..Measured::default()
-        };
+        let (quiet, loud) = (vec![], vec!["others".to_owned()]);
         let mut trials = Disturbed::default();
-        for (duration, measured) in [(long, &quiet), (long, &quiet), (short, &loud)] {
-            trials = trials.with(duration, measured);
+        for (duration, flags) in [(long, &quiet), (long, &quiet), (short, &loud)] {
+            trials = trials.with(duration, flags);
         }
         assert_eq!(trials.flag(), None);
         let line = "other programs, the hypervisor or a CPU quota disturbed 1 of 3 long trials";

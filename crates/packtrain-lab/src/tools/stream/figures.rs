@@ -6,6 +6,8 @@ use packtrain::engine::Snapshot;
 use packtrain::stats::DropReason;
 use serde_json::{Map, Value, json};
 
+use packtrain_measure::key::fields;
+
 use super::options::{Direction, Stream};
 use crate::counters::Counters;
 use crate::error::{LabError, ToolError};
@@ -192,8 +194,8 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
         set(&format!("cpu_{name}_percent"), share.all.into());
         set(&format!("cpu_{name}_busiest_percent"), share.busiest.into());
     }
-    for (name, percent) in machine.figures() {
-        set(name, percent);
+    for (name, percent) in fields(&machine.figures()) {
+        set(&name, percent);
     }
     let empty = match (&first.used.packtrain, &last.used.packtrain) {
         (Some(before), Some(after)) => empty_polls_percent(stream, before, after),

@@ -41,6 +41,9 @@ impl Direction {
 }
 
 impl Tool for Stream {
+    type Settings = Fields;
+    type Figures = Fields;
+
     fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
         let warm_up = self.warm_up()?;
         if self.ipv6 && !netns::has_ipv6() {
@@ -124,6 +127,7 @@ impl Stream {
             settings,
             figures,
             flags: steady.flags,
+            ..Measured::default()
         })
     }
 

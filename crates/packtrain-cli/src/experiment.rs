@@ -11,8 +11,8 @@ use packtrain::advice;
 use packtrain::file;
 use packtrain_lab::experiment::document::{Notices, part};
 use packtrain_lab::experiment::{
-    BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup, built_in,
-    run as measure,
+    BUILT_IN, Experiment, FileError, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup,
+    built_in, run as measure,
 };
 use packtrain_lab::report;
 use packtrain_lab::report::view::{self, Cell, Claimed, Kind, View};
@@ -121,7 +121,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
 
 fn refuse(error: &RunError) -> Failure {
     let exit = match error {
-        RunError::File(_) | RunError::Figure { .. } => Exit::Usage,
+        RunError::File(_) => Exit::Usage,
         RunError::Setting { error, .. } => tool::failed(error).exit,
         RunError::NotTaken { .. } => tool::failed(&ToolError::Failed(String::new())).exit,
     };
@@ -154,8 +154,9 @@ fn chosen(words: &[String]) -> Result<Vec<(String, Experiment)>, Failure> {
         }
         let text = fs::read_to_string(word)
             .map_err(|error| Failure::new(Exit::Port, format!("{word}: {error}")))?;
-        let experiment = Experiment::read(word, &text)
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        let wrong = |error: FileError| Failure::new(Exit::Usage, error.to_string());
+        let experiment = Experiment::read(word, &text).map_err(wrong)?;
+        experiment.check_figures().map_err(wrong)?;
         Ok((word.clone(), experiment))
     };
     words.iter().map(one).collect()

@@ -5,7 +5,8 @@ use crate::exit::Failure;
 use crate::print::Style;
 use crate::table::{Align, Table, grouped};
 use crate::tool;
-use packtrain_lab::tool::Measured;
+use packtrain_lab::tools::stream::{Figures, Streamed};
+use packtrain_measure::key::Fields;
 use serde_json::Value;
 
 /// Runs the command.
@@ -14,66 +15,61 @@ use serde_json::Value;
 ///
 /// As [`tool::run`].
 pub fn run(args: &StreamArgs) -> Result<(), Failure> {
-    tool::run("stream", args, |measured, style| {
-        text(&measured.clone().fields(), style)
-    })
+    tool::run("stream", args, text)
 }
 
-fn text(measured: &Measured, style: Style) -> String {
-    let mut text = conditions(measured);
-    text.push_str(&totals(measured, style));
+fn text(measured: &Streamed, style: Style) -> String {
+    let figures = &measured.figures;
+    let mut settings = measured.testbed.clone();
+    settings.extend(measured.settings.clone());
+    let mut text = conditions(&settings);
+    text.push_str(&totals(figures, style));
     text.push('\n');
-    text.push_str(&sides(measured).render(2, style));
+    text.push_str(&sides(figures).render(2, style));
     text.push('\n');
-    text.push_str(&kernels(measured).render(2, style));
-    let forwarder = &measured.figures["forwarder"];
-    if forwarder["packets"].is_u64() {
-        text.push_str(&format!(
+    text.push_str(&kernels(figures).render(2, style));
+    if let Some(moved) = &figures.forwarder.packtrain {
+        text += &format!(
             "forwarder  {} packets of {} wire packets, {} a doorbell; {} wake-ups\n",
-            count(&forwarder["packets"]),
-            number(&forwarder["wire_packets_per_packet"], 1),
-            number(&forwarder["packets_per_doorbell"], 1),
-            count(&forwarder["wakeups"]),
-        ));
+            grouped(moved.packets),
+            number(moved.wire_packets_per_packet, 1),
+            number(moved.packets_per_doorbell, 1),
+            grouped(moved.wakeups),
+        );
     }
-    for (host, interface) in [("A", "interface_a"), ("B", "interface_b")] {
-        let dropped = &measured.figures[interface]["tx_dropped"];
-        if dropped.as_u64() != Some(0) {
-            let packets = count(dropped);
-            text.push_str(&format!(
-                "dropped    {packets} in the queue of host {host}\n"
-            ));
+    for (host, interface) in [("A", &figures.interface_a), ("B", &figures.interface_b)] {
+        if interface.tx_dropped > 0 {
+            let packets = grouped(interface.tx_dropped);
+            text += &format!("dropped    {packets} in the queue of host {host}\n");
         }
     }
-    if let Some(drops) = measured.figures.get("drops").and_then(Value::as_object) {
-        for (reason, packets) in drops {
-            text.push_str(&format!("dropped    {} {reason}\n", count(packets)));
-        }
+    for (reason, packets) in figures.drops.iter().flatten() {
+        text += &format!("dropped    {} {reason}\n", grouped(*packets));
     }
     text + &tool::flags(&measured.flags)
 }
 
 /// The load and the testbed, as they were in force.
-fn conditions(measured: &Measured) -> String {
-    let set = |name: &str| word(&measured.settings[name]);
-    let direction = match measured.settings["direction"].as_str() {
-        Some("a_to_b") => "A to B",
-        Some("b_to_a") => "B to A",
+fn conditions(settings: &Fields) -> String {
+    let set = |name: &str| settings.get(name).map(word).unwrap_or_default();
+    let direction = match set("direction").as_str() {
+        "a_to_b" => "A to B",
+        "b_to_a" => "B to A",
         _ => "both directions",
     };
-    let messages = if measured.settings.contains_key("request_bytes") {
+    let messages = if settings.contains_key("request_bytes") {
         let (request, response) = (set("request_bytes"), set("response_bytes"));
         format!("requests of {request} bytes, responses of {response}")
     } else {
         format!("{} bytes a message", set("message_bytes"))
     };
-    let transport = if measured.settings.contains_key("mss_bytes") {
+    let transport = if settings.contains_key("mss_bytes") {
         format!("MSS {}, {}", set("mss_bytes"), set("congestion_control"))
     } else {
         format!("rate {}", set("rate"))
     };
-    let switch = |name: &str| match measured.settings[name].as_bool() {
-        Some(true) => "on",
+    let switch = |name: &str| match settings.get(name) {
+        Some(Value::Bool(true)) => "on",
         _ => "off",
     };
     let sender = match direction {
@@ -98,66 +94,84 @@ fn conditions(measured: &Measured) -> String {
 }
 
 /// Goodput, losses and the bottleneck.
-fn totals(measured: &Measured, style: Style) -> String {
-    let figure = |name: &str| &measured.figures[name];
-    let mut text = match measured.figures.get("goodput_gbps") {
-        Some(goodput) => format!("goodput {} Gbit/s", style.bold(&number(goodput, 3))),
-        None => format!(
+fn totals(of: &Figures, style: Style) -> String {
+    let mut text = match &of.transactions {
+        None => format!("goodput {} Gbit/s", style.bold(&number(of.goodput_gbps, 3))),
+        Some(one) => format!(
             "{} transactions a second, {} us each",
-            style.bold(&number(figure("transactions_per_second"), 0)),
-            number(figure("transaction_us"), 1)
+            style.bold(&format!("{:.0}", one.transactions_per_second)),
+            number(one.transaction_us, 1)
         ),
     };
-    if let Some(there) = measured.figures.get("goodput_a_to_b_gbps") {
-        let back = number(figure("goodput_b_to_a_gbps"), 3);
-        text.push_str(&format!(" (A to B {}, B to A {back})", number(there, 3)));
+    if let Some(both) = &of.both {
+        let (there, back) = (both.goodput_a_to_b_gbps, both.goodput_b_to_a_gbps);
+        text += &format!(" (A to B {there:.3}, B to A {back:.3})");
     }
-    let rest = match measured.figures.get("retransmits") {
-        Some(again) => format!("{} retransmitted segments", count(again)),
-        None => format!(
+    let rest = match &of.datagrams {
+        None => {
+            let again = of.retransmits.map_or_else(|| "-".to_owned(), grouped);
+            format!("{again} retransmitted segments")
+        }
+        Some(all) => format!(
             "{} % lost: {} of {} datagrams; {} duplicates, {} reordered",
-            number(figure("lost_percent"), 3),
-            count(figure("lost_packets")),
-            count(figure("sent_packets")),
-            count(figure("duplicate_packets")),
-            count(figure("reordered_packets")),
+            number(all.lost_percent, 3),
+            grouped(all.lost_packets),
+            grouped(all.sent_packets),
+            grouped(all.duplicate_packets),
+            grouped(all.reordered_packets),
         ),
     };
-    let bottleneck = word(figure("bottleneck"));
-    let seconds = number(figure("seconds"), 2);
-    text + &format!(", {rest}\nbottleneck: {bottleneck}; {seconds} s measured\n")
+    let (bottleneck, seconds) = (of.bottleneck, of.seconds);
+    text + &format!(", {rest}\nbottleneck: {bottleneck}; {seconds:.2} s measured\n")
 }
 
 /// What each side used.
-fn sides(measured: &Measured) -> Table {
-    let figure = |name: &str| &measured.figures[name];
+fn sides(of: &Figures) -> Table {
     let mut table = Table::new([
         ("side", Align::Left),
         ("CPU %", Align::Right),
         ("busiest thread %", Align::Right),
         ("system calls", Align::Right),
     ]);
-    let calls = [
-        ("sender", figure("send_calls")),
-        ("receiver", figure("receive_calls")),
-        ("forwarder", &figure("forwarder")["system_calls"]),
-    ];
-    for (side, calls) in calls {
+    let forwarder = of.forwarder.packtrain.as_ref().map(|one| one.system_calls);
+    for (side, all, busiest, calls) in [
+        (
+            "sender",
+            of.cpu_sender_percent,
+            of.cpu_sender_busiest_percent,
+            Some(of.send_calls),
+        ),
+        (
+            "receiver",
+            of.cpu_receiver_percent,
+            of.cpu_receiver_busiest_percent,
+            Some(of.receive_calls),
+        ),
+        (
+            "forwarder",
+            of.cpu_forwarder_percent,
+            of.cpu_forwarder_busiest_percent,
+            forwarder,
+        ),
+    ] {
         table.row([
             side.to_owned(),
-            number(figure(&format!("cpu_{side}_percent")), 1),
-            number(figure(&format!("cpu_{side}_busiest_percent")), 1),
-            count(calls),
+            format!("{all:.1}"),
+            format!("{busiest:.1}"),
+            calls.map_or_else(|| "-".to_owned(), grouped),
         ]);
     }
-    let of_all = |name| format!("{} of all", number(figure(name), 1));
-    table.row(["softirqs".to_owned(), of_all("cpu_softirq_percent")]);
-    table.row(["machine".to_owned(), of_all("cpu_machine_percent")]);
+    let of_all = |percent| format!("{} of all", number(percent, 1));
+    table.row([
+        "softirqs".to_owned(),
+        of_all(of.machine.cpu_softirq_percent),
+    ]);
+    table.row(["machine".to_owned(), of_all(of.machine.cpu_machine_percent)]);
     table
 }
 
 /// The counters of both kernels that explain a stream; those that did not count are left out.
-fn kernels(measured: &Measured) -> Table {
+fn kernels(of: &Figures) -> Table {
     const SHOWN: [&str; 14] = [
         "TcpOutSegs",
         "TcpInSegs",
@@ -180,9 +194,9 @@ fn kernels(measured: &Measured) -> Table {
         ("host B", Align::Right),
     ]);
     for name in SHOWN {
-        let values = ["nstat_a", "nstat_b"].map(|host| &measured.figures[host][name]);
-        if values.iter().any(|value| value.as_u64() != Some(0)) {
-            table.row([name.to_owned(), count(values[0]), count(values[1])]);
+        let values = [&of.nstat_a, &of.nstat_b].map(|host| host.get(name).copied().unwrap_or(0));
+        if values.iter().any(|value| *value > 0) {
+            table.row([name.to_owned(), grouped(values[0]), grouped(values[1])]);
         }
     }
     table
@@ -194,12 +208,6 @@ fn word(value: &Value) -> String {
         .map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn count(value: &Value) -> String {
-    value.as_u64().map_or_else(|| "-".to_owned(), grouped)
-}
-
-fn number(value: &Value, decimals: usize) -> String {
-    value
-        .as_f64()
-        .map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
+fn number(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }

@@ -222,7 +222,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", &figure],
             2,
-            "tiny: no run has the figure packet; the nearest are packets, ",
+            ": no run has the figure packet; the nearest are packets, ",
         ),
         (
             &["experiment", "lro-flow"],

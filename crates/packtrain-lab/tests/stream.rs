@@ -45,7 +45,8 @@ fn same_ports(through: Through, port: &str) -> Testbed {
 }
 
 fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
-    stream.run(testbed, &Control::default())
+    let measured = stream.run(testbed, &Control::default());
+    measured.map(Measured::fields)
 }
 
 fn run(stream: &Stream, testbed: &Testbed) -> Measured {

@@ -33,8 +33,8 @@ pub struct Key {
 impl Key {
     /// Whether it is, or is divided by, a figure of the object `name`.
     pub fn is_of(&self, name: &str) -> bool {
-        let is_of = |path: &str| path.split('.').next() == Some(name);
-        is_of(&self.path) || self.below.as_deref().is_some_and(is_of)
+        self.paths()
+            .any(|path| path.split('.').next() == Some(name))
     }
 
     /// The figure; `None` if a part of it is not there, is not a number, or is divided by 0.
@@ -47,12 +47,12 @@ impl Key {
         value.is_finite().then_some(value)
     }
 
-    /// The first path of it that no run has, among figures of several runs.
-    pub fn unknown(&self, runs: &[Fields]) -> Option<&str> {
-        let is_known = |path: &str| runs.iter().any(|figures| at(figures, path).is_some());
-        let paths = [Some(&self.path), self.below.as_ref()];
-        let mut paths = paths.into_iter().flatten().map(String::as_str);
-        paths.find(|path| !is_known(path))
+    /// The paths of the figures that it is made of, one or two.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        [Some(&self.path), self.below.as_ref()]
+            .into_iter()
+            .flatten()
+            .map(String::as_str)
     }
 
     /// The figure if it is a text.

@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use packtrain::driver::DeviceCounters;
-use packtrain::engine::{Report, Snapshot, WorkerSnapshot};
+use packtrain::engine::{PortSnapshot, Report, Snapshot, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
-use packtrain::stats::{DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, TxBatchesSnapshot};
+use packtrain::stats::{
+    DropReason, DropSnapshot, HistogramSnapshot, RxBatchesSnapshot, RxSnapshot, TxBatchesSnapshot,
+    TxSnapshot,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::options::Fields;
@@ -19,6 +24,17 @@ pub fn per(value: f64, count: f64) -> f64 {
 pub fn received(snapshot: &Snapshot) -> u64 {
     let ports = snapshot.ports.iter();
     ports.map(|port| port.rx_total().wire_packets).sum()
+}
+
+/// What a packet cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Costs {
+    /// CPU time.
+    pub ns_per_packet: f64,
+    /// Doorbells of all TX queues.
+    pub doorbells_per_packet: f64,
+    /// Context switches of the workers.
+    pub switches_per_s: f64,
 }
 
 /// What moving packets cost.
@@ -59,23 +75,44 @@ impl Work {
         per(self.cpu.as_nanos() as f64, packets as f64)
     }
 
-    /// Figures: the work for each of `packets`, and in each of `seconds`.
-    pub fn costs(&self, packets: u64, seconds: f64) -> [(&'static str, f64); 3] {
-        let doorbells = per(self.doorbells as f64, packets as f64);
-        [
-            ("ns_per_packet", self.ns_per_packet(packets)),
-            ("doorbells_per_packet", doorbells),
-            ("switches_per_s", per(self.switches as f64, seconds)),
-        ]
+    /// The work for each of `packets`, and in each of `seconds`.
+    pub fn costs(&self, packets: u64, seconds: f64) -> Costs {
+        Costs {
+            ns_per_packet: self.ns_per_packet(packets),
+            doorbells_per_packet: per(self.doorbells as f64, packets as f64),
+            switches_per_s: per(self.switches as f64, seconds),
+        }
     }
 }
 
 /// The counters: of ports `a` and `b`, each with `rx` and `tx` summed over its queues and those of
 /// its `device`, of the workers, and the drops.
 pub fn figures(report: &Report) -> Fields {
-    let snapshot = &report.snapshot;
+    all(&report.snapshot, &report.devices)
+}
+
+/// The names that [`figures`] has: those of a session in which nothing happened, and all drops.
+pub fn names() -> Fields {
+    let port = || PortSnapshot {
+        rx: vec![RxSnapshot::default()],
+        rx_batches: vec![RxBatchesSnapshot::default()],
+        tx: vec![TxSnapshot::default()],
+        tx_batches: vec![TxBatchesSnapshot::default()],
+        ..PortSnapshot::default()
+    };
+    let snapshot = Snapshot {
+        ports: vec![port(), port()],
+        ..Snapshot::default()
+    };
+    let mut names = all(&snapshot, &[Some(DeviceCounters::default()); 2]);
+    let reasons = DropReason::all().map(|reason| (reason.name(), 0));
+    names["drops"] = counters(reasons.chain([("total", 0)])).into();
+    names
+}
+
+fn all(snapshot: &Snapshot, devices: &[Option<DeviceCounters>]) -> Fields {
     let mut figures = Fields::new();
-    let ports = snapshot.ports.iter().zip(&report.devices);
+    let ports = snapshot.ports.iter().zip(devices);
     for (name, (port, device)) in ["a", "b"].into_iter().zip(ports) {
         let mut rx = counters(port.rx_total().values());
         let queues = port.rx_batches.iter();
@@ -115,6 +152,11 @@ pub fn figures(report: &Report) -> Fields {
 pub fn faults(of: [Option<Faults>; 2]) -> Value {
     let [a, b] = of.map(|of| of.map(|of| counters(fault_values(&of))));
     json!({ "a": a, "b": b })
+}
+
+/// The names of the injected faults of a port.
+pub fn faults_names() -> Fields {
+    counters(fault_values(&Faults::default()))
 }
 
 /// Names and values of the counters of the other side of a port: `rx` is from packtrain.

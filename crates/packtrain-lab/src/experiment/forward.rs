@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use packtrain::engine::{Command, CommandError, PortSnapshot, Queues, Report, Session};
 use packtrain::port::open_pair;
-use serde::Deserialize;
+use packtrain_measure::key::fields;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::counters::{self, Work, per};
+use super::counters::{self, Costs, Work, per};
 use crate::error::ToolError;
 use crate::options::Fields;
 use crate::session;
@@ -155,6 +157,32 @@ impl Changes {
     }
 }
 
+/// What was measured, beside packtrain's counters. Packets are wire packets of both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Figures {
+    /// How long the session ran.
+    pub seconds: f64,
+    /// Packets received.
+    pub packets: f64,
+    /// Of those received, the ones that the other port then sent.
+    pub received_kpps: f64,
+    /// Bytes sent.
+    pub gbps: f64,
+    /// CPU time of the workers, of one CPU.
+    pub cpu_percent: f64,
+    /// Packets received for each that was sent, GSO packets as one.
+    pub packets_per_sent: f64,
+    /// Packets lost.
+    pub lost: f64,
+    /// Of those received.
+    pub lost_percent: f64,
+    /// The longest time in which port A sent nothing.
+    pub longest_pause_ms: f64,
+    /// What a packet cost.
+    #[serde(flatten)]
+    pub costs: Costs,
+}
+
 /// Rates and costs by packet, of both directions together. Packets are wire packets received;
 /// `received_kpps` counts those that the other port then sent.
 fn figures(report: &Report, longest_pause: Duration) -> Fields {
@@ -169,22 +197,18 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
     let bytes = sum(|port| port.tx_total().bytes);
     let lost = snapshot.drops.total() as f64;
     let seconds = report.elapsed.as_secs_f64();
-    let values = [
-        ("seconds", seconds),
-        ("packets", packets),
-        ("received_kpps", per(passed_on / 1e3, seconds)),
-        ("gbps", per(bytes * 8.0, seconds) / 1e9),
-        ("cpu_percent", per(snapshot.cpu_ns as f64 / 1e7, seconds)),
-        ("packets_per_sent", per(received, sent)),
-        ("lost", lost),
-        ("lost_percent", per(100.0 * lost, packets)),
-        ("longest_pause_ms", longest_pause.as_secs_f64() * 1e3),
-    ];
-    let costs = Work::of(snapshot).costs(wire_packets, seconds);
-    let values = values.into_iter().chain(costs);
-    let mut figures: Fields = values
-        .map(|(name, value)| (name.to_owned(), json!(value)))
-        .collect();
+    let mut figures = fields(&Figures {
+        seconds,
+        packets,
+        received_kpps: per(passed_on / 1e3, seconds),
+        gbps: per(bytes * 8.0, seconds) / 1e9,
+        cpu_percent: per(snapshot.cpu_ns as f64 / 1e7, seconds),
+        packets_per_sent: per(received, sent),
+        lost,
+        lost_percent: per(100.0 * lost, packets),
+        longest_pause_ms: longest_pause.as_secs_f64() * 1e3,
+        costs: Work::of(snapshot).costs(wire_packets, seconds),
+    });
     figures.append(&mut counters::figures(report));
     figures
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
 use packtrain_measure::document::{Axis, Better, Claim, Definition, Figure, Setting};
@@ -10,6 +11,7 @@ use serde::de::DeserializeOwned;
 use toml::{Spanned, Value};
 
 use super::file::{File, Layer, Names, Needs, Overlay, Selection};
+use super::known;
 use super::workload::{ReadOptions, TOOLS, Workload};
 use crate::testbed::TestbedOptions;
 
@@ -203,9 +205,35 @@ impl Experiment {
             .map_err(|(span, what)| error(&self.path, &self.text, span, what))
     }
 
-    /// Whether it is one of [`BUILT_IN`](super::BUILT_IN).
-    pub fn is_built_in(&self) -> bool {
-        self.path.starts_with('<')
+    /// Refuses a figure that no run can have, before any run.
+    ///
+    /// # Errors
+    /// The first such figure, with its line and the nearest names.
+    pub fn check_figures(&self) -> Result<(), FileError> {
+        let wrong = |key: &Key, what: String| {
+            let at = self.text.find(&key.to_string()).unwrap_or_default();
+            error(&self.path, &self.text, at..at, what)
+        };
+        let mut schemas: Vec<(Discriminant<Workload>, serde_json::Value)> = Vec::new();
+        for cell in 0..self.cells.len() {
+            let workload = self.setup(cell, 1, false)?.workload;
+            let kind = discriminant(&workload);
+            if !schemas.iter().any(|(other, _)| *other == kind) {
+                schemas.push((kind, known::figures(&workload)));
+            }
+        }
+        for key in self.keys() {
+            let is_known = |path: &str| schemas.iter().any(|(_, one)| known::is_known(one, path));
+            if let Some(path) = key.paths().find(|path| !is_known(path)) {
+                let nearest = schemas
+                    .iter()
+                    .flat_map(|(_, one)| known::nearest(one, path));
+                let nearest = nearest.take(3).collect::<Vec<_>>().join(", ");
+                let what = format!("no run has the figure {path}; the nearest are {nearest}");
+                return Err(wrong(key, what));
+            }
+        }
+        Ok(())
     }
 
     /// The settings of a cell by their axes, in words: `offload=tso mtu=9000`.

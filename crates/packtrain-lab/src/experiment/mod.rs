@@ -11,6 +11,7 @@ pub mod document;
 mod file;
 mod forward;
 pub mod judge;
+mod known;
 mod load;
 mod matrix;
 mod runner;

@@ -1,6 +1,5 @@
 //! Runs the settings of an experiment, round by round.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,7 +10,6 @@ use super::load::Load;
 use super::matrix::{Experiment, FileError, Setup};
 use crate::cpu;
 use crate::error::ToolError;
-use crate::options::Fields;
 use crate::tool::{Control, INTERRUPTED, Measured};
 
 /// Rounds of a quick run.
@@ -83,15 +81,6 @@ pub enum RunError {
         /// What is wrong.
         error: ToolError,
     },
-    /// No run has a figure that the file names.
-    Figure {
-        /// The file or experiment.
-        name: String,
-        /// The path of the figure.
-        figure: String,
-        /// Figures that runs have and whose names are similar.
-        nearest: Vec<String>,
-    },
     /// A setting was requested and was not in force.
     NotTaken {
         /// The experiment and the settings of the run.
@@ -110,17 +99,6 @@ impl fmt::Display for RunError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::Setting { at, error } => write!(f, "{at}: {error}"),
-            Self::Figure {
-                name,
-                figure,
-                nearest,
-            } => {
-                let nearest = nearest.join(", ");
-                write!(
-                    f,
-                    "{name}: no run has the figure {figure}; the nearest are {nearest}"
-                )
-            }
             Self::NotTaken {
                 at,
                 name,
@@ -184,8 +162,6 @@ pub fn run(
         }
     }
     let mut made = Duration::ZERO;
-    // The figures of the warm-up, which decide whether the file names one that there is not.
-    let mut warm: Vec<Fields> = Vec::new();
     // Round 0 is the warm-up, which also finds what the host lacks.
     for round in 0..=options.rounds {
         let is_warm_up = round == 0;
@@ -247,9 +223,7 @@ pub fn run(
                     }
                 }
             };
-            if is_warm_up {
-                warm.push(measured.figures);
-            } else {
+            if !is_warm_up {
                 made += started.elapsed();
                 results.runs.push(Run {
                     cell,
@@ -260,66 +234,9 @@ pub fn run(
                 });
             }
         }
-        // A run that failed may be the one that has the figure. A built-in experiment has figures
-        // that not every host can count.
-        let has_figures = warm.iter().any(|figures| !figures.is_empty());
-        let is_complete = has_figures && warm.len() == cells.len();
-        if is_warm_up && is_complete && !experiment.is_built_in() {
-            known(experiment, &warm)?;
-        }
         cells.retain(|cell| results.why_missing(*cell).is_none());
     }
     Ok(results)
-}
-
-/// Fails if the file names a figure that no run of the warm-up has.
-fn known(experiment: &Experiment, runs: &[Fields]) -> Result<(), RunError> {
-    match experiment.keys().find_map(|key| key.unknown(runs)) {
-        None => Ok(()),
-        Some(figure) => Err(RunError::Figure {
-            name: experiment.name().to_owned(),
-            figure: figure.to_owned(),
-            nearest: nearest(figure, runs),
-        }),
-    }
-}
-
-/// The paths of all figures of runs that are most like `path`, the best first, three at most.
-fn nearest(path: &str, runs: &[Fields]) -> Vec<String> {
-    let mut all = BTreeSet::new();
-    for (name, value) in runs.iter().flatten() {
-        paths(name, value, &mut all);
-    }
-    let mut all: Vec<String> = all.into_iter().collect();
-    all.sort_by_cached_key(|one| distance(path, one));
-    all.truncate(3);
-    all
-}
-
-fn paths(path: &str, value: &Value, all: &mut BTreeSet<String>) {
-    match value.as_object() {
-        Some(fields) => fields
-            .iter()
-            .for_each(|(name, value)| paths(&format!("{path}.{name}"), value, all)),
-        None => {
-            all.insert(path.to_owned());
-        }
-    }
-}
-
-/// How many letters have to be inserted, removed or replaced (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j].min(diagonal) + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Compares the settings that were read back with those of `[check]`. A name without its `_a` or

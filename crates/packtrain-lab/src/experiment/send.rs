@@ -12,11 +12,13 @@ use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::Burst;
 use packtrain::port::AnyPort;
 use packtrain::port::spec::PortKind;
+use packtrain_measure::key::fields;
 use packtrain_offload::offload::LinkType;
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::counters::{self, Work, per};
+use super::counters::{self, Costs, Work, per};
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
@@ -389,6 +391,44 @@ impl Sender {
     }
 }
 
+/// What was measured, beside packtrain's counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Figures {
+    /// From the start of the senders until the last accepted packet was sent or dropped.
+    pub seconds: f64,
+    /// Packets that the queues accepted.
+    pub offered_packets: u64,
+    /// Those of the sender with the fewest.
+    pub offered_least_packets: Option<u64>,
+    /// Packets that the device accepted.
+    pub sent_packets: u64,
+    /// Packets that the kernel at the other end received, or the device in memory.
+    pub received_packets: u64,
+    /// Of those offered, the ones that were not received.
+    pub lost_packets: u64,
+    /// Of those offered.
+    pub lost_percent: f64,
+    /// The rate at which the device accepted packets.
+    pub sent_kpps: f64,
+    /// The rate at which packets were received.
+    pub received_kpps: f64,
+    /// CPU time of the senders, of one CPU.
+    pub cpu_sender_percent: f64,
+    /// CPU time of the workers, of one CPU.
+    pub cpu_worker_percent: f64,
+    /// CPU time of the senders for a packet that was received.
+    pub ns_per_packet_sender: f64,
+    /// CPU time of the workers for a packet that was received.
+    pub ns_per_packet_worker: f64,
+    /// Calls of the senders.
+    pub send_calls: u64,
+    /// Of these, the ones after which the queue was full.
+    pub full_percent: f64,
+    /// What a packet cost senders and workers.
+    #[serde(flatten)]
+    pub costs: Costs,
+}
+
 /// What all did.
 #[derive(Debug)]
 struct Run {
@@ -432,44 +472,28 @@ impl Run {
             cpu: senders,
             ..Work::default()
         };
-        let percent = |work: Work| json!(per(100.0 * work.cpu.as_secs_f64(), self.seconds));
+        let percent = |work: Work| per(100.0 * work.cpu.as_secs_f64(), self.seconds);
         let (calls, full) = (count(|one| one.calls), count(|one| one.full));
-        let per_second = |value: f64| json!(per(value, self.seconds));
-        let least = self.sent.iter().map(|one| one.packets).min();
+        let per_second = |value: f64| per(value, self.seconds);
         let mut figures = counters::figures(report);
-        let values = [
-            ("seconds", json!(self.seconds)),
-            ("offered_packets", json!(offered)),
-            ("offered_least_packets", json!(least)),
-            ("sent_packets", json!(sent)),
-            ("received_packets", json!(received)),
-            ("lost_packets", json!(lost)),
-            (
-                "lost_percent",
-                json!(per(100.0 * lost as f64, offered as f64)),
-            ),
-            ("sent_kpps", per_second(sent as f64 / 1e3)),
-            ("received_kpps", per_second(received as f64 / 1e3)),
-            ("cpu_sender_percent", percent(senders)),
-            ("cpu_worker_percent", percent(workers)),
-            (
-                "ns_per_packet_sender",
-                json!(senders.ns_per_packet(received)),
-            ),
-            (
-                "ns_per_packet_worker",
-                json!(workers.ns_per_packet(received)),
-            ),
-            ("send_calls", json!(calls)),
-            (
-                "full_percent",
-                json!(per(100.0 * full as f64, calls as f64)),
-            ),
-        ];
-        let costs = all.costs(received, self.seconds);
-        let costs = costs.map(|(name, value)| (name, json!(value)));
-        let values = values.into_iter().chain(costs);
-        figures.extend(values.map(|(name, value)| (name.to_owned(), value)));
+        figures.extend(fields(&Figures {
+            seconds: self.seconds,
+            offered_packets: offered,
+            offered_least_packets: self.sent.iter().map(|one| one.packets).min(),
+            sent_packets: sent,
+            received_packets: received,
+            lost_packets: lost,
+            lost_percent: per(100.0 * lost as f64, offered as f64),
+            sent_kpps: per_second(sent as f64 / 1e3),
+            received_kpps: per_second(received as f64 / 1e3),
+            cpu_sender_percent: percent(senders),
+            cpu_worker_percent: percent(workers),
+            ns_per_packet_sender: senders.ns_per_packet(received),
+            ns_per_packet_worker: workers.ns_per_packet(received),
+            send_calls: calls,
+            full_percent: per(100.0 * full as f64, calls as f64),
+            costs: all.costs(received, self.seconds),
+        }));
         Ok(figures)
     }
 }

@@ -159,13 +159,18 @@ fn with_memory<T>(arena: &Arena, act: impl FnOnce() -> T) -> Result<(T, Value), 
         let result = act();
         drop(end);
         let (small, large) = join(counted);
-        let memory = json!({
-            "small_used": small,
-            "small_total": total.small_frames,
-            "large_used": large,
-            "large_total": total.large_frames,
-        });
+        let memory = memory([small, total.small_frames, large, total.large_frames]);
         Ok((result, memory))
+    })
+}
+
+/// The figures of packtrain's memory: small frames in use and in all, then large ones.
+pub(super) fn memory([small, small_all, large, large_all]: [u32; 4]) -> Value {
+    json!({
+        "small_used": small,
+        "small_total": small_all,
+        "large_used": large,
+        "large_total": large_all,
     })
 }
 

@@ -4,15 +4,16 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use packtrain_measure::clock::Laps;
+use packtrain_measure::key::fields;
 use packtrain_measure::keys::is_grouped;
 use packtrain_measure::random::mix;
 use packtrain_measure::stack;
 use packtrain_offload::sort::{self, ITEMS_MAX, Keyed, Scratch, ScratchTooSmall, Steps};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::error::ToolError;
-use crate::options::Fields;
 use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured, Watch};
 use crate::units::Time;
@@ -74,6 +75,39 @@ impl Default for Sort {
     }
 }
 
+/// What was measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Figures {
+    /// Keys that were sorted, by each of the two.
+    pub keys: u64,
+    /// The offload crate's grouping.
+    pub group: Group,
+    /// The standard library's sorting.
+    pub std: Std,
+}
+
+/// The cost of grouping.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Group {
+    /// Time of a key.
+    pub ns_per_key: f64,
+    /// The most passes over the keys.
+    pub passes: u64,
+    /// The most probes of the table.
+    pub probes_per_key: f64,
+    /// Stack that it used; `None` if that cannot be measured.
+    pub stack_bytes: Option<usize>,
+}
+
+/// The cost of sorting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Std {
+    /// Time of a key.
+    pub ns_per_key: f64,
+    /// Stack that it used; `None` if that cannot be measured.
+    pub stack_bytes: Option<usize>,
+}
+
 impl Sort {
     /// One run.
     ///
@@ -122,26 +156,23 @@ impl Sort {
         let sorted = lap * ((LAP_KEYS / n).max(1) * n) as u64;
         let (_, flag) = watch.end(Duration::ZERO)?;
         let settings = [("keys", json!(keys)), ("n", json!(n))];
-        let figures = [
-            ("keys", json!(sorted)),
-            (
-                "group",
-                json!({
-                    "ns_per_key": own.laps.per(sorted),
-                    "passes": own.most.passes,
-                    "probes_per_key": own.most.probes as f64 / n as f64,
-                    "stack_bytes": own_stack,
-                }),
-            ),
-            (
-                "std",
-                json!({ "ns_per_key": std.per(sorted), "stack_bytes": std_stack }),
-            ),
-        ];
+        let figures = Figures {
+            keys: sorted,
+            group: Group {
+                ns_per_key: own.laps.per(sorted),
+                passes: own.most.passes.into(),
+                probes_per_key: own.most.probes as f64 / n as f64,
+                stack_bytes: own_stack,
+            },
+            std: Std {
+                ns_per_key: std.per(sorted),
+                stack_bytes: std_stack,
+            },
+        };
         let named = |(name, value): (&str, _)| (name.to_owned(), value);
         Ok(Measured {
             settings: settings.into_iter().map(named).collect(),
-            figures: figures.into_iter().map(named).collect::<Fields>(),
+            figures: fields(&figures),
             flags: flag.into_iter().collect(),
             ..Measured::default()
         })

@@ -126,8 +126,7 @@ must = true
 "#;
 
 fn verdict(text: &str, options: &Options, of: &dyn Fn(&str, usize) -> Measured) -> Vec<Judged> {
-    // As one of the built-in ones, whose figures are not checked: judging says what is not there.
-    let experiment = Experiment::read("<fake>", &format!("{TEXT}\n{text}")).expect("a file");
+    let experiment = experiment(text);
     let results = runs(&experiment, options, of);
     judge(&experiment, &results, &experiment.claims[0], options)
 }

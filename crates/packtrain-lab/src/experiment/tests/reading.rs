@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{TEXT, wrong};
-use crate::experiment::{BUILT_IN, Workload, built_in};
+use crate::experiment::{BUILT_IN, Experiment, Workload, built_in};
 
 #[test]
 fn every_error_of_a_file_has_its_line_and_what_to_write() {
@@ -112,10 +112,76 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
 }
 
 #[test]
+fn a_figure_that_no_run_can_have_is_refused_with_its_line() {
+    let check = |tool: &str, key: &str| {
+        let text = TEXT.replace("\"speed\"\ntitle", &format!("\"{key}\"\ntitle"));
+        let text = text.replace(
+            "tool = \"forward\"\ncount = 1000",
+            &format!("tool = \"{tool}\""),
+        );
+        let text = text.replace("[quick.workload]\ncount = \"{seed}\"", "");
+        let experiment = Experiment::read("fake.toml", &text).expect("a file");
+        experiment
+            .check_figures()
+            .map_err(|error| error.to_string())
+    };
+    for (tool, key) in [
+        ("forward", "received_kpps"),
+        ("forward", "a.rx.batches.poll.p99"),
+        ("forward", "drops.link_down"),
+        ("ping", "latency_us.p99 / idle_latency_us.p50"),
+        ("ping", "load_goodput_gbps"),
+        ("blast", "cpu_machine_percent"),
+        ("blast", "memory.small_used"),
+        ("stream", "nstat_b.TcpExtTCPHPHits"),
+        ("stream", "forwarder.wire_packets_per_packet"),
+        ("rfc2544", "goals.0.throughput_kpps"),
+        ("rfc2544", "latency_us.50.p99"),
+        ("send", "b.device.tx_dropped"),
+        ("sort", "group.probes_per_key"),
+    ] {
+        assert_eq!(check(tool, key), Ok(()), "{tool}");
+    }
+    for (tool, key, nearest) in [
+        (
+            "forward",
+            "received_kpp",
+            "received_kpp; the nearest are received_kpps",
+        ),
+        (
+            "ping",
+            "latency_us.p98 / sent_requests",
+            "latency_us.p98; the nearest are latency_us.p9",
+        ),
+        (
+            "blast",
+            "lost_packets / sent_packet",
+            "sent_packet; the nearest are sent_packets",
+        ),
+        (
+            "stream",
+            "goodput_gbps.p50",
+            "goodput_gbps.p50; the nearest are",
+        ),
+        ("sort", "received_kpps", "received_kpps; the nearest are"),
+        (
+            "send",
+            "a.rx.packet",
+            "a.rx.packet; the nearest are a.rx.packets",
+        ),
+    ] {
+        let error = check(tool, key).unwrap_err();
+        let start = format!("fake.toml:28: no run has the figure {nearest}");
+        assert!(error.starts_with(&start), "{error}");
+    }
+}
+
+#[test]
 fn every_built_in_experiment_is_complete() {
     for &(name, _) in BUILT_IN {
         let experiment = built_in(name).unwrap();
         assert_eq!(experiment.name(), name);
+        experiment.check_figures().expect("known figures");
         assert!(
             ["S0", "S1", "S2", "S3", "S4"].contains(&experiment.definition.source.as_str()),
             "{name}"

@@ -44,22 +44,6 @@ fn settings_alternate_in_turning_order_after_a_warm_up_that_is_dropped() {
 }
 
 #[test]
-fn a_figure_that_the_warm_up_does_not_have_ends_it() {
-    let experiment = experiment(&RATIO.replace("\"speed\"", "\"sped / spee\""));
-    let mut count = 0;
-    let mut measure = |_: &Setup, _: &Control<'_>| {
-        count += 1;
-        Ok(measured(1.0))
-    };
-    let error = with(&experiment, &OPTIONS, &mut measure).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "fake: no run has the figure sped; the nearest are speed"
-    );
-    assert_eq!(count, 4);
-}
-
-#[test]
 fn rounds_take_seeds_in_turn() {
     let experiment = experiment("");
     let options = Options {

@@ -2,18 +2,17 @@
 
 use std::time::{Duration, Instant};
 
+use indexmap::IndexMap;
 use packtrain::engine::Snapshot;
 use packtrain::stats::DropReason;
-use serde_json::{Map, Value, json};
-
-use packtrain_measure::key::fields;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::options::{Direction, Stream};
 use crate::counters::Counters;
 use crate::error::{LabError, ToolError};
 use crate::link::LinkStats;
-use crate::machine::Activity;
-use crate::options::Fields;
+use crate::machine::{Activity, CpuFigures};
 use crate::testbed::{Testbed, Used};
 use crate::tool::Watch;
 use crate::traffic::{Datagrams, Done, Opened, Protocol, Sample, TransferReport};
@@ -118,62 +117,229 @@ fn bottleneck(
     }
 }
 
+/// What was measured in the steady part. A group that a stream does not have is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Figures {
+    /// How long that part is.
+    pub seconds: f64,
+    /// Requests and responses.
+    #[serde(flatten)]
+    pub transactions: Option<Transactions>,
+    /// Payload that arrived, without requests and responses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput_gbps: Option<f64>,
+    /// Of streams in both directions.
+    #[serde(flatten)]
+    pub both: Option<Both>,
+    /// TCP: segments that were sent again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retransmits: Option<u64>,
+    /// UDP.
+    #[serde(flatten)]
+    pub datagrams: Option<DatagramFigures>,
+    /// CPU time of the sender's threads, of one CPU.
+    pub cpu_sender_percent: f64,
+    /// Of its busiest thread.
+    pub cpu_sender_busiest_percent: f64,
+    /// CPU time of the receiver's threads.
+    pub cpu_receiver_percent: f64,
+    /// Of its busiest thread.
+    pub cpu_receiver_busiest_percent: f64,
+    /// CPU time of the forwarder's threads.
+    pub cpu_forwarder_percent: f64,
+    /// Of its busiest thread.
+    pub cpu_forwarder_busiest_percent: f64,
+    /// CPU time of the machine.
+    #[serde(flatten)]
+    pub machine: CpuFigures,
+    /// `sender`, `receiver`, `forwarder`, `machine` or `latency/window`.
+    pub bottleneck: &'static str,
+    /// System calls of the sender.
+    pub send_calls: u64,
+    /// System calls of the receiver.
+    pub receive_calls: u64,
+    /// TCP: segments and acknowledgements.
+    #[serde(flatten)]
+    pub segments: Option<Segments>,
+    /// Wire packets that packtrain dropped, by reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drops: Option<IndexMap<&'static str, u64>>,
+    /// What joined the hosts.
+    pub forwarder: Forwarder,
+    /// The counters of host A's interface.
+    pub interface_a: Interface,
+    /// Those of host B's.
+    pub interface_b: Interface,
+    /// The protocol counters of host A, by the names of nstat(8).
+    pub nstat_a: IndexMap<&'static str, u64>,
+    /// Those of host B.
+    pub nstat_b: IndexMap<&'static str, u64>,
+}
+
+/// Requests and responses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Transactions {
+    /// Of all streams.
+    pub transactions_per_second: f64,
+    /// The time of one: each stream has one at a time.
+    pub transaction_us: Option<f64>,
+}
+
+/// Payload that arrived, by direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Both {
+    /// At host B.
+    pub goodput_a_to_b_gbps: f64,
+    /// At host A.
+    pub goodput_b_to_a_gbps: f64,
+}
+
+/// Datagrams, counted until the last one arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct DatagramFigures {
+    /// Datagrams sent.
+    pub sent_packets: u64,
+    /// Datagrams that arrived whole.
+    pub received_packets: u64,
+    /// Those that did not.
+    pub lost_packets: u64,
+    /// Of those sent.
+    pub lost_percent: Option<f64>,
+    /// Datagrams that arrived again.
+    pub duplicate_packets: u64,
+    /// Datagrams that arrived after one that was sent later.
+    pub reordered_packets: u64,
+    /// Datagrams that arrived damaged.
+    pub damaged_packets: u64,
+}
+
+/// Segments, from the counters of both kernels. In both directions each is data and an
+/// acknowledgement.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Segments {
+    /// Segments sent, retransmissions included.
+    pub sent_segments: u64,
+    /// Segments received.
+    pub received_segments: u64,
+    /// Of a stream in one direction.
+    #[serde(flatten)]
+    pub acks: Option<Acks>,
+}
+
+/// Acknowledgements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Acks {
+    /// Acknowledgements that the receiver sent.
+    pub sent_acks: u64,
+    /// Acknowledgements that the sender received.
+    pub received_acks: u64,
+    /// Segments sent for each acknowledgement.
+    pub segments_per_ack: Option<f64>,
+}
+
+/// What the forwarder did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Forwarder {
+    /// Context switches: its threads gave the CPU away.
+    pub voluntary_switches: u64,
+    /// Context switches: the scheduler took the CPU away.
+    pub involuntary_switches: u64,
+    /// What packtrain did.
+    #[serde(flatten)]
+    pub packtrain: Option<Moved>,
+}
+
+/// What packtrain's workers and the TX queues in the data direction did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Moved {
+    /// Sleeps that a device or another thread ended.
+    pub wakeups: u64,
+    /// Sleeps.
+    pub sleeps: u64,
+    /// System calls, those of the ports included.
+    pub system_calls: u64,
+    /// Packets sent; a GSO packet is one.
+    pub packets: u64,
+    /// Packets that a cable would carry.
+    pub wire_packets: u64,
+    /// Those in each packet.
+    pub wire_packets_per_packet: Option<f64>,
+    /// Doorbells.
+    pub doorbells: u64,
+    /// Packets sent for each of them.
+    pub packets_per_doorbell: Option<f64>,
+    /// Polls of the RX queues in the data direction that found no packet.
+    pub empty_polls_percent: Option<f64>,
+}
+
+/// The counters of a host's interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Interface {
+    /// Packets that it sent.
+    pub tx_packets: u64,
+    /// Packets dropped in front of it.
+    pub tx_dropped: u64,
+    /// Packets that it received.
+    pub rx_packets: u64,
+    /// Packets dropped behind it.
+    pub rx_dropped: u64,
+}
+
+impl From<LinkStats> for Interface {
+    fn from(of: LinkStats) -> Self {
+        Self {
+            tx_packets: of.tx_packets,
+            tx_dropped: of.tx_dropped,
+            rx_packets: of.rx_packets,
+            rx_dropped: of.rx_dropped,
+        }
+    }
+}
+
 /// The figures of the steady part.
-pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferReport]) -> Fields {
+pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferReport]) -> Figures {
     let (first, last) = (&steady.first, &steady.last);
     let time = last.at - first.at;
     let seconds = time.as_secs_f64();
-    let mut figures = Fields::new();
-    let mut set = |name: &str, value: Value| figures.insert(name.to_owned(), value);
-    set("seconds", seconds.into());
-
     let pairs = || first.samples.iter().zip(&last.samples);
     let sum = |grown: fn(&Sample, &Sample) -> u64| -> u64 {
         pairs().map(|(before, after)| grown(before, after)).sum()
     };
-    let gbps = |bytes: u64, time: Duration| bytes as f64 * 8.0 / time.as_secs_f64() / 1e9;
-    if stream.exchange.is_some() {
+    let goodputs: Vec<f64> = pairs()
+        .map(|(before, after)| {
+            let bytes = after.receiver.bytes - before.receiver.bytes;
+            bytes as f64 * 8.0 / (after.at - before.at).as_secs_f64() / 1e9
+        })
+        .collect();
+    let is_exchange = stream.exchange.is_some();
+    let transactions = is_exchange.then(|| {
         let done = sum(|before, after| after.transactions - before.transactions);
         let per_second = done as f64 / seconds;
-        set("transactions_per_second", per_second.into());
-        // Each stream has one transaction at a time.
-        let streams = pairs().len() as f64 * f64::from(stream.streams);
-        set("transaction_us", ratio(1e6 * streams, per_second));
-    } else {
-        let goodputs = pairs().map(|(before, after)| {
-            let bytes = after.receiver.bytes - before.receiver.bytes;
-            gbps(bytes, after.at - before.at)
-        });
-        let goodputs: Vec<f64> = goodputs.collect();
-        set("goodput_gbps", goodputs.iter().sum::<f64>().into());
-        if stream.direction == Direction::Both {
-            let names = ["goodput_a_to_b_gbps", "goodput_b_to_a_gbps"];
-            for (name, goodput) in names.iter().zip(&goodputs) {
-                set(name, (*goodput).into());
-            }
+        let streams = goodputs.len() as f64 * f64::from(stream.streams);
+        Transactions {
+            transactions_per_second: per_second,
+            transaction_us: ratio(1e6 * streams, per_second),
         }
-    }
-    match stream.protocol {
-        Protocol::Tcp => {
-            let again = sum(|before, after| after.retransmits - before.retransmits);
-            set("retransmits", again.into());
-        }
-        Protocol::Udp => {
-            let all = reports.iter().map(|report| report.marked);
-            let all = all.fold(Datagrams::default(), |total, one| total.plus(&one));
-            set("sent_packets", all.sent.into());
-            set("received_packets", all.received.into());
-            set("lost_packets", all.lost.into());
-            set(
-                "lost_percent",
-                ratio(100.0 * all.lost as f64, all.sent as f64),
-            );
-            set("duplicate_packets", all.duplicates.into());
-            set("reordered_packets", all.reordered.into());
-            set("damaged_packets", all.damaged.into());
-        }
-    }
-
+    });
+    let both = match goodputs[..] {
+        [there, back] if !is_exchange && stream.direction == Direction::Both => Some(Both {
+            goodput_a_to_b_gbps: there,
+            goodput_b_to_a_gbps: back,
+        }),
+        _ => None,
+    };
+    let datagrams = reports.iter().map(|report| report.marked);
+    let all = datagrams.fold(Datagrams::default(), |total, one| total.plus(&one));
+    let datagrams = DatagramFigures {
+        sent_packets: all.sent,
+        received_packets: all.received,
+        lost_packets: all.lost,
+        lost_percent: ratio(100.0 * all.lost as f64, all.sent as f64),
+        duplicate_packets: all.duplicates,
+        reordered_packets: all.reordered,
+        damaged_packets: all.damaged,
+    };
+    let is_tcp = stream.protocol == Protocol::Tcp;
     let side = |end: fn(&Sample) -> &Done| {
         let grown = pairs().map(|(before, after)| end(after).since(end(before)));
         let grown: Vec<Done> = grown.collect();
@@ -186,101 +352,89 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
     let used = last.used.clone().since(&first.used);
     let forwarder = forwarder(&first.used, &last.used, time);
     let machine = &steady.machine;
-    for (name, share) in [
-        ("sender", sender),
-        ("receiver", receiver),
-        ("forwarder", forwarder),
-    ] {
-        set(&format!("cpu_{name}_percent"), share.all.into());
-        set(&format!("cpu_{name}_busiest_percent"), share.busiest.into());
-    }
-    for (name, percent) in fields(&machine.figures()) {
-        set(&name, percent);
-    }
-    let empty = match (&first.used.packtrain, &last.used.packtrain) {
-        (Some(before), Some(after)) => empty_polls_percent(stream, before, after),
-        _ => None,
-    };
+    let packtrain = first
+        .used
+        .packtrain
+        .as_ref()
+        .zip(last.used.packtrain.as_ref());
+    let empty = packtrain.and_then(|(before, after)| empty_polls_percent(stream, before, after));
     let has_work = empty.is_none_or(|percent| percent <= EMPTY_POLLS_PERCENT_MAX);
-    let limit = bottleneck(
-        sender,
-        receiver,
-        has_work.then_some(forwarder),
-        machine.percent(machine.busy()).unwrap_or(0.0),
-    );
-    set("bottleneck", limit.into());
-    set("send_calls", send_calls.into());
-    set("receive_calls", receive_calls.into());
-
     let kernel = |index: usize| last.kernels[index].since(&first.kernels[index]);
     let kernels = [kernel(0), kernel(1)];
-    if stream.protocol == Protocol::Tcp {
-        segments(stream, &kernels, &mut set);
+    let [nstat_a, nstat_b] = kernels.each_ref().map(|kernel| kernel.nstat().collect());
+    let [interface_a, interface_b] = [0, 1].map(|index: usize| {
+        let grown = last.links[index].since(&first.links[index]);
+        Interface::from(grown)
+    });
+    Figures {
+        seconds,
+        transactions,
+        goodput_gbps: (!is_exchange).then(|| goodputs.iter().sum()),
+        both,
+        retransmits: is_tcp.then(|| sum(|before, after| after.retransmits - before.retransmits)),
+        datagrams: (!is_tcp).then_some(datagrams),
+        cpu_sender_percent: sender.all,
+        cpu_sender_busiest_percent: sender.busiest,
+        cpu_receiver_percent: receiver.all,
+        cpu_receiver_busiest_percent: receiver.busiest,
+        cpu_forwarder_percent: forwarder.all,
+        cpu_forwarder_busiest_percent: forwarder.busiest,
+        machine: machine.figures(),
+        bottleneck: bottleneck(
+            sender,
+            receiver,
+            has_work.then_some(forwarder),
+            machine.percent(machine.busy()).unwrap_or(0.0),
+        ),
+        send_calls,
+        receive_calls,
+        segments: is_tcp.then(|| segments(stream, &kernels)),
+        drops: packtrain.map(|(before, after)| drops(before, after)),
+        forwarder: Forwarder {
+            voluntary_switches: used.voluntary_switches,
+            involuntary_switches: used.involuntary_switches,
+            packtrain: packtrain.map(|(before, after)| Moved {
+                empty_polls_percent: empty,
+                ..moved(stream, before, after)
+            }),
+        },
+        interface_a,
+        interface_b,
+        nstat_a,
+        nstat_b,
     }
-    let mut forwarded = Map::new();
-    let switches = [used.voluntary_switches, used.involuntary_switches];
-    forwarded.insert("voluntary_switches".into(), switches[0].into());
-    forwarded.insert("involuntary_switches".into(), switches[1].into());
-    if let (Some(before), Some(after)) = (&first.used.packtrain, &last.used.packtrain) {
-        set("drops", drops(before, after));
-        forwarded.append(&mut moved(stream, before, after));
-        forwarded.insert("empty_polls_percent".into(), json!(empty));
-    }
-    set("forwarder", forwarded.into());
-    for (index, name) in [(0, "a"), (1, "b")] {
-        let link = last.links[index].since(&first.links[index]);
-        let dropped = json!({
-            "tx_packets": link.tx_packets, "tx_dropped": link.tx_dropped,
-            "rx_packets": link.rx_packets, "rx_dropped": link.rx_dropped,
-        });
-        set(&format!("interface_{name}"), dropped);
-    }
-    for (kernel, name) in kernels.iter().zip(["a", "b"]) {
-        let counters = kernel
-            .nstat()
-            .map(|(name, value)| (name.to_owned(), value.into()));
-        set(&format!("nstat_{name}"), Value::Object(counters.collect()));
-    }
-    figures
 }
 
-/// A quotient; `null` without a divisor.
-fn ratio(dividend: f64, divisor: f64) -> Value {
-    if divisor > 0.0 {
-        (dividend / divisor).into()
-    } else {
-        Value::Null
-    }
+/// A quotient; `None` without a divisor.
+fn ratio(dividend: f64, divisor: f64) -> Option<f64> {
+    (divisor > 0.0).then(|| dividend / divisor)
 }
 
 /// Segments and acknowledgements, from the counters of both kernels.
-fn segments(
-    stream: &Stream,
-    kernels: &[Counters; 2],
-    set: &mut impl FnMut(&str, Value) -> Option<Value>,
-) {
+fn segments(stream: &Stream, kernels: &[Counters; 2]) -> Segments {
     let one_way = stream.exchange.is_none();
     let (from, to) = match stream.direction {
         Direction::AToB if one_way => (&kernels[0], &kernels[1]),
         Direction::BToA if one_way => (&kernels[1], &kernels[0]),
-        // Each segment is data and an acknowledgement.
         _ => {
             let sum = |count: fn(&Counters) -> u64| kernels.iter().map(count).sum::<u64>();
-            let sent = sum(|kernel| kernel.tcp_out_segs + kernel.tcp_retrans_segs);
-            set("sent_segments", sent.into());
-            set("received_segments", sum(|kernel| kernel.tcp_in_segs).into());
-            return;
+            return Segments {
+                sent_segments: sum(|kernel| kernel.tcp_out_segs + kernel.tcp_retrans_segs),
+                received_segments: sum(|kernel| kernel.tcp_in_segs),
+                acks: None,
+            };
         }
     };
     let sent = from.tcp_out_segs + from.tcp_retrans_segs;
-    set("sent_segments", sent.into());
-    set("received_segments", to.tcp_in_segs.into());
-    set("sent_acks", to.tcp_out_segs.into());
-    set("received_acks", from.tcp_in_segs.into());
-    set(
-        "segments_per_ack",
-        ratio(sent as f64, to.tcp_out_segs as f64),
-    );
+    Segments {
+        sent_segments: sent,
+        received_segments: to.tcp_in_segs,
+        acks: Some(Acks {
+            sent_acks: to.tcp_out_segs,
+            received_acks: from.tcp_in_segs,
+            segments_per_ack: ratio(sent as f64, to.tcp_out_segs as f64),
+        }),
+    }
 }
 
 /// CPU time of the forwarder. The C forwarder has one thread.
@@ -320,7 +474,7 @@ fn empty_polls_percent(stream: &Stream, before: &Snapshot, after: &Snapshot) -> 
 }
 
 /// What packtrain's workers and the TX queues in the data direction did.
-fn moved(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Fields {
+fn moved(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Moved {
     let egress: &[usize] = match stream.direction {
         Direction::AToB => &[1],
         Direction::BToA => &[0],
@@ -343,32 +497,26 @@ fn moved(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Fields {
         let workers = snapshot.workers.iter();
         workers.map(|worker| worker.wakeups).sum()
     };
-    let mut fields = Fields::new();
-    let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    set("wakeups", (wakeups(after) - wakeups(before)).into());
-    set("sleeps", (after.sleeps - before.sleeps).into());
-    set("system_calls", (after.syscalls - before.syscalls).into());
-    set("packets", packets.into());
-    set("wire_packets", wire.into());
-    set(
-        "wire_packets_per_packet",
-        ratio(wire as f64, packets as f64),
-    );
-    set("doorbells", doorbells.into());
-    set(
-        "packets_per_doorbell",
-        ratio(packets as f64, doorbells as f64),
-    );
-    fields
+    Moved {
+        wakeups: wakeups(after) - wakeups(before),
+        sleeps: after.sleeps - before.sleeps,
+        system_calls: after.syscalls - before.syscalls,
+        packets,
+        wire_packets: wire,
+        wire_packets_per_packet: ratio(wire as f64, packets as f64),
+        doorbells,
+        packets_per_doorbell: ratio(packets as f64, doorbells as f64),
+        empty_polls_percent: None,
+    }
 }
 
 /// Wire packets that packtrain dropped, by reason; reasons that dropped none are left out.
-fn drops(before: &Snapshot, after: &Snapshot) -> Value {
+fn drops(before: &Snapshot, after: &Snapshot) -> IndexMap<&'static str, u64> {
     let grown = |reason: DropReason| {
         let count = after.drops.get(reason) - before.drops.get(reason);
-        (count > 0).then(|| (reason.name().to_owned(), count.into()))
+        (count > 0).then(|| (reason.name(), count))
     };
-    Value::Object(DropReason::all().filter_map(grown).collect())
+    DropReason::all().filter_map(grown).collect()
 }
 
 #[cfg(test)]

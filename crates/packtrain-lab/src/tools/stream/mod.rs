@@ -9,6 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+pub use self::figures::{
+    Acks, Both, DatagramFigures, Figures, Forwarder, Interface, Moved, Segments, Transactions,
+};
 use self::figures::{Reading, Steady, figures};
 use self::offloads::Offloads;
 pub use self::options::{BitRate, Direction, ExchangeSizes, Stream, Switch, WarmUp};
@@ -40,11 +43,14 @@ impl Direction {
     }
 }
 
+/// A run of `stream`.
+pub type Streamed = Measured<Fields, Figures>;
+
 impl Tool for Stream {
     type Settings = Fields;
-    type Figures = Fields;
+    type Figures = Figures;
 
-    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Measured, ToolError> {
+    fn run(&self, testbed: &Testbed, control: &Control<'_>) -> Result<Streamed, ToolError> {
         let warm_up = self.warm_up()?;
         if self.ipv6 && !netns::has_ipv6() {
             return Err(ToolError::Missing(
@@ -102,7 +108,7 @@ impl Stream {
         testbed: &Testbed,
         control: &Control<'_>,
         warm_up: Duration,
-    ) -> Result<Measured, ToolError> {
+    ) -> Result<Streamed, ToolError> {
         let hosts = testbed.hosts();
         let mut transfer = self.transfer(hosts.left.link.mtu)?;
         transfer.sender_cpu = testbed.cpus().sender;

@@ -196,8 +196,8 @@ fn charts(m: &mut Markup, part: &Part<'_>) {
     });
 }
 
-/// The axis in which the settings that claims compare differ most often. It has the colours, and its
-/// settings are side by side.
+/// The axis in which the settings that claims compare differ most often. It has the colours, and
+/// its settings are side by side.
 fn subject<'a>(part: &Part<'a>) -> Option<&'a Axis> {
     let compared = |axis: &Axis| {
         let differ = part.claims.iter().filter(|claim| {

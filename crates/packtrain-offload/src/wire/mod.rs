@@ -3,8 +3,8 @@
 //! Each protocol has a `Header` that borrows bytes. `parse` takes a slice that starts at the header
 //! and may extend beyond it. It checks the header's own format (version, header length) and nothing
 //! after it. Length fields about the rest of the packet are checked by
-//! [`Layout::parse`](crate::layout::Layout::parse). After `parse` no getter can fail. Numbers are in
-//! host order. ARP has its length alone, [`arp::packet_len`].
+//! [`Layout::parse`](crate::layout::Layout::parse). After `parse` no getter can fail. Numbers are
+//! in host order. ARP has its length alone, [`arp::packet_len`].
 //!
 //! The `field` modules give the offset of each field from the start of its header.
 

@@ -233,7 +233,7 @@ pub(crate) fn tcp_retransmits(fd: impl AsFd) -> io::Result<u64> {
 pub(crate) fn receive_gro(
     fd: BorrowedFd<'_>,
     buffer: &mut [u8],
-    control: &mut Vec<u8>,
+    control: &mut [u8],
 ) -> io::Result<(usize, usize)> {
     let mut pieces = [IoSliceMut::new(buffer)];
     let message = recvmsg::<()>(

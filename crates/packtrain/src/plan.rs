@@ -304,8 +304,8 @@ impl std::error::Error for Incompatible {}
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for one interface twice, unlike link types, more queues than a port can have, or pieces that do not
-/// fit a small frame.
+/// [`Incompatible`] for one interface twice, unlike link types, more queues than a port can have,
+/// or pieces that do not fit a small frame.
 pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
     if let Some(Interface { name, .. }) = &a.interface
         && a.interface == b.interface

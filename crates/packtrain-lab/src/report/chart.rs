@@ -90,7 +90,12 @@ pub fn bar(
     svg(m, "bar", BAR, |m| {
         axis.grid(m);
         let (zero, end) = (axis.place(0.0), axis.place(estimate.median));
-        let class = format!("value c{colour}");
+        // Not one run was clean: the figure is no verdict's.
+        let disturbed = runs.iter().all(|(_, clean)| !clean);
+        let class = format!(
+            "value c{colour}{}",
+            if disturbed { " disturbed" } else { "" }
+        );
         rectangle(
             m,
             &class,
@@ -329,6 +334,21 @@ fn label(m: &mut Markup, x: f64, y: f64, text: &str) {
 
 fn percent(place: f64) -> String {
     format!("{place:.2}%")
+}
+
+/// A colour and its name.
+pub fn swatch(m: &mut Markup, colour: usize, name: &str) {
+    let class = format!("swatch b{colour}");
+    m.leaf("i", &[("class", &class)], "");
+    m.leaf("span", &[], name);
+}
+
+/// What the marks of [`bar`] are.
+pub fn marks(m: &mut Markup) {
+    m.element("i", &[("class", "marks")], sample);
+    let text = "bar: median; whisker: its interval; ● a run; ○ a disturbed run; a pale bar: no \
+                run was clean";
+    m.leaf("span", &[], text);
 }
 
 /// A bar as an example.

@@ -190,8 +190,45 @@ fn charts(m: &mut Markup, part: &Part<'_>) {
         return;
     }
     m.leaf("h3", &[], "Charts");
+    key(m, part);
     m.element("div", &[("class", "charts")], |m| {
         figures.iter().for_each(|figure| bars(m, part, figure));
+    });
+}
+
+/// The axis in which the settings that claims compare differ most often. It has the colours, and
+/// its settings are side by side.
+fn subject<'a>(part: &Part<'a>) -> Option<&'a Axis> {
+    let compared = |axis: &Axis| {
+        let differ = part.claims.iter().filter(|claim| {
+            let (of, to) = (claim.of.of(&axis.name), claim.to.as_ref());
+            to.is_some_and(|to| to.of(&axis.name) != of)
+        });
+        differ.count()
+    };
+    let varying = part.axes().iter().filter(|axis| varies(&part.rows, axis));
+    // Of equal ones the last.
+    varying.max_by_key(|axis| compared(axis))
+}
+
+/// Whether rows differ in an axis.
+fn varies(rows: &[&Row], axis: &Axis) -> bool {
+    let mut names = rows.iter().map(|row| row.setting.of(&axis.name));
+    names
+        .next()
+        .is_some_and(|first| names.any(|name| name != first))
+}
+
+/// What colours, marks and faded bars are.
+fn key(m: &mut Markup, part: &Part<'_>) {
+    m.element("p", &[("class", "key")], |m| {
+        if let Some(axis) = subject(part) {
+            m.leaf("strong", &[], &axis.name);
+            for (at, name) in axis.settings.iter().enumerate() {
+                m.element("span", &[], |m| chart::swatch(m, at % COLOURS, name));
+            }
+        }
+        m.element("span", &[], chart::marks);
     });
 }
 
@@ -238,8 +275,8 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
     );
 }
 
-/// A table with a chart in each row. Rows that differ in the last axis only are a group; axes that
-/// do not vary are left out.
+/// A table with a chart in each row. Rows that differ in the subject of the comparison only are a
+/// group; axes that do not vary are left out.
 fn chart_table(
     m: &mut Markup,
     part: &Part<'_>,
@@ -249,17 +286,22 @@ fn chart_table(
     heads: impl FnOnce(&mut Markup),
     cells: impl Fn(&mut Markup, &Row, usize),
 ) {
-    let differs = |axis: &&Axis| {
-        let name = |row: &&Row| row.setting.of(&axis.name).to_owned();
-        rows.iter().any(|row| name(row) != name(&rows[0]))
-    };
-    let varying: Vec<&Axis> = part.axes().iter().filter(differs).collect();
-    let (last, outer) = match varying.split_last() {
-        Some((last, outer)) => (Some(*last), outer),
-        None => (part.axes().last(), &[][..]),
-    };
+    let last = subject(part).or_else(|| part.axes().last());
     let known = last.map_or(&[][..], |axis| &axis.settings);
     let last = last.map_or("", |axis| &axis.name);
+    let differs = |axis: &&Axis| axis.name != last && varies(rows, axis);
+    let outer: Vec<&Axis> = part.axes().iter().filter(differs).collect();
+    let place = |row: &Row, axis: &Axis| {
+        let name = row.setting.of(&axis.name);
+        axis.settings.iter().position(|known| known == name)
+    };
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|row| {
+        outer
+            .iter()
+            .map(|axis| place(row, axis))
+            .collect::<Vec<_>>()
+    });
     table::boxed(m, "bars", caption, |m| {
         table::heads(m, |m| {
             table::head(m, last, false);

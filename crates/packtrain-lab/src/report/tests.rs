@@ -446,27 +446,37 @@ fn bars_are_grouped_by_axes_that_vary() {
             "figures": { "kpps": { "median": 1, "low": 1, "high": 1 } },
         })
     };
-    let page = |rows: Vec<Value>| {
+    let page = |rows: Vec<Value>, claims: Vec<Value>| {
         let axes = [
-            json!({ "name": "a" }),
-            json!({ "name": "b" }),
-            json!({ "name": "c" }),
+            json!({ "name": "a", "settings": ["1", "2"] }),
+            json!({ "name": "b", "settings": ["p", "q"] }),
+            json!({ "name": "c", "settings": ["only"] }),
         ];
         let figures = [json!({ "key": "kpps", "title": "rate" })];
         let one = json!({ "name": "x", "axes": axes, "figures": figures });
-        html(&json!({ "experiments": [one], "rows": rows }))
+        html(&json!({ "experiments": [one], "rows": rows, "claims": claims }))
     };
-    let grid = page(vec![
-        row("1", "p"),
-        row("1", "q"),
-        row("2", "p"),
-        row("2", "q"),
-    ]);
+    let rows = vec![row("1", "p"), row("1", "q"), row("2", "p"), row("2", "q")];
+    let grid = page(rows.clone(), vec![]);
     assert_eq!(grid.matches("class=\"group\"").count(), 2);
     assert!(grid.contains("scope=\"rowgroup\">a=2</th>"), "{grid}");
-    let line = page(vec![row("1", "p"), row("1", "q")]);
+    // What claims compare is side by side and has the colours, wherever its axis stands.
+    let compared = page(
+        rows.clone(),
+        vec![json!({
+            "experiment": "x", "claim": "a", "figure": "kpps", "expected": ">= 1",
+            "of": { "a": "1" }, "to": { "a": "2" }, "verdict": "direction",
+        })],
+    );
+    assert_eq!(compared.matches("class=\"group\"").count(), 2);
+    assert!(
+        compared.contains("scope=\"rowgroup\">b=q</th>"),
+        "{compared}"
+    );
+    assert!(compared.contains("<strong>a</strong>"), "{compared}");
+    let line = page(vec![row("1", "p"), row("1", "q")], vec![]);
     assert!(!line.contains("class=\"group\"") && line.contains("<th scope=\"row\">q</th>"));
-    let single = page(vec![row("1", "p")]);
+    let single = page(vec![row("1", "p")], vec![]);
     assert!(single.contains("<th scope=\"row\">only</th>"), "{single}");
 }
 

@@ -31,7 +31,7 @@ use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
 use room::{Room, Totals};
-use source::{Source, wire_packets};
+use source::{Backlog, wire_packets};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -87,8 +87,8 @@ impl<T> Drop for Counting<'_, T> {
 /// The packets that the device has not accepted, in their order: `fitted`, `again`, `waiting`.
 #[derive(Debug)]
 struct Staged {
-    waiting: Source,
-    again: Source,
+    waiting: Backlog,
+    again: Backlog,
     fitted: VecDeque<Packet>,
     /// The device could not map the packet at the front of `fitted`, which was copied for it.
     front_defragged: bool,
@@ -193,9 +193,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             limits,
             behind_ring: false,
             staged: Staged {
-                waiting: Source::with_capacity(TX_STAGED_PACKETS_MAX + 1),
+                waiting: Backlog::with_capacity(TX_STAGED_PACKETS_MAX + 1),
                 // After resets: packets in flight, once whole and once as segments, and `fitted`.
-                again: Source::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
+                again: Backlog::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
                 fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
                 front_defragged: false,
             },
@@ -433,7 +433,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.stage(burst);
             }
             let stall = match offered {
-                (Ok(()), Offered::AllOffered) => return Ok(None),
+                (Ok(()), Offered::All) => return Ok(None),
                 (Ok(()), Offered::DoorbellFull) => {
                     self.flush()?;
                     continue;
@@ -479,7 +479,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             counters: &self.counters,
             front_defragged: &mut self.staged.front_defragged,
             now: self.progress.now,
-            ended: Offered::AllOffered,
+            ended: Offered::All,
             taken: 0,
             offered: (0, 0),
         };
@@ -590,7 +590,7 @@ impl<T: TxDescriptors> TxQueue<T> {
 /// Why a batch ended without a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offered {
-    AllOffered,
+    All,
     OutOfSlots,
     OutOfBytes,
     DoorbellFull,

@@ -2,7 +2,7 @@
 //! the watchdog.
 
 use super::TxQueue;
-use super::watchdog::{Observation, Verdict};
+use super::watchdog::{Seen, Verdict};
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_REST_MAX, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
@@ -57,7 +57,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             }
         }
         let pending = self.is_pending();
-        let seen = Observation {
+        let seen = Seen {
             pending,
             progress: if self.flight.in_flight.is_empty() {
                 self.moved()

@@ -116,9 +116,8 @@ fn ours(testbed: &Testbed, time: Duration) -> Result<(f64, f64), Box<dyn Error>>
         duration: Time(time),
         ..Blast::default()
     };
-    let measured = blast.run(testbed, &Control::default())?;
-    let figure = |name: &str| measured.figures[name].as_f64().ok_or("no figure");
-    Ok((figure("offered_kpps")?, 100.0 - figure("lost_percent")?))
+    let figures = blast.run(testbed, &Control::default())?.figures;
+    Ok((figures.offered_kpps, 100.0 - figures.lost_percent))
 }
 
 /// The same of the loop in C.

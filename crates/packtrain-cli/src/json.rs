@@ -13,7 +13,9 @@ use packtrain::policy::placement::Placed;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
-use packtrain_lab::experiment::counters::{self, batches, counters, device_values, fault_values};
+use packtrain_lab::experiment::counters::{
+    self, batches, counters, device_values, fault_values, worker_values,
+};
 use packtrain_measure::host::Head;
 pub use packtrain_measure::key::fields;
 use packtrain_offload::coalesce::Semantics;
@@ -101,18 +103,11 @@ fn trouble(report: &TroubleReport, began: Instant) -> Value {
 
 /// The parts of one worker, and its counters.
 pub fn worker(worker: &WorkerSnapshot, parts: &[String]) -> Value {
-    json!({
-        "parts": parts,
-        "steps": worker.steps,
-        "sleeps": worker.sleeps,
-        "wakeups": worker.wakeups,
-        "drained": worker.drained,
-        "voluntary_switches": worker.voluntary_switches,
-        "involuntary_switches": worker.involuntary_switches,
-        "cpu_seconds": worker.cpu_ns as f64 / 1e9,
-        "syscalls": worker.syscalls,
-        "nice": worker.nice,
-    })
+    let mut all = counters(worker_values(worker));
+    all.insert("parts".into(), parts.into());
+    all.insert("cpu_seconds".into(), (worker.cpu_ns as f64 / 1e9).into());
+    all.insert("nice".into(), worker.nice.into());
+    all.into()
 }
 
 /// Where the workers ran, and why.

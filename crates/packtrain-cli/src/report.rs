@@ -6,7 +6,7 @@ use crate::words;
 use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
-use packtrain_lab::experiment::counters::{device_values, fault_values};
+use packtrain_lab::experiment::counters::{device_values, fault_values, worker_values};
 
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
@@ -237,31 +237,21 @@ fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String 
 
 /// The counters of each worker.
 fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
-    let columns = [
-        "sleeps",
-        "wakeups",
-        "drained",
-        "switches",
-        "preempted",
-        "CPU ms",
-        "system calls",
-        "nice",
-    ];
-    let columns = columns.map(|name| (name, Align::Right));
-    let mut table = Table::new([("worker", Align::Left)].into_iter().chain(columns));
+    let names = worker_values(&WorkerSnapshot::default()).map(|(name, _)| name.replace('_', " "));
+    let names = names
+        .into_iter()
+        .chain(["CPU ms", "nice"].map(str::to_owned));
+    let columns = names.map(|name| (name, Align::Right));
+    let mut table = Table::new(
+        [("worker".to_owned(), Align::Left)]
+            .into_iter()
+            .chain(columns),
+    );
     for (index, worker) in workers.iter().enumerate() {
-        let values = [
-            worker.sleeps,
-            worker.wakeups,
-            worker.drained,
-            worker.voluntary_switches,
-            worker.involuntary_switches,
-            worker.cpu_ns / 1_000_000,
-            worker.syscalls,
-        ];
-        let values = values.map(grouped).into_iter();
+        let values = worker_values(worker).map(|(_, value)| grouped(value));
         let cells = [index.to_string()].into_iter().chain(values);
-        table.row(cells.chain([worker.nice.to_string()]));
+        let cpu = grouped(worker.cpu_ns / 1_000_000);
+        table.row(cells.chain([cpu, worker.nice.to_string()]));
     }
     table.render(0, style)
 }

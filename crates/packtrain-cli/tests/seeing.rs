@@ -72,8 +72,8 @@ fn people_get_a_line_for_each_histogram_and_worker() {
     assert!(lines.iter().any(|line| line == &drain), "{}", ran.out);
     // No packet was sent in the other direction.
     assert!(!ran.out.contains("null0 txq00"), "{}", ran.out);
-    let heading =
-        "worker  sleeps  wakeups  drained  switches  preempted  CPU ms  system calls  nice";
+    let heading = "worker  steps  sleeps  wakeups  drained  voluntary switches  involuntary \
+         switches  syscalls  CPU ms  nice";
     assert!(ran.out.contains(heading), "{}", ran.out);
 }
 

@@ -132,20 +132,29 @@ fn all(snapshot: &Snapshot, devices: &[Option<DeviceCounters>]) -> Fields {
     let mut drops = drops(&snapshot.drops);
     drops.insert("total".into(), snapshot.drops.total().into());
     figures.insert("drops".into(), drops.into());
-    let sum = |of: fn(&WorkerSnapshot) -> u64| -> u64 { snapshot.workers.iter().map(of).sum() };
-    figures.insert(
-        "workers".into(),
-        json!({
-            "sleeps": sum(|one| one.sleeps),
-            "wakeups": sum(|one| one.wakeups),
-            "steps": sum(|one| one.steps),
-            "syscalls": snapshot.syscalls,
-            "cpu_ns": snapshot.cpu_ns,
-            "voluntary_switches": sum(|one| one.voluntary_switches),
-            "involuntary_switches": sum(|one| one.involuntary_switches),
-        }),
-    );
+    let mut workers = counters(worker_values(&WorkerSnapshot::default()));
+    for (name, count) in snapshot.workers.iter().flat_map(worker_values) {
+        let sum = workers[name].as_u64().unwrap_or_default() + count;
+        workers.insert(name.to_owned(), sum.into());
+    }
+    // Those of the ports included.
+    workers.insert("syscalls".into(), snapshot.syscalls.into());
+    workers.insert("cpu_ns".into(), snapshot.cpu_ns.into());
+    figures.insert("workers".into(), workers.into());
     figures
+}
+
+/// Names and values of the counters of a worker, for JSON, tables and figures alike.
+pub fn worker_values(worker: &WorkerSnapshot) -> [(&'static str, u64); 7] {
+    [
+        ("steps", worker.steps),
+        ("sleeps", worker.sleeps),
+        ("wakeups", worker.wakeups),
+        ("drained", worker.drained),
+        ("voluntary_switches", worker.voluntary_switches),
+        ("involuntary_switches", worker.involuntary_switches),
+        ("syscalls", worker.syscalls),
+    ]
 }
 
 /// The faults that ports `a` and `b` have injected; `null` for a port without an injector.

@@ -8,12 +8,13 @@ use crate::key::Key;
 use crate::statistics::{Estimate, significant};
 use crate::verdict::{Expected, Verdict};
 use indexmap::IndexMap;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 
 /// The whole document.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Document {
     /// What every document of packtrain has.
@@ -38,7 +39,7 @@ pub struct Document {
 }
 
 /// An experiment: what its source has, and what the figures are.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Definition {
     /// Its name on the command line.
@@ -66,7 +67,7 @@ pub struct Definition {
 }
 
 /// What the source of an experiment has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Original {
     /// What it claims, in words; paragraphs are separated by empty lines.
@@ -80,7 +81,7 @@ pub struct Original {
 }
 
 /// One thing that varies.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Axis {
     /// Its name.
@@ -90,7 +91,7 @@ pub struct Axis {
 }
 
 /// A figure that is shown for each combination of settings.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// Where it is in the figures of a run.
     pub key: Key,
@@ -119,7 +120,7 @@ impl Figure {
 }
 
 /// Which of two values is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
     /// The greater one.
@@ -129,7 +130,7 @@ pub enum Better {
 }
 
 /// Names of settings by their axes, in the order of the axes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct Setting(pub IndexMap<String, String>);
 
@@ -158,7 +159,7 @@ impl fmt::Display for Setting {
 }
 
 /// A combination of settings, and its figures over all runs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Row {
     /// The experiment.
@@ -195,7 +196,7 @@ impl Row {
 }
 
 /// A figure over the runs of a row.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum Over {
     /// A text.
@@ -205,7 +206,7 @@ pub enum Over {
 }
 
 /// The most frequent text of a figure.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Common {
     /// Of equally frequent ones the first in the order of the alphabet.
     pub word: String,
@@ -216,7 +217,7 @@ pub struct Common {
 }
 
 /// A number over runs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// The median of the runs, and its interval.
     #[serde(flatten)]
@@ -251,7 +252,7 @@ impl Summary {
 }
 
 /// What is expected of a figure, or of a ratio of two rows, and what came out.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Claim {
     /// The experiment.
     pub experiment: String,
@@ -294,7 +295,7 @@ pub struct Claim {
 }
 
 /// What of a figure's runs is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Statistic {
     /// The median.
@@ -317,7 +318,7 @@ impl Statistic {
 }
 
 /// One run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Run {
     /// The experiment.

@@ -1,5 +1,6 @@
 //! What every JSON document of packtrain begins with.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::thread;
@@ -10,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const SCHEMA: &str = "packtrain/1";
 
 /// The keys that every document has.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Head {
     /// [`SCHEMA`].
@@ -24,7 +25,7 @@ pub struct Head {
 }
 
 /// The machine on which figures were measured.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Host {
     /// The model of its CPUs.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -23,8 +24,9 @@ pub fn fields(of: &impl Serialize) -> Fields {
 }
 
 /// The path to a figure, `latency_us.p99`, or a ratio of two: `cpu_percent / kpps`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
 pub struct Key {
     path: String,
     below: Option<String>,

@@ -1,13 +1,14 @@
 //! Paired comparison.
 
 use crate::random::Random;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
 
 /// A median, and the interval in which it would be with other rounds.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Estimate {
     /// The median, or another figure of all rounds.
     pub median: f64,

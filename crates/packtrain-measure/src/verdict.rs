@@ -2,13 +2,15 @@
 //! experiments.
 
 use crate::statistics::Estimate;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// The expectation for a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(into = "String", try_from = "String")]
+#[schemars(with = "String")]
 pub enum Expected {
     /// At least this value.
     AtLeast(f64),
@@ -128,7 +130,9 @@ impl TryFrom<String> for Expected {
 }
 
 /// A verdict, from none over the worst to the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum Verdict {
     /// The runs do not decide it.
     #[serde(rename = "not judged")]

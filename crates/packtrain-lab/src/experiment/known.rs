@@ -4,41 +4,43 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-use super::workload::Workload;
 use super::{counters, forward, send};
 use crate::options::Fields;
 use crate::tools::{blast, ping, rfc2544, sort, stream};
 
-/// The schema of the figures of a tool, beside packtrain's counters.
-pub fn schema(workload: &Workload) -> Schema {
-    fn of<T: JsonSchema>() -> Schema {
-        let with = |settings: &mut SchemaSettings| settings.inline_subschemas = true;
-        let settings = SchemaSettings::draft2020_12().with(with);
-        settings.into_generator().into_root_schema_for::<T>()
-    }
-    match workload {
-        Workload::Blast(_) => of::<blast::Figures>(),
-        Workload::Forward(_) => of::<forward::Figures>(),
-        Workload::Ping(_) => of::<ping::Figures>(),
-        Workload::Rfc2544(_) => of::<rfc2544::Figures>(),
-        Workload::Send(_) => of::<send::Figures>(),
-        Workload::Sort(_) => of::<sort::Figures>(),
-        Workload::Stream(_) => of::<stream::Figures>(),
-    }
+/// The schema of a structure, without references.
+fn schema<T: JsonSchema>() -> Schema {
+    let with = |settings: &mut SchemaSettings| settings.inline_subschemas = true;
+    let settings = SchemaSettings::draft2020_12().with(with);
+    settings.into_generator().into_root_schema_for::<T>()
+}
+
+/// The schemas of the figures of each tool, beside packtrain's counters, by the tools' names.
+pub fn schemas() -> [(&'static str, Schema); 7] {
+    [
+        ("blast", schema::<blast::Figures>()),
+        ("forward", schema::<forward::Figures>()),
+        ("ping", schema::<ping::Figures>()),
+        ("rfc2544", schema::<rfc2544::Figures>()),
+        ("send", schema::<send::Figures>()),
+        ("sort", schema::<sort::Figures>()),
+        ("stream", schema::<stream::Figures>()),
+    ]
 }
 
 /// The figures of a tool in a run, those of packtrain included: objects with the names of figures,
 /// or a schema of what is below any name.
-pub fn figures(workload: &Workload) -> Value {
+pub fn figures(tool: &str) -> Value {
     let of_ports = json!({ "a": counters::faults_names(), "b": counters::faults_names() });
     let mut names = counters::names();
     names.insert("ns_per_packet".into(), 0.into());
     names.insert("faults".into(), of_ports);
     names.insert("memory".into(), super::workload::memory([0; 4]));
-    if matches!(workload, Workload::Sort(_)) {
+    if tool == "sort" {
         names.clear();
     }
-    let mut schema = Value::from(schema(workload));
+    let known = schemas().into_iter().find(|(name, _)| *name == tool);
+    let mut schema = known.map_or(Value::Null, |(_, schema)| schema.into());
     let of_tool = properties(&schema).cloned().unwrap_or_default();
     let mut all: Fields = names
         .iter()

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::mem::{Discriminant, discriminant};
 use std::ops::Range;
 
 use packtrain_measure::document::{Axis, Better, Claim, Definition, Figure, Setting};
@@ -214,12 +213,11 @@ impl Experiment {
             let at = self.text.find(&key.to_string()).unwrap_or_default();
             error(&self.path, &self.text, at..at, what)
         };
-        let mut schemas: Vec<(Discriminant<Workload>, serde_json::Value)> = Vec::new();
+        let mut schemas: Vec<(&str, serde_json::Value)> = Vec::new();
         for cell in 0..self.cells.len() {
-            let workload = self.setup(cell, 1, false)?.workload;
-            let kind = discriminant(&workload);
-            if !schemas.iter().any(|(other, _)| *other == kind) {
-                schemas.push((kind, known::figures(&workload)));
+            let tool = self.setup(cell, 1, false)?.workload.name();
+            if !schemas.iter().any(|(other, _)| *other == tool) {
+                schemas.push((tool, known::figures(tool)));
             }
         }
         for key in self.keys() {

@@ -64,6 +64,19 @@ impl Workload {
         })
     }
 
+    /// The name of its tool.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Blast(_) => "blast",
+            Self::Forward(_) => "forward",
+            Self::Ping(_) => "ping",
+            Self::Rfc2544(_) => "rfc2544",
+            Self::Send(_) => "send",
+            Self::Sort(_) => "sort",
+            Self::Stream(_) => "stream",
+        }
+    }
+
     /// One run. If `memory` is set, and there are hosts, packtrain's frames in use are counted
     /// meanwhile.
     ///

@@ -1,9 +1,12 @@
 //! Results as JSON.
 
+use packtrain_measure::document::{Document, Fields};
+use schemars::schema_for;
 use serde_json::json;
 
 use super::{RATIO, SPREAD, TEXT, document, document_of, experiment, flagged, measured};
 use crate::experiment::Experiment;
+use crate::experiment::known::schemas;
 
 #[test]
 fn the_document_has_rows_claims_and_every_run() {
@@ -86,4 +89,24 @@ fn rows_have_six_significant_digits() {
             assert_eq!(figure[key], expected, "{key}");
         }
     }
+}
+
+#[test]
+fn the_published_schema_is_that_of_the_structures() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema.json");
+    let figures = schemas().into_iter();
+    let figures = figures.map(|(tool, schema)| (tool.to_owned(), schema.into()));
+    let schema = json!({
+        "experiment": schema_for!(Document),
+        "figures": figures.collect::<Fields>(),
+    });
+    let text = format!("{schema:#}\n");
+    if std::env::var_os("PACKTRAIN_SCHEMA").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let published = std::fs::read_to_string(path).unwrap();
+    assert!(
+        published == text,
+        "docs/schema.json is old: run this test with PACKTRAIN_SCHEMA=1, which writes it"
+    );
 }

@@ -26,8 +26,9 @@ use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_capture::{
-    CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
+    CaptureError, Cooked, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
 };
+use packtrain_offload::layout::EtherType;
 use packtrain_offload::offload::LinkType;
 use rustix::io::ioctl_fionbio;
 use std::collections::VecDeque;
@@ -61,6 +62,9 @@ pub struct PcapRead {
     pub pace: Pace,
     /// End after this number of packets over all passes, bad ones not counted.
     pub count: Option<u64>,
+    /// The link type that the header of a "cooked" packet ([`Cooked`]) is converted to: Ethernet,
+    /// or none but that of IP, which is the default. Other captures keep their link type.
+    pub link: Option<LinkType>,
 }
 
 /// The settings of a capture that is written.
@@ -91,6 +95,8 @@ pub struct Pcap {
     name: String,
     path: Arc<str>,
     link: LinkType,
+    /// Packets of the capture that is read get another link header.
+    converts: bool,
     input: Input,
     side: Side,
 }
@@ -154,7 +160,7 @@ impl Pcap {
         let may_block = may_block(&file);
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
-        let link = loop {
+        let code = loop {
             match reader.first_link() {
                 // A capture without a packet has no link type either; any is right.
                 Ok(code) => break code.unwrap_or(LinkCode::ETHERNET),
@@ -163,11 +169,23 @@ impl Pcap {
                 Err(_skipped) => {}
             }
         };
-        let link = link_type(link).ok_or_else(|| {
+        let converts = code.is_cooked();
+        let link = if converts {
+            let ethernet = how.link == Some(LinkType::Ethernet);
+            Some(if ethernet {
+                LinkType::Ethernet
+            } else {
+                LinkType::RawIp
+            })
+        } else {
+            link_type(code)
+        };
+        let link = link.ok_or_else(|| {
             DeviceError::Unsupported(format!(
-                "{shown}: the capture's link type is {}, but only Ethernet (1) and IP (101, 228, \
-                 229) can be forwarded; convert it first",
-                link.0
+                "{shown}: the capture's link type is {}, but only Ethernet (1), IP (101, 228, 229), \
+                 Linux cooked captures (113, 276) and loopback (0, 108) can be forwarded; convert \
+                 it first",
+                code.0
             ))
         })?;
         if may_block {
@@ -180,6 +198,7 @@ impl Pcap {
             name: name_of(path),
             path: shown,
             link,
+            converts,
             input: if endless {
                 Input::Endless
             } else {
@@ -210,6 +229,7 @@ impl Pcap {
             name: name_of(path),
             path: shown,
             link: how.link,
+            converts: false,
             input: Input::None,
             side: Side::Write(Box::new(writer)),
         })
@@ -305,7 +325,7 @@ impl Driver for Pcap {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (tx, notes) = match self.input {
+        let (tx, mut notes) = match self.input {
             Input::None => (Features::NONE, Vec::new()),
             Input::Finite | Input::Endless => (
                 // Discarded packets need no preparation.
@@ -316,6 +336,16 @@ impl Driver for Pcap {
                 ],
             ),
         };
+        if self.converts {
+            notes.push(match self.link {
+                LinkType::Ethernet => {
+                    "its packets have no Ethernet header: they get one, without a \
+                                       destination address"
+                        .into()
+                }
+                _ => "its packets lose their link header, and only those of IP are read".into(),
+            });
+        }
         Capabilities {
             link: self.link,
             input: self.input,
@@ -512,17 +542,19 @@ impl Source {
             }
             match self.reader.next_record() {
                 Ok(Some(record)) => {
-                    if let Some(reason) = unusable(&record, self.link) {
-                        return Ok(Got::Bad(reason));
-                    }
+                    let (header, data) = match usable(&record, self.link) {
+                        Ok(usable) => usable,
+                        Err(reason) => return Ok(Got::Bad(reason)),
+                    };
                     let due = match &mut self.timeline {
                         Some(timeline) => timeline.due(record.timestamp_ns, now),
                         None => now,
                     };
                     let filled = match self.small.take() {
-                        Some(packet) => fill(packet, &mut self.large, self.piece, record.data),
+                        Some(packet) => fill(packet, &mut self.large, self.piece, data),
                         None => Err(PacketError::NoBuffer),
                     };
+                    let filled = filled.and_then(|packet| with_header(packet, header));
                     let Ok(packet) = filled else {
                         return Ok(Got::Bad(DropReason::NoBuffer));
                     };
@@ -560,23 +592,59 @@ impl Source {
     }
 }
 
-/// Why a record cannot be forwarded; `None` if it can.
-fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
-    let header_bytes = match link {
+/// The Ethernet header that a record gets, if any, and the bytes behind it; or the reason why the
+/// record cannot be forwarded.
+fn usable<'a>(
+    record: &Record<'a>,
+    link: LinkType,
+) -> Result<(Option<EthernetHeader>, &'a [u8]), DropReason> {
+    if record.data.len() < record.original_bytes as usize {
+        return Err(DropReason::CutShort);
+    }
+    let (header, data) = if record.link.is_cooked() {
+        let cooked = Cooked::parse(record.link, record.data).ok_or(DropReason::Truncated)?;
+        let data = record.data.get(cooked.bytes..).unwrap_or_default();
+        match link {
+            LinkType::Ethernet => (Some(ethernet(&cooked)), data),
+            LinkType::RawIp if IP_TYPES.contains(&EtherType(cooked.ethertype)) => (None, data),
+            _ => return Err(DropReason::LinkType),
+        }
+    } else if link_type(record.link) == Some(link) {
+        (None, record.data)
+    } else {
+        return Err(DropReason::LinkType);
+    };
+    let bytes = data.len() + header.map_or(0, |header| header.len());
+    let bytes_min = match link {
         LinkType::RawIp => 1,
         LinkType::Ethernet | LinkType::Ipoib => link.header_bytes(),
     };
-    if link_type(record.link) != Some(link) {
-        Some(DropReason::LinkType)
-    } else if record.data.len() < record.original_bytes as usize {
-        Some(DropReason::CutShort)
-    } else if record.data.len() < header_bytes {
-        Some(DropReason::Truncated)
-    } else if record.data.len() > PACKET_BYTES_MAX {
-        Some(DropReason::TooLong)
+    if bytes < bytes_min {
+        Err(DropReason::Truncated)
+    } else if bytes > PACKET_BYTES_MAX {
+        Err(DropReason::TooLong)
     } else {
-        None
+        Ok((header, data))
     }
+}
+
+type EthernetHeader = [u8; LinkType::Ethernet.header_bytes()];
+
+const IP_TYPES: [EtherType; 2] = [EtherType::IPV4, EtherType::IPV6];
+
+/// An Ethernet header with what a cooked one states: nothing about the destination.
+fn ethernet(cooked: &Cooked) -> EthernetHeader {
+    let mut header = EthernetHeader::default();
+    header[6..12].copy_from_slice(&cooked.sender.unwrap_or_default());
+    header[12..].copy_from_slice(&cooked.ethertype.to_be_bytes());
+    header
+}
+
+fn with_header(mut packet: Packet, header: Option<EthernetHeader>) -> Result<Packet, PacketError> {
+    if let Some(header) = header {
+        packet.prepend(header.len())?.copy_from_slice(&header);
+    }
+    Ok(packet)
 }
 
 /// Copies up to `piece` bytes of `data` to `packet`. The rest goes to `large` behind it, or in more

@@ -6,12 +6,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use packtrain_measure::Verdict;
+use packtrain_measure::document::{Claim, Definition, Document};
+use packtrain_measure::statistics::median;
 use serde_json::Value;
 
 use crate::command;
 use crate::figures::table::text_of;
-use crate::figures::{count_of_runs, median, number};
+use crate::figures::{count_of_runs, number};
 
 pub const USAGE: &str =
     "cargo xtask experiments [--runs N] [--binary PATH] [NAME.. | --from FILE..]";
@@ -26,8 +29,6 @@ const SCRATCH: &str = "target/experiments";
 const FAILED: &str = "the run failed: ";
 /// The mark below a table.
 const END: &str = "<!-- end -->";
-/// Verdicts in the order in which they are counted.
-const VERDICTS: [&str; 4] = ["reproduced", "direction", "not reproduced", "not judged"];
 
 /// What to run.
 #[derive(Debug, PartialEq, Eq)]
@@ -110,7 +111,7 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
         arguments.from.iter().map(PathBuf::from).collect()
     };
     let runs = files.iter().map(|file| read(file));
-    let runs: Vec<Value> = runs.collect::<Result<_>>()?;
+    let runs: Vec<Document> = runs.collect::<Result<_>>()?;
     for (page, new) in written(text, &runs)? {
         let path = root.join(page);
         fs::write(&path, new).with_context(|| path.display().to_string())?;
@@ -159,23 +160,14 @@ fn measure(root: &Path, binary: &Path, names: &[&str], runs: usize) -> Result<Ve
     (1..=runs).map(one).collect()
 }
 
-fn read(file: &Path) -> Result<Value> {
-    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let run: Value = serde_json::from_str(&text).with_context(|| file.display().to_string())?;
-    let is_whole = run["command"] == "experiment" && run["stopped"] == false;
-    ensure!(
-        is_whole,
-        "{}: not the document of a whole run of packtrain experiment",
-        file.display()
-    );
-    for one in list(&run, "runs") {
-        let mut flags = list(one, "flags").iter().filter_map(Value::as_str);
-        if let Some(flag) = flags.find(|flag| flag.starts_with(FAILED)) {
-            println!(
-                "experiments: {}: {}: {flag}",
-                file.display(),
-                text_of(&one["experiment"])
-            );
+fn read(file: &Path) -> Result<Document> {
+    let name = file.display();
+    let text = fs::read_to_string(file).with_context(|| name.to_string())?;
+    let run = Document::read(&text).map_err(|why| anyhow!("{name}: {why}"))?;
+    ensure!(!run.stopped, "{name}: not the document of a whole run");
+    for one in &run.runs {
+        if let Some(flag) = one.flags.iter().find(|flag| flag.starts_with(FAILED)) {
+            println!("experiments: {name}: {}: {flag}", one.experiment);
         }
     }
     Ok(run)
@@ -184,36 +176,40 @@ fn read(file: &Path) -> Result<Value> {
 /// The pages, by path, with the table of each experiment of the runs, and the page with their rows.
 fn written(
     page_text: impl Fn(&str) -> Result<String>,
-    runs: &[Value],
+    runs: &[Document],
 ) -> Result<Vec<(String, String)>> {
     let first = runs.first().context("no run")?;
-    if let Some(other) = runs.iter().find(|run| run["version"] != first["version"]) {
-        let (one, other) = (&first["version"], &other["version"]);
-        bail!("the runs are not of one version of packtrain: {one} and {other}");
-    }
-    for key in ["machine", "kernel", "cpus"] {
-        if let Some(other) = runs
-            .iter()
-            .find(|run| run["host"][key] != first["host"][key])
-        {
-            let (one, other) = (&first["host"][key], &other["host"][key]);
-            bail!("the runs are not of one machine: {key} is {one} and {other}");
+    let head = |run: &Document| {
+        let host = &run.head.host;
+        [
+            ("version", run.head.version.clone()),
+            ("machine", host.machine.clone()),
+            ("kernel", host.kernel.clone()),
+            ("CPUs", host.cpus.to_string()),
+        ]
+    };
+    for run in runs {
+        for ((what, one), (_, other)) in head(first).into_iter().zip(head(run)) {
+            ensure!(
+                one == other,
+                "the runs do not belong together: {what} is {one} and {other}"
+            );
         }
     }
     let mut index = page_text(INDEX)?;
     let mut pages = Vec::new();
-    for experiment in list(first, "experiments") {
-        let name = text_of(&experiment["name"]);
-        let claims = claims(&name, runs).with_context(|| name.clone())?;
+    for experiment in &first.experiments {
+        let name = &experiment.name;
+        let claims = claims(name, runs).with_context(|| name.clone())?;
         let block = format!(
             "\n{}\n\n{}\n",
             conditions(experiment, runs),
             table(&claims, runs.len())
         );
-        let path = page(&name);
-        let text = replaced(&page_text(&path)?, &name, &block)?;
+        let path = page(name);
+        let text = replaced(&page_text(&path)?, name, &block)?;
         pages.push((path, text));
-        index = with_row(&index, &name, &row(&claims))?;
+        index = with_row(&index, name, &row(&claims))?;
     }
     pages.push((INDEX.to_owned(), index));
     Ok(pages)
@@ -258,77 +254,68 @@ fn with_row(index: &str, name: &str, cells: &str) -> Result<String> {
 }
 
 /// What the figures hold for.
-fn conditions(experiment: &Value, runs: &[Value]) -> String {
-    let date = |run: &Value| {
-        text_of(&run["host"]["time"])
-            .chars()
-            .take(10)
-            .collect::<String>()
-    };
+fn conditions(experiment: &Definition, runs: &[Document]) -> String {
+    let date = |run: &Document| run.head.host.time.chars().take(10).collect::<String>();
     let dates: BTreeSet<String> = runs.iter().map(date).collect();
     let dates: Vec<_> = dates.into_iter().collect();
-    let loads = runs.iter().filter_map(|run| run["load"].as_f64());
+    let loads = runs.iter().filter_map(|run| run.load);
     let loads: Vec<_> = loads.map(|load| format!("{load:.2}")).collect();
-    let host = &runs[0]["host"];
+    let host = &runs[0].head.host;
     cell(&format!(
         "{}: {} runs of `{}`, Linux {}, {} CPUs, {}; load at the start: {}.",
         dates.join(", "),
         runs.len(),
-        text_of(&experiment["command"]),
-        text_of(&host["kernel"]),
-        text_of(&host["cpus"]),
-        text_of(&host["machine"]),
+        experiment.command,
+        host.kernel,
+        host.cpus,
+        host.machine,
         loads.join(", ")
     ))
 }
 
-/// A claim under one setting, as each run has it. Of the first run are all words.
-type Claim<'a> = Vec<&'a Value>;
-
-/// The claims of an experiment, which all runs must have alike.
-fn claims<'a>(name: &str, runs: &'a [Value]) -> Result<Vec<Claim<'a>>> {
-    let of_run = |run: &'a Value| -> Vec<&Value> {
-        let claims = list(run, "claims").iter();
-        claims.filter(|one| one["experiment"] == name).collect()
+/// The claims of an experiment, each under one setting and as each run has it. All runs must have
+/// them alike.
+fn claims<'a>(name: &str, runs: &'a [Document]) -> Result<Vec<Vec<&'a Claim>>> {
+    let of_run = |run: &'a Document| -> Vec<&Claim> {
+        let claims = run.claims.iter();
+        claims.filter(|one| one.experiment == name).collect()
     };
     let of_runs: Vec<_> = runs.iter().map(of_run).collect();
     let first = &of_runs[0];
-    let is_same = |a: &Value, b: &Value| a["claim"] == b["claim"] && a["of"] == b["of"];
-    if let Some(run) = of_runs.iter().position(|run| run.len() != first.len()) {
-        bail!(
-            "run {} has {} claims, and run 1 has {}",
-            run + 1,
-            of_runs[run].len(),
-            first.len()
+    let of_all = |at: usize, claim: &Claim| -> Result<Vec<&'a Claim>> {
+        let of_run = |(run, claims): (usize, &Vec<&'a Claim>)| {
+            let same = |one: &&&Claim| one.claim == claim.claim && one.of == claim.of;
+            let (title, setting) = (&claim.claim, settings(claim));
+            let one = *claims.get(at).filter(same).with_context(|| {
+                format!(
+                    "run {}: no `{title}` of {setting} where run 1 has it",
+                    run + 1
+                )
+            })?;
+            let asked = |one: &Claim| (one.figure.clone(), one.statistic, one.expected);
+            ensure!(
+                asked(one) == asked(claim),
+                "run {}: `{title}` of {setting} has another figure or expectation than in run 1",
+                run + 1
+            );
+            Ok(one)
+        };
+        of_runs.iter().enumerate().map(of_run).collect()
+    };
+    for (run, claims) in of_runs.iter().enumerate() {
+        let (here, there) = (claims.len(), first.len());
+        ensure!(
+            here == there,
+            "run {} has {here} claims, and run 1 has {there}",
+            run + 1
         );
     }
-    let of_all = |claim: &&'a Value| -> Result<Claim<'a>> {
-        let (title, setting) = (text_of(&claim["claim"]), settings(claim));
-        let of_run = |run: &Vec<&'a Value>| {
-            let mut found = run.iter().filter(|one| is_same(one, claim));
-            let one = found.next().context(format!("no `{title}` of {setting}"))?;
-            for key in ["figure", "statistic", "expected"] {
-                ensure!(
-                    one[key] == claim[key],
-                    "`{title}` of {setting} has another `{key}` than in run 1"
-                );
-            }
-            ensure!(
-                found.next().is_none(),
-                "`{title}` of {setting} is there twice"
-            );
-            Ok(*one)
-        };
-        let numbered = of_runs.iter().enumerate();
-        let of_runs =
-            numbered.map(|(at, run)| of_run(run).with_context(|| format!("run {}", at + 1)));
-        of_runs.collect()
-    };
-    first.iter().map(of_all).collect()
+    let numbered = first.iter().enumerate();
+    numbered.map(|(at, claim)| of_all(at, claim)).collect()
 }
 
 /// The claims of an experiment with their verdicts in all runs.
-fn table(claims: &[Claim<'_>], runs: usize) -> String {
+fn table(claims: &[Vec<&Claim>], runs: usize) -> String {
     if claims.is_empty() {
         return "Nothing is claimed of the figures.\n".to_owned();
     }
@@ -340,18 +327,16 @@ fn table(claims: &[Claim<'_>], runs: usize) -> String {
     let mut before = None;
     for claim in claims {
         let words = claim[0];
-        let title = text_of(&words["claim"]);
-        let is_next = before.as_ref() != Some(&title);
+        let is_next = before.replace(&words.claim) != Some(&words.claim);
         let shown = |text: String| if is_next { text } else { String::new() };
         let cells = [
-            shown(title.clone()),
+            shown(words.claim.clone()),
             settings(words),
-            shown(text_of(&words["document"])),
-            shown(text_of(&words["expected"])),
+            shown(words.document.clone()),
+            shown(words.expected.to_string()),
             measured(claim),
             verdicts(claim),
         ];
-        before = Some(title);
         let cells = cells.iter().map(|text| cell(text));
         text.push_str(&format!("| {} |\n", cells.collect::<Vec<_>>().join(" | ")));
     }
@@ -360,35 +345,28 @@ fn table(claims: &[Claim<'_>], runs: usize) -> String {
 
 /// The cells of the index: the first claim, what its document says and what came out, and how many
 /// claims have which verdict.
-fn row(claims: &[Claim<'_>]) -> String {
+fn row(claims: &[Vec<&Claim>]) -> String {
     let Some(first) = claims.first() else {
         return " nothing is claimed | | | |".to_owned();
     };
-    let mut counts = [("differs", 0)].to_vec();
-    counts.extend(VERDICTS.iter().rev().map(|verdict| (*verdict, 0)));
-    counts.reverse();
-    for claim in claims {
-        let verdict = &claim[0]["verdict"];
-        let is_stable = claim.iter().all(|run| run["verdict"] == *verdict);
-        let found = counts.iter_mut().find(|(name, _)| {
-            *name
-                == if is_stable {
-                    text_of(verdict)
-                } else {
-                    "differs".into()
-                }
-        });
-        if let Some((_, count)) = found {
-            *count += 1;
-        }
-    }
-    let verdicts = counts.iter().filter(|(_, count)| *count > 0);
-    let verdicts: Vec<_> = verdicts
-        .map(|(name, count)| format!("{count} {name}"))
-        .collect();
+    // Those that all runs have, and `None` for those that differ.
+    let stable = claims.iter().map(|runs| {
+        let verdict = runs[0].verdict;
+        runs.iter()
+            .all(|run| run.verdict == verdict)
+            .then_some(verdict)
+    });
+    let stable: Vec<_> = stable.collect();
+    let kinds = Verdict::ALL.map(Some).into_iter().chain([None]);
+    let verdicts = kinds.filter_map(|kind| {
+        let count = stable.iter().filter(|one| **one == kind).count();
+        let name = kind.map_or("differs", Verdict::name);
+        (count > 0).then(|| format!("{count} {name}"))
+    });
+    let verdicts: Vec<_> = verdicts.collect();
     let cells = [
-        text_of(&first[0]["document"]),
-        text_of(&first[0]["claim"]),
+        first[0].document.clone(),
+        first[0].claim.clone(),
         measured(first),
         verdicts.join(", "),
     ];
@@ -396,23 +374,22 @@ fn row(claims: &[Claim<'_>]) -> String {
     format!(" {} |", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// The settings of a claim, in words.
-fn settings(claim: &Value) -> String {
-    match setting(&claim["of"]) {
+/// The settings of a claim, in words. A claim on a spread has those that all its rows share.
+fn settings(claim: &Claim) -> String {
+    match claim.of.to_string() {
         text if text.is_empty() => "all".to_owned(),
         text => text,
     }
 }
 
 /// The median of the runs, with the least and the greatest if they differ.
-fn measured(runs: &[&Value]) -> String {
-    let medians = runs
-        .iter()
-        .filter_map(|run| run["measured"]["median"].as_f64());
+fn measured(runs: &[&Claim]) -> String {
+    let medians = runs.iter().filter_map(|run| Some(run.measured?.median));
     let medians: Vec<f64> = medians.collect();
-    let Some(middle) = median(&medians) else {
+    if medians.is_empty() {
         return "-".to_owned();
-    };
+    }
+    let middle = median(&medians);
     let low = medians.iter().copied().fold(f64::INFINITY, f64::min);
     let high = medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let [middle, low, high] = [middle, low, high].map(number);
@@ -423,15 +400,13 @@ fn measured(runs: &[&Value]) -> String {
 }
 
 /// How many runs have which verdict. Those that are not judged are counted by their reason.
-fn verdicts(runs: &[&Value]) -> String {
-    let mut counts: Vec<(&str, String, usize)> = Vec::new();
-    for verdict in VERDICTS {
-        for run in runs.iter().filter(|run| run["verdict"] == verdict) {
-            let reason = reason(run);
-            let known = counts
-                .iter_mut()
-                .find(|(other, why, _)| *other == verdict && *why == reason);
-            match known {
+fn verdicts(runs: &[&Claim]) -> String {
+    let mut counts: Vec<(Verdict, String, usize)> = Vec::new();
+    for verdict in Verdict::ALL {
+        for run in runs.iter().filter(|run| run.verdict == verdict) {
+            let reason = reason(run.why.as_deref().unwrap_or_default());
+            let same = |one: &&mut (Verdict, String, usize)| one.0 == verdict && one.1 == reason;
+            match counts.iter_mut().find(same) {
                 Some((.., count)) => *count += 1,
                 None => counts.push((verdict, reason, 1)),
             }
@@ -440,8 +415,8 @@ fn verdicts(runs: &[&Value]) -> String {
     let parts = counts
         .iter()
         .map(|(verdict, why, count)| match why.as_str() {
-            "" => format!("{count} {verdict}"),
-            why => format!("{count} {verdict}: {why}"),
+            "" => format!("{count} {}", verdict.name()),
+            why => format!("{count} {}: {why}", verdict.name()),
         });
     let text = parts.collect::<Vec<_>>().join(", ");
     let kinds: BTreeSet<_> = counts.iter().map(|(verdict, ..)| verdict).collect();
@@ -453,23 +428,15 @@ fn verdicts(runs: &[&Value]) -> String {
 }
 
 /// Why a claim is not judged, without its settings and without figures of the run.
-fn reason(claim: &Value) -> String {
-    let why = text_of(&claim["why"]);
+fn reason(why: &str) -> String {
     // `axis=name: why`, or `axis=name cannot be shown here: why`.
     let rest = match why.split_once(": ") {
         Some((settings, rest)) if settings.contains('=') => rest,
-        _ => &why,
+        _ => why,
     };
     let ends = [": ", " (", ", and a verdict"].into_iter();
     let end = ends.filter_map(|end| rest.find(end)).min();
     rest[..end.unwrap_or(rest.len())].to_owned()
-}
-
-/// Settings by axis, in words. A claim on a spread has those that all its rows share.
-fn setting(of: &Value) -> String {
-    let pairs = of.as_object().into_iter().flatten();
-    let pairs = pairs.map(|(axis, name)| format!("{axis}={}", text_of(name)));
-    pairs.collect::<Vec<_>>().join(" ")
 }
 
 /// Text in a cell of a table.
@@ -477,13 +444,10 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packtrain_measure::Expected;
     use serde_json::json;
 
     #[test]
@@ -509,7 +473,7 @@ mod tests {
     }
 
     /// A saved run: for each claim of `tso`, its median and verdict, or why it is not judged.
-    fn saved(load: f64, figures: [Result<(f64, &str), &str>; 3]) -> Value {
+    fn saved(load: f64, figures: [Result<(f64, &str), &str>; 3]) -> Document {
         let settings = [("b | c", "1500"), ("b | c", "9000"), ("d", "9000")];
         let claims = settings.iter().zip(figures).map(|((claim, mtu), of)| {
             let of_mtu = match *claim {
@@ -517,9 +481,11 @@ mod tests {
                 _ => json!({ "mtu": mtu, "offload": "tso" }),
             };
             json!({
-                "experiment": "tso", "claim": claim, "of": of_mtu, "to": null,
+                "experiment": "tso", "claim": claim, "figure": "f", "of": of_mtu, "to": null,
                 "document": "from 3 to 6", "expected": ">= 1.5",
-                "measured": of.ok().map(|(median, _)| json!({ "median": median })),
+                "measured": of.ok().map(|(median, _)| {
+                    json!({ "median": median, "low": median, "high": median })
+                }),
                 "verdict": of.map_or("not judged", |(_, verdict)| verdict),
                 "why": of.err(),
             })
@@ -528,13 +494,14 @@ mod tests {
             let command = format!("packtrain experiment {name} --quick");
             json!({ "name": name, "command": command })
         };
-        json!({
-            "command": "experiment", "stopped": false, "load": load,
+        let document = json!({
+            "schema": "packtrain/1", "command": "experiment", "stopped": false, "load": load,
             "host": { "machine": "EPYC", "kernel": "6.18", "cpus": 2,
                       "time": "2026-11-26T12:00:00Z" },
             "experiments": [experiment("tso"), experiment("none")],
-            "claims": claims.collect::<Vec<_>>(),
-        })
+            "rows": [], "claims": claims.collect::<Vec<_>>(),
+        });
+        Document::read(&document.to_string()).unwrap()
     }
 
     /// The pages of two experiments, and the index.
@@ -550,7 +517,7 @@ mod tests {
         .to_owned())
     }
 
-    fn two() -> [Value; 2] {
+    fn two() -> [Document; 2] {
         let clean = "mtu=9000 offload=tso: 1 of 3 runs were clean (others), and a verdict needs 3";
         [
             saved(
@@ -666,18 +633,23 @@ mod tests {
 
     #[test]
     fn runs_that_do_not_belong_together_are_refused() {
-        let change = |change: &dyn Fn(&mut Value)| {
+        let change = |change: &dyn Fn(&mut Document)| {
             let mut runs = two();
             change(&mut runs[1]);
             format!("{:#}", written(pages, &runs).unwrap_err())
         };
-        let error = change(&|run| run["host"]["cpus"] = json!(4));
-        assert_eq!(error, "the runs are not of one machine: cpus is 2 and 4");
-        let error = change(&|run| run["claims"][2]["claim"] = json!("e"));
-        assert_eq!(error, "tso: run 2: no `d` of all");
-        let error = change(&|run| run["claims"][1]["of"] = run["claims"][0]["of"].clone());
-        assert!(error.contains("is there twice"), "{error}");
-        let error = change(&|run| run["claims"] = json!([]));
+        let error = change(&|run| run.head.host.cpus = 4);
+        assert_eq!(error, "the runs do not belong together: CPUs is 2 and 4");
+        let error = change(&|run| run.claims[2].claim = "e".to_owned());
+        assert_eq!(error, "tso: run 2: no `d` of all where run 1 has it");
+        let error = change(&|run| run.claims[1].of = run.claims[0].of.clone());
+        assert!(error.contains("no `b | c` of mtu=9000"), "{error}");
+        let error = change(&|run| run.claims[1].expected = Expected::AtMost(1.0));
+        assert!(
+            error.contains("has another figure or expectation"),
+            "{error}"
+        );
+        let error = change(&|run| run.claims.clear());
         assert_eq!(error, "tso: run 2 has 0 claims, and run 1 has 3");
     }
 }

@@ -5,9 +5,10 @@ use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
-use packtrain_lab::experiment::compare::{Change, Comparison, Saved, compare};
+use packtrain_lab::experiment::compare::{Change, Comparison, compare};
 use packtrain_lab::experiment::judge::CLEAN_MIN;
-use serde_json::Value;
+use packtrain_lab::report::interval;
+use packtrain_measure::document::Document;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -24,16 +25,14 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     if args.json {
         let mut document = json::document("compare");
         document.insert("tolerance_percent".into(), args.tolerance.into());
-        if let Value::Object(parts) = comparison.document() {
-            document.extend(parts);
-        }
+        document.extend(json::fields(&comparison));
         json::write(document)?;
     } else {
         print::output(&text(&comparison, args, Style::stdout()))?;
     }
     let count = comparison.regressions().count();
     if let Some(first) = comparison.regressions().next() {
-        let (setting, figure) = (setting(&first.setting), &first.figure);
+        let (setting, figure) = (&first.setting, &first.figure);
         let line = format!(
             "{count} figures are worse by more than {} %, the first: {} {setting}: {figure}",
             args.tolerance, first.experiment
@@ -43,7 +42,7 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Saved, Failure> {
+fn read(path: &Path) -> Result<Document, Failure> {
     let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", path.display()));
     let text = fs::read_to_string(path).map_err(|error| {
         let hint = match error.kind() {
@@ -52,13 +51,9 @@ fn read(path: &Path) -> Result<Saved, Failure> {
         };
         failure(Exit::Port, format!("{error}{hint}"))
     })?;
-    Saved::read(&text).map_err(|line| failure(Exit::Usage, line))
-}
-
-fn setting(value: &Value) -> String {
-    let pairs = value.as_object().into_iter().flatten();
-    let pairs = pairs.map(|(axis, name)| format!("{axis}={}", name.as_str().unwrap_or_default()));
-    pairs.collect::<Vec<_>>().join(" ")
+    let wrong =
+        |why| format!("{why}; name a file that packtrain experiment NAME --save FILE wrote");
+    Document::read(&text).map_err(|why| failure(Exit::Usage, wrong(why)))
 }
 
 /// The counts of figures in one line, then the rows that changed, or all.
@@ -74,25 +69,21 @@ fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
         ("B to A", Align::Right),
         ("", Align::Left),
     ]);
-    let interval = |[median, low, high]: [f64; 3]| {
-        let [median, low, high] = [median, low, high].map(packtrain_lab::report::number);
-        format!("{median} [{low}, {high}]")
-    };
     let rows = comparison.rows.iter();
     let shown = rows.filter(|row| args.all || is_changed(row.change));
     // Settings are often longer than the figures: they are a line above the figures of a row.
     let mut above = None;
     for row in shown {
-        let setting = format!("{} {}", row.experiment, setting(&row.setting));
+        let setting = format!("{} {}", row.experiment, row.setting);
         if above.as_ref() != Some(&setting) {
             text.push_str(&section(above.take(), &mut table, style));
             above = Some(setting);
         }
         table.row([
             format!("{} {}", row.figure, row.unit).trim_end().to_owned(),
-            interval(row.a),
-            interval(row.b),
-            row.ratio.map_or_else(|| "-".to_owned(), interval),
+            interval(&row.a),
+            interval(&row.b),
+            row.ratio.as_ref().map_or_else(|| "-".to_owned(), interval),
             match row.change {
                 Change::Within | Change::Neutral => String::new(),
                 change => change.name().to_owned(),
@@ -101,7 +92,7 @@ fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
     }
     text.push_str(&section(above, &mut table, style));
     for one in &comparison.missing {
-        let (experiment, setting) = (&one.experiment, setting(&one.setting));
+        let (experiment, setting) = (&one.experiment, &one.setting);
         text.push_str(&format!("not in {}: {experiment} {setting}\n", one.of));
     }
     text

@@ -9,16 +9,19 @@ use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
 use packtrain::advice;
 use packtrain::file;
-use packtrain_lab::experiment::document::{NOT_JUDGED, Parts};
+use packtrain_lab::experiment::document::{Notices, part};
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup, built_in,
     run as measure,
 };
 use packtrain_lab::report;
-use packtrain_lab::report::view::{self, Cell, Claim, Kind, View};
+use packtrain_lab::report::view::{self, Cell, Claimed, Kind, View};
 use packtrain_lab::tool::Control;
 use packtrain_lab::{ToolError, rootless};
-use serde_json::{Map, Value, json};
+use packtrain_measure::Verdict;
+use packtrain_measure::document::Document;
+use packtrain_measure::host::Head;
+use serde_json::json;
 use std::fs;
 use std::path::Path;
 
@@ -54,44 +57,39 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         quick: args.quick,
         seeds: args.seeds.unwrap_or(u64::MAX),
     };
-    let mut head = json::document("experiment");
     let load = Load::now();
-    head.insert("quick".into(), options.quick.into());
-    head.insert("stopped".into(), false.into());
-    head.insert("load".into(), load.one_minute.into());
-    head.insert("uptime_seconds".into(), load.uptime_seconds.into());
+    let mut all = Document {
+        head: Head::of("experiment"),
+        quick: options.quick,
+        load: Some(load.one_minute),
+        uptime_seconds: Some(load.uptime_seconds),
+        ..Document::default()
+    };
     let files = Kept::of(args)?;
     for file in &files {
-        file.check(&head)?;
+        file.check(&all)?;
     }
-    let mut all = Parts::default();
+    let mut notices = Notices::default();
     let mut failure = None;
     for (name, experiment) in &experiments {
         let mut setup = |setup: &Setup, control: &Control<'_>| setup.run(control);
         let results = measure(experiment, &options, &mut setup, &control);
         progress.clear();
         let results = results.map_err(|error| refuse(&error))?;
-        let mut parts = Parts::default();
-        parts.add(experiment, &results, &options, &command(name, args));
+        let command = command(name, args);
+        let one = part(experiment, &results, &options, &command, &mut notices);
         if !args.json {
-            let one = Value::Object(parts.clone().document());
             if all.experiments.is_empty() {
-                print::document(&machine(&Value::Object(head.clone())))?;
+                print::output(&machine(&all))?;
             }
             for view in View::all(&one) {
                 print::output(&text(&view, Style::stdout()))?;
             }
         }
-        all.append(parts);
-        if results.stopped {
-            head.insert("stopped".into(), true.into());
-        }
-        if !files.is_empty() {
-            let document = Value::Object(whole(&head, &all));
-            files.iter().try_for_each(|file| file.write(&document))?;
-        }
+        all.append(one);
+        files.iter().try_for_each(|file| file.write(&all))?;
         if let Some((cell, error)) = &results.failed {
-            let at = format!("{}: {}", experiment.name, experiment.label(*cell));
+            let at = format!("{}: {}", experiment.name(), experiment.label(*cell));
             let failed = tool::failed(error);
             failure.get_or_insert(Failure::new(failed.exit, format!("{at}: {}", failed.line)));
         }
@@ -105,26 +103,20 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Privilege, missing.to_string()));
     }
     if args.json {
-        json::write(whole(&head, &all))?;
+        json::write(json::fields(&all))?;
     } else if let Some(path) = &args.html {
         print::output(&format!("page: {}\n", path.display()))?;
     }
-    for line in &all.open {
+    for line in &notices.open {
         print::message(&format!("{}\n", advice::printable(line)));
     }
     if let Some(failure) = failure {
         return Err(failure);
     }
-    match all.failed.first() {
+    match notices.failed.first() {
         Some(line) => Err(Failure::new(Exit::Check, line)),
         None => Ok(()),
     }
-}
-
-fn whole(head: &Map<String, Value>, parts: &Parts) -> Map<String, Value> {
-    let mut document = head.clone();
-    document.extend(parts.clone().document());
-    document
 }
 
 fn refuse(error: &RunError) -> Failure {
@@ -188,7 +180,7 @@ fn command(name: &str, args: &ExperimentArgs) -> String {
 struct Kept<'a> {
     option: &'static str,
     path: &'a Path,
-    text: fn(&Value) -> String,
+    text: fn(&Document) -> String,
 }
 
 impl<'a> Kept<'a> {
@@ -197,7 +189,8 @@ impl<'a> Kept<'a> {
             let line = "--save and --html name the same file";
             return Err(Failure::new(Exit::Usage, line));
         }
-        let save: (_, _, fn(&Value) -> String) = ("--save", &args.save, |one| format!("{one}\n"));
+        let save: (_, _, fn(&Document) -> String) =
+            ("--save", &args.save, |one| format!("{}\n", json!(one)));
         let files = [save, ("--html", &args.html, report::html)].into_iter();
         let files = files.filter_map(|(option, path, text)| {
             let path = path.as_deref()?;
@@ -207,14 +200,14 @@ impl<'a> Kept<'a> {
     }
 
     /// Finds out before the first run that the file cannot be written.
-    fn check(&self, head: &Map<String, Value>) -> Result<(), Failure> {
+    fn check(&self, head: &Document) -> Result<(), Failure> {
         if self.path.exists() {
             return file::can_replace(self.path).map_err(|error| self.failed(&error));
         }
-        self.write(&Value::Object(whole(head, &Parts::default())))
+        self.write(head)
     }
 
-    fn write(&self, document: &Value) -> Result<(), Failure> {
+    fn write(&self, document: &Document) -> Result<(), Failure> {
         let text = (self.text)(document);
         file::replace(self.path, &text).map_err(|error| self.failed(&error))
     }
@@ -232,9 +225,9 @@ fn list(as_json: bool) -> Result<(), Failure> {
         let mut document = json::document("experiment list");
         let entries = all.map(|one| {
             json!({
-                "name": one.name,
-                "source": one.source,
-                "title": one.title,
+                "name": one.definition.name,
+                "source": one.definition.source,
+                "title": one.definition.title,
                 "settings": one.cells.len(),
             })
         });
@@ -250,10 +243,10 @@ fn list(as_json: bool) -> Result<(), Failure> {
     ]);
     for one in all {
         table.row([
-            one.name.clone(),
-            one.source.clone(),
+            one.definition.name.clone(),
+            one.definition.source.clone(),
             one.cells.len().to_string(),
-            one.title.clone(),
+            one.definition.title.clone(),
         ]);
     }
     let mut text = table.render(0, Style::stdout());
@@ -267,7 +260,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
 }
 
 /// The machine and its state, in two lines.
-fn machine(document: &Value) -> String {
+fn machine(document: &Document) -> String {
     let entries = view::conditions(document);
     let entries = entries
         .iter()
@@ -278,16 +271,17 @@ fn machine(document: &Value) -> String {
 }
 
 /// One experiment for people.
-fn text(view: &View, style: Style) -> String {
+fn text(view: &View<'_>, style: Style) -> String {
     let heading = |text: &str| format!("\n{}\n", style.bold(text));
-    let title = format!("{} ({}): {}", view.name, view.source, view.title);
+    let of = view.definition;
+    let title = format!("{} ({}): {}", of.name, of.source, of.title);
     let mut text = format!("{}\n", style.bold(&title));
     text.push_str(&heading("What the document claims"));
-    text.push_str(&paragraph(&view.claimed));
+    text.push_str(&paragraph(&of.document.claims));
     if let Some(theirs) = &view.theirs {
         text.push_str(&format!("\n{}", table(theirs, style)));
     }
-    text.extend(view.notes.iter().map(|note| paragraph(note)));
+    text.extend(of.document.notes.iter().map(|note| paragraph(note)));
     text.push_str(&heading("What this machine shows"));
     for one in [&view.ours, &view.spreads].into_iter().flatten() {
         let caption = paragraph(&one.caption);
@@ -320,15 +314,15 @@ fn text(view: &View, style: Style) -> String {
         text.extend(view.claims.iter().map(|one| claim(one, style)));
     }
     text.push_str(&heading("What it means"));
-    text.push_str(&paragraph(&view.meaning));
-    if !view.limits.is_empty() {
+    text.push_str(&paragraph(&of.meaning));
+    if !of.limits.is_empty() {
         text.push_str(&heading("What it cannot show"));
-        text.push_str(&paragraph(&view.limits));
+        text.push_str(&paragraph(&of.limits));
     }
-    if view.stopped {
+    if of.stopped {
         text.push_str("\nStopped before the end: these are the runs until then.\n");
     }
-    text + &format!("\nTo repeat it: {}\n\n", view.command)
+    text + &format!("\nTo repeat it: {}\n\n", of.command)
 }
 
 /// Text in lines of [`WIDTH`] columns, indented.
@@ -362,7 +356,7 @@ fn table(of: &view::Table, style: Style) -> String {
 }
 
 /// A claim, and what was measured of it in each of the settings that it is about.
-fn claim(of: &Claim, style: Style) -> String {
+fn claim(of: &Claimed<'_>, style: Style) -> String {
     let mut text = paragraph(&format!("{}. {}", of.text, of.about));
     // Settings that are not judged for the same reason have one line.
     let mut reasons: Vec<(&str, usize)> = Vec::new();
@@ -379,10 +373,11 @@ fn claim(of: &Claim, style: Style) -> String {
             }
             continue;
         }
-        let verdict = match one.verdict.as_str() {
-            "reproduced" => style.good(&one.verdict),
-            "not reproduced" => style.bad(&one.verdict),
-            _ => one.verdict.clone(),
+        let name = one.verdict.name();
+        let verdict = match one.verdict {
+            Verdict::Reproduced => style.good(name),
+            Verdict::NotReproduced => style.bad(name),
+            Verdict::Direction | Verdict::NotJudged => name.to_owned(),
         };
         let mut settings = one.of.clone();
         if !one.to.is_empty() {
@@ -401,7 +396,8 @@ fn claim(of: &Claim, style: Style) -> String {
             1 => "one setting".to_owned(),
             _ => format!("{count} settings"),
         };
-        text.push_str(&format!("    {NOT_JUDGED}: {settings}: {why}\n"));
+        let verdict = Verdict::NotJudged.name();
+        text.push_str(&format!("    {verdict}: {settings}: {why}\n"));
     }
     if !of.if_not.is_empty() {
         text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not)));
@@ -443,11 +439,12 @@ mod tests {
     #[test]
     fn the_text_and_the_page_say_the_same() {
         let text = include_str!("../../packtrain-lab/tests/report/document.json");
-        let document: Value = serde_json::from_str(text).expect("a document");
+        let document: Document = serde_json::from_str(text).expect("a document");
         let page = seen(&report::html(&document));
         let views = View::all(&document);
         let mut count = 0;
         for view in &views {
+            let of = view.definition;
             let text = words(&super::text(view, Style::PLAIN));
             let mut both = |of: &str| {
                 count += 1;
@@ -456,17 +453,18 @@ mod tests {
                 assert!(page.contains(&of), "the page has no {of:?}: {page}");
             };
             for one in [
-                &view.title,
-                &view.claimed,
-                &view.meaning,
-                &view.limits,
-                &view.command,
+                &of.title,
+                &of.document.claims,
+                &of.meaning,
+                &of.limits,
+                &of.command,
             ] {
                 one.split("\n\n").for_each(&mut both);
             }
             let shared = view.shared.iter().flat_map(|table| &table.rows);
             shared.flatten().for_each(|one| both(&one.to_string()));
-            view.notes
+            of.document
+                .notes
                 .iter()
                 .chain(&view.missing)
                 .for_each(|one| both(one));
@@ -482,11 +480,11 @@ mod tests {
                     .for_each(|one| both(&one.to_string()));
             }
             for claim in &view.claims {
-                both(&claim.text);
+                both(claim.text);
                 both(&claim.about);
-                both(&claim.if_not);
+                both(claim.if_not);
                 for one in &claim.judged {
-                    both(&one.verdict);
+                    both(one.verdict.name());
                     if one.measured.is_some() {
                         both(&one.of);
                         both(&one.to);

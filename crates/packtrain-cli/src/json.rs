@@ -1,6 +1,4 @@
-//! The one JSON document of a command: schema `packtrain/1`.
-//!
-//! From version 0.1.0 on, keys are only added to a schema; a meaning that changes gets a new one.
+//! The one JSON document of a command.
 
 use crate::args::SettingArgs;
 use crate::exit::Failure;
@@ -16,26 +14,25 @@ use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
 use packtrain_lab::experiment::counters::{self, batches, counters, device_values, fault_values};
+use packtrain_measure::host::Head;
 use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::fmt;
-use std::fs;
 use std::iter;
-use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-/// Name and version of the documents' keys.
-pub const SCHEMA: &str = "packtrain/1";
 
 /// A document of `command`, with the keys that every document has.
 pub fn document(command: &str) -> Map<String, Value> {
-    let mut document = Map::new();
-    document.insert("schema".into(), SCHEMA.into());
-    document.insert("command".into(), command.into());
-    document.insert("version".into(), env!("CARGO_PKG_VERSION").into());
-    document.insert("host".into(), host());
-    document
+    fields(&Head::of(command))
+}
+
+/// The fields of a structure.
+pub fn fields(of: &impl Serialize) -> Map<String, Value> {
+    match json!(of) {
+        Value::Object(fields) => fields,
+        other => panic!("a structure has fields: {other}"),
+    }
 }
 
 /// Writes the document as one line.
@@ -45,61 +42,6 @@ pub fn document(command: &str) -> Map<String, Value> {
 /// If standard output cannot be written.
 pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
     print::document(&format!("{}\n", Value::Object(document)))
-}
-
-/// The machine on which the figures were measured.
-fn host() -> Value {
-    let arch = std::env::consts::ARCH;
-    let machine = match cpu_model() {
-        Some(model) => format!("{model} ({arch})"),
-        None => arch.to_owned(),
-    };
-    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    json!({
-        "machine": machine,
-        "kernel": kernel.trim(),
-        "cpus": thread::available_parallelism().map_or(1, usize::from),
-        "time": rfc3339(SystemTime::now()),
-    })
-}
-
-fn cpu_model() -> Option<String> {
-    let text = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
-}
-
-/// A time of day in UTC to the second (RFC 3339 section 5.6).
-fn rfc3339(time: SystemTime) -> String {
-    // A clock that shows a time before 1970 is not set.
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let (days, of_day) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = civil(days);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
-}
-
-/// Year, month and day of the day so many days after 1970-01-01, in the Gregorian calendar.
-fn civil(days: u64) -> (u64, u64, u64) {
-    // Counted from 0000-03-01, so that a leap day is the last day of a year. Eras of 400 years
-    // have 146,097 days; 719,468 of them lie between that day and 1970.
-    let days = days + 719_468;
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let leaps = day_of_era / 1460 - day_of_era / 36_524 + day_of_era / 146_096;
-    let year_of_era = (day_of_era - leaps) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    // Months from March on are 31, 30, 31, 30, 31 days long, again and again: 153 for each five.
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = 400 * era + year_of_era + u64::from(month <= 2);
-    (year, month, day)
 }
 
 /// The conservation ledger.
@@ -344,27 +286,5 @@ pub const fn tx_memory(memory: TxMemory) -> &'static str {
     match memory {
         TxMemory::Any => "any",
         TxMemory::SmallFrames => "small_frames",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn times_of_day() {
-        let cases = [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (951_868_800, "2000-03-01T00:00:00Z"),
-            (1_735_689_599, "2024-12-31T23:59:59Z"),
-            (1_772_323_200, "2026-03-01T00:00:00Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ];
-        for (seconds, text) in cases {
-            assert_eq!(rfc3339(UNIX_EPOCH + Duration::from_secs(seconds)), text);
-        }
     }
 }

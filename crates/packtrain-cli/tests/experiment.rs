@@ -150,7 +150,10 @@ fn an_experiment_is_a_page() {
     let document: Value = serde_json::from_str(&read(&saved)).expect("JSON");
     let written = read(&page);
     // The keys that a page is made of are those of real documents.
-    assert_eq!(written, packtrain_lab::report::html(&document));
+    assert_eq!(
+        written,
+        packtrain_lab::report::html(&serde_json::from_value(document).expect("a document"))
+    );
     for text in [
         "tiny: packets from memory to nowhere",
         "<data value=\"1000\">1,000</data>",

@@ -5,10 +5,8 @@ use std::str::FromStr;
 
 use clap::{Args, Command};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
 
-/// Names and values, in the order in which they are shown. A name ends with its unit.
-pub type Fields = Map<String, Value>;
+pub use packtrain_measure::document::Fields;
 
 /// The options as a command line without any gives them: the defaults are written once, in the
 /// attributes that clap reads.

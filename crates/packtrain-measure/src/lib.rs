@@ -5,6 +5,9 @@
 
 pub mod claim;
 pub mod clock;
+pub mod document;
+pub mod host;
+pub mod key;
 pub mod keys;
 pub mod native;
 pub mod options;
@@ -15,4 +18,6 @@ pub mod statistics;
 pub mod verdict;
 
 pub use claim::Claim;
+pub use key::Key;
+pub use statistics::Estimate;
 pub use verdict::{Expected, Verdict};

@@ -1,5 +1,6 @@
 //! Printed reports and JSON documents.
 
+use crate::host::{SCHEMA, cpu_model};
 use crate::verdict::{Expected, Verdict};
 use serde_json::{Value, json};
 use std::fs::{self, File};
@@ -42,12 +43,7 @@ fn read(path: &str) -> String {
 }
 
 fn machine() -> String {
-    let text = read("/proc/cpuinfo");
-    let model = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(':')?;
-        (key.trim() == "model name").then(|| value.trim().to_owned())
-    });
-    model.unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+    cpu_model().unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
 /// The value that a row is expected to reach.
@@ -82,7 +78,7 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
         .map(|(name, value)| (name.clone(), json!(value)))
         .collect();
     json!({
-        "schema": "packtrain/1",
+        "schema": SCHEMA,
         "command": command,
         "version": env!("CARGO_PKG_VERSION"),
         "host": {
@@ -145,23 +141,6 @@ pub fn write_text(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Finds out whether [`write_text`] can write to `path`, and leaves what is there.
-///
-/// # Errors
-///
-/// The error of the file system.
-pub fn can_write(path: &Path) -> io::Result<()> {
-    if let Some(directory) = path.parent() {
-        fs::create_dir_all(directory)?;
-    }
-    if !is_replaced(path) {
-        return fs::OpenOptions::new().write(true).open(path).map(drop);
-    }
-    let temporary = temporary(path);
-    File::create_new(&temporary)?;
-    fs::remove_file(&temporary)
-}
-
 /// Whether a file is put in the place of `path`: not if that is a device, a link or a directory.
 fn is_replaced(path: &Path) -> bool {
     fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file())
@@ -194,15 +173,6 @@ mod tests {
         assert_eq!(text(&other), "{\"rows\":3}\n");
         assert!(link.is_symlink());
         write(&folder, &json!({})).expect_err("it is a directory");
-
-        // What can be written is known before, and stays as it is.
-        can_write(&path).expect("a file");
-        can_write(&link).expect("a link to a file");
-        can_write(&folder.join("new/more")).expect("a new file");
-        can_write(&folder).expect_err("it is a directory");
-        can_write(&path.join("below")).expect_err("a file is no directory");
-        assert_eq!(text(&path), "{\"rows\":2}\n");
-        assert_eq!(text(&other), "{\"rows\":3}\n");
 
         let count = |folder| fs::read_dir(folder).expect("a directory").count();
         assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));

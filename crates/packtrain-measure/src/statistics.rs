@@ -1,12 +1,13 @@
 //! Paired comparison.
 
 use crate::random::Random;
+use serde::{Deserialize, Serialize};
 
 /// Resamples of a bootstrap.
 const RESAMPLES: usize = 2000;
 
 /// A median, and the interval in which it would be with other rounds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The median, or another figure of all rounds.
     pub median: f64,
@@ -16,7 +17,33 @@ pub struct Estimate {
     /// Upper end.
     pub high: f64,
     /// Rounds.
+    #[serde(rename = "rounds", default)]
     pub count: usize,
+}
+
+impl Estimate {
+    /// The same to six significant digits.
+    #[must_use]
+    pub fn significant(&self) -> Self {
+        Self {
+            median: significant(self.median),
+            low: significant(self.low),
+            high: significant(self.high),
+            count: self.count,
+        }
+    }
+
+    /// Whether the interval is nothing but the median. Then it is not shown.
+    #[must_use]
+    pub fn is_exact(&self) -> bool {
+        self.low == self.median && self.high == self.median
+    }
+}
+
+/// A number to six significant digits.
+pub(crate) fn significant(value: f64) -> f64 {
+    // Every number reads what it writes.
+    format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// How often the interval of the median of `count` rounds has the true median, in percent: 95, and

@@ -2,10 +2,13 @@
 //! experiments.
 
 use crate::statistics::Estimate;
+use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// The expectation for a figure.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum Expected {
     /// At least this value.
     AtLeast(f64),
@@ -60,6 +63,16 @@ impl Expected {
         }
     }
 
+    /// The least and the greatest expected value.
+    #[must_use]
+    pub fn range(self) -> (f64, f64) {
+        match self {
+            Self::AtLeast(least) => (least, f64::INFINITY),
+            Self::AtMost(most) => (f64::NEG_INFINITY, most),
+            Self::Within { value, distance } => (value - distance, value + distance),
+        }
+    }
+
     fn holds(self, figure: f64) -> bool {
         match self {
             Self::AtLeast(least) => figure >= least,
@@ -79,22 +92,72 @@ impl fmt::Display for Expected {
     }
 }
 
-/// A verdict, from the worst to the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// As [`Expected`] is displayed.
+impl FromStr for Expected {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |text: &str| text.trim().parse().ok();
+        let read = match text.split_once("+-") {
+            Some((value, distance)) => number(value)
+                .zip(number(distance))
+                .map(|(value, distance)| Self::Within { value, distance }),
+            None => {
+                let most = || text.strip_prefix("<=").and_then(number).map(Self::AtMost);
+                text.strip_prefix(">=")
+                    .and_then(number)
+                    .map_or_else(most, |least| Some(Self::AtLeast(least)))
+            }
+        };
+        read.ok_or_else(|| format!("'{text}' is no expectation such as >= 1.5"))
+    }
+}
+
+impl From<Expected> for String {
+    fn from(expected: Expected) -> Self {
+        expected.to_string()
+    }
+}
+
+impl TryFrom<String> for Expected {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+/// A verdict, from none over the worst to the best.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Verdict {
+    /// The runs do not decide it.
+    #[serde(rename = "not judged")]
+    NotJudged,
     /// The median misses the expectation.
+    #[serde(rename = "not reproduced")]
     NotReproduced,
     /// The median meets the expectation, the interval does not.
+    #[serde(rename = "direction")]
     Direction,
     /// The whole interval meets the expectation.
+    #[serde(rename = "reproduced")]
     Reproduced,
 }
 
 impl Verdict {
+    /// From the best to none.
+    pub const ALL: [Self; 4] = [
+        Self::Reproduced,
+        Self::Direction,
+        Self::NotReproduced,
+        Self::NotJudged,
+    ];
+
     /// As in tables and JSON documents.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::NotJudged => "not judged",
             Self::NotReproduced => "not reproduced",
             Self::Direction => "direction",
             Self::Reproduced => "reproduced",
@@ -200,6 +263,23 @@ mod tests {
             ..none
         };
         assert_eq!(Expected::AtLeast(1.0).verdict(&some), Verdict::Direction);
+    }
+
+    #[test]
+    fn an_expectation_reads_what_it_writes() {
+        let within = Expected::Within {
+            value: 1.0,
+            distance: 0.25,
+        };
+        for (expected, range) in [
+            (Expected::AtLeast(1.5), (1.5, f64::INFINITY)),
+            (Expected::AtMost(2.0), (f64::NEG_INFINITY, 2.0)),
+            (within, (0.75, 1.25)),
+        ] {
+            assert_eq!(expected.to_string().parse(), Ok(expected));
+            assert_eq!(expected.range(), range);
+        }
+        assert!("other".parse::<Expected>().is_err());
     }
 
     #[test]

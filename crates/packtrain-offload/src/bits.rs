@@ -14,13 +14,6 @@ macro_rules! bit_set {
                 self.0 & other.0 == other.0
             }
 
-            /// True if any of `other` is in `self`.
-            #[inline]
-            #[must_use]
-            pub const fn intersects(self, other: Self) -> bool {
-                self.0 & other.0 != 0
-            }
-
             /// What is in both.
             #[inline]
             #[must_use]

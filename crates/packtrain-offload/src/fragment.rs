@@ -30,11 +30,12 @@
 use core::fmt;
 use core::ops::Range;
 
+use crate::checksum;
 use crate::layout::{Layout, Network};
 use crate::limits::{IP_LENGTH_MAX, IPV4_HEADER_BYTES_MIN, IPV4_MTU_MIN};
 use crate::offload::ChecksumState;
 use crate::wire::ipv4::{
-    FRAGMENT_OFFSET_MASK, Header, HeaderMut, Ipv4Option, MORE_FRAGMENTS, OPTION_END,
+    FRAGMENT_OFFSET_MASK, Header, Ipv4Option, MORE_FRAGMENTS, OPTION_END, field,
 };
 
 mod ident;
@@ -312,10 +313,15 @@ impl Fragmenter {
             0
         };
         let offset = (self.word & FRAGMENT_OFFSET_MASK) + units as u16;
-        let mut ip = HeaderMut::parse(&mut out[network..]).map_err(|_| FragmentError::Headers)?;
-        ip.set_total_len((bytes - network + payload.len()) as u16);
-        ip.set_fragment_word(self.word & !FRAGMENT_OFFSET_MASK | more | offset);
-        ip.fill_checksum();
+        let ip = &mut out[network..bytes];
+        let mut put = |at: usize, word: u16| ip[at..at + 2].copy_from_slice(&word.to_be_bytes());
+        put(field::TOTAL_LEN, (bytes - network + payload.len()) as u16);
+        put(
+            field::FRAGMENT,
+            self.word & !FRAGMENT_OFFSET_MASK | more | offset,
+        );
+        let checksum = checksum::ipv4_header(ip);
+        ip[field::CHECKSUM..][..2].copy_from_slice(&checksum.to_be_bytes());
         Ok(bytes)
     }
 

@@ -165,20 +165,6 @@ impl Layout {
         matches!(self.kind, Network::Ipv4 | Network::Ipv6)
     }
 
-    /// True if an IPv4 header has options.
-    #[inline]
-    #[must_use]
-    pub const fn has_ipv4_options(&self) -> bool {
-        matches!(self.kind, Network::Ipv4) && self.l3_header_len() as usize > IPV4_HEADER_BYTES_MIN
-    }
-
-    /// True if an IPv6 header has extension headers that were walked.
-    #[inline]
-    #[must_use]
-    pub const fn has_extension_headers(&self) -> bool {
-        matches!(self.kind, Network::Ipv6) && self.l3_header_len() as usize > IPV6_HEADER_BYTES
-    }
-
     /// Checks the relations between the fields that this type guarantees; the error names the first
     /// that does not hold. A result of [`parse`](Self::parse) always passes with the same
     /// `packet_bytes`: for fuzz targets and debug assertions, and for layouts made by hand.

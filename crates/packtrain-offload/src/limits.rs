@@ -41,8 +41,6 @@ pub const L4_HEADER_BYTES_MAX: usize = TCP_HEADER_BYTES_MAX;
 
 /// The part of ARP that precedes its addresses (RFC 826).
 pub const ARP_FIXED_BYTES: usize = 8;
-/// ARP for IPv4 over Ethernet, addresses included.
-pub const ARP_ETHERNET_IPV4_BYTES: usize = 28;
 
 /// Most bytes from the first byte of a packet to its first transport payload byte. If this many
 /// bytes of a packet (or all of a shorter one) are contiguous, its headers are never split.

@@ -207,6 +207,16 @@ pub enum Link {
     Removed,
 }
 
+/// An interface of the kernel. Where the kernel does not report the network namespace, the name
+/// alone decides whether two are one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Device and inode number of its network namespace.
+    pub namespace: Option<(u64, u64)>,
+}
+
 /// The counters of the device or the kernel on its side of the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
@@ -310,6 +320,12 @@ pub trait Driver: Send {
     ///
     /// If the device cannot do it, or the system refused it.
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError>;
+
+    /// The interface of the kernel that the port is attached to, if it is. Two ports of one
+    /// interface are not joined: packets would come back for ever.
+    fn interface(&self) -> Option<Interface> {
+        None
+    }
 
     /// Whether packets can pass.
     fn link(&mut self) -> Link {

@@ -44,11 +44,6 @@ pub mod port;
 #[doc(hidden)]
 pub mod queue;
 #[cfg(not(feature = "internals"))]
-#[allow(
-    dead_code,
-    unused_imports,
-    reason = "benches, models and the laboratory use the rest"
-)]
 mod queue;
 pub mod runtime;
 pub mod stats;

@@ -3,8 +3,8 @@
 //! the ports can do and of the requested settings.
 
 use crate::driver::{
-    Attach, Capabilities, Coalesce, Driver, Features, Fit, Input, PortConfig, QueueConfig,
-    RxBuffers, TxMemory,
+    Attach, Capabilities, Coalesce, Driver, Features, Fit, Input, Interface, PortConfig,
+    QueueConfig, RxBuffers, TxMemory,
 };
 use crate::limits::{
     COALESCE_PACKETS, COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
@@ -30,6 +30,8 @@ mod tests;
 pub struct Side {
     /// Its name.
     pub name: String,
+    /// [`Driver::interface`].
+    pub interface: Option<Interface>,
     /// The capabilities of the device.
     pub capabilities: Capabilities,
     /// The requested settings.
@@ -42,6 +44,7 @@ impl Side {
     pub fn of(port: &impl Driver, config: PortConfig) -> Self {
         Self {
             name: port.name().to_owned(),
+            interface: port.interface(),
             capabilities: port.capabilities(),
             config,
         }
@@ -301,9 +304,16 @@ impl std::error::Error for Incompatible {}
 ///
 /// # Errors
 ///
-/// [`Incompatible`] for unlike link types, more queues than a port can have, or pieces that do not
-/// fit a small frame.
+/// [`Incompatible`] for one interface twice, unlike link types, more queues than a port can have,
+/// or pieces that do not fit a small frame.
 pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
+    if let Some(Interface { name, .. }) = &a.interface
+        && a.interface == b.interface
+    {
+        return Err(Incompatible(format!(
+            "both ports are the interface {name}; name two different interfaces"
+        )));
+    }
     let (link_a, link_b) = (a.capabilities.link, b.capabilities.link);
     if link_a != link_b {
         let (name_a, name_b) = (&a.name, &b.name);

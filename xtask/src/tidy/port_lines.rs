@@ -19,7 +19,7 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
     (
         "pcap",
-        585,
+        680,
         "a file that is read and one that is written are two devices, with pacing and pipes",
     ),
     (

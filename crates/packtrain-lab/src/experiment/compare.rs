@@ -1,65 +1,27 @@
 //! Two saved documents of experiments, row by row.
 
-use serde_json::{Value, json};
+use packtrain_measure::document::{Better, Document, Row, Setting, Summary};
+use packtrain_measure::statistics::Estimate;
+use serde::{Serialize, Serializer};
 
 use super::judge::CLEAN_MIN;
 
-/// What a user compares.
-const WRITER: &str = "a file that packtrain experiment NAME --save FILE wrote";
-
-/// A document of `packtrain experiment`.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Saved(Value);
-
-impl Saved {
-    /// Reads a file's text.
-    ///
-    /// # Errors
-    /// Why it is not such a document, and what to do.
-    pub fn read(text: &str) -> Result<Self, String> {
-        let wrong = |why: String| format!("{why}; name {WRITER}");
-        let document: Value =
-            serde_json::from_str(text).map_err(|error| wrong(format!("not JSON ({error})")))?;
-        for (key, wanted) in [("schema", "packtrain/1"), ("command", "experiment")] {
-            match document[key].as_str() {
-                Some(found) if found == wanted => {}
-                Some(found) => {
-                    let why = format!("its {key} is \"{found}\", not \"{wanted}\"");
-                    return Err(wrong(why));
-                }
-                None => return Err(wrong(format!("it has no {key}"))),
-            }
-        }
-        if !document["rows"].is_array() {
-            return Err(wrong("it has no rows".to_owned()));
-        }
-        Ok(Self(document))
+/// The names of the experiments that have rows.
+fn names(document: &Document) -> String {
+    let names = document.rows.iter().map(|row| row.experiment.as_str());
+    let mut names: Vec<&str> = names.collect();
+    names.dedup();
+    if names.is_empty() {
+        return "no rows".to_owned();
     }
-
-    fn rows(&self) -> &[Value] {
-        self.0["rows"].as_array().map_or(&[], Vec::as_slice)
-    }
-
-    /// The names of the experiments that have rows.
-    fn names(&self) -> String {
-        let mut names: Vec<String> = self
-            .rows()
-            .iter()
-            .map(|row| text(&row["experiment"]))
-            .collect();
-        names.dedup();
-        if names.is_empty() {
-            return "no rows".to_owned();
-        }
-        format!("rows of {}", names.join(", "))
-    }
+    format!("rows of {}", names.join(", "))
 }
 
 /// Two documents, compared.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// Each figure of each row that both documents have.
-    pub rows: Vec<Row>,
+    pub rows: Vec<Compared>,
     /// Rows that only one of the documents has.
     pub missing: Vec<Missing>,
     /// What speaks against comparing them: another machine, a quick run.
@@ -67,24 +29,29 @@ pub struct Comparison {
 }
 
 /// A figure of a row, in both documents.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
     /// The experiment.
     pub experiment: String,
-    /// The settings, by axis.
-    pub setting: Value,
+    /// The settings.
+    pub setting: Setting,
     /// The figure.
     pub figure: String,
     /// Its unit.
     pub unit: String,
-    /// Median and interval in A.
-    pub a: [f64; 3],
-    /// Median and interval in B.
-    pub b: [f64; 3],
+    /// The median in A.
+    pub a: Estimate,
+    /// The median in B.
+    pub b: Estimate,
     /// B to A: median, and the widest interval that theirs allow. `None` if A is 0.
-    pub ratio: Option<[f64; 3]>,
+    pub ratio: Option<Estimate>,
     /// What became of the figure.
+    #[serde(serialize_with = "name_of")]
     pub change: Change,
+}
+
+fn name_of<S: Serializer>(change: &Change, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(change.name())
 }
 
 /// What became of a figure from A to B.
@@ -116,12 +83,12 @@ impl Change {
 }
 
 /// A row that one document does not have.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Missing {
     /// The experiment.
     pub experiment: String,
-    /// The settings, by axis.
-    pub setting: Value,
+    /// The settings.
+    pub setting: Setting,
     /// The document without the row: `A` or `B`.
     pub of: &'static str,
 }
@@ -130,181 +97,126 @@ pub struct Missing {
 ///
 /// # Errors
 /// That they have no row in common, and what to do.
-pub fn compare(a: &Saved, b: &Saved, tolerance: f64) -> Result<Comparison, String> {
-    let (rows_a, rows_b) = (a.rows(), b.rows());
-    let same = |one: &Value, other: &Value| {
-        one["experiment"] == other["experiment"] && one["setting"] == other["setting"]
-    };
-    let mut comparison = Comparison {
-        rows: Vec::new(),
-        missing: Vec::new(),
-        notes: notes(&a.0, &b.0),
-    };
-    let without = |rows: &[Value], others: &[Value], of| -> Vec<Missing> {
-        let has = |row: &&Value| !others.iter().any(|other| same(row, other));
-        let missing = rows.iter().filter(has);
+pub fn compare(a: &Document, b: &Document, tolerance: f64) -> Result<Comparison, String> {
+    let same =
+        |one: &Row, other: &Row| one.experiment == other.experiment && one.setting == other.setting;
+    let without = |rows: &[Row], others: &[Row], of| -> Vec<Missing> {
+        let missing = rows
+            .iter()
+            .filter(|row| !others.iter().any(|other| same(row, other)));
         missing
             .map(|row| Missing {
-                experiment: text(&row["experiment"]),
-                setting: row["setting"].clone(),
+                experiment: row.experiment.clone(),
+                setting: row.setting.clone(),
                 of,
             })
             .collect()
     };
-    comparison.missing.extend(without(rows_a, rows_b, "B"));
-    comparison.missing.extend(without(rows_b, rows_a, "A"));
-    if comparison.missing.len() == rows_a.len() + rows_b.len() {
+    let mut missing = without(&a.rows, &b.rows, "B");
+    missing.extend(without(&b.rows, &a.rows, "A"));
+    if missing.len() == a.rows.len() + b.rows.len() {
         return Err(format!(
             "A and B have no row of the same experiment and settings: A has {}, B has {}; name two \
              files that packtrain experiment NAME --save FILE wrote with the same NAME",
-            a.names(),
-            b.names()
+            names(a),
+            names(b)
         ));
     }
-    for row in rows_a {
-        let Some(other) = rows_b.iter().find(|other| same(row, other)) else {
+    let mut rows = Vec::new();
+    for row in &a.rows {
+        let Some(other) = b.rows.iter().find(|other| same(row, other)) else {
             continue;
         };
-        for figure in figures(&a.0, &row["experiment"]) {
-            let key = text(&figure["key"]);
-            let both = [row, other].map(|row| estimate(&row["figures"][&key]));
-            let [Some(of_a), Some(of_b)] = both else {
+        let definition = a.definition(&row.experiment);
+        for figure in definition.into_iter().flat_map(|one| &one.figures) {
+            let [Some(of_a), Some(of_b)] = [row, other].map(|row| row.summary(&figure.key)) else {
                 continue;
             };
-            let judged = |row: &&Value| row["figures"][&key]["judged"].as_u64().unwrap_or_default();
-            let is_few = [row, other]
-                .iter()
-                .map(judged)
-                .any(|runs| runs < CLEAN_MIN as u64);
-            let better = figure["better"].as_str();
-            comparison.rows.push(Row {
-                experiment: text(&row["experiment"]),
-                setting: row["setting"].clone(),
-                figure: key,
-                unit: text(&figure["unit"]),
-                a: of_a,
-                b: of_b,
-                ratio: ratio(of_a, of_b),
-                change: if is_few {
+            let is_few = |of: &Summary| of.judged < CLEAN_MIN;
+            let estimates = [of_a.estimate, of_b.estimate];
+            rows.push(Compared {
+                experiment: row.experiment.clone(),
+                setting: row.setting.clone(),
+                figure: figure.key.to_string(),
+                unit: figure.unit.clone(),
+                a: of_a.estimate,
+                b: of_b.estimate,
+                ratio: ratio(&estimates),
+                change: if is_few(of_a) || is_few(of_b) {
                     Change::NotJudged
                 } else {
-                    change(of_a, of_b, better, tolerance)
+                    change(&estimates, figure.better, tolerance)
                 },
             });
         }
     }
-    Ok(comparison)
+    Ok(Comparison {
+        rows,
+        missing,
+        notes: notes(a, b),
+    })
 }
 
 impl Comparison {
     /// The figures that became worse.
-    pub fn regressions(&self) -> impl Iterator<Item = &Row> {
+    pub fn regressions(&self) -> impl Iterator<Item = &Compared> {
         let rows = self.rows.iter();
         rows.filter(|row| row.change == Change::Regression)
     }
-
-    /// As JSON: `rows`, `missing` and `notes`.
-    pub fn document(&self) -> Value {
-        let interval =
-            |[median, low, high]: [f64; 3]| json!({ "median": median, "low": low, "high": high });
-        let rows = self.rows.iter().map(|row| {
-            json!({
-                "experiment": row.experiment,
-                "setting": row.setting,
-                "figure": row.figure,
-                "unit": row.unit,
-                "a": interval(row.a),
-                "b": interval(row.b),
-                "ratio": row.ratio.map(interval),
-                "change": row.change.name(),
-            })
-        });
-        let missing = self.missing.iter().map(|one| {
-            json!({
-                "experiment": one.experiment,
-                "setting": one.setting,
-                "of": one.of,
-            })
-        });
-        json!({
-            "rows": rows.collect::<Vec<_>>(),
-            "missing": missing.collect::<Vec<_>>(),
-            "notes": self.notes,
-        })
-    }
 }
 
-fn notes(a: &Value, b: &Value) -> Vec<String> {
+fn notes(a: &Document, b: &Document) -> Vec<String> {
     let mut notes = Vec::new();
-    for (key, what) in [
-        ("machine", "machines"),
-        ("kernel", "kernels"),
-        ("cpus", "CPUs"),
+    let (here, there) = (&a.head.host, &b.head.host);
+    for (what, a, b) in [
+        ("machines", &here.machine, &there.machine),
+        ("kernels", &here.kernel, &there.kernel),
+        ("CPUs", &here.cpus.to_string(), &there.cpus.to_string()),
     ] {
-        let (a, b) = (&a["host"][key], &b["host"][key]);
         if a != b {
-            let [a, b] = [a, b].map(text);
             notes.push(format!("different {what}: A has {a}, B has {b}"));
         }
     }
-    if a["version"] != b["version"] {
-        let [a, b] = [&a["version"], &b["version"]].map(text);
+    if a.head.version != b.head.version {
         notes.push(format!(
-            "different versions of packtrain: A is {a}, B is {b}"
+            "different versions of packtrain: A is {}, B is {}",
+            a.head.version, b.head.version
         ));
     }
-    if a["quick"] != b["quick"] {
-        let [quick, other] = if a["quick"] == true {
-            ["A", "B"]
-        } else {
-            ["B", "A"]
-        };
+    if a.quick != b.quick {
+        let [quick, other] = if a.quick { ["A", "B"] } else { ["B", "A"] };
         notes.push(format!(
             "{quick} is a quick run and {other} is not: their runs differ in duration"
         ));
     }
     for (name, document) in [("A", a), ("B", b)] {
-        if document["quick"] == true && a["quick"] == b["quick"] {
+        if a.quick && b.quick {
             notes.push(format!("{name} is a quick run"));
         }
-        if document["stopped"] == true {
+        if document.stopped {
             notes.push(format!("{name} was stopped before its end"));
         }
     }
     notes
 }
 
-fn figures<'a>(document: &'a Value, experiment: &Value) -> impl Iterator<Item = &'a Value> {
-    let experiments = document["experiments"].as_array().into_iter().flatten();
-    let mut experiments = experiments.filter(move |one| one["name"] == *experiment);
-    let found = experiments.next().and_then(|one| one["figures"].as_array());
-    found.into_iter().flatten()
+fn ratio([a, b]: &[Estimate; 2]) -> Option<Estimate> {
+    (a.low > 0.0).then(|| Estimate {
+        median: b.median / a.median,
+        low: b.low / a.high,
+        high: b.high / a.low,
+        count: a.count.min(b.count),
+    })
 }
 
-/// Median, low and high.
-fn estimate(figure: &Value) -> Option<[f64; 3]> {
-    let number = |key: &str| figure[key].as_f64();
-    Some([number("median")?, number("low")?, number("high")?])
-}
-
-fn ratio([a, a_low, a_high]: [f64; 3], [b, b_low, b_high]: [f64; 3]) -> Option<[f64; 3]> {
-    (a_low > 0.0).then(|| [b / a, b_low / a_high, b_high / a_low])
-}
-
-fn change(a: [f64; 3], b: [f64; 3], better: Option<&str>, tolerance: f64) -> Change {
+fn change([a, b]: &[Estimate; 2], better: Option<Better>, tolerance: f64) -> Change {
     // Bounds instead of the ratio, which does not exist if A is 0.
-    let is_above = b[1] > a[2] * (1.0 + tolerance);
-    let is_below = b[2] < a[1] * (1.0 - tolerance);
+    let is_above = b.low > a.high * (1.0 + tolerance);
+    let is_below = b.high < a.low * (1.0 - tolerance);
     match (better, is_above, is_below) {
         (None, ..) => Change::Neutral,
-        (Some("higher"), true, _) | (Some("lower"), _, true) => Change::Improvement,
-        (Some("higher"), _, true) | (Some("lower"), true, _) => Change::Regression,
+        (Some(Better::Higher), true, _) | (Some(Better::Lower), _, true) => Change::Improvement,
+        (Some(Better::Higher), _, true) | (Some(Better::Lower), true, _) => Change::Regression,
         _ => Change::Within,
     }
-}
-
-fn text(value: &Value) -> String {
-    value
-        .as_str()
-        .map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use packtrain_measure::document::{Better, Original, Statistic};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -27,7 +28,7 @@ pub struct File {
     /// What the experiment cannot show.
     #[serde(default)]
     pub limits: String,
-    pub document: Document,
+    pub document: Original,
     #[serde(default)]
     pub needs: Needs,
     #[serde(default)]
@@ -45,23 +46,6 @@ pub struct File {
     pub claims: Vec<Claim>,
     #[serde(default)]
     pub quick: Quick,
-}
-
-/// What the document has.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Document {
-    /// What it claims, in words.
-    pub claims: String,
-    /// The heads of its table.
-    #[serde(default)]
-    pub columns: Vec<String>,
-    /// The rows of its table, as printed there.
-    #[serde(default)]
-    pub rows: Vec<Vec<String>>,
-    /// On which hardware, with which tools, and what else a reader of the table has to know.
-    #[serde(default)]
-    pub notes: Vec<String>,
 }
 
 /// What a machine must have. Kernel features and programs that are missing are found by a run.
@@ -121,16 +105,6 @@ pub struct Figure {
     pub better: Option<Better>,
 }
 
-/// Which of two values is better.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Better {
-    /// The greater one.
-    Higher,
-    /// The lesser one.
-    Lower,
-}
-
 /// What is expected.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -158,18 +132,6 @@ pub struct Claim {
     /// Whether the program fails if it is not reproduced.
     #[serde(default)]
     pub must: bool,
-}
-
-/// What of a figure's runs is compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Statistic {
-    /// The median.
-    #[default]
-    Median,
-    /// The relative standard deviation of runs with equal settings, pooled over all cells of the
-    /// claim.
-    Spread,
 }
 
 /// A distance from a value, in the figure's unit.

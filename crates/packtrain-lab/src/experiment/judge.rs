@@ -1,11 +1,10 @@
 //! What came out: figures with their spread, and verdicts on claims.
 
-use packtrain_measure::Verdict;
+use packtrain_measure::document::{Better, Claim, Common, Figure, Statistic, Summary};
 use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::{Key, Verdict};
 
-use super::file::{Better, Statistic};
-use super::key::Key;
-use super::matrix::{Claim, Experiment, Figure, Pair};
+use super::matrix::{Expectation, Experiment, Pair};
 use super::runner::{Options, Results, Run};
 use crate::options::Fields;
 
@@ -15,22 +14,6 @@ pub const CLEAN_MIN: usize = 3;
 const TOO_NOISY: &str = "too noisy here: the median is not as expected, a part of the interval is";
 /// The fewest rounds on which a verdict on a spread may rest.
 const SPREAD_ROUNDS_MIN: usize = 5;
-
-/// A figure of a cell over its runs.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Summary {
-    /// The median of the runs, and its bootstrap interval.
-    pub estimate: Estimate,
-    /// The least value.
-    pub min: f64,
-    /// The greatest value.
-    pub max: f64,
-    /// The number of runs on which a verdict may rest. The others are shown if there are none.
-    pub judged: usize,
-    /// Values that are more than 1.5 interquartile ranges below the first or above the third
-    /// quartile (Tukey's fences).
-    pub outliers: Vec<f64>,
-}
 
 /// Summarises a figure of a cell over the runs on which a verdict may rest, or over all of them if
 /// there are none. `None` if no run has the figure.
@@ -69,17 +52,6 @@ pub(crate) fn outliers(mut values: Vec<f64>) -> Vec<f64> {
     values
 }
 
-/// A figure of a cell that is a text, over its runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Common {
-    /// The most frequent text; of equally frequent ones the first in the order of the alphabet.
-    pub word: String,
-    /// The number of runs that have it.
-    pub times: usize,
-    /// The number of runs.
-    pub count: usize,
-}
-
 /// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
 /// was clean. `None` if the figure is not a text in any run.
 pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
@@ -90,7 +62,7 @@ pub fn common(results: &Results, cell: usize, key: &Key) -> Option<Common> {
     Some(Common {
         word: most[0].to_owned(),
         times: most.len(),
-        count: words.len(),
+        rounds: words.len(),
     })
 }
 
@@ -172,20 +144,21 @@ impl NotJudged {
 pub fn judge(
     experiment: &Experiment,
     results: &Results,
-    claim: &Claim,
+    expectation: &Expectation,
     options: &Options,
 ) -> Vec<Judged> {
     let judge = Judge {
         experiment,
         results,
-        claim,
+        claim: &expectation.claim,
+        better: expectation.better,
         quick: options.quick,
     };
-    let together = match claim.statistic {
+    let together = match expectation.claim.statistic {
         Statistic::Median => 1,
-        Statistic::Spread => claim.pairs.len(),
+        Statistic::Spread => expectation.pairs.len(),
     };
-    let verdicts = claim.pairs.chunks(together);
+    let verdicts = expectation.pairs.chunks(together);
     verdicts.map(|pairs| judge.verdict(pairs)).collect()
 }
 
@@ -194,6 +167,7 @@ struct Judge<'a> {
     experiment: &'a Experiment,
     results: &'a Results,
     claim: &'a Claim,
+    better: Option<Better>,
     quick: bool,
 }
 
@@ -236,7 +210,7 @@ impl Judge<'_> {
         let ratios = of.iter_mut().zip(&to);
         ratios.for_each(|(of, to)| *of /= to);
         let estimate = statistics::bootstrap(of.len(), |rounds| median(&of, rounds));
-        finite(estimate, &self.claim.key.to_string())
+        finite(estimate, &self.claim.figure.to_string())
     }
 
     /// The relative standard deviation, pooled over cells, or its ratio to that of others.
@@ -259,7 +233,7 @@ impl Judge<'_> {
             };
             (mean(&of, rounds) / below).sqrt()
         });
-        finite(estimate, &format!("the spread of {}", self.claim.key))
+        finite(estimate, &format!("the spread of {}", self.claim.figure))
     }
 
     /// The figures of a cell and of the one beside it, of the rounds that both have.
@@ -280,7 +254,7 @@ impl Judge<'_> {
         if of.len() < CLEAN_MIN {
             let (count, rounds) = (of.len(), self.results.rounds());
             let what = if self.claim.exact {
-                format!("have the figure {}", self.claim.key)
+                format!("have the figure {}", self.claim.figure)
             } else {
                 "were clean".to_owned()
             };
@@ -293,7 +267,7 @@ impl Judge<'_> {
 
     /// The figure of each run of a cell on which a verdict may rest, with the round.
     fn counted(&self, cell: usize) -> Vec<(usize, f64)> {
-        let number = |figures| self.claim.key.of(figures);
+        let number = |figures| self.claim.figure.of(figures);
         counted(self.results, cell, self.claim.exact, number).collect()
     }
 
@@ -311,7 +285,7 @@ impl Judge<'_> {
             statistics::median(&values)
         };
         let measured = pair.to.iter().map(|&cell| (cell, median(cell)));
-        let better = |a: &(usize, f64), b: &(usize, f64)| match self.claim.better {
+        let better = |a: &(usize, f64), b: &(usize, f64)| match self.better {
             Some(Better::Lower) => b.1.total_cmp(&a.1),
             _ => a.1.total_cmp(&b.1),
         };
@@ -343,7 +317,7 @@ impl Judge<'_> {
 
     /// Fails with the reason if a cell has too few runs on which a verdict may rest.
     fn enough(&self, cell: usize) -> Result<(), NotJudged> {
-        let (label, key) = (self.experiment.label(cell), &self.claim.key);
+        let (label, key) = (self.experiment.label(cell), &self.claim.figure);
         if let Some(why) = self.results.why_missing(cell) {
             let why = format!("{label} cannot be shown here: {why}");
             return Err(NotJudged::LeftOut(why));
@@ -409,7 +383,7 @@ pub fn notice(claim: &Claim, judged: &[Judged]) -> Option<Notice> {
     if !claim.must {
         return None;
     }
-    let text = &claim.text;
+    let text = &claim.claim;
     let verdicts = || judged.iter().map(|one| one.verdict.as_ref());
     if verdicts().any(|one| one == Ok(&Verdict::NotReproduced)) {
         let line = format!("a claim that must hold is not reproduced: {text}");

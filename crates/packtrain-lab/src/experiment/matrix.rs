@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 
-use packtrain_measure::Expected;
+use packtrain_measure::document::{Axis, Better, Claim, Definition, Figure, Setting};
+use packtrain_measure::{Expected, Key, Verdict};
 use serde::de::DeserializeOwned;
 use toml::{Spanned, Value};
 
-use super::file::{Better, Document, File, Layer, Names, Needs, Overlay, Selection, Statistic};
-use super::key::Key;
+use super::file::{File, Layer, Names, Needs, Overlay, Selection};
 use super::workload::{ReadOptions, TOOLS, Workload};
 use crate::testbed::TestbedOptions;
 
@@ -19,26 +19,10 @@ const CELLS_MAX: usize = 10_000;
 /// An experiment: what a document claims, and the settings whose figures show it.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// Its name on the command line.
-    pub name: String,
-    /// The document that it is from.
-    pub source: String,
-    /// In one line.
-    pub title: String,
-    /// What the outcome means for the choice of a setting.
-    pub meaning: String,
-    /// What it cannot show; empty if the file does not say.
-    pub limits: String,
-    /// What the document has.
-    pub document: Document,
-    /// What a machine must have.
-    pub needs: Needs,
-    /// What varies.
-    pub axes: Vec<Axis>,
-    /// What is shown, at least one.
-    pub figures: Vec<Figure>,
+    /// As documents have it, before any run.
+    pub definition: Definition,
     /// What is expected.
-    pub claims: Vec<Claim>,
+    pub claims: Vec<Expectation>,
     /// The combinations of settings.
     pub cells: Vec<Cell>,
     /// Its own file, or a name in angle brackets.
@@ -46,55 +30,16 @@ pub struct Experiment {
     text: String,
 }
 
-/// One thing that varies.
+/// What is expected of cells, or of ratios of cells.
 #[derive(Clone, Debug)]
-pub struct Axis {
-    /// Its name.
-    pub name: String,
-    /// The names of its settings.
-    pub settings: Vec<String>,
-}
-
-/// A figure that is shown for each cell.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    /// Where it is in the figures of a run.
-    pub key: Key,
-    /// The head of its column.
-    pub title: String,
-    /// Its unit.
-    pub unit: String,
-    /// Which of two values is better, if either is.
-    pub better: Option<Better>,
-    /// Whether a claim says that it is a count that no load of the machine changes.
-    pub exact: bool,
-}
-
-/// What is expected of a figure, or of a ratio of two cells.
-#[derive(Clone, Debug)]
-pub struct Claim {
-    /// In words.
-    pub text: String,
-    /// The figure.
-    pub key: Key,
+pub struct Expectation {
+    /// As documents have it, not judged yet.
+    pub claim: Claim,
     /// Which of two values of the figure is better, if either is.
     pub better: Option<Better>,
-    /// What of the figure's runs is compared.
-    pub statistic: Statistic,
     /// The cells that the claim is about, at least one, each with those to which it is compared.
     /// With several of these the best one counts.
     pub pairs: Vec<Pair>,
-    /// The expectation.
-    pub expected: Expected,
-    /// The value in the document, in words.
-    pub document: String,
-    /// Why it may not be reproduced here, in one sentence; may be empty.
-    pub if_not: String,
-    /// Whether the figure is a count that no load of the machine changes: then flagged runs are
-    /// judged too.
-    pub exact: bool,
-    /// Whether the program fails if it is not reproduced.
-    pub must: bool,
 }
 
 /// A cell, and the cells to which it is compared.
@@ -215,22 +160,35 @@ impl Experiment {
         let claims = file
             .claims
             .iter()
-            .map(|one| claim(one, &axes, &cells, &figures));
+            .map(|one| claim(&file.name, one, &axes, &cells, &figures));
         Ok(Self {
             claims: claims.collect::<Result<_, Wrong>>()?,
-            name: file.name,
-            source: file.source,
-            title: file.title,
-            meaning: file.meaning,
-            limits: file.limits,
-            document: file.document,
-            needs: file.needs,
-            axes,
-            figures,
+            definition: Definition {
+                name: file.name,
+                source: file.source,
+                title: file.title,
+                document: file.document,
+                axes,
+                figures,
+                meaning: file.meaning,
+                limits: file.limits,
+                ..Definition::default()
+            },
             cells,
             path: path.to_owned(),
             text: text.to_owned(),
         })
+    }
+
+    /// Its name on the command line.
+    pub fn name(&self) -> &str {
+        &self.definition.name
+    }
+
+    /// The figures that are shown or claimed.
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        let figures = self.definition.figures.iter().map(|figure| &figure.key);
+        figures.chain(self.claims.iter().map(|one| &one.claim.figure))
     }
 
     /// What the run of a cell does; `{seed}` stands for `seed`.
@@ -238,9 +196,7 @@ impl Experiment {
     /// # Errors
     /// As [`Experiment::read`], which has tried another seed.
     pub fn setup(&self, cell: usize, seed: u64, quick: bool) -> Result<Setup, FileError> {
-        let figures = self.figures.iter().map(|figure| &figure.key);
-        let claims = self.claims.iter().map(|claim| &claim.key);
-        let memory = figures.chain(claims).any(|key| key.is_of("memory"));
+        let memory = self.keys().any(|key| key.is_of("memory"));
         self.cells[cell]
             .setup_or(seed, quick)
             .map(|setup| Setup { memory, ..setup })
@@ -254,13 +210,9 @@ impl Experiment {
 
     /// The settings of a cell by their axes, in words: `offload=tso mtu=9000`.
     pub fn label(&self, cell: usize) -> String {
-        let names = self.cells[cell].names.iter();
-        let pairs = self
-            .axes
-            .iter()
-            .zip(names)
-            .map(|(axis, name)| format!("{}={name}", axis.name));
-        pairs.collect::<Vec<_>>().join(" ")
+        let axes = self.definition.axes.iter().map(|axis| axis.name.clone());
+        let names = self.cells[cell].names.iter().cloned();
+        Setting(axes.zip(names).collect()).to_string()
     }
 }
 
@@ -514,11 +466,12 @@ fn key(text: &Spanned<String>) -> Result<Key, Wrong> {
 }
 
 fn claim(
+    experiment: &str,
     claim: &super::file::Claim,
     axes: &[Axis],
     cells: &[Cell],
     figures: &[Figure],
-) -> Result<Claim, Wrong> {
+) -> Result<Expectation, Wrong> {
     let wrong = |what: &str| (claim.text.span(), what.to_owned());
     let expected = match (claim.at_least, claim.at_most, claim.within) {
         (Some(least), None, None) => Expected::AtLeast(least),
@@ -578,16 +531,24 @@ fn claim(
             "no combination of settings is what `of` and `to` choose",
         ));
     }
-    Ok(Claim {
-        text: claim.text.as_ref().clone(),
-        key,
+    Ok(Expectation {
+        claim: Claim {
+            experiment: experiment.to_owned(),
+            claim: claim.text.as_ref().clone(),
+            figure: key,
+            statistic: claim.statistic,
+            of: Setting::default(),
+            to: None,
+            expected,
+            document: claim.document.clone(),
+            if_not: claim.if_not.clone(),
+            exact: claim.exact,
+            measured: None,
+            verdict: Verdict::NotJudged,
+            why: None,
+            must: claim.must,
+        },
         better,
-        statistic: claim.statistic,
         pairs,
-        expected,
-        document: claim.document.clone(),
-        if_not: claim.if_not.clone(),
-        exact: claim.exact,
-        must: claim.must,
     })
 }

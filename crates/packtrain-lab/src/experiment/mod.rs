@@ -3,7 +3,7 @@
 //! An experiment is a TOML file: what a document claims and the table that it has,
 //! a testbed, a workload, the settings that vary, the figures that are shown, and what is expected
 //! of them. [`Experiment::read`] checks it. [`run`] makes the runs, [`judge()`] the verdicts, and
-//! [`document::Parts`] the JSON document. [`BUILT_IN`] are the experiments of the documents.
+//! [`document::part`] the document. [`BUILT_IN`] are the experiments of the documents.
 
 pub mod compare;
 pub mod counters;
@@ -11,7 +11,6 @@ pub mod document;
 mod file;
 mod forward;
 pub mod judge;
-mod key;
 mod load;
 mod matrix;
 mod runner;
@@ -21,12 +20,11 @@ mod sources;
 mod tests;
 mod workload;
 
-pub use file::{Better, Document, Needs, Statistic};
+pub use file::Needs;
 pub use forward::Forward;
 pub use judge::judge;
-pub use key::Key;
 pub use load::Load;
-pub use matrix::{Axis, Cell, Claim, Experiment, Figure, FileError, Pair, Setup};
+pub use matrix::{Cell, Expectation, Experiment, FileError, Pair, Setup};
 pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
 pub use send::Senders;
 pub use sources::{SOURCES, Source};

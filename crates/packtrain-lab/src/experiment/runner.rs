@@ -1,10 +1,12 @@
 //! Runs the settings of an experiment, round by round.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::key::nearest;
+use serde_json::Value;
+
 use super::load::Load;
 use super::matrix::{Experiment, FileError, Setup};
 use crate::cpu;
@@ -194,7 +196,7 @@ pub fn run(
             } else {
                 progress(results.runs.len(), cells.len() * options.rounds, made)
             };
-            let at = format!("{}: {}", experiment.name, experiment.label(cell));
+            let at = format!("{}: {}", experiment.name(), experiment.label(cell));
             let say = |line: &str| (control.progress)(&format!("{at}: {what} {line}"));
             let control = Control {
                 stop: Arc::clone(&control.stop),
@@ -272,16 +274,52 @@ pub fn run(
 
 /// Fails if the file names a figure that no run of the warm-up has.
 fn known(experiment: &Experiment, runs: &[Fields]) -> Result<(), RunError> {
-    let figures = experiment.figures.iter().map(|figure| &figure.key);
-    let claims = experiment.claims.iter().map(|claim| &claim.key);
-    match figures.chain(claims).find_map(|key| key.unknown(runs)) {
+    match experiment.keys().find_map(|key| key.unknown(runs)) {
         None => Ok(()),
         Some(figure) => Err(RunError::Figure {
-            name: experiment.name.clone(),
+            name: experiment.name().to_owned(),
             figure: figure.to_owned(),
             nearest: nearest(figure, runs),
         }),
     }
+}
+
+/// The paths of all figures of runs that are most like `path`, the best first, three at most.
+fn nearest(path: &str, runs: &[Fields]) -> Vec<String> {
+    let mut all = BTreeSet::new();
+    for (name, value) in runs.iter().flatten() {
+        paths(name, value, &mut all);
+    }
+    let mut all: Vec<String> = all.into_iter().collect();
+    all.sort_by_cached_key(|one| distance(path, one));
+    all.truncate(3);
+    all
+}
+
+fn paths(path: &str, value: &Value, all: &mut BTreeSet<String>) {
+    match value.as_object() {
+        Some(fields) => fields
+            .iter()
+            .for_each(|(name, value)| paths(&format!("{path}.{name}"), value, all)),
+        None => {
+            all.insert(path.to_owned());
+        }
+    }
+}
+
+/// How many letters have to be inserted, removed or replaced (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j].min(diagonal) + 1);
+        }
+    }
+    row[b.len()]
 }
 
 /// Compares the settings that were read back with those of `[check]`. A name without its `_a` or
@@ -307,7 +345,7 @@ fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
         }
         for name in names {
             let found = match &settings[&name] {
-                serde_json::Value::String(text) => text.clone(),
+                Value::String(text) => text.clone(),
                 value => value.to_string(),
             };
             if found != *wanted {

@@ -66,7 +66,7 @@ mod tests {
     fn the_source_of_every_experiment_is_in_the_table() {
         for (name, _) in BUILT_IN {
             let experiment = built_in(name).expect("a built-in experiment");
-            let source = &experiment.source;
+            let source = &experiment.definition.source;
             assert!(
                 SOURCES.iter().any(|one| one.id == source),
                 "{name}: {source}"

@@ -1,9 +1,10 @@
 //! Charts as SVG. Places across are percentages, so a chart is as wide as the page lets it be, and
 //! its text keeps its size. Colours are the style sheet's.
 
+use packtrain_measure::statistics::Estimate;
+
 use super::markup::Markup;
 use super::numbers::scaled;
-use super::read::Estimate;
 
 /// Height of a bar with its space, in pixels.
 const BAR: f64 = 26.0;
@@ -19,13 +20,13 @@ const STEPS: f64 = 4.0;
 
 /// A linear axis with 0 on it.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Axis {
+pub struct Linear {
     low: f64,
     high: f64,
     step: f64,
 }
 
-impl Axis {
+impl Linear {
     /// An axis with all values on it, and round numbers at both ends.
     pub fn of(values: impl Iterator<Item = f64>) -> Self {
         let values = values.filter(|value| value.is_finite());
@@ -79,11 +80,22 @@ impl Axis {
 }
 
 /// A median as a bar, its interval as a whisker, and the single runs as dots: hollow if flagged.
-pub fn bar(m: &mut Markup, axis: &Axis, estimate: &Estimate, runs: &[(f64, bool)], colour: usize) {
+pub fn bar(
+    m: &mut Markup,
+    axis: &Linear,
+    estimate: &Estimate,
+    runs: &[(f64, bool)],
+    colour: usize,
+) {
     svg(m, "bar", BAR, |m| {
         axis.grid(m);
         let (zero, end) = (axis.place(0.0), axis.place(estimate.median));
-        let class = format!("value c{colour}");
+        // Not one run was clean: the figure is no verdict's.
+        let disturbed = runs.iter().all(|(_, clean)| !clean);
+        let class = format!(
+            "value c{colour}{}",
+            if disturbed { " disturbed" } else { "" }
+        );
         rectangle(
             m,
             &class,
@@ -101,7 +113,7 @@ pub fn bar(m: &mut Markup, axis: &Axis, estimate: &Estimate, runs: &[(f64, bool)
 }
 
 /// A measured value and its interval in front of the range that is expected.
-pub fn against(m: &mut Markup, axis: &Axis, estimate: &Estimate, expected: (f64, f64)) {
+pub fn against(m: &mut Markup, axis: &Linear, estimate: &Estimate, expected: (f64, f64)) {
     svg(m, "against", 2.0 * MIDDLE, |m| {
         let ends = (expected.0.max(axis.low), expected.1.min(axis.high));
         let (from, to) = (axis.place(ends.0), axis.place(ends.1));
@@ -251,7 +263,7 @@ fn svg(m: &mut Markup, class: &str, height: f64, inner: impl FnOnce(&mut Markup)
     );
 }
 
-fn whisker(m: &mut Markup, axis: &Axis, estimate: &Estimate) {
+fn whisker(m: &mut Markup, axis: &Linear, estimate: &Estimate) {
     let (low, high) = (axis.place(estimate.low), axis.place(estimate.high));
     horizontal(m, "whisker", low, high);
     for end in [low, high] {
@@ -324,13 +336,29 @@ fn percent(place: f64) -> String {
     format!("{place:.2}%")
 }
 
+/// A colour and its name.
+pub fn swatch(m: &mut Markup, colour: usize, name: &str) {
+    let class = format!("swatch b{colour}");
+    m.leaf("i", &[("class", &class)], "");
+    m.leaf("span", &[], name);
+}
+
+/// What the marks of [`bar`] are.
+pub fn marks(m: &mut Markup) {
+    m.element("i", &[("class", "marks")], sample);
+    let text = "bar: median; whisker: its interval; ● a run; ○ a disturbed run; a pale bar: no \
+                run was clean";
+    m.leaf("span", &[], text);
+}
+
 /// A bar as an example.
 pub fn sample(m: &mut Markup) {
     let estimate = Estimate {
         median: 6.0,
         low: 5.0,
         high: 7.0,
+        count: 3,
     };
     let runs = [(5.0, true), (6.4, true), (8.5, false)];
-    bar(m, &Axis::of([10.0].into_iter()), &estimate, &runs, 0);
+    bar(m, &Linear::of([10.0].into_iter()), &estimate, &runs, 0);
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use packtrain_measure::document::{Fields, Row};
+use packtrain_measure::{key, statistics};
 use serde_json::Value;
 
 use super::chart::Percentiles;
-use super::read::{Part, list};
+use super::read::Part;
 
 /// Bins of a histogram that is drawn, about.
 const BINS_MAX: usize = 32;
@@ -18,7 +20,7 @@ pub struct Histogram<'a> {
     /// The least value of each bin.
     pub bins: Vec<u64>,
     /// Rows with their counts by bin.
-    pub rows: Vec<(&'a Value, Vec<u64>)>,
+    pub rows: Vec<(&'a Row, Vec<u64>)>,
 }
 
 /// The histograms of an experiment that are not empty.
@@ -35,8 +37,11 @@ fn histogram<'a>(part: &Part<'a>, name: String) -> Option<Histogram<'a>> {
     let counts = part.rows.iter().filter_map(|row| {
         let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
         let runs = part.counted_runs_of(row, false).into_iter();
-        let found = runs.filter_map(|run| at(&run["figures"], &name));
-        for bucket in found.flat_map(|histogram| list(histogram, "buckets")) {
+        let found = runs.filter_map(|run| key::at(&run.figures, &name));
+        for bucket in found
+            .filter_map(|histogram| histogram["buckets"].as_array())
+            .flatten()
+        {
             *counts.entry(bucket[0].as_u64()?).or_default() += bucket[1].as_u64()?;
         }
         (!counts.is_empty()).then_some((*row, counts))
@@ -96,17 +101,18 @@ fn bins(values: &[u64]) -> impl Fn(u64) -> u64 + use<> {
 
 /// The times whose percentiles the runs of an experiment have: the name, and the medians of each
 /// row's runs.
-pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Value, Percentiles)>)> {
+pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Row, Percentiles)>)> {
     // Of batches, the histogram is enough.
     let has_percentiles = |value: &Value| value["p999"].is_number();
     let names = names(part, &has_percentiles).into_iter();
-    let of_row = |row: &Value, name: &str| {
+    let of_row = |row: &Row, name: &str| {
         let runs = part.counted_runs_of(row, false);
         let median = |key: &str| {
             let values = runs
                 .iter()
-                .filter_map(|run| at(&run["figures"], name)?[key].as_f64());
-            median(values.collect())
+                .filter_map(|run| key::at(&run.figures, name)?[key].as_f64());
+            let values: Vec<f64> = values.collect();
+            (!values.is_empty()).then(|| statistics::median(&values))
         };
         Some(Percentiles {
             min: median("min")?,
@@ -127,28 +133,17 @@ pub fn distributions<'a>(part: &Part<'a>) -> Vec<(String, Vec<(&'a Value, Percen
         .collect()
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    let upper = *values.get(middle)?;
-    Some(if values.len() % 2 == 1 {
-        upper
-    } else {
-        f64::midpoint(values[middle - 1], upper)
-    })
-}
-
 /// Paths of the figures of the runs that are wanted, in the order in which they appear.
 fn names(part: &Part<'_>, wanted: &dyn Fn(&Value) -> bool) -> Vec<String> {
     let mut names = Vec::new();
     for run in &part.runs {
-        find(&run["figures"], "", wanted, &mut names);
+        find(&run.figures, "", wanted, &mut names);
     }
     names
 }
 
-fn find(value: &Value, path: &str, wanted: &dyn Fn(&Value) -> bool, names: &mut Vec<String>) {
-    for (key, value) in value.as_object().into_iter().flatten() {
+fn find(of: &Fields, path: &str, wanted: &dyn Fn(&Value) -> bool, names: &mut Vec<String>) {
+    for (key, value) in of {
         let path = if path.is_empty() {
             key.clone()
         } else {
@@ -158,13 +153,8 @@ fn find(value: &Value, path: &str, wanted: &dyn Fn(&Value) -> bool, names: &mut 
             if !names.contains(&path) {
                 names.push(path);
             }
-        } else {
-            find(value, &path, wanted, names);
+        } else if let Some(fields) = value.as_object() {
+            find(fields, &path, wanted, names);
         }
     }
-}
-
-fn at<'a>(figures: &'a Value, path: &str) -> Option<&'a Value> {
-    path.split('.')
-        .try_fold(figures, |value, key| value.get(key))
 }

@@ -19,3 +19,4 @@ pub mod view;
 
 pub use numbers::number;
 pub use page::html;
+pub use read::interval;

@@ -1,9 +1,9 @@
 //! The whole page: conditions, warnings, all experiments, and how to read them.
 
-use serde_json::Value;
+use packtrain_measure::document::Document;
 
 use super::markup::Markup;
-use super::read::{Part, is_clean, word};
+use super::read::{Part, is_clean};
 use super::verdict::{KINDS, badge, count};
 use super::{chart, part, table, view};
 use crate::experiment::{SOURCES, Source};
@@ -12,10 +12,10 @@ use crate::experiment::{SOURCES, Source};
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
 
 /// The page of a document that `packtrain experiment` writes.
-pub fn html(document: &Value) -> String {
+pub fn html(document: &Document) -> String {
     let parts = Part::all(document);
     let title = match &parts[..] {
-        [one] => format!("{}: {}", one.name, word(&one.definition["title"])),
+        [one] => format!("{}: {}", one.definition.name, one.definition.title),
         _ => "Experiments".to_owned(),
     };
     let mut m = Markup::default();
@@ -73,7 +73,7 @@ fn head(m: &mut Markup, title: &str) {
 }
 
 /// The machine and its state.
-fn conditions(m: &mut Markup, document: &Value) {
+fn conditions(m: &mut Markup, document: &Document) {
     m.element("dl", &[("class", "conditions")], |m| {
         for (name, value) in view::conditions(document) {
             m.element("div", &[], |m| {
@@ -84,7 +84,7 @@ fn conditions(m: &mut Markup, document: &Value) {
     });
 }
 
-fn warnings(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
+fn warnings(m: &mut Markup, document: &Document, parts: &[Part<'_>]) {
     let runs: usize = parts.iter().map(|part| part.runs.len()).sum();
     let flagged = parts.iter().flat_map(|part| &part.runs);
     let flagged = flagged.filter(|run| !is_clean(run)).count();
@@ -92,10 +92,10 @@ fn warnings(m: &mut Markup, document: &Value, parts: &[Part<'_>]) {
     if runs == 0 {
         lines.push("No run has ended yet.".to_owned());
     }
-    if document["stopped"] == true {
+    if document.stopped {
         lines.push("Stopped before the end: these are the runs until then.".to_owned());
     }
-    if document["quick"] == true {
+    if document.quick {
         lines.push("Quick: shorter runs, so no verdict is better than “direction”.".to_owned());
     }
     if flagged > 0 {
@@ -122,23 +122,19 @@ fn overview(m: &mut Markup, parts: &[Part<'_>]) {
                     table::head(m, "From", false);
                     KINDS
                         .iter()
-                        .for_each(|kind| table::head(m, kind.name, true));
+                        .for_each(|kind| table::head(m, kind.verdict.name(), true));
                 });
             });
             m.element("tbody", &[], |m| {
                 for (at, part) in parts.iter().enumerate() {
                     m.element("tr", &[], |m| {
                         m.element("th", &[("scope", "row")], |m| {
-                            m.leaf("a", &[("href", &format!("#e{at}"))], part.name);
-                            m.leaf(
-                                "span",
-                                &[("class", "about")],
-                                &word(&part.definition["title"]),
-                            );
+                            m.leaf("a", &[("href", &format!("#e{at}"))], &part.definition.name);
+                            m.leaf("span", &[("class", "about")], &part.definition.title);
                         });
-                        m.leaf("td", &[], &word(&part.definition["source"]));
+                        m.leaf("td", &[], &part.definition.source);
                         for kind in KINDS {
-                            let count = count(part, kind.name);
+                            let count = count(part, kind.verdict);
                             let class = if count == 0 { "n none" } else { "n" };
                             m.leaf("td", &[("class", class)], &count.to_string());
                         }
@@ -153,7 +149,7 @@ fn legend(m: &mut Markup) {
     m.leaf("h2", &[], "How to read it");
     m.element("dl", &[("class", "legend")], |m| {
         for kind in KINDS {
-            m.element("dt", &[], |m| badge(m, kind.name, None));
+            m.element("dt", &[], |m| badge(m, kind.verdict, None));
             m.leaf("dd", &[], kind.meaning);
         }
         m.leaf("dt", &[], "1.23 [1.20, 1.31]");
@@ -177,7 +173,7 @@ fn legend(m: &mut Markup) {
 /// The documents that the experiments of the page are from.
 fn sources(m: &mut Markup, parts: &[Part<'_>]) {
     let is_named = |one: &&Source| {
-        let mut names = parts.iter().map(|part| word(&part.definition["source"]));
+        let mut names = parts.iter().map(|part| &part.definition.source);
         names.any(|name| name.contains(one.id))
     };
     let named: Vec<&Source> = SOURCES.iter().filter(is_named).collect();

@@ -2,17 +2,16 @@
 
 use std::{ptr, slice};
 
-use serde_json::Value;
+use packtrain_measure::document::{Axis, Figure, Row, Run};
 
-use super::chart::{self, Axis, Decades};
+use super::chart::{self, Decades, Linear};
 use super::markup::Markup;
 use super::numbers::number;
-use super::read::{Figure, Part, estimate, is_clean, list, word};
+use super::read::{Part, better, is_clean};
 use super::text::{notes, paragraphs};
 use super::verdict::{KINDS, badge, count};
-use super::view::{Claim, View};
+use super::view::{Claimed, View};
 use super::{distribution, table, view};
-use crate::experiment::Key;
 use crate::experiment::judge::outliers;
 
 /// Colours of the style sheet.
@@ -29,23 +28,23 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
         &[("id", id), ("aria-labelledby", &heading)],
         |m| {
             m.element("h2", &[("id", &heading)], |m| {
-                m.text(part.name);
+                m.text(&view.definition.name);
                 m.text(" ");
-                m.leaf("span", &[("class", "source")], &view.source);
+                m.leaf("span", &[("class", "source")], &view.definition.source);
             });
             if with_title {
-                m.leaf("p", &[("class", "title")], &view.title);
+                m.leaf("p", &[("class", "title")], &view.definition.title);
             }
-            if view.stopped {
+            if view.definition.stopped {
                 m.leaf("p", &[("class", "stopped")], "Stopped before the end.");
             }
             verdicts(m, part);
             charts(m, part);
             m.leaf("h3", &[], "What it means");
-            paragraphs(m, &view.meaning);
-            if !view.limits.is_empty() {
+            paragraphs(m, &view.definition.meaning);
+            if !view.definition.limits.is_empty() {
                 m.leaf("h3", &[], "What it cannot show");
-                paragraphs(m, &view.limits);
+                paragraphs(m, &view.definition.limits);
             }
             theirs_and_ours(m, &view);
             claims(m, &view);
@@ -59,7 +58,7 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
             runs(m, part);
             m.leaf("h3", &[], "To repeat it");
             m.element("pre", &[("tabindex", "0")], |m| {
-                m.leaf("code", &[], &view.command);
+                m.leaf("code", &[], &view.definition.command);
             });
         },
     );
@@ -68,9 +67,9 @@ pub fn section(m: &mut Markup, part: &Part<'_>, id: &str, with_title: bool) {
 fn verdicts(m: &mut Markup, part: &Part<'_>) {
     m.element("p", &[("class", "verdicts")], |m| {
         for kind in KINDS {
-            let count = count(part, kind.name);
+            let count = count(part, kind.verdict);
             if count > 0 {
-                badge(m, kind.name, Some(count));
+                badge(m, kind.verdict, Some(count));
                 m.text(" ");
             }
         }
@@ -81,17 +80,17 @@ fn verdicts(m: &mut Markup, part: &Part<'_>) {
 }
 
 /// The document's table beside this machine's, where the page is wide enough.
-fn theirs_and_ours(m: &mut Markup, view: &View) {
+fn theirs_and_ours(m: &mut Markup, view: &View<'_>) {
     m.leaf("h3", &[], "What the document claims");
-    paragraphs(m, &view.claimed);
+    paragraphs(m, &view.definition.document.claims);
     m.element("div", &[("class", "beside")], |m| {
-        if view.theirs.is_some() || !view.notes.is_empty() {
+        if view.theirs.is_some() || !view.definition.document.notes.is_empty() {
             m.element("div", &[], |m| {
                 m.leaf("h3", &[], "What the document has");
                 if let Some(theirs) = &view.theirs {
                     table::draw(m, "theirs", theirs);
                 }
-                notes(m, &view.notes);
+                notes(m, &view.definition.document.notes);
             });
         }
         m.element("div", &[], |m| {
@@ -106,7 +105,7 @@ fn theirs_and_ours(m: &mut Markup, view: &View) {
     });
 }
 
-fn claims(m: &mut Markup, view: &View) {
+fn claims(m: &mut Markup, view: &View<'_>) {
     if view.claims.is_empty() {
         return;
     }
@@ -117,8 +116,8 @@ fn claims(m: &mut Markup, view: &View) {
 }
 
 /// A claim in all settings that it is about.
-fn claim(m: &mut Markup, of: &Claim) {
-    m.leaf("h4", &[], &of.text);
+fn claim(m: &mut Markup, of: &Claimed<'_>) {
+    m.leaf("h4", &[], of.text);
     m.leaf("p", &[("class", "about")], &of.about);
     if !of.if_not.is_empty() {
         m.leaf("p", &[], &format!("Not reproduced: {}", of.if_not));
@@ -128,7 +127,7 @@ fn claim(m: &mut Markup, of: &Claim) {
     let values: Vec<f64> = values.collect();
     let is_drawn = !values.is_empty();
     let has_reason = of.judged.iter().any(|one| !one.why.is_empty());
-    let axis = Axis::of(values.into_iter().chain([of.expected.0, of.expected.1]));
+    let axis = Linear::of(values.into_iter().chain([of.expected.0, of.expected.1]));
     table::boxed(m, "claims", &of.measured, |m| {
         table::heads(m, |m| {
             table::head(m, "verdict", false);
@@ -147,7 +146,7 @@ fn claim(m: &mut Markup, of: &Claim) {
         m.element("tbody", &[], |m| {
             for one in &of.judged {
                 m.element("tr", &[], |m| {
-                    m.element("td", &[], |m| badge(m, &one.verdict, None));
+                    m.element("td", &[], |m| badge(m, one.verdict, None));
                     m.leaf("th", &[("scope", "row")], &one.of);
                     if of.compares {
                         m.leaf("td", &[], &one.to);
@@ -181,42 +180,76 @@ fn axis_head(m: &mut Markup, text: &str, axis: impl FnOnce(&mut Markup)) {
 
 /// Bars of each figure.
 fn charts(m: &mut Markup, part: &Part<'_>) {
-    let drawn = |figure: &Figure| {
-        let of = |row: &&Value| estimate(&row["figures"][&figure.key]).is_some();
-        part.rows.iter().any(of)
+    let drawn = |figure: &&Figure| {
+        part.rows
+            .iter()
+            .any(|row| row.estimate(&figure.key).is_some())
     };
-    let figures: Vec<_> = part.figures.iter().filter(|one| drawn(one)).collect();
+    let figures: Vec<_> = part.figures().iter().filter(drawn).collect();
     if figures.is_empty() {
         return;
     }
     m.leaf("h3", &[], "Charts");
+    key(m, part);
     m.element("div", &[("class", "charts")], |m| {
         figures.iter().for_each(|figure| bars(m, part, figure));
     });
 }
 
-fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
-    let of_row = |row: &Value| estimate(&row["figures"][&figure.key]);
-    let key = figure.key.parse::<Key>().ok();
-    let of_runs = |row: &Value| -> Vec<(f64, bool)> {
-        let runs = part.runs_of(row).into_iter();
-        let values = runs.filter_map(|run| {
-            let value = key.as_ref()?.of(run["figures"].as_object()?)?;
-            Some((value, is_clean(run)))
+/// The axis in which the settings that claims compare differ most often. It has the colours, and
+/// its settings are side by side.
+fn subject<'a>(part: &Part<'a>) -> Option<&'a Axis> {
+    let compared = |axis: &Axis| {
+        let differ = part.claims.iter().filter(|claim| {
+            let (of, to) = (claim.of.of(&axis.name), claim.to.as_ref());
+            to.is_some_and(|to| to.of(&axis.name) != of)
         });
+        differ.count()
+    };
+    let varying = part.axes().iter().filter(|axis| varies(&part.rows, axis));
+    // Of equal ones the last.
+    varying.max_by_key(|axis| compared(axis))
+}
+
+/// Whether rows differ in an axis.
+fn varies(rows: &[&Row], axis: &Axis) -> bool {
+    let mut names = rows.iter().map(|row| row.setting.of(&axis.name));
+    names
+        .next()
+        .is_some_and(|first| names.any(|name| name != first))
+}
+
+/// What colours, marks and faded bars are.
+fn key(m: &mut Markup, part: &Part<'_>) {
+    m.element("p", &[("class", "key")], |m| {
+        if let Some(axis) = subject(part) {
+            m.leaf("strong", &[], &axis.name);
+            for (at, name) in axis.settings.iter().enumerate() {
+                m.element("span", &[], |m| chart::swatch(m, at % COLOURS, name));
+            }
+        }
+        m.element("span", &[], chart::marks);
+    });
+}
+
+fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
+    let of_row = |row: &Row| row.estimate(&figure.key);
+    let of_runs = |row: &Row| -> Vec<(f64, bool)> {
+        let runs = part.runs_of(row).into_iter();
+        let values = runs.filter_map(|run| Some((figure.key.of(&run.figures)?, is_clean(run))));
         values.collect()
     };
     let rows = part.rows.iter().copied();
-    let rows: Vec<&Value> = rows.filter(|row| of_row(row).is_some()).collect();
+    let rows: Vec<&Row> = rows.filter(|row| of_row(row).is_some()).collect();
     let values = rows.iter().flat_map(|row| {
         let runs = of_runs(row).into_iter().map(|(value, _)| value);
         let ends = of_row(row).into_iter();
         runs.chain(ends.flat_map(|one| [one.median, one.low, one.high]))
     });
-    let axis = Axis::of(values);
-    let caption = match figure.better {
-        "" => figure.title.clone(),
-        better => format!("{} ({better})", figure.title),
+    let axis = Linear::of(values);
+    let caption = match better(figure) {
+        "" => figure.head(),
+        better => format!("{} ({better})", figure.head()),
     };
     chart_table(
         m,
@@ -242,45 +275,50 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
     );
 }
 
-/// A table with a chart in each row. Rows that differ in the last axis only are a group; axes that
-/// do not vary are left out.
+/// A table with a chart in each row. Rows that differ in the subject of the comparison only are a
+/// group; axes that do not vary are left out.
 fn chart_table(
     m: &mut Markup,
     part: &Part<'_>,
-    rows: &[&Value],
+    rows: &[&Row],
     caption: &str,
     axis: impl FnOnce(&mut Markup),
     heads: impl FnOnce(&mut Markup),
-    cells: impl Fn(&mut Markup, &Value, usize),
+    cells: impl Fn(&mut Markup, &Row, usize),
 ) {
-    let differs = |axis: &&str| {
-        rows.iter()
-            .any(|row| row["setting"][axis] != rows[0]["setting"][axis])
+    let last = subject(part).or_else(|| part.axes().last());
+    let known = last.map_or(&[][..], |axis| &axis.settings);
+    let last = last.map_or("", |axis| &axis.name);
+    let differs = |axis: &&Axis| axis.name != last && varies(rows, axis);
+    let outer: Vec<&Axis> = part.axes().iter().filter(differs).collect();
+    let place = |row: &Row, axis: &Axis| {
+        let name = row.setting.of(&axis.name);
+        axis.settings.iter().position(|known| known == name)
     };
-    let varying: Vec<&str> = part.axes.iter().copied().filter(differs).collect();
-    let (last, outer) = match varying.split_last() {
-        Some((last, outer)) => (*last, outer),
-        None => (part.axes.last().copied().unwrap_or_default(), &[][..]),
-    };
-    let mut axes = list(part.definition, "axes").iter();
-    let known = axes.find(|axis| axis["name"] == last);
-    let known = known.map_or(&[][..], |axis| list(axis, "settings"));
+    let mut rows = rows.to_vec();
+    rows.sort_by_key(|row| {
+        outer
+            .iter()
+            .map(|axis| place(row, axis))
+            .collect::<Vec<_>>()
+    });
     table::boxed(m, "bars", caption, |m| {
         table::heads(m, |m| {
             table::head(m, last, false);
             axis_head(m, "chart", axis);
             heads(m);
         });
-        let same = |a: &&Value, b: &&Value| {
-            let same = |axis: &&str| a["setting"][axis] == b["setting"][axis];
+        let same = |a: &&Row, b: &&Row| {
+            let same = |axis: &&Axis| a.setting.of(&axis.name) == b.setting.of(&axis.name);
             outer.iter().all(same)
         };
         for group in rows.chunk_by(same) {
             m.element("tbody", &[], |m| {
                 if !outer.is_empty() {
-                    let names = outer
-                        .iter()
-                        .map(|axis| format!("{axis}={}", word(&group[0]["setting"][axis])));
+                    let names = outer.iter().map(|axis| {
+                        let name = &axis.name;
+                        format!("{name}={}", group[0].setting.of(name))
+                    });
                     let names: Vec<_> = names.collect();
                     m.element("tr", &[("class", "group")], |m| {
                         let attributes = [("colspan", "9"), ("scope", "rowgroup")];
@@ -288,10 +326,10 @@ fn chart_table(
                     });
                 }
                 for row in group {
-                    let name = &row["setting"][last];
+                    let name = row.setting.of(last);
                     let place = known.iter().position(|known| known == name);
                     m.element("tr", &[], |m| {
-                        m.leaf("th", &[("scope", "row")], &word(name));
+                        m.leaf("th", &[("scope", "row")], name);
                         cells(m, row, place.unwrap_or_default() % COLOURS);
                     });
                 }
@@ -367,7 +405,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
             m.leaf("p", &[("class", "about")], &about);
             m.element("div", &[("class", "histograms")], |m| {
                 for (row, counts) in &histogram.rows {
-                    let setting = word(&row["setting"]);
+                    let setting = row.setting.to_string();
                     m.element("figure", &[], |m| {
                         let about = format!("Histogram of {}, {setting}", histogram.name);
                         chart::columns(m, &about, &histogram.bins, &shares(counts), most);
@@ -378,9 +416,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
             let caption = format!("{}: counts by the least value of the bin", histogram.name);
             table::boxed(m, "counts", &caption, |m| {
                 table::heads(m, |m| {
-                    part.axes
-                        .iter()
-                        .for_each(|axis| table::head(m, axis, false));
+                    table::axes(m, part);
                     for least in &histogram.bins {
                         table::head(m, &number(*least as f64), true);
                     }
@@ -388,7 +424,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
                 m.element("tbody", &[], |m| {
                     for (row, counts) in &histogram.rows {
                         m.element("tr", &[], |m| {
-                            table::settings(m, &part.axes, row);
+                            table::settings(m, part, &row.setting);
                             for count in counts {
                                 let count = (*count > 0).then_some(*count as f64);
                                 table::cell(m, count);
@@ -402,7 +438,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
 }
 
 /// The plan and the settings in force.
-fn settings(m: &mut Markup, view: &View) {
+fn settings(m: &mut Markup, view: &View<'_>) {
     let tables = [&view.differing, &view.shared].into_iter().flatten();
     let tables: Vec<_> = tables.collect();
     if tables.is_empty() {
@@ -413,65 +449,50 @@ fn settings(m: &mut Markup, view: &View) {
     });
 }
 
-/// The figure of a run, if it is a text.
-fn word_of<'a>(run: &'a Value, key: &Option<Key>) -> Option<&'a str> {
-    key.as_ref()?.word(run["figures"].as_object()?)
-}
-
 /// Flagged and outlying runs, and all runs.
 fn runs(m: &mut Markup, part: &Part<'_>) {
     if part.runs.is_empty() {
         return;
     }
-    let keys = part.figures.iter();
-    let keys: Vec<(&Figure, Option<Key>)> = keys
-        .map(|figure| (figure, figure.key.parse().ok()))
-        .collect();
-    let of_run = |run: &Value, key: &Option<Key>| key.as_ref()?.of(run["figures"].as_object()?);
     // Of the runs themselves: the figures of rows are rounded.
-    let mut outlying: Vec<(&Value, &Figure)> = Vec::new();
-    for (row, (figure, key)) in part
-        .rows
-        .iter()
-        .flat_map(|row| keys.iter().map(move |key| (row, key)))
+    let mut outlying: Vec<(&Run, &Figure)> = Vec::new();
+    let figures = part.figures();
+    for (row, figure) in (part.rows.iter()).flat_map(|row| figures.iter().map(move |of| (row, of)))
     {
         let runs = part.counted_runs_of(row, figure.exact).into_iter();
-        let values = runs.filter_map(|run| Some((run, of_run(run, key)?)));
+        let values = runs.filter_map(|run| Some((run, figure.key.of(&run.figures)?)));
         let values: Vec<_> = values.collect();
         let outliers = outliers(values.iter().map(|(_, value)| *value).collect());
         let found = values.iter().filter(|(_, value)| outliers.contains(value));
-        outlying.extend(found.map(|(run, _)| (*run, *figure)));
+        outlying.extend(found.map(|(run, _)| (*run, figure)));
     }
-    let is_outlier = |run: &Value, figure: &Figure| {
-        let same = |one: &(&Value, &Figure)| ptr::eq(one.0, run) && ptr::eq(one.1, figure);
+    let is_outlier = |run: &Run, figure: &Figure| {
+        let same = |one: &(&Run, &Figure)| ptr::eq(one.0, run) && ptr::eq(one.1, figure);
         outlying.iter().any(same)
     };
-    let show = |m: &mut Markup, caption: &str, runs: &[&Value]| {
+    let show = |m: &mut Markup, caption: &str, runs: &[&Run]| {
         table::boxed(m, "runs", caption, |m| {
             table::heads(m, |m| {
-                part.axes
-                    .iter()
-                    .for_each(|axis| table::head(m, axis, false));
+                table::axes(m, part);
                 table::head(m, "round", true);
                 table::head(m, "seed", true);
                 table::head(m, "load", true);
-                part.figures
+                figures
                     .iter()
-                    .for_each(|one| table::head(m, &one.title, true));
+                    .for_each(|one| table::head(m, &one.head(), true));
                 table::head(m, "flags", false);
             });
             m.element("tbody", &[], |m| {
                 for run in runs {
                     m.element("tr", &[], |m| {
-                        table::settings(m, &part.axes, run);
-                        let round = run["round"].as_u64().map(|round| (round + 1) as f64);
-                        table::cell(m, round);
-                        table::cell(m, run["seed"].as_f64());
-                        table::cell(m, run["load"].as_f64());
-                        for (figure, key) in &keys {
+                        table::settings(m, part, &run.setting);
+                        table::cell(m, Some((run.round + 1) as f64));
+                        table::cell(m, Some(run.seed as f64));
+                        table::cell(m, run.load);
+                        for figure in figures {
                             m.element("td", &[("class", "n")], |m| {
-                                let Some(value) = of_run(run, key) else {
-                                    return m.text(word_of(run, key).unwrap_or("–"));
+                                let Some(value) = figure.key.of(&run.figures) else {
+                                    return m.text(figure.key.word(&run.figures).unwrap_or("–"));
                                 };
                                 table::exact(m, value);
                                 if is_outlier(run, figure) {
@@ -480,19 +501,14 @@ fn runs(m: &mut Markup, part: &Part<'_>) {
                                 }
                             });
                         }
-                        let flags = list(run, "flags").iter().map(word);
-                        let flags = flags.collect::<Vec<_>>().join("; ");
-                        m.leaf("td", &[("class", "why")], &flags);
+                        m.leaf("td", &[("class", "why")], &run.flags.join("; "));
                     });
                 }
             });
         });
     };
-    let odd =
-        part.runs.iter().copied().filter(|run| {
-            !is_clean(run) || part.figures.iter().any(|figure| is_outlier(run, figure))
-        });
-    let odd: Vec<&Value> = odd.collect();
+    let is_odd = |run: &&Run| !is_clean(run) || figures.iter().any(|one| is_outlier(run, one));
+    let odd: Vec<&Run> = part.runs.iter().copied().filter(is_odd).collect();
     let title = format!("Flagged and outlying runs ({})", odd.len());
     fold(m, &title, (1..=RUNS_OPEN_MAX).contains(&odd.len()), |m| {
         if odd.is_empty() {

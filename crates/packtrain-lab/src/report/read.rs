@@ -1,15 +1,10 @@
-//! Reads a document of experiments. A part that is not there is empty.
+//! The parts of a document that belong to one experiment.
 
-use std::fmt;
-
+use packtrain_measure::document::{Axis, Better, Claim, Definition, Document, Figure, Row, Run};
+use packtrain_measure::statistics::Estimate;
 use serde_json::Value;
 
 use super::numbers::number;
-
-/// The elements of a list.
-pub fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value[key].as_array().map_or(&[], Vec::as_slice)
-}
 
 /// A value as text: nothing for `null`, numbers as people read them.
 pub fn word(value: &Value) -> String {
@@ -34,129 +29,80 @@ pub fn word(value: &Value) -> String {
     }
 }
 
-/// A median with its interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
-    /// The median.
-    pub median: f64,
-    /// The lower end.
-    pub low: f64,
-    /// The upper end.
-    pub high: f64,
-}
-
-impl Estimate {
-    /// Whether the interval is nothing but the median. Then it is not shown.
-    pub fn is_exact(&self) -> bool {
-        self.low == self.median && self.high == self.median
+/// A median with its interval, if that is more than the median.
+pub fn interval(of: &Estimate) -> String {
+    let [median, low, high] = [of.median, of.low, of.high].map(number);
+    if of.is_exact() {
+        return median;
     }
+    format!("{median} [{low}, {high}]")
 }
 
-impl fmt::Display for Estimate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [median, low, high] = [self.median, self.low, self.high].map(number);
-        f.write_str(&median)?;
-        if self.is_exact() {
-            return Ok(());
-        }
-        write!(f, " [{low}, {high}]")
+/// Which value of a figure is better, in words; empty if neither is.
+pub const fn better(figure: &Figure) -> &'static str {
+    match figure.better {
+        Some(Better::Higher) => "higher is better",
+        Some(Better::Lower) => "lower is better",
+        None => "",
     }
-}
-
-/// The estimate of a figure, if it has one.
-pub fn estimate(value: &Value) -> Option<Estimate> {
-    let of = |key: &str| value[key].as_f64();
-    Some(Estimate {
-        median: of("median")?,
-        low: of("low")?,
-        high: of("high")?,
-    })
-}
-
-/// A figure that the rows have.
-#[derive(Clone, Debug)]
-pub struct Figure {
-    pub key: String,
-    /// With the unit.
-    pub title: String,
-    /// Which value is better, in words; empty if neither is.
-    pub better: &'static str,
-    /// Whether flagged runs count as well.
-    pub exact: bool,
 }
 
 /// One experiment of a document: its definition and what belongs to it.
 #[derive(Debug)]
 pub struct Part<'a> {
-    pub definition: &'a Value,
-    pub name: &'a str,
-    pub axes: Vec<&'a str>,
-    pub figures: Vec<Figure>,
-    pub rows: Vec<&'a Value>,
-    pub claims: Vec<&'a Value>,
-    pub runs: Vec<&'a Value>,
+    pub definition: &'a Definition,
+    pub rows: Vec<&'a Row>,
+    pub claims: Vec<&'a Claim>,
+    pub runs: Vec<&'a Run>,
 }
 
 impl<'a> Part<'a> {
     /// The experiments of a document.
-    pub fn all(document: &'a Value) -> Vec<Self> {
-        let experiments = list(document, "experiments").iter();
-        experiments.map(|one| Self::of(document, one)).collect()
+    pub fn all(document: &'a Document) -> Vec<Self> {
+        let experiments = document.experiments.iter();
+        experiments
+            .map(|definition| {
+                let name = &definition.name;
+                let rows = document.rows.iter();
+                let claims = document.claims.iter();
+                let runs = document.runs.iter();
+                Self {
+                    definition,
+                    rows: rows.filter(|one| one.experiment == *name).collect(),
+                    claims: claims.filter(|one| one.experiment == *name).collect(),
+                    runs: runs.filter(|one| one.experiment == *name).collect(),
+                }
+            })
+            .collect()
     }
 
-    fn of(document: &'a Value, definition: &'a Value) -> Self {
-        let own = |key: &str| -> Vec<&'a Value> {
-            let all = list(document, key).iter();
-            all.filter(|one| one["experiment"] == definition["name"])
-                .collect()
-        };
-        let axes = list(definition, "axes").iter();
-        let figures = list(definition, "figures").iter().map(|figure| {
-            let (title, unit) = (word(&figure["title"]), word(&figure["unit"]));
-            Figure {
-                key: word(&figure["key"]),
-                title: if unit.is_empty() {
-                    title
-                } else {
-                    format!("{title}, {unit}")
-                },
-                better: match figure["better"].as_str() {
-                    Some("higher") => "higher is better",
-                    Some("lower") => "lower is better",
-                    _ => "",
-                },
-                exact: figure["exact"] == true,
-            }
-        });
-        Self {
-            definition,
-            name: definition["name"].as_str().unwrap_or_default(),
-            axes: axes.filter_map(|axis| axis["name"].as_str()).collect(),
-            figures: figures.collect(),
-            rows: own("rows"),
-            claims: own("claims"),
-            runs: own("runs"),
-        }
+    /// What varies.
+    pub fn axes(&self) -> &'a [Axis] {
+        &self.definition.axes
+    }
+
+    /// What is shown.
+    pub fn figures(&self) -> &'a [Figure] {
+        &self.definition.figures
     }
 
     /// The runs of a row.
-    pub fn runs_of(&self, row: &Value) -> Vec<&'a Value> {
+    pub fn runs_of(&self, row: &Row) -> Vec<&'a Run> {
         let runs = self.runs.iter().copied();
-        runs.filter(|run| run["setting"] == row["setting"])
-            .collect()
+        runs.filter(|run| run.setting == row.setting).collect()
     }
 
     /// The runs of a row on which a figure rests: the clean ones, or all if none was clean or the
     /// figure is exact.
-    pub fn counted_runs_of(&self, row: &Value, exact: bool) -> Vec<&'a Value> {
+    pub fn counted_runs_of(&self, row: &Row, exact: bool) -> Vec<&'a Run> {
         let runs = self.runs_of(row);
-        let is_judged = |run: &&Value| exact || is_clean(run);
+        let is_judged = |run: &&Run| exact || is_clean(run);
         let judged: Vec<_> = runs.iter().copied().filter(is_judged).collect();
         if judged.is_empty() { runs } else { judged }
     }
 }
 
 /// Whether nothing speaks against a run.
-pub fn is_clean(run: &Value) -> bool {
-    list(run, "flags").is_empty()
+pub fn is_clean(run: &Run) -> bool {
+    run.flags.is_empty()
 }

@@ -1,10 +1,11 @@
 //! Tables that scroll within their own box.
 
-use serde_json::Value;
+use packtrain_measure::document::Setting;
+use packtrain_measure::statistics::Estimate;
 
 use super::markup::Markup;
 use super::numbers::number;
-use super::read::{Estimate, word};
+use super::read::Part;
 use super::view::{Cell, Column, Kind, Table};
 
 /// A table with a caption, in a box that scrolls by itself.
@@ -96,11 +97,17 @@ pub fn heads(m: &mut Markup, of: impl FnOnce(&mut Markup)) {
     m.element("thead", &[], |m| m.element("tr", &[], of));
 }
 
+/// The heads of the axes.
+pub fn axes(m: &mut Markup, part: &Part<'_>) {
+    for axis in part.axes() {
+        head(m, &axis.name, false);
+    }
+}
+
 /// The setting of each axis, as heads of a row.
-pub fn settings(m: &mut Markup, axes: &[&str], row: &Value) {
-    for axis in axes {
-        let name = word(&row["setting"][axis]);
-        m.leaf("th", &[("scope", "row")], &name);
+pub fn settings(m: &mut Markup, part: &Part<'_>, of: &Setting) {
+    for axis in part.axes() {
+        m.leaf("th", &[("scope", "row")], of.of(&axis.name));
     }
 }
 

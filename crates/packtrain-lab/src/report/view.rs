@@ -3,37 +3,28 @@
 
 use std::fmt;
 
-use packtrain_measure::Verdict;
-use packtrain_measure::statistics::coverage_percent;
-use serde_json::{Map, Value};
+use packtrain_measure::document::{
+    self, Definition, Document, Figure, Over, Row, Setting, Statistic,
+};
+use packtrain_measure::statistics::{Estimate, coverage_percent};
+use packtrain_measure::{Key, Verdict};
+use serde_json::Value;
 
 use super::numbers::{elapsed, number};
-use super::read::{Figure, Part, estimate, list, word};
+use super::read::{Part, interval, word};
 
-pub use super::read::Estimate;
-
-/// The verdict beside which the reason is shown that a claim has for it.
-const MISSED: &str = Verdict::NotReproduced.name();
 /// With fewer runs, the bootstrap interval of a median ends at the least and the greatest run.
-const INTERVAL_RUNS_MIN: u64 = 6;
+const INTERVAL_RUNS_MIN: usize = 6;
 /// With fewer values, none can be an outlier: the fences are beyond the least and the greatest.
-const OUTLIER_ROUNDS_MIN: u64 = 4;
+const OUTLIER_ROUNDS_MIN: usize = 4;
 
 /// One experiment of a document.
 #[derive(Clone, Debug)]
-pub struct View {
-    /// The experiment's name.
-    pub name: String,
-    /// Where it is from.
-    pub source: String,
-    /// What it is, in one line.
-    pub title: String,
-    /// What the document claims; paragraphs are separated by empty lines.
-    pub claimed: String,
-    /// The document's own table, if it has one.
+pub struct View<'a> {
+    /// What it is, and what its source has.
+    pub definition: &'a Definition,
+    /// The source's own table, if it has one.
     pub theirs: Option<Table>,
-    /// Notes on the document's table.
-    pub notes: Vec<String>,
     /// The figures of this machine, if there are runs.
     pub ours: Option<Table>,
     /// What this host cannot show, a sentence for each reason.
@@ -41,19 +32,11 @@ pub struct View {
     /// How far apart the runs of equal settings are, if rounds were repeated.
     pub spreads: Option<Table>,
     /// The claims with their verdicts.
-    pub claims: Vec<Claim>,
-    /// What the outcome means for a choice.
-    pub meaning: String,
-    /// What the experiment cannot show; may be empty.
-    pub limits: String,
+    pub claims: Vec<Claimed<'a>>,
     /// Settings in force that differ between rows, if any do.
     pub differing: Option<Table>,
     /// Settings in force that all rows have: a name and a value in each row.
     pub shared: Option<Table>,
-    /// Whether a signal ended it.
-    pub stopped: bool,
-    /// The command that repeats it.
-    pub command: String,
 }
 
 /// A table.
@@ -97,22 +80,22 @@ pub enum Cell {
     /// A median with its interval, if there is one.
     Estimate(Option<Estimate>),
     /// How many runs a row has, and how many of them were disturbed or failed.
-    Runs(u64, u64),
+    Runs(usize, usize),
     /// The row cannot be shown on this host.
     NotShown,
 }
 
 /// A claim, in all settings that it is about.
 #[derive(Clone, Debug)]
-pub struct Claim {
+pub struct Claimed<'a> {
     /// The claim in words.
-    pub text: String,
-    /// What is expected, what the document has, and whether the claim must hold.
+    pub text: &'a str,
+    /// What is expected, what the source has, and whether the claim must hold.
     pub about: String,
     /// What is measured: the title of the figure, or of which figure it is the ratio.
     pub measured: String,
     /// Why it may not be reproduced here; empty if it is in all settings, or if nothing is known.
-    pub if_not: String,
+    pub if_not: &'a str,
     /// The least and the greatest expected value.
     pub expected: (f64, f64),
     /// Whether settings are compared.
@@ -124,8 +107,8 @@ pub struct Claim {
 /// What came of a claim in one setting.
 #[derive(Clone, Debug)]
 pub struct Judged {
-    /// The verdict, as in documents.
-    pub verdict: String,
+    /// The verdict.
+    pub verdict: Verdict,
     /// The setting.
     pub of: String,
     /// Where the setting that it is compared to differs; empty if it is compared to none.
@@ -136,34 +119,24 @@ pub struct Judged {
     pub why: String,
 }
 
-impl View {
-    /// The experiments of a document that `packtrain experiment` writes.
-    pub fn all(document: &Value) -> Vec<Self> {
+impl<'a> View<'a> {
+    /// The experiments of a document.
+    pub fn all(document: &'a Document) -> Vec<Self> {
         Part::all(document).iter().map(Self::of).collect()
     }
 
     /// One experiment.
-    pub(super) fn of(part: &Part<'_>) -> Self {
-        let own = |key: &str| word(&part.definition[key]);
-        let document = &part.definition["document"];
+    pub(super) fn of(part: &Part<'a>) -> Self {
         let (differing, shared) = settings(part);
         Self {
-            name: own("name"),
-            source: own("source"),
-            title: own("title"),
-            claimed: word(&document["claims"]),
-            theirs: theirs(document),
-            notes: list(document, "notes").iter().map(word).collect(),
+            definition: part.definition,
+            theirs: theirs(&part.definition.document),
             ours: ours(part),
             missing: missing(part),
             spreads: spreads(part),
             claims: claims(part),
-            meaning: own("meaning"),
-            limits: own("limits"),
             differing,
             shared,
-            stopped: part.definition["stopped"] == true,
-            command: own("command"),
         }
     }
 }
@@ -192,14 +165,14 @@ fn column(title: impl Into<String>, kind: Kind) -> Column {
 
 /// A column for each axis.
 fn axes(part: &Part<'_>) -> Vec<Column> {
-    let axes = part.axes.iter();
-    axes.map(|axis| column(*axis, Kind::Name)).collect()
+    let axes = part.axes().iter();
+    axes.map(|axis| column(&axis.name, Kind::Name)).collect()
 }
 
 /// The setting of each axis.
-fn setting(part: &Part<'_>, of: &Value) -> Vec<Cell> {
-    let axes = part.axes.iter();
-    axes.map(|axis| Cell::Words(word(&of["setting"][axis])))
+fn setting(part: &Part<'_>, of: &Setting) -> Vec<Cell> {
+    let axes = part.axes().iter();
+    axes.map(|axis| Cell::Words(of.of(&axis.name).to_owned()))
         .collect()
 }
 
@@ -210,7 +183,7 @@ impl fmt::Display for Cell {
             Self::Estimate(None) => f.write_str("–"),
             Self::Words(text) => f.write_str(text),
             Self::Number(value) => f.write_str(&number(*value)),
-            Self::Estimate(Some(estimate)) => estimate.fmt(f),
+            Self::Estimate(Some(estimate)) => f.write_str(&interval(estimate)),
             Self::Runs(runs, 0) => runs.fmt(f),
             Self::Runs(runs, flagged) => write!(f, "{runs}, {flagged} flagged"),
             Self::NotShown => f.write_str("not shown here"),
@@ -219,11 +192,10 @@ impl fmt::Display for Cell {
 }
 
 /// The machine and its state: what the figures of a document hold for.
-pub fn conditions(document: &Value) -> Vec<(&'static str, String)> {
-    let host = &document["host"];
-    let loads = list(document, "runs").iter();
-    let loads: Vec<f64> = loads.filter_map(|run| run["load"].as_f64()).collect();
-    let load = match document["load"].as_f64() {
+pub fn conditions(document: &Document) -> Vec<(&'static str, String)> {
+    let (head, host) = (&document.head, &document.head.host);
+    let loads: Vec<f64> = document.runs.iter().filter_map(|run| run.load).collect();
+    let load = match document.load {
         None => String::new(),
         Some(start) if loads.is_empty() => format!("{} at the start", number(start)),
         Some(start) => {
@@ -233,56 +205,47 @@ pub fn conditions(document: &Value) -> Vec<(&'static str, String)> {
             format!("{start} at the start, {low} to {high} during the runs")
         }
     };
-    let uptime = document["uptime_seconds"].as_f64();
+    let cpus = (host.cpus > 0).then(|| host.cpus.to_string());
     let entries = [
-        ("packtrain", word(&document["version"])),
-        ("Kernel", word(&host["kernel"])),
-        ("CPU", word(&host["machine"])),
-        ("CPUs", word(&host["cpus"])),
+        ("packtrain", head.version.clone()),
+        ("Kernel", host.kernel.clone()),
+        ("CPU", host.machine.clone()),
+        ("CPUs", cpus.unwrap_or_default()),
         ("Load, 1 minute", load),
         (
             "Uptime at the start",
-            uptime.map(elapsed).unwrap_or_default(),
+            document.uptime_seconds.map(elapsed).unwrap_or_default(),
         ),
-        ("Time", word(&host["time"])),
+        ("Time", host.time.clone()),
     ];
     let entries = entries.into_iter();
     entries.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-fn theirs(document: &Value) -> Option<Table> {
-    let columns = list(document, "columns").iter().enumerate();
+fn theirs(of: &document::Original) -> Option<Table> {
+    let columns = of.columns.iter().enumerate();
     let columns = columns.map(|(at, title)| {
         let kind = if at == 0 { Kind::Name } else { Kind::Words };
-        column(word(title), kind)
+        column(title, kind)
     });
-    let rows = list(document, "rows").iter().map(|row| {
-        let cells = row.as_array().into_iter().flatten();
-        cells.map(|cell| Cell::Words(word(cell))).collect()
-    });
+    let rows = of.rows.iter();
+    let rows = rows.map(|row| row.iter().cloned().map(Cell::Words).collect());
     Table::filled("As printed there", columns.collect(), rows.collect())
-}
-
-fn rounds(part: &Part<'_>) -> u64 {
-    part.definition["rounds"].as_u64().unwrap_or_default()
 }
 
 /// What is in brackets beside the medians of `figures`, and how often that has the true median: of
 /// the figure with the fewest runs to that with the most.
 pub(super) fn brackets(part: &Part<'_>, figures: &[Figure]) -> String {
     let of_rows = part.rows.iter().flat_map(|row| {
-        let all = figures.iter().map(|one| &row["figures"][&one.key]);
-        let medians = all.filter(|one| one["median"].is_number());
-        medians.filter_map(|one| one["rounds"].as_u64())
+        let all = figures.iter().filter_map(|one| row.estimate(&one.key));
+        all.map(|one| one.count)
     });
-    let counts: Vec<u64> = of_rows.collect();
+    let counts: Vec<usize> = of_rows.collect();
     let fewest = counts.iter().min().copied();
     let most = counts.iter().max().copied();
-    let [fewest, most] = [fewest, most].map(|count| count.unwrap_or_else(|| rounds(part)));
-    let [low, high] = [fewest, most].map(|count| {
-        let percent = coverage_percent(count as usize);
-        format!("{percent:.0}")
-    });
+    let rounds = part.definition.rounds;
+    let [fewest, most] = [fewest, most].map(|count| count.unwrap_or(rounds));
+    let [low, high] = [fewest, most].map(|count| format!("{:.0}", coverage_percent(count)));
     let percent = if low == high {
         low
     } else {
@@ -297,47 +260,49 @@ pub(super) fn brackets(part: &Part<'_>, figures: &[Figure]) -> String {
 }
 
 fn ours(part: &Part<'_>) -> Option<Table> {
-    if part.rows.iter().all(|row| row["runs"] == 0) {
+    if part.rows.iter().all(|row| row.runs == 0) {
         return None;
     }
     let mut columns = axes(part);
-    let figures = part.figures.iter();
-    columns.extend(figures.map(|one| column(&one.title, Kind::Number)));
+    let figures = part.figures().iter();
+    columns.extend(figures.map(|one| column(one.head(), Kind::Number)));
     columns.push(column("runs", Kind::Number));
     let rows = part.rows.iter().map(|row| {
-        let mut cells = setting(part, row);
-        if row["missing"].is_null() {
-            let figures = part.figures.iter();
-            cells.extend(figures.map(|one| figure(&row["figures"][&one.key])));
-            let count = |key: &str| row[key].as_u64().unwrap_or_default();
-            cells.push(Cell::Runs(count("runs"), count("flagged")));
+        let mut cells = setting(part, &row.setting);
+        if row.missing.is_none() {
+            let figures = part.figures().iter();
+            cells.extend(figures.map(|one| figure(row, &one.key)));
+            cells.push(Cell::Runs(row.runs, row.flagged));
         } else {
             cells.push(Cell::NotShown);
         }
         cells
     });
-    let rounds = rounds(part);
+    let rounds = part.definition.rounds;
     let unit = if rounds == 1 { "round" } else { "rounds" };
-    let brackets = brackets(part, &part.figures);
+    let brackets = brackets(part, part.figures());
     let caption = format!("Medians of {rounds} {unit} {brackets}");
     Table::filled(caption, columns, rows.collect())
 }
 
 /// A figure over runs: a number, or the most frequent text.
-fn figure(of: &Value) -> Cell {
-    match (&of["word"], &of["times"], &of["rounds"]) {
-        (Value::String(text), times, rounds) if times == rounds => Cell::Words(text.clone()),
-        (Value::String(text), times, rounds) => {
-            Cell::Words(format!("{text} ({times} of {rounds})"))
+fn figure(row: &Row, key: &Key) -> Cell {
+    match row.figures.get(&key.to_string()) {
+        Some(Some(Over::Words(of))) if of.times == of.rounds => Cell::Words(of.word.clone()),
+        Some(Some(Over::Words(of))) => {
+            Cell::Words(format!("{} ({} of {})", of.word, of.times, of.rounds))
         }
-        _ => Cell::Estimate(estimate(of)),
+        _ => Cell::Estimate(row.estimate(key)),
     }
 }
 
 fn missing(part: &Part<'_>) -> Vec<String> {
-    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
-    for row in part.rows.iter().filter(|row| !row["missing"].is_null()) {
-        let (why, setting) = (word(&row["missing"]), word(&row["setting"]));
+    let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
+    for row in &part.rows {
+        let Some(why) = row.missing.as_deref() else {
+            continue;
+        };
+        let setting = row.setting.to_string();
         match reasons.iter_mut().find(|(other, _)| *other == why) {
             Some((_, settings)) => settings.push(setting),
             None => reasons.push((why, vec![setting])),
@@ -355,33 +320,31 @@ fn missing(part: &Part<'_>) -> Vec<String> {
 }
 
 fn spreads(part: &Part<'_>) -> Option<Table> {
-    let rounds = rounds(part);
+    let rounds = part.definition.rounds;
     if rounds < 2 {
         return None;
     }
     let has_outliers = rounds >= OUTLIER_ROUNDS_MIN;
-    let spread = |row: &Value, key: &str| {
-        let of = |name: &str| row["figures"][key][name].as_f64();
-        let (min, max) = (of("min")?, of("max")?);
-        let median = of("median").filter(|median| *median != 0.0)?;
-        Some((100.0 * (max - min) / median.abs(), min, max))
-    };
     let row = |figure: &Figure| {
-        let rows = part.rows.iter();
-        let mut spreads: Vec<_> = rows
-            .filter_map(|row| Some((spread(row, &figure.key)?, *row)))
-            .collect();
-        spreads.sort_by(|a, b| a.0.0.total_cmp(&b.0.0));
-        let ((greatest, min, max), row) = *spreads.last()?;
-        let typical = spreads[spreads.len() / 2].0.0;
-        let mut cells = vec![Cell::Words(figure.title.clone())];
-        cells.extend([typical, greatest, min, max].map(Cell::Number));
+        let summaries = part.rows.iter();
+        let summaries = summaries.filter_map(|row| Some((row.summary(&figure.key)?, row)));
+        let summaries: Vec<_> = summaries.collect();
+        let outliers = summaries.iter().map(|(of, _)| of.outliers.len());
+        let outliers = outliers.sum::<usize>() as f64;
+        let spreads = summaries.into_iter().filter_map(|(of, row)| {
+            let median = of.estimate.median.abs();
+            (median != 0.0).then(|| (100.0 * (of.max - of.min) / median, of, row))
+        });
+        let mut spreads: Vec<_> = spreads.collect();
+        spreads.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (greatest, of, row) = spreads.last()?;
+        let typical = spreads[spreads.len() / 2].0;
+        let mut cells = vec![Cell::Words(figure.head())];
+        cells.extend([typical, *greatest, of.min, of.max].map(Cell::Number));
         if has_outliers {
-            let outliers = part.rows.iter();
-            let outliers = outliers.map(|row| list(&row["figures"][&figure.key], "outliers").len());
-            cells.push(Cell::Number(outliers.sum::<usize>() as f64));
+            cells.push(Cell::Number(outliers));
         }
-        cells.push(Cell::Words(word(&row["setting"])));
+        cells.push(Cell::Words(row.setting.to_string()));
         Some(cells)
     };
     let mut columns = vec![column("figure", Kind::Name)];
@@ -394,51 +357,49 @@ fn spreads(part: &Part<'_>) -> Option<Table> {
     Table::filled(
         caption,
         columns,
-        part.figures.iter().filter_map(row).collect(),
+        part.figures().iter().filter_map(row).collect(),
     )
 }
 
-fn claims(part: &Part<'_>) -> Vec<Claim> {
-    let same = |a: &&Value, b: &&Value| a["claim"] == b["claim"];
-    let claims = part.claims.chunk_by(same);
+fn claims<'a>(part: &Part<'a>) -> Vec<Claimed<'a>> {
+    let claims = part.claims.chunk_by(|a, b| a.claim == b.claim);
     claims.map(|all| claim(part, all)).collect()
 }
 
-fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
+fn claim<'a>(part: &Part<'_>, all: &[&'a document::Claim]) -> Claimed<'a> {
     let first = all[0];
     let signs = [(">=", "≥"), ("<=", "≤"), ("+-", "±")];
+    let goal = first.expected.to_string();
     let goal = signs
         .iter()
-        .fold(word(&first["expected"]), |text, (ascii, sign)| {
-            text.replace(ascii, sign)
-        });
+        .fold(goal, |text, (ascii, sign)| text.replace(ascii, sign));
     let mut about = format!("Expected: {goal}");
-    let document = word(&first["document"]);
-    if !document.is_empty() {
-        about.push_str(&format!(" · in the document: {document}"));
+    if !first.document.is_empty() {
+        about.push_str(&format!(" · in the document: {}", first.document));
     }
-    if first["must"] == true {
+    if first.must {
         about.push_str(" · must hold");
     }
-    if first["exact"] == true {
+    if first.exact {
         about.push_str(" · counts, which flagged runs have too");
     }
-    let missed = all.iter().find(|one| one["verdict"] == MISSED);
-    let compares = all.iter().any(|one| !one["to"].is_null());
-    let key = word(&first["figure"]);
-    let figure = title(part, &key);
-    let measured = match (first["statistic"].as_str(), compares) {
-        (Some("spread"), true) => format!("ratio of the relative standard deviations of {figure}"),
-        (Some("spread"), false) => format!("relative standard deviation of {figure}"),
-        (_, true) => format!("ratio of {figure}"),
-        (_, false) => figure,
+    let missed = all.iter().find(|one| one.verdict == Verdict::NotReproduced);
+    let compares = all.iter().any(|one| one.to.is_some());
+    let figure = title(part, &first.figure.to_string());
+    let measured = match (first.statistic, compares) {
+        (Statistic::Spread, true) => {
+            format!("ratio of the relative standard deviations of {figure}")
+        }
+        (Statistic::Spread, false) => format!("relative standard deviation of {figure}"),
+        (Statistic::Median, true) => format!("ratio of {figure}"),
+        (Statistic::Median, false) => figure,
     };
-    Claim {
-        text: word(&first["claim"]),
+    Claimed {
+        text: &first.claim,
         about,
         measured,
-        if_not: missed.map(|one| word(&one["if_not"])).unwrap_or_default(),
-        expected: expected(&word(&first["expected"])),
+        if_not: missed.map_or("", |one| &one.if_not),
+        expected: first.expected.range(),
         compares,
         judged: all.iter().map(|one| judged(one)).collect(),
     }
@@ -446,9 +407,10 @@ fn claim(part: &Part<'_>, all: &[&Value]) -> Claim {
 
 /// The title of a figure. A ratio that has no column is that of two titles.
 fn title(part: &Part<'_>, key: &str) -> String {
-    let known = part.figures.iter().find(|figure| figure.key == key);
+    let mut figures = part.figures().iter();
+    let known = figures.find(|figure| figure.key.to_string() == key);
     match (known, key.split_once(" / ")) {
-        (Some(figure), _) => figure.title.clone(),
+        (Some(figure), _) => figure.head(),
         (None, Some((above, below))) => {
             format!("{} / {}", title(part, above), title(part, below))
         }
@@ -456,87 +418,68 @@ fn title(part: &Part<'_>, key: &str) -> String {
     }
 }
 
-fn judged(one: &Value) -> Judged {
-    let (mut of, to, why) = (word(&one["of"]), word(&one["to"]), word(&one["why"]));
-    if of.is_empty() {
-        "all settings".clone_into(&mut of);
-    }
+fn judged(one: &document::Claim) -> Judged {
+    let to = one.to.clone().unwrap_or_default();
+    let why = one.why.clone().unwrap_or_default();
+    let of = match one.of.to_string() {
+        text if text.is_empty() => "all settings".to_owned(),
+        text => text,
+    };
     // The settings are beside the reason already.
     let of_this = why.strip_prefix(&format!("{of}: ")).map(str::to_owned);
     let of_other = why.strip_prefix(&format!("{to}: "));
     let of_other = of_other.map(|why| format!("the other setting: {why}"));
     Judged {
-        verdict: word(&one["verdict"]),
-        to: word(&differing(&one["to"], &one["of"])),
-        measured: estimate(&one["measured"]),
+        verdict: one.verdict,
+        to: to.without(&one.of).to_string(),
+        measured: one.measured,
         why: of_this.or(of_other).unwrap_or(why),
         of,
     }
 }
 
-/// The settings of `to` that `of` does not have.
-fn differing(to: &Value, of: &Value) -> Value {
-    let settings = to.as_object().into_iter().flatten();
-    let differ = settings.filter(|(axis, name)| of[*axis] != **name);
-    differ
-        .map(|(axis, name)| (axis.clone(), name.clone()))
-        .collect::<Map<_, _>>()
-        .into()
-}
-
-/// The range that is expected: `>= 1.5`, `<= 2` or `1 +- 0.1`.
-pub(super) fn expected(text: &str) -> (f64, f64) {
-    let value = |text: &str| text.trim().parse().unwrap_or(f64::NAN);
-    if let Some(least) = text.strip_prefix(">=") {
-        (value(least), f64::INFINITY)
-    } else if let Some(most) = text.strip_prefix("<=") {
-        (f64::NEG_INFINITY, value(most))
-    } else if let Some((middle, distance)) = text.split_once("+-") {
-        let (middle, distance) = (value(middle), value(distance));
-        (middle - distance, middle + distance)
-    } else {
-        (f64::NEG_INFINITY, f64::INFINITY)
-    }
-}
-
 /// The settings in force: those that differ between rows, and those that all rows have.
 fn settings(part: &Part<'_>) -> (Option<Table>, Option<Table>) {
-    let rows = part.rows.iter().copied();
-    let rows: Vec<&Value> = rows.filter(|row| row["settings"].is_object()).collect();
-    let Some(first) = rows.first() else {
+    let rows = part.rows.iter();
+    let rows: Vec<_> = rows
+        .filter_map(|row| Some((*row, row.settings.as_ref()?)))
+        .collect();
+    let Some((_, first)) = rows.first() else {
         return (None, None);
     };
     let mut names: Vec<&str> = Vec::new();
-    for (name, _) in rows
-        .iter()
-        .filter_map(|row| row["settings"].as_object())
-        .flatten()
-    {
+    for name in rows.iter().flat_map(|(_, settings)| settings.keys()) {
         if !names.contains(&&**name) {
             names.push(name);
         }
     }
     let is_equal = |name: &&str| {
-        let same = |row: &&Value| row["settings"][name] == first["settings"][name];
-        rows.iter().all(same)
+        rows.iter()
+            .all(|(_, settings)| settings.get(*name) == first.get(*name))
     };
     let (equal, differ): (Vec<&str>, Vec<&str>) = names.into_iter().partition(is_equal);
-    let value = |row: &Value, name: &&str| Cell::Words(word(&row["settings"][name]));
+    let value =
+        |settings: &document::Fields, name: &str| word(settings.get(name).unwrap_or(&Value::Null));
     let mut columns = axes(part);
     columns.extend(differ.iter().map(|name| column(*name, Kind::Words)));
-    let differing = rows.iter().filter(|_| !differ.is_empty()).map(|row| {
-        let values = differ.iter().map(|name| value(row, name));
-        setting(part, row).into_iter().chain(values).collect()
+    let differing = rows.iter().filter(|_| !differ.is_empty());
+    let differing = differing.map(|(row, settings)| {
+        let values = differ.iter().map(|name| Cell::Words(value(settings, name)));
+        setting(part, &row.setting)
+            .into_iter()
+            .chain(values)
+            .collect()
     });
     let differing = Table::filled(
         "Settings that differ between rows",
         columns,
         differing.collect(),
     );
-    // Such as no notes in any row.
-    let is_empty = |name: &&str| word(&first["settings"][name]).is_empty();
-    let equal = equal.into_iter().filter(|name| !is_empty(name));
-    let shared = equal.map(|name| vec![Cell::Words(name.to_owned()), value(first, &name)]);
+    // Such as no notes in any row are left out.
+    let shared = equal.into_iter().filter_map(|name| {
+        let value = value(first, name);
+        (!value.is_empty()).then(|| vec![Cell::Words(name.to_owned()), Cell::Words(value)])
+    });
     let columns = vec![column("setting", Kind::Name), column("value", Kind::Words)];
     let shared = Table::filled("Settings of all rows", columns, shared.collect());
     (differing, shared)

@@ -20,7 +20,8 @@ fn probe(scheme: Scheme) -> Option<Probe> {
         println!("SKIP: Chromium is not found, which draws reports: apt-get install chromium");
         return None;
     };
-    Some(browser.probe(&html(&document()), scheme))
+    let document = serde_json::from_value(document()).expect("a document");
+    Some(browser.probe(&html(&document), scheme))
 }
 
 #[test]

@@ -232,7 +232,6 @@ const fn is_of_no_flow(error: ParseError) -> bool {
             | ParseError::IpTruncated
             | ParseError::IpVersionUnknown
             | ParseError::ArpTruncated
-            | ParseError::ArpAddressTypes
             | ParseError::IcmpTruncated
             | ParseError::Icmpv6Truncated
     )

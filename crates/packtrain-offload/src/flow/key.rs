@@ -153,14 +153,6 @@ impl FlowKey {
         fold(first ^ second ^ third ^ PI[6], seed ^ PI[7])
     }
 
-    /// [`hash`](Self::hash) of the [undirected](Self::undirected) key: both directions of a
-    /// connection hash alike.
-    #[inline]
-    #[must_use]
-    pub fn hash_undirected(&self, seed: u64) -> u64 {
-        self.undirected().hash(seed)
-    }
-
     /// The bytes that a device would pass to [`Toeplitz`](super::Toeplitz), and the hash type that
     /// it would report.
     ///

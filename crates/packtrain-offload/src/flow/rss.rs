@@ -50,35 +50,6 @@ impl HashType {
     pub const fn is_trusted(self) -> bool {
         !matches!(self, Self::None | Self::Opaque)
     }
-
-    /// Whether ports are part of the hash, so that the flows of two hosts can differ in it.
-    #[inline]
-    #[must_use]
-    pub const fn has_ports(self) -> bool {
-        matches!(
-            self,
-            Self::TcpIpv4
-                | Self::UdpIpv4
-                | Self::TcpIpv6
-                | Self::UdpIpv6
-                | Self::TcpIpv6Ex
-                | Self::UdpIpv6Ex
-                | Self::L4
-        )
-    }
-
-    /// A key for [`sort::group`](crate::sort::group): the type above the hash, as in FreeBSD's
-    /// `tcp_lro_queue_mbuf`. `None` if the hash is not [trusted](Self::is_trusted): use
-    /// [`FlowKey::hash`](super::FlowKey::hash) then.
-    #[inline]
-    #[must_use]
-    pub const fn group_key(self, hash: u32) -> Option<u64> {
-        if self.is_trusted() {
-            Some((self as u64) << 32 | hash as u64)
-        } else {
-            None
-        }
-    }
 }
 
 /// The fields of a packet that a device hashes, in its order.

@@ -1,6 +1,6 @@
 //! Ethernet headers and VLAN tags in band.
 
-use super::{EtherType, ParseError, get_bytes, get_u16, put_bytes, put_u16};
+use super::{EtherType, ParseError, get_bytes, get_u16};
 use crate::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
 
 /// Offsets in an Ethernet header.
@@ -57,46 +57,6 @@ impl<'a> Header<'a> {
     }
 }
 
-/// An Ethernet header that may be changed.
-#[derive(Debug)]
-pub struct HeaderMut<'a>(&'a mut [u8; ETHERNET_HEADER_BYTES]);
-
-impl<'a> HeaderMut<'a> {
-    /// Fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::EthernetTruncated)
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header(self.0)
-    }
-
-    /// Sets the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, dst: [u8; 6]) {
-        put_bytes(self.0, field::DST, dst);
-    }
-
-    /// Sets the source address.
-    #[inline]
-    pub fn set_src(&mut self, src: [u8; 6]) {
-        put_bytes(self.0, field::SRC, src);
-    }
-
-    /// Sets the type of what follows.
-    #[inline]
-    pub fn set_ethertype(&mut self, ethertype: EtherType) {
-        put_u16(self.0, field::ETHERTYPE, ethertype.0);
-    }
-}
-
 /// A VLAN tag in band, without the type (TPID) that announced it, which precedes these bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct VlanTag<'a>(&'a [u8; VLAN_TAG_BYTES]);
@@ -124,20 +84,6 @@ impl<'a> VlanTag<'a> {
     #[must_use]
     pub const fn vid(self) -> u16 {
         self.tci() & 0x0FFF
-    }
-
-    /// Priority code point, 0 to 7.
-    #[inline]
-    #[must_use]
-    pub const fn pcp(self) -> u8 {
-        (self.tci() >> 13) as u8
-    }
-
-    /// Drop eligible indicator.
-    #[inline]
-    #[must_use]
-    pub const fn dei(self) -> bool {
-        self.tci() & 0x1000 != 0
     }
 
     /// Type of what follows the tag.

@@ -1,6 +1,6 @@
 //! ICMP (RFC 792) and ICMPv6 (RFC 4443): one header format for both.
 
-use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
+use super::{ParseError, get_u16, get_u32};
 use crate::limits::ICMP_HEADER_BYTES;
 
 /// Offsets in an ICMP or ICMPv6 header.
@@ -21,9 +21,6 @@ pub mod v4 {
     pub const ECHO_REPLY: u8 = 0;
     /// Destination unreachable.
     pub const UNREACHABLE: u8 = 3;
-    /// Code of [`UNREACHABLE`]: a fragment was needed and DF set; the MTU is in the low half of
-    /// the last four header bytes (RFC 1191 §4).
-    pub const FRAGMENTATION_NEEDED: u8 = 4;
     /// Echo request.
     pub const ECHO_REQUEST: u8 = 8;
     /// Time exceeded.
@@ -42,12 +39,6 @@ pub mod v6 {
     pub const ECHO_REQUEST: u8 = 128;
     /// Echo reply.
     pub const ECHO_REPLY: u8 = 129;
-    /// Router solicitation (RFC 4861 §4.1).
-    pub const ROUTER_SOLICITATION: u8 = 133;
-    /// Neighbor solicitation (RFC 4861 §4.3).
-    pub const NEIGHBOR_SOLICITATION: u8 = 135;
-    /// Neighbor advertisement (RFC 4861 §4.4).
-    pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 }
 
 /// An ICMP or ICMPv6 header.
@@ -99,60 +90,5 @@ impl<'a> Header<'a> {
     #[must_use]
     pub const fn rest(self) -> u32 {
         get_u32(self.0, field::REST)
-    }
-}
-
-/// An ICMP or ICMPv6 header that may be changed. Setters leave the checksum alone.
-#[derive(Debug)]
-pub struct HeaderMut<'a>(&'a mut [u8; ICMP_HEADER_BYTES]);
-
-impl<'a> HeaderMut<'a> {
-    /// Fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::IcmpTruncated)
-    }
-
-    /// Fails as [`Header::parse_v6`] does.
-    #[inline]
-    pub fn parse_v6(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::Icmpv6Truncated)
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header(self.0)
-    }
-
-    /// Sets the type.
-    #[inline]
-    pub fn set_kind(&mut self, kind: u8) {
-        self.0[field::TYPE] = kind;
-    }
-
-    /// Sets the code.
-    #[inline]
-    pub fn set_code(&mut self, code: u8) {
-        self.0[field::CODE] = code;
-    }
-
-    /// Stores a checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        put_u16(self.0, field::CHECKSUM, checksum);
-    }
-
-    /// Sets the last four bytes of the header.
-    #[inline]
-    pub fn set_rest(&mut self, rest: u32) {
-        put_u32(self.0, field::REST, rest);
     }
 }

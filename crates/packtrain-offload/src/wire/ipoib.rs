@@ -1,6 +1,6 @@
 //! IP over InfiniBand: the 4-byte encapsulation header (RFC 4391 §6).
 
-use super::{EtherType, ParseError, get_u16, put_u16};
+use super::{EtherType, ParseError, get_u16};
 use crate::limits::IPOIB_HEADER_BYTES;
 
 /// Offsets in an IPoIB header.
@@ -30,34 +30,5 @@ impl<'a> Header<'a> {
     #[must_use]
     pub const fn ethertype(self) -> EtherType {
         EtherType(get_u16(self.0, field::ETHERTYPE))
-    }
-}
-
-/// An IPoIB header that may be changed.
-#[derive(Debug)]
-pub struct HeaderMut<'a>(&'a mut [u8; IPOIB_HEADER_BYTES]);
-
-impl<'a> HeaderMut<'a> {
-    /// Fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::IpoibTruncated)
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header(self.0)
-    }
-
-    /// Sets the type of what follows, and the reserved bytes to zero.
-    #[inline]
-    pub fn set_ethertype(&mut self, ethertype: EtherType) {
-        put_u16(self.0, field::ETHERTYPE, ethertype.0);
-        put_u16(self.0, field::RESERVED, 0);
     }
 }

@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791).
 
-use super::{IpProtocol, ParseError, get_bytes, get_u16, put_bytes, put_u16};
+use super::{IpProtocol, ParseError, get_bytes, get_u16};
 use crate::checksum::{self, Sum};
 use crate::limits::IPV4_HEADER_BYTES_MIN;
 
@@ -224,93 +224,6 @@ impl<'a> Header<'a> {
         let mut sum = checksum::sum(self.fixed);
         sum.add(self.options);
         sum
-    }
-}
-
-/// An IPv4 header that may be changed. Setters leave the header checksum alone until
-/// [`fill_checksum`](Self::fill_checksum).
-#[derive(Debug)]
-pub struct HeaderMut<'a> {
-    fixed: &'a mut [u8; IPV4_HEADER_BYTES_MIN],
-    options: &'a mut [u8],
-}
-
-impl<'a> HeaderMut<'a> {
-    /// Checks and fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        let header_bytes = header_len(bytes)?;
-        let header = &mut bytes[..header_bytes];
-        let (fixed, options) = header
-            .split_first_chunk_mut()
-            .ok_or(ParseError::Ipv4Truncated)?;
-        Ok(Self { fixed, options })
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header {
-            fixed: self.fixed,
-            options: self.options,
-        }
-    }
-
-    /// Sets differentiated services and ECN.
-    #[inline]
-    pub fn set_tos(&mut self, tos: u8) {
-        self.fixed[field::TOS] = tos;
-    }
-
-    /// Sets the length of the datagram, header included.
-    #[inline]
-    pub fn set_total_len(&mut self, total_len: u16) {
-        put_u16(self.fixed, field::TOTAL_LEN, total_len);
-    }
-
-    /// Sets the identification.
-    #[inline]
-    pub fn set_id(&mut self, id: u16) {
-        put_u16(self.fixed, field::ID, id);
-    }
-
-    /// Sets flags and fragment offset as one word.
-    #[inline]
-    pub fn set_fragment_word(&mut self, word: u16) {
-        put_u16(self.fixed, field::FRAGMENT, word);
-    }
-
-    /// Sets the time to live.
-    #[inline]
-    pub fn set_ttl(&mut self, ttl: u8) {
-        self.fixed[field::TTL] = ttl;
-    }
-
-    /// Sets the source address.
-    #[inline]
-    pub fn set_src(&mut self, src: [u8; 4]) {
-        put_bytes(self.fixed, field::SRC, src);
-    }
-
-    /// Sets the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, dst: [u8; 4]) {
-        put_bytes(self.fixed, field::DST, dst);
-    }
-
-    /// Stores a header checksum.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        put_u16(self.fixed, field::CHECKSUM, checksum);
-    }
-
-    /// Computes the header checksum and stores it.
-    #[inline]
-    pub fn fill_checksum(&mut self) {
-        self.set_checksum(0);
-        let checksum = self.view().sum().finish();
-        self.set_checksum(checksum);
     }
 }
 

@@ -1,6 +1,6 @@
 //! IPv6 and its extension headers (RFC 8200).
 
-use super::{IpProtocol, ParseError, get_bytes, get_u16, get_u32, put_bytes, put_u16};
+use super::{IpProtocol, ParseError, get_bytes, get_u16, get_u32};
 use crate::limits::{IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX, IPV6_HEADER_BYTES};
 
 /// Offsets in an IPv6 header.
@@ -82,60 +82,6 @@ impl<'a> Header<'a> {
     #[must_use]
     pub fn dst(self) -> [u8; 16] {
         get_bytes(self.0, field::DST)
-    }
-}
-
-/// An IPv6 header that may be changed.
-#[derive(Debug)]
-pub struct HeaderMut<'a>(&'a mut [u8; IPV6_HEADER_BYTES]);
-
-impl<'a> HeaderMut<'a> {
-    /// Checks and fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        Header::parse(bytes)?;
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::Ipv6Truncated)
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header(self.0)
-    }
-
-    /// Sets differentiated services and ECN.
-    #[inline]
-    pub fn set_traffic_class(&mut self, class: u8) {
-        self.0[0] = 0x60 | class >> 4;
-        self.0[1] = class << 4 | self.0[1] & 0x0F;
-    }
-
-    /// Sets the length of everything after this header.
-    #[inline]
-    pub fn set_payload_len(&mut self, payload_len: u16) {
-        put_u16(self.0, field::PAYLOAD_LEN, payload_len);
-    }
-
-    /// Sets the hop limit.
-    #[inline]
-    pub fn set_hop_limit(&mut self, hop_limit: u8) {
-        self.0[field::HOP_LIMIT] = hop_limit;
-    }
-
-    /// Sets the source address.
-    #[inline]
-    pub fn set_src(&mut self, src: [u8; 16]) {
-        put_bytes(self.0, field::SRC, src);
-    }
-
-    /// Sets the destination address.
-    #[inline]
-    pub fn set_dst(&mut self, dst: [u8; 16]) {
-        put_bytes(self.0, field::DST, dst);
     }
 }
 

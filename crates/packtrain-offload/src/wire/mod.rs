@@ -1,10 +1,10 @@
-//! Wire formats: checked views of header bytes, read in place and edited in place.
+//! Wire formats: checked views of header bytes, read in place.
 //!
-//! Each protocol has a `Header` that borrows bytes and a `HeaderMut` that may change them. `parse`
-//! takes a slice that starts at the header and may extend beyond it. It checks the header's own
-//! format (version, header length) and nothing after it. Length fields about the rest of the packet
-//! are checked by [`Layout::parse`](crate::layout::Layout::parse). After `parse` no getter and no
-//! setter can fail. Numbers are in host order.
+//! Each protocol has a `Header` that borrows bytes. `parse` takes a slice that starts at the header
+//! and may extend beyond it. It checks the header's own format (version, header length) and nothing
+//! after it. Length fields about the rest of the packet are checked by
+//! [`Layout::parse`](crate::layout::Layout::parse). After `parse` no getter can fail. Numbers are
+//! in host order. ARP has its length alone, [`arp::packet_len`].
 //!
 //! The `field` modules give the offset of each field from the start of its header.
 
@@ -113,27 +113,12 @@ const fn get_u32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
 
-#[inline]
-const fn put_u16<const N: usize>(bytes: &mut [u8; N], at: usize, value: u16) {
-    [bytes[at], bytes[at + 1]] = value.to_be_bytes();
-}
-
-#[inline]
-const fn put_u32<const N: usize>(bytes: &mut [u8; N], at: usize, value: u32) {
-    [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] = value.to_be_bytes();
-}
-
 /// `M` bytes at a fixed offset.
 #[inline]
 fn get_bytes<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
     let mut out = [0; M];
     out.copy_from_slice(&bytes[at..at + M]);
     out
-}
-
-#[inline]
-fn put_bytes<const N: usize, const M: usize>(bytes: &mut [u8; N], at: usize, value: [u8; M]) {
-    bytes[at..at + M].copy_from_slice(&value);
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! TCP (RFC 9293).
 
-use super::{ParseError, get_u16, get_u32, put_u16, put_u32};
+use super::{ParseError, get_u16, get_u32};
 use crate::limits::TCP_HEADER_BYTES_MIN;
 
 /// Offsets in a TCP header.
@@ -157,90 +157,6 @@ impl<'a> Header<'a> {
     #[must_use]
     pub const fn options(self) -> Options<'a> {
         Options { rest: self.options }
-    }
-}
-
-/// A TCP header that may be changed. Setters leave the checksum alone.
-#[derive(Debug)]
-pub struct HeaderMut<'a> {
-    fixed: &'a mut [u8; TCP_HEADER_BYTES_MIN],
-    options: &'a mut [u8],
-}
-
-impl<'a> HeaderMut<'a> {
-    /// Checks and fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        let header_bytes = header_len(bytes)?;
-        let header = &mut bytes[..header_bytes];
-        let (fixed, options) = header
-            .split_first_chunk_mut()
-            .ok_or(ParseError::TcpTruncated)?;
-        Ok(Self { fixed, options })
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header {
-            fixed: self.fixed,
-            options: self.options,
-        }
-    }
-
-    /// Sets the source port.
-    #[inline]
-    pub fn set_src_port(&mut self, port: u16) {
-        put_u16(self.fixed, field::SRC_PORT, port);
-    }
-
-    /// Sets the destination port.
-    #[inline]
-    pub fn set_dst_port(&mut self, port: u16) {
-        put_u16(self.fixed, field::DST_PORT, port);
-    }
-
-    /// Sets the sequence number.
-    #[inline]
-    pub fn set_seq(&mut self, seq: u32) {
-        put_u32(self.fixed, field::SEQ, seq);
-    }
-
-    /// Sets the acknowledgment number.
-    #[inline]
-    pub fn set_ack(&mut self, ack: u32) {
-        put_u32(self.fixed, field::ACK, ack);
-    }
-
-    /// Sets the nine flags; data offset and reserved bits stay.
-    #[inline]
-    pub fn set_flags(&mut self, flags: Flags) {
-        let kept = get_u16(self.fixed, field::OFFSET_FLAGS) & !Flags::MASK;
-        put_u16(
-            self.fixed,
-            field::OFFSET_FLAGS,
-            kept | flags.0 & Flags::MASK,
-        );
-    }
-
-    /// Sets the window, not scaled.
-    #[inline]
-    pub fn set_window(&mut self, window: u16) {
-        put_u16(self.fixed, field::WINDOW, window);
-    }
-
-    /// Stores a checksum, finished or partial.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        put_u16(self.fixed, field::CHECKSUM, checksum);
-    }
-
-    /// The option bytes, padding included.
-    #[inline]
-    #[must_use]
-    pub const fn option_bytes_mut(&mut self) -> &mut [u8] {
-        self.options
     }
 }
 

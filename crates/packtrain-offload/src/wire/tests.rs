@@ -3,55 +3,20 @@ use crate::limits;
 use proptest::collection::vec as bytes_of;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::format;
 use std::string::ToString;
 use std::vec;
 use std::vec::Vec;
 
-const ERRORS: &[ParseError] = &[
-    ParseError::HeadersNotContiguous,
-    ParseError::EthernetTruncated,
-    ParseError::IpoibTruncated,
-    ParseError::VlanTruncated,
-    ParseError::IpTruncated,
-    ParseError::IpVersionUnknown,
-    ParseError::ArpTruncated,
-    ParseError::ArpAddressTypes,
-    ParseError::Ipv4Truncated,
-    ParseError::Ipv4Version,
-    ParseError::Ipv4HeaderLength,
-    ParseError::Ipv4OptionsTruncated,
-    ParseError::Ipv4OptionLength,
-    ParseError::Ipv4TotalLengthShort,
-    ParseError::Ipv4TotalLengthBeyond,
-    ParseError::Ipv4TotalLengthZero,
-    ParseError::Ipv6Truncated,
-    ParseError::Ipv6Version,
-    ParseError::Ipv6PayloadLengthBeyond,
-    ParseError::Ipv6Jumbogram,
-    ParseError::Ipv6ExtensionTruncated,
-    ParseError::Ipv6ExtensionsTooMany,
-    ParseError::Ipv6ExtensionsTooLong,
-    ParseError::TcpTruncated,
-    ParseError::TcpDataOffset,
-    ParseError::TcpOptionsTruncated,
-    ParseError::TcpOptionLength,
-    ParseError::UdpTruncated,
-    ParseError::UdpLengthShort,
-    ParseError::UdpLengthBeyond,
-    ParseError::IcmpTruncated,
-    ParseError::Icmpv6Truncated,
-    ParseError::GreTruncated,
-    ParseError::VxlanTruncated,
-    ParseError::GeneveTruncated,
-    ParseError::GeneveOptionsTruncated,
-];
-
 #[test]
 fn every_error_has_its_own_reason_and_words() {
-    let reasons: BTreeSet<_> = ERRORS.iter().map(|error| error.reason()).collect();
-    let words: BTreeSet<_> = ERRORS.iter().map(ToString::to_string).collect();
-    assert_eq!((reasons.len(), words.len()), (ERRORS.len(), ERRORS.len()));
-    for error in ERRORS {
+    let reasons: BTreeSet<_> = ParseError::ALL.iter().map(|error| error.reason()).collect();
+    let words: BTreeSet<_> = ParseError::ALL.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        (reasons.len(), words.len()),
+        (ParseError::ALL.len(), ParseError::ALL.len())
+    );
+    for error in ParseError::ALL {
         let reason = error.reason();
         assert!(
             reason
@@ -59,11 +24,8 @@ fn every_error_has_its_own_reason_and_words() {
                 .all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_')),
             "{reason}"
         );
-        assert_eq!(
-            reason.ends_with("_truncated"),
-            error.is_truncated(),
-            "{reason}"
-        );
+        let truncated = format!("{error:?}").ends_with("Truncated");
+        assert_eq!(error.is_truncated(), truncated, "{reason}");
     }
 }
 
@@ -72,19 +34,17 @@ fn refusal<T>(parsed: Result<T, ParseError>) -> Option<ParseError> {
     parsed.err()
 }
 
-/// Both views of a header refuse every shorter slice with the error of its length, take the whole
-/// one, and take it with bytes behind.
+/// The view of a header refuses every shorter slice with the error of its length, takes the whole
+/// one, and takes it with bytes behind.
 fn cut_everywhere(
     header: &[u8],
     expected: impl Fn(usize) -> ParseError,
     read: impl Fn(&[u8]) -> Option<ParseError>,
-    write: impl Fn(&mut [u8]) -> Option<ParseError>,
 ) {
-    let mut bytes = [header, &[0xEE; 7]].concat();
+    let bytes = [header, &[0xEE; 7]].concat();
     for n in 0..bytes.len() {
         let refused = (n < header.len()).then(|| expected(n));
         assert_eq!(read(&bytes[..n]), refused, "{n}");
-        assert_eq!(write(&mut bytes[..n]), refused, "{n}");
     }
 }
 
@@ -95,12 +55,10 @@ fn tunnel_headers_refuse_every_shorter_slice() {
         &[0; 4],
         |_| IpoibTruncated,
         |b| refusal(ipoib::Header::parse(b)),
-        |b| refusal(ipoib::HeaderMut::parse(b)),
     );
     cut_everywhere(
         &[0; 8],
         |_| VxlanTruncated,
-        |b| refusal(vxlan::Header::parse(b)),
         |b| refusal(vxlan::Header::parse(b)),
     );
     for flags in 0..16_u8 {
@@ -109,7 +67,6 @@ fn tunnel_headers_refuse_every_shorter_slice() {
         cut_everywhere(
             &header,
             |_| GreTruncated,
-            |b| refusal(gre::Header::parse(b)),
             |b| refusal(gre::Header::parse(b)),
         );
     }
@@ -126,22 +83,17 @@ fn tunnel_headers_refuse_every_shorter_slice() {
                 }
             },
             |b| refusal(geneve::Header::parse(b)),
-            |b| refusal(geneve::Header::parse(b)),
         );
     }
 }
 
 #[test]
 fn tunnel_headers_are_read_field_by_field() {
-    let mut bytes = [0x08, 0x06, 0xAA, 0xBB, 0xEE];
+    let bytes = [0x08, 0x06, 0xAA, 0xBB, 0xEE];
     assert_eq!(
         ipoib::Header::parse(&bytes).unwrap().ethertype(),
         EtherType::ARP
     );
-    let mut header = ipoib::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_ethertype(EtherType::IPV6);
-    assert_eq!(header.view().ethertype(), EtherType::IPV6);
-    assert_eq!(bytes, [0x86, 0xDD, 0, 0, 0xEE]);
 
     let vxlan = vxlan::Header::parse(&[0x08, 1, 2, 3, 0x12, 0x34, 0x56, 0x78]).unwrap();
     assert_eq!((vxlan.flags(), vxlan.vni()), (vxlan::FLAG_VNI, 0x12_3456));
@@ -196,21 +148,11 @@ fn views_refuse_every_shorter_slice() {
         &[0; 14],
         |_| EthernetTruncated,
         |b| refusal(ether::Header::parse(b)),
-        |b| refusal(ether::HeaderMut::parse(b)),
     );
     cut_everywhere(
         &[0; 4],
         |_| VlanTruncated,
         |b| refusal(ether::VlanTag::parse(b)),
-        |b| refusal(ether::VlanTag::parse(b)),
-    );
-    let mut arp = [0u8; 28];
-    arp[..8].copy_from_slice(&[0, 1, 8, 0, 6, 4, 0, 2]);
-    cut_everywhere(
-        &arp,
-        |_| ArpTruncated,
-        |b| refusal(arp::Header::parse(b)),
-        |b| refusal(arp::HeaderMut::parse(b)),
     );
     let mut ip = [0u8; 32];
     ip[0] = 0x48;
@@ -224,16 +166,10 @@ fn views_refuse_every_shorter_slice() {
             }
         },
         |b| refusal(ipv4::Header::parse(b)),
-        |b| refusal(ipv4::HeaderMut::parse(b)),
     );
     let mut ip = [0u8; 40];
     ip[0] = 0x6F;
-    cut_everywhere(
-        &ip,
-        |_| Ipv6Truncated,
-        |b| refusal(ipv6::Header::parse(b)),
-        |b| refusal(ipv6::HeaderMut::parse(b)),
-    );
+    cut_everywhere(&ip, |_| Ipv6Truncated, |b| refusal(ipv6::Header::parse(b)));
     let mut tcp = [0u8; 60];
     tcp[12] = 0xF0;
     cut_everywhere(
@@ -246,31 +182,27 @@ fn views_refuse_every_shorter_slice() {
             }
         },
         |b| refusal(tcp::Header::parse(b)),
-        |b| refusal(tcp::HeaderMut::parse(b)),
     );
     cut_everywhere(
         &[0, 0, 0, 0, 0, 8, 0, 0],
         |_| UdpTruncated,
         |b| refusal(udp::Header::parse(b)),
-        |b| refusal(udp::HeaderMut::parse(b)),
     );
     cut_everywhere(
         &[0; 8],
         |_| IcmpTruncated,
         |b| refusal(icmp::Header::parse(b)),
-        |b| refusal(icmp::HeaderMut::parse(b)),
     );
     cut_everywhere(
         &[0; 8],
         |_| Icmpv6Truncated,
         |b| refusal(icmp::Header::parse_v6(b)),
-        |b| refusal(icmp::HeaderMut::parse_v6(b)),
     );
 }
 
 #[test]
 fn ethernet_and_vlan_fields() {
-    let mut bytes = [
+    let bytes = [
         1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 0x81, 0x00, 0xB1, 0x23, 0x08, 0x00,
     ];
     let header = ether::Header::parse(&bytes).unwrap();
@@ -280,64 +212,16 @@ fn ethernet_and_vlan_fields() {
     );
     assert!(header.ethertype().is_vlan());
     let tag = ether::VlanTag::parse(&bytes[limits::ETHERNET_HEADER_BYTES..]).unwrap();
-    assert_eq!(
-        (tag.tci(), tag.pcp(), tag.dei(), tag.vid()),
-        (0xB123, 5, true, 0x123)
-    );
+    assert_eq!((tag.tci(), tag.vid()), (0xB123, 0x123));
     assert_eq!(tag.ethertype(), EtherType::IPV4);
-
-    let mut header = ether::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_dst([0xD; 6]);
-    header.set_src([0x5; 6]);
-    header.set_ethertype(EtherType::QINQ);
-    assert_eq!(header.view().ethertype(), EtherType::QINQ);
-    let after = [
-        13, 13, 13, 13, 13, 13, 5, 5, 5, 5, 5, 5, 0x88, 0xA8, 0xB1, 0x23, 0x08, 0x00,
-    ];
-    assert_eq!(bytes, after);
 }
 
 #[test]
-fn arp_fields() {
-    let mut bytes = [0xEE; 30];
-    assert_eq!(
-        refusal(arp::Header::parse(&bytes)),
-        Some(ParseError::ArpAddressTypes)
-    );
-    assert_eq!(
-        refusal(arp::HeaderMut::init(&mut bytes[..27])),
-        Some(ParseError::ArpTruncated)
-    );
-    let mut packet = arp::HeaderMut::init(&mut bytes).unwrap();
-    packet.set_operation(arp::REPLY);
-    packet.set_sender([1; 6], [198, 18, 0, 1]);
-    packet.set_target([2; 6], [198, 18, 0, 2]);
-    let expected = [
-        0, 1, 8, 0, 6, 4, 0, 2, 1, 1, 1, 1, 1, 1, 198, 18, 0, 1, 2, 2, 2, 2, 2, 2, 198, 18, 0, 2,
-        0xEE, 0xEE,
-    ];
-    assert_eq!(bytes, expected);
-    let packet = arp::Header::parse(&bytes).unwrap();
-    assert_eq!(packet.operation(), arp::REPLY);
-    assert_eq!(
-        (packet.sender_mac(), packet.sender_ip()),
-        ([1; 6], [198, 18, 0, 1])
-    );
-    assert_eq!(
-        (packet.target_mac(), packet.target_ip()),
-        ([2; 6], [198, 18, 0, 2])
-    );
-    assert_eq!(arp::packet_len(&bytes), Ok(28));
-    // Any other address type, one field at a time.
-    for at in 0..6 {
-        let mut other = bytes;
-        other[at] ^= 0x10;
-        assert_eq!(
-            refusal(arp::Header::parse(&other)),
-            Some(ParseError::ArpAddressTypes),
-            "{at}"
-        );
-    }
+fn arp_lengths() {
+    let packet = [0, 1, 8, 0, 6, 4, 0, 2];
+    assert_eq!(arp::packet_len(&packet), Ok(28));
+    assert_eq!(arp::packet_len(&[0xFF; 8]), Ok(1028));
+    assert_eq!(arp::packet_len(&packet[..7]), Err(ParseError::ArpTruncated));
 }
 
 #[test]
@@ -359,24 +243,6 @@ fn ipv4_fields() {
     );
     assert_eq!(header.option_bytes(), [148, 4, 0, 0]);
     assert!(!header.checksum_is_valid());
-
-    let mut header = ipv4::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_tos(1);
-    header.set_total_len(0xFFFE);
-    header.set_id(0xABCD);
-    header.set_fragment_word(ipv4::DONT_FRAGMENT);
-    header.set_ttl(9);
-    header.set_src([1, 2, 3, 4]);
-    header.set_dst([5, 6, 7, 8]);
-    header.fill_checksum();
-    assert!(header.view().checksum_is_valid());
-    let check = header.view().checksum().to_be_bytes();
-    let mut expected = vec![
-        0x46, 1, 0xFF, 0xFE, 0xAB, 0xCD, 0x40, 0, 9, 17, check[0], check[1],
-    ];
-    expected.extend([1, 2, 3, 4, 5, 6, 7, 8, 148, 4, 0, 0, 0xEE]);
-    assert_eq!(bytes, expected);
-    assert_eq!(checksum_of(&bytes[..24]), u16::from_be_bytes(check));
 }
 
 fn checksum_of(header: &[u8]) -> u16 {
@@ -395,22 +261,6 @@ fn ipv6_fields() {
     assert_eq!((header.payload_len(), header.hop_limit()), (0x1234, 255));
     assert_eq!(header.next_header(), IpProtocol::ICMPV6);
     assert_eq!((header.src()[15], header.dst()[0]), (15, 16));
-
-    let mut header = ipv6::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_traffic_class(0x51);
-    assert_eq!(
-        (header.view().traffic_class(), header.view().flow_label()),
-        (0x51, 0xCDEF0)
-    );
-    header.set_payload_len(7);
-    header.set_hop_limit(3);
-    header.set_src([8; 16]);
-    header.set_dst([9; 16]);
-    let mut expected = vec![0x65, 0x1C, 0xDE, 0xF0, 0, 7, 58, 3];
-    expected.extend([8; 16]);
-    expected.extend([9; 16]);
-    expected.push(32);
-    assert_eq!(bytes, expected);
 }
 
 #[test]
@@ -430,33 +280,11 @@ fn tcp_fields() {
     );
     assert!(flags.contains(tcp::Flags::CWR | tcp::Flags::FIN));
     assert!(!flags.contains(tcp::Flags::FIN | tcp::Flags::SYN));
-    assert!(flags.intersects(tcp::Flags::FIN | tcp::Flags::SYN));
-    assert!(!flags.intersects(tcp::Flags::RST | tcp::Flags::SYN));
     assert_eq!(
         (header.window(), header.checksum(), header.urgent()),
         (0x090A, 0x0B0C, 0x0D0E)
     );
     assert_eq!(header.option_bytes(), [1, 1, 1, 0]);
-
-    let mut header = tcp::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_src_port(1);
-    header.set_dst_port(2);
-    header.set_seq(0xFFFF_FFFE);
-    header.set_ack(3);
-    // Neither the data offset nor the reserved bits are flags.
-    header.set_flags(
-        flags
-            .without(tcp::Flags::CWR | tcp::Flags::AE)
-            .union(tcp::Flags(0xF000)),
-    );
-    header.set_window(4);
-    header.set_checksum(5);
-    header.option_bytes_mut()[3] = 1;
-    let mut expected = vec![
-        0, 1, 0, 2, 255, 255, 255, 254, 0, 0, 0, 3, 0x6E, 0x41, 0, 4, 0, 5,
-    ];
-    expected.extend([13, 14, 1, 1, 1, 1, 0xEE]);
-    assert_eq!(bytes, expected);
 }
 
 #[test]
@@ -465,35 +293,18 @@ fn udp_and_icmp_fields() {
     let header = udp::Header::parse(&bytes).unwrap();
     assert_eq!((header.src_port(), header.dst_port()), (0x1234, 0x5678));
     assert_eq!((header.len(), header.checksum()), (8, 0xABCD));
-    let mut header = udp::HeaderMut::parse(&mut bytes).unwrap();
-    header.set_src_port(1);
-    header.set_dst_port(2);
-    header.set_len(0x0304);
-    header.set_checksum(0xFFFF);
-    assert_eq!(bytes, [0, 1, 0, 2, 3, 4, 255, 255, 0xEE]);
     for len in 0..8 {
         bytes[4..6].copy_from_slice(&[0, len]);
         assert_eq!(
             refusal(udp::Header::parse(&bytes)),
             Some(ParseError::UdpLengthShort)
         );
-        assert_eq!(
-            refusal(udp::HeaderMut::parse(&mut bytes)),
-            Some(ParseError::UdpLengthShort)
-        );
     }
 
-    let mut bytes = [3, 4, 0xAB, 0xCD, 0, 0, 0x05, 0xDC, 0xEE];
+    let bytes = [3, 4, 0xAB, 0xCD, 0, 0, 0x05, 0xDC, 0xEE];
     let header = icmp::Header::parse(&bytes).unwrap();
     assert_eq!((header.kind(), header.code()), (icmp::v4::UNREACHABLE, 4));
     assert_eq!((header.checksum(), header.rest()), (0xABCD, 1500));
-    let mut header = icmp::HeaderMut::parse_v6(&mut bytes).unwrap();
-    header.set_kind(icmp::v6::PACKET_TOO_BIG);
-    header.set_code(0);
-    header.set_checksum(0x0102);
-    header.set_rest(0x0A0B_0C0D);
-    assert_eq!(header.view().kind(), 2);
-    assert_eq!(bytes, [2, 0, 1, 2, 10, 11, 12, 13, 0xEE]);
 }
 
 /// The options until the first error, and that error.
@@ -719,7 +530,7 @@ proptest! {
     }
 
     #[test]
-    fn views_of_any_bytes_do_not_panic(mut bytes in bytes_of(any::<u8>(), 0..80)) {
+    fn views_of_any_bytes_do_not_panic(bytes in bytes_of(any::<u8>(), 0..80)) {
         if let Ok(header) = ipv4::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());
             prop_assert!(header.options().count() <= header.option_bytes().len());
@@ -727,10 +538,6 @@ proptest! {
                 header.checksum_is_valid(),
                 header.checksum() % 0xFFFF == checksum_of(&bytes[..header.header_len()]) % 0xFFFF
             );
-        }
-        if let Ok(mut header) = ipv4::HeaderMut::parse(&mut bytes) {
-            header.fill_checksum();
-            prop_assert!(header.view().checksum_is_valid());
         }
         if let Ok(header) = tcp::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());

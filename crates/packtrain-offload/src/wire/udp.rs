@@ -1,6 +1,6 @@
 //! UDP (RFC 768).
 
-use super::{ParseError, get_u16, put_u16};
+use super::{ParseError, get_u16};
 use crate::limits::UDP_HEADER_BYTES;
 
 /// Offsets in a UDP header.
@@ -61,52 +61,5 @@ impl<'a> Header<'a> {
     #[must_use]
     pub const fn checksum(self) -> u16 {
         get_u16(self.0, field::CHECKSUM)
-    }
-}
-
-/// A UDP header that may be changed. Setters leave the checksum alone.
-#[derive(Debug)]
-pub struct HeaderMut<'a>(&'a mut [u8; UDP_HEADER_BYTES]);
-
-impl<'a> HeaderMut<'a> {
-    /// Checks and fails as [`Header::parse`] does.
-    #[inline]
-    pub fn parse(bytes: &'a mut [u8]) -> Result<Self, ParseError> {
-        Header::parse(bytes)?;
-        bytes
-            .first_chunk_mut()
-            .map(Self)
-            .ok_or(ParseError::UdpTruncated)
-    }
-
-    /// The same header to read.
-    #[inline]
-    #[must_use]
-    pub const fn view(&self) -> Header<'_> {
-        Header(self.0)
-    }
-
-    /// Sets the source port.
-    #[inline]
-    pub fn set_src_port(&mut self, port: u16) {
-        put_u16(self.0, field::SRC_PORT, port);
-    }
-
-    /// Sets the destination port.
-    #[inline]
-    pub fn set_dst_port(&mut self, port: u16) {
-        put_u16(self.0, field::DST_PORT, port);
-    }
-
-    /// Sets the length of header and payload.
-    #[inline]
-    pub fn set_len(&mut self, len: u16) {
-        put_u16(self.0, field::LEN, len);
-    }
-
-    /// Stores a checksum, finished (see [`udp_field`](crate::checksum::udp_field)) or partial.
-    #[inline]
-    pub fn set_checksum(&mut self, checksum: u16) {
-        put_u16(self.0, field::CHECKSUM, checksum);
     }
 }

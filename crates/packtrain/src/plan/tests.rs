@@ -7,6 +7,7 @@ use proptest::prelude::*;
 fn side(name: &str, rx: Features, tx: Features, wanted: Features) -> Side {
     Side {
         name: name.to_owned(),
+        interface: None,
         capabilities: Capabilities {
             queues_max: 8,
             rx,
@@ -235,6 +236,28 @@ fn what_a_feature_needs_is_the_reason_when_it_is_missing() {
     let to = side("out0", F::ALL, F::ALL, F::ALL.without(F::TSO4));
     let plan = plan(&able("in0"), &to).unwrap();
     assert_eq!(decision(&plan.directions[0], F::TSO_ECN).who, Who::Device);
+}
+
+#[test]
+fn ports_of_one_interface_are_not_joined() {
+    let of = |name: &str, namespace| Side {
+        interface: Some(Interface {
+            name: name.to_owned(),
+            namespace,
+        }),
+        ..able("port")
+    };
+    let here = of("tap0", Some((4, 7)));
+    let error = plan(&here, &here).expect_err("one interface");
+    let line = "both ports are the interface tap0; name two different interfaces";
+    assert_eq!(error.to_string(), line);
+    for other in [
+        of("tap1", Some((4, 7))),
+        of("tap0", Some((4, 8))),
+        able("sim0"),
+    ] {
+        plan(&here, &other).expect("two");
+    }
 }
 
 #[test]

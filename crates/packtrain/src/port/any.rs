@@ -97,14 +97,6 @@ impl AnyPort {
         }
     }
 
-    /// The TAP or TUN interface behind all wrappers, if the port is one.
-    pub(super) fn tap(&self) -> Option<&Tap> {
-        match self {
-            Self::Tap(tap) => Some(tap),
-            _ => self.wrapped()?.tap(),
-        }
-    }
-
     /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {

@@ -153,28 +153,7 @@ pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenE
     }
     let first = open_spec(a, None)?;
     let second = open_spec(b, link_of(&first))?;
-    check_apart(b, [&first.driver, &second.driver])?;
     Ok([first, second])
-}
-
-/// Refuses an interface that is joined to itself, as by one descriptor for both ports: its packets
-/// would come back to it for ever.
-fn check_apart(spec: &PortSpec, ports: [&AnyPort; 2]) -> Result<(), OpenError> {
-    let [Some(one), Some(other)] = ports.map(AnyPort::tap) else {
-        return Ok(());
-    };
-    let same = one.is_same(other).map_err(|source| {
-        let action = "read the interface of the descriptor";
-        OpenError::device(spec, &DeviceError::Failed { action, source })
-    })?;
-    if !same {
-        return Ok(());
-    }
-    let name = one.name();
-    Err(OpenError {
-        kind: OpenErrorKind::Usage,
-        text: format!("both ports are the interface {name}; name two different interfaces"),
-    })
 }
 
 /// Puts the wrappers around a port. Those that change packets are innermost, so that a capture

@@ -11,7 +11,7 @@ use super::vectored::{Filled, Posted, with_pieces};
 use super::vnet::{blame, bytes_min, header_of, read_header};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
-    Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
+    Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
@@ -78,11 +78,6 @@ impl Tap {
         self.opened.kind
     }
 
-    /// Whether both are one interface.
-    pub(super) fn is_same(&self, other: &Self) -> io::Result<bool> {
-        self.control.is_with(&other.control)
-    }
-
     const fn link_type(&self) -> LinkType {
         match self.opened.kind {
             TapKind::Tap => LinkType::Ethernet,
@@ -147,6 +142,13 @@ impl Driver for Tap {
         pairs
             .collect::<io::Result<_>>()
             .map_err(failed("duplicate the descriptor"))
+    }
+
+    fn interface(&self) -> Option<Interface> {
+        Some(Interface {
+            name: self.control.interface().ok()?.0,
+            namespace: self.control.namespace_inode().ok(),
+        })
     }
 
     fn link(&mut self) -> Link {

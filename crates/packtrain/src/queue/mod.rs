@@ -8,15 +8,12 @@ mod segment;
 mod tx;
 
 pub use coalesce::Coalesce;
-pub use fit::Fitted;
 pub use rx::RxQueue;
 pub use tx::{Sent, TxQueue};
 
-use crate::driver::TxPacket;
-use crate::packet::Packet;
-
 /// `packet` for a driver, for a bench that drives a device without the framework. There is no fit:
 /// the caller ensures that the packet is within the device's capabilities.
-pub const fn by_hand(packet: &mut Packet) -> TxPacket<'_> {
-    TxPacket::fitted(packet)
+#[cfg(feature = "internals")]
+pub const fn by_hand(packet: &mut crate::packet::Packet) -> crate::driver::TxPacket<'_> {
+    crate::driver::TxPacket::fitted(packet)
 }

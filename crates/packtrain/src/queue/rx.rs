@@ -238,12 +238,6 @@ impl<R: RxDescriptors> RxQueue<R> {
         burst.clear();
     }
 
-    /// Packets that the device has received and not handed over.
-    #[must_use]
-    pub fn held(&self) -> u64 {
-        self.device.held()
-    }
-
     /// A step begins; `slept` states whether the worker slept before it.
     pub fn resume(&mut self, slept: bool) {
         self.throttle.resume(slept);
@@ -311,6 +305,7 @@ impl<R: RxDescriptors> RxQueue<R> {
 
     /// The device, for what only it has. A method of [`RxDescriptors`] called here would make this
     /// queue's accounting wrong.
+    #[cfg(feature = "internals")]
     pub const fn device_mut(&mut self) -> &mut R {
         &mut self.device
     }

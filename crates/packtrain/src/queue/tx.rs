@@ -197,6 +197,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// # Errors
     ///
     /// If the device was removed or failed; packets that were not sent stay here.
+    #[cfg(feature = "internals")]
     pub fn transmit(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
         let sent = self.transmit_more(burst);
         if matches!(sent, Ok(Sent::Stalled(_))) {

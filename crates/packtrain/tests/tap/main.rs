@@ -16,8 +16,8 @@ use packtrain::driver::{
 };
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst, Packet};
+use packtrain::port::open_pair;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
-use packtrain::port::{OpenErrorKind, open_pair};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use packtrain_offload::layout::Transport;
@@ -332,12 +332,13 @@ fn an_interface_is_not_joined_to_itself() {
             text.parse().expect("a spec")
         };
         for again in [&one, &two] {
-            let error = open_pair(&port(&one), &port(again)).expect_err("one interface");
-            assert_eq!(error.kind(), OpenErrorKind::Usage);
+            let [a, b] = open_pair(&port(&one), &port(again)).expect("they are opened");
+            let error = Session::between(a, b).plan().expect_err("one interface");
             let line = "both ports are the interface pt3; name two different interfaces";
             assert_eq!(error.to_string(), line);
         }
-        open_pair(&port(&one), &port(&other)).expect("two interfaces");
+        let [a, b] = open_pair(&port(&one), &port(&other)).expect("they are opened");
+        Session::between(a, b).plan().expect("two interfaces");
     });
 }
 

@@ -1,14 +1,15 @@
 //! Two documents, row by row.
 
+use packtrain_measure::document::Document;
 use serde_json::{Value, json};
 
-use super::{RATIO, document, document_of, experiment, flagged, measured};
-use crate::experiment::compare::{Change, Comparison, Saved, compare};
+use super::{RATIO, SPREAD, document, document_of, experiment, flagged, measured};
+use crate::experiment::compare::{Change, Comparison, compare};
 use crate::options::Fields;
 use crate::tool::Measured;
 
-fn saved(document: &Value) -> Saved {
-    Saved::read(&document.to_string()).expect("a document of experiments")
+fn saved(document: &Value) -> Document {
+    Document::read(&document.to_string()).expect("a document of experiments")
 }
 
 fn compared(a: &Value, b: &Value, tolerance: f64) -> Comparison {
@@ -29,7 +30,7 @@ fn documents_are_compared_row_by_row() {
     let changes: Vec<Change> = comparison.rows.iter().map(|row| row.change).collect();
     use Change::{Improvement, NotJudged, Regression, Within};
     assert_eq!(changes, [Regression, Within, Improvement, NotJudged]);
-    assert_eq!(comparison.rows[0].ratio.unwrap()[0], 0.9);
+    assert_eq!(comparison.rows[0].ratio.unwrap().median, 0.9);
     assert_eq!(comparison.regressions().count(), 1);
     assert!(compared(&a, &b, 0.2).regressions().next().is_none());
     // A row that is wide is no regression while its interval reaches the tolerance.
@@ -49,7 +50,7 @@ fn documents_are_compared_row_by_row() {
     let comparison = compared(&a, &b, 0.05);
     assert_eq!(comparison.missing.len(), 1);
     assert_eq!(comparison.missing[0].of, "B");
-    assert_eq!(comparison.missing[0].setting, json!({ "x": "p", "y": "2" }));
+    assert_eq!(comparison.missing[0].setting.to_string(), "x=p y=2");
     assert_eq!(compared(&b, &a, 0.05).missing[0].of, "A");
 }
 
@@ -125,6 +126,18 @@ fn a_quick_run_and_a_long_one_are_compared_with_a_note() {
 }
 
 #[test]
+fn a_document_is_read_as_it_was_written() {
+    let of = |_: &str, round: usize| match round {
+        0 => flagged(1.0),
+        _ => measured(round as f64),
+    };
+    for claim in [RATIO, SPREAD] {
+        let value = document_of(&experiment(claim), &of);
+        assert_eq!(json!(saved(&value)), value);
+    }
+}
+
+#[test]
 fn only_documents_of_experiments_are_compared() {
     let good = document(&|_, _| measured(1.0));
     for (key, value, expected) in [
@@ -143,9 +156,7 @@ fn only_documents_of_experiments_are_compared() {
     ] {
         let mut other = good.clone();
         other[key] = value;
-        let error = Saved::read(&other.to_string()).unwrap_err();
-        let hint = "; name a file that packtrain experiment NAME --save FILE wrote";
-        assert_eq!(error, format!("{expected}{hint}"));
+        assert_eq!(Document::read(&other.to_string()).unwrap_err(), expected);
     }
 }
 

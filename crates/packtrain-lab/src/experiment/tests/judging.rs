@@ -4,10 +4,12 @@ use packtrain_measure::Verdict;
 use serde_json::json;
 
 use super::{OPTIONS, RATIO, SPREAD, TEXT, experiment, flagged, measured, runs, verdict, why_of};
+use packtrain_measure::document::Figure;
+
 use crate::experiment::judge::{
     Judged, NotJudged, Notice, common, deviations, judge, notice, summary,
 };
-use crate::experiment::{Experiment, Figure, Options};
+use crate::experiment::{Experiment, Options};
 use crate::options::Fields;
 use crate::tool::Measured;
 
@@ -59,9 +61,12 @@ fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
     );
     let mut claim = experiment(RATIO).claims[0].clone();
     let line = "a claim that must hold is not reproduced: q is twice as fast";
-    assert_eq!(notice(&claim, &judged), Some(Notice::Fails(line.into())));
-    claim.must = false;
-    assert_eq!(notice(&claim, &judged), None);
+    assert_eq!(
+        notice(&claim.claim, &judged),
+        Some(Notice::Fails(line.into()))
+    );
+    claim.claim.must = false;
+    assert_eq!(notice(&claim.claim, &judged), None);
 }
 
 #[test]
@@ -137,7 +142,7 @@ fn a_claim_that_must_hold_says_so_if_its_runs_are_not_judged() {
     let disturbed = |_: &str, _: usize| flagged(4.0);
     let what = |claim: &str, options: &Options| {
         let judged = verdict(claim, options, &disturbed);
-        notice(&experiment(claim).claims[0], &judged)
+        notice(&experiment(claim).claims[0].claim, &judged)
     };
     let line = |why: &str| {
         format!(
@@ -370,7 +375,7 @@ fn figures_are_summarised_over_clean_runs() {
         _ => measured([10.0, 10.0, 11.0, 12.0, 90.0][round]),
     };
     let results = runs(&experiment, &OPTIONS, &of);
-    let key = &experiment.figures[0];
+    let key = &experiment.definition.figures[0];
     let one = summary(&results, 2, key).unwrap();
     assert_eq!((one.estimate.median, one.min, one.max), (11.0, 10.0, 90.0));
     assert_eq!(one.outliers, [90.0]);
@@ -406,7 +411,7 @@ fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
     let results = runs(&experiment, &OPTIONS, &of);
     let of = |cell, key: &str| {
         let found = common(&results, cell, &key.parse().unwrap())?;
-        Some((found.word, found.times, found.count))
+        Some((found.word, found.times, found.rounds))
     };
     assert_eq!(of(0, "who"), Some(("receiver".to_owned(), 2, 3)));
     assert_eq!(of(1, "who"), Some(("a".to_owned(), 2, 5)));
@@ -415,7 +420,7 @@ fn a_figure_that_is_a_text_shows_the_most_frequent_one() {
     assert_eq!(of(0, "who / who"), None);
     let who = Figure {
         key: "who".parse().unwrap(),
-        ..experiment.figures[0].clone()
+        ..experiment.definition.figures[0].clone()
     };
     assert_eq!(summary(&results, 0, &who), None);
 }

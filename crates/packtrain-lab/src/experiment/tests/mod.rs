@@ -6,9 +6,11 @@ mod judging;
 mod reading;
 mod running;
 
+use packtrain_measure::document::Document;
+use packtrain_measure::host::Head;
 use serde_json::{Value, json};
 
-use crate::experiment::document::Parts;
+use crate::experiment::document::{Notices, part};
 use crate::experiment::judge::{Judged, judge};
 use crate::experiment::{Experiment, Measure, Options, Results, RunError, Setup, run};
 use crate::tool::{Control, Measured};
@@ -144,10 +146,11 @@ fn document(of: &dyn Fn(&str, usize) -> Measured) -> Value {
 
 fn document_of(experiment: &Experiment, of: &dyn Fn(&str, usize) -> Measured) -> Value {
     let results = runs(experiment, &OPTIONS, of);
-    let mut parts = Parts::default();
-    parts.add(experiment, &results, &OPTIONS, "packtrain experiment fake");
-    let mut document = parts.document();
-    document.insert("schema".into(), "packtrain/1".into());
-    document.insert("command".into(), "experiment".into());
-    Value::Object(document)
+    let command = "packtrain experiment fake";
+    let mut notices = Notices::default();
+    let part = part(experiment, &results, &OPTIONS, command, &mut notices);
+    json!(Document {
+        head: Head::of("experiment"),
+        ..part
+    })
 }

@@ -115,17 +115,17 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
 fn every_built_in_experiment_is_complete() {
     for &(name, _) in BUILT_IN {
         let experiment = built_in(name).unwrap();
-        assert_eq!(experiment.name, name);
+        assert_eq!(experiment.name(), name);
         assert!(
-            ["S0", "S1", "S2", "S3", "S4"].contains(&experiment.source.as_str()),
+            ["S0", "S1", "S2", "S3", "S4"].contains(&experiment.definition.source.as_str()),
             "{name}"
         );
-        let document = &experiment.document;
+        let document = &experiment.definition.document;
         assert!(
-            !document.claims.is_empty() && !experiment.meaning.is_empty(),
+            !document.claims.is_empty() && !experiment.definition.meaning.is_empty(),
             "{name}"
         );
-        assert!(!experiment.limits.is_empty(), "{name}");
+        assert!(!experiment.definition.limits.is_empty(), "{name}");
         let columns = document.columns.len();
         assert!(
             document.rows.iter().all(|row| row.len() == columns),

@@ -12,6 +12,7 @@ const MIB: u64 = 1 << 20;
 fn plan_of(queues: [usize; 2]) -> Plan {
     let side = |queues| Side {
         name: "test".to_owned(),
+        interface: None,
         capabilities: Capabilities {
             queues_max: 16,
             ..Capabilities::default()

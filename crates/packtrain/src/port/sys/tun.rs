@@ -155,17 +155,10 @@ impl Queue {
         Ok((String::from_utf8_lossy(&name).into_owned(), flags.into()))
     }
 
-    /// Whether both are queues of one interface: the same name in the same network namespace. Where
-    /// the kernel does not tell the namespace, the name decides.
-    pub(in crate::port) fn is_with(&self, other: &Self) -> io::Result<bool> {
-        if self.interface()?.0 != other.interface()?.0 {
-            return Ok(false);
-        }
-        let (Ok(own), Ok(others)) = (self.namespace(), other.namespace()) else {
-            return Ok(true);
-        };
-        let (own, others) = (own.metadata()?, others.metadata()?);
-        Ok((own.st_dev(), own.st_ino()) == (others.st_dev(), others.st_ino()))
+    /// Device and inode number of the network namespace that the interface is in.
+    pub(in crate::port) fn namespace_inode(&self) -> io::Result<(u64, u64)> {
+        let namespace = self.namespace()?.metadata()?;
+        Ok((namespace.st_dev(), namespace.st_ino()))
     }
 
     /// Sets the virtio-net header's size, for all queues of the interface.

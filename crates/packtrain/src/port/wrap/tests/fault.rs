@@ -293,10 +293,10 @@ fn through_a_line(small_frames: u32, delay: f64) -> (u64, usize) {
     let mut in_vain = 0;
     for step in 1..=100_000_u64 {
         let now = Instant::from_nanos(step * 10_000);
-        let (mut burst, held) = (Burst::new(), queue.held());
+        let (mut burst, held) = (Burst::new(), queue.device_mut().held());
         queue.poll(now, &mut burst, BURST_PACKETS_MAX).unwrap();
-        assert!(queue.held() <= 1024);
-        let idle = burst.is_empty() && queue.held() == held;
+        assert!(queue.device_mut().held() <= 1024);
+        let idle = burst.is_empty() && queue.device_mut().held() == held;
         if idle && queue.arm() == Armed::WorkPending {
             in_vain += 1;
         }

@@ -1,15 +1,17 @@
 //! Where a figure is among the figures of a run.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use crate::options::Fields;
+/// Names and values of any tool, in the order in which they are shown. A name ends with its unit.
+pub type Fields = Map<String, Value>;
 
 /// The path to a figure, `latency_us.p99`, or a ratio of two: `cpu_percent / kpps`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct Key {
     path: String,
     below: Option<String>,
@@ -47,48 +49,12 @@ impl Key {
     }
 }
 
-fn at<'a>(figures: &'a Fields, path: &str) -> Option<&'a Value> {
+/// The figure at a path.
+#[must_use]
+pub fn at<'a>(figures: &'a Fields, path: &str) -> Option<&'a Value> {
     let mut names = path.split('.');
     let first = figures.get(names.next()?)?;
     names.try_fold(first, |value, name| value.get(name))
-}
-
-/// The paths of all figures of runs that are most like `path`, the best first, three at most.
-pub fn nearest(path: &str, runs: &[Fields]) -> Vec<String> {
-    let mut all = BTreeSet::new();
-    for (name, value) in runs.iter().flatten() {
-        paths(name, value, &mut all);
-    }
-    let mut all: Vec<String> = all.into_iter().collect();
-    all.sort_by_cached_key(|one| distance(path, one));
-    all.truncate(3);
-    all
-}
-
-fn paths(path: &str, value: &Value, all: &mut BTreeSet<String>) {
-    match value.as_object() {
-        Some(fields) => fields
-            .iter()
-            .for_each(|(name, value)| paths(&format!("{path}.{name}"), value, all)),
-        None => {
-            all.insert(path.to_owned());
-        }
-    }
-}
-
-/// How many letters have to be inserted, removed or replaced (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j].min(diagonal) + 1);
-        }
-    }
-    row[b.len()]
 }
 
 impl FromStr for Key {
@@ -119,5 +85,19 @@ impl fmt::Display for Key {
             Some(below) => write!(f, " / {below}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<Key> for String {
+    fn from(key: Key) -> Self {
+        key.to_string()
+    }
+}
+
+impl TryFrom<String> for Key {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
     }
 }

@@ -93,7 +93,7 @@ impl Parsed {
         let why = match error {
             ParseError::HeadersNotContiguous => NotTaken::Shared,
             ParseError::UdpLengthShort | ParseError::UdpLengthBeyond => NotTaken::UdpLength,
-            ParseError::IpVersionUnknown | ParseError::ArpAddressTypes => NotTaken::Protocol,
+            ParseError::IpVersionUnknown => NotTaken::Protocol,
             _ => NotTaken::Malformed,
         };
         if is_of_no_flow(error) {

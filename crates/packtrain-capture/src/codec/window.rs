@@ -2,8 +2,8 @@
 
 use std::io::{self, Read};
 
-/// The most bytes of one read of the input. Enough for many records in a system call, and few enough
-/// for a level-2 cache.
+/// The most bytes of one read of the input. Enough for many records in a system call, and few
+/// enough for a level-2 cache.
 pub(super) const READ_BYTES: usize = 128 * 1024;
 
 /// A view of the input that can hold any part of up to a given length contiguously.
@@ -87,9 +87,9 @@ impl<R> Window<R> {
 }
 
 impl<R: Read> Window<R> {
-    /// Makes at least `count` bytes available, at most as many as the window is for. Returns false if the
-    /// input ends before. After an error the read bytes are kept, and the caller may repeat the
-    /// call.
+    /// Makes at least `count` bytes available, at most as many as the window is for. Returns false
+    /// if the input ends before. After an error the read bytes are kept, and the caller may repeat
+    /// the call.
     pub(super) fn fill(&mut self, count: usize) -> io::Result<bool> {
         if self.end - self.start >= count {
             return Ok(true);

@@ -28,8 +28,8 @@
 //! # Packets that do not change
 //!
 //! Packets that the capture does not have whole, packets of link types other than Ethernet, raw IP,
-//! those of [`Cooked`](crate::Cooked) and that of [`Options::user0`], and packets that the coalescer
-//! does not merge: see [`NotTaken`].
+//! those of [`Cooked`](crate::Cooked) and that of [`Options::user0`], packets whose IP length was
+//! left to a NIC, and packets that the coalescer does not merge: see [`NotTaken`].
 //!
 //! # Partial checksums
 //!

@@ -178,8 +178,8 @@ pub struct InterfaceReport {
     pub cut_short: u64,
     /// Packets of a link type that is not parsed.
     pub other_link: u64,
-    /// Packets whose IP length is 0: it was left to the NIC of the host that sent and captured them.
-    /// They are not merged. The length in the capture is theirs.
+    /// Packets whose IP length is 0: it was left to the NIC of the host that sent and captured
+    /// them. They are not merged. The length in the capture is theirs.
     pub no_length: u64,
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.

@@ -179,8 +179,8 @@ impl Splitter {
         order.ready(number, vec![Out::Whole(frame.into_bytes())]);
     }
 
-    /// Outputs a packet that was captured whole, and whose IP length was left to the NIC. `restored`
-    /// has it. So was its checksum, which is not verified.
+    /// Outputs a packet that was captured whole, and whose IP length was left to the NIC.
+    /// `restored` has it. Its checksum was left to the NIC, too, and is not verified.
     pub(super) fn without_length(
         &mut self,
         frame: Frame,

@@ -116,9 +116,10 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
     open_spec(&spec, None)
 }
 
-/// Opens one port. `link`, by default Ethernet, applies to a port that can have either link type and
-/// names none: a file to write, a simulated NIC, a null port. A capture that is read has its own
-/// link type, unless it has no Ethernet headers ([`PcapRead::link`](super::pcap::PcapRead::link)).
+/// Opens one port. `link`, by default Ethernet, applies to a port that can have either link type
+/// and names none: a file to write, a simulated NIC, a null port. A capture that is read has its
+/// own link type, unless it has no Ethernet headers
+/// ([`PcapRead::link`](super::pcap::PcapRead::link)).
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
 use super::*;
-use crate::driver::BadPackets;
+use crate::driver::{BadPackets, TxDescriptors};
 use crate::packet::{ArenaConfig, Burst};
 use crate::plan::FitLimits;
 use crate::queue::{Sent, TxQueue};

@@ -11,14 +11,14 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use packtrain::policy::dispatch::{Decision, Dispatch, RingState};
 use packtrain::queue::ring::{
-    Attended, ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
+    Attended, ConsumerGuard, Ended, Items, Put, Released, Ring, Source, Turn,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The consumer's state: the items in the order in which they came.
-type Items = Vec<u32>;
-type TestRing = Ring<u32, Items>;
-type Guard<'a> = ConsumerGuard<'a, u32, Items>;
+type Sent = Vec<u32>;
+type TestRing = Ring<u32, Sent>;
+type Guard<'a> = ConsumerGuard<'a, u32, Sent>;
 
 /// Runs a model, with at most `preemptions` in one run if that is given. The authors of loom's
 /// algorithm (CDSChecker), and of CHESS before it, found two or three to be enough.
@@ -41,7 +41,7 @@ fn deferred(state: RingState) -> Decision {
     Dispatch::Deferred.decide(state, 0)
 }
 
-fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
+fn turn(items: &mut Sent, drained: &mut Items<'_, u32, Sent>) -> Turn {
     drained.take(usize::MAX, |item| items.push(item));
     Turn::More
 }
@@ -53,25 +53,17 @@ fn poll(guard: &mut Guard<'_>) {
         // The stall ends the drain.
         Turn::Stalled
     });
-    assert_eq!(drained, Drain::Stalled);
+    assert_eq!(drained, Ended::Stalled);
 }
 
 /// Drains and releases.
 fn drain(mut guard: Guard<'_>, budget: usize) -> Released {
     loop {
-        let to = match guard.drain(budget, turn) {
-            Drain::Empty => match guard.release_idle() {
-                Ok(released) => return released,
-                Err(again) => {
-                    guard = again;
-                    continue;
-                }
-            },
-            Drain::Gap => Release::Gap,
-            Drain::Stalled => Release::Stalled,
-            Drain::Budget => Release::Abdicated,
-        };
-        return guard.release(to);
+        let ended = guard.drain(budget, turn);
+        match guard.release(ended) {
+            Ok(released) => return released,
+            Err(again) => guard = again,
+        }
     }
 }
 
@@ -171,7 +163,7 @@ fn a_batch_that_bypasses_the_slots_keeps_its_order_if_it_is_refused() {
                 guard.state().push(batch[0]);
                 batch = &batch[1..];
                 assert_eq!(guard.put_rest(&mut batch, Source::Lane, |_, _| {}), 2);
-                let released = guard.release(Release::Stalled);
+                let released = guard.release(Ended::Stalled).unwrap();
                 assert_eq!(released.state, RingState::Stalled);
             }
             Put::Drain(guard) => assert!(!drain(guard, 64).attention),
@@ -341,7 +333,7 @@ fn a_closed_ring_has_all_that_it_accepted() {
             Attended::Claimed(guard) => guard,
             other => panic!("{other:?}"),
         };
-        while guard.drain(64, turn) != Drain::Empty {
+        while guard.drain(64, turn) != Ended::Empty {
             thread::yield_now();
         }
         let ended = guard.state().clone();
@@ -372,8 +364,8 @@ fn waiting(make_space: fn(Guard<'_>) -> bool) {
 
 #[test]
 fn a_waiter_sees_the_space_or_the_release_sees_the_waiter() {
-    waiting(|guard| guard.release_idle().unwrap().wake_waiters);
-    waiting(|guard| guard.release(Release::Stalled).wake_waiters);
+    waiting(|guard| guard.release(Ended::Empty).unwrap().wake_waiters);
+    waiting(|guard| guard.release(Ended::Stalled).unwrap().wake_waiters);
 }
 
 #[test]
@@ -473,7 +465,7 @@ fn items_that_are_left_are_dropped_once() {
                 drained.take(1, drop);
                 Turn::Stalled
             });
-            assert_eq!(drained, Drain::Stalled);
+            assert_eq!(drained, Ended::Stalled);
         }
         assert!(other.join().unwrap() || mine);
         drop(Arc::try_unwrap(ring).map_err(|_| "shared").unwrap());

@@ -4,9 +4,7 @@
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
 use packtrain::policy::dispatch::{Decision, RingState};
-use packtrain::queue::ring::{
-    Batch, ConsumerGuard, Drain, Drained, Put, Release, Ring, Source, Turn,
-};
+use packtrain::queue::ring::{Batch, ConsumerGuard, Ended, Items, Put, Ring, Source, Turn};
 use std::hint::spin_loop;
 use std::thread::yield_now;
 
@@ -96,7 +94,7 @@ fn consumer(ring: &Ring<u64, ()>) -> ConsumerGuard<'_, u64, ()> {
 fn poll(
     consumer: &mut ConsumerGuard<'_, u64, ()>,
     burst: usize,
-    take: impl FnOnce(&mut Drained<'_, u64, ()>),
+    take: impl FnOnce(&mut Items<'_, u64, ()>),
 ) {
     let mut take = Some(take);
     let drained = consumer.drain(burst, |(), drained| {
@@ -106,11 +104,11 @@ fn poll(
         // It ends the drain.
         Turn::Stalled
     });
-    assert_eq!(drained, Drain::Stalled);
+    assert_eq!(drained, Ended::Stalled);
 }
 
 fn release(consumer: ConsumerGuard<'_, u64, ()>) {
-    let released = consumer.release(Release::Abdicated);
+    let released = consumer.release(Ended::Budget).unwrap();
     assert_eq!(released.state, RingState::Idle);
 }
 
@@ -244,7 +242,7 @@ impl Direct {
             unreachable!("it was idle");
         };
         let sum = batch.iter().sum();
-        let released = consumer.release_idle().expect("no other producer");
+        let released = consumer.release(Ended::Empty).expect("no other producer");
         assert_eq!(released.state, RingState::Idle);
         sum
     }

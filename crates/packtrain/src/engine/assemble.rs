@@ -1,7 +1,7 @@
 //! Assembles queues, parts and workers from the plan.
 
 use super::control::{Control, Half};
-use super::drain::TxDrain;
+use super::egress::Egress;
 use super::error::{RunError, StartError};
 use super::handler::{Handler, RxId};
 use super::intake::Intake;
@@ -12,6 +12,7 @@ use super::shared::{SharedTx, Submit};
 use super::shell::Shell;
 use super::snapshot::{PortStats, Stats};
 use super::stats::{LaneCounters, PathStats};
+use super::tx_part::TxPart;
 use super::worker::{Part, Placed, Worker, WorkerCounters};
 use crate::advice;
 use crate::driver::{Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors};
@@ -314,12 +315,8 @@ impl<'a> Assembly<'a> {
         if path.kind == PathKind::Owned {
             let site = self.site(PlannedPart::Lanes { direction, pair });
             let interrupt = Interrupt::new(&self.sites[site].wakeup);
-            return Ok(TxPath::Owned(OwnedTx::new(
-                tx,
-                stats,
-                interrupt,
-                asynchronous,
-            )));
+            let egress = Egress::new(tx, stats, asynchronous);
+            return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
         }
         let site = self.site(PlannedPart::Tx { port, queue });
         let Site {
@@ -351,7 +348,7 @@ impl<'a> Assembly<'a> {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }
         let beside_lanes = receives(&self.plan.workers[site]);
-        let part = TxDrain::new(
+        let part = TxPart::new(
             Arc::clone(&shared),
             interrupt,
             device,

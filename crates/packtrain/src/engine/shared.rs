@@ -2,9 +2,22 @@
 //!
 //! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that
 //! finds the ring idle may become its consumer; its burst then bypasses the slots. Otherwise it
-//! puts the burst into the ring, and notifies the TX worker if the mode says so. ARCHITECTURE.md
-//! numbers the rules that prevent lost wake-ups.
+//! puts the burst into the ring, and notifies the TX worker if the mode says so.
+//!
+//! No packet is stranded, since each state of a ring with packets has a thread that comes for them:
+//!
+//! - *busy*: the consumer. It releases the ring as idle by a compare-and-swap of the word in which
+//!   producers reserve slots, so that fails if a packet came ([`ConsumerGuard::release`]). Then it
+//!   drains again. Each other release leads to a state below.
+//! - *abdicated*, *gap*, *stalled*: the TX worker. A producer notifies it after the release that
+//!   sets the state ([`SharedTx::released`]), or after it has put packets into an idle ring that it
+//!   does not drain (`finish`). The TX worker claims such a ring in each step; before it sleeps it
+//!   arms the device of a stalled one, and it retries a gap after 50 us (`TxPart`).
+//! - *idle*: the ring is empty, and so is the stage.
+//!
+//! ARCHITECTURE.md numbers the rules, also for the flags.
 
+use super::egress::Egress;
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
@@ -12,7 +25,7 @@ use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
-    ConsumerGuard, Drain, Drained, Put, Release, Released, Reservation, Ring, Source, Turn,
+    ConsumerGuard, Ended, Items, Put, Released, Reservation, Ring, Source, Turn,
 };
 #[cfg(feature = "internals")]
 use crate::queue::ring::{Kept, KeptSlots};
@@ -119,12 +132,10 @@ impl<T> fmt::Debug for SharedTx<T> {
 #[derive(Debug)]
 pub(super) struct TxConsumer<T> {
     /// `None` after the run: the device is dropped, though handles may still exist.
-    pub(super) queue: Option<TxQueue<T>>,
+    pub(super) egress: Option<Egress<T>>,
     stage: Burst,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
-    /// The device is asynchronous: it completes packets later, and each drain services it.
-    asynchronous: bool,
     drops: Arc<DropCounters>,
     stats: Arc<PathStats>,
 }
@@ -252,15 +263,14 @@ impl<T: TxDescriptors> SharedTx<T> {
         stats: Arc<PathStats>,
     ) -> Self {
         let counters = Arc::clone(queue.counters());
-        let mut consumer = TxConsumer {
-            queue: Some(queue.behind_ring()),
+        let egress = Egress::new(queue.behind_ring(), Arc::clone(&stats), asynchronous);
+        let consumer = TxConsumer {
+            egress: Some(egress),
             stage: Burst::new(),
             failed: None,
-            asynchronous,
             drops,
             stats: Arc::clone(&stats),
         };
-        consumer.show();
         Self {
             ring: Ring::new(slots, consumer),
             dispatch,
@@ -406,8 +416,8 @@ impl<T: TxDescriptors> SharedTx<T> {
             let mut drain = Draining::new(self, own, role);
             let consumer = drain.consumer();
             // Reclaims at once: `service` waits until more packets are complete.
-            if let Some(queue) = &mut consumer.queue {
-                queue.reclaim(now());
+            if let Some(egress) = &mut consumer.egress {
+                egress.queue.reclaim(now());
             }
             consumer.begin(now);
             drain.finish(Turn::More, BUDGET);
@@ -522,29 +532,20 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
         let mut failed;
         let released = loop {
             let ended = match turn {
-                Turn::Stalled => Drain::Stalled,
+                Turn::Stalled => Ended::Stalled,
                 Turn::More => drain(self.role(), &mut left),
             };
             self.consumer().end();
             failed = self.consumer().failed.is_some();
             // A failed queue is released as stalled, since an idle ring notifies no thread. The TX
             // worker then ends the run.
-            let ended = if failed { Drain::Stalled } else { ended };
+            let ended = if failed { Ended::Stalled } else { ended };
             let role = self.role.take().expect("the loop puts the role back");
-            let to = match ended {
-                Drain::Empty => match role.release_idle() {
-                    Ok(released) => break released,
-                    Err(role) => {
-                        self.role = Some(role);
-                        turn = Turn::More;
-                        continue;
-                    }
-                },
-                Drain::Gap => Release::Gap,
-                Drain::Stalled => Release::Stalled,
-                Drain::Budget => Release::Abdicated,
-            };
-            break role.release(to);
+            match role.release(ended) {
+                Ok(released) => break released,
+                Err(role) => self.role = Some(role),
+            }
+            turn = Turn::More;
         };
         let moved = self.moved != self.shared.moved();
         let news = self.from != RingState::Stalled || moved || failed;
@@ -569,7 +570,7 @@ impl<T: TxDescriptors> Drop for Draining<'_, T> {
 /// Drains at most `left` packets, and subtracts their number from it. The role stays with the
 /// caller.
 #[inline]
-pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Drain {
+pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Ended {
     let budget = *left;
     role.drain(budget, |consumer, items| {
         let before = items.len();
@@ -588,12 +589,11 @@ impl<T> SharedTx<T> {
 }
 
 impl<T: TxDescriptors> TxConsumer<T> {
-    /// Begins a drain. A synchronous device without pending packets needs no service and no clock.
+    /// Begins a drain.
     #[inline]
     pub(super) fn begin(&mut self, now: &impl Fn() -> Instant) {
-        if let Some(queue) = &mut self.queue
-            && (self.asynchronous || queue.in_flight() > 0 || !queue.is_ready())
-            && let Err(error) = queue.service(now())
+        if let Some(egress) = &mut self.egress
+            && let Err(error) = egress.begin(false, now)
         {
             self.fail(error);
         }
@@ -602,8 +602,10 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// Gives the queue a burst that bypasses the slots; it may be empty.
     #[inline]
     pub(super) fn transmit(&mut self, burst: &mut Burst) -> Turn {
-        match &mut self.queue {
-            Some(queue) if self.failed.is_none() => give(queue, burst, &mut self.failed),
+        match &mut self.egress {
+            Some(egress) if self.failed.is_none() => {
+                give(&mut egress.queue, burst, &mut self.failed)
+            }
             Some(_) => Turn::Stalled,
             None => Turn::More,
         }
@@ -612,8 +614,8 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// One turn of a drain: gives the packets of the stage to the device. An empty stage is filled
     /// from the ring first.
     #[inline]
-    fn turn(&mut self, items: &mut Drained<'_, Packet, Self>) -> Turn {
-        let Some(queue) = &mut self.queue else {
+    fn turn(&mut self, items: &mut Items<'_, Packet, Self>) -> Turn {
+        let Some(Egress { queue, .. }) = &mut self.egress else {
             return Turn::More;
         };
         if self.failed.is_some() || queue.is_stopped() {
@@ -640,12 +642,21 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// for all packets that it has sent.
     #[inline]
     pub(super) fn end(&mut self) {
-        if let Some(queue) = &mut self.queue
-            && let Err(error) = queue.ring_if_pending()
+        let staged = self.staged();
+        if let Some(egress) = &mut self.egress
+            && let Err(error) = egress.end(staged)
         {
             self.fail(error);
         }
-        self.show();
+    }
+
+    /// Wire packets of the stage.
+    #[inline]
+    fn staged(&self) -> u64 {
+        match self.stage.is_empty() {
+            true => 0,
+            false => self.stage.wire_packets(),
+        }
     }
 
     /// Records an error. Only the first one is reported.
@@ -660,34 +671,12 @@ impl<T: TxDescriptors> TxConsumer<T> {
 
     /// Whether no packet waits behind the ring, and the queue accepts packets.
     pub(super) fn is_ready(&self) -> bool {
-        let ready = |queue: &TxQueue<T>| queue.is_ready() && !queue.is_stopped();
-        self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
-    }
-
-    /// Publishes the state of the queue for other threads.
-    #[inline]
-    fn show(&mut self) {
-        let shown = &self.stats.shown;
-        let Some(queue) = &mut self.queue else {
-            shown.held.set(0);
-            shown.in_flight.set(0);
-            return;
-        };
-        let ready = self.stage.is_empty() && queue.is_ready();
-        shown.held.set(match ready {
-            true => 0,
-            false => queue.held() + self.stage.wire_packets(),
-        });
-        shown.in_flight.set(queue.in_flight() as u64);
-        shown.features.set(queue.features().bits());
-        shown.refused.set(queue.refused().bits());
-        if let Some(troubles) = queue.take_troubles() {
-            *self.stats.troubles() = troubles;
-        }
+        let accepts = self.egress.as_ref().is_none_or(Egress::accepts);
+        self.failed.is_none() && self.stage.is_empty() && accepts
     }
 
     /// Drops the packets of the stage, of the queue and of `items`, counted under `reason`.
-    pub(super) fn abandon(&mut self, items: &mut Drained<'_, Packet, Self>, reason: DropReason) {
+    pub(super) fn abandon(&mut self, items: &mut Items<'_, Packet, Self>, reason: DropReason) {
         let mut lost = self.stage.wire_packets();
         self.stage.clear();
         items.take(usize::MAX, |packet| {
@@ -698,18 +687,11 @@ impl<T: TxDescriptors> TxConsumer<T> {
         if lost > 0 {
             self.drops.add(reason, lost);
         }
-        if let Some(queue) = &mut self.queue {
-            queue.abandon(reason);
+        if let Some(egress) = &mut self.egress {
+            egress.queue.abandon(reason);
+            egress.publish(0);
         }
         self.failed = None;
-        self.show();
-    }
-
-    /// Takes the queue with its device out of the consumer's state.
-    pub(super) fn take_queue(&mut self) -> Option<TxQueue<T>> {
-        let queue = self.queue.take();
-        self.show();
-        queue
     }
 }
 

@@ -51,7 +51,7 @@ mod tests;
 mod word;
 
 pub use self::core::{Batch, Ring};
-pub use consumer::{ConsumerGuard, Drain, Drained, Kept, Release, Released, Turn};
+pub use consumer::{ConsumerGuard, Ended, Items, Kept, Released, Turn};
 pub use word::Source;
 
 use crate::policy::dispatch::{Decision, RingState};

@@ -97,7 +97,7 @@ pub(super) struct Owner<S> {
 ///
 /// ```
 /// use packtrain::policy::dispatch::{Decision, RingState};
-/// use packtrain::queue::ring::{Drain, Put, Release, Ring, Source, Turn};
+/// use packtrain::queue::ring::{Ended, Put, Ring, Source, Turn};
 ///
 /// // The consumer's state is a vector here, and a TX queue in the engine.
 /// let ring: Ring<u32, Vec<u32>> = Ring::new(4, Vec::new());
@@ -112,9 +112,9 @@ pub(super) struct Owner<S> {
 ///     items.take(usize::MAX, |item| sent.push(item));
 ///     Turn::More
 /// });
-/// assert_eq!(drained, Drain::Empty);
+/// assert_eq!(drained, Ended::Empty);
 /// assert_eq!(*consumer.state(), [1, 2, 3, 4]);
-/// assert_eq!(consumer.release_idle().expect("no producer").state, RingState::Idle);
+/// assert_eq!(consumer.release(drained).expect("no producer").state, RingState::Idle);
 /// ```
 pub struct Ring<T, S> {
     pub(super) producers: Padded<Producers>,

@@ -57,7 +57,7 @@ struct Sink {
 }
 
 impl Sink {
-    fn turn(&mut self, drained: &mut Drained<'_, u32, Self>) -> Turn {
+    fn turn(&mut self, drained: &mut Items<'_, u32, Self>) -> Turn {
         assert!(drained.len() <= 64);
         let count = self.credit.get().min(drained.len()).min(self.most);
         // Some one by one, and if it takes all, the others at once.
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
         self.waiters.clear();
     }
 
-    fn drain(&mut self, role: &mut Role<'a>, budget: usize) -> Drain {
+    fn drain(&mut self, role: &mut Role<'a>, budget: usize) -> Ended {
         let before = role.state().sent.len();
         let drained = role.drain(budget, Sink::turn);
         let taken = role.state().sent.len() - before;
@@ -134,16 +134,11 @@ impl<'a> World<'a> {
     fn finish(&mut self, mut role: Role<'a>, stalled: bool, budget: usize) {
         let from = role.from();
         let drained = if stalled {
-            Drain::Stalled
+            Ended::Stalled
         } else {
             self.drain(&mut role, budget)
         };
-        let released = match drained {
-            Drain::Empty => role.release_idle().expect("no other thread reserves"),
-            Drain::Budget => role.release(Release::Abdicated),
-            Drain::Stalled => role.release(Release::Stalled),
-            Drain::Gap => role.release(Release::Gap),
-        };
+        let released = role.release(drained).expect("no other thread reserves");
         self.after_release(from, released);
     }
 
@@ -244,7 +239,7 @@ impl<'a> World<'a> {
                 self.wake_waiters();
             }
             // A device that is full is watched.
-            assert!(drained != Drain::Stalled || self.credit.get() == 0);
+            assert!(drained != Ended::Stalled || self.credit.get() == 0);
             return;
         }
         self.finish(role, false, budget);

@@ -1,6 +1,5 @@
 //! Errors of captures, with their position.
 
-use super::unpack::Packing;
 use core::fmt;
 use std::io;
 
@@ -182,6 +181,26 @@ impl fmt::Display for CaptureError {
 }
 
 impl core::error::Error for CaptureError {}
+
+/// A compression format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Packing {
+    /// gzip (RFC 1952), with any number of members.
+    Gzip,
+    /// zstd (RFC 8878), with any number of frames, without dictionaries, and with windows of up to
+    /// 128 MiB.
+    Zstd,
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
 
 /// The reason why compressed data cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,10 +27,10 @@ mod tests;
 
 pub use cooked::{COOKED_HEADER_BYTES_MAX, Cooked};
 pub use error::{
-    CaptureError, InterfaceFault, IoFault, PackedFault, RecordFault, StructureFault, WriteError,
+    CaptureError, InterfaceFault, IoFault, PackedFault, Packing, RecordFault, StructureFault,
+    WriteError,
 };
 pub use read::Reader;
-pub use unpack::Packing;
 pub use write::{Interface, Writer};
 
 /// The most packet bytes one record may hold, in bytes without any record or block header.

@@ -1,6 +1,6 @@
 //! Inputs that are compressed by gzip or zstd, recognised by their first bytes.
 
-use super::error::PackedFault;
+use super::error::{PackedFault, Packing};
 use super::window::{READ_BYTES, Window};
 use flate2::{Crc, Decompress, FlushDecompress, Status};
 use ruzstd::decoding::FrameDecoder;
@@ -22,26 +22,6 @@ const ZSTD_BLOCK_BYTES_MAX: usize = 128 << 10;
 const ZSTD_FRAME_HEADER_BYTES_MAX: usize = 18;
 /// The most memory that a frame may ask for, which is the default of `zstd -d`.
 const ZSTD_WINDOW_BYTES_MAX: u64 = 128 << 20;
-
-/// A compression format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Packing {
-    /// gzip (RFC 1952), with any number of members.
-    Gzip,
-    /// zstd (RFC 8878), with any number of frames, without dictionaries, and with windows of up to
-    /// 128 MiB.
-    Zstd,
-}
-
-impl fmt::Display for Packing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        })
-    }
-}
 
 /// An error of the decompression, inside of an [`io::Error`].
 #[derive(Debug, Clone, Copy)]

@@ -9,11 +9,13 @@
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
 
+mod file;
 mod keys;
 #[cfg(test)]
 mod tests;
 mod write;
 
+pub(super) use file::{set_nonblocking, wall_clock_ns};
 pub use keys::PcapOptions;
 pub use write::PcapTx;
 
@@ -26,18 +28,18 @@ use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
+use file::{CREATE, Counted, OPEN, broken, failed, unwritable};
 use packtrain_capture::{
-    CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, WriteError, Writer,
+    CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, Writer,
 };
 use packtrain_offload::layout::EtherType;
 use packtrain_offload::offload::LinkType;
-use rustix::io::ioctl_fionbio;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use write::Sink;
 
 /// The pace of a replay.
@@ -108,45 +110,6 @@ enum Side {
     Attached,
 }
 
-/// A file that counts the calls made on it.
-#[derive(Debug)]
-struct Counted {
-    file: File,
-    calls: u64,
-}
-
-impl Counted {
-    fn new(file: File) -> Self {
-        Self { file, calls: 0 }
-    }
-}
-
-impl Read for Counted {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.read(out)
-    }
-}
-
-impl Seek for Counted {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.calls += 1;
-        self.file.seek(to)
-    }
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        // A `File` buffers nothing.
-        Ok(())
-    }
-}
-
 impl Pcap {
     /// Opens a capture to read packets from.
     ///
@@ -157,7 +120,6 @@ impl Pcap {
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
-        let may_block = may_block(&file);
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let code = loop {
@@ -188,11 +150,9 @@ impl Pcap {
                 code.0
             ))
         })?;
-        if may_block {
-            // From here on a worker reads, which must not block on the writer.
-            ioctl_fionbio(&reader.get_ref().file, true)
-                .map_err(|error| failed(OPEN, &shown, io::Error::from(error).kind(), &error))?;
-        }
+        // From here on a worker reads, which must not block on the writer.
+        let file = &reader.get_ref().file;
+        set_nonblocking(file).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let endless = how.repeat && how.count.is_none();
         Ok(Self {
             name: name_of(path),
@@ -236,25 +196,6 @@ impl Pcap {
     }
 }
 
-/// Whether a call on the file may wait for another program: a pipe, a terminal and the like.
-fn may_block(file: &File) -> bool {
-    // If the metadata cannot be read, it may.
-    !file.metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Makes writes to a file that a worker writes return instead of blocking.
-pub(super) fn set_nonblocking(file: &File) -> io::Result<()> {
-    if may_block(file) {
-        ioctl_fionbio(file, true)?;
-    }
-    Ok(())
-}
-
-const OPEN: &str = "open the capture";
-const CREATE: &str = "create the capture";
-const READ: &str = "read the capture";
-const WRITE: &str = "write the capture";
-
 /// The file's name, which is shown wherever ports are.
 fn name_of(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
@@ -277,42 +218,6 @@ pub(super) const fn link_code(link: LinkType) -> LinkCode {
         LinkType::RawIp => LinkCode::RAW,
         // `LINKTYPE_IPOIB` wants a global routing header first, which no packet here has.
         LinkType::Ipoib => LinkCode::USER0,
-    }
-}
-
-/// Nanoseconds since 1970 by the machine's wall clock.
-pub(super) fn wall_clock_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn failed(
-    action: &'static str,
-    path: &str,
-    kind: ErrorKind,
-    why: &dyn std::fmt::Display,
-) -> DeviceError {
-    DeviceError::Failed {
-        action,
-        source: io::Error::new(kind, format!("{path}: {why}")),
-    }
-}
-
-fn broken(path: &str, error: CaptureError) -> DeviceError {
-    let kind = match error {
-        CaptureError::Io { fault, .. } => fault.kind,
-        CaptureError::Truncated { .. } => ErrorKind::UnexpectedEof,
-        _ => ErrorKind::InvalidData,
-    };
-    failed(READ, path, kind, &error)
-}
-
-fn unwritable(path: &str, error: WriteError) -> DeviceError {
-    match error {
-        WriteError::Io(fault) => failed(WRITE, path, fault.kind, &fault),
-        other => failed(WRITE, path, ErrorKind::InvalidInput, &other),
     }
 }
 

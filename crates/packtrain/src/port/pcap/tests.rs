@@ -7,6 +7,8 @@ use crate::stats::{DropCounters, Stall, TxCounters};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,6 @@
 //! The transmitting half of a capture: a file or a pipe that is written.
 
-use super::{Counted, may_block, unwritable, wall_clock_ns};
+use super::file::{Counted, may_block, unwritable, wall_clock_ns};
 use crate::driver::{
     Accepted, Completed, DeviceError, Interest, Refused, Reset, Token, TxDescriptors, TxPacket,
 };

@@ -353,6 +353,11 @@ impl<R: Rig> Bench<R> {
 
     /// A packet of the framework, in segments of random lengths.
     pub(super) fn packet(&mut self, outside: &Outside) -> Packet {
+        self.try_packet(outside).expect("the arena has frames")
+    }
+
+    /// The same; `None` if the arena has too few frames.
+    pub(super) fn try_packet(&mut self, outside: &Outside) -> Option<Packet> {
         let (dice, link) = (&mut self.dice, self.capabilities.link);
         let long = dice.roll(0, 1) == 0;
         // With header offsets the headers must be contiguous, and an offload needs the offsets.
@@ -370,7 +375,7 @@ impl<R: Rig> Bench<R> {
             .as_ref()
             .unwrap_or(outside)
             .to_packet(&self.arena, link, lengths)
-            .expect("the arena has frames")
+            .ok()
     }
 
     /// Gives `burst` to the device once.

@@ -135,7 +135,11 @@ fn c(testbed: &Testbed, program: &Program, time: Duration) -> Result<(f64, f64),
     Ok((kpps, 100.0 * received as f64 / sent.packets as f64))
 }
 
-fn report(arguments: &Arguments, conditions: &Conditions, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+fn report(
+    arguments: &Arguments,
+    conditions: &Conditions,
+    rows: &[Row],
+) -> Result<(), Box<dyn Error>> {
     let of = |sender| {
         let rows = rows.iter().filter(move |row| row.sender == sender);
         rows.map(|row| row.sent_kpps).collect::<Vec<f64>>()

@@ -113,7 +113,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     }
     loops::rows::print_summary(&rows);
     let file = arguments
-        .common.json
+        .common
+        .json
         .clone()
         .unwrap_or_else(|| directory.join("offload.json"));
     report::write(

@@ -56,7 +56,7 @@ struct Arguments {
     rounds: usize,
     #[command(flatten)]
     common: Common,
-    /// Run this build; without it a build for this CPU is made and run, since `rte_ring` is compiled
+    /// Run this build; without it a build for this CPU is made and run, as `rte_ring` is compiled
     /// for it
     #[arg(long)]
     as_built: bool,

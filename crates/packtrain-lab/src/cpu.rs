@@ -3,7 +3,8 @@
 use std::num::NonZero;
 use std::time::Duration;
 
-use crate::sys;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
 
 /// CPU time and context switches since the start of a thread or process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,24 +23,23 @@ pub struct Usage {
 impl Usage {
     /// The usage of the calling thread (`RUSAGE_THREAD`).
     pub fn of_thread() -> Self {
-        Self::of(&sys::rusage_thread())
+        Self::of(UsageWho::RUSAGE_THREAD)
     }
 
     /// The usage of all threads of the process, also of ended ones (`RUSAGE_SELF`).
     pub fn of_process() -> Self {
-        Self::of(&sys::rusage_process())
+        Self::of(UsageWho::RUSAGE_SELF)
     }
 
-    fn of(usage: &libc::rusage) -> Self {
-        let time = |t: libc::timeval| {
-            Duration::from_secs(u64::try_from(t.tv_sec).unwrap_or(0))
-                + Duration::from_micros(u64::try_from(t.tv_usec).unwrap_or(0))
-        };
+    fn of(who: UsageWho) -> Self {
+        // It cannot fail for the two above.
+        let usage = getrusage(who).expect("a valid argument");
+        let time = |t: TimeVal| Duration::from_micros(t.num_microseconds().unsigned_abs());
         Self {
-            user: time(usage.ru_utime),
-            system: time(usage.ru_stime),
-            voluntary_switches: u64::try_from(usage.ru_nvcsw).unwrap_or(0),
-            involuntary_switches: u64::try_from(usage.ru_nivcsw).unwrap_or(0),
+            user: time(usage.user_time()),
+            system: time(usage.system_time()),
+            voluntary_switches: usage.voluntary_context_switches().unsigned_abs(),
+            involuntary_switches: usage.involuntary_context_switches().unsigned_abs(),
         }
     }
 

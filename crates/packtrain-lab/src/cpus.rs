@@ -6,7 +6,8 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::error::LabError;
-use crate::sys;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 /// The parts in the order in which packets pass them.
 const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
@@ -169,7 +170,19 @@ impl fmt::Display for Cpus {
 /// # Errors
 /// [`LabError::Os`] from `sched_getaffinity`.
 pub fn allowed() -> Result<Vec<usize>, LabError> {
-    sys::affinity().map_err(LabError::from_io("sched_getaffinity"))
+    let this_thread = Pid::from_raw(0);
+    let set = sched_getaffinity(this_thread).map_err(LabError::from_errno("sched_getaffinity"))?;
+    let has = |cpu: &usize| set.is_set(*cpu) == Ok(true);
+    Ok((0..CpuSet::count()).filter(has).collect())
+}
+
+/// Binds the calling thread to one CPU.
+fn bind(cpu: usize) -> Result<(), LabError> {
+    let mut set = CpuSet::new();
+    let bound = set
+        .set(cpu)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+    bound.map_err(LabError::from_errno("sched_setaffinity"))
 }
 
 /// Runs `act` with the calling thread bound to `cpu`, for good; without one, as it is. The mask is
@@ -183,7 +196,7 @@ pub(crate) fn on_cpu<T, E: From<LabError>>(
     act: impl FnOnce() -> Result<T, E>,
 ) -> Result<T, E> {
     let Some(cpu) = cpu else { return act() };
-    sys::bind(cpu).map_err(LabError::from_io("sched_setaffinity"))?;
+    bind(cpu)?;
     let check = || match allowed()?.as_slice() {
         [only] if *only == cpu => Ok(()),
         _ => Err(LabError::Answer(
@@ -325,11 +338,7 @@ mod tests {
         // A thread that leaves its CPU meanwhile is noticed.
         let all = allowed().unwrap();
         if let [first, .., last] = all[..] {
-            let leave = move || {
-                on_cpu(Some(first), || {
-                    sys::bind(last).map_err(LabError::from_io(""))
-                })
-            };
+            let leave = move || on_cpu(Some(first), || bind(last));
             let error = std::thread::spawn(leave).join().unwrap().unwrap_err();
             assert!(
                 error

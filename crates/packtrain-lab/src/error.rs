@@ -156,6 +156,11 @@ impl LabError {
     pub(crate) fn from_io(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::os(what, &error)
     }
+
+    /// The same for an error of nix.
+    pub(crate) fn from_errno(what: &'static str) -> impl Fn(nix::Error) -> Self {
+        move |errno| Self::os(what, &errno.into())
+    }
 }
 
 impl fmt::Display for LabError {

@@ -2,7 +2,6 @@
 //! thread in it does. They are not mounted, so they do not outlive the process.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::thread;
@@ -11,8 +10,9 @@ use crate::counters::Counters;
 use crate::error::{Feature, LabError, Missing};
 use crate::ip::IpVersion;
 use crate::link::Rtnl;
-use crate::sys;
 use crate::threads::{join, spawn};
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
 
 /// The namespace of the calling thread, as a file.
 const CURRENT: &str = "/proc/thread-self/ns/net";
@@ -35,7 +35,7 @@ impl Netns {
     /// [`LabError::Os`] if the loopback cannot be set up.
     pub fn new() -> Result<Self, LabError> {
         let file = in_thread(|| {
-            sys::unshare(libc::CLONE_NEWNET).map_err(|error| missing(&error))?;
+            unshare(CloneFlags::CLONE_NEWNET).map_err(missing)?;
             let file = File::open(CURRENT).map_err(LabError::from_io("open ns/net"))?;
             crate::link::quiet_ipv6("default")?;
             crate::link::quiet_ipv6("all")?;
@@ -75,7 +75,8 @@ impl Netns {
     /// # Errors
     /// [`LabError::Os`] if the process lacks `CAP_SYS_ADMIN` over the namespace.
     pub fn enter(&self) -> Result<(), LabError> {
-        sys::set_netns(self.file.as_fd()).map_err(LabError::from_io("setns(CLONE_NEWNET)"))
+        let network = CloneFlags::CLONE_NEWNET;
+        setns(&self.file, network).map_err(LabError::from_errno("setns(CLONE_NEWNET)"))
     }
 
     /// A netlink handle for the namespace.
@@ -153,8 +154,8 @@ pub fn ip_versions() -> &'static [IpVersion] {
     }
 }
 
-fn missing(error: &io::Error) -> LabError {
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+fn missing(errno: Errno) -> LabError {
+    let errno = errno as i32;
     let hint = match errno {
         libc::EPERM => "run as root, or as a user with permission to create user namespaces",
         libc::EINVAL | libc::ENOSYS => "the kernel is built without CONFIG_NET_NS",

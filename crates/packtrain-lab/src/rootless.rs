@@ -2,10 +2,11 @@
 //! laboratory.
 
 use std::fs;
-use std::io;
 
 use crate::error::{Feature, Missing};
-use crate::sys;
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getegid, geteuid};
 
 /// Capability numbers from `linux/capability.h`.
 const CAP_NET_ADMIN: u32 = 12;
@@ -20,8 +21,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// # Errors
 /// [`Missing`] with [`Feature::UserNamespaces`].
 pub fn enter() -> Result<(), Missing> {
-    let (uid, gid) = sys::identity();
-    sys::unshare(libc::CLONE_NEWUSER).map_err(|error| unshare_failed(&error))?;
+    let (uid, gid) = (geteuid(), getegid());
+    unshare(CloneFlags::CLONE_NEWUSER).map_err(unshare_failed)?;
     // Since Linux 3.19 an unprivileged gid map requires that setgroups is denied first.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;
@@ -62,8 +63,8 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }
 
-fn unshare_failed(error: &io::Error) -> Missing {
-    let errno = error.raw_os_error().unwrap_or(libc::EIO);
+fn unshare_failed(errno: Errno) -> Missing {
+    let errno = errno as i32;
     let hint = match errno {
         libc::EINVAL if threads() > 1 => "it must be entered before any thread is started",
         libc::EINVAL | libc::ENOSYS => "the kernel is built without CONFIG_USER_NS; run as root",

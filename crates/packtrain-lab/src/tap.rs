@@ -12,6 +12,8 @@ use std::time::Duration;
 use crate::error::{Feature, LabError, Missing};
 use crate::netns::{self, Netns};
 use crate::sys;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 /// Bytes of the virtio-net header of a TAP made here: `struct virtio_net_hdr_mrg_rxbuf`.
 pub const VNET_HDR_LEN: usize = 12;
@@ -146,7 +148,16 @@ pub fn open_tap(name: &str, queues: usize, vnet_hdr: bool) -> Result<Vec<OwnedFd
 /// # Errors
 /// [`LabError::Os`] from `poll(2)`.
 pub fn wait_readable(fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<bool, LabError> {
-    sys::poll_readable(fds, timeout).map_err(LabError::from_io("poll"))
+    let mut list: Vec<_> = fds
+        .iter()
+        .map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN))
+        .collect();
+    let timeout = timeout.try_into().ok();
+    match poll(&mut list, timeout.as_ref()) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(LabError::from_io("poll")(error.into())),
+    }
 }
 
 /// Checks that the laboratory works: network namespaces can be made, and a TAP in one.

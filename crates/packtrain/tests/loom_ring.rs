@@ -11,14 +11,14 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use packtrain::policy::dispatch::{Decision, Dispatch, RingState};
 use packtrain::queue::ring::{
-    Attended, ConsumerGuard, Drain, Drained, Put, Release, Released, Ring, Source, Turn,
+    Attended, ConsumerGuard, Ended, Items, ProducerKind, Put, Released, Ring, Turn,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The consumer's state: the items in the order in which they came.
-type Items = Vec<u32>;
-type TestRing = Ring<u32, Items>;
-type Guard<'a> = ConsumerGuard<'a, u32, Items>;
+type Sent = Vec<u32>;
+type TestRing = Ring<u32, Sent>;
+type Guard<'a> = ConsumerGuard<'a, u32, Sent>;
 
 /// Runs a model, with at most `preemptions` in one run if that is given. The authors of loom's
 /// algorithm (CDSChecker), and of CHESS before it, found two or three to be enough.
@@ -41,7 +41,7 @@ fn deferred(state: RingState) -> Decision {
     Dispatch::Deferred.decide(state, 0)
 }
 
-fn turn(items: &mut Items, drained: &mut Drained<'_, u32, Items>) -> Turn {
+fn turn(items: &mut Sent, drained: &mut Items<'_, u32, Sent>) -> Turn {
     drained.take(usize::MAX, |item| items.push(item));
     Turn::More
 }
@@ -53,25 +53,17 @@ fn poll(guard: &mut Guard<'_>) {
         // The stall ends the drain.
         Turn::Stalled
     });
-    assert_eq!(drained, Drain::Stalled);
+    assert_eq!(drained, Ended::Stalled);
 }
 
 /// Drains and releases.
 fn drain(mut guard: Guard<'_>, budget: usize) -> Released {
     loop {
-        let to = match guard.drain(budget, turn) {
-            Drain::Empty => match guard.release_idle() {
-                Ok(released) => return released,
-                Err(again) => {
-                    guard = again;
-                    continue;
-                }
-            },
-            Drain::Gap => Release::Gap,
-            Drain::Stalled => Release::Stalled,
-            Drain::Budget => Release::Abdicated,
-        };
-        return guard.release(to);
+        let ended = guard.drain(budget, turn);
+        match guard.release(ended) {
+            Ok(released) => return released,
+            Err(again) => guard = again,
+        }
     }
 }
 
@@ -84,7 +76,7 @@ fn notifies(released: Released) -> bool {
 /// notified.
 fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget: usize) -> bool {
     let mut batch = items;
-    match ring.put(&mut batch, Source::Lane, decide, |_, _| {}) {
+    match ring.put(&mut batch, ProducerKind::Lane, decide, |_, _| {}) {
         Put::Enqueued { notify } => {
             assert!(batch.is_empty(), "the ring has space");
             notify
@@ -165,13 +157,13 @@ fn a_batch_that_bypasses_the_slots_keeps_its_order_if_it_is_refused() {
             thread::spawn(move || put(&ring, &[10], deferred, 64))
         };
         let mut batch = &[20, 21, 22][..];
-        match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+        match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) {
             Put::Drain(mut guard) if guard.from() == RingState::Idle => {
                 // The device accepts one.
                 guard.state().push(batch[0]);
                 batch = &batch[1..];
-                assert_eq!(guard.put_rest(&mut batch, Source::Lane, |_, _| {}), 2);
-                let released = guard.release(Release::Stalled);
+                assert_eq!(guard.put_rest(&mut batch, ProducerKind::Lane, |_, _| {}), 2);
+                let released = guard.release(Ended::Stalled).unwrap();
                 assert_eq!(released.state, RingState::Stalled);
             }
             Put::Drain(guard) => assert!(!drain(guard, 64).attention),
@@ -262,7 +254,7 @@ fn a_slot_is_used_again_only_when_it_is_empty() {
             thread::spawn(move || {
                 let accepted = [first, first + 1].into_iter().filter(|item| {
                     let mut batch = std::slice::from_ref(item);
-                    match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+                    match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) {
                         Put::Enqueued { notify } => assert!(!notify),
                         Put::Full => {}
                         other => panic!("{other:?}"),
@@ -291,7 +283,7 @@ fn a_panic_in_a_drain_leaves_all_other_items() {
             thread::spawn(move || put(&ring, &[10], direct, 64))
         };
         let mut batch = &[20, 21][..];
-        let panicked = match ring.put(&mut batch, Source::Lane, deferred, |_, _| {}) {
+        let panicked = match ring.put(&mut batch, ProducerKind::Lane, deferred, |_, _| {}) {
             Put::Enqueued { .. } => match ring.attend(|_| true, false) {
                 Attended::Claimed(mut guard) => catch_unwind(AssertUnwindSafe(move || {
                     let drained = guard.drain(64, |items, drained| {
@@ -328,20 +320,20 @@ fn a_closed_ring_has_all_that_it_accepted() {
             thread::spawn(move || {
                 let accepted = [10, 11].into_iter().filter(|item| {
                     let mut batch = std::slice::from_ref(item);
-                    let put = ring.put(&mut batch, Source::Application, deferred, |_, _| {});
+                    let put = ring.put(&mut batch, ProducerKind::Application, deferred, |_, _| {});
                     assert_eq!(batch.is_empty(), matches!(put, Put::Enqueued { .. }));
                     batch.is_empty()
                 });
                 accepted.collect::<Vec<_>>()
             })
         };
-        ring.close(Source::Application);
+        ring.close(ProducerKind::Application);
         // The TX worker of a session that ends: until all reserved slots are published and taken.
         let mut guard = match ring.attend(|_| true, false) {
             Attended::Claimed(guard) => guard,
             other => panic!("{other:?}"),
         };
-        while guard.drain(64, turn) != Drain::Empty {
+        while guard.drain(64, turn) != Ended::Empty {
             thread::yield_now();
         }
         let ended = guard.state().clone();
@@ -358,7 +350,7 @@ fn waiting(make_space: fn(Guard<'_>) -> bool) {
         assert!(put(&ring, &[10], deferred, 64));
         let waiter = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.wait_for_space(Source::Lane))
+            thread::spawn(move || ring.wait_for_space(ProducerKind::Lane))
         };
         let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
             panic!("no other thread has the role");
@@ -372,8 +364,8 @@ fn waiting(make_space: fn(Guard<'_>) -> bool) {
 
 #[test]
 fn a_waiter_sees_the_space_or_the_release_sees_the_waiter() {
-    waiting(|guard| guard.release_idle().unwrap().wake_waiters);
-    waiting(|guard| guard.release(Release::Stalled).wake_waiters);
+    waiting(|guard| guard.release(Ended::Empty).unwrap().wake_waiters);
+    waiting(|guard| guard.release(Ended::Stalled).unwrap().wake_waiters);
 }
 
 #[test]
@@ -386,7 +378,7 @@ fn attention(preemptions: Option<usize>, decide: fn(RingState) -> Decision) {
     model(preemptions, move || {
         let ring = ring(2);
         let mut batch = &[10][..];
-        let Put::Drain(guard) = ring.put(&mut batch, Source::Lane, direct, |_, _| {}) else {
+        let Put::Drain(guard) = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) else {
             panic!("the ring is idle");
         };
         let (kept, _) = guard.keep();
@@ -459,7 +451,7 @@ fn items_that_are_left_are_dropped_once() {
         let produce = |ring: &Ring<Counted, ()>, count, dropped: &Arc<AtomicUsize>| {
             let items = (0..count).map(|_| Counted(Arc::clone(dropped)));
             let mut batch = items.collect::<std::collections::VecDeque<_>>();
-            let put = ring.put(&mut batch, Source::Lane, deferred, |_, _| {});
+            let put = ring.put(&mut batch, ProducerKind::Lane, deferred, |_, _| {});
             matches!(put, Put::Enqueued { notify: true })
         };
         let other = {
@@ -473,7 +465,7 @@ fn items_that_are_left_are_dropped_once() {
                 drained.take(1, drop);
                 Turn::Stalled
             });
-            assert_eq!(drained, Drain::Stalled);
+            assert_eq!(drained, Ended::Stalled);
         }
         assert!(other.join().unwrap() || mine);
         drop(Arc::try_unwrap(ring).map_err(|_| "shared").unwrap());

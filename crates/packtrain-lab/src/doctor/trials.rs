@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use libc::c_int;
+use nix::unistd::geteuid;
 use packtrain::driver::{Driver, Features, Port};
 use packtrain::engine::{Session, Settings, arena_config};
 use packtrain::packet::{Arena, ArenaConfig, memory_available};
@@ -86,7 +87,7 @@ impl Trials {
     #[must_use]
     pub fn run() -> Self {
         // What the process may do here, it may no longer do from a user namespace.
-        let (user, _group) = sys::identity();
+        let user = geteuid().as_raw();
         let admin = may_administer();
         let packet = raw_socket(libc::AF_PACKET).map(drop);
         let xdp = raw_socket(libc::AF_XDP).map(drop);

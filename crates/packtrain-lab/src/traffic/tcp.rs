@@ -212,7 +212,9 @@ pub(super) fn connect(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Connecti
     let limits = Limits::new(transfer);
     let prepare = |socket: &Socket| prepare(transfer, socket);
     let listener = way.to.run(|| listen((way.address, 0).into(), prepare))??;
-    sys::set_receive_timeout(&listener, QUANTUM).map_err(LabError::from_io("SO_RCVTIMEO"))?;
+    SockRef::from(&listener)
+        .set_read_timeout(Some(QUANTUM))
+        .map_err(LabError::from_io("SO_RCVTIMEO"))?;
     let address = listener
         .local_addr()
         .map_err(LabError::from_io("getsockname"))?;

@@ -462,7 +462,7 @@ fn receive(
 ) -> Result<Received, LabError> {
     let cpu = Usage::of_thread();
     gauge.start()?;
-    let mut buffer = vec![0; 1 << 16];
+    let (mut buffer, mut control) = (vec![0; 1 << 16], nix::cmsg_space!(i32));
     let mut check = match limits.transfer.payload {
         Payload::Hashed => DatagramCheck::new(pattern, stream),
         Payload::Plain => DatagramCheck::plain(limits.transfer.datagram),
@@ -473,7 +473,7 @@ fn receive(
     loop {
         calls += 1;
         let result = if limits.transfer.gro {
-            sys::receive_gro(flow.receiver.as_fd(), &mut buffer)
+            sys::receive_gro(flow.receiver.as_fd(), &mut buffer, &mut control)
         } else {
             flow.receiver.recv(&mut buffer).map(|len| (len, len))
         };

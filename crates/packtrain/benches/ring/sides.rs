@@ -4,9 +4,7 @@
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
 use packtrain::policy::dispatch::{Decision, RingState};
-use packtrain::queue::ring::{
-    Batch, ConsumerGuard, Drain, Drained, Put, Release, Ring, Source, Turn,
-};
+use packtrain::queue::ring::{Batch, ConsumerGuard, Ended, Items, ProducerKind, Put, Ring, Turn};
 use std::hint::spin_loop;
 use std::thread::yield_now;
 
@@ -79,7 +77,7 @@ fn direct(_: RingState) -> Decision {
 /// Enqueues as many items as fit; false if none fits.
 #[inline(always)]
 fn enqueue(ring: &Ring<u64, ()>, batch: &mut impl Batch<u64>) -> bool {
-    match ring.put(batch, Source::Lane, deferred, |_, _| {}) {
+    match ring.put(batch, ProducerKind::Lane, deferred, |_, _| {}) {
         Put::Enqueued { .. } => true,
         Put::Full => false,
         Put::Closed | Put::Drain(_) => unreachable!("it is open, and deferred"),
@@ -96,7 +94,7 @@ fn consumer(ring: &Ring<u64, ()>) -> ConsumerGuard<'_, u64, ()> {
 fn poll(
     consumer: &mut ConsumerGuard<'_, u64, ()>,
     burst: usize,
-    take: impl FnOnce(&mut Drained<'_, u64, ()>),
+    take: impl FnOnce(&mut Items<'_, u64, ()>),
 ) {
     let mut take = Some(take);
     let drained = consumer.drain(burst, |(), drained| {
@@ -106,11 +104,11 @@ fn poll(
         // It ends the drain.
         Turn::Stalled
     });
-    assert_eq!(drained, Drain::Stalled);
+    assert_eq!(drained, Ended::Stalled);
 }
 
 fn release(consumer: ConsumerGuard<'_, u64, ()>) {
-    let released = consumer.release(Release::Abdicated);
+    let released = consumer.release(Ended::Budget).unwrap();
     assert_eq!(released.state, RingState::Idle);
 }
 
@@ -239,12 +237,14 @@ impl Queue for Direct {
 impl Direct {
     #[inline(always)]
     fn send(&self, mut batch: &[u64]) -> u64 {
-        let put = self.0.put(&mut batch, Source::Lane, direct, |_, _| {});
+        let put = self
+            .0
+            .put(&mut batch, ProducerKind::Lane, direct, |_, _| {});
         let Put::Drain(consumer) = put else {
             unreachable!("it was idle");
         };
         let sum = batch.iter().sum();
-        let released = consumer.release_idle().expect("no other producer");
+        let released = consumer.release(Ended::Empty).expect("no other producer");
         assert_eq!(released.state, RingState::Idle);
         sum
     }

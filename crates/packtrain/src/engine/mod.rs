@@ -4,7 +4,7 @@
 mod assemble;
 mod control;
 mod descriptor;
-mod drain;
+mod egress;
 mod error;
 mod flows;
 mod handle;
@@ -25,6 +25,7 @@ mod space;
 mod stats;
 mod sys;
 mod thread;
+mod tx_part;
 mod worker;
 
 #[cfg(all(test, not(packtrain_loom)))]

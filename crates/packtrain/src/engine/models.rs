@@ -3,7 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --lib engine::models`
 //!
-//! The code is the engine's: [`Worker`], [`TxDrain`], [`SharedTx`], the ring, the TX queue,
+//! The code is the engine's: [`Worker`], [`TxPart`], [`SharedTx`], the ring, the TX queue,
 //! [`Wakeup`] and [`Interrupt`]. Only the device and the notifier are replaced. Time does not
 //! advance (except by the 50 us of a gap), so no later poll finds missed work: a lost wake-up is a
 //! deadlock, which loom reports. The counters use the atomics of `std`, which loom does not see; no
@@ -16,15 +16,15 @@
 
 mod tests;
 
-use super::control::{Control, Half};
-use super::drain::TxDrain;
+use super::control::{Control, QueueKind};
 use super::error::RunError;
 use super::handle::{TrySendError, TxHandle};
 use super::intake::Intake;
 use super::shared::{Producer, SharedTx, Submit};
 use super::shell::{Action, Shell};
 use super::thread::{Waits, send_all, send_parked};
-use super::worker::{Placed, Worker, WorkerCounters};
+use super::tx_part::TxPart;
+use super::worker::{Worker, WorkerCounters, WorkerPart};
 use crate::driver::{
     Accepted, Armed, Capabilities, Completed, Refused, Token, TxDescriptors, TxPacket,
 };
@@ -301,10 +301,10 @@ impl World {
         ));
         let counters = Arc::new(WorkerCounters::default());
         let drained = Arc::clone(&counters.drained);
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, false, drained);
-        let parts = vec![Placed {
+        let part = TxPart::new(Arc::clone(&shared), interrupt, None, false, drained);
+        let parts = vec![WorkerPart {
             part: Box::new(part),
-            queues: vec![(Half::Tx, id)],
+            queues: vec![(QueueKind::Tx, id)],
         }];
         let over = Arc::new(ModelNotifier::default());
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));

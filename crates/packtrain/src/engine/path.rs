@@ -1,12 +1,11 @@
 //! The path of a lane's packets to a TX queue: direct, or through the ring in front of a shared
 //! queue.
 
-use super::control::{Command, Commanded, Half, Queues};
+use super::control::{Command, Commanded, QueueKind, Queues};
+use super::egress::Egress;
 use super::shared::{Closed, Producer, SharedTx};
-use super::stats::PathStats;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::packet::Burst;
-use crate::queue::TxQueue;
 use crate::runtime::Interrupt;
 use crate::stats::{DropReason, QueueId};
 use crate::sync::Ordering;
@@ -51,7 +50,7 @@ impl<T: TxDescriptors> TxPath<T> {
     #[inline]
     pub(super) fn end(&mut self) -> Result<(), DeviceError> {
         match self {
-            Self::Owned(path) => path.end(),
+            Self::Owned(path) => path.egress.end(0),
             Self::Shared(_) => Ok(()),
         }
     }
@@ -60,7 +59,7 @@ impl<T: TxDescriptors> TxPath<T> {
     #[inline]
     pub(super) fn accepts(&self) -> bool {
         match self {
-            Self::Owned(path) => path.accepts(),
+            Self::Owned(path) => path.egress.accepts(),
             Self::Shared(path) => path.shared.has_space(&path.own),
         }
     }
@@ -80,7 +79,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// Offloads that the device does and has not refused.
     pub(super) fn features(&self) -> Features {
         match self {
-            Self::Owned(path) => path.queue.features(),
+            Self::Owned(path) => path.egress.queue.features(),
             Self::Shared(path) => path.shared.features(),
         }
     }
@@ -97,7 +96,7 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn wait(&mut self, waker: &Waker) -> bool {
         match self {
             // `arm` has armed its device.
-            Self::Owned(path) => path.accepts(),
+            Self::Owned(path) => path.egress.accepts(),
             Self::Shared(path) => path.wait(waker),
         }
     }
@@ -105,7 +104,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// The time of the next work for which no device wakes the worker.
     pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
         match self {
-            Self::Owned(path) => path.next_at(now),
+            Self::Owned(path) => path.egress.queue.retry_at(now),
             Self::Shared(_) => None,
         }
     }
@@ -129,7 +128,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// Whether no packets wait here, after the lanes have sent their last packet.
     pub(super) fn is_over(&self) -> bool {
         match self {
-            Self::Owned(path) => path.queue.is_ready() && path.queue.in_flight() == 0,
+            Self::Owned(path) => !path.egress.waits(true),
             Self::Shared(path) => path.deregistered,
         }
     }
@@ -137,7 +136,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// Wire packets that wait here. The TX worker counts those in a ring.
     pub(super) fn held(&self) -> u64 {
         match self {
-            Self::Owned(path) => path.queue.held(),
+            Self::Owned(path) => path.egress.queue.held(),
             Self::Shared(_) => 0,
         }
     }
@@ -145,7 +144,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// The descriptor that becomes ready when the device can continue, if packets wait for it.
     pub(super) fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         match self {
-            Self::Owned(path) if path.waits() => path.queue.wake(),
+            Self::Owned(path) if path.egress.waits(path.ending) => path.egress.queue.wake(),
             _ => None,
         }
     }
@@ -153,7 +152,7 @@ impl<T: TxDescriptors> TxPath<T> {
     /// Counts a wake-up of the worker for the queue.
     pub(super) fn count_wakeup(&mut self) {
         if let Self::Owned(path) = self {
-            path.queue.count_wakeup();
+            path.egress.queue.count_wakeup();
         }
     }
 
@@ -165,9 +164,9 @@ impl<T: TxDescriptors> TxPath<T> {
         now: Instant,
     ) -> Result<Commanded, DeviceError> {
         match self {
-            Self::Owned(path) if queues.has(Half::Tx, path.id()) => {
+            Self::Owned(path) if queues.has(QueueKind::Tx, path.id()) => {
                 path.recheck = true;
-                command.apply(&mut path.queue, now)
+                command.apply(&mut path.egress.queue, now)
             }
             _ => Ok(Commanded::default()),
         }
@@ -177,8 +176,8 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn abandon(&mut self, reason: DropReason) {
         match self {
             Self::Owned(path) => {
-                path.queue.abandon(reason);
-                path.show();
+                path.egress.queue.abandon(reason);
+                path.egress.publish(0);
             }
             Self::Shared(path) => path.deregister(),
         }
@@ -188,8 +187,7 @@ impl<T: TxDescriptors> TxPath<T> {
 /// A TX queue that one RX worker owns.
 #[derive(Debug)]
 pub(super) struct OwnedTx<T> {
-    queue: TxQueue<T>,
-    stats: Arc<PathStats>,
+    egress: Egress<T>,
     interrupt: Arc<Interrupt>,
     /// An empty burst: submitting it sends the packets that wait in the queue.
     none: Burst,
@@ -197,126 +195,61 @@ pub(super) struct OwnedTx<T> {
     recheck: bool,
     /// The run ends: completions of the last packets wake the worker.
     ending: bool,
-    /// The device is asynchronous: it completes packets later, and each step services it.
-    asynchronous: bool,
 }
 
 impl<T: TxDescriptors> OwnedTx<T> {
-    pub(super) fn new(
-        mut queue: TxQueue<T>,
-        stats: Arc<PathStats>,
-        interrupt: Arc<Interrupt>,
-        asynchronous: bool,
-    ) -> Self {
-        queue.set_interrupt(Arc::clone(&interrupt).into());
-        let mut path = Self {
-            queue,
-            stats,
+    pub(super) fn new(mut egress: Egress<T>, interrupt: Arc<Interrupt>) -> Self {
+        egress.queue.set_interrupt(Arc::clone(&interrupt).into());
+        Self {
+            egress,
             interrupt,
             none: Burst::new(),
             recheck: false,
             ending: false,
-            asynchronous,
-        };
-        path.show();
-        path
+        }
     }
 
     fn id(&self) -> QueueId {
-        self.queue.counters().id
+        self.egress.queue.counters().id
     }
 
     #[inline]
     fn begin(&mut self, now: Instant, slept: bool, stopped: bool) -> Result<(), DeviceError> {
+        let queue = &mut self.egress.queue;
         if self.interrupt.take() {
             match slept {
-                true => self.queue.count_wakeup(),
-                false => self.queue.note_wakeup(),
+                true => queue.count_wakeup(),
+                false => queue.note_wakeup(),
             }
         }
         if stopped && !self.ending {
             self.ending = true;
             // A stop overrides a pause.
-            self.queue.resume();
+            queue.resume();
         }
-        let pending = self.queue.in_flight() > 0 || !self.queue.is_ready();
-        // A synchronous device without pending packets needs no service.
-        if self.asynchronous || pending || self.recheck {
-            self.go_on(now)?;
-        }
-        Ok(())
-    }
-
-    fn go_on(&mut self, now: Instant) -> Result<(), DeviceError> {
-        self.recheck = false;
-        let before = self.queue.counters().reclaimed.get();
-        self.queue.service(now)?;
-        if self.queue.counters().reclaimed.get() != before {
-            // This poll found the completions for which the device was armed, without its wake-up.
-            self.queue.note_wakeup();
-        }
-        if !self.queue.is_ready() && !self.queue.is_stopped() {
-            self.queue.transmit_more(&mut self.none)?;
+        let recheck = std::mem::take(&mut self.recheck);
+        self.egress.begin(recheck, || now)?;
+        let queue = &mut self.egress.queue;
+        if !queue.is_ready() && !queue.is_stopped() {
+            queue.transmit_more(&mut self.none)?;
         }
         Ok(())
-    }
-
-    #[inline]
-    fn end(&mut self) -> Result<(), DeviceError> {
-        let rung = self.queue.ring_if_pending();
-        self.show();
-        rung
-    }
-
-    #[inline]
-    fn accepts(&self) -> bool {
-        self.queue.is_ready() && !self.queue.is_stopped()
     }
 
     #[inline]
     fn send(&mut self, burst: &mut Burst) -> Result<(), DeviceError> {
         trace::dispatch(self.id(), burst.len() as u64, false, &|| 0);
-        self.queue.transmit_more(burst).map(|_sent| ())
-    }
-
-    /// Whether packets wait for the device, or the end of the run waits for completions.
-    fn waits(&self) -> bool {
-        !self.queue.is_ready() || (self.ending && self.queue.in_flight() > 0)
+        self.egress.queue.transmit_more(burst).map(|_sent| ())
     }
 
     fn arm(&mut self) -> Armed {
         // Completions wake the worker only if packets or the end of the run wait for them.
-        if !self.waits() {
+        if !self.egress.waits(self.ending) {
             return Armed::Idle;
         }
-        let armed = self.queue.arm();
+        let armed = self.egress.queue.arm();
         self.recheck = armed == Armed::WorkPending;
         armed
-    }
-
-    fn next_at(&self, now: Instant) -> Option<Instant> {
-        self.queue.retry_at(now)
-    }
-
-    /// Publishes the state of the queue for other threads.
-    #[inline]
-    fn show(&mut self) {
-        let shown = &self.stats.shown;
-        shown.held.set(match self.queue.is_ready() {
-            true => 0,
-            false => self.queue.held(),
-        });
-        shown.in_flight.set(self.queue.in_flight() as u64);
-        shown.refused.set(self.queue.refused().bits());
-        if let Some(troubles) = self.queue.take_troubles() {
-            *self.stats.troubles() = troubles;
-        }
-    }
-}
-
-impl<T> Drop for OwnedTx<T> {
-    fn drop(&mut self) {
-        self.stats.shown.in_flight.set(0);
     }
 }
 

@@ -2,9 +2,22 @@
 //!
 //! The dispatch mode decides in each state of the ring ([`Dispatch::decide`]). A producer that
 //! finds the ring idle may become its consumer; its burst then bypasses the slots. Otherwise it
-//! puts the burst into the ring, and notifies the TX worker if the mode says so. ARCHITECTURE.md
-//! numbers the rules that prevent lost wake-ups.
+//! puts the burst into the ring, and notifies the TX worker if the mode says so.
+//!
+//! No packet is stranded, since each state of a ring with packets has a thread that comes for them:
+//!
+//! - *busy*: the consumer. It releases the ring as idle by a compare-and-swap of the word in which
+//!   producers reserve slots, so that fails if a packet came ([`ConsumerGuard::release`]). Then it
+//!   drains again. Each other release leads to a state below.
+//! - *abdicated*, *gap*, *stalled*: the TX worker. A producer notifies it after the release that
+//!   sets the state ([`SharedTx::released`]), or after it has put packets into an idle ring that it
+//!   does not drain (`finish`). The TX worker claims such a ring in each step; before it sleeps it
+//!   arms the device of a stalled one, and it retries a gap after 50 us (`TxPart`).
+//! - *idle*: the ring is empty, and so is the stage.
+//!
+//! ARCHITECTURE.md numbers the rules, also for the flags.
 
+use super::egress::Egress;
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
@@ -12,7 +25,7 @@ use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
-    ConsumerGuard, Drain, Drained, Put, Release, Released, Reservation, Ring, Source, Turn,
+    ConsumerGuard, Ended, Items, ProducerKind, Put, Released, Reservation, Ring, Turn,
 };
 #[cfg(feature = "internals")]
 use crate::queue::ring::{Kept, KeptSlots};
@@ -68,7 +81,7 @@ pub(super) struct Producer {
     /// The sizes of its batches.
     batches: Arc<Histogram>,
     id: u64,
-    source: Source,
+    source: ProducerKind,
 }
 
 impl Producer {
@@ -83,7 +96,7 @@ impl Producer {
 
     /// What an application submits is generated. What a lane submits was received.
     fn count_generated(&self, wire_packets: u64) {
-        if self.source == Source::Application {
+        if self.source == ProducerKind::Application {
             self.counters.generated.add(wire_packets);
         }
     }
@@ -119,12 +132,10 @@ impl<T> fmt::Debug for SharedTx<T> {
 #[derive(Debug)]
 pub(super) struct TxConsumer<T> {
     /// `None` after the run: the device is dropped, though handles may still exist.
-    pub(super) queue: Option<TxQueue<T>>,
+    pub(super) egress: Option<Egress<T>>,
     stage: Burst,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
-    /// The device is asynchronous: it completes packets later, and each drain services it.
-    asynchronous: bool,
     drops: Arc<DropCounters>,
     stats: Arc<PathStats>,
 }
@@ -141,11 +152,11 @@ type Begun<'a, T> = Result<Reservation<'a, Packet, TxConsumer<T>>, Put<'a, Packe
 #[cfg(feature = "internals")]
 #[derive(Debug)]
 #[must_use = "the second half of the send publishes slots or releases the consumer role"]
-pub struct HalfSend(Half);
+pub struct HalfSend(Halfway);
 
 #[cfg(feature = "internals")]
 #[derive(Debug)]
-enum Half {
+enum Halfway {
     Slots(KeptSlots),
     Role(Kept),
 }
@@ -174,7 +185,7 @@ impl<T> SharedTx<T> {
     pub(super) fn enter_lane(&self) -> Producer {
         let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
         self.ring.set_withheld(SLOTS_PER_LANE * lanes as usize);
-        self.enter(Source::Lane)
+        self.enter(ProducerKind::Lane)
     }
 
     /// Deregisters a lane.
@@ -187,7 +198,7 @@ impl<T> SharedTx<T> {
         self.tx_worker.notify();
     }
 
-    fn enter(&self, source: Source) -> Producer {
+    fn enter(&self, source: ProducerKind) -> Producer {
         let (counters, producers) = self.stats.enter();
         self.waiters.reserve(producers);
         Producer {
@@ -229,7 +240,7 @@ impl<T> SharedTx<T> {
     }
 
     /// Closes the queue to a source, and wakes waiting producers.
-    pub(super) fn close(&self, to: Source) {
+    pub(super) fn close(&self, to: ProducerKind) {
         self.ring.close(to);
         self.waiters.wake_all(&self.ring);
     }
@@ -252,15 +263,14 @@ impl<T: TxDescriptors> SharedTx<T> {
         stats: Arc<PathStats>,
     ) -> Self {
         let counters = Arc::clone(queue.counters());
-        let mut consumer = TxConsumer {
-            queue: Some(queue.behind_ring()),
+        let egress = Egress::new(queue.behind_ring(), Arc::clone(&stats), asynchronous);
+        let consumer = TxConsumer {
+            egress: Some(egress),
             stage: Burst::new(),
             failed: None,
-            asynchronous,
             drops,
             stats: Arc::clone(&stats),
         };
-        consumer.show();
         Self {
             ring: Ring::new(slots, consumer),
             dispatch,
@@ -373,7 +383,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         burst: &mut Burst,
         now: &impl Fn() -> Instant,
     ) {
-        let mut drain = Draining::new(self, own, role);
+        let mut drain = ProducerDrain::new(self, own, role);
         let consumer = drain.consumer();
         consumer.begin(now);
         let bypassing = Bypassing::new(own, burst);
@@ -390,7 +400,7 @@ impl<T: TxDescriptors> SharedTx<T> {
 
     /// This producer is the consumer, and its packets are in the ring.
     fn drain(&self, own: &Producer, role: Role<'_, T>, now: &impl Fn() -> Instant) {
-        let mut drain = Draining::new(self, own, role);
+        let mut drain = ProducerDrain::new(self, own, role);
         drain.consumer().begin(now);
         drain.finish(Turn::More, BUDGET);
     }
@@ -403,11 +413,11 @@ impl<T: TxDescriptors> SharedTx<T> {
         }
         let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
         if let Some(role) = self.ring.claim(may) {
-            let mut drain = Draining::new(self, own, role);
+            let mut drain = ProducerDrain::new(self, own, role);
             let consumer = drain.consumer();
             // Reclaims at once: `service` waits until more packets are complete.
-            if let Some(queue) = &mut consumer.queue {
-                queue.reclaim(now());
+            if let Some(egress) = &mut consumer.egress {
+                egress.queue.reclaim(now());
             }
             consumer.begin(now);
             drain.finish(Turn::More, BUDGET);
@@ -458,8 +468,8 @@ impl<'a> Bypassing<'a> {
     #[inline]
     fn new(own: &'a Producer, burst: &'a mut Burst) -> Self {
         let before = match own.source {
-            Source::Application => burst.wire_packets(),
-            Source::Lane => 0,
+            ProducerKind::Application => burst.wire_packets(),
+            ProducerKind::Lane => 0,
         };
         Self { own, burst, before }
     }
@@ -468,7 +478,7 @@ impl<'a> Bypassing<'a> {
 impl Drop for Bypassing<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.own.source == Source::Application {
+        if self.own.source == ProducerKind::Application {
             let left = match self.burst.is_empty() {
                 true => 0,
                 false => self.burst.wire_packets(),
@@ -480,7 +490,7 @@ impl Drop for Bypassing<'_> {
 
 /// A producer that drains. If the driver panics, the queue is marked as failed and the TX worker
 /// takes over.
-struct Draining<'a, T: TxDescriptors> {
+struct ProducerDrain<'a, T: TxDescriptors> {
     shared: &'a SharedTx<T>,
     own: &'a Producer,
     /// `None` after its release.
@@ -490,7 +500,7 @@ struct Draining<'a, T: TxDescriptors> {
     moved: [u64; 2],
 }
 
-impl<'a, T: TxDescriptors> Draining<'a, T> {
+impl<'a, T: TxDescriptors> ProducerDrain<'a, T> {
     #[inline]
     fn new(shared: &'a SharedTx<T>, own: &'a Producer, role: Role<'a, T>) -> Self {
         Self {
@@ -522,29 +532,20 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
         let mut failed;
         let released = loop {
             let ended = match turn {
-                Turn::Stalled => Drain::Stalled,
+                Turn::Stalled => Ended::Stalled,
                 Turn::More => drain(self.role(), &mut left),
             };
             self.consumer().end();
             failed = self.consumer().failed.is_some();
             // A failed queue is released as stalled, since an idle ring notifies no thread. The TX
             // worker then ends the run.
-            let ended = if failed { Drain::Stalled } else { ended };
+            let ended = if failed { Ended::Stalled } else { ended };
             let role = self.role.take().expect("the loop puts the role back");
-            let to = match ended {
-                Drain::Empty => match role.release_idle() {
-                    Ok(released) => break released,
-                    Err(role) => {
-                        self.role = Some(role);
-                        turn = Turn::More;
-                        continue;
-                    }
-                },
-                Drain::Gap => Release::Gap,
-                Drain::Stalled => Release::Stalled,
-                Drain::Budget => Release::Abdicated,
-            };
-            break role.release(to);
+            match role.release(ended) {
+                Ok(released) => break released,
+                Err(role) => self.role = Some(role),
+            }
+            turn = Turn::More;
         };
         let moved = self.moved != self.shared.moved();
         let news = self.from != RingState::Stalled || moved || failed;
@@ -552,7 +553,7 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
     }
 }
 
-impl<T: TxDescriptors> Drop for Draining<'_, T> {
+impl<T: TxDescriptors> Drop for ProducerDrain<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut role) = self.role.take() {
@@ -569,7 +570,7 @@ impl<T: TxDescriptors> Drop for Draining<'_, T> {
 /// Drains at most `left` packets, and subtracts their number from it. The role stays with the
 /// caller.
 #[inline]
-pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Drain {
+pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) -> Ended {
     let budget = *left;
     role.drain(budget, |consumer, items| {
         let before = items.len();
@@ -588,12 +589,11 @@ impl<T> SharedTx<T> {
 }
 
 impl<T: TxDescriptors> TxConsumer<T> {
-    /// Begins a drain. A synchronous device without pending packets needs no service and no clock.
+    /// Begins a drain.
     #[inline]
     pub(super) fn begin(&mut self, now: &impl Fn() -> Instant) {
-        if let Some(queue) = &mut self.queue
-            && (self.asynchronous || queue.in_flight() > 0 || !queue.is_ready())
-            && let Err(error) = queue.service(now())
+        if let Some(egress) = &mut self.egress
+            && let Err(error) = egress.begin(false, now)
         {
             self.fail(error);
         }
@@ -602,8 +602,10 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// Gives the queue a burst that bypasses the slots; it may be empty.
     #[inline]
     pub(super) fn transmit(&mut self, burst: &mut Burst) -> Turn {
-        match &mut self.queue {
-            Some(queue) if self.failed.is_none() => give(queue, burst, &mut self.failed),
+        match &mut self.egress {
+            Some(egress) if self.failed.is_none() => {
+                give(&mut egress.queue, burst, &mut self.failed)
+            }
             Some(_) => Turn::Stalled,
             None => Turn::More,
         }
@@ -612,8 +614,8 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// One turn of a drain: gives the packets of the stage to the device. An empty stage is filled
     /// from the ring first.
     #[inline]
-    fn turn(&mut self, items: &mut Drained<'_, Packet, Self>) -> Turn {
-        let Some(queue) = &mut self.queue else {
+    fn turn(&mut self, items: &mut Items<'_, Packet, Self>) -> Turn {
+        let Some(Egress { queue, .. }) = &mut self.egress else {
             return Turn::More;
         };
         if self.failed.is_some() || queue.is_stopped() {
@@ -640,12 +642,21 @@ impl<T: TxDescriptors> TxConsumer<T> {
     /// for all packets that it has sent.
     #[inline]
     pub(super) fn end(&mut self) {
-        if let Some(queue) = &mut self.queue
-            && let Err(error) = queue.ring_if_pending()
+        let staged = self.staged();
+        if let Some(egress) = &mut self.egress
+            && let Err(error) = egress.end(staged)
         {
             self.fail(error);
         }
-        self.show();
+    }
+
+    /// Wire packets of the stage.
+    #[inline]
+    fn staged(&self) -> u64 {
+        match self.stage.is_empty() {
+            true => 0,
+            false => self.stage.wire_packets(),
+        }
     }
 
     /// Records an error. Only the first one is reported.
@@ -660,34 +671,12 @@ impl<T: TxDescriptors> TxConsumer<T> {
 
     /// Whether no packet waits behind the ring, and the queue accepts packets.
     pub(super) fn is_ready(&self) -> bool {
-        let ready = |queue: &TxQueue<T>| queue.is_ready() && !queue.is_stopped();
-        self.failed.is_none() && self.stage.is_empty() && self.queue.as_ref().is_none_or(ready)
-    }
-
-    /// Publishes the state of the queue for other threads.
-    #[inline]
-    fn show(&mut self) {
-        let shown = &self.stats.shown;
-        let Some(queue) = &mut self.queue else {
-            shown.held.set(0);
-            shown.in_flight.set(0);
-            return;
-        };
-        let ready = self.stage.is_empty() && queue.is_ready();
-        shown.held.set(match ready {
-            true => 0,
-            false => queue.held() + self.stage.wire_packets(),
-        });
-        shown.in_flight.set(queue.in_flight() as u64);
-        shown.features.set(queue.features().bits());
-        shown.refused.set(queue.refused().bits());
-        if let Some(troubles) = queue.take_troubles() {
-            *self.stats.troubles() = troubles;
-        }
+        let accepts = self.egress.as_ref().is_none_or(Egress::accepts);
+        self.failed.is_none() && self.stage.is_empty() && accepts
     }
 
     /// Drops the packets of the stage, of the queue and of `items`, counted under `reason`.
-    pub(super) fn abandon(&mut self, items: &mut Drained<'_, Packet, Self>, reason: DropReason) {
+    pub(super) fn abandon(&mut self, items: &mut Items<'_, Packet, Self>, reason: DropReason) {
         let mut lost = self.stage.wire_packets();
         self.stage.clear();
         items.take(usize::MAX, |packet| {
@@ -698,18 +687,11 @@ impl<T: TxDescriptors> TxConsumer<T> {
         if lost > 0 {
             self.drops.add(reason, lost);
         }
-        if let Some(queue) = &mut self.queue {
-            queue.abandon(reason);
+        if let Some(egress) = &mut self.egress {
+            egress.queue.abandon(reason);
+            egress.publish(0);
         }
         self.failed = None;
-        self.show();
-    }
-
-    /// Takes the queue with its device out of the consumer's state.
-    pub(super) fn take_queue(&mut self) -> Option<TxQueue<T>> {
-        let queue = self.queue.take();
-        self.show();
-        queue
     }
 }
 
@@ -767,7 +749,7 @@ pub(super) trait Submit: Send + Sync {
 
 impl<T: TxDescriptors> Submit for SharedTx<T> {
     fn enter(&self) -> Producer {
-        Self::enter(self, Source::Application)
+        Self::enter(self, ProducerKind::Application)
     }
 
     fn leave(&self, own: &Producer) {
@@ -807,8 +789,8 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
     #[cfg(feature = "internals")]
     fn begin(&self, own: &Producer, packets: usize, now: &dyn Fn() -> Instant) -> Option<HalfSend> {
         let half = match Self::begin(self, own, packets, &|| now()) {
-            Ok(slots) => Half::Slots(slots.keep()),
-            Err(Put::Drain(role)) => Half::Role(role.keep().0),
+            Ok(slots) => Halfway::Slots(slots.keep()),
+            Err(Put::Drain(role)) => Halfway::Role(role.keep().0),
             Err(Put::Closed | Put::Full | Put::Enqueued { .. }) => return None,
         };
         Some(HalfSend(half))
@@ -823,8 +805,8 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
         now: &dyn Fn() -> Instant,
     ) -> Result<(), Closed> {
         let begun = match half.0 {
-            Half::Slots(slots) => Ok(self.ring.resume_slots(slots)),
-            Half::Role(role) => Err(Put::Drain(self.ring.resume(role))),
+            Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
+            Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
         Self::finish(self, own, begun, burst, &|| now())
     }

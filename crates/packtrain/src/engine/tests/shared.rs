@@ -4,12 +4,12 @@
 use super::fake::Queue;
 use super::rig::{POLICIES, Setup, Virtual, burst};
 use crate::driver::{Capabilities, Features};
-use crate::engine::drain::TxDrain;
 use crate::engine::intake::Intake;
 use crate::engine::shared::{Producer, SharedTx, Submit};
 use crate::engine::shell::Shell;
 use crate::engine::stats::PathStats;
-use crate::engine::worker::{Placed, Worker};
+use crate::engine::tx_part::TxPart;
+use crate::engine::worker::{Worker, WorkerPart};
 use crate::engine::{Action, TrySendError};
 use crate::limits::{RING_SLOTS_PER_LANE, SEGMENTS_MAX, TX_RING_PACKETS};
 use crate::packet::{Arena, ArenaConfig};
@@ -17,7 +17,7 @@ use crate::plan::FitLimits;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::policy::idle::{Idle, Idler};
 use crate::queue::TxQueue;
-use crate::queue::ring::{Put, Release, Source};
+use crate::queue::ring::{Ended, ProducerKind, Put};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, SubmitSnapshot, TxCounters};
 use crate::time::Clock;
@@ -66,8 +66,8 @@ impl Bench {
         let to = Arc::clone(&wakeup);
         let slots = TX_RING_PACKETS;
         let shared = Arc::new(SharedTx::new(tx, drops, dispatch, slots, false, to, stats));
-        let part = TxDrain::new(Arc::clone(&shared), interrupt, None, false, Arc::default());
-        let placed = Placed {
+        let part = TxPart::new(Arc::clone(&shared), interrupt, None, false, Arc::default());
+        let placed = WorkerPart {
             part: Box::new(part),
             queues: Vec::new(),
         };
@@ -111,10 +111,12 @@ impl Bench {
     fn enqueue(&self, number: u32) {
         let mut packets = burst(&self.arena, [number]);
         let decide = |_| Decision::Enqueue;
-        let put = self
-            .shared
-            .ring
-            .put(packets.batch(), Source::Application, decide, |_, _| ());
+        let put = self.shared.ring.put(
+            packets.batch(),
+            ProducerKind::Application,
+            decide,
+            |_, _| (),
+        );
         assert!(matches!(put, Put::Enqueued { .. }));
     }
 
@@ -151,20 +153,23 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                     RingState::Gap => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
                         let decide = |_| Decision::Enqueue;
-                        reserved = shared.ring.reserve(1, Source::Application, decide).ok();
+                        reserved = shared
+                            .ring
+                            .reserve(1, ProducerKind::Application, decide)
+                            .ok();
                         assert!(reserved.is_some());
-                        assert_eq!(consumer.release(Release::Gap).state, state);
+                        assert_eq!(consumer.release(Ended::Gap).unwrap().state, state);
                     }
                     state => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
                         bench.enqueue(0);
                         let to = match state {
-                            RingState::Abdicated => Some(Release::Abdicated),
-                            RingState::Stalled => Some(Release::Stalled),
+                            RingState::Abdicated => Some(Ended::Budget),
+                            RingState::Stalled => Some(Ended::Stalled),
                             _ => None,
                         };
                         match to {
-                            Some(to) => assert_eq!(consumer.release(to).state, state),
+                            Some(to) => assert_eq!(consumer.release(to).unwrap().state, state),
                             None => role = Some(consumer),
                         }
                     }
@@ -194,7 +199,10 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                     ));
                 }
                 if let Some(role) = role {
-                    assert_eq!(role.release(Release::Abdicated).state, RingState::Abdicated);
+                    assert_eq!(
+                        role.release(Ended::Budget).unwrap().state,
+                        RingState::Abdicated
+                    );
                 }
                 bench.runtime.advance(Duration::from_secs(1));
                 bench.sleep();
@@ -215,7 +223,10 @@ fn the_tx_worker_keeps_the_role_until_it_sleeps_but_not_under_direct() {
         let mut bench = Bench::new(dispatch);
         let role = bench.shared.ring.claim(|_| true).unwrap();
         bench.enqueue(0);
-        assert_eq!(role.release(Release::Abdicated).state, RingState::Abdicated);
+        assert_eq!(
+            role.release(Ended::Budget).unwrap().state,
+            RingState::Abdicated
+        );
         let keeps = dispatch != Dispatch::Direct;
         bench.run();
         assert_eq!(bench.device.sent(), [0], "{dispatch}");
@@ -244,12 +255,12 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         let shared = Arc::clone(&bench.shared);
         let consumer = shared.ring.claim(|_| true).unwrap();
         let decide = |_| Decision::Enqueue;
-        let Ok(slots) = shared.ring.reserve(1, Source::Application, decide) else {
+        let Ok(slots) = shared.ring.reserve(1, ProducerKind::Application, decide) else {
             panic!("there is space");
         };
         bench.enqueue(1);
         assert_eq!(
-            consumer.release(Release::Abdicated).state,
+            consumer.release(Ended::Budget).unwrap().state,
             RingState::Abdicated
         );
         for retry in 0..3 {

@@ -34,28 +34,17 @@ pub enum Turn {
 
 /// Why a drain ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "the role has to be released accordingly"]
-pub enum Drain {
-    /// All slots that were reserved a moment ago are taken:
-    /// [`release_idle`](ConsumerGuard::release_idle).
+#[must_use = "it says how the role is released"]
+pub enum Ended {
+    /// All slots that were reserved a moment ago are taken. The ring becomes idle.
     Empty,
-    /// The next slot is reserved and was not published in time: [`Release::Gap`].
+    /// The next slot is reserved and was not published in time. The ring becomes a gap.
     Gap,
-    /// The device accepts no more: [`Release::Stalled`].
+    /// The device accepts no more. The ring becomes stalled.
     Stalled,
-    /// The budget is used up; items may be pending: [`Release::Abdicated`].
+    /// The budget is used up. The ring is abdicated: the TX worker continues. If it is empty, it
+    /// becomes idle.
     Budget,
-}
-
-/// The state in which a consumer leaves the ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Release {
-    /// The TX worker continues. The ring becomes idle instead if it is empty.
-    Abdicated,
-    /// The device accepts no more.
-    Stalled,
-    /// The next slot is reserved and not yet published.
-    Gap,
 }
 
 /// The result of a release. If `attention` is set, the caller notifies the TX worker. A producer
@@ -96,7 +85,7 @@ pub struct ConsumerGuard<'a, T, S> {
 
 /// Published items, the oldest first. Items that are not taken stay in the ring.
 #[derive(Debug)]
-pub struct Drained<'a, T, S> {
+pub struct Items<'a, T, S> {
     ring: &'a Ring<T, S>,
     /// The position of the next item. It becomes the tail on drop, also if a panic drops this.
     next: u64,
@@ -136,7 +125,7 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
     fn turn(
         &mut self,
         most: usize,
-        turn: impl FnOnce(&mut S, &mut Drained<'_, T, S>) -> Turn,
+        turn: impl FnOnce(&mut S, &mut Items<'_, T, S>) -> Turn,
     ) -> (usize, Turn) {
         let ring = self.ring;
         let most = most.min(BURST_PACKETS_MAX) as u64;
@@ -145,7 +134,7 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         let owner = unsafe { owner.deref() };
         let tail = ring.tail();
         let (known, first) = ring.published(owner, tail, most);
-        let mut drained = Drained {
+        let mut drained = Items {
             ring,
             next: tail,
             end: after(tail, known.min(most)),
@@ -167,24 +156,24 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
     pub fn drain(
         &mut self,
         budget: usize,
-        mut turn: impl FnMut(&mut S, &mut Drained<'_, T, S>) -> Turn,
-    ) -> Drain {
+        mut turn: impl FnMut(&mut S, &mut Items<'_, T, S>) -> Turn,
+    ) -> Ended {
         let mut left = budget.max(1);
         loop {
             let (taken, result) = self.turn(left, &mut turn);
             left -= taken.max(1);
             if result == Turn::Stalled {
-                return Drain::Stalled;
+                return Ended::Stalled;
             }
             if left == 0 {
-                return Drain::Budget;
+                return Ended::Budget;
             }
             if !self.has_published() {
                 if self.ring.head().position() == self.ring.tail() {
-                    return Drain::Empty;
+                    return Ended::Empty;
                 }
                 if !self.is_published_soon() {
-                    return Drain::Gap;
+                    return Ended::Gap;
                 }
             }
         }
@@ -206,50 +195,42 @@ impl<'a, T, S> ConsumerGuard<'a, T, S> {
         ring.published(unsafe { owner.deref() }, ring.tail(), 1).0 > 0
     }
 
-    /// Releases the role, if no slot was reserved meanwhile, and the ring is idle, or abdicated if
-    /// ATTENTION is set. The state must hold nothing that waits for the device.
+    /// Releases the role after a drain. If ATTENTION is set, the ring is abdicated, however the
+    /// drain has ended. After [`Ended::Empty`] the state must hold nothing that waits for the
+    /// device.
     ///
     /// # Errors
     ///
-    /// If a slot was reserved. The caller still has the role, and drains again.
+    /// After [`Ended::Empty`], if a slot was reserved meanwhile: the caller still has the role, and
+    /// drains again.
     #[inline]
-    pub fn release_idle(self) -> Result<Released, Self> {
+    pub fn release(self, ended: Ended) -> Result<Released, Self> {
         let tail = self.ring.tail();
-        // Usually no flag is set, and this swap has nothing to compute.
-        let busy = Head::new(tail, RingState::Busy);
-        let idle = Head::new(tail, RingState::Idle);
-        let released = match self.ring.swap(busy, idle) {
-            Ok(()) => Some(Released {
-                state: RingState::Idle,
-                attention: false,
-                wake_waiters: false,
-            }),
-            Err(now) => self.leave(now, |head| {
-                (head.position() == tail).then_some(RingState::Idle)
-            }),
-        };
-        match released {
-            Some(released) => {
+        // Usually the ring is empty and no flag is set, and this swap has nothing to compute.
+        if ended == Ended::Empty {
+            let busy = Head::new(tail, RingState::Busy);
+            let idle = Head::new(tail, RingState::Idle);
+            if self.ring.swap(busy, idle).is_ok() {
                 let _role = ManuallyDrop::new(self);
-                Ok(released)
+                return Ok(Released {
+                    state: RingState::Idle,
+                    attention: false,
+                    wake_waiters: false,
+                });
             }
-            None => Err(self),
         }
-    }
-
-    /// Releases the role. If ATTENTION is set, the ring is abdicated, whatever `to` is.
-    pub fn release(self, to: Release) -> Released {
-        let role = ManuallyDrop::new(self);
-        let tail = role.ring.tail();
-        let released = role.leave(role.ring.head(), |head| {
-            Some(match to {
-                Release::Abdicated if head.position() == tail => RingState::Idle,
-                Release::Abdicated => RingState::Abdicated,
-                Release::Stalled => RingState::Stalled,
-                Release::Gap => RingState::Gap,
-            })
+        let released = self.leave(self.ring.head(), |head| {
+            let empty = head.position() == tail;
+            match ended {
+                Ended::Empty => empty.then_some(RingState::Idle),
+                Ended::Budget if empty => Some(RingState::Idle),
+                Ended::Budget => Some(RingState::Abdicated),
+                Ended::Stalled => Some(RingState::Stalled),
+                Ended::Gap => Some(RingState::Gap),
+            }
         });
-        released.expect("each head has a next state")
+        let role = ManuallyDrop::new(self);
+        released.ok_or_else(|| ManuallyDrop::into_inner(role))
     }
 
     /// Keeps the role from one step of the TX worker to the next. True if items were taken with
@@ -366,7 +347,7 @@ impl<T, S> Ring<T, S> {
     }
 }
 
-impl<T, S> Drop for Drained<'_, T, S> {
+impl<T, S> Drop for Items<'_, T, S> {
     #[inline(always)]
     fn drop(&mut self) {
         // Release: a producer that sees the slots empty also sees that they were read.
@@ -374,7 +355,7 @@ impl<T, S> Drop for Drained<'_, T, S> {
     }
 }
 
-impl<T, S> Drained<'_, T, S> {
+impl<T, S> Items<'_, T, S> {
     /// Items that are not taken yet.
     #[must_use]
     #[inline(always)]

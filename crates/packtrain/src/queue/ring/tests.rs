@@ -102,7 +102,7 @@ fn abdicate(state: RingState) -> Decision {
     }
 }
 
-fn send(device: &mut Device, drained: &mut Drained<'_, u32, Device>) -> Turn {
+fn send(device: &mut Device, drained: &mut Items<'_, u32, Device>) -> Turn {
     let count = device.credit.min(drained.len());
     drained.take(count, |item| device.sent.push(item));
     device.credit -= count;
@@ -120,7 +120,7 @@ fn put(
     decide: Decide,
 ) -> Put<'_, u32, Device> {
     let mut batch: VecDeque<u32> = items.into_iter().collect();
-    let put = ring.put(&mut batch, Source::Lane, decide, |_, _| {});
+    let put = ring.put(&mut batch, ProducerKind::Lane, decide, |_, _| {});
     assert!(batch.is_empty(), "the ring has space");
     put
 }
@@ -143,7 +143,7 @@ fn publish(slots: Reservation<'_, u32, Device>, mut items: &[u32]) -> bool {
 }
 
 /// The number of items that the ring accepts of a batch.
-fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
+fn accepted(ring: &TestRing, items: usize, from: ProducerKind) -> usize {
     let mut batch: VecDeque<u32> = (0..items as u32).collect();
     match ring.put(&mut batch, from, deferred, |_, _| {}) {
         Put::Enqueued { .. } | Put::Full => items - batch.len(),
@@ -154,7 +154,7 @@ fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
 /// The role, from an idle ring.
 fn bypass(ring: &TestRing) -> Guard<'_> {
     let mut batch = &[7][..];
-    match ring.put(&mut batch, Source::Lane, direct, |_, _| {
+    match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
         panic!("not counted")
     }) {
         Put::Drain(guard) => {
@@ -174,19 +174,14 @@ fn work(ring: &TestRing) -> Guard<'_> {
 }
 
 fn to_idle(guard: Guard<'_>) -> Released {
-    guard.release_idle().expect("no slot is reserved")
+    guard.release(Ended::Empty).expect("no slot is reserved")
 }
 
 /// Drains as the TX worker, and releases accordingly.
-fn drain(ring: &TestRing, budget: usize) -> (Drain, Released) {
+fn drain(ring: &TestRing, budget: usize) -> (Ended, Released) {
     let mut guard = work(ring);
     let drained = guard.drain(budget, send);
-    let released = match drained {
-        Drain::Empty => to_idle(guard),
-        Drain::Gap => guard.release(Release::Gap),
-        Drain::Stalled => guard.release(Release::Stalled),
-        Drain::Budget => guard.release(Release::Abdicated),
-    };
+    let released = guard.release(drained).expect("no slot is reserved");
     (drained, released)
 }
 
@@ -199,7 +194,7 @@ const fn released(state: RingState) -> Released {
 }
 
 fn slots<'a>(ring: &'a TestRing, want: usize, decide: Decide) -> Reservation<'a, u32, Device> {
-    let reserved = ring.reserve(want, Source::Lane, decide);
+    let reserved = ring.reserve(want, ProducerKind::Lane, decide);
     reserved.expect("the ring has space")
 }
 
@@ -222,18 +217,20 @@ fn all_slots_are_used_and_the_rest_stays_in_the_batch() {
         let ring = ring(capacity);
         for lap in 0..5 {
             let mut batch: VecDeque<u32> = (0..capacity as u32 + 3).collect();
-            let put = ring.put(&mut batch, Source::Lane, deferred, |batch, count| {
+            let put = ring.put(&mut batch, ProducerKind::Lane, deferred, |batch, count| {
                 assert_eq!((batch.len(), count), (capacity + 3, capacity));
             });
             assert!(matches!(put, Put::Enqueued { notify: true }), "lap {lap}");
             assert_eq!((batch.len(), batch[0]), (3, capacity as u32));
-            let put = ring.put(&mut batch, Source::Lane, direct, |_, _| panic!("full"));
+            let put = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
+                panic!("full")
+            });
             assert!(matches!(put, Put::Full), "{put:?}");
             assert_eq!((batch.len(), ring.len()), (3, capacity));
-            assert!(!ring.has_space(Source::Lane));
+            assert!(!ring.has_space(ProducerKind::Lane));
             let (drained, left) = drain(&ring, usize::MAX);
-            assert_eq!((drained, left), (Drain::Empty, released(RingState::Idle)));
-            assert!(ring.is_empty() && ring.has_space(Source::Lane));
+            assert_eq!((drained, left), (Ended::Empty, released(RingState::Idle)));
+            assert!(ring.is_empty() && ring.has_space(ProducerKind::Lane));
         }
     }
 }
@@ -252,10 +249,10 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
                 }
                 RingState::Abdicated => assert!(enqueue(&ring, [1], deferred)),
                 RingState::Stalled => {
-                    assert_eq!(work(&ring).release(Release::Stalled).state, state);
+                    assert_eq!(work(&ring).release(Ended::Stalled).unwrap().state, state);
                 }
                 RingState::Gap => {
-                    assert_eq!(work(&ring).release(Release::Gap).state, state);
+                    assert_eq!(work(&ring).release(Ended::Gap).unwrap().state, state);
                 }
             }
             assert_eq!(ring.state(), state);
@@ -266,7 +263,9 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
             };
             let mut batch = &[2, 3][..];
             let mut counted = 0;
-            let put = ring.put(&mut batch, Source::Lane, decide, |_, count| counted = count);
+            let put = ring.put(&mut batch, ProducerKind::Lane, decide, |_, count| {
+                counted = count;
+            });
             let claims =
                 decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
             let edge = state == RingState::Idle && !claims;
@@ -275,7 +274,10 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
                     assert!(claims, "{state:?} {decision:?}");
                     assert_eq!(guard.from(), state);
                     assert_eq!(ring.state(), RingState::Busy);
-                    assert_eq!(guard.release(Release::Stalled).state, RingState::Stalled);
+                    assert_eq!(
+                        guard.release(Ended::Stalled).unwrap().state,
+                        RingState::Stalled
+                    );
                 }
                 Put::Enqueued { notify } => {
                     assert!(!claims, "{state:?} {decision:?}");
@@ -301,14 +303,14 @@ fn the_count_runs_before_the_consumer_sees_the_items() {
     let ring = ring(4);
     let mut guard = work(&ring);
     let mut batch = &[1, 2, 3][..];
-    let put = ring.put(&mut batch, Source::Lane, direct, |batch, count| {
+    let put = ring.put(&mut batch, ProducerKind::Lane, direct, |batch, count| {
         assert_eq!((*batch, count), (&[1, 2, 3][..], 3));
         assert_eq!(ring.len(), 3, "the slots are reserved");
-        assert_eq!(guard.drain(64, send), Drain::Gap);
+        assert_eq!(guard.drain(64, send), Ended::Gap);
         assert!(guard.state().sent.is_empty());
     });
     assert!(matches!(put, Put::Enqueued { notify: false }));
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     assert_eq!(guard.state().sent, [1, 2, 3]);
     assert_eq!(to_idle(guard), released(RingState::Idle));
 }
@@ -317,11 +319,13 @@ fn the_count_runs_before_the_consumer_sees_the_items() {
 fn an_empty_batch_has_no_effect() {
     let ring = ring(1);
     let mut batch = VecDeque::new();
-    let put = ring.put(&mut batch, Source::Lane, direct, |_, _| panic!("no items"));
+    let put = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
+        panic!("no items")
+    });
     assert!(matches!(put, Put::Enqueued { notify: false }));
     assert_eq!(ring.state(), RingState::Idle);
     assert_eq!(
-        work(&ring).put_rest(&mut batch, Source::Lane, |_, _| panic!("none")),
+        work(&ring).put_rest(&mut batch, ProducerKind::Lane, |_, _| panic!("none")),
         0
     );
 }
@@ -334,13 +338,13 @@ fn a_producer_that_drains_also_takes_what_others_enqueue() {
     assert!(!enqueue(&ring, [3], adaptive));
     assert!(ring.claim(|_| true).is_none());
     guard.state().sent.push(1);
-    let guard = guard.release_idle().expect_err("slots are reserved");
+    let guard = guard.release(Ended::Empty).expect_err("slots are reserved");
     assert_eq!(
         (guard.from(), ring.state()),
         (RingState::Idle, RingState::Busy)
     );
     let mut guard = guard;
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     assert_eq!(to_idle(guard), released(RingState::Idle));
     assert_eq!(ring.state_mut().sent, [1, 2, 3]);
 }
@@ -357,7 +361,7 @@ fn a_deferred_batch_notifies_once_and_abdicate_each_time() {
     assert!(!enqueue(&ring, [5], deferred));
     assert!(enqueue(&ring, [6], abdicate));
     assert_eq!(
-        guard.release(Release::Stalled),
+        guard.release(Ended::Stalled).unwrap(),
         released(RingState::Stalled)
     );
     assert!(!enqueue(&ring, [7], abdicate), "the device is full");
@@ -367,7 +371,7 @@ fn a_deferred_batch_notifies_once_and_abdicate_each_time() {
 fn the_budget_is_a_bound() {
     let mut ring = ring(200);
     assert!(enqueue(&ring, 0..150, deferred));
-    let abdicated = (Drain::Budget, released(RingState::Abdicated));
+    let abdicated = (Ended::Budget, released(RingState::Abdicated));
     assert_eq!(drain(&ring, 32), abdicated);
     assert_eq!((ring.state_mut().sent.len(), ring.len()), (32, 118));
     // More than a turn, and not a multiple of one.
@@ -376,7 +380,7 @@ fn the_budget_is_a_bound() {
     // A budget of 0 is one of 1, so that there is progress.
     assert_eq!(drain(&ring, 0), abdicated);
     // Up to the last item: the ring is empty, and idle.
-    assert_eq!(drain(&ring, 17), (Drain::Budget, released(RingState::Idle)));
+    assert_eq!(drain(&ring, 17), (Ended::Budget, released(RingState::Idle)));
     assert_eq!(ring.state_mut().sent, (0..150).collect::<Vec<_>>());
 }
 
@@ -390,7 +394,7 @@ fn a_turn_that_takes_nothing_uses_the_budget() {
         turns += 1;
         Turn::More
     });
-    assert_eq!((drained, turns), (Drain::Budget, 5));
+    assert_eq!((drained, turns), (Ended::Budget, 5));
 }
 
 #[test]
@@ -398,12 +402,12 @@ fn the_first_turn_comes_without_items_and_no_other() {
     let ring = ring(4);
     let mut guard = bypass(&ring);
     let mut turns = 0;
-    let mut count = |_: &mut Device, drained: &mut Drained<'_, u32, Device>| {
+    let mut count = |_: &mut Device, drained: &mut Items<'_, u32, Device>| {
         assert_eq!(drained.len(), 0);
         turns += 1;
         Turn::More
     };
-    assert_eq!(guard.drain(64, &mut count), Drain::Empty);
+    assert_eq!(guard.drain(64, &mut count), Ended::Empty);
     assert_eq!(turns, 1);
 }
 
@@ -419,7 +423,7 @@ fn items_that_arrive_meanwhile_are_drained_within_the_budget() {
         assert!(!enqueue(&ring, [1], direct));
         result
     });
-    assert_eq!((drained, taken, ring.len()), (Drain::Budget, 10, 1));
+    assert_eq!((drained, taken, ring.len()), (Ended::Budget, 10, 1));
 }
 
 /// `mp_ring` gives space back after 64 items, or when its budget is used up. Here a turn is never
@@ -439,7 +443,7 @@ fn space_is_given_back_after_each_turn() {
             // As many as were taken since the ring was full, and not one more.
             let space = 200 - ring.len();
             if added == 0 && space > 0 {
-                added = accepted(&ring, 200, Source::Lane);
+                added = accepted(&ring, 200, ProducerKind::Lane);
                 assert_eq!(added, space);
             }
             let count = drained.len().min(most);
@@ -449,7 +453,7 @@ fn space_is_given_back_after_each_turn() {
             }
             Turn::More
         });
-        assert_eq!((drained, found), (Drain::Stalled, turns));
+        assert_eq!((drained, found), (Ended::Stalled, turns));
     }
 }
 
@@ -458,11 +462,11 @@ fn a_stalled_ring_keeps_what_was_not_taken_and_accepts_more() {
     let mut ring = ring(4);
     ring.state_mut().credit = 1;
     assert!(enqueue(&ring, [1, 2], deferred));
-    let stalled = (Drain::Stalled, released(RingState::Stalled));
+    let stalled = (Ended::Stalled, released(RingState::Stalled));
     assert_eq!(drain(&ring, 64), stalled);
     assert_eq!(ring.len(), 1);
     assert!(!enqueue(&ring, [3, 4, 5], adaptive));
-    assert_eq!(accepted(&ring, 1, Source::Lane), 0);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Lane), 0);
     // A turn that takes all may be stalled, too.
     ring.state_mut().credit = 4;
     let mut guard = work(&ring);
@@ -470,8 +474,11 @@ fn a_stalled_ring_keeps_what_was_not_taken_and_accepts_more() {
         assert_eq!(send(device, drained), Turn::More);
         Turn::Stalled
     });
-    assert_eq!((drained, ring.len()), (Drain::Stalled, 0));
-    assert_eq!(guard.release(Release::Stalled).state, RingState::Stalled);
+    assert_eq!((drained, ring.len()), (Ended::Stalled, 0));
+    assert_eq!(
+        guard.release(Ended::Stalled).unwrap().state,
+        RingState::Stalled
+    );
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 5]);
 }
 
@@ -481,7 +488,7 @@ fn an_unpublished_slot_is_a_gap_that_only_a_claim_ends() {
     let preempted = slots(&ring, 2, deferred);
     assert_eq!((preempted.count, ring.state()), (2, RingState::Abdicated));
     assert!(!enqueue(&ring, [3], deferred));
-    let gap = (Drain::Gap, released(RingState::Gap));
+    let gap = (Ended::Gap, released(RingState::Gap));
     assert_eq!(drain(&ring, 64), gap);
     for decide in [direct, adaptive, deferred] {
         assert!(!enqueue(&ring, [4], decide), "the TX worker retries");
@@ -490,16 +497,16 @@ fn an_unpublished_slot_is_a_gap_that_only_a_claim_ends() {
     // Publishing does not take the ring over.
     assert!(publish(preempted, &[1, 2]));
     assert_eq!(ring.state(), RingState::Gap);
-    assert_eq!(drain(&ring, 64), (Drain::Empty, released(RingState::Idle)));
+    assert_eq!(drain(&ring, 64), (Ended::Empty, released(RingState::Idle)));
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 4, 4]);
 }
 
 #[test]
 fn a_budget_or_a_stall_before_a_gap_is_reported() {
     for (budget, credit, expected) in [
-        (2, 9, Drain::Budget),
-        (9, 1, Drain::Stalled),
-        (9, 9, Drain::Gap),
+        (2, 9, Ended::Budget),
+        (9, 1, Ended::Stalled),
+        (9, 9, Ended::Gap),
     ] {
         let mut ring = ring(8);
         ring.state_mut().credit = credit;
@@ -522,7 +529,7 @@ fn a_reservation_may_have_the_role() {
         panic!("the ring was abdicated");
     };
     assert_eq!(guard.from(), RingState::Abdicated);
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     assert_eq!(to_idle(guard), released(RingState::Idle));
     assert_eq!(ring.state_mut().sent, [1, 2, 3]);
 }
@@ -534,38 +541,41 @@ fn the_rest_of_a_bypassing_batch_is_enqueued_under_the_role() {
     assert!(!enqueue(&ring, [9], direct));
     let mut rest: VecDeque<u32> = [1, 2, 3].into();
     let count = |batch: &VecDeque<u32>, count| assert_eq!((batch.len(), count), (3, 2));
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, count), 2);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, count), 2);
     assert_eq!(rest, [3]);
     let no = |_: &VecDeque<u32>, _| panic!("no slot is free");
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, no), 0);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, no), 0);
     assert_eq!((rest.len(), ring.state()), (1, RingState::Busy));
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     assert_eq!(guard.state().sent, [9, 1, 2]);
-    ring.close(Source::Application);
-    assert_eq!(guard.put_rest(&mut rest, Source::Application, no), 0);
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, |_, _| {}), 1);
-    assert_eq!(guard.release(Release::Stalled).state, RingState::Stalled);
+    ring.close(ProducerKind::Application);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Application, no), 0);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, |_, _| {}), 1);
+    assert_eq!(
+        guard.release(Ended::Stalled).unwrap().state,
+        RingState::Stalled
+    );
 }
 
 #[test]
 fn applications_leave_slots_to_lanes() {
     let ring = ring(10);
     ring.set_withheld(4);
-    assert_eq!(accepted(&ring, 10, Source::Application), 6);
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
-    assert!(!ring.has_space(Source::Application) && ring.has_space(Source::Lane));
-    assert_eq!(accepted(&ring, 10, Source::Lane), 4);
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
+    assert_eq!(accepted(&ring, 10, ProducerKind::Application), 6);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
+    assert!(!ring.has_space(ProducerKind::Application) && ring.has_space(ProducerKind::Lane));
+    assert_eq!(accepted(&ring, 10, ProducerKind::Lane), 4);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
     // Below the number of withheld slots an application still has no space.
-    assert_eq!(drain(&ring, 4).0, Drain::Budget);
-    assert!(!ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
-    assert_eq!(drain(&ring, 1).0, Drain::Budget);
-    assert!(ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 2, Source::Application), 1);
+    assert_eq!(drain(&ring, 4).0, Ended::Budget);
+    assert!(!ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
+    assert_eq!(drain(&ring, 1).0, Ended::Budget);
+    assert!(ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 2, ProducerKind::Application), 1);
     ring.set_withheld(0);
-    assert!(ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 9, Source::Application), 4);
+    assert!(ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 9, ProducerKind::Application), 4);
 }
 
 #[test]
@@ -576,20 +586,20 @@ fn lanes_do_not_get_all_slots() {
 
 #[test]
 fn a_closed_ring_accepts_nothing() {
-    for to in [Source::Application, Source::Lane] {
+    for to in [ProducerKind::Application, ProducerKind::Lane] {
         let ring = ring(1);
         assert!(enqueue(&ring, [1], deferred));
         assert!(!ring.is_closed(to) && !ring.has_space(to));
         ring.close(to);
         assert_eq!(ring.state(), RingState::Abdicated);
-        assert!(ring.is_closed(Source::Application));
-        assert_eq!(ring.is_closed(Source::Lane), to == Source::Lane);
+        assert!(ring.is_closed(ProducerKind::Application));
+        assert_eq!(ring.is_closed(ProducerKind::Lane), to == ProducerKind::Lane);
         assert!(ring.has_space(to), "the producer finds it closed");
         assert!(ring.wait_for_space(to));
         for state in [RingState::Abdicated, RingState::Idle, RingState::Busy] {
             let kept = match state {
                 RingState::Idle => {
-                    assert_eq!(drain(&ring, 64).0, Drain::Empty);
+                    assert_eq!(drain(&ring, 64).0, Ended::Empty);
                     None
                 }
                 RingState::Busy => Some(work(&ring)),
@@ -602,8 +612,8 @@ fn a_closed_ring_accepts_nothing() {
             assert_eq!(batch, [2]);
             drop(kept);
         }
-        if to == Source::Application {
-            assert_eq!(accepted(&ring, 1, Source::Lane), 1);
+        if to == ProducerKind::Application {
+            assert_eq!(accepted(&ring, 1, ProducerKind::Lane), 1);
         }
     }
 }
@@ -612,8 +622,8 @@ fn a_closed_ring_accepts_nothing() {
 fn a_closed_ring_publishes_what_was_reserved() {
     let ring = ring(4);
     let preempted = slots(&ring, 1, deferred);
-    ring.close(Source::Lane);
-    assert_eq!(drain(&ring, 64).0, Drain::Gap);
+    ring.close(ProducerKind::Lane);
+    assert_eq!(drain(&ring, 64).0, Ended::Gap);
     assert!(publish(preempted, &[1]));
     assert_eq!(drain(&ring, 64).1.state, RingState::Idle);
 }
@@ -634,11 +644,11 @@ fn a_claim_needs_a_state_that_it_may_have() {
 
 #[test]
 fn attention_makes_each_release_an_abdication() {
-    for (to, took) in [
-        (None, false),
-        (Some(Release::Abdicated), true),
-        (Some(Release::Stalled), true),
-        (Some(Release::Gap), false),
+    for (ended, took) in [
+        (Ended::Empty, false),
+        (Ended::Budget, true),
+        (Ended::Stalled, true),
+        (Ended::Gap, false),
     ] {
         let ring = ring(4);
         let mut guard = bypass(&ring);
@@ -648,12 +658,9 @@ fn attention_makes_each_release_an_abdication() {
         assert!(ring.has_attention());
         if took {
             assert!(!enqueue(&ring, [1], direct));
-            assert_eq!(guard.drain(64, send), Drain::Empty);
+            assert_eq!(guard.drain(64, send), Ended::Empty);
         }
-        let left = match to {
-            None => to_idle(guard),
-            Some(to) => guard.release(to),
-        };
+        let left = guard.release(ended).expect("the ring is empty");
         let attention = Released {
             state: RingState::Abdicated,
             attention: true,
@@ -666,7 +673,7 @@ fn attention_makes_each_release_an_abdication() {
         assert_eq!(ring.state(), RingState::Abdicated);
         let mut guard = work(&ring);
         assert!(!ring.has_attention());
-        assert_eq!(guard.drain(64, send), Drain::Empty);
+        assert_eq!(guard.drain(64, send), Ended::Empty);
         assert_eq!(to_idle(guard), released(RingState::Idle));
     }
 }
@@ -677,9 +684,9 @@ fn a_reserved_slot_keeps_the_role_from_being_released_idle_with_attention() {
     let guard = bypass(&ring);
     assert!(!enqueue(&ring, [1], direct));
     assert!(matches!(ring.attend(|_| true, true), Attended::Busy));
-    let mut guard = guard.release_idle().expect_err("a slot is reserved");
+    let mut guard = guard.release(Ended::Empty).expect_err("a slot is reserved");
     assert_eq!(ring.state(), RingState::Busy);
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     assert!(to_idle(guard).attention);
 }
 
@@ -687,14 +694,14 @@ fn a_reserved_slot_keeps_the_role_from_being_released_idle_with_attention() {
 fn waiters_are_woken_by_a_release_that_took_items() {
     let ring = ring(1);
     assert!(enqueue(&ring, [1], deferred));
-    assert!(!ring.wait_for_space(Source::Lane));
+    assert!(!ring.wait_for_space(ProducerKind::Lane));
     // Nothing was taken: no waiter has space.
-    assert!(!work(&ring).release(Release::Stalled).wake_waiters);
+    assert!(!work(&ring).release(Ended::Stalled).unwrap().wake_waiters);
     let (kept, wake) = work(&ring).keep();
     assert!(!wake);
     let mut guard = ring.resume(kept);
     assert_eq!(guard.from(), RingState::Stalled);
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     let (kept, wake) = guard.keep();
     assert!(wake);
     // Without further items it is not reported again.
@@ -702,14 +709,14 @@ fn waiters_are_woken_by_a_release_that_took_items() {
     assert!(!wake);
     let mut guard = ring.resume(kept);
     assert!(!enqueue(&ring, [2], deferred));
-    assert_eq!(guard.drain(64, send), Drain::Empty);
+    assert_eq!(guard.drain(64, send), Ended::Empty);
     let left = to_idle(guard);
     assert_eq!((left.state, left.wake_waiters), (RingState::Idle, true));
     ring.clear_waiters();
     assert!(enqueue(&ring, [3], deferred));
     assert_eq!(drain(&ring, 64).1, released(RingState::Idle));
     // Space is free after all.
-    assert!(ring.wait_for_space(Source::Lane));
+    assert!(ring.wait_for_space(ProducerKind::Lane));
     assert_eq!(ring.state(), RingState::Idle);
 }
 
@@ -731,18 +738,18 @@ fn slots_are_those_of_one_ring() {
 #[test]
 fn flags_survive_what_others_do() {
     let ring = ring(4);
-    ring.close(Source::Application);
+    ring.close(ProducerKind::Application);
     let guard = bypass(&ring);
-    assert!(ring.wait_for_space(Source::Lane));
+    assert!(ring.wait_for_space(ProducerKind::Lane));
     assert!(matches!(ring.attend(|_| true, true), Attended::Busy));
     assert!(!enqueue(&ring, [1, 2], direct));
     drop(guard);
     assert_eq!((ring.state(), ring.len()), (RingState::Abdicated, 2));
-    assert!(ring.has_attention() && ring.is_closed(Source::Application));
+    assert!(ring.has_attention() && ring.is_closed(ProducerKind::Application));
     let (drained, left) = drain(&ring, 64);
-    assert_eq!((drained, left.state), (Drain::Empty, RingState::Idle));
+    assert_eq!((drained, left.state), (Ended::Empty, RingState::Idle));
     assert!(left.wake_waiters && !ring.has_attention());
-    assert!(ring.is_closed(Source::Application) && !ring.is_closed(Source::Lane));
+    assert!(ring.is_closed(ProducerKind::Application) && !ring.is_closed(ProducerKind::Lane));
 }
 
 #[test]
@@ -752,7 +759,7 @@ fn batches_of_each_kind_move_at_the_front() {
     let mut slice = &[2, 3, 4][..];
     assert!(!notifies(ring.put(
         &mut slice,
-        Source::Lane,
+        ProducerKind::Lane,
         deferred,
         |_, _| {}
     )));
@@ -764,12 +771,12 @@ fn batches_of_each_kind_move_at_the_front() {
     assert!(!deque.as_slices().1.is_empty());
     assert!(!notifies(ring.put(
         &mut deque,
-        Source::Lane,
+        ProducerKind::Lane,
         deferred,
         |_, _| {}
     )));
     assert!(slice.is_empty() && deque.is_empty());
-    assert_eq!(drain(&ring, 64).0, Drain::Empty);
+    assert_eq!(drain(&ring, 64).0, Ended::Empty);
     assert_eq!(ring.state_mut().sent, [1, 2, 3, 4, 5, 6, 7, 8]);
 }
 
@@ -799,7 +806,7 @@ fn items_come_in_order_however_they_are_taken() {
                 // It ends the drain.
                 Turn::Stalled
             });
-            assert_eq!(drained, Drain::Stalled);
+            assert_eq!(drained, Ended::Stalled);
         }
         let sent = std::mem::take(&mut guard.state().sent);
         assert!(sent.iter().copied().eq(1..=13), "{most} {singly}: {sent:?}");
@@ -813,7 +820,7 @@ fn a_batch_may_be_longer_than_a_stamp_and_a_turn() {
     for _ in 0..3 {
         assert!(enqueue(&ring, 0..777, deferred));
         ring.state_mut().sent.clear();
-        assert_eq!(drain(&ring, 778).0, Drain::Empty);
+        assert_eq!(drain(&ring, 778).0, Ended::Empty);
         assert_eq!(ring.state_mut().sent, (0..777).collect::<Vec<_>>());
     }
 }
@@ -826,16 +833,16 @@ fn positions_wrap_without_a_trace() {
         for i in 0..20 {
             assert!(enqueue(&ring, [i], deferred));
             assert_eq!(ring.len(), 1);
-            assert!(ring.has_space(Source::Lane) == (capacity > 1));
-            assert_eq!(drain(&ring, 64).0, Drain::Empty);
+            assert!(ring.has_space(ProducerKind::Lane) == (capacity > 1));
+            assert_eq!(drain(&ring, 64).0, Ended::Empty);
         }
         assert_eq!(ring.state_mut().sent, (0..20).collect::<Vec<_>>());
     }
     // A batch across the wrap, and a full ring there.
     let mut ring = ring_at(8, before_wrap(3));
-    assert_eq!(accepted(&ring, 9, Source::Lane), 8);
+    assert_eq!(accepted(&ring, 9, ProducerKind::Lane), 8);
     assert_eq!(ring.len(), 8);
-    assert_eq!(drain(&ring, 64).0, Drain::Empty);
+    assert_eq!(drain(&ring, 64).0, Ended::Empty);
     assert_eq!(ring.state_mut().sent, (0..8).collect::<Vec<_>>());
 }
 
@@ -855,7 +862,7 @@ fn items_in_it_are_dropped_once() {
     let ring = Ring::new(9, counted());
     let mut batch: VecDeque<Counted> = (0..5).map(|_| counted()).collect();
     let put = |batch: &mut VecDeque<Counted>| {
-        let put = ring.put(batch, Source::Lane, deferred, |_, _| {});
+        let put = ring.put(batch, ProducerKind::Lane, deferred, |_, _| {});
         assert!(matches!(put, Put::Enqueued { .. }), "it has space");
     };
     put(&mut batch);
@@ -867,7 +874,7 @@ fn items_in_it_are_dropped_once() {
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         drop(ring.put(
             &mut VecDeque::from([counted(), counted()]),
-            Source::Lane,
+            ProducerKind::Lane,
             deferred,
             |_, _| panic!("a counter"),
         ));
@@ -880,7 +887,7 @@ fn items_in_it_are_dropped_once() {
         drained.take(usize::MAX, drop);
         Turn::More
     });
-    assert_eq!((drained, dropped.get()), (Drain::Budget, 2));
+    assert_eq!((drained, dropped.get()), (Ended::Budget, 2));
     drop(guard);
     // Five items, and the state.
     drop(ring);
@@ -898,7 +905,7 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
                 drained.take(taken, |item| device.sent.push(item));
                 panic!("a driver")
             });
-            assert_eq!(drained, Drain::Empty);
+            assert_eq!(drained, Ended::Empty);
         }));
         assert!(result.is_err());
         // Also if the ring is empty: the state may hold items.
@@ -906,7 +913,7 @@ fn a_turn_that_panics_loses_and_doubles_nothing() {
             (ring.state(), ring.len()),
             (RingState::Abdicated, 6 - taken)
         );
-        assert_eq!(drain(&ring, 64).0, Drain::Empty);
+        assert_eq!(drain(&ring, 64).0, Ended::Empty);
         assert_eq!(ring.state_mut().sent, (0..6).collect::<Vec<_>>());
     }
 }
@@ -918,7 +925,7 @@ fn a_closure_that_panics_in_take_loses_and_doubles_nothing() {
     for (single, at) in all {
         let mut ring = ring(8);
         assert!(enqueue(&ring, 100..105, deferred));
-        assert_eq!(drain(&ring, 64).0, Drain::Empty);
+        assert_eq!(drain(&ring, 64).0, Ended::Empty);
         ring.state_mut().sent.clear();
         if single {
             for item in 0..6 {
@@ -941,7 +948,7 @@ fn a_closure_that_panics_in_take_loses_and_doubles_nothing() {
         assert!(result.is_err());
         drop(guard);
         assert_eq!((ring.len(), seen.len()), (6 - at, at));
-        assert_eq!(drain(&ring, 64).0, Drain::Empty);
+        assert_eq!(drain(&ring, 64).0, Ended::Empty);
         seen.append(&mut ring.state_mut().sent);
         assert_eq!(seen, (0..6).collect::<Vec<_>>(), "{single} {at}");
     }

@@ -8,23 +8,23 @@ use proptest::prelude::*;
 enum Event {
     /// A producer reserves, and is preempted. If it claims the idle ring, it is preempted after it
     /// has transmitted.
-    Reserve(u32, Source, Decide),
+    Reserve(u32, ProducerKind, Decide),
     /// A preempted producer continues.
     Publish(usize),
     /// The holder of the role continues.
     Finish(usize),
     /// A producer that is not preempted, with a batch that may not fit.
-    Put(u32, Source, Decide),
+    Put(u32, ProducerKind, Decide),
     /// A producer waits for space.
-    Wait(Source),
+    Wait(ProducerKind),
     /// The TX worker runs a step, and keeps the role if that is true.
     Step(usize, bool),
     /// The device has space for this many more.
     Complete(usize),
 }
 
-fn source() -> impl Strategy<Value = Source> {
-    prop_oneof![Just(Source::Application), Just(Source::Lane)]
+fn source() -> impl Strategy<Value = ProducerKind> {
+    prop_oneof![Just(ProducerKind::Application), Just(ProducerKind::Lane)]
 }
 
 fn decide() -> impl Strategy<Value = Decide> {
@@ -57,7 +57,7 @@ struct Sink {
 }
 
 impl Sink {
-    fn turn(&mut self, drained: &mut Drained<'_, u32, Self>) -> Turn {
+    fn turn(&mut self, drained: &mut Items<'_, u32, Self>) -> Turn {
         assert!(drained.len() <= 64);
         let count = self.credit.get().min(drained.len()).min(self.most);
         // Some one by one, and if it takes all, the others at once.
@@ -96,7 +96,7 @@ struct World<'a> {
     expected: Vec<u32>,
     next: u32,
     notified: bool,
-    waiters: Vec<Source>,
+    waiters: Vec<ProducerKind>,
 }
 
 impl<'a> World<'a> {
@@ -123,7 +123,7 @@ impl<'a> World<'a> {
         self.waiters.clear();
     }
 
-    fn drain(&mut self, role: &mut Role<'a>, budget: usize) -> Drain {
+    fn drain(&mut self, role: &mut Role<'a>, budget: usize) -> Ended {
         let before = role.state().sent.len();
         let drained = role.drain(budget, Sink::turn);
         let taken = role.state().sent.len() - before;
@@ -134,21 +134,21 @@ impl<'a> World<'a> {
     fn finish(&mut self, mut role: Role<'a>, stalled: bool, budget: usize) {
         let from = role.from();
         let drained = if stalled {
-            Drain::Stalled
+            Ended::Stalled
         } else {
             self.drain(&mut role, budget)
         };
-        let released = match drained {
-            Drain::Empty => role.release_idle().expect("no other thread reserves"),
-            Drain::Budget => role.release(Release::Abdicated),
-            Drain::Stalled => role.release(Release::Stalled),
-            Drain::Gap => role.release(Release::Gap),
-        };
+        let released = role.release(drained).expect("no other thread reserves");
         self.after_release(from, released);
     }
 
     /// Transmits a batch past the slots, as far as the device accepts it, and enqueues the rest.
-    fn bypass(&mut self, role: &mut Role<'a>, batch: &mut VecDeque<u32>, from: Source) -> bool {
+    fn bypass(
+        &mut self,
+        role: &mut Role<'a>,
+        batch: &mut VecDeque<u32>,
+        from: ProducerKind,
+    ) -> bool {
         let state = role.state();
         assert!(state.sent.len() == self.expected.len(), "the ring is empty");
         let count = self.credit.get().min(batch.len());
@@ -165,7 +165,7 @@ impl<'a> World<'a> {
         refused
     }
 
-    fn put(&mut self, count: u32, from: Source, decide: Decide) {
+    fn put(&mut self, count: u32, from: ProducerKind, decide: Decide) {
         let mut batch = self.items(count);
         let all = batch.clone();
         let ring = self.ring;
@@ -191,7 +191,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn reserve(&mut self, count: u32, from: Source, decide: Decide) {
+    fn reserve(&mut self, count: u32, from: ProducerKind, decide: Decide) {
         match self.ring.reserve(count as usize, from, decide) {
             Ok(slots) => {
                 assert!((1..=u64::from(count)).contains(&slots.count));
@@ -244,7 +244,7 @@ impl<'a> World<'a> {
                 self.wake_waiters();
             }
             // A device that is full is watched.
-            assert!(drained != Drain::Stalled || self.credit.get() == 0);
+            assert!(drained != Ended::Stalled || self.credit.get() == 0);
             return;
         }
         self.finish(role, false, budget);

@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Items of each producer.
 const ITEMS: u64 = if cfg!(miri) { 40 } else { 100_000 };
 /// The producers. Two of them are alike, for contention.
-const PRODUCERS: [(Source, Decide); 4] = [
-    (Source::Lane, direct),
-    (Source::Application, direct),
-    (Source::Application, deferred),
-    (Source::Lane, abdicate),
+const PRODUCERS: [(ProducerKind, Decide); 4] = [
+    (ProducerKind::Lane, direct),
+    (ProducerKind::Application, direct),
+    (ProducerKind::Application, deferred),
+    (ProducerKind::Lane, abdicate),
 ];
 
 /// A pseudo-random sequence.
@@ -34,6 +34,7 @@ impl Random {
 type Item = Box<(usize, u64)>;
 
 /// A device whose descriptors become free some time after they were used.
+#[derive(Debug)]
 struct Nic {
     descriptors: Arc<AtomicUsize>,
     /// The next item of each producer.
@@ -62,7 +63,7 @@ impl Nic {
         true
     }
 
-    fn turn(&mut self, drained: &mut Drained<'_, Item, Self>) -> Turn {
+    fn turn(&mut self, drained: &mut Items<'_, Item, Self>) -> Turn {
         while drained.len() > 0 {
             let next = || {
                 let mut next = None;
@@ -112,19 +113,11 @@ impl Shared {
     fn finish(&self, mut role: Role<'_>, budget: usize) -> RingState {
         let from = role.from();
         let released = loop {
-            let to = match role.drain(budget, Nic::turn) {
-                Drain::Empty => match role.release_idle() {
-                    Ok(released) => break released,
-                    Err(again) => {
-                        role = again;
-                        continue;
-                    }
-                },
-                Drain::Budget => Release::Abdicated,
-                Drain::Stalled => Release::Stalled,
-                Drain::Gap => Release::Gap,
-            };
-            break role.release(to);
+            let ended = role.drain(budget, Nic::turn);
+            match role.release(ended) {
+                Ok(released) => break released,
+                Err(again) => role = again,
+            }
         };
         self.after_release(from, released);
         released.state
@@ -169,7 +162,7 @@ impl Shared {
                         if !batch.is_empty() {
                             let accepted = role.put_rest(&mut batch, from, count);
                             assert!(accepted <= before);
-                            let released = role.release(Release::Stalled);
+                            let released = role.release(Ended::Stalled).unwrap();
                             self.after_release(RingState::Idle, released);
                             continue;
                         }
@@ -221,7 +214,7 @@ impl Shared {
                         self.wake_waiters();
                     }
                     kept = Some(role);
-                    if drained == Drain::Stalled {
+                    if drained == Ended::Stalled {
                         thread::yield_now();
                     }
                     continue;

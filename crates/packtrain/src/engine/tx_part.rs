@@ -1,14 +1,14 @@
 //! The TX worker's part of a shared TX queue: it drains packets that producers defer to it,
 //! restarts a stalled device, and collects completions.
 
-use super::control::{Command, Commanded, Half, Queues};
+use super::control::{Command, Commanded, QueueKind, Queues};
+use super::egress::Egress;
 use super::error::RunError;
 use super::shared::{Role, SharedTx, drain};
 use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::policy::dispatch::{BUDGET, Dispatch, RingState};
-use crate::queue::TxQueue;
-use crate::queue::ring::{Attended, Drain, Kept, Release, Source, Turn};
+use crate::queue::ring::{Attended, Ended, Kept, ProducerKind, Turn};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
 use crate::sync::Ordering;
@@ -27,10 +27,12 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// One shared TX queue of a TX worker.
 #[derive(Debug)]
-pub(super) struct TxDrain<T: TxDescriptors> {
+pub(super) struct TxPart<T: TxDescriptors> {
     shared: Arc<SharedTx<T>>,
+    phase: Phase,
+    reason: Reason,
     /// The consumer role, kept from one step to the next.
-    kept: Option<Kept>,
+    kept: Option<Held>,
     interrupt: Arc<Interrupt>,
     /// The descriptor of the device, duplicated: another thread may have the queue while the worker
     /// sleeps.
@@ -40,28 +42,48 @@ pub(super) struct TxDrain<T: TxDescriptors> {
     beside_lanes: bool,
     /// The readiness of the device's descriptor that ends the worker's sleep.
     interest: Option<Interest>,
-    /// The worker needs the role before it sleeps: it was woken or notified since it last had the
-    /// role, or it left the ring stalled and has not armed the device.
-    attends: bool,
-    /// Intake has stopped, and the last step did not get the role: the worker takes another step
-    /// before it sleeps.
-    missed: bool,
-    /// The device woke the worker since it last had the role.
-    interrupted: bool,
-    /// The next step needs the role in any state of the ring.
-    recheck: bool,
     /// When the queue needs a step without a wake-up, as of the last time that the worker had the
     /// role.
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
     stepped_at: Instant,
-    stopped: bool,
-    over: bool,
     /// Packets that the worker took out of rings.
     drained: Arc<Counter>,
 }
 
-impl<T: TxDescriptors> TxDrain<T> {
+/// How far the run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Running,
+    /// Intake has stopped, and the queue is closed to applications.
+    Ending {
+        /// The last step did not get the role: the worker takes another step before it sleeps.
+        missed: bool,
+    },
+    /// The queue is empty and closed, and the device is not used any more.
+    Over,
+}
+
+/// Why the worker needs the role before it sleeps, since it last had the role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reason {
+    /// It does not.
+    None,
+    /// It was notified, or time woke it, or it left the ring stalled and has not armed the device.
+    Work,
+    /// The device woke it.
+    Interrupt,
+}
+
+/// The consumer role between two steps.
+#[derive(Debug)]
+struct Held {
+    role: Kept,
+    /// The next step services the queue in any state.
+    recheck: bool,
+}
+
+impl<T: TxDescriptors> TxPart<T> {
     /// `device` is a duplicate of the device's descriptor, if it has one. `beside_lanes` says
     /// whether the worker also has lanes.
     pub(super) fn new(
@@ -73,35 +95,64 @@ impl<T: TxDescriptors> TxDrain<T> {
     ) -> Self {
         Self {
             shared,
+            phase: Phase::Running,
+            reason: Reason::None,
             kept: None,
             interrupt,
             device,
             beside_lanes,
             interest: None,
-            attends: false,
-            missed: false,
-            interrupted: false,
-            recheck: false,
             retry_at: None,
             gap_until: None,
             stepped_at: Instant::default(),
-            stopped: false,
-            over: false,
             drained,
         }
     }
 
-    /// Resumes the kept role, or claims it if `needs` accepts the state of the ring.
-    fn claim<'a>(
-        shared: &'a SharedTx<T>,
-        kept: &mut Option<Kept>,
-        needs: impl Fn(RingState) -> bool,
-    ) -> Option<Role<'a, T>> {
-        if let Some(kept) = kept.take() {
-            return Some(shared.ring.resume(kept));
+    const fn is_ending(&self) -> bool {
+        matches!(self.phase, Phase::Ending { .. })
+    }
+
+    /// The worker has a reason at least as good as this one.
+    fn needs(&mut self, reason: Reason) {
+        self.reason = self.reason.max(reason);
+    }
+
+    /// Keeps the role until the next step. `recheck`: that step services the queue in any state.
+    fn keep(&mut self, role: Role<'_, T>, recheck: bool) {
+        let (role, wake) = role.keep();
+        self.kept = Some(Held { role, recheck });
+        if wake {
+            self.shared.waiters.wake_all(&self.shared.ring);
         }
-        match shared.ring.attend(needs, false) {
-            Attended::Claimed(role) => Some(role),
+    }
+
+    /// Releases the role after a drain. If a slot was reserved meanwhile, keeps it and returns
+    /// false.
+    fn release(&mut self, role: Role<'_, T>, ended: Ended) -> bool {
+        match role.release(ended) {
+            Ok(released) => {
+                // The releasing worker need not notify itself.
+                if released.wake_waiters {
+                    self.shared.waiters.wake_all(&self.shared.ring);
+                }
+                true
+            }
+            Err(role) => {
+                self.keep(role, false);
+                false
+            }
+        }
+    }
+
+    /// The role that was kept, or one that is claimed in any state, and whether the next step
+    /// rechecks. If another thread has it, that thread's release notifies the worker.
+    fn take<'a>(&mut self, shared: &'a SharedTx<T>) -> Option<(Role<'a, T>, bool)> {
+        if let Some(Held { role, recheck }) = self.kept.take() {
+            return Some((shared.ring.resume(role), recheck));
+        }
+        match shared.ring.attend(|_| true, true) {
+            Attended::Claimed(role) => Some((role, false)),
             Attended::Busy | Attended::NotNeeded(_) => None,
         }
     }
@@ -111,119 +162,87 @@ impl<T: TxDescriptors> TxDrain<T> {
     fn note(&mut self, role: &mut Role<'_, T>) {
         let consumer = role.state();
         let ready = consumer.is_ready();
-        let Some(queue) = &mut consumer.queue else {
+        let Some(egress) = &consumer.egress else {
             return;
         };
-        let waits = !ready || (self.stopped && queue.in_flight() > 0);
-        self.retry_at = queue.retry_at(self.stepped_at);
-        self.interest = queue.wake().filter(|_| waits).map(|(_, interest)| interest);
-    }
-
-    fn keep(&mut self, role: Role<'_, T>) {
-        let (kept, wake) = role.keep();
-        self.kept = Some(kept);
-        if wake {
-            self.shared.waiters.wake_all(&self.shared.ring);
-        }
-    }
-
-    fn release(&mut self, role: Role<'_, T>, to: Release) {
-        // The releasing worker need not notify itself.
-        if role.release(to).wake_waiters {
-            self.shared.waiters.wake_all(&self.shared.ring);
-        }
-    }
-
-    /// Releases the ring as idle. If a slot was reserved meanwhile, keeps the role and returns
-    /// false.
-    fn release_idle(&mut self, role: Role<'_, T>) -> bool {
-        match role.release_idle() {
-            Ok(released) => {
-                if released.wake_waiters {
-                    self.shared.waiters.wake_all(&self.shared.ring);
-                }
-                true
-            }
-            Err(role) => {
-                self.keep(role);
-                false
-            }
-        }
+        let waits = !ready || egress.waits(self.is_ending());
+        let wake = egress.queue.wake().filter(|_| waits);
+        self.retry_at = egress.queue.retry_at(self.stepped_at);
+        self.interest = wake.map(|(_, interest)| interest);
     }
 
     /// Drains, and releases or keeps the role. Returns whether there may be more to do.
     fn work(
         &mut self,
         mut role: Role<'_, T>,
+        recheck: bool,
         now: Instant,
         lanes: u32,
     ) -> Result<bool, DeviceError> {
         let dispatch = self.shared.dispatch;
         let keeps = dispatch.keeps_until_sleep();
-        self.attends = false;
-        self.missed = false;
+        let ending = self.is_ending();
+        if ending {
+            self.phase = Phase::Ending { missed: false };
+        }
+        let reason = std::mem::replace(&mut self.reason, Reason::None);
         self.gap_until = None;
-        let interrupted = std::mem::take(&mut self.interrupted);
-        let recheck = std::mem::take(&mut self.recheck);
         let consumer = role.state();
-        if let Some(queue) = &mut consumer.queue {
-            if interrupted {
-                queue.note_wakeup();
+        if let Some(egress) = &mut consumer.egress {
+            if reason == Reason::Interrupt {
+                egress.queue.note_wakeup();
             }
-            if self.stopped && queue.is_stopped() {
+            if ending {
                 // A stop overrides a pause.
-                queue.resume();
+                egress.queue.resume();
             }
-            let before = queue.counters().reclaimed.get();
-            if queue.in_flight() > 0 || !queue.is_ready() || recheck {
-                queue.service(now)?;
-            }
-            if queue.counters().reclaimed.get() != before {
-                // This poll found the completions for which the device was armed, without its
-                // wake-up.
-                queue.note_wakeup();
-            }
+            egress.begin(recheck, || now)?;
         }
         let gives_back = self.beside_lanes && dispatch == Dispatch::Adaptive;
         let mut left = BUDGET;
         let ended = drain(&mut role, &mut left);
+        let took = left < BUDGET;
         self.drained.add((BUDGET - left) as u64);
         let consumer = role.state();
         consumer.end();
         if let Some(error) = consumer.take_error() {
             return Err(error);
         }
-        let in_flight = consumer.queue.as_ref().map_or(0, TxQueue::in_flight);
+        let waits = |egress: &Egress<T>| egress.queue.in_flight() > 0;
+        let waits = consumer.egress.as_ref().is_some_and(waits);
         self.note(&mut role);
         Ok(match ended {
-            Drain::Empty if self.stopped && lanes == 0 && in_flight == 0 => {
+            Ended::Empty if ending && lanes == 0 && !waits => {
                 // The ring is closed to applications and the lanes have ended. If a slot was
                 // reserved before that, the next step drains it.
-                self.over = self.shared.ring.is_empty();
-                self.keep(role);
-                !self.over
+                let over = self.shared.ring.is_empty();
+                if over {
+                    self.phase = Phase::Over;
+                }
+                self.keep(role, false);
+                !over
             }
-            Drain::Empty if keeps && (left < BUDGET || !gives_back) => {
-                self.keep(role);
-                left < BUDGET
+            Ended::Empty if keeps && (took || !gives_back) => {
+                self.keep(role, false);
+                took
             }
-            Drain::Empty => !self.release_idle(role),
-            Drain::Budget if keeps => {
-                self.keep(role);
+            Ended::Budget if keeps => {
+                self.keep(role, false);
                 true
             }
-            Drain::Budget => {
-                self.release(role, Release::Abdicated);
+            Ended::Empty => !self.release(role, ended),
+            Ended::Budget => {
+                self.release(role, ended);
                 true
             }
-            Drain::Stalled => {
-                self.release(role, Release::Stalled);
-                self.attends = true;
+            Ended::Stalled => {
+                self.needs(Reason::Work);
+                self.release(role, ended);
                 false
             }
-            Drain::Gap => {
-                self.release(role, Release::Gap);
+            Ended::Gap => {
                 self.gap_until = Some(now.after(GAP_RETRY));
+                self.release(role, ended);
                 false
             }
         })
@@ -240,53 +259,59 @@ impl<T: TxDescriptors> TxDrain<T> {
         let ready = consumer.is_ready();
         let mut armed = Armed::Idle;
         let mut paused = false;
-        if let Some(queue) = &mut consumer.queue {
-            paused = queue.is_stopped();
-            if !paused && (!ready || (self.stopped && queue.in_flight() > 0)) {
-                armed = queue.arm();
+        if let Some(egress) = &mut consumer.egress {
+            paused = egress.queue.is_stopped();
+            if !paused && (!ready || egress.waits(self.is_ending())) {
+                armed = egress.queue.arm();
             }
         }
         self.note(&mut role);
         if armed == Armed::WorkPending {
-            self.recheck = true;
-            self.keep(role);
+            self.keep(role, true);
             return armed;
         }
-        if !ready || paused {
-            self.release(role, Release::Stalled);
-            return Armed::Idle;
-        }
-        match self.release_idle(role) {
+        let ended = match ready && !paused {
+            true => Ended::Empty,
+            false => Ended::Stalled,
+        };
+        match self.release(role, ended) {
             true => Armed::Idle,
             false => Armed::WorkPending,
         }
     }
 }
 
-impl<T: TxDescriptors> Part for TxDrain<T> {
+impl<T: TxDescriptors> Part for TxPart<T> {
     fn step(&mut self, now: Instant, began: Began, stopped: bool) -> Result<bool, RunError> {
         self.stepped_at = now;
         if self.interrupt.take() {
-            self.interrupted = true;
+            self.needs(Reason::Interrupt);
             self.shared.counters.wakeups.add(u64::from(began.slept));
         }
         let in_flight = self.shared.stats.shown.in_flight.get() > 0;
-        // Only a device with packets needs a poll when time ends a sleep.
+        // If the device raised its interrupt or `retry_at` has come, the values that `note` stored
+        // are out of date.
         let due = self.retry_at.is_some_and(|at| now >= at);
-        self.attends |= began.notified || self.interrupted || due || (began.slept && in_flight);
-        if stopped && !self.stopped {
-            self.stopped = true;
-            self.shared.close(Source::Application);
+        let signalled = due || self.reason == Reason::Interrupt;
+        // Only a device with packets needs a poll when time ends a sleep.
+        if began.notified || due || (began.slept && in_flight) {
+            self.needs(Reason::Work);
         }
-        if self.over {
+        if stopped && self.phase == Phase::Running {
+            self.phase = Phase::Ending { missed: false };
+            self.shared.close(ProducerKind::Application);
+        }
+        if self.is_over() {
             return Ok(false);
         }
         // Read before the state of the ring, since a lane deregisters after its last packet.
         let lanes = self.shared.lanes();
-        // If the device raised its interrupt or `retry_at` has come, the values that `note` stored
-        // are out of date.
-        let signalled = self.interrupted || due;
-        let polls = self.stopped || self.recheck || signalled || (in_flight && self.attends);
+        let shared = Arc::clone(&self.shared);
+        if let Some(Held { role, recheck }) = self.kept.take() {
+            let worked = self.work(shared.ring.resume(role), recheck, now, lanes);
+            return worked.map_err(|error| self.failed(error));
+        }
+        let polls = self.is_ending() || signalled || (in_flight && self.reason != Reason::None);
         let gap = self.gap_until;
         let needs = |state| match state {
             RingState::Idle => polls,
@@ -294,39 +319,42 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             RingState::Gap => gap.is_none_or(|until| now >= until),
             RingState::Abdicated | RingState::Stalled => true,
         };
-        let shared = Arc::clone(&self.shared);
-        let Some(role) = Self::claim(&shared, &mut self.kept, needs) else {
-            self.missed = self.stopped;
+        let Attended::Claimed(role) = shared.ring.attend(needs, false) else {
+            if let Phase::Ending { missed } = &mut self.phase {
+                *missed = true;
+            }
             return Ok(false);
         };
-        self.work(role, now, lanes)
+        self.work(role, false, now, lanes)
             .map_err(|error| self.failed(error))
     }
 
     fn arm(&mut self) -> Armed {
-        if self.over {
+        if self.is_over() {
             return Armed::Idle;
         }
         let shared = Arc::clone(&self.shared);
-        if let Some(kept) = self.kept.take() {
-            return self.arm_and_release(shared.ring.resume(kept));
+        if let Some(Held { role, .. }) = self.kept.take() {
+            return self.arm_and_release(shared.ring.resume(role));
         }
-        let stopped = self.stopped;
+        let ending = self.is_ending();
         let needs = |state| match state {
-            RingState::Idle => stopped,
+            RingState::Idle => ending,
             RingState::Stalled => true,
             RingState::Busy | RingState::Abdicated | RingState::Gap => false,
         };
         // A consumer that releases the ring notifies the worker if ATTENTION is set. The worker
         // sets it only with a reason, since no producer claims the ring then.
-        match shared.ring.attend(needs, self.stopped || self.attends) {
-            Attended::Claimed(role) if self.missed => {
-                self.recheck = true;
-                self.keep(role);
+        let request = ending || self.reason != Reason::None;
+        match shared.ring.attend(needs, request) {
+            Attended::Claimed(role) if self.phase == (Phase::Ending { missed: true }) => {
+                self.keep(role, true);
                 Armed::WorkPending
             }
             Attended::Claimed(role) => {
-                self.attends = false;
+                if self.reason == Reason::Work {
+                    self.reason = Reason::None;
+                }
                 self.arm_and_release(role)
             }
             Attended::Busy | Attended::NotNeeded(RingState::Idle) => Armed::Idle,
@@ -338,11 +366,11 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
     fn next_at(&self, _now: Instant) -> Option<Instant> {
         let last = self.stepped_at.after(SLEEP_MAX);
         let due = [self.retry_at, self.gap_until, Some(last)];
-        due.into_iter().flatten().min().filter(|_| !self.over)
+        due.into_iter().flatten().min().filter(|_| !self.is_over())
     }
 
     fn is_over(&self) -> bool {
-        self.over
+        self.phase == Phase::Over
     }
 
     fn held(&self) -> u64 {
@@ -355,41 +383,33 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
         queues: Queues,
         now: Instant,
     ) -> Result<Option<Commanded>, RunError> {
-        if self.over || !queues.has(Half::Tx, self.shared.id()) {
+        if self.is_over() || !queues.has(QueueKind::Tx, self.shared.id()) {
             return Ok(Some(Commanded::default()));
         }
         let shared = Arc::clone(&self.shared);
-        let mut role = match self.kept.take() {
-            Some(kept) => shared.ring.resume(kept),
-            None => match shared.ring.attend(|_| true, true) {
-                Attended::Claimed(role) => role,
-                Attended::Busy | Attended::NotNeeded(_) => return Ok(None),
-            },
+        let Some((mut role, recheck)) = self.take(&shared) else {
+            return Ok(None);
         };
         let consumer = role.state();
-        let done = match &mut consumer.queue {
-            Some(queue) => command.apply(queue, now),
+        let done = match &mut consumer.egress {
+            Some(egress) => command.apply(&mut egress.queue, now),
             None => Ok(Commanded::default()),
         };
         consumer.end();
         // The next step continues with the role.
-        self.keep(role);
+        self.keep(role, recheck);
         done.map(Some).map_err(|error| self.failed(error))
     }
 
     fn abandon(&mut self, reason: DropReason) -> bool {
         let shared = Arc::clone(&self.shared);
-        if !shared.ring.is_closed(Source::Lane) {
+        if !shared.ring.is_closed(ProducerKind::Lane) {
             let broken = reason == DropReason::DeviceReset;
             shared.broken.store(broken, Ordering::Release);
-            shared.close(Source::Lane);
+            shared.close(ProducerKind::Lane);
         }
-        let mut role = match self.kept.take() {
-            Some(kept) => shared.ring.resume(kept),
-            None => match shared.ring.attend(|_| true, true) {
-                Attended::Claimed(role) => role,
-                Attended::Busy | Attended::NotNeeded(_) => return false,
-            },
+        let Some((mut role, _)) = self.take(&shared) else {
+            return false;
         };
         // One more than the ring has slots: a turn that takes nothing counts as an item.
         let drained = role.drain(shared.ring.capacity() + 1, |consumer, items| {
@@ -397,29 +417,26 @@ impl<T: TxDescriptors> Part for TxDrain<T> {
             Turn::More
         });
         // Producers still publish slots that they reserved before the ring was closed.
-        let ended = drained == Drain::Empty;
+        let ended = drained == Ended::Empty;
         if ended {
-            drop(role.state().take_queue());
+            drop(role.state().egress.take());
+            self.phase = Phase::Over;
         }
-        self.over = ended;
-        self.keep(role);
+        self.keep(role, false);
         ended
     }
 
     fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
-        let interest = self.interest.filter(|_| !self.over);
+        let interest = self.interest.filter(|_| !self.is_over());
         if let Some((device, interest)) = self.device.as_ref().zip(interest) {
             visit(device.as_fd(), interest);
         }
     }
 
     fn woken_by(&mut self, fd: RawFd) {
-        if self
-            .device
-            .as_ref()
-            .is_some_and(|device| device.as_raw_fd() == fd)
-        {
-            self.interrupted = true;
+        let device = self.device.as_ref();
+        if device.is_some_and(|device| device.as_raw_fd() == fd) {
+            self.needs(Reason::Interrupt);
             // No interest until the worker has the role again: the descriptor may stay ready while
             // another thread has the role.
             self.interest = None;

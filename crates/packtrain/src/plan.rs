@@ -20,7 +20,7 @@ mod work;
 
 pub use work::{Demand, Path, PathKind, PlannedPart};
 
-use work::Queues;
+use work::QueueCounts;
 
 #[cfg(test)]
 mod tests;
@@ -274,7 +274,7 @@ impl Plan {
         let ports = self.work.iter().zip(&demand.senders);
         let paths = ports.map(|(config, &senders)| Path::new(config, demand.dispatch, senders));
         self.paths = paths.collect();
-        let queues = Queues {
+        let queues = QueueCounts {
             counts: self.attach.iter().map(|attach| attach.queues).collect(),
             shared: self
                 .paths

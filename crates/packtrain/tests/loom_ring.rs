@@ -11,7 +11,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 use packtrain::policy::dispatch::{Decision, Dispatch, RingState};
 use packtrain::queue::ring::{
-    Attended, ConsumerGuard, Ended, Items, Put, Released, Ring, Source, Turn,
+    Attended, ConsumerGuard, Ended, Items, ProducerKind, Put, Released, Ring, Turn,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -76,7 +76,7 @@ fn notifies(released: Released) -> bool {
 /// notified.
 fn put(ring: &TestRing, items: &[u32], decide: fn(RingState) -> Decision, budget: usize) -> bool {
     let mut batch = items;
-    match ring.put(&mut batch, Source::Lane, decide, |_, _| {}) {
+    match ring.put(&mut batch, ProducerKind::Lane, decide, |_, _| {}) {
         Put::Enqueued { notify } => {
             assert!(batch.is_empty(), "the ring has space");
             notify
@@ -157,12 +157,12 @@ fn a_batch_that_bypasses_the_slots_keeps_its_order_if_it_is_refused() {
             thread::spawn(move || put(&ring, &[10], deferred, 64))
         };
         let mut batch = &[20, 21, 22][..];
-        match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+        match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) {
             Put::Drain(mut guard) if guard.from() == RingState::Idle => {
                 // The device accepts one.
                 guard.state().push(batch[0]);
                 batch = &batch[1..];
-                assert_eq!(guard.put_rest(&mut batch, Source::Lane, |_, _| {}), 2);
+                assert_eq!(guard.put_rest(&mut batch, ProducerKind::Lane, |_, _| {}), 2);
                 let released = guard.release(Ended::Stalled).unwrap();
                 assert_eq!(released.state, RingState::Stalled);
             }
@@ -254,7 +254,7 @@ fn a_slot_is_used_again_only_when_it_is_empty() {
             thread::spawn(move || {
                 let accepted = [first, first + 1].into_iter().filter(|item| {
                     let mut batch = std::slice::from_ref(item);
-                    match ring.put(&mut batch, Source::Lane, direct, |_, _| {}) {
+                    match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) {
                         Put::Enqueued { notify } => assert!(!notify),
                         Put::Full => {}
                         other => panic!("{other:?}"),
@@ -283,7 +283,7 @@ fn a_panic_in_a_drain_leaves_all_other_items() {
             thread::spawn(move || put(&ring, &[10], direct, 64))
         };
         let mut batch = &[20, 21][..];
-        let panicked = match ring.put(&mut batch, Source::Lane, deferred, |_, _| {}) {
+        let panicked = match ring.put(&mut batch, ProducerKind::Lane, deferred, |_, _| {}) {
             Put::Enqueued { .. } => match ring.attend(|_| true, false) {
                 Attended::Claimed(mut guard) => catch_unwind(AssertUnwindSafe(move || {
                     let drained = guard.drain(64, |items, drained| {
@@ -320,14 +320,14 @@ fn a_closed_ring_has_all_that_it_accepted() {
             thread::spawn(move || {
                 let accepted = [10, 11].into_iter().filter(|item| {
                     let mut batch = std::slice::from_ref(item);
-                    let put = ring.put(&mut batch, Source::Application, deferred, |_, _| {});
+                    let put = ring.put(&mut batch, ProducerKind::Application, deferred, |_, _| {});
                     assert_eq!(batch.is_empty(), matches!(put, Put::Enqueued { .. }));
                     batch.is_empty()
                 });
                 accepted.collect::<Vec<_>>()
             })
         };
-        ring.close(Source::Application);
+        ring.close(ProducerKind::Application);
         // The TX worker of a session that ends: until all reserved slots are published and taken.
         let mut guard = match ring.attend(|_| true, false) {
             Attended::Claimed(guard) => guard,
@@ -350,7 +350,7 @@ fn waiting(make_space: fn(Guard<'_>) -> bool) {
         assert!(put(&ring, &[10], deferred, 64));
         let waiter = {
             let ring = Arc::clone(&ring);
-            thread::spawn(move || ring.wait_for_space(Source::Lane))
+            thread::spawn(move || ring.wait_for_space(ProducerKind::Lane))
         };
         let Attended::Claimed(mut guard) = ring.attend(|_| true, false) else {
             panic!("no other thread has the role");
@@ -378,7 +378,7 @@ fn attention(preemptions: Option<usize>, decide: fn(RingState) -> Decision) {
     model(preemptions, move || {
         let ring = ring(2);
         let mut batch = &[10][..];
-        let Put::Drain(guard) = ring.put(&mut batch, Source::Lane, direct, |_, _| {}) else {
+        let Put::Drain(guard) = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {}) else {
             panic!("the ring is idle");
         };
         let (kept, _) = guard.keep();
@@ -451,7 +451,7 @@ fn items_that_are_left_are_dropped_once() {
         let produce = |ring: &Ring<Counted, ()>, count, dropped: &Arc<AtomicUsize>| {
             let items = (0..count).map(|_| Counted(Arc::clone(dropped)));
             let mut batch = items.collect::<std::collections::VecDeque<_>>();
-            let put = ring.put(&mut batch, Source::Lane, deferred, |_, _| {});
+            let put = ring.put(&mut batch, ProducerKind::Lane, deferred, |_, _| {});
             matches!(put, Put::Enqueued { notify: true })
         };
         let other = {

@@ -16,7 +16,7 @@ use packtrain::plan::{Coalescing, FitLimits, PathKind};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::gro::Gro;
 use packtrain::port;
-use packtrain::queue::{Coalesce, RxQueue, TxQueue};
+use packtrain::queue::{CoalesceStage, RxQueue, TxQueue};
 use packtrain::runtime;
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
@@ -344,7 +344,7 @@ impl TxDescriptors for Hole {
 /// Receives, merges and sends until `packets` have been received.
 fn merge(
     rx: &mut RxQueue<Trains>,
-    stage: &mut Coalesce,
+    stage: &mut CoalesceStage,
     tx: &mut TxQueue<Hole>,
     burst: &mut Burst,
     packets: u64,
@@ -366,7 +366,7 @@ fn merge(
 }
 
 /// Sends the finished packets.
-fn send(stage: &mut Coalesce, tx: &mut TxQueue<Hole>, burst: &mut Burst) {
+fn send(stage: &mut CoalesceStage, tx: &mut TxQueue<Hole>, burst: &mut Burst) {
     while stage.has_output() {
         stage.deliver(burst);
         tx.transmit(burst).expect("never removed");
@@ -390,7 +390,7 @@ fn a_million_packets_are_merged_without_allocating() {
             segments_max: 63,
             gro: Gro::default(),
         };
-        let mut stage = Coalesce::new(
+        let mut stage = CoalesceStage::new(
             &plan,
             LinkType::Ethernet,
             Arc::clone(&counters),

@@ -4,7 +4,7 @@
 //! gives them (DPDK's into a table, crossbeam's one by one, ours in place), and added up.
 
 use packtrain::policy::dispatch::{Decision, RingState};
-use packtrain::queue::ring::{Batch, ConsumerGuard, Ended, Items, Put, Ring, Source, Turn};
+use packtrain::queue::ring::{Batch, ConsumerGuard, Ended, Items, ProducerKind, Put, Ring, Turn};
 use std::hint::spin_loop;
 use std::thread::yield_now;
 
@@ -77,7 +77,7 @@ fn direct(_: RingState) -> Decision {
 /// Enqueues as many items as fit; false if none fits.
 #[inline(always)]
 fn enqueue(ring: &Ring<u64, ()>, batch: &mut impl Batch<u64>) -> bool {
-    match ring.put(batch, Source::Lane, deferred, |_, _| {}) {
+    match ring.put(batch, ProducerKind::Lane, deferred, |_, _| {}) {
         Put::Enqueued { .. } => true,
         Put::Full => false,
         Put::Closed | Put::Drain(_) => unreachable!("it is open, and deferred"),
@@ -237,7 +237,9 @@ impl Queue for Direct {
 impl Direct {
     #[inline(always)]
     fn send(&self, mut batch: &[u64]) -> u64 {
-        let put = self.0.put(&mut batch, Source::Lane, direct, |_, _| {});
+        let put = self
+            .0
+            .put(&mut batch, ProducerKind::Lane, direct, |_, _| {});
         let Put::Drain(consumer) = put else {
             unreachable!("it was idle");
         };

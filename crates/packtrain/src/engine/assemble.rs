@@ -1,6 +1,6 @@
 //! Assembles queues, parts and workers from the plan.
 
-use super::control::{Control, Half};
+use super::control::{Control, QueueKind};
 use super::egress::Egress;
 use super::error::{RunError, StartError};
 use super::handler::{Handler, RxId};
@@ -13,7 +13,7 @@ use super::shell::Shell;
 use super::snapshot::{PortStats, Stats};
 use super::stats::{LaneCounters, PathStats};
 use super::tx_part::TxPart;
-use super::worker::{Part, Placed, Worker, WorkerCounters};
+use super::worker::{Part, Worker, WorkerCounters, WorkerPart};
 use crate::advice;
 use crate::driver::{Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors};
 use crate::limits::{
@@ -24,7 +24,7 @@ use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
 use crate::plan::{PathKind, Plan, PlannedPart};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Idler};
-use crate::queue::{Coalesce, RxQueue, TxQueue};
+use crate::queue::{CoalesceStage, RxQueue, TxQueue};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use crate::time::Instant;
@@ -121,7 +121,7 @@ pub(super) struct Assembled {
 struct Site {
     wakeup: Arc<Wakeup>,
     counters: Arc<WorkerCounters>,
-    parts: Vec<Placed>,
+    parts: Vec<WorkerPart>,
 }
 
 /// The RX halves and the TX halves of a port's queues.
@@ -213,8 +213,8 @@ impl<'a> Assembly<'a> {
         site.expect("the plan gives each part to a worker")
     }
 
-    fn put(&mut self, site: usize, part: impl Part + 'static, queues: Vec<(Half, QueueId)>) {
-        self.sites[site].parts.push(Placed {
+    fn put(&mut self, site: usize, part: impl Part + 'static, queues: Vec<(QueueKind, QueueId)>) {
+        self.sites[site].parts.push(WorkerPart {
             part: Box::new(part),
             queues,
         });
@@ -259,7 +259,7 @@ impl<'a> Assembly<'a> {
         for (queue, path) in paths.into_iter().enumerate() {
             let (pair, id) = (queue % pairs, queue_id(egress, queue));
             match path {
-                TxPath::Owned(_) => ids[pair].push((Half::Tx, id)),
+                TxPath::Owned(_) => ids[pair].push((QueueKind::Tx, id)),
                 // No lane sends to this queue: only its TX worker and applications use it.
                 TxPath::Shared(_) if queue >= rx.len() => continue,
                 TxPath::Shared(_) => {}
@@ -271,7 +271,7 @@ impl<'a> Assembly<'a> {
             let lane = self.lane(direction, queue, device, from, each, sites[pair]);
             // The paths of a pair are those of the queues i with i mod pairs = pair, in order.
             let tx = (queue % count) / pairs;
-            ids[pair].push((Half::Rx, queue_id(direction, queue)));
+            ids[pair].push((QueueKind::Rx, queue_id(direction, queue)));
             parts[pair].rx.push(Lane { tx, ..lane });
         }
         for ((site, part), ids) in sites.into_iter().zip(parts).zip(ids) {
@@ -355,7 +355,7 @@ impl<'a> Assembly<'a> {
             beside_lanes,
             drained,
         );
-        self.put(site, part, vec![(Half::Tx, id)]);
+        self.put(site, part, vec![(QueueKind::Tx, id)]);
         Ok(TxPath::Shared(RingProducer::new(shared)))
     }
 
@@ -375,7 +375,7 @@ impl<'a> Assembly<'a> {
         let (_, moderation) = self.settings.of_port(&self.plan.work[port]);
         let coalesce = self.plan.directions[port].coalesce.map(|how| {
             let (counters, drops) = (Arc::clone(&counters), Arc::clone(&drops));
-            Coalesce::new(&how, capabilities.link, counters, drops)
+            CoalesceStage::new(&how, capabilities.link, counters, drops)
         });
         let ingress = Ingress {
             port: port as u16,

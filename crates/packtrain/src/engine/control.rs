@@ -45,7 +45,7 @@ pub enum Command {
 
 /// One half of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Half {
+pub(super) enum QueueKind {
     Rx,
     Tx,
 }
@@ -54,7 +54,7 @@ pub(super) enum Half {
 /// 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queues {
-    half: Half,
+    half: QueueKind,
     port: usize,
     /// `None`: all.
     queue: Option<usize>,
@@ -65,7 +65,7 @@ impl Queues {
     #[must_use]
     pub const fn rx(port: usize) -> Self {
         Self {
-            half: Half::Rx,
+            half: QueueKind::Rx,
             port,
             queue: None,
         }
@@ -75,7 +75,7 @@ impl Queues {
     #[must_use]
     pub const fn tx(port: usize) -> Self {
         Self {
-            half: Half::Tx,
+            half: QueueKind::Tx,
             port,
             queue: None,
         }
@@ -91,7 +91,7 @@ impl Queues {
     }
 
     /// Whether these include a queue.
-    pub(super) fn has(self, half: Half, id: QueueId) -> bool {
+    pub(super) fn has(self, half: QueueKind, id: QueueId) -> bool {
         let of_port = half == self.half && usize::from(id.port) == self.port;
         of_port
             && self
@@ -200,7 +200,7 @@ pub(super) struct Desk {
     mailbox: Arc<Mailbox>,
     wakeup: Arc<Wakeup>,
     /// The queues of the worker.
-    queues: Vec<(Half, QueueId)>,
+    queues: Vec<(QueueKind, QueueId)>,
 }
 
 impl Control {
@@ -372,7 +372,7 @@ pub(super) struct Inbox(Arc<Mailbox>);
 
 impl Inbox {
     /// The address of the worker for commands to these queues.
-    pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<(Half, QueueId)>) -> Desk {
+    pub(super) fn desk(&self, wakeup: &Arc<Wakeup>, queues: Vec<(QueueKind, QueueId)>) -> Desk {
         Desk {
             mailbox: Arc::clone(&self.0),
             wakeup: Arc::clone(wakeup),

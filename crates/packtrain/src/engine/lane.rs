@@ -1,7 +1,7 @@
 //! One direction of a run: RX queues with their coalescers and handlers, and the TX paths that
 //! they send to.
 
-use super::control::{Command, Commanded, Half, Queues};
+use super::control::{Command, Commanded, QueueKind, Queues};
 use super::error::RunError;
 use super::handler::{Handler, RxId};
 use super::intake::Intake;
@@ -11,7 +11,7 @@ use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, RxDescriptors, TxDescriptors};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::Burst;
-use crate::queue::{Coalesce, RxQueue};
+use crate::queue::{CoalesceStage, RxQueue};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -29,7 +29,7 @@ const TURN_BURSTS_MAX: usize = 8;
 pub(super) struct Lane<R, H> {
     pub(super) id: RxId,
     pub(super) queue: RxQueue<R>,
-    pub(super) coalesce: Option<Coalesce>,
+    pub(super) coalesce: Option<CoalesceStage>,
     pub(super) handler: H,
     pub(super) burst: Burst,
     /// The index of its TX path.
@@ -63,7 +63,10 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
     /// in `tx`. Packets held by the coalescer may stay. A paused queue waits only for its own
     /// packets.
     fn has_to_wait<T: TxDescriptors>(&self, tx: &TxPath<T>) -> bool {
-        let output = self.coalesce.as_ref().is_some_and(Coalesce::has_output);
+        let output = self
+            .coalesce
+            .as_ref()
+            .is_some_and(CoalesceStage::has_output);
         output || !self.burst.is_empty() || (!self.paused && !tx.accepts())
     }
 
@@ -86,7 +89,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
     }
 
     fn held(&self) -> u64 {
-        self.burst.wire_packets() + self.coalesce.as_ref().map_or(0, Coalesce::held)
+        self.burst.wire_packets() + self.coalesce.as_ref().map_or(0, CoalesceStage::held)
     }
 
     /// Takes one turn. Returns whether packets were received. If so, the worker polls once more
@@ -383,7 +386,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Part for Lanes<R, T, H> {
     ) -> Result<Option<Commanded>, RunError> {
         let mut sum = Commanded::default();
         for lane in &mut self.rx {
-            if queues.has(Half::Rx, lane.queue.counters().id) {
+            if queues.has(QueueKind::Rx, lane.queue.counters().id) {
                 sum.add(lane.command(command));
                 // Sent at once, since the TX queue may be paused next.
                 let sent = lane.transmit(now, &mut self.tx[lane.tx], &self.counters);

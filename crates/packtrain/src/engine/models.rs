@@ -16,7 +16,7 @@
 
 mod tests;
 
-use super::control::{Control, Half};
+use super::control::{Control, QueueKind};
 use super::error::RunError;
 use super::handle::{TrySendError, TxHandle};
 use super::intake::Intake;
@@ -24,7 +24,7 @@ use super::shared::{Producer, SharedTx, Submit};
 use super::shell::{Action, Shell};
 use super::thread::{Waits, send_all, send_parked};
 use super::tx_part::TxPart;
-use super::worker::{Placed, Worker, WorkerCounters};
+use super::worker::{Worker, WorkerCounters, WorkerPart};
 use crate::driver::{
     Accepted, Armed, Capabilities, Completed, Refused, Token, TxDescriptors, TxPacket,
 };
@@ -302,9 +302,9 @@ impl World {
         let counters = Arc::new(WorkerCounters::default());
         let drained = Arc::clone(&counters.drained);
         let part = TxPart::new(Arc::clone(&shared), interrupt, None, false, drained);
-        let parts = vec![Placed {
+        let parts = vec![WorkerPart {
             part: Box::new(part),
-            queues: vec![(Half::Tx, id)],
+            queues: vec![(QueueKind::Tx, id)],
         }];
         let over = Arc::new(ModelNotifier::default());
         let intake = Arc::new(Intake::new(None, 0, vec![Arc::clone(&wakeup)], over));

@@ -1,7 +1,7 @@
 //! The path of a lane's packets to a TX queue: direct, or through the ring in front of a shared
 //! queue.
 
-use super::control::{Command, Commanded, Half, Queues};
+use super::control::{Command, Commanded, QueueKind, Queues};
 use super::egress::Egress;
 use super::shared::{Closed, Producer, SharedTx};
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
@@ -164,7 +164,7 @@ impl<T: TxDescriptors> TxPath<T> {
         now: Instant,
     ) -> Result<Commanded, DeviceError> {
         match self {
-            Self::Owned(path) if queues.has(Half::Tx, path.id()) => {
+            Self::Owned(path) if queues.has(QueueKind::Tx, path.id()) => {
                 path.recheck = true;
                 command.apply(&mut path.egress.queue, now)
             }

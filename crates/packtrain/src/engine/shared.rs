@@ -25,7 +25,7 @@ use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
-    ConsumerGuard, Ended, Items, Put, Released, Reservation, Ring, Source, Turn,
+    ConsumerGuard, Ended, Items, ProducerKind, Put, Released, Reservation, Ring, Turn,
 };
 #[cfg(feature = "internals")]
 use crate::queue::ring::{Kept, KeptSlots};
@@ -81,7 +81,7 @@ pub(super) struct Producer {
     /// The sizes of its batches.
     batches: Arc<Histogram>,
     id: u64,
-    source: Source,
+    source: ProducerKind,
 }
 
 impl Producer {
@@ -96,7 +96,7 @@ impl Producer {
 
     /// What an application submits is generated. What a lane submits was received.
     fn count_generated(&self, wire_packets: u64) {
-        if self.source == Source::Application {
+        if self.source == ProducerKind::Application {
             self.counters.generated.add(wire_packets);
         }
     }
@@ -152,11 +152,11 @@ type Begun<'a, T> = Result<Reservation<'a, Packet, TxConsumer<T>>, Put<'a, Packe
 #[cfg(feature = "internals")]
 #[derive(Debug)]
 #[must_use = "the second half of the send publishes slots or releases the consumer role"]
-pub struct HalfSend(Half);
+pub struct HalfSend(Halfway);
 
 #[cfg(feature = "internals")]
 #[derive(Debug)]
-enum Half {
+enum Halfway {
     Slots(KeptSlots),
     Role(Kept),
 }
@@ -185,7 +185,7 @@ impl<T> SharedTx<T> {
     pub(super) fn enter_lane(&self) -> Producer {
         let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
         self.ring.set_withheld(SLOTS_PER_LANE * lanes as usize);
-        self.enter(Source::Lane)
+        self.enter(ProducerKind::Lane)
     }
 
     /// Deregisters a lane.
@@ -198,7 +198,7 @@ impl<T> SharedTx<T> {
         self.tx_worker.notify();
     }
 
-    fn enter(&self, source: Source) -> Producer {
+    fn enter(&self, source: ProducerKind) -> Producer {
         let (counters, producers) = self.stats.enter();
         self.waiters.reserve(producers);
         Producer {
@@ -240,7 +240,7 @@ impl<T> SharedTx<T> {
     }
 
     /// Closes the queue to a source, and wakes waiting producers.
-    pub(super) fn close(&self, to: Source) {
+    pub(super) fn close(&self, to: ProducerKind) {
         self.ring.close(to);
         self.waiters.wake_all(&self.ring);
     }
@@ -383,7 +383,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         burst: &mut Burst,
         now: &impl Fn() -> Instant,
     ) {
-        let mut drain = Draining::new(self, own, role);
+        let mut drain = ProducerDrain::new(self, own, role);
         let consumer = drain.consumer();
         consumer.begin(now);
         let bypassing = Bypassing::new(own, burst);
@@ -400,7 +400,7 @@ impl<T: TxDescriptors> SharedTx<T> {
 
     /// This producer is the consumer, and its packets are in the ring.
     fn drain(&self, own: &Producer, role: Role<'_, T>, now: &impl Fn() -> Instant) {
-        let mut drain = Draining::new(self, own, role);
+        let mut drain = ProducerDrain::new(self, own, role);
         drain.consumer().begin(now);
         drain.finish(Turn::More, BUDGET);
     }
@@ -413,7 +413,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         }
         let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
         if let Some(role) = self.ring.claim(may) {
-            let mut drain = Draining::new(self, own, role);
+            let mut drain = ProducerDrain::new(self, own, role);
             let consumer = drain.consumer();
             // Reclaims at once: `service` waits until more packets are complete.
             if let Some(egress) = &mut consumer.egress {
@@ -468,8 +468,8 @@ impl<'a> Bypassing<'a> {
     #[inline]
     fn new(own: &'a Producer, burst: &'a mut Burst) -> Self {
         let before = match own.source {
-            Source::Application => burst.wire_packets(),
-            Source::Lane => 0,
+            ProducerKind::Application => burst.wire_packets(),
+            ProducerKind::Lane => 0,
         };
         Self { own, burst, before }
     }
@@ -478,7 +478,7 @@ impl<'a> Bypassing<'a> {
 impl Drop for Bypassing<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.own.source == Source::Application {
+        if self.own.source == ProducerKind::Application {
             let left = match self.burst.is_empty() {
                 true => 0,
                 false => self.burst.wire_packets(),
@@ -490,7 +490,7 @@ impl Drop for Bypassing<'_> {
 
 /// A producer that drains. If the driver panics, the queue is marked as failed and the TX worker
 /// takes over.
-struct Draining<'a, T: TxDescriptors> {
+struct ProducerDrain<'a, T: TxDescriptors> {
     shared: &'a SharedTx<T>,
     own: &'a Producer,
     /// `None` after its release.
@@ -500,7 +500,7 @@ struct Draining<'a, T: TxDescriptors> {
     moved: [u64; 2],
 }
 
-impl<'a, T: TxDescriptors> Draining<'a, T> {
+impl<'a, T: TxDescriptors> ProducerDrain<'a, T> {
     #[inline]
     fn new(shared: &'a SharedTx<T>, own: &'a Producer, role: Role<'a, T>) -> Self {
         Self {
@@ -553,7 +553,7 @@ impl<'a, T: TxDescriptors> Draining<'a, T> {
     }
 }
 
-impl<T: TxDescriptors> Drop for Draining<'_, T> {
+impl<T: TxDescriptors> Drop for ProducerDrain<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if let Some(mut role) = self.role.take() {
@@ -749,7 +749,7 @@ pub(super) trait Submit: Send + Sync {
 
 impl<T: TxDescriptors> Submit for SharedTx<T> {
     fn enter(&self) -> Producer {
-        Self::enter(self, Source::Application)
+        Self::enter(self, ProducerKind::Application)
     }
 
     fn leave(&self, own: &Producer) {
@@ -789,8 +789,8 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
     #[cfg(feature = "internals")]
     fn begin(&self, own: &Producer, packets: usize, now: &dyn Fn() -> Instant) -> Option<HalfSend> {
         let half = match Self::begin(self, own, packets, &|| now()) {
-            Ok(slots) => Half::Slots(slots.keep()),
-            Err(Put::Drain(role)) => Half::Role(role.keep().0),
+            Ok(slots) => Halfway::Slots(slots.keep()),
+            Err(Put::Drain(role)) => Halfway::Role(role.keep().0),
             Err(Put::Closed | Put::Full | Put::Enqueued { .. }) => return None,
         };
         Some(HalfSend(half))
@@ -805,8 +805,8 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
         now: &dyn Fn() -> Instant,
     ) -> Result<(), Closed> {
         let begun = match half.0 {
-            Half::Slots(slots) => Ok(self.ring.resume_slots(slots)),
-            Half::Role(role) => Err(Put::Drain(self.ring.resume(role))),
+            Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
+            Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
         Self::finish(self, own, begun, burst, &|| now())
     }

@@ -30,7 +30,7 @@ pub enum Action {
 
 /// The result of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Observation {
+pub(super) struct Stepped {
     /// There may be more to do now.
     pub more: bool,
     /// No packet is held or in flight, and none can arrive.
@@ -58,7 +58,7 @@ impl Shell {
     }
 
     /// Decides after a step that began at `now`.
-    pub(super) fn next(&mut self, now: Instant, seen: &Observation) -> Action {
+    pub(super) fn next(&mut self, now: Instant, seen: &Stepped) -> Action {
         if seen.stopped {
             let end = *self.drain_until.get_or_insert(now.after(DRAIN_TIME_MAX));
             if seen.over || now >= end {
@@ -91,8 +91,8 @@ mod tests {
         Shell::new(Idler::new(idle))
     }
 
-    fn seen(more: bool, over: bool, stopped: bool, next_at: Option<Instant>) -> Observation {
-        Observation {
+    fn seen(more: bool, over: bool, stopped: bool, next_at: Option<Instant>) -> Stepped {
+        Stepped {
             more,
             over,
             stopped,

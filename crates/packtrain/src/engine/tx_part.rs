@@ -1,14 +1,14 @@
 //! The TX worker's part of a shared TX queue: it drains packets that producers defer to it,
 //! restarts a stalled device, and collects completions.
 
-use super::control::{Command, Commanded, Half, Queues};
+use super::control::{Command, Commanded, QueueKind, Queues};
 use super::egress::Egress;
 use super::error::RunError;
 use super::shared::{Role, SharedTx, drain};
 use super::worker::Part;
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::policy::dispatch::{BUDGET, Dispatch, RingState};
-use crate::queue::ring::{Attended, Ended, Kept, Source, Turn};
+use crate::queue::ring::{Attended, Ended, Kept, ProducerKind, Turn};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::{Counter, DropReason};
 use crate::sync::Ordering;
@@ -299,7 +299,7 @@ impl<T: TxDescriptors> Part for TxPart<T> {
         }
         if stopped && self.phase == Phase::Running {
             self.phase = Phase::Ending { missed: false };
-            self.shared.close(Source::Application);
+            self.shared.close(ProducerKind::Application);
         }
         if self.is_over() {
             return Ok(false);
@@ -383,7 +383,7 @@ impl<T: TxDescriptors> Part for TxPart<T> {
         queues: Queues,
         now: Instant,
     ) -> Result<Option<Commanded>, RunError> {
-        if self.is_over() || !queues.has(Half::Tx, self.shared.id()) {
+        if self.is_over() || !queues.has(QueueKind::Tx, self.shared.id()) {
             return Ok(Some(Commanded::default()));
         }
         let shared = Arc::clone(&self.shared);
@@ -403,10 +403,10 @@ impl<T: TxDescriptors> Part for TxPart<T> {
 
     fn abandon(&mut self, reason: DropReason) -> bool {
         let shared = Arc::clone(&self.shared);
-        if !shared.ring.is_closed(Source::Lane) {
+        if !shared.ring.is_closed(ProducerKind::Lane) {
             let broken = reason == DropReason::DeviceReset;
             shared.broken.store(broken, Ordering::Release);
-            shared.close(Source::Lane);
+            shared.close(ProducerKind::Lane);
         }
         let Some((mut role, _)) = self.take(&shared) else {
             return false;

@@ -1,9 +1,9 @@
 //! A worker: a list of parts. One thread steps them, and does what each step returns.
 
-use super::control::{Command, Commanded, Desk, Half, Inbox, Letter, Queues};
+use super::control::{Command, Commanded, Desk, Inbox, Letter, QueueKind, Queues};
 use super::error::RunError;
 use super::intake::Intake;
-use super::shell::{Action, Observation, Shell};
+use super::shell::{Action, Shell, Stepped};
 use crate::driver::{Armed, Interest};
 use crate::runtime::{Began, Notifier, Sleeper, Wakeup};
 use crate::stats::{Counter, DropReason, QueueId};
@@ -76,9 +76,9 @@ pub(super) trait Part: Send {
 }
 
 /// A part, and the queues that it has.
-pub(super) struct Placed {
+pub(super) struct WorkerPart {
     pub(super) part: Box<dyn Part>,
-    pub(super) queues: Vec<(Half, QueueId)>,
+    pub(super) queues: Vec<(QueueKind, QueueId)>,
 }
 
 /// Moves packets between the queues that it has. It never blocks.
@@ -93,7 +93,7 @@ pub(super) struct Placed {
 ///
 /// Dropping a worker stops the run.
 pub struct Worker {
-    parts: Vec<Placed>,
+    parts: Vec<WorkerPart>,
     sleeper: Sleeper,
     shell: Shell,
     intake: Arc<Intake>,
@@ -124,7 +124,7 @@ impl fmt::Debug for Worker {
 
 impl Worker {
     pub(super) fn new(
-        parts: Vec<Placed>,
+        parts: Vec<WorkerPart>,
         wakeup: Arc<Wakeup>,
         shell: Shell,
         intake: Arc<Intake>,
@@ -197,13 +197,13 @@ impl Worker {
         }
     }
 
-    fn step(&mut self, now: Instant, began: Began) -> Result<Observation, RunError> {
+    fn step(&mut self, now: Instant, began: Began) -> Result<Stepped, RunError> {
         let stopped = self.intake.is_stopped();
         let mut more = self.obey(now)?;
-        for Placed { part, .. } in &mut self.parts {
+        for WorkerPart { part, .. } in &mut self.parts {
             more |= part.step(now, began, stopped)?;
         }
-        Ok(Observation {
+        Ok(Stepped {
             more,
             over: stopped && self.parts.iter().all(|placed| placed.part.is_over()),
             stopped,
@@ -252,7 +252,7 @@ impl Worker {
     /// sleep: a ready descriptor, an interrupt or a notification wakes it.
     fn arm(&mut self) -> Armed {
         let mut pending = self.pending.is_some();
-        for Placed { part, .. } in &mut self.parts {
+        for WorkerPart { part, .. } in &mut self.parts {
             pending |= part.arm() == Armed::WorkPending;
         }
         if pending || !self.sleeper.try_sleep() {
@@ -320,7 +320,7 @@ impl Drop for Worker {
         // Also after a panic. The other workers end, and applications get `Closed`.
         self.intake.worker_ended();
         while !self.over {
-            let abandon = |placed: &mut Placed| placed.part.abandon(DropReason::Shutdown);
+            let abandon = |placed: &mut WorkerPart| placed.part.abandon(DropReason::Shutdown);
             self.over = self
                 .parts
                 .iter_mut()

@@ -113,8 +113,8 @@ impl Path {
 
 /// The queues of the ports, which are divided into the parts of workers.
 #[derive(Clone, Debug)]
-pub(super) struct Queues {
-    /// Queues of each port.
+pub(super) struct QueueCounts {
+    /// QueueCounts of each port.
     pub(super) counts: Vec<usize>,
     /// Whether the TX queues of each port are shared.
     pub(super) shared: Vec<bool>,
@@ -122,7 +122,7 @@ pub(super) struct Queues {
     pub(super) per_direction: bool,
 }
 
-impl Queues {
+impl QueueCounts {
     /// The parts of each of min(parts, CPUs, at least 2) workers. A shared TX queue is never on a
     /// worker whose lanes feed it.
     pub(super) fn place(&self, cpus: usize) -> Vec<Vec<PlannedPart>> {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 /// The stage. Owned by the worker that owns the RX queue.
 #[derive(Debug)]
-pub struct Coalesce {
+pub struct CoalesceStage {
     engine: Coalescer<Packet, Owned<Packet>>,
     /// The kinds that the plan merges.
     planned: Features,
@@ -57,7 +57,7 @@ struct Held {
     large: usize,
 }
 
-impl Coalesce {
+impl CoalesceStage {
     /// A stage as planned, for packets that start with `link`. Allocates all its memory
     /// ([`Coalescing::bytes`] and the output). `counters` are those of the RX queue.
     #[must_use]

@@ -7,7 +7,7 @@ mod rx;
 mod segment;
 mod tx;
 
-pub use coalesce::Coalesce;
+pub use coalesce::CoalesceStage;
 pub use rx::RxQueue;
 pub use tx::{Sent, TxQueue};
 

@@ -52,7 +52,7 @@ mod word;
 
 pub use self::core::{Batch, Ring};
 pub use consumer::{ConsumerGuard, Ended, Items, Kept, Released, Turn};
-pub use word::Source;
+pub use word::ProducerKind;
 
 use crate::policy::dispatch::{Decision, RingState};
 use crate::sync::{Ordering, in_program_order};
@@ -137,7 +137,7 @@ impl<T, S> Ring<T, S> {
     pub fn put<B: Batch<T>>(
         &self,
         batch: &mut B,
-        from: Source,
+        from: ProducerKind,
         decide: impl Fn(RingState) -> Decision,
         count: impl FnOnce(&B, usize),
     ) -> Put<'_, T, S> {
@@ -158,7 +158,7 @@ impl<T, S> Ring<T, S> {
     pub(crate) fn reserve(
         &self,
         want: usize,
-        from: Source,
+        from: ProducerKind,
         decide: impl Fn(RingState) -> Decision,
     ) -> Result<Reservation<'_, T, S>, Put<'_, T, S>> {
         if want == 0 {
@@ -321,7 +321,7 @@ impl<T, S> Ring<T, S> {
     /// If [`state`](Self::state) is then abdicated, stalled or gap, the producer notifies the TX
     /// worker before it sleeps: the producer that released the ring may not have done so yet.
     #[must_use]
-    pub fn wait_for_space(&self, from: Source) -> bool {
+    pub fn wait_for_space(&self, from: ProducerKind) -> bool {
         let head = self.producers.head.fetch_or(WAITERS, Ordering::AcqRel);
         self.may_send(Head(head), from)
     }
@@ -334,11 +334,11 @@ impl<T, S> Ring<T, S> {
     /// Whether a producer may call [`put`](Self::put): a slot is free for it, or the ring is closed
     /// to it.
     #[must_use]
-    pub fn has_space(&self, from: Source) -> bool {
+    pub fn has_space(&self, from: ProducerKind) -> bool {
         self.may_send(self.head(), from)
     }
 
-    fn may_send(&self, mut head: Head, from: Source) -> bool {
+    fn may_send(&self, mut head: Head, from: ProducerKind) -> bool {
         loop {
             if head.is_closed(from) {
                 return true;
@@ -360,13 +360,13 @@ impl<T, S> Ring<T, S> {
 
     /// Closes the ring to applications, or to lanes and applications. Slots that are reserved by
     /// now are still published. The caller wakes all waiters and notifies the TX worker.
-    pub fn close(&self, to: Source) {
+    pub fn close(&self, to: ProducerKind) {
         self.producers.head.fetch_or(closing(to), Ordering::AcqRel);
     }
 
     /// Whether the ring is closed to a source.
     #[must_use]
-    pub fn is_closed(&self, to: Source) -> bool {
+    pub fn is_closed(&self, to: ProducerKind) -> bool {
         self.head().is_closed(to)
     }
 }
@@ -417,7 +417,7 @@ impl<T, S> ConsumerGuard<'_, T, S> {
     pub fn put_rest<B: Batch<T>>(
         &mut self,
         batch: &mut B,
-        from: Source,
+        from: ProducerKind,
         count: impl FnOnce(&B, usize),
     ) -> usize {
         let before = batch.len();

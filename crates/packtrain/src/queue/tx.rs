@@ -31,8 +31,9 @@ use in_flight::InFlight;
 use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
 use room::{Room, Totals};
-use source::{Source, wire_packets};
+use source::{Backlog, wire_packets};
 use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use watchdog::Watchdog;
 
@@ -48,11 +49,83 @@ pub struct TxQueue<T> {
     features: Features,
     refused: Features,
     limits: FitLimits,
-    waiting: Source,
-    again: Source,
+    /// The producers record the sizes of their batches; this queue does not.
+    behind_ring: bool,
+    staged: Staged,
+    flight: Flight,
+    progress: Progress,
+    counters: Arc<TxCounters>,
+    drops: Arc<DropCounters>,
+}
+
+/// Readers of the counters get what changed with this once it is dropped.
+struct Counting<'a, T>(&'a mut TxQueue<T>);
+
+impl<T> Deref for Counting<'_, T> {
+    type Target = TxQueue<T>;
+
+    #[inline]
+    fn deref(&self) -> &TxQueue<T> {
+        self.0
+    }
+}
+
+impl<T> DerefMut for Counting<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut TxQueue<T> {
+        self.0
+    }
+}
+
+impl<T> Drop for Counting<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.counters.publish();
+    }
+}
+
+/// The packets that the device has not accepted, in their order: `fitted`, `again`, `waiting`.
+#[derive(Debug)]
+struct Staged {
+    waiting: Backlog,
+    again: Backlog,
     fitted: VecDeque<Packet>,
     /// The device could not map the packet at the front of `fitted`, which was copied for it.
     front_defragged: bool,
+}
+
+impl Staged {
+    fn is_empty(&self) -> bool {
+        self.fitted.is_empty() && self.again.is_empty() && self.waiting.is_empty()
+    }
+
+    fn wire_packets(&self) -> u64 {
+        self.waiting.wire_packets() + self.again.wire_packets() + wire_packets(&self.fitted)
+    }
+
+    /// Without packets that are being segmented.
+    fn packets(&self) -> usize {
+        self.waiting.packets() + self.again.packets() + self.fitted.len()
+    }
+
+    /// The fitted packets are prepared again, in order and first.
+    fn prepare_again(&mut self) {
+        while let Some(packet) = self.fitted.pop_back() {
+            self.again.push_front(packet);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.waiting.clear();
+        self.again.clear();
+        self.fitted.clear();
+        self.front_defragged = false;
+    }
+}
+
+/// The packets that the device has.
+#[derive(Debug)]
+struct Flight {
     in_flight: InFlight,
     completed: Completed,
     /// Tokens of packets that a reset returned: as the device reports them, and in order.
@@ -60,32 +133,33 @@ pub struct TxQueue<T> {
     unsent: Vec<Token>,
     bytes: ByteLimit,
     doorbell: Doorbell,
-    watchdog: Watchdog,
-    room: Room,
+    /// Packets that the device accepted since the last [`TxQueue::reclaim`].
+    unreclaimed: usize,
     /// Packets completed since the start.
     totals: Totals,
-    troubles: TroubleLog,
-    /// `troubles` has changed since the last [`TxQueue::take_troubles`].
-    troubles_changed: bool,
+}
+
+/// Whether the queue gives packets to its device, and the device completes them.
+#[derive(Debug, Default)]
+struct Progress {
+    /// As of the last step.
+    now: Instant,
     stalled: Option<Stall>,
-    /// The producers record the sizes of their batches; this queue does not.
-    behind_ring: bool,
     /// Between [`TxQueue::stop`] and [`TxQueue::resume`]: the device gets no packets.
     stopped: bool,
     /// The last packet was dropped because the link was down.
     link_down: bool,
-    /// Packets that the device accepted since the last [`TxQueue::reclaim`].
-    unreclaimed: usize,
-    /// The device accepted no packet since the last step.
-    quiet: bool,
+    /// The device accepted a packet since the last step.
+    sent: bool,
+    room: Room,
     /// When to poll a device that cannot raise an interrupt.
     recheck_at: Option<Instant>,
+    watchdog: Watchdog,
+    troubles: TroubleLog,
+    /// `troubles` has changed since the last [`TxQueue::take_troubles`].
+    troubles_changed: bool,
     /// The error of a doorbell in a call that returns no error.
     failed: Option<DeviceError>,
-    /// As of the last step.
-    now: Instant,
-    counters: Arc<TxCounters>,
-    drops: Arc<DropCounters>,
 }
 
 /// The result of [`TxQueue::transmit`].
@@ -117,31 +191,25 @@ impl<T: TxDescriptors> TxQueue<T> {
             features: features.consistent(),
             refused: Features::NONE,
             limits,
-            waiting: Source::with_capacity(TX_STAGED_PACKETS_MAX + 1),
-            // After resets: packets in flight, once whole and once as segments, and `fitted`.
-            again: Source::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
-            fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
-            front_defragged: false,
-            in_flight: InFlight::new(slots),
-            completed: Completed::with_capacity(slots),
-            returned: Completed::with_capacity(slots),
-            unsent: Vec::with_capacity(slots),
-            bytes: ByteLimit::default(),
-            doorbell: Doorbell::default(),
-            watchdog: Watchdog::default(),
-            room: Room::default(),
-            totals: Totals::default(),
-            troubles: TroubleLog::default(),
-            troubles_changed: false,
-            stalled: None,
             behind_ring: false,
-            stopped: false,
-            link_down: false,
-            unreclaimed: 0,
-            quiet: true,
-            recheck_at: None,
-            failed: None,
-            now: Instant::default(),
+            staged: Staged {
+                waiting: Backlog::with_capacity(TX_STAGED_PACKETS_MAX + 1),
+                // After resets: packets in flight, once whole and once as segments, and `fitted`.
+                again: Backlog::with_capacity(2 * (slots + TX_STAGED_PACKETS_MAX)),
+                fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
+                front_defragged: false,
+            },
+            flight: Flight {
+                in_flight: InFlight::new(slots),
+                completed: Completed::with_capacity(slots),
+                returned: Completed::with_capacity(slots),
+                unsent: Vec::with_capacity(slots),
+                bytes: ByteLimit::default(),
+                doorbell: Doorbell::default(),
+                unreclaimed: 0,
+                totals: Totals::default(),
+            },
+            progress: Progress::default(),
             counters,
             drops,
         }
@@ -176,19 +244,19 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// True if no packet waits here for the device: the caller may receive more for it.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.fitted.is_empty() && self.again.is_empty() && self.waiting.is_empty()
+        self.staged.is_empty()
     }
 
     /// Wire packets that wait here for the device.
     #[must_use]
     pub fn held(&self) -> u64 {
-        self.waiting.wire_packets() + self.again.wire_packets() + wire_packets(&self.fitted)
+        self.staged.wire_packets()
     }
 
     /// Packets that the device accepted and has not completed. They count as transmitted.
     #[must_use]
     pub fn in_flight(&self) -> usize {
-        self.in_flight.len()
+        self.flight.in_flight.len()
     }
 
     /// Takes packets from the front of `burst` and gives them to the device, oldest first, until
@@ -220,28 +288,26 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// [`TX_DOORBELL_DESCRIPTORS_MAX`]: crate::limits::TX_DOORBELL_DESCRIPTORS_MAX
     /// [`TX_DOORBELL_HOLD_MAX`]: crate::limits::TX_DOORBELL_HOLD_MAX
     pub fn transmit_more(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
-        if let Some(error) = self.failed.take() {
+        if let Some(error) = self.progress.failed.take() {
             return Err(error);
         }
-        self.counters.begin();
-        let (submitted, before) = (burst.len(), self.counters.packets.get());
-        trace::tx_start(self.counters.id, (submitted + self.packets()) as u64);
-        let sent = self.transmit_all(Some(burst));
-        self.count_batches(
-            submitted - burst.len(),
-            self.counters.packets.get() - before,
-        );
+        let mut queue = self.counting();
+        let (submitted, before) = (burst.len(), queue.counters.packets.get());
+        let packets = submitted + queue.staged.packets();
+        trace::tx_start(queue.counters.id, packets as u64);
+        let sent = queue.transmit_all(Some(burst));
+        let drained = queue.counters.packets.get() - before;
+        queue.count_batches(submitted - burst.len(), drained);
         let result = match sent {
             Ok(Sent::All) => Ok(Sent::All),
             // Without a doorbell the device would never complete these packets.
-            sent if self.doorbell.is_pending() => {
-                let rung = self.flush();
+            sent if queue.flight.doorbell.is_pending() => {
+                let rung = queue.flush();
                 sent.and_then(|sent| rung.map(|()| sent))
             }
             sent => sent,
         };
-        self.count_calls();
-        self.counters.publish();
+        queue.count_calls();
         result
     }
 
@@ -251,10 +317,9 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// If the device as a whole failed.
     pub fn ring(&mut self) -> Result<(), DeviceError> {
-        self.counters.begin();
-        let result = self.flush();
-        self.count_calls();
-        self.counters.publish();
+        let mut queue = self.counting();
+        let result = queue.flush();
+        queue.count_calls();
         result
     }
 
@@ -264,7 +329,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// As [`TxQueue::ring`].
     pub fn ring_if_pending(&mut self) -> Result<(), DeviceError> {
-        if self.doorbell.is_pending() {
+        if self.flight.doorbell.is_pending() {
             self.ring()
         } else {
             Ok(())
@@ -272,18 +337,19 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn flush(&mut self) -> Result<(), DeviceError> {
-        self.doorbell.rung();
-        self.device.flush(self.now)
+        self.flight.doorbell.rung();
+        self.device.flush(self.progress.now)
+    }
+
+    /// The queue, while counters that belong together change.
+    fn counting(&mut self) -> Counting<'_, T> {
+        self.counters.begin();
+        Counting(self)
     }
 
     fn count_calls(&self) {
         self.counters.doorbells.set(self.device.doorbells());
         self.counters.syscalls.set(self.device.syscalls());
-    }
-
-    /// Packets that wait here, without those that are being segmented.
-    fn packets(&self) -> usize {
-        self.waiting.packets() + self.again.packets() + self.fitted.len()
     }
 
     /// Records a batch that was submitted and one that the device accepted, if they are not empty.
@@ -299,11 +365,11 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn transmit_all(&mut self, mut burst: Option<&mut Burst>) -> Result<Sent, DeviceError> {
-        if self.stopped {
+        if self.progress.stopped {
             return Ok(self.stall(Stall::Flush));
         }
         loop {
-            if !self.waiting.is_empty() || !self.again.is_empty() {
+            if !self.staged.waiting.is_empty() || !self.staged.again.is_empty() {
                 self.prepare();
             }
             if let Some(stall) = self.offer(burst.as_deref_mut())? {
@@ -317,24 +383,26 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn stall(&mut self, stall: Stall) -> Sent {
-        if self.stalled.replace(stall).is_none() {
+        if self.progress.stalled.replace(stall).is_none() {
             self.count_stall(stall);
-            self.room.end_rest();
+            self.progress.room.end_rest();
         }
         if matches!(stall, Stall::NoDescriptor | Stall::ByteLimit) {
             let wanted = self.wanted() as u64;
-            let in_flight = self.in_flight.len() as u64;
-            self.room.rest_until_room(self.now, in_flight, wanted);
+            let in_flight = self.flight.in_flight.len() as u64;
+            self.progress
+                .room
+                .rest_until_room(self.progress.now, in_flight, wanted);
         } else {
-            self.room.end_rest();
+            self.progress.room.end_rest();
         }
         Sent::Stalled(stall)
     }
 
     fn restart(&mut self) {
-        if self.stalled.take().is_some() {
+        if self.progress.stalled.take().is_some() {
             self.counters.restarts.add(1);
-            self.room.end_rest();
+            self.progress.room.end_rest();
         }
     }
 
@@ -365,13 +433,13 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.stage(burst);
             }
             let stall = match offered {
-                (Ok(()), Ended::AllOffered) => return Ok(None),
-                (Ok(()), Ended::DoorbellFull) => {
+                (Ok(()), Offered::All) => return Ok(None),
+                (Ok(()), Offered::DoorbellFull) => {
                     self.flush()?;
                     continue;
                 }
-                (Ok(()), Ended::OutOfBytes) => Stall::ByteLimit,
-                (Ok(()), Ended::OutOfSlots) | (Err(Refused::NoDescriptor), _) => {
+                (Ok(()), Offered::OutOfBytes) => Stall::ByteLimit,
+                (Ok(()), Offered::OutOfSlots) | (Err(Refused::NoDescriptor), _) => {
                     Stall::NoDescriptor
                 }
                 (Err(Refused::Busy), _) => Stall::Busy,
@@ -384,10 +452,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             };
             // Before each stall: completed packets make room, and some devices complete packets
             // only after a doorbell.
-            if self.doorbell.is_pending() {
+            if self.flight.doorbell.is_pending() {
                 self.flush()?;
             }
-            if reclaimed || self.reclaim(self.now) == 0 {
+            if reclaimed || self.reclaim(self.progress.now) == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
                 }
@@ -401,26 +469,26 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn offer_once(
         &mut self,
         packets: Option<&mut VecDeque<Packet>>,
-    ) -> (Result<(), Refused>, Ended) {
+    ) -> (Result<(), Refused>, Offered) {
         let mut batch = Batch {
             as_is: packets.is_some().then_some((self.features, &self.limits)),
-            packets: packets.unwrap_or(&mut self.fitted),
-            in_flight: &mut self.in_flight,
-            bytes: &mut self.bytes,
-            doorbell: &mut self.doorbell,
+            packets: packets.unwrap_or(&mut self.staged.fitted),
+            in_flight: &mut self.flight.in_flight,
+            bytes: &mut self.flight.bytes,
+            doorbell: &mut self.flight.doorbell,
             counters: &self.counters,
-            front_defragged: &mut self.front_defragged,
-            now: self.now,
-            ended: Ended::AllOffered,
+            front_defragged: &mut self.staged.front_defragged,
+            now: self.progress.now,
+            ended: Offered::All,
             taken: 0,
             offered: (0, 0),
         };
         let result = self.device.encap_batch(&mut batch);
         let (taken, ended) = (batch.taken, batch.ended);
         if taken > 0 {
-            self.unreclaimed += taken;
-            self.quiet = false;
-            if std::mem::take(&mut self.link_down) {
+            self.flight.unreclaimed += taken;
+            self.progress.sent = true;
+            if std::mem::take(&mut self.progress.link_down) {
                 self.counters.restarts.add(1);
             }
         }
@@ -431,13 +499,13 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn handle_refusal(&mut self, refused: Refused) {
         let reason = match refused {
             Refused::Feature(feature) if self.uses(feature) => {
-                match self.fitted.front().map_or(Ok(()), check) {
+                match self.staged.fitted.front().map_or(Ok(()), check) {
                     // One bad packet costs one packet, and not the feature.
                     Err(reason) => reason,
                     Ok(()) => return self.remove_feature(feature),
                 }
             }
-            Refused::TooManySegments if !self.front_defragged => {
+            Refused::TooManySegments if !self.staged.front_defragged => {
                 self.defrag_front();
                 return;
             }
@@ -447,7 +515,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             }
             Refused::LinkDown => {
                 // Counted as one stall until a packet is accepted, though no packet waits.
-                if !std::mem::replace(&mut self.link_down, true) {
+                if !std::mem::replace(&mut self.progress.link_down, true) {
                     self.count_stall(Stall::LinkDown);
                 }
                 DropReason::LinkDown
@@ -459,8 +527,8 @@ impl<T: TxDescriptors> TxQueue<T> {
     }
 
     fn drop_front(&mut self, reason: DropReason) {
-        self.front_defragged = false;
-        if let Some(packet) = self.fitted.pop_front() {
+        self.staged.front_defragged = false;
+        if let Some(packet) = self.staged.fitted.pop_front() {
             self.drop_packet(reason, &packet);
         }
     }
@@ -474,6 +542,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// device. Only such a refusal removes the feature, so refusals are bounded by the features.
     fn uses(&self, feature: Features) -> bool {
         let used = self
+            .staged
             .fitted
             .front()
             .map_or(Features::NONE, |packet| Features::needed_by(packet.meta()));
@@ -489,16 +558,14 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.refused |= self.features.intersection(feature);
         self.features = self.features.without(feature).consistent();
         self.counters.refused_features.add(1);
-        self.front_defragged = false;
+        self.staged.front_defragged = false;
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.
-        while let Some(packet) = self.fitted.pop_back() {
-            self.again.push_front(packet);
-        }
+        self.staged.prepare_again();
     }
 
     fn defrag_front(&mut self) {
-        let Some(packet) = self.fitted.pop_front() else {
+        let Some(packet) = self.staged.fitted.pop_front() else {
             return;
         };
         if self.limits.fit == Fit::Collapse {
@@ -509,8 +576,8 @@ impl<T: TxDescriptors> TxQueue<T> {
             Ok(packet) => {
                 self.counters.defrag.add(1);
                 self.counters.fit_bytes_copied.add(bytes);
-                self.front_defragged = true;
-                self.fitted.push_front(packet);
+                self.staged.front_defragged = true;
+                self.staged.fitted.push_front(packet);
             }
             Err(unfit) => {
                 self.counters.defrag_failed.add(1);
@@ -522,8 +589,8 @@ impl<T: TxDescriptors> TxQueue<T> {
 
 /// Why a batch ended without a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    AllOffered,
+enum Offered {
+    All,
     OutOfSlots,
     OutOfBytes,
     DoorbellFull,
@@ -539,7 +606,7 @@ struct Batch<'a> {
     counters: &'a TxCounters,
     front_defragged: &'a mut bool,
     now: Instant,
-    ended: Ended,
+    ended: Offered,
     /// Packets that the device accepted.
     taken: usize,
     /// Bytes and segments of the offered packet, before a wrapping driver changes it.
@@ -556,15 +623,15 @@ impl TxBatch for Batch<'_> {
             return None;
         }
         let Some(token) = self.in_flight.next_token() else {
-            self.ended = Ended::OutOfSlots;
+            self.ended = Offered::OutOfSlots;
             return None;
         };
         if !self.bytes.has_room() {
-            self.ended = Ended::OutOfBytes;
+            self.ended = Offered::OutOfBytes;
             return None;
         }
         if self.doorbell.is_full() {
-            self.ended = Ended::DoorbellFull;
+            self.ended = Offered::DoorbellFull;
             return None;
         }
         self.offered = (packet.bytes() as u32, packet.segment_count());

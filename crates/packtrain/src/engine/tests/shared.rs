@@ -9,7 +9,7 @@ use crate::engine::shared::{Producer, SharedTx, Submit};
 use crate::engine::shell::Shell;
 use crate::engine::stats::PathStats;
 use crate::engine::tx_part::TxPart;
-use crate::engine::worker::{Placed, Worker};
+use crate::engine::worker::{Worker, WorkerPart};
 use crate::engine::{Action, TrySendError};
 use crate::limits::{RING_SLOTS_PER_LANE, SEGMENTS_MAX, TX_RING_PACKETS};
 use crate::packet::{Arena, ArenaConfig};
@@ -17,7 +17,7 @@ use crate::plan::FitLimits;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::policy::idle::{Idle, Idler};
 use crate::queue::TxQueue;
-use crate::queue::ring::{Ended, Put, Source};
+use crate::queue::ring::{Ended, ProducerKind, Put};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, SubmitSnapshot, TxCounters};
 use crate::time::Clock;
@@ -67,7 +67,7 @@ impl Bench {
         let slots = TX_RING_PACKETS;
         let shared = Arc::new(SharedTx::new(tx, drops, dispatch, slots, false, to, stats));
         let part = TxPart::new(Arc::clone(&shared), interrupt, None, false, Arc::default());
-        let placed = Placed {
+        let placed = WorkerPart {
             part: Box::new(part),
             queues: Vec::new(),
         };
@@ -111,10 +111,12 @@ impl Bench {
     fn enqueue(&self, number: u32) {
         let mut packets = burst(&self.arena, [number]);
         let decide = |_| Decision::Enqueue;
-        let put = self
-            .shared
-            .ring
-            .put(packets.batch(), Source::Application, decide, |_, _| ());
+        let put = self.shared.ring.put(
+            packets.batch(),
+            ProducerKind::Application,
+            decide,
+            |_, _| (),
+        );
         assert!(matches!(put, Put::Enqueued { .. }));
     }
 
@@ -151,7 +153,10 @@ fn a_producer_does_in_each_state_what_the_table_says() {
                     RingState::Gap => {
                         let consumer = shared.ring.claim(|_| true).unwrap();
                         let decide = |_| Decision::Enqueue;
-                        reserved = shared.ring.reserve(1, Source::Application, decide).ok();
+                        reserved = shared
+                            .ring
+                            .reserve(1, ProducerKind::Application, decide)
+                            .ok();
                         assert!(reserved.is_some());
                         assert_eq!(consumer.release(Ended::Gap).unwrap().state, state);
                     }
@@ -250,7 +255,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
         let shared = Arc::clone(&bench.shared);
         let consumer = shared.ring.claim(|_| true).unwrap();
         let decide = |_| Decision::Enqueue;
-        let Ok(slots) = shared.ring.reserve(1, Source::Application, decide) else {
+        let Ok(slots) = shared.ring.reserve(1, ProducerKind::Application, decide) else {
             panic!("there is space");
         };
         bench.enqueue(1);

@@ -1,6 +1,6 @@
 //! Parts over workers: laws for all small numbers of queues and CPUs.
 
-use super::{PlannedPart, Queues};
+use super::{PlannedPart, QueueCounts};
 
 #[test]
 fn each_part_has_one_worker_and_no_tx_queue_one_of_its_lanes() {
@@ -9,7 +9,7 @@ fn each_part_has_one_worker_and_no_tx_queue_one_of_its_lanes() {
             for cpus in 1..=8 {
                 for bits in 0..8 {
                     let flag = |bit: u32| bits & (1 << bit) != 0;
-                    let queues = Queues {
+                    let queues = QueueCounts {
                         counts: [a, b][..ports].to_vec(),
                         shared: [flag(0), flag(1)][..ports].to_vec(),
                         per_direction: flag(2),
@@ -21,7 +21,7 @@ fn each_part_has_one_worker_and_no_tx_queue_one_of_its_lanes() {
     }
 }
 
-fn check(queues: &Queues, cpus: usize) {
+fn check(queues: &QueueCounts, cpus: usize) {
     let name = format!("{queues:?}, {cpus} CPUs");
     let workers = queues.place(cpus);
     assert!(workers.len() <= cpus.max(2), "{name}");

@@ -25,7 +25,7 @@ fn plan() -> Coalescing {
 
 struct Bench {
     arena: Arena,
-    stage: Coalesce,
+    stage: CoalesceStage,
     counters: Arc<RxCounters>,
     drops: Arc<DropCounters>,
     given: u64,
@@ -35,7 +35,7 @@ struct Bench {
 impl Bench {
     fn new(plan: &Coalescing) -> Self {
         let (counters, drops) = <(Arc<RxCounters>, Arc<DropCounters>)>::default();
-        let stage = Coalesce::new(
+        let stage = CoalesceStage::new(
             plan,
             LinkType::Ethernet,
             Arc::clone(&counters),

@@ -6,7 +6,7 @@
 )]
 
 use super::places::{Places, Slot};
-use super::word::{Head, STAMP_ITEMS_MAX, Source, Stamp, after, distance, reaches};
+use super::word::{Head, ProducerKind, STAMP_ITEMS_MAX, Stamp, after, distance, reaches};
 use crate::limits::RING_SLOTS_MAX;
 use crate::policy::dispatch::RingState;
 use crate::sync::{AtomicU64, Ordering, Padded, UnsafeCell, write_cells};
@@ -97,13 +97,13 @@ pub(super) struct Owner<S> {
 ///
 /// ```
 /// use packtrain::policy::dispatch::{Decision, RingState};
-/// use packtrain::queue::ring::{Ended, Put, Ring, Source, Turn};
+/// use packtrain::queue::ring::{Ended, Put, Ring, ProducerKind, Turn};
 ///
 /// // The consumer's state is a vector here, and a TX queue in the engine.
 /// let ring: Ring<u32, Vec<u32>> = Ring::new(4, Vec::new());
 /// let mut batch = &[1, 2, 3, 4, 5][..];
 /// let deferred = |_| Decision::Notify;
-/// let put = ring.put(&mut batch, Source::Application, deferred, |_, _| {});
+/// let put = ring.put(&mut batch, ProducerKind::Application, deferred, |_, _| {});
 /// assert!(matches!(put, Put::Enqueued { notify: true }));
 /// assert_eq!(batch, [5]);
 ///
@@ -221,7 +221,7 @@ impl<T, S> Ring<T, S> {
     /// How many of `want` slots are free at the head `at` for this source; None if that is not the
     /// head any more.
     #[inline(always)]
-    pub(super) fn room(&self, at: u64, want: u64, from: Source) -> Option<u64> {
+    pub(super) fn room(&self, at: u64, want: u64, from: ProducerKind) -> Option<u64> {
         let withheld = self.withheld(from);
         // Acquire: the producer that stored the limit saw that the consumer had given those slots
         // back.
@@ -246,10 +246,10 @@ impl<T, S> Ring<T, S> {
     }
 
     #[inline(always)]
-    pub(super) fn withheld(&self, from: Source) -> u64 {
+    pub(super) fn withheld(&self, from: ProducerKind) -> u64 {
         match from {
-            Source::Application => self.withheld.load(Ordering::Relaxed),
-            Source::Lane => 0,
+            ProducerKind::Application => self.withheld.load(Ordering::Relaxed),
+            ProducerKind::Lane => 0,
         }
     }
 

@@ -120,7 +120,7 @@ fn put(
     decide: Decide,
 ) -> Put<'_, u32, Device> {
     let mut batch: VecDeque<u32> = items.into_iter().collect();
-    let put = ring.put(&mut batch, Source::Lane, decide, |_, _| {});
+    let put = ring.put(&mut batch, ProducerKind::Lane, decide, |_, _| {});
     assert!(batch.is_empty(), "the ring has space");
     put
 }
@@ -143,7 +143,7 @@ fn publish(slots: Reservation<'_, u32, Device>, mut items: &[u32]) -> bool {
 }
 
 /// The number of items that the ring accepts of a batch.
-fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
+fn accepted(ring: &TestRing, items: usize, from: ProducerKind) -> usize {
     let mut batch: VecDeque<u32> = (0..items as u32).collect();
     match ring.put(&mut batch, from, deferred, |_, _| {}) {
         Put::Enqueued { .. } | Put::Full => items - batch.len(),
@@ -154,7 +154,7 @@ fn accepted(ring: &TestRing, items: usize, from: Source) -> usize {
 /// The role, from an idle ring.
 fn bypass(ring: &TestRing) -> Guard<'_> {
     let mut batch = &[7][..];
-    match ring.put(&mut batch, Source::Lane, direct, |_, _| {
+    match ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
         panic!("not counted")
     }) {
         Put::Drain(guard) => {
@@ -194,7 +194,7 @@ const fn released(state: RingState) -> Released {
 }
 
 fn slots<'a>(ring: &'a TestRing, want: usize, decide: Decide) -> Reservation<'a, u32, Device> {
-    let reserved = ring.reserve(want, Source::Lane, decide);
+    let reserved = ring.reserve(want, ProducerKind::Lane, decide);
     reserved.expect("the ring has space")
 }
 
@@ -217,18 +217,20 @@ fn all_slots_are_used_and_the_rest_stays_in_the_batch() {
         let ring = ring(capacity);
         for lap in 0..5 {
             let mut batch: VecDeque<u32> = (0..capacity as u32 + 3).collect();
-            let put = ring.put(&mut batch, Source::Lane, deferred, |batch, count| {
+            let put = ring.put(&mut batch, ProducerKind::Lane, deferred, |batch, count| {
                 assert_eq!((batch.len(), count), (capacity + 3, capacity));
             });
             assert!(matches!(put, Put::Enqueued { notify: true }), "lap {lap}");
             assert_eq!((batch.len(), batch[0]), (3, capacity as u32));
-            let put = ring.put(&mut batch, Source::Lane, direct, |_, _| panic!("full"));
+            let put = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
+                panic!("full")
+            });
             assert!(matches!(put, Put::Full), "{put:?}");
             assert_eq!((batch.len(), ring.len()), (3, capacity));
-            assert!(!ring.has_space(Source::Lane));
+            assert!(!ring.has_space(ProducerKind::Lane));
             let (drained, left) = drain(&ring, usize::MAX);
             assert_eq!((drained, left), (Ended::Empty, released(RingState::Idle)));
-            assert!(ring.is_empty() && ring.has_space(Source::Lane));
+            assert!(ring.is_empty() && ring.has_space(ProducerKind::Lane));
         }
     }
 }
@@ -261,7 +263,9 @@ fn a_cell_of_the_table_is_what_a_producer_does() {
             };
             let mut batch = &[2, 3][..];
             let mut counted = 0;
-            let put = ring.put(&mut batch, Source::Lane, decide, |_, count| counted = count);
+            let put = ring.put(&mut batch, ProducerKind::Lane, decide, |_, count| {
+                counted = count;
+            });
             let claims =
                 decision == Decision::Drain && !matches!(state, RingState::Busy | RingState::Gap);
             let edge = state == RingState::Idle && !claims;
@@ -299,7 +303,7 @@ fn the_count_runs_before_the_consumer_sees_the_items() {
     let ring = ring(4);
     let mut guard = work(&ring);
     let mut batch = &[1, 2, 3][..];
-    let put = ring.put(&mut batch, Source::Lane, direct, |batch, count| {
+    let put = ring.put(&mut batch, ProducerKind::Lane, direct, |batch, count| {
         assert_eq!((*batch, count), (&[1, 2, 3][..], 3));
         assert_eq!(ring.len(), 3, "the slots are reserved");
         assert_eq!(guard.drain(64, send), Ended::Gap);
@@ -315,11 +319,13 @@ fn the_count_runs_before_the_consumer_sees_the_items() {
 fn an_empty_batch_has_no_effect() {
     let ring = ring(1);
     let mut batch = VecDeque::new();
-    let put = ring.put(&mut batch, Source::Lane, direct, |_, _| panic!("no items"));
+    let put = ring.put(&mut batch, ProducerKind::Lane, direct, |_, _| {
+        panic!("no items")
+    });
     assert!(matches!(put, Put::Enqueued { notify: false }));
     assert_eq!(ring.state(), RingState::Idle);
     assert_eq!(
-        work(&ring).put_rest(&mut batch, Source::Lane, |_, _| panic!("none")),
+        work(&ring).put_rest(&mut batch, ProducerKind::Lane, |_, _| panic!("none")),
         0
     );
 }
@@ -437,7 +443,7 @@ fn space_is_given_back_after_each_turn() {
             // As many as were taken since the ring was full, and not one more.
             let space = 200 - ring.len();
             if added == 0 && space > 0 {
-                added = accepted(&ring, 200, Source::Lane);
+                added = accepted(&ring, 200, ProducerKind::Lane);
                 assert_eq!(added, space);
             }
             let count = drained.len().min(most);
@@ -460,7 +466,7 @@ fn a_stalled_ring_keeps_what_was_not_taken_and_accepts_more() {
     assert_eq!(drain(&ring, 64), stalled);
     assert_eq!(ring.len(), 1);
     assert!(!enqueue(&ring, [3, 4, 5], adaptive));
-    assert_eq!(accepted(&ring, 1, Source::Lane), 0);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Lane), 0);
     // A turn that takes all may be stalled, too.
     ring.state_mut().credit = 4;
     let mut guard = work(&ring);
@@ -535,16 +541,16 @@ fn the_rest_of_a_bypassing_batch_is_enqueued_under_the_role() {
     assert!(!enqueue(&ring, [9], direct));
     let mut rest: VecDeque<u32> = [1, 2, 3].into();
     let count = |batch: &VecDeque<u32>, count| assert_eq!((batch.len(), count), (3, 2));
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, count), 2);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, count), 2);
     assert_eq!(rest, [3]);
     let no = |_: &VecDeque<u32>, _| panic!("no slot is free");
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, no), 0);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, no), 0);
     assert_eq!((rest.len(), ring.state()), (1, RingState::Busy));
     assert_eq!(guard.drain(64, send), Ended::Empty);
     assert_eq!(guard.state().sent, [9, 1, 2]);
-    ring.close(Source::Application);
-    assert_eq!(guard.put_rest(&mut rest, Source::Application, no), 0);
-    assert_eq!(guard.put_rest(&mut rest, Source::Lane, |_, _| {}), 1);
+    ring.close(ProducerKind::Application);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Application, no), 0);
+    assert_eq!(guard.put_rest(&mut rest, ProducerKind::Lane, |_, _| {}), 1);
     assert_eq!(
         guard.release(Ended::Stalled).unwrap().state,
         RingState::Stalled
@@ -555,21 +561,21 @@ fn the_rest_of_a_bypassing_batch_is_enqueued_under_the_role() {
 fn applications_leave_slots_to_lanes() {
     let ring = ring(10);
     ring.set_withheld(4);
-    assert_eq!(accepted(&ring, 10, Source::Application), 6);
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
-    assert!(!ring.has_space(Source::Application) && ring.has_space(Source::Lane));
-    assert_eq!(accepted(&ring, 10, Source::Lane), 4);
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
+    assert_eq!(accepted(&ring, 10, ProducerKind::Application), 6);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
+    assert!(!ring.has_space(ProducerKind::Application) && ring.has_space(ProducerKind::Lane));
+    assert_eq!(accepted(&ring, 10, ProducerKind::Lane), 4);
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
     // Below the number of withheld slots an application still has no space.
     assert_eq!(drain(&ring, 4).0, Ended::Budget);
-    assert!(!ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 1, Source::Application), 0);
+    assert!(!ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
     assert_eq!(drain(&ring, 1).0, Ended::Budget);
-    assert!(ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 2, Source::Application), 1);
+    assert!(ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 2, ProducerKind::Application), 1);
     ring.set_withheld(0);
-    assert!(ring.has_space(Source::Application));
-    assert_eq!(accepted(&ring, 9, Source::Application), 4);
+    assert!(ring.has_space(ProducerKind::Application));
+    assert_eq!(accepted(&ring, 9, ProducerKind::Application), 4);
 }
 
 #[test]
@@ -580,14 +586,14 @@ fn lanes_do_not_get_all_slots() {
 
 #[test]
 fn a_closed_ring_accepts_nothing() {
-    for to in [Source::Application, Source::Lane] {
+    for to in [ProducerKind::Application, ProducerKind::Lane] {
         let ring = ring(1);
         assert!(enqueue(&ring, [1], deferred));
         assert!(!ring.is_closed(to) && !ring.has_space(to));
         ring.close(to);
         assert_eq!(ring.state(), RingState::Abdicated);
-        assert!(ring.is_closed(Source::Application));
-        assert_eq!(ring.is_closed(Source::Lane), to == Source::Lane);
+        assert!(ring.is_closed(ProducerKind::Application));
+        assert_eq!(ring.is_closed(ProducerKind::Lane), to == ProducerKind::Lane);
         assert!(ring.has_space(to), "the producer finds it closed");
         assert!(ring.wait_for_space(to));
         for state in [RingState::Abdicated, RingState::Idle, RingState::Busy] {
@@ -606,8 +612,8 @@ fn a_closed_ring_accepts_nothing() {
             assert_eq!(batch, [2]);
             drop(kept);
         }
-        if to == Source::Application {
-            assert_eq!(accepted(&ring, 1, Source::Lane), 1);
+        if to == ProducerKind::Application {
+            assert_eq!(accepted(&ring, 1, ProducerKind::Lane), 1);
         }
     }
 }
@@ -616,7 +622,7 @@ fn a_closed_ring_accepts_nothing() {
 fn a_closed_ring_publishes_what_was_reserved() {
     let ring = ring(4);
     let preempted = slots(&ring, 1, deferred);
-    ring.close(Source::Lane);
+    ring.close(ProducerKind::Lane);
     assert_eq!(drain(&ring, 64).0, Ended::Gap);
     assert!(publish(preempted, &[1]));
     assert_eq!(drain(&ring, 64).1.state, RingState::Idle);
@@ -688,7 +694,7 @@ fn a_reserved_slot_keeps_the_role_from_being_released_idle_with_attention() {
 fn waiters_are_woken_by_a_release_that_took_items() {
     let ring = ring(1);
     assert!(enqueue(&ring, [1], deferred));
-    assert!(!ring.wait_for_space(Source::Lane));
+    assert!(!ring.wait_for_space(ProducerKind::Lane));
     // Nothing was taken: no waiter has space.
     assert!(!work(&ring).release(Ended::Stalled).unwrap().wake_waiters);
     let (kept, wake) = work(&ring).keep();
@@ -710,7 +716,7 @@ fn waiters_are_woken_by_a_release_that_took_items() {
     assert!(enqueue(&ring, [3], deferred));
     assert_eq!(drain(&ring, 64).1, released(RingState::Idle));
     // Space is free after all.
-    assert!(ring.wait_for_space(Source::Lane));
+    assert!(ring.wait_for_space(ProducerKind::Lane));
     assert_eq!(ring.state(), RingState::Idle);
 }
 
@@ -732,18 +738,18 @@ fn slots_are_those_of_one_ring() {
 #[test]
 fn flags_survive_what_others_do() {
     let ring = ring(4);
-    ring.close(Source::Application);
+    ring.close(ProducerKind::Application);
     let guard = bypass(&ring);
-    assert!(ring.wait_for_space(Source::Lane));
+    assert!(ring.wait_for_space(ProducerKind::Lane));
     assert!(matches!(ring.attend(|_| true, true), Attended::Busy));
     assert!(!enqueue(&ring, [1, 2], direct));
     drop(guard);
     assert_eq!((ring.state(), ring.len()), (RingState::Abdicated, 2));
-    assert!(ring.has_attention() && ring.is_closed(Source::Application));
+    assert!(ring.has_attention() && ring.is_closed(ProducerKind::Application));
     let (drained, left) = drain(&ring, 64);
     assert_eq!((drained, left.state), (Ended::Empty, RingState::Idle));
     assert!(left.wake_waiters && !ring.has_attention());
-    assert!(ring.is_closed(Source::Application) && !ring.is_closed(Source::Lane));
+    assert!(ring.is_closed(ProducerKind::Application) && !ring.is_closed(ProducerKind::Lane));
 }
 
 #[test]
@@ -753,7 +759,7 @@ fn batches_of_each_kind_move_at_the_front() {
     let mut slice = &[2, 3, 4][..];
     assert!(!notifies(ring.put(
         &mut slice,
-        Source::Lane,
+        ProducerKind::Lane,
         deferred,
         |_, _| {}
     )));
@@ -765,7 +771,7 @@ fn batches_of_each_kind_move_at_the_front() {
     assert!(!deque.as_slices().1.is_empty());
     assert!(!notifies(ring.put(
         &mut deque,
-        Source::Lane,
+        ProducerKind::Lane,
         deferred,
         |_, _| {}
     )));
@@ -827,14 +833,14 @@ fn positions_wrap_without_a_trace() {
         for i in 0..20 {
             assert!(enqueue(&ring, [i], deferred));
             assert_eq!(ring.len(), 1);
-            assert!(ring.has_space(Source::Lane) == (capacity > 1));
+            assert!(ring.has_space(ProducerKind::Lane) == (capacity > 1));
             assert_eq!(drain(&ring, 64).0, Ended::Empty);
         }
         assert_eq!(ring.state_mut().sent, (0..20).collect::<Vec<_>>());
     }
     // A batch across the wrap, and a full ring there.
     let mut ring = ring_at(8, before_wrap(3));
-    assert_eq!(accepted(&ring, 9, Source::Lane), 8);
+    assert_eq!(accepted(&ring, 9, ProducerKind::Lane), 8);
     assert_eq!(ring.len(), 8);
     assert_eq!(drain(&ring, 64).0, Ended::Empty);
     assert_eq!(ring.state_mut().sent, (0..8).collect::<Vec<_>>());
@@ -856,7 +862,7 @@ fn items_in_it_are_dropped_once() {
     let ring = Ring::new(9, counted());
     let mut batch: VecDeque<Counted> = (0..5).map(|_| counted()).collect();
     let put = |batch: &mut VecDeque<Counted>| {
-        let put = ring.put(batch, Source::Lane, deferred, |_, _| {});
+        let put = ring.put(batch, ProducerKind::Lane, deferred, |_, _| {});
         assert!(matches!(put, Put::Enqueued { .. }), "it has space");
     };
     put(&mut batch);
@@ -868,7 +874,7 @@ fn items_in_it_are_dropped_once() {
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         drop(ring.put(
             &mut VecDeque::from([counted(), counted()]),
-            Source::Lane,
+            ProducerKind::Lane,
             deferred,
             |_, _| panic!("a counter"),
         ));

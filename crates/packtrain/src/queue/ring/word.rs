@@ -4,7 +4,7 @@ use crate::policy::dispatch::RingState;
 
 /// The kind of a producer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ProducerKind {
     /// An application that submits packets.
     Application,
     /// A lane, which transmits the packets of an RX queue.
@@ -27,10 +27,10 @@ const CLOSED: u64 = 0x40;
 const ATTENTION: u64 = 0x80;
 
 /// The flags that close a ring to `to`. A ring that is closed to lanes is closed to applications.
-pub(super) const fn closing(to: Source) -> u64 {
+pub(super) const fn closing(to: ProducerKind) -> u64 {
     match to {
-        Source::Application => SHUT,
-        Source::Lane => SHUT | CLOSED,
+        ProducerKind::Application => SHUT,
+        ProducerKind::Lane => SHUT | CLOSED,
     }
 }
 
@@ -124,10 +124,10 @@ impl Head {
     }
 
     #[inline(always)]
-    pub(super) const fn is_closed(self, to: Source) -> bool {
+    pub(super) const fn is_closed(self, to: ProducerKind) -> bool {
         let flag = match to {
-            Source::Application => SHUT,
-            Source::Lane => CLOSED,
+            ProducerKind::Application => SHUT,
+            ProducerKind::Lane => CLOSED,
         };
         self.0 & flag != 0
     }
@@ -212,8 +212,8 @@ mod tests {
                     |head: Head| (head.position(), head.state(), head.0 & LOW_MASK & !STATE);
                 assert_eq!(parts(head), (position, state, flags));
                 assert_eq!(head.has_waiters(), flags & 0x10 != 0);
-                assert_eq!(head.is_closed(Source::Application), flags & 0x20 != 0);
-                assert_eq!(head.is_closed(Source::Lane), flags & 0x40 != 0);
+                assert_eq!(head.is_closed(ProducerKind::Application), flags & 0x20 != 0);
+                assert_eq!(head.is_closed(ProducerKind::Lane), flags & 0x40 != 0);
                 assert_eq!(head.has_attention(), flags & 0x80 != 0);
                 assert_eq!(
                     head.is_busy_only(),
@@ -233,10 +233,12 @@ mod tests {
 
     #[test]
     fn a_ring_closed_to_lanes_is_closed_to_applications() {
-        let shut = Head(closing(Source::Application));
-        assert!(shut.is_closed(Source::Application) && !shut.is_closed(Source::Lane));
-        let closed = Head(closing(Source::Lane));
-        assert!(closed.is_closed(Source::Application) && closed.is_closed(Source::Lane));
+        let shut = Head(closing(ProducerKind::Application));
+        assert!(shut.is_closed(ProducerKind::Application) && !shut.is_closed(ProducerKind::Lane));
+        let closed = Head(closing(ProducerKind::Lane));
+        assert!(
+            closed.is_closed(ProducerKind::Application) && closed.is_closed(ProducerKind::Lane)
+        );
     }
 
     #[test]

@@ -15,17 +15,17 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// in software go to `fitted` while no packet before them does.
     pub(super) fn stage(&mut self, burst: &mut Burst) {
         let (features, limits) = (self.features, &self.limits);
-        if self.waiting.is_empty() && self.again.is_empty() {
-            while self.fitted.len() < TX_STAGED_PACKETS_MAX
+        if self.staged.waiting.is_empty() && self.staged.again.is_empty() {
+            while self.staged.fitted.len() < TX_STAGED_PACKETS_MAX
                 && let Some(packet) = burst.pop_if(|packet| limits.takes_as_is(packet, features))
             {
-                self.fitted.push_back(packet);
+                self.staged.fitted.push_back(packet);
             }
         }
-        while self.waiting.packets() < TX_STAGED_PACKETS_MAX
+        while self.staged.waiting.packets() < TX_STAGED_PACKETS_MAX
             && let Some(packet) = burst.pop()
         {
-            self.waiting.push_back(packet);
+            self.staged.waiting.push_back(packet);
         }
     }
 
@@ -34,8 +34,8 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub(super) fn prepare(&mut self) {
         // One at a time from `again`: so a further refusal puts at most one back, and `again` stays
         // within its bound.
-        while self.fitted.len()
-            < if self.again.is_empty() {
+        while self.staged.fitted.len()
+            < if self.staged.again.is_empty() {
                 TX_STAGED_PACKETS_MAX
             } else {
                 1
@@ -52,7 +52,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         match fit(packet, &self.limits, &self.arena) {
             Ok((packet, how)) => {
                 self.count_fitted(how);
-                self.fitted.push_back(packet);
+                self.staged.fitted.push_back(packet);
             }
             Err(unfit) => {
                 // A packet that could not be padded was neither collapsed nor copied.
@@ -97,11 +97,11 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// The next packet that needs no (further) segmentation, from `again` first.
     fn next_whole(&mut self) -> Option<Packet> {
         loop {
-            let from_again = !self.again.is_empty();
+            let from_again = !self.staged.again.is_empty();
             let source = if from_again {
-                &mut self.again
+                &mut self.staged.again
             } else {
-                &mut self.waiting
+                &mut self.staged.waiting
             };
             let mut packet = match source.first()? {
                 First::Whole(packet) => packet,
@@ -166,9 +166,9 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn start_segmenting(&mut self, packet: Packet, from_again: bool) {
         let accounted = u64::from(packet.meta().wire_packets);
         let source = if from_again {
-            &mut self.again
+            &mut self.staged.again
         } else {
-            &mut self.waiting
+            &mut self.staged.waiting
         };
         match Segmentation::new(packet) {
             Ok(segmentation) => {

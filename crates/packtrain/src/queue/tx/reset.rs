@@ -15,74 +15,74 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// If the device was removed or the reset failed. Its packets are still in flight.
     pub fn reset(&mut self, now: Instant) -> Result<bool, DeviceError> {
-        self.now = now;
-        self.counters.begin();
-        let result = self.take_back(DropReason::DeviceReset);
+        self.progress.now = now;
+        let mut queue = self.counting();
+        let result = queue.take_back(DropReason::DeviceReset);
         if matches!(result, Ok(true)) {
-            self.counters.resets.add(1);
+            queue.counters.resets.add(1);
         }
-        self.count_calls();
-        self.counters.publish();
+        queue.count_calls();
         result
     }
 
     /// Empties the device. Packets that it had not sent are at the front of `again`; those that it
     /// reported as neither sent nor unsent are dropped as `lost`. False if it does not support it.
     pub(super) fn take_back(&mut self, lost: DropReason) -> Result<bool, DeviceError> {
-        debug_assert!(self.completed.is_empty() && self.returned.is_empty());
-        match self.device.reset(&mut self.completed, &mut self.returned) {
+        debug_assert!(self.flight.completed.is_empty() && self.flight.returned.is_empty());
+        match self
+            .device
+            .reset(&mut self.flight.completed, &mut self.flight.returned)
+        {
             Ok(Reset::Done) => {}
             Ok(Reset::Unsupported) => return Ok(false),
             Err(error) => {
                 // The device may still read packets that it has reported.
-                self.completed.drain().for_each(drop);
-                self.returned.drain().for_each(drop);
+                self.flight.completed.drain().for_each(drop);
+                self.flight.returned.drain().for_each(drop);
                 return Err(error);
             }
         }
         self.free_completed();
         self.put_back();
         self.drop_lost(lost);
-        self.bytes.reset();
-        self.room.clear();
-        self.doorbell.rung();
-        self.front_defragged = false;
-        self.watchdog.restart(self.now);
+        self.flight.bytes.reset();
+        self.progress.room.clear();
+        self.flight.doorbell.rung();
+        self.staged.front_defragged = false;
+        self.progress.watchdog.restart(self.progress.now);
         Ok(true)
     }
 
     /// Puts unsent packets to the front of `again`, followed by the fitted ones.
     fn put_back(&mut self) {
-        while let Some(packet) = self.fitted.pop_back() {
-            self.again.push_front(packet);
-        }
-        let mut tokens = std::mem::take(&mut self.unsent);
-        tokens.extend(self.returned.drain());
+        self.staged.prepare_again();
+        let mut tokens = std::mem::take(&mut self.flight.unsent);
+        tokens.extend(self.flight.returned.drain());
         // The last one that the device got first.
-        tokens.sort_unstable_by_key(|&token| Reverse(self.in_flight.serial(token)));
+        tokens.sort_unstable_by_key(|&token| Reverse(self.flight.in_flight.serial(token)));
         for token in tokens.drain(..) {
-            let Some((packet, _)) = self.in_flight.take(token) else {
+            let Some((packet, _)) = self.flight.in_flight.take(token) else {
                 self.counters.bad_completions.add(1);
                 continue;
             };
             let wire_packets = u64::from(packet.meta().wire_packets);
             self.counters.taken_back.add(wire_packets);
-            self.again.push_front(packet);
+            self.staged.again.push_front(packet);
         }
-        self.unsent = tokens;
+        self.flight.unsent = tokens;
     }
 
     /// Drops the packets that the device reported as neither sent nor unsent.
     fn drop_lost(&mut self, reason: DropReason) {
-        let mut tokens = std::mem::take(&mut self.unsent);
-        tokens.extend(self.in_flight.tokens());
+        let mut tokens = std::mem::take(&mut self.flight.unsent);
+        tokens.extend(self.flight.in_flight.tokens());
         for token in tokens.drain(..) {
-            if let Some((packet, _)) = self.in_flight.take(token) {
+            if let Some((packet, _)) = self.flight.in_flight.take(token) {
                 let wire_packets = u64::from(packet.meta().wire_packets);
                 self.counters.taken_back.add(wire_packets);
                 self.drop_packet(reason, &packet);
             }
         }
-        self.unsent = tokens;
+        self.flight.unsent = tokens;
     }
 }

@@ -1,8 +1,8 @@
 //! The rest of a TX queue: completions, doorbells that are due, stop and resume, interrupts, and
 //! the watchdog.
 
-use super::watchdog::{Observation, Verdict};
-use super::{Source, TxQueue};
+use super::TxQueue;
+use super::watchdog::{Seen, Verdict};
 use crate::driver::{Armed, DeviceError, Interest, TxDescriptors};
 use crate::limits::{TX_RECLAIM_FREE_FRACTION, TX_RECLAIM_PACKETS, TX_REST_MAX, TX_ROOM_FRACTION};
 use crate::stats::{DropReason, Stall, Trouble, TroubleLog, TroubleReport};
@@ -25,47 +25,48 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// If the device was removed or failed, also if [`TxQueue::arm`] found it.
     pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
-        self.now = now;
-        self.recheck_at = None;
-        self.bytes.observe_poll(now);
-        if let Some(error) = self.failed.take() {
+        self.progress.now = now;
+        self.progress.recheck_at = None;
+        self.flight.bytes.observe_poll(now);
+        if let Some(error) = self.progress.failed.take() {
             return Err(error);
         }
-        if self.doorbell.is_due(now) {
+        if self.flight.doorbell.is_due(now) {
             self.ring()?;
         }
         // While packets are sent it waits for enough of them; a quiet step collects the last ones.
-        let quiet = std::mem::replace(&mut self.quiet, true);
-        let few_free = self.in_flight.free() < self.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
-        self.watchdog.begin(now);
+        let quiet = !std::mem::take(&mut self.progress.sent);
+        let few_free =
+            self.flight.in_flight.free() < self.flight.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
+        self.progress.watchdog.begin(now);
         if self.device.next_at().is_some_and(|at| at <= now) {
             // This step is the wake-up that the device asked for.
-            self.watchdog.wake();
+            self.progress.watchdog.wake();
         }
-        if self.watchdog.poll_is_due(now) {
+        if self.progress.watchdog.poll_is_due(now) {
             self.poll()?;
-        } else if quiet || few_free || self.unreclaimed >= TX_RECLAIM_PACKETS {
-            self.reclaim(self.now);
+        } else if quiet || few_free || self.flight.unreclaimed >= TX_RECLAIM_PACKETS {
+            self.reclaim(self.progress.now);
         }
-        if self.stalled.is_none() {
+        if self.progress.stalled.is_none() {
             // No packet waits for room, but many packets in flight hold much memory.
-            if self.in_flight.len() > self.in_flight.slots() / TX_ROOM_FRACTION {
-                self.room.rest_fully(now);
+            if self.flight.in_flight.len() > self.flight.in_flight.slots() / TX_ROOM_FRACTION {
+                self.progress.room.rest_fully(now);
             } else {
-                self.room.end_rest();
+                self.progress.room.end_rest();
             }
         }
         let pending = self.is_pending();
-        let seen = Observation {
+        let seen = Seen {
             pending,
-            progress: if self.in_flight.is_empty() {
+            progress: if self.flight.in_flight.is_empty() {
                 self.moved()
             } else {
                 self.counters.reclaimed.get()
             },
             blocked: pending && self.device.is_blocked(),
         };
-        match self.watchdog.observe(now, seen) {
+        match self.progress.watchdog.observe(now, seen) {
             Verdict::Fine => Ok(()),
             Verdict::CheckLost => self.check_lost(),
             Verdict::Hung => self.check_hung(),
@@ -75,8 +76,11 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// Whether the device has work: packets in flight, or packets that wait for room. Not packets
     /// that wait for memory or for [`TxQueue::resume`].
     fn is_pending(&self) -> bool {
-        let waits = !matches!(self.stalled, None | Some(Stall::NoMemory | Stall::Flush));
-        !self.in_flight.is_empty() || (waits && !self.is_ready())
+        let waits = !matches!(
+            self.progress.stalled,
+            None | Some(Stall::NoMemory | Stall::Flush)
+        );
+        !self.flight.in_flight.is_empty() || (waits && !self.is_ready())
     }
 
     /// Packets accepted plus packets completed.
@@ -89,24 +93,23 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
-        let completed = self.reclaim(self.now);
+        let completed = self.reclaim(self.progress.now);
         if !self.is_ready() {
-            self.counters.begin();
-            let before = self.counters.packets.get();
-            let sent = self.transmit_all(None);
-            self.count_batches(0, self.counters.packets.get() - before);
-            let rung = self.flush();
-            self.count_calls();
-            self.counters.publish();
+            let mut queue = self.counting();
+            let before = queue.counters.packets.get();
+            let sent = queue.transmit_all(None);
+            queue.count_batches(0, queue.counters.packets.get() - before);
+            let rung = queue.flush();
+            queue.count_calls();
             sent?;
             rung?;
         }
         // The device owes no wake-up to a worker that was awake, nor for fewer completions than it
         // was armed for.
         let found = completed.max(usize::from(self.moved() > before));
-        let were_last = self.in_flight.is_empty();
-        if found > 0 && self.watchdog.has_missed(found, were_last) {
-            self.watchdog.wake();
+        let were_last = self.flight.in_flight.is_empty();
+        if found > 0 && self.progress.watchdog.has_missed(found, were_last) {
+            self.progress.watchdog.wake();
             self.counters.missed_wakeups.add(1);
             self.record(report);
         }
@@ -116,12 +119,12 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// Counts completions that are lost: later ones arrived long ago.
     fn check_lost(&mut self) -> Result<(), DeviceError> {
         if self.device.is_blocked() {
-            self.in_flight.postpone_lost();
+            self.flight.in_flight.postpone_lost();
             return Ok(());
         }
         // First: a busy queue may not have collected completions for a while.
-        self.reclaim(self.now);
-        let (lost, since) = self.in_flight.take_lost(self.now);
+        self.reclaim(self.progress.now);
+        let (lost, since) = self.flight.in_flight.take_lost(self.progress.now);
         if lost == 0 {
             return Ok(());
         }
@@ -138,7 +141,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.moved() > before {
             return Ok(());
         }
-        let cause = if self.in_flight.is_empty() {
+        let cause = if self.flight.in_flight.is_empty() {
             self.counters.stuck.add(1);
             Trouble::Stuck
         } else {
@@ -151,7 +154,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn recover(&mut self, report: TroubleReport) -> Result<(), DeviceError> {
         // Before the reset, which may fail.
         self.record(report);
-        let was_reset = self.reset(self.now)?;
+        let was_reset = self.reset(self.progress.now)?;
         self.record(TroubleReport {
             was_reset,
             ..report
@@ -162,48 +165,52 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn describe(&self, cause: Trouble) -> TroubleReport {
         TroubleReport {
             cause,
-            at: self.now,
-            since: self.watchdog.progress_at(),
-            in_flight: self.in_flight.len(),
-            in_flight_bytes: self.bytes.in_device(),
+            at: self.progress.now,
+            since: self.progress.watchdog.progress_at(),
+            in_flight: self.flight.in_flight.len(),
+            in_flight_bytes: self.flight.bytes.in_device(),
             held: self.held(),
             was_reset: false,
         }
     }
 
     fn record(&mut self, report: TroubleReport) {
-        self.troubles.record(report);
-        self.troubles_changed = true;
+        self.progress.troubles.record(report);
+        self.progress.troubles_changed = true;
     }
 
     /// The last report of each cause, if there was one since the last call.
     pub fn take_troubles(&mut self) -> Option<TroubleLog> {
-        std::mem::take(&mut self.troubles_changed).then_some(self.troubles)
+        std::mem::take(&mut self.progress.troubles_changed).then_some(self.progress.troubles)
     }
 
     /// Frees the packets that the device has completed by `now`; returns their number.
     pub fn reclaim(&mut self, now: Instant) -> usize {
-        self.now = now;
-        self.unreclaimed = 0;
-        if self.in_flight.is_empty() {
+        self.progress.now = now;
+        self.flight.unreclaimed = 0;
+        if self.flight.in_flight.is_empty() {
             return 0;
         }
-        self.device.reclaim(now, &mut self.completed);
+        self.device.reclaim(now, &mut self.flight.completed);
         let freed = self.free_completed();
         if freed > 0 {
             self.counters.reclaims.add(1);
         }
-        let in_flight = self.in_flight.len() as u64;
-        self.room.observe(now, self.totals, in_flight);
-        self.bytes.set_interval(self.room.interval());
+        let in_flight = self.flight.in_flight.len() as u64;
+        self.progress
+            .room
+            .observe(now, self.flight.totals, in_flight);
+        self.flight
+            .bytes
+            .set_interval(self.progress.room.interval());
         freed
     }
 
     /// Frees the packets whose tokens are in `completed`.
     pub(super) fn free_completed(&mut self) -> usize {
         let (mut freed, mut wire_packets, mut bytes) = (0, 0, 0);
-        for token in self.completed.drain() {
-            if let Some((packet, sent)) = self.in_flight.take(token) {
+        for token in self.flight.completed.drain() {
+            if let Some((packet, sent)) = self.flight.in_flight.take(token) {
                 freed += 1;
                 wire_packets += u64::from(packet.meta().wire_packets);
                 bytes += u64::from(sent);
@@ -213,9 +220,9 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         if freed > 0 {
             self.counters.reclaimed.add(freed as u64);
-            self.totals.packets += freed as u64;
-            self.totals.wire_packets += wire_packets;
-            self.bytes.complete(self.now, bytes);
+            self.flight.totals.packets += freed as u64;
+            self.flight.totals.wire_packets += wire_packets;
+            self.flight.bytes.complete(self.progress.now, bytes);
         }
         freed
     }
@@ -224,53 +231,43 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// completes packets at once.
     #[cfg(test)]
     pub(super) const fn bytes_in_device(&self) -> (u64, u64) {
-        (self.bytes.in_device(), self.bytes.limit())
+        (self.flight.bytes.in_device(), self.flight.bytes.limit())
     }
 
     /// Gives no more packets to the device until [`TxQueue::resume`]. Completions are still
     /// collected; once [`TxQueue::in_flight`] is 0, the device is empty. It counts as one stall for
     /// `flush`, unless the queue was stalled already.
     pub fn stop(&mut self) {
-        self.stopped = true;
-        self.counters.begin();
-        self.stall(Stall::Flush);
-        self.counters.publish();
+        self.progress.stopped = true;
+        self.counting().stall(Stall::Flush);
     }
 
     /// Ends a [`TxQueue::stop`]. The next `transmit` gives packets to the device.
     pub fn resume(&mut self) {
-        if std::mem::take(&mut self.stopped) {
-            self.counters.begin();
-            self.restart();
-            self.counters.publish();
+        if std::mem::take(&mut self.progress.stopped) {
+            self.counting().restart();
         }
     }
 
     /// Whether the queue is stopped.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {
-        self.stopped
+        self.progress.stopped
     }
 
     /// Drops all packets that wait here, counted under `reason`. So are those that the device has
     /// and certainly did not send, if it can return them.
     pub fn abandon(&mut self, reason: DropReason) {
-        if !self.in_flight.is_empty() {
-            self.counters.begin();
+        if !self.flight.in_flight.is_empty() {
             // A device that fails now may have sent them: they count as transmitted.
-            self.take_back(reason).ok();
-            self.counters.publish();
+            self.counting().take_back(reason).ok();
         }
         let held = self.held();
         if held > 0 {
             self.drops.add(reason, held);
         }
-        for source in [&mut self.waiting, &mut self.again] {
-            Source::clear(source);
-        }
-        self.fitted.clear();
-        self.front_defragged = false;
-        self.stalled = None;
+        self.staged.clear();
+        self.progress.stalled = None;
     }
 
     /// The number of completions after which the device wakes the worker. With descriptors used
@@ -279,10 +276,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// keep the device busy. At the byte limit it is less than half of the packets: the limit grows
     /// if more than half have completed from one poll to the next.
     pub(super) fn wanted(&self) -> usize {
-        let in_flight = self.in_flight.len();
-        let wanted = match self.stalled {
+        let in_flight = self.flight.in_flight.len();
+        let wanted = match self.progress.stalled {
             Some(Stall::NoDescriptor) => {
-                (self.in_flight.slots() / TX_ROOM_FRACTION).min(in_flight / 2)
+                (self.flight.in_flight.slots() / TX_ROOM_FRACTION).min(in_flight / 2)
             }
             Some(Stall::ByteLimit) => (3 * in_flight).div_ceil(8),
             // No packet waits for room.
@@ -303,60 +300,61 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// [`TxQueue::retry_at`] states when to poll. Rings the doorbell before, so that no descriptors
     /// are pending while the worker sleeps.
     pub fn arm(&mut self) -> Armed {
-        if self.doorbell.is_pending()
+        if self.flight.doorbell.is_pending()
             && let Err(error) = self.ring()
         {
-            self.failed = Some(error);
+            self.progress.failed = Some(error);
         }
-        if self.failed.is_some() {
+        if self.progress.failed.is_some() {
             return Armed::WorkPending;
         }
-        let waits = !self.is_ready() && !self.stopped;
-        if !waits && self.in_flight.is_empty() {
+        let waits = !self.is_ready() && !self.progress.stopped;
+        if !waits && self.flight.in_flight.is_empty() {
             return Armed::Idle;
         }
         let wanted = self.wanted();
         let mut counted = None;
         if wanted > 1 {
             counted = self.device.arm_for(wanted);
-            self.room.counts = counted.is_some();
+            self.progress.room.counts = counted.is_some();
         }
         if counted.is_none() && self.rests() {
-            self.watchdog.sleep(None);
+            self.progress.watchdog.sleep(None);
             return Armed::Idle;
         }
         let completions = if counted.is_some() { wanted } else { 1 };
         let Some(armed) = counted.or_else(|| self.device.arm()) else {
-            self.recheck_at = Some(self.now.after(TX_REST_MAX));
-            self.watchdog.sleep(None);
+            self.progress.recheck_at = Some(self.progress.now.after(TX_REST_MAX));
+            self.progress.watchdog.sleep(None);
             return Armed::Idle;
         };
-        self.watchdog
+        self.progress
+            .watchdog
             .sleep((armed == Armed::Idle).then_some(completions));
         armed
     }
 
     /// Whether the device is full and rests (see `room.rs`): it is neither armed nor polled.
     fn rests(&self) -> bool {
-        self.stalled.is_some() && self.rests_until(self.now).is_some()
+        self.progress.stalled.is_some() && self.rests_until(self.progress.now).is_some()
     }
 
     fn rests_until(&self, now: Instant) -> Option<Instant> {
         // An armed device raises its interrupt by itself.
-        let armed = match self.stalled {
-            Some(_) => self.room.counts,
-            None => self.watchdog.is_waiting(),
+        let armed = match self.progress.stalled {
+            Some(_) => self.progress.room.counts,
+            None => self.progress.watchdog.is_waiting(),
         };
-        self.room.rests_until(now).filter(|_| !armed)
+        self.progress.room.rests_until(now).filter(|_| !armed)
     }
 
     /// The descriptor that becomes ready when the device has room or has completed packets. `None`
     /// for a device without one, while the device rests, while memory is short, and while the queue
     /// is stopped and empty. [`TxQueue::retry_at`] then states when to step.
     pub fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let stopped = self.stopped && self.in_flight.is_empty();
+        let stopped = self.progress.stopped && self.flight.in_flight.is_empty();
         let wake = self.device.wake();
-        wake.filter(|_| self.stalled != Some(Stall::NoMemory) && !stopped && !self.rests())
+        wake.filter(|_| self.progress.stalled != Some(Stall::NoMemory) && !stopped && !self.rests())
     }
 
     /// When to step if nothing wakes the worker: the next attempt after memory was short, a
@@ -365,16 +363,23 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// it afterwards.
     #[must_use]
     pub fn retry_at(&self, now: Instant) -> Option<Instant> {
-        let waits = self.stalled == Some(Stall::NoMemory);
+        let waits = self.progress.stalled == Some(Stall::NoMemory);
         let memory = waits.then(|| now.after(MEMORY_RETRY));
-        let watchdog = self.is_pending().then(|| self.watchdog.poll_at());
+        let watchdog = self.is_pending().then(|| self.progress.watchdog.poll_at());
         let rest = self.rests_until(now);
         let due = self.device.next_at().filter(|_| rest.is_none());
-        let doorbell = self.doorbell.due_at(now);
-        [memory, doorbell, rest, due, self.recheck_at, watchdog]
-            .into_iter()
-            .flatten()
-            .min()
+        let doorbell = self.flight.doorbell.due_at(now);
+        [
+            memory,
+            doorbell,
+            rest,
+            due,
+            self.progress.recheck_at,
+            watchdog,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// The worker was woken for this queue.
@@ -385,13 +390,13 @@ impl<T: TxDescriptors> TxQueue<T> {
 
     /// As [`TxQueue::count_wakeup`], for a wake-up that is counted elsewhere.
     pub fn note_wakeup(&self) {
-        self.watchdog.wake();
+        self.progress.watchdog.wake();
     }
 
     /// The last report of the watchdog.
     #[cfg(test)]
     pub(crate) fn trouble(&self) -> Option<&TroubleReport> {
-        self.troubles.iter().max_by_key(|report| report.at)
+        self.progress.troubles.iter().max_by_key(|report| report.at)
     }
 
     #[cfg(test)]

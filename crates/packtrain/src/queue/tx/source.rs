@@ -14,7 +14,7 @@ pub(super) fn wire_packets(queue: &VecDeque<Packet>) -> u64 {
 
 /// Packets to prepare. A packet that is being segmented keeps its place among them.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct Backlog {
     queue: VecDeque<Packet>,
     /// Packets that are being segmented, the next one last. Each has the number of packets behind
     /// it, which does not change if packets are put in front.
@@ -29,7 +29,7 @@ pub(super) enum First<'a> {
     Whole(Packet),
 }
 
-impl Source {
+impl Backlog {
     pub(super) fn with_capacity(packets: usize) -> Self {
         Self {
             queue: VecDeque::with_capacity(packets),

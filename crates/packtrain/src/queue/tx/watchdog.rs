@@ -16,7 +16,7 @@ use std::cell::Cell;
 /// The state machine. It gets one observation a step.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
-    /// [`Observation::progress`] of the last observation.
+    /// [`Seen::progress`] of the last observation.
     progress: u64,
     observed_at: Instant,
     /// The time of the last progress, or of the last observation without work.
@@ -29,13 +29,13 @@ pub(super) struct Watchdog {
     waiting: Cell<Option<usize>>,
     /// The present hang was reported.
     reported: bool,
-    /// [`Observation::pending`] of the last observation.
+    /// [`Seen::pending`] of the last observation.
     pending: bool,
 }
 
 /// The state of the queue in a step.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Observation {
+pub(super) struct Seen {
     /// The device has packets, or some wait for it.
     pub(super) pending: bool,
     /// Changes with each packet that the device completes. While no packet is in flight, it changes
@@ -100,7 +100,7 @@ impl Watchdog {
     }
 
     /// Takes the observation of a step.
-    pub(super) fn observe(&mut self, now: Instant, seen: Observation) -> Verdict {
+    pub(super) fn observe(&mut self, now: Instant, seen: Seen) -> Verdict {
         let began = seen.pending && !self.pending;
         self.pending = seen.pending;
         self.clamp_times(now);

@@ -8,23 +8,23 @@ use proptest::prelude::*;
 enum Event {
     /// A producer reserves, and is preempted. If it claims the idle ring, it is preempted after it
     /// has transmitted.
-    Reserve(u32, Source, Decide),
+    Reserve(u32, ProducerKind, Decide),
     /// A preempted producer continues.
     Publish(usize),
     /// The holder of the role continues.
     Finish(usize),
     /// A producer that is not preempted, with a batch that may not fit.
-    Put(u32, Source, Decide),
+    Put(u32, ProducerKind, Decide),
     /// A producer waits for space.
-    Wait(Source),
+    Wait(ProducerKind),
     /// The TX worker runs a step, and keeps the role if that is true.
     Step(usize, bool),
     /// The device has space for this many more.
     Complete(usize),
 }
 
-fn source() -> impl Strategy<Value = Source> {
-    prop_oneof![Just(Source::Application), Just(Source::Lane)]
+fn source() -> impl Strategy<Value = ProducerKind> {
+    prop_oneof![Just(ProducerKind::Application), Just(ProducerKind::Lane)]
 }
 
 fn decide() -> impl Strategy<Value = Decide> {
@@ -96,7 +96,7 @@ struct World<'a> {
     expected: Vec<u32>,
     next: u32,
     notified: bool,
-    waiters: Vec<Source>,
+    waiters: Vec<ProducerKind>,
 }
 
 impl<'a> World<'a> {
@@ -143,7 +143,12 @@ impl<'a> World<'a> {
     }
 
     /// Transmits a batch past the slots, as far as the device accepts it, and enqueues the rest.
-    fn bypass(&mut self, role: &mut Role<'a>, batch: &mut VecDeque<u32>, from: Source) -> bool {
+    fn bypass(
+        &mut self,
+        role: &mut Role<'a>,
+        batch: &mut VecDeque<u32>,
+        from: ProducerKind,
+    ) -> bool {
         let state = role.state();
         assert!(state.sent.len() == self.expected.len(), "the ring is empty");
         let count = self.credit.get().min(batch.len());
@@ -160,7 +165,7 @@ impl<'a> World<'a> {
         refused
     }
 
-    fn put(&mut self, count: u32, from: Source, decide: Decide) {
+    fn put(&mut self, count: u32, from: ProducerKind, decide: Decide) {
         let mut batch = self.items(count);
         let all = batch.clone();
         let ring = self.ring;
@@ -186,7 +191,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn reserve(&mut self, count: u32, from: Source, decide: Decide) {
+    fn reserve(&mut self, count: u32, from: ProducerKind, decide: Decide) {
         match self.ring.reserve(count as usize, from, decide) {
             Ok(slots) => {
                 assert!((1..=u64::from(count)).contains(&slots.count));

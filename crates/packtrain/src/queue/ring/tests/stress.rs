@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Items of each producer.
 const ITEMS: u64 = if cfg!(miri) { 40 } else { 100_000 };
 /// The producers. Two of them are alike, for contention.
-const PRODUCERS: [(Source, Decide); 4] = [
-    (Source::Lane, direct),
-    (Source::Application, direct),
-    (Source::Application, deferred),
-    (Source::Lane, abdicate),
+const PRODUCERS: [(ProducerKind, Decide); 4] = [
+    (ProducerKind::Lane, direct),
+    (ProducerKind::Application, direct),
+    (ProducerKind::Application, deferred),
+    (ProducerKind::Lane, abdicate),
 ];
 
 /// A pseudo-random sequence.

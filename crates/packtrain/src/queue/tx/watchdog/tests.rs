@@ -5,15 +5,15 @@ fn ms(ms: u64) -> Instant {
     Instant::from_nanos(ms * 1_000_000)
 }
 
-const fn seen(progress: u64) -> Observation {
-    Observation {
+const fn seen(progress: u64) -> Seen {
+    Seen {
         pending: true,
         progress,
         blocked: false,
     }
 }
 
-const IDLE: Observation = Observation {
+const IDLE: Seen = Seen {
     pending: false,
     progress: 0,
     blocked: false,
@@ -21,7 +21,7 @@ const IDLE: Observation = Observation {
 
 /// Rows of time in ms, observation, and verdict.
 #[track_caller]
-fn table(dog: &mut Watchdog, rows: &[(u64, Observation, Verdict)]) {
+fn table(dog: &mut Watchdog, rows: &[(u64, Seen, Verdict)]) {
     for &(at, seen, verdict) in rows {
         assert_eq!(dog.observe(ms(at), seen), verdict, "at {at} ms: {seen:?}");
     }
@@ -88,7 +88,7 @@ fn a_queue_that_waits_for_a_wake_up_polls_each_100_ms() {
 #[test]
 fn a_device_with_a_wire_at_fault_is_not_hung() {
     let mut dog = Watchdog::default();
-    let blocked = Observation {
+    let blocked = Seen {
         blocked: true,
         ..seen(1)
     };

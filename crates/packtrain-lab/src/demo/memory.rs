@@ -537,9 +537,9 @@ mod tests {
         for kind in STREAMS {
             let load = Load::new(kind);
             let trains = load.trains();
-            assert!(load.accepts(&trains), "{:?}", kind);
+            assert!(load.accepts(&trains), "{kind:?}");
             let copies: Vec<_> = trains.iter().map(|t| load.changed(t, |_| {})).collect();
-            assert!(load.accepts(&copies), "{:?}", kind);
+            assert!(load.accepts(&copies), "{kind:?}");
         }
     }
 
@@ -554,23 +554,23 @@ mod tests {
             };
             for index in [0, 1, TRAINS - 1] {
                 let lost = planted(&|trains| drop(trains.remove(index)));
-                assert!(!lost, "{:?}: loss of {index}", kind);
+                assert!(!lost, "{kind:?}: loss of {index}");
                 let repeated = planted(&|trains| {
                     let copy = trains[index].try_clone().expect("a line");
                     trains.insert(index + 1, copy);
                 });
-                assert!(!repeated, "{:?}: repeat of {index}", kind);
+                assert!(!repeated, "{kind:?}: repeat of {index}");
             }
             for (a, b) in [(0, 1), (3, 4), (0, 16), (7, TRAINS - 1)] {
                 let swapped = planted(&|trains| trains.swap(a, b));
-                assert!(!swapped, "{:?}: swap of {a} and {b}", kind);
+                assert!(!swapped, "{kind:?}: swap of {a} and {b}");
                 let replaced = planted(&|trains| {
                     trains[a] = trains[b].try_clone().expect("a line");
                 });
-                assert!(!replaced, "{:?}: {b} in place of {a}", kind);
+                assert!(!replaced, "{kind:?}: {b} in place of {a}");
             }
             let of_another = planted(&|trains| trains[2] = load.train(9, 2 * TRAIN_BYTES as u64));
-            assert!(!of_another, "{:?}: another transfer's train", kind);
+            assert!(!of_another, "{kind:?}: another transfer's train");
         }
     }
 
@@ -582,7 +582,7 @@ mod tests {
             let planted = |what: &str, fault: &dyn Fn(&mut Vec<u8>)| {
                 let mut trains = load.trains();
                 trains[5] = load.changed(&trains[5], |bytes| fault(bytes));
-                assert!(!load.accepts(&trains), "{:?}: {what}", kind);
+                assert!(!load.accepts(&trains), "{kind:?}: {what}");
             };
             for at in [0, 1, 1447, 1448, 30_000, TRAIN_BYTES - 1] {
                 for bit in [1, 0x80] {

@@ -79,8 +79,8 @@ impl<S: Serialize, F: Serialize> Measured<S, F> {
 /// A run of a tool, and the end of its testbed.
 pub type Ran<T> = (Measured<<T as Tool>::Settings, <T as Tool>::Figures>, Ended);
 
-/// Runs a tool once in a testbed of its own, to the end of the testbed. If packtrain or the C forwarder failed, that is the error: what the tool saw of it is only
-/// that packets stopped.
+/// Runs a tool once in a testbed of its own, to the end of the testbed. If packtrain or the C
+/// forwarder failed, that is the error: what the tool saw of it is only that packets stopped.
 ///
 /// # Errors
 /// As [`Testbed::start`], [`Tool::run`] and [`Testbed::finish`].

@@ -5,7 +5,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use packtrain_capture::replay::{Options, Report, Segment, run};
-use packtrain_capture::{LinkCode, Reader};
+use packtrain_capture::{Cooked, LinkCode, Reader};
 use packtrain_fuzz::{Input, reached, write_checksums};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
@@ -45,6 +45,8 @@ fn with_checksums(capture: &[u8]) -> Vec<u8> {
             Err(error) if error.is_fatal() => return right,
             Err(_) => continue,
         };
+        // The headers of other links are in front of an IP packet.
+        let header = Cooked::parse(link, &data).map_or(0, |cooked| cooked.bytes);
         let link = match link {
             LinkCode::ETHERNET => LinkType::Ethernet,
             LinkCode::USER0 => LinkType::Ipoib,
@@ -55,7 +57,7 @@ fn with_checksums(capture: &[u8]) -> Vec<u8> {
         // Where the header of a record begins with its data, that is another input, too.
         let at = (0..=block.len() - bytes).find(|at| block[*at..].starts_with(&data));
         let at = at.expect("the record is in its block");
-        write_checksums(&mut block[at..at + bytes], link);
+        write_checksums(&mut block[at + header..at + bytes], link);
     }
 }
 

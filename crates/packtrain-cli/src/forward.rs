@@ -86,7 +86,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
-    let settings = json::settings(&args.settings, &joint.sides, session.placed());
+    let settings = json::settings(&args.settings, &joint.sides, &joint.keys, session.placed());
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();

@@ -13,6 +13,9 @@ use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+/// The keys of a port that are not at their default, and their values.
+pub type PortKeys = Vec<(&'static str, String)>;
+
 /// Two ports, open but not attached, and how they would be joined.
 #[derive(Debug)]
 pub struct Joint {
@@ -20,6 +23,8 @@ pub struct Joint {
     pub ports: [Port<AnyPort>; 2],
     /// Their capabilities and requested settings. The names are distinct, and all output uses them.
     pub sides: [Side; 2],
+    /// Of each port, as in [`PortSpec::keys`].
+    pub keys: [PortKeys; 2],
     /// The plan.
     pub plan: Plan,
     /// Whether a port is an interface of the kernel.
@@ -86,6 +91,7 @@ impl Joint {
         Ok(Self {
             ports,
             sides,
+            keys: specs.each_ref().map(PortSpec::keys),
             plan,
             has_interface: specs.iter().any(is_interface),
         })

@@ -3,7 +3,7 @@
 use crate::args::SettingArgs;
 use crate::exit::Failure;
 use crate::in_force::{InForce, PortSettings};
-use crate::joint::Joint;
+use crate::joint::{Joint, PortKeys};
 use crate::print;
 use packtrain::driver::{DeviceCounters, Features, TxMemory};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot, arena_config};
@@ -41,7 +41,8 @@ pub fn fields(of: &impl Serialize) -> Map<String, Value> {
 ///
 /// If standard output cannot be written.
 pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
-    print::document(&format!("{}\n", Value::Object(document)))
+    let text = Value::Object(document).to_string();
+    print::document(&format!("{}\n", print::escaped(&text)))
 }
 
 /// The conservation ledger.
@@ -216,16 +217,29 @@ pub fn plan(joint: &Joint) -> Value {
 
 /// The policies of queues and workers, and where workers run: `cpus` by worker, `null` if the
 /// scheduler chooses.
-pub fn settings(args: &SettingArgs, sides: &[Side; 2], placed: &Placed) -> Value {
+pub fn settings(
+    args: &SettingArgs,
+    sides: &[Side; 2],
+    keys: &[PortKeys; 2],
+    placed: &Placed,
+) -> Value {
     fn in_force<T: fmt::Display>(of: &InForce<T>) -> Value {
         json!({ "setting": of.setting.to_string(), "from": of.source.word() })
     }
     let settings = args.settings();
-    let ports = sides.iter().map(|side| {
+    let ports = sides.iter().zip(keys).map(|(side, keys)| {
+        let keys = keys.iter().map(|(name, value)| {
+            let value = match &**value {
+                "" => Value::Bool(true),
+                value => value.into(),
+            };
+            ((*name).to_owned(), value)
+        });
         let work = PortSettings::of(args, &side.config.work);
         let value = json!({
             "dispatch": in_force(&work.dispatch),
             "moderation": in_force(&work.moderation),
+            "keys": keys.collect::<Map<_, _>>(),
         });
         (side.name.clone(), value)
     });

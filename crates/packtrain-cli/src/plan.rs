@@ -31,7 +31,7 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     if args.json {
         let mut document = json::document("plan");
         document.insert("plan".into(), json::plan(&joint));
-        let settings = json::settings(&args.settings, &joint.sides, &placed);
+        let settings = json::settings(&args.settings, &joint.sides, &joint.keys, &placed);
         document.insert("settings".into(), settings);
         json::write(document)
     } else {

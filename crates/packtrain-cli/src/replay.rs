@@ -59,7 +59,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let text = if args.json {
         let mut document = json::document("replay");
         document.append(&mut fields(args, &options, &report, stop.requested()));
-        format!("{}\n", Value::Object(document))
+        format!("{}\n", print::escaped(&Value::Object(document).to_string()))
     } else {
         let style = if writes_to_stdout(args) {
             Style::stderr()
@@ -471,6 +471,7 @@ fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
     let words = [
         "not captured whole (snapshot length)",
         "of a link type that replay does not read",
+        "its IP length was left to the NIC (captured on the sender, with TSO on)",
         "longer than --segment, and cannot be cut",
     ];
     let counts = oddities(seen).into_iter().zip(words);
@@ -513,6 +514,7 @@ fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
     vec![
         ("cut_short", seen.cut_short),
         ("other_link", seen.other_link),
+        ("no_length", seen.no_length),
         ("not_cut", seen.not_cut),
     ]
 }

@@ -51,6 +51,9 @@ pub const fn of_flush(reason: FlushReason) -> &'static str {
 pub const fn of_not_taken(reason: NotTaken) -> &'static str {
     match reason {
         NotTaken::Protocol => "neither TCP nor UDP over IP",
+        NotTaken::Malformed => {
+            "malformed: too short for its headers, or they contradict themselves"
+        }
         NotTaken::Fragment => "an IP fragment",
         NotTaken::Options => "IPv4 options, a source route, or IPv6 extension headers",
         NotTaken::Gso => "it stands for several packets already",
@@ -58,7 +61,7 @@ pub const fn of_not_taken(reason: NotTaken) -> &'static str {
         NotTaken::NoChecksum => "it has no checksum that can be verified",
         NotTaken::ChecksumForm => "its checksum is a zero that segmentation would not restore",
         NotTaken::Padding => "it has bytes after the IP packet",
-        NotTaken::Tunnel => "UDP to or from a tunnel's port (VXLAN, GENEVE)",
+        NotTaken::Tunnel => "in a tunnel (VXLAN, GENEVE, GRE, IP in IP, MPLS, PPPoE)",
         NotTaken::UdpLength => "its UDP length is not that of its IP payload",
         NotTaken::Payload => "no payload (a pure ACK), or less than 8 bytes",
         NotTaken::Push => "PSH ends a merged packet, and no packet was held before it",

@@ -336,6 +336,33 @@ fn a_signal_ends_the_wait_of_forward_for_the_rest_of_a_pipe() {
 }
 
 #[test]
+fn a_compressed_capture_is_read_like_any_other() {
+    let scratch = Scratch::new("replay-packed");
+    let input = scratch.file("in.pcapng");
+    capture(&input, 500);
+    for (program, suffix) in [("gzip", "gz"), ("zstd", "zst")] {
+        let made = Command::new(program).args(["-qk", &input]).status();
+        if made.is_err() {
+            println!("SKIP: {program} is not installed");
+            continue;
+        }
+        let packed = format!("{input}.{suffix}");
+        let ran = packtrain(&["replay", &packed, "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.json()["conservation"]["received"], 500);
+        let port = format!("pcap:{packed},loop");
+        let ran = packtrain(&["forward", &port, "null:", "--count", "1200", "--json"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert_eq!(ran.json()["conservation"]["received"], 1200);
+        let bytes = fs::read(&packed).expect("the file");
+        fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
+        let ran = packtrain(&["replay", &packed]);
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        assert!(ran.error_line().contains("ends too early"), "{ran:?}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_one_line_with_its_exit_code() {
     let scratch = Scratch::new("replay-wrong");
     let (good, cut) = (scratch.file("good.pcapng"), scratch.file("cut.pcapng"));
@@ -361,7 +388,7 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
         ),
         (&[&text], 4, "neither a pcap nor a pcapng"),
         (&[&empty], 4, "the file is empty"),
-        (&[&packed], 4, "(gzip: decompress it first)"),
+        (&[&packed], 4, "the gzip data at byte 0 ends too early"),
         (
             &[&good, &nowhere],
             4,

@@ -165,7 +165,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
 #[test]
 fn a_key_of_a_port_beats_the_option_and_the_plan_has_the_source_of_each() {
     let plan = |more: &[&str]| {
-        let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2";
+        let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2,shuffled,seed=7";
         let ran = packtrain(&[&["plan", a, "null:", "--moderation", "off"], more].concat());
         assert_eq!(ran.code, Some(0), "{ran:?}");
         ran
@@ -182,6 +182,12 @@ fn a_key_of_a_port_beats_the_option_and_the_plan_has_the_source_of_each() {
     assert_eq!(of("null0", "moderation"), ["off", "option"]);
     assert_eq!(of("null0", "dispatch"), ["adaptive", "default"]);
     assert_eq!(settings["moderation"], "off");
+    let keys = serde_json::json!({
+        "moderation": "fixed(50,32)", "dispatch": "threshold(8)", "queues": "2",
+        "shuffled": true, "seed": "7",
+    });
+    assert_eq!(settings["ports"]["sim0"]["keys"], keys);
+    assert_eq!(settings["ports"]["null0"]["keys"], serde_json::json!({}));
     assert_eq!(json["plan"]["ports"]["sim0"]["queues"], 2);
     let text = plan(&[]).out;
     for words in [

@@ -8,13 +8,14 @@
 //!
 //! `cargo bench -p packtrain-lab --bench blast -- --help` lists the options.
 
+use clap::Parser;
 use packtrain_lab::baseline::{self, Program};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
-use packtrain_measure::options::{self, Timed};
+use packtrain_measure::options::{self, Common, Timed};
 use packtrain_measure::report::{self, Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
@@ -23,13 +24,17 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-const USAGE: &str = "\
-usage: cargo bench -p packtrain-lab --bench blast -- [OPTIONS]
-  --rounds N         runs of each sender, 2 to 10000 [default: 16]
-  --time SECONDS     length of each run, 0.1 to 60 [default: 1]
-  --quick            4 rounds of 0.4 s: a look, no verdict to rely on
-  --json FILE        where rows, medians and claims go
-  --help             this";
+#[derive(clap::Parser)]
+struct Arguments {
+    /// Runs of each side, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 16)]
+    #[arg(default_value_if("quick", "true", options::ROUNDS_QUICK))]
+    rounds: usize,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    timed: Timed,
+}
 
 /// Packets in one call of either sender.
 const BATCH: u32 = 64;
@@ -43,10 +48,7 @@ const PAYLOAD: usize = 18;
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = match options::read("blast", USAGE, Timed::new(16), Timed::set) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
+    let arguments = Arguments::parse();
     if let Err(missing) = entered.and_then(|_| netns::namespaces_available()) {
         println!("SKIP: blast: {missing}");
         return ExitCode::SUCCESS;
@@ -66,10 +68,10 @@ struct Row {
 const OURS: &str = "packtrain";
 const C: &str = "c";
 
-fn run(arguments: &Timed) -> Result<(), Box<dyn Error>> {
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     let program = Program::sender()?;
     let mut conditions = Conditions::of_host();
-    let seconds = arguments.time.as_secs_f64();
+    let seconds = arguments.timed.time.as_secs_f64();
     conditions.add(
         "samples",
         format!(
@@ -91,9 +93,9 @@ fn run(arguments: &Timed) -> Result<(), Box<dyn Error>> {
     for round in 0..arguments.rounds {
         for sender in order {
             let (sent_kpps, received_percent) = if sender == OURS {
-                ours(&testbed, arguments.time)?
+                ours(&testbed, arguments.timed.time)?
             } else {
-                c(&testbed, &program, arguments.time)?
+                c(&testbed, &program, arguments.timed.time)?
             };
             println!("{round:>5} {sender:<10} {sent_kpps:>10.1} {received_percent:>8.1} %");
             rows.push(Row {
@@ -133,7 +135,11 @@ fn c(testbed: &Testbed, program: &Program, time: Duration) -> Result<(f64, f64),
     Ok((kpps, 100.0 * received as f64 / sent.packets as f64))
 }
 
-fn report(arguments: &Timed, conditions: &Conditions, rows: &[Row]) -> Result<(), Box<dyn Error>> {
+fn report(
+    arguments: &Arguments,
+    conditions: &Conditions,
+    rows: &[Row],
+) -> Result<(), Box<dyn Error>> {
     let of = |sender| {
         let rows = rows.iter().filter(move |row| row.sender == sender);
         rows.map(|row| row.sent_kpps).collect::<Vec<f64>>()
@@ -153,7 +159,7 @@ fn report(arguments: &Timed, conditions: &Conditions, rows: &[Row]) -> Result<()
         Expected::AtLeast(EQUAL),
     );
     println!("{claim}");
-    if let Some(file) = &arguments.json {
+    if let Some(file) = &arguments.common.json {
         let row = |row: &Row| {
             json!({
                 "experiment": "blast",

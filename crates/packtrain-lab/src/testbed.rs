@@ -14,7 +14,6 @@ use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
 use packtrain::port::{AnyPort, open_spec};
-use packtrain_offload::offload::LinkType;
 use serde::Deserialize;
 
 use crate::baseline::{Baseline, BaselineError, Mode, Program};
@@ -374,7 +373,7 @@ pub(crate) fn whole(option: &str, text: &str, hint: &str) -> Result<PortSpec, To
 }
 
 pub(crate) fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
-    open_spec(spec, LinkType::Ethernet).map_err(|error| ToolError::of_open(&error))
+    open_spec(spec, None).map_err(|error| ToolError::of_open(&error))
 }
 
 fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {

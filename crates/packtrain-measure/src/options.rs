@@ -1,142 +1,69 @@
-//! The command line of a bench, and its exit status.
+//! Options that several benches have, and the exit status of a bench.
 
-use std::fmt::{self, Display};
+use clap::Args;
+use std::fmt::Display;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Duration;
 
-/// An option of a command line, and the words after it.
-pub struct Word<'a> {
-    name: &'a str,
-    rest: &'a mut dyn Iterator<Item = String>,
+/// The options of every bench. It also has `--rounds`, with its own default:
+/// `#[arg(long, value_name = "N", value_parser = rounds, default_value_t = 21)]` and
+/// `#[arg(default_value_if("quick", "true", ROUNDS_QUICK))]`.
+#[derive(Args, Clone, Debug)]
+#[command(args_override_self = true)]
+pub struct Common {
+    /// Few rounds: a look, no verdict to rely on
+    #[arg(long)]
+    pub quick: bool,
+    /// File for the rows; by default in the folder `bench` of the target directory
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
 }
 
-impl fmt::Debug for Word<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Word").field(&self.name).finish()
-    }
+/// Rounds with `--quick`.
+pub const ROUNDS_QUICK: &str = "4";
+
+/// The length of each measurement.
+#[derive(Args, Clone, Debug)]
+pub struct Timed {
+    /// Seconds of each measurement, 0.1 to 60 [with --quick 0.4]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(default_value = "1", default_value_if("quick", "true", "0.4"))]
+    pub time: Duration,
 }
 
-impl<'a> Word<'a> {
-    /// The option: `--rounds`.
-    pub fn name(&self) -> &'a str {
-        self.name
-    }
-
-    /// Its value, or the next one of several.
-    ///
-    /// # Errors
-    ///
-    /// The problem, as a message: there is none.
-    pub fn value(&mut self) -> Result<String, String> {
-        self.rest
-            .next()
-            .ok_or_else(|| format!("{} needs a value", self.name))
-    }
-
-    /// Its value, a number from `min` to `max`.
-    ///
-    /// # Errors
-    ///
-    /// The problem, as a message: it is no such number.
-    pub fn number<N: FromStr + PartialOrd + Display + Copy>(
-        &mut self,
-        min: N,
-        max: N,
-    ) -> Result<N, String> {
-        let text = self.value()?;
-        match text.parse() {
-            Ok(number) if (min..=max).contains(&number) => Ok(number),
-            _ => Err(format!("{} is {min} to {max}, not {text}", self.name)),
-        }
-    }
+/// The options of a bench with goals.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Goals {
+    /// Exit with 1 if a goal is not reproduced or a peer is missing
+    #[arg(long)]
+    pub check: bool,
+    /// Exit with 1 if a median does not reach half its goal
+    #[arg(long)]
+    pub check_half: bool,
 }
 
-/// Reads the command line of the bench `name` into `arguments`, which has the defaults. `set` takes
-/// one option, and returns false if it does not know it. `--help` is known, and the `--bench` that
-/// cargo gives to every bench.
+/// Reads `--rounds`.
 ///
 /// # Errors
 ///
-/// The status to exit with, `usage` printed: 0 if only help is wanted, 2 if an option is wrong.
-pub fn read<A>(
-    name: &str,
-    usage: &str,
-    arguments: A,
-    set: impl Fn(&mut A, &mut Word<'_>) -> Result<bool, String>,
-) -> Result<A, ExitCode> {
-    match parse(std::env::args().skip(1), arguments, set) {
-        Ok(Some(arguments)) => Ok(arguments),
-        Ok(None) => {
-            println!("{usage}");
-            Err(ExitCode::SUCCESS)
-        }
-        Err(wrong) => {
-            eprintln!("{name}: {wrong}\n{usage}");
-            Err(ExitCode::from(2))
-        }
-    }
+/// The range that it takes.
+pub fn rounds(text: &str) -> Result<usize, String> {
+    let rounds = text.parse().ok();
+    let rounds = rounds.filter(|rounds| (2..=10_000).contains(rounds));
+    rounds.ok_or_else(|| "it is 2 to 10000".to_owned())
 }
 
-/// `None` if only help is wanted.
-fn parse<A>(
-    mut words: impl Iterator<Item = String>,
-    mut arguments: A,
-    set: impl Fn(&mut A, &mut Word<'_>) -> Result<bool, String>,
-) -> Result<Option<A>, String> {
-    while let Some(name) = words.next() {
-        let mut word = Word {
-            name: &name,
-            rest: &mut words,
-        };
-        match &*name {
-            "--bench" => {}
-            "--help" | "-h" => return Ok(None),
-            _ if set(&mut arguments, &mut word)? => {}
-            _ => return Err(format!("unknown option {name}")),
-        }
-    }
-    Ok(Some(arguments))
-}
-
-/// The options of a bench that measures for a time in each round.
-#[derive(Clone, Debug)]
-pub struct Timed {
-    /// `--rounds`.
-    pub rounds: usize,
-    /// `--time`: the length of each measurement.
-    pub time: Duration,
-    /// `--json`: where the rows go.
-    pub json: Option<PathBuf>,
-}
-
-impl Timed {
-    /// One second in each round.
-    pub const fn new(rounds: usize) -> Self {
-        Self {
-            rounds,
-            time: Duration::from_secs(1),
-            json: None,
-        }
-    }
-
-    /// Takes `--rounds`, `--time`, `--quick` (4 rounds of 0.4 s) and `--json`; false for another
-    /// option.
-    ///
-    /// # Errors
-    ///
-    /// The problem with the value, as a message.
-    pub fn set(&mut self, word: &mut Word<'_>) -> Result<bool, String> {
-        match word.name() {
-            "--rounds" => self.rounds = word.number(2, 10_000)?,
-            "--time" => self.time = Duration::from_secs_f64(word.number(0.1, 60.0)?),
-            "--quick" => (self.rounds, self.time) = (4, Duration::from_millis(400)),
-            "--json" => self.json = Some(word.value()?.into()),
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text
+        .parse()
+        .ok()
+        .filter(|seconds| (0.1..=60.0).contains(seconds));
+    let seconds = seconds.ok_or_else(|| "it is 0.1 to 60".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// The exit status after `result` of the bench `name`: 1 if a goal that decides is missed
@@ -155,34 +82,56 @@ pub fn status<E: Display>(name: &str, result: Result<bool, E>) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
-    fn timed(line: &str) -> Result<Option<Timed>, String> {
-        let words = line.split_whitespace().map(str::to_owned);
-        parse(words, Timed::new(16), Timed::set)
+    #[derive(Debug, Parser)]
+    struct Arguments {
+        #[arg(long, value_name = "N", value_parser = rounds, default_value_t = 16)]
+        #[arg(default_value_if("quick", "true", ROUNDS_QUICK))]
+        rounds: usize,
+        #[command(flatten)]
+        common: Common,
+        #[command(flatten)]
+        timed: Timed,
+        #[command(flatten)]
+        goals: Goals,
+    }
+
+    fn timed(line: &str) -> Result<Arguments, clap::Error> {
+        Arguments::try_parse_from(std::iter::once("bench").chain(line.split_whitespace()))
     }
 
     #[test]
     fn a_command_line_is_read() {
-        let read = timed("--bench --rounds 2 --time 0.5 --json a/b");
-        let read = read.unwrap().expect("arguments");
-        assert_eq!((read.rounds, read.time.as_millis()), (2, 500));
-        assert_eq!(read.json, Some("a/b".into()));
-        let quick = timed("--quick --rounds 7").unwrap().expect("arguments");
-        assert_eq!((quick.rounds, quick.time.as_millis()), (7, 400));
-        assert!(timed("--rounds 7 --help --rounds x").unwrap().is_none());
+        let read = timed("--bench --json x --rounds 2 --time 0.5 --json a/b --check").unwrap();
+        assert_eq!((read.rounds, read.timed.time.as_millis()), (2, 500));
+        assert_eq!(read.common.json, Some("a/b".into()));
+        assert!(read.goals.check && !read.goals.check_half);
+        for (line, rounds, millis) in [
+            ("", 16, 1000),
+            ("--quick", 4, 400),
+            ("--quick --rounds 7", 7, 400),
+            ("--rounds 7 --quick --time 2", 7, 2000),
+        ] {
+            let read = timed(line).unwrap();
+            let got = (read.rounds, read.timed.time.as_millis());
+            assert_eq!(got, (rounds, millis), "{line}");
+        }
     }
 
     #[test]
     fn what_is_wrong_is_named() {
-        for text in ["0", "1", "10001", "2.5", "NaN", "x"] {
-            let error = timed(&format!("--rounds {text}")).unwrap_err();
-            assert_eq!(error, format!("--rounds is 2 to 10000, not {text}"));
+        for (line, why) in [
+            ("--rounds 1", "it is 2 to 10000"),
+            ("--rounds 10001", "it is 2 to 10000"),
+            ("--rounds x", "--rounds <N>"),
+            ("--time NaN", "it is 0.1 to 60"),
+            ("--time 61", "--time <SECONDS>"),
+            ("--json", "--json <FILE>"),
+            ("--runds 3", "--rounds"),
+        ] {
+            let error = timed(line).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
         }
-        for text in ["0", "61", "NaN"] {
-            let error = timed(&format!("--time {text}")).unwrap_err();
-            assert_eq!(error, format!("--time is 0.1 to 60, not {text}"));
-        }
-        assert_eq!(timed("--json").unwrap_err(), "--json needs a value");
-        assert_eq!(timed("--runds 3").unwrap_err(), "unknown option --runds");
     }
 }

@@ -108,7 +108,11 @@ impl Layout {
 
     /// Like [`parse`](Self::parse), but of the link header alone: the offset of the network header,
     /// and its type according to the link header.
-    pub(crate) fn parse_link(
+    ///
+    /// # Errors
+    ///
+    /// As [`parse`](Self::parse).
+    pub fn parse_link(
         link: LinkType,
         headers: &[u8],
         packet_bytes: u32,

@@ -86,6 +86,8 @@ pub mod layout;
 pub mod limits;
 pub mod offload;
 mod prefetch;
+#[doc(hidden)]
+pub mod random;
 pub mod segment;
 pub mod sort;
 pub mod tun;

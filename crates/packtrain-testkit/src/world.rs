@@ -9,6 +9,7 @@ use packtrain::engine::{Action, Snapshot, Worker};
 use packtrain::policy::topology::CpuId;
 use packtrain::runtime::{Machine, Runtime};
 use packtrain::time::Instant;
+use packtrain_offload::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -601,12 +602,9 @@ impl Drop for World {
     }
 }
 
-/// The output of SplitMix64 (Steele, Lea, Flood 2014) for a state.
-const fn mix(state: u64) -> u64 {
-    let z = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
+/// The first number of a seed.
+const fn mix(seed: u64) -> u64 {
+    Random::new(seed).next()
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ const LAYERS: &[Layers] = &[
             (
                 0,
                 &[
-                    "wire", "checksum", "offload", "limits", "prefetch", "bits", "error",
+                    "wire", "checksum", "offload", "limits", "prefetch", "random", "bits", "error",
                 ],
             ),
             (1, &["layout"]),

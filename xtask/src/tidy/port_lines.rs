@@ -19,8 +19,9 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
     (
         "pcap",
-        680,
-        "a file that is read and one that is written are two devices, with pacing and pipes",
+        760,
+        "a file that is read and one that is written are two devices, with pacing, pipes and link \
+         headers",
     ),
     (
         "null",

@@ -28,7 +28,7 @@ const MAY: &[(&str, &[&str])] = &[
     // The one monotonic clock.
     ("crates/packtrain/src/time.rs", &["std::time"]),
     // The wall clock, for a capture without a packet's time.
-    ("crates/packtrain/src/port/pcap.rs", &["std::time"]),
+    ("crates/packtrain/src/port/pcap/file.rs", &["std::time"]),
     // A reader waits for the end of a writer's few stores.
     ("crates/packtrain/src/stats/counter.rs", &["spin_loop"]),
     // For the ring; loom has one of its own.

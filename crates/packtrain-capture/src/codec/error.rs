@@ -46,6 +46,15 @@ pub enum CaptureError {
         /// The position in the input.
         offset: u64,
     },
+    /// A compressed input cannot be decompressed any further.
+    Packed {
+        /// The format of the compression.
+        packing: Packing,
+        /// The fault.
+        fault: PackedFault,
+        /// Its position in the compressed input.
+        offset: u64,
+    },
     /// The first four bytes are of no known capture format.
     UnknownMagic {
         /// The bytes, as they are in the input.
@@ -95,7 +104,10 @@ impl CaptureError {
         match self {
             Self::Io { fault, .. } => fault.kind != io::ErrorKind::WouldBlock,
             Self::Record { .. } | Self::Interface { .. } => false,
-            Self::UnknownMagic { .. } | Self::Truncated { .. } | Self::Structure { .. } => true,
+            Self::Packed { .. }
+            | Self::UnknownMagic { .. }
+            | Self::Truncated { .. }
+            | Self::Structure { .. } => true,
         }
     }
 
@@ -110,12 +122,15 @@ impl fmt::Display for CaptureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io { fault, offset } => write!(f, "reading at byte {offset} failed: {fault}"),
+            Self::Packed {
+                packing,
+                fault,
+                offset,
+            } => write!(f, "the {packing} data at byte {offset} {fault}"),
             Self::UnknownMagic {
                 magic: magic @ [a, b, c, d],
             } => {
                 let packed = match magic {
-                    [0x1f, 0x8b, ..] => " (gzip: decompress it first)",
-                    [0x28, 0xb5, 0x2f, 0xfd] => " (zstd: decompress it first)",
                     [0xfd, b'7', b'z', b'X'] => " (xz: decompress it first)",
                     _ => "",
                 };
@@ -166,6 +181,56 @@ impl fmt::Display for CaptureError {
 }
 
 impl core::error::Error for CaptureError {}
+
+/// A compression format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Packing {
+    /// gzip (RFC 1952), with any number of members.
+    Gzip,
+    /// zstd (RFC 8878), with any number of frames, without dictionaries, and with windows of up to
+    /// 128 MiB.
+    Zstd,
+}
+
+impl fmt::Display for Packing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+        })
+    }
+}
+
+/// The reason why compressed data cannot be decompressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PackedFault {
+    /// It breaks the rules of its format, or something else follows.
+    Corrupt,
+    /// It ends too early.
+    Truncated,
+    /// What was decompressed has another checksum or length.
+    Checksum,
+    /// A zstd frame needs a window of more than 128 MiB.
+    Window,
+    /// A zstd frame needs a dictionary.
+    Dictionary,
+}
+
+impl fmt::Display for PackedFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Corrupt => "is corrupt",
+            Self::Truncated => "ends too early: the file is truncated",
+            Self::Checksum => "is corrupt: its checksum is wrong",
+            Self::Window => {
+                "needs a window of more than 128 MiB: compress it again without --long or --ultra"
+            }
+            Self::Dictionary => "needs a dictionary: decompress it first",
+        })
+    }
+}
 
 /// The reason why the structure of a capture file is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

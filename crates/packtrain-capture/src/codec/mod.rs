@@ -1,8 +1,9 @@
 //! The streaming codec for pcap and pcapng, bytes in and bytes out.
 //!
 //! [`Reader`] takes any [`std::io::Read`] (a file, a pipe, a `&[u8]`) and yields [`Record`]s that
-//! borrow its buffer; [`Writer`] takes any [`std::io::Write`]. Both allocate only in `new`,
-//! for any input, so that a port may call them for each packet.
+//! borrow its buffer; gzip and zstd are decompressed. [`Writer`] takes any [`std::io::Write`].
+//! Except for compressed inputs, both allocate only in `new`, so that a port may call them for each
+//! packet.
 //!
 //! Formats follow the IETF drafts `draft-ietf-opsawg-pcap` (classic pcap) and
 //! `draft-ietf-opsawg-pcapng`, and where those are silent the behaviour of libpcap.
@@ -11,18 +12,24 @@
 //! continues. If the end of a record or block is unknown, reading stops:
 //! [`CaptureError::Structure`]. [`CaptureError::is_fatal`] distinguishes the two.
 
+mod cooked;
 mod error;
 mod fields;
 mod pcap;
 mod pcapng;
 mod read;
+mod unpack;
 mod window;
 mod write;
 
 #[cfg(test)]
 mod tests;
 
-pub use error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault, WriteError};
+pub use cooked::{COOKED_HEADER_BYTES_MAX, Cooked};
+pub use error::{
+    CaptureError, InterfaceFault, IoFault, PackedFault, Packing, RecordFault, StructureFault,
+    WriteError,
+};
 pub use read::Reader;
 pub use write::{Interface, Writer};
 
@@ -61,10 +68,17 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 pub struct LinkCode(pub u16);
 
 impl LinkCode {
+    /// Loopback of BSD and macOS: an address family of 4 bytes in the byte order of the host that
+    /// captured it, then the packet.
+    pub const NULL: Self = Self(0);
     /// Ethernet, from the destination address, without preamble.
     pub const ETHERNET: Self = Self(1);
     /// An IPv4 or IPv6 packet without a link header, distinguished by the version nibble.
     pub const RAW: Self = Self(101);
+    /// Loopback of OpenBSD: as [`NULL`](Self::NULL), in network byte order.
+    pub const LOOP: Self = Self(108);
+    /// A packet of any Linux device ("cooked", `tcpdump -i any`): 16 bytes with the Ethernet type.
+    pub const LINUX_SLL: Self = Self(113);
     /// Reserved for private use, so a reader needs a setting for it. packtrain writes packets with
     /// the bare 4-byte header of IP over InfiniBand with it.
     pub const USER0: Self = Self(147);
@@ -74,6 +88,8 @@ impl LinkCode {
     pub const IPV6: Self = Self(229);
     /// IP over InfiniBand: 40 bytes of global routing header, then the 4-byte encapsulation.
     pub const IPOIB: Self = Self(242);
+    /// As [`LINUX_SLL`](Self::LINUX_SLL), 20 bytes, with the interface.
+    pub const LINUX_SLL2: Self = Self(276);
 }
 
 /// The format of a capture file.

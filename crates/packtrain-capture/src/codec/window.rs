@@ -1,14 +1,12 @@
 //! The bounded buffer of a reader.
 
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
-use super::MAX_BLOCK_BYTES;
+/// The most bytes of one read of the input. Enough for many records in a system call, and few
+/// enough for a level-2 cache.
+pub(super) const READ_BYTES: usize = 128 * 1024;
 
-/// The bytes of one read of the input. Enough for many records in a system call, and few enough for
-/// a level-2 cache.
-const READ_BYTES: usize = 128 * 1024;
-
-/// A view of the input that can hold any block of up to [`MAX_BLOCK_BYTES`] contiguously.
+/// A view of the input that can hold any part of up to a given length contiguously.
 #[derive(Debug)]
 pub(super) struct Window<R> {
     input: R,
@@ -21,11 +19,11 @@ pub(super) struct Window<R> {
 }
 
 impl<R> Window<R> {
-    pub(super) fn new(input: R) -> Self {
-        let buffer = vec![0; MAX_BLOCK_BYTES + READ_BYTES].into_boxed_slice();
+    /// A window with a buffer of `bytes` bytes: the longest part, and room for a read behind it.
+    pub(super) fn new(input: R, bytes: usize) -> Self {
         Self {
             input,
-            buffer,
+            buffer: vec![0; bytes].into(),
             start: 0,
             end: 0,
             offset: 0,
@@ -40,8 +38,26 @@ impl<R> Window<R> {
         &self.input
     }
 
+    pub(super) fn input_mut(&mut self) -> &mut R {
+        &mut self.input
+    }
+
     pub(super) fn into_input(self) -> R {
         self.input
+    }
+
+    /// Makes the buffer `bytes` bytes long, if it is shorter.
+    pub(super) fn grow(&mut self, bytes: usize) {
+        let mut buffer = std::mem::take(&mut self.buffer).into_vec();
+        buffer.resize(bytes.max(buffer.len()), 0);
+        self.buffer = buffer.into();
+    }
+
+    /// Forgets all bytes: the input is at its start again.
+    pub(super) fn clear(&mut self) {
+        self.start = 0;
+        self.end = 0;
+        self.offset = 0;
     }
 
     /// The bytes that are buffered and not consumed.
@@ -71,9 +87,9 @@ impl<R> Window<R> {
 }
 
 impl<R: Read> Window<R> {
-    /// Makes at least `count` (at most [`MAX_BLOCK_BYTES`]) bytes available. Returns false if the
-    /// input ends before. After an error the read bytes are kept, and the caller may repeat the
-    /// call.
+    /// Makes at least `count` bytes available, at most as many as the window is for. Returns false
+    /// if the input ends before. After an error the read bytes are kept, and the caller may repeat
+    /// the call.
     pub(super) fn fill(&mut self, count: usize) -> io::Result<bool> {
         if self.end - self.start >= count {
             return Ok(true);
@@ -96,6 +112,18 @@ impl<R: Read> Window<R> {
         Ok(true)
     }
 
+    /// Reads to `out`: what is buffered, then from the input directly.
+    pub(super) fn read_through(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let here = self.bytes();
+        if here.is_empty() {
+            return self.input.read(out);
+        }
+        let count = here.len().min(out.len());
+        out[..count].copy_from_slice(&here[..count]);
+        self.consume(count);
+        Ok(count)
+    }
+
     /// Consumes `left` bytes, any number, and counts it down to 0. Returns false if the input ends
     /// before. After an error the caller may repeat the call.
     pub(super) fn skip(&mut self, left: &mut u64) -> io::Result<bool> {
@@ -110,15 +138,5 @@ impl<R: Read> Window<R> {
             *left -= step;
         }
         Ok(true)
-    }
-}
-
-impl<R: Seek> Window<R> {
-    pub(super) fn rewind(&mut self) -> io::Result<()> {
-        self.input.seek(SeekFrom::Start(0))?;
-        self.start = 0;
-        self.end = 0;
-        self.offset = 0;
-        Ok(())
     }
 }

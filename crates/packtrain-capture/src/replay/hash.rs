@@ -2,6 +2,8 @@
 //! of several runs can be merged. It does not resist an attacker: chosen packets can make an
 //! estimate of flows wrong.
 
+use packtrain_offload::random::Random;
+
 /// Hashes bytes, eight at a time, by the finalizer of splitmix64 (Steele, Lea and Flood, 2014).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StableHash(u64);
@@ -26,11 +28,9 @@ impl StableHash {
     }
 }
 
+/// The first number of SplitMix64 for this seed.
 const fn mix(value: u64) -> u64 {
-    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
+    Random::new(value).next()
 }
 
 #[cfg(test)]

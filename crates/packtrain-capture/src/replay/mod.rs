@@ -27,8 +27,9 @@
 //!
 //! # Packets that do not change
 //!
-//! Packets that the capture does not have whole, packets of link types other than Ethernet, raw IP
-//! and that of [`Options::user0`], and packets that the coalescer does not merge: see [`NotTaken`].
+//! Packets that the capture does not have whole, packets of link types other than Ethernet, raw IP,
+//! those of [`Cooked`](crate::Cooked) and that of [`Options::user0`], packets whose IP length was
+//! left to a NIC, and packets that the coalescer does not merge: see [`NotTaken`].
 //!
 //! # Partial checksums
 //!
@@ -45,6 +46,8 @@
 
 mod frame;
 mod hash;
+mod lead;
+mod length;
 mod order;
 mod report;
 mod split;
@@ -57,6 +60,7 @@ pub use split::Segment;
 
 use crate::codec::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
 use frame::Frame;
+use lead::Lead;
 use order::{Arrival, Order};
 use packtrain_offload::coalesce::{
     Coalescer, Config, Done, Finish, Mode, NotTaken, Owned, Semantics,
@@ -236,6 +240,7 @@ pub fn run<R: Read, W: Write>(
 struct Lane {
     /// Its number in the output, and in the report.
     to: u32,
+    code: LinkCode,
     link: Option<LinkType>,
     /// Made with the first packet that it could merge.
     coalescer: Option<Box<Coalescer<Frame, Owned<Frame>>>>,
@@ -356,6 +361,7 @@ impl<W: Write> Replay<W> {
         };
         Ok(Lane {
             to: to as u32,
+            code: interface.link,
             link: link_type(interface.link, self.options.user0),
             coalescer: None,
             since: None,
@@ -365,7 +371,7 @@ impl<W: Write> Replay<W> {
     }
 
     /// One packet.
-    fn take(&mut self, mut arrival: Arrival, data: Vec<u8>) {
+    fn take(&mut self, mut arrival: Arrival, mut data: Vec<u8>) {
         self.advance(arrival.timestamp_ns);
         if self.order.span() >= SPAN_MAX || self.order.bytes() >= BYTES_MAX {
             self.flush();
@@ -383,20 +389,35 @@ impl<W: Write> Replay<W> {
         };
         seen.frames += 1;
         seen.bytes += u64::from(arrival.original_bytes);
-        let layout = lane
-            .link
-            .and_then(|link| Layout::parse(link, &data, data.len() as u32).ok());
+        let is_whole = arrival.original_bytes as usize == data.len();
+        let mut link = lane.link;
+        if lane.code.is_cooked() {
+            match Lead::replace(lane.code, &mut data) {
+                Some(lead) => {
+                    arrival.lead = lead;
+                    arrival.original_bytes = lead.replaced(arrival.original_bytes);
+                }
+                // It is passed on as it is.
+                None => link = None,
+            }
+        }
+        let mut layout = link.and_then(|link| Layout::parse(link, &data, data.len() as u32).ok());
+        let restored = match (link, &layout) {
+            (Some(link), None) => length::restored(link, &data),
+            _ => None,
+        };
+        layout = layout.or(restored.as_ref().map(|(_, layout)| *layout));
         if let Some(layout) = &layout {
             seen.flows.add(&data, layout);
             let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
             let is_large = layout.transport_kind == Transport::Tcp && bytes > WIRE_BYTES_MAX;
             seen.large += u64::from(is_large);
         }
-        let is_whole = arrival.original_bytes as usize == data.len();
         seen.cut_short += u64::from(!is_whole);
-        seen.other_link += u64::from(lane.link.is_none());
+        seen.other_link += u64::from(link.is_none());
+        seen.no_length += u64::from(restored.is_some());
         let checksum = match &layout {
-            Some(layout) if is_whole => split::checksum_of(&data, layout),
+            Some(layout) if is_whole && restored.is_none() => split::checksum_of(&data, layout),
             _ => ChecksumState::None,
         };
         let partial = checksum != ChecksumState::None;
@@ -412,14 +433,14 @@ impl<W: Write> Replay<W> {
             seen,
             totals: &mut self.report.totals,
         };
-        let (Some(link), Some(semantics)) = (lane.link, self.options.coalesce) else {
-            return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
+        let (Some(link), Some(semantics)) = (link, self.options.coalesce) else {
+            return sink.unmerged(frame, restored.as_ref(), is_whole && link.is_some());
         };
         if lane.coalescer.is_none() {
             lane.coalescer = coalescer(&self.options, semantics, link);
         }
         let Some(coalescer) = &mut lane.coalescer else {
-            return sink.output(frame, &Done::Passed(NotTaken::Off), is_whole);
+            return sink.unmerged(frame, restored.as_ref(), is_whole);
         };
         let limits = &self.options.limits;
         let open_for = self.now - lane.since.unwrap_or(self.now);
@@ -435,14 +456,14 @@ impl<W: Write> Replay<W> {
             (lane.since, lane.taken) = (None, 0);
         }
         lane.taken += 1;
-        if is_whole {
+        if is_whole && restored.is_none() {
             coalescer.push(self.now, frame, &mut |frame, done| {
                 sink.output(frame, done, true);
             });
         } else {
             // Held packets of its flow must stay before it.
             coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
-            sink.output(frame, &Done::Passed(NotTaken::Off), false);
+            sink.unmerged(frame, restored.as_ref(), is_whole);
         }
         sink.seen.held_max = sink.seen.held_max.max(coalescer.held() as u64);
         if ends_window(limits, lane.taken, *sink.held) {
@@ -515,11 +536,13 @@ impl<W: Write> Replay<W> {
             };
             for packet in packets {
                 seen.records += 1;
-                let bytes = (packet.len() as u32).max(packet.as_is(&arrival));
+                let lead = &arrival.lead;
+                let bytes = lead.restored((packet.len() as u32).max(packet.as_is(&arrival)));
                 seen.record_bytes += u64::from(bytes);
                 if let Some(writer) = &mut self.writer {
                     let at = arrival.timestamp_ns;
-                    writer.write(arrival.interface, at, bytes, [packet.bytes()])?;
+                    let pieces = lead.restore(packet.bytes());
+                    writer.write(arrival.interface, at, bytes, pieces)?;
                 }
             }
         }
@@ -561,6 +584,20 @@ struct Sink<'a> {
 }
 
 impl Sink<'_> {
+    /// Outputs a packet that the coalescer does not see. `restored` has its IP length.
+    fn unmerged(&mut self, frame: Frame, restored: Option<&(Vec<u8>, Layout)>, is_whole: bool) {
+        match restored {
+            Some((packet, layout)) if is_whole => {
+                *self.held -= 1;
+                self.seen.count_merged(1);
+                let packet = (&packet[..], layout);
+                self.splitter
+                    .without_length(frame, packet, self.order, self.seen, self.totals);
+            }
+            _ => self.output(frame, &Done::Passed(NotTaken::Off), is_whole),
+        }
+    }
+
     fn output(&mut self, frame: Frame, done: &Done, is_whole: bool) {
         let count = frame.count();
         *self.held -= count;
@@ -608,6 +645,8 @@ const fn link_type(link: LinkCode, user0: Option<LinkType>) -> Option<LinkType> 
         LinkCode::ETHERNET => Some(LinkType::Ethernet),
         LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
         LinkCode::USER0 => user0,
+        // See `lead.rs`.
+        link if link.is_cooked() => Some(LinkType::Ethernet),
         _ => None,
     }
 }

@@ -1,6 +1,7 @@
 //! The output, in the order of the input.
 
 use super::hash::StableHash;
+use super::lead::Lead;
 use crate::codec::{Format, Record};
 use std::collections::VecDeque;
 
@@ -11,6 +12,8 @@ pub(super) struct Arrival {
     pub interface: u32,
     /// Length on the wire.
     pub original_bytes: u32,
+    /// The link header that an Ethernet header stands for meanwhile.
+    pub lead: Lead,
 }
 
 impl Arrival {
@@ -25,6 +28,7 @@ impl Arrival {
             timestamp_ns: record.timestamp_ns.unwrap_or(now).min(last),
             interface: record.interface,
             original_bytes: record.original_bytes,
+            lead: Lead::default(),
         };
         (arrival, record.data.to_vec())
     }

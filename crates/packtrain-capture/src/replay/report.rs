@@ -178,6 +178,9 @@ pub struct InterfaceReport {
     pub cut_short: u64,
     /// Packets of a link type that is not parsed.
     pub other_link: u64,
+    /// Packets whose IP length is 0: it was left to the NIC of the host that sent and captured
+    /// them. They are not merged. The length in the capture is theirs.
+    pub no_length: u64,
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.
     pub unfinished: u64,
@@ -210,6 +213,7 @@ impl InterfaceReport {
             record_bytes: 0,
             cut_short: 0,
             other_link: 0,
+            no_length: 0,
             unfinished: 0,
             large: 0,
             not_cut: 0,
@@ -242,6 +246,7 @@ impl InterfaceReport {
             record_bytes,
             cut_short,
             other_link,
+            no_length,
             unfinished,
             large,
             not_cut,
@@ -256,6 +261,7 @@ impl InterfaceReport {
         self.record_bytes += record_bytes;
         self.cut_short += cut_short;
         self.other_link += other_link;
+        self.no_length += no_length;
         self.unfinished += unfinished;
         self.large += large;
         self.not_cut += not_cut;

@@ -179,6 +179,32 @@ impl Splitter {
         order.ready(number, vec![Out::Whole(frame.into_bytes())]);
     }
 
+    /// Outputs a packet that was captured whole, and whose IP length was left to the NIC.
+    /// `restored` has it. Its checksum was left to the NIC, too, and is not verified.
+    pub(super) fn without_length(
+        &mut self,
+        frame: Frame,
+        (restored, layout): (&[u8], &Layout),
+        order: &mut Order,
+        seen: &mut InterfaceReport,
+        totals: &mut Totals,
+    ) {
+        let (number, _) = frame.numbers();
+        if let Some(mtu) = self.too_long(layout) {
+            let gso = kind_of(layout).and_then(|kind| gso_for(mtu, kind, layout));
+            if let Some(gso) = gso
+                && let Some(out) = self.segments_with_ids(restored, layout, gso, 1)
+            {
+                totals.count_split(1, out.len() as u64);
+                order.ready(number, out.into_iter().map(Out::Whole).collect());
+                return;
+            }
+            seen.not_cut += 1;
+        }
+        totals.transmitted += 1;
+        order.as_is(number, frame.into_bytes());
+    }
+
     /// Splits a captured packet that is longer than the MTU, if possible: TCP without a wrong
     /// checksum into segments, and a packet that may be fragmented into fragments, as a router does
     /// with any transport checksum.

@@ -5,6 +5,8 @@ use crate::codec::Interface;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 mod captures;
+mod cooked;
+mod length;
 mod merge;
 mod merging;
 mod splitting;
@@ -100,6 +102,21 @@ fn file(format: Format, packets: &[Captured]) -> Vec<u8> {
         writer
             .write(interface, packet.at, packet.original, [&packet.data])
             .expect("a record");
+    }
+    writer.finish().expect("the end")
+}
+
+/// A capture without a snapshot length.
+fn capture(format: Format, link: LinkCode, packets: &[Captured]) -> Vec<u8> {
+    let interface = Interface {
+        link,
+        snaplen: 0,
+        name: None,
+    };
+    let mut writer = Writer::new(Vec::new(), format, &[interface]).expect("a writer");
+    for packet in packets {
+        let written = writer.write(0, packet.at, packet.original, [&packet.data]);
+        written.expect("a record");
     }
     writer.finish().expect("the end")
 }

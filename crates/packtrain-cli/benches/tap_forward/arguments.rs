@@ -1,24 +1,11 @@
 //! What to run.
 
 use crate::forwarder::{Contestant, Offloads};
-use packtrain_measure::options::{self, Timed};
+use packtrain_measure::options::{self, Common, Timed};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
-
-/// The text of `--help`.
-const USAGE: &str = "\
-usage: cargo bench -p packtrain-cli --bench tap_forward -- [OPTIONS]
-  --rounds N         pairs of each experiment [default: 24; every order and direction in 12]
-  --time SECONDS     length of each transfer [default: 1]
-  --quick            4 rounds of 0.4 s: a look, no verdict to rely on
-  --only NAME        one experiment: offloaded, unequal, coalesce
-  --against PATH     another packtrain program in the place of the C forwarder with two threads
-  --json FILE        where the rows go [default: bench/tap_forward.json in the target directory]
-  --check            exit with 1 if a goal is not reproduced
-  --help             this";
 
 /// Which comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Experiment {
     /// Every offload on both sides.
     Offloaded,
@@ -41,46 +28,35 @@ impl Experiment {
     }
 }
 
-/// The options.
-#[derive(Debug)]
+/// The options. 12 rounds have every order and direction.
+#[derive(Debug, clap::Parser)]
 pub struct Arguments {
-    /// Rounds, time of each transfer, and where the rows go.
+    /// Pairs of each experiment, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 24)]
+    #[arg(default_value_if("quick", "true", options::ROUNDS_QUICK))]
+    pub rounds: usize,
+    /// Those of every bench.
+    #[command(flatten)]
+    pub common: Common,
+    /// The length of each transfer.
+    #[command(flatten)]
     pub timed: Timed,
-    /// What to run.
-    pub experiments: Vec<Experiment>,
-    /// Another packtrain to compare with.
+    /// One experiment
+    #[arg(long, value_name = "NAME", value_enum)]
+    only: Option<Experiment>,
+    /// Another packtrain program in the place of the C forwarder with two threads
+    #[arg(long, value_name = "PATH")]
     pub against: Option<PathBuf>,
-    /// Whether a goal that is missed is a failure.
+    /// Exit with 1 if a goal is not reproduced
+    #[arg(long)]
     pub check: bool,
 }
 
 impl Arguments {
-    /// Reads the command line.
-    ///
-    /// # Errors
-    ///
-    /// The status to exit with.
-    pub fn read() -> Result<Self, ExitCode> {
-        let arguments = Self {
-            timed: Timed::new(24),
-            experiments: Experiment::ALL.to_vec(),
-            against: None,
-            check: false,
-        };
-        options::read("tap_forward", USAGE, arguments, |arguments, word| {
-            match word.name() {
-                "--only" => {
-                    let name = word.value()?;
-                    let found = Experiment::ALL.into_iter().find(|one| one.name() == name);
-                    let known = found.ok_or(format!("no experiment is called {name}"))?;
-                    arguments.experiments = vec![known];
-                }
-                "--against" => arguments.against = Some(word.value()?.into()),
-                "--check" => arguments.check = true,
-                _ => return arguments.timed.set(word),
-            }
-            Ok(true)
-        })
+    /// What to run.
+    pub fn experiments(&self) -> Vec<Experiment> {
+        self.only
+            .map_or_else(|| Experiment::ALL.to_vec(), |one| vec![one])
     }
 
     /// The forwarders: packtrain first, and those that it is compared with.

@@ -13,6 +13,7 @@ mod measure;
 mod report;
 
 use arguments::Arguments;
+use clap::Parser;
 use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
 use packtrain_lab::baseline::Program;
@@ -38,10 +39,7 @@ const ORDERS: [[usize; 3]; 6] = [
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
+    let arguments = Arguments::parse();
     if let Err(missing) = entered {
         eprintln!("tap_forward: {missing}");
         return ExitCode::from(3);
@@ -64,7 +62,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     conditions.print();
     report::print_head();
     let (mut rows, mut claims, mut medians) = (Vec::new(), Vec::new(), Vec::new());
-    for experiment in &arguments.experiments {
+    for experiment in &arguments.experiments() {
         let contestants = arguments.contestants(*experiment, Path::new(PACKTRAIN), &baseline);
         let measured = rounds(arguments, experiment.name(), &contestants)?;
         medians.extend(report::medians(*experiment, &contestants, &measured));
@@ -72,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
         rows.extend(measured);
     }
     let default = || directory.join("tap_forward.json");
-    let file = arguments.timed.json.clone().unwrap_or_else(default);
+    let file = arguments.common.json.clone().unwrap_or_else(default);
     let document = report::document(&conditions, arguments, &rows, &medians, &claims);
     packtrain_measure::report::write(&file, &document)
         .map_err(|error| format!("write {}: {error}", file.display()))?;
@@ -87,7 +85,7 @@ fn rounds(
     contestants: &[Contestant],
 ) -> Result<Vec<Row>, Error> {
     let mut rows = Vec::new();
-    for round in 0..arguments.timed.rounds {
+    for round in 0..arguments.rounds {
         // Twelve rounds have every order in both directions.
         let direction = Direction::ALL[round % 2];
         let order = ORDERS[round / 2 % ORDERS.len()];

@@ -36,7 +36,7 @@ pub fn conditions(arguments: &Arguments) -> Conditions {
         "samples",
         format!(
             "{} rounds of {} s each, IPv4, 1 stream, MTU {mtu}, {tx_queue_len} packets of queue",
-            arguments.timed.rounds,
+            arguments.rounds,
             arguments.timed.time.as_secs_f64()
         ),
     );
@@ -249,12 +249,7 @@ pub fn document(
     claims: &[Claim],
 ) -> Value {
     let rows: Vec<Value> = rows.iter().map(row_json).collect();
-    let mut document = report::envelope(
-        "bench tap_forward",
-        conditions,
-        arguments.timed.rounds,
-        &rows,
-    );
+    let mut document = report::envelope("bench tap_forward", conditions, arguments.rounds, &rows);
     document["medians"] = medians.into();
     document["claims"] = claims.iter().map(Claim::document).collect();
     document

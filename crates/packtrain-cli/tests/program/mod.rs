@@ -329,7 +329,7 @@ fn collect(value: &Value, path: &str, found: &mut BTreeSet<String>) {
 fn generic(path: &str, key: &str) -> String {
     let varies = [
         "ports", "paths", "drops", "offloads", "nstat_a", "nstat_b", "goals", "setting", "of",
-        "to", "figures",
+        "to", "figures", "keys",
     ];
     let last = path.rsplit('.').next().unwrap_or_default();
     if varies.contains(&last) {

@@ -18,12 +18,13 @@ mod measure;
 mod with_packtrain;
 mod with_tun_rs;
 
+use clap::Parser;
 use endpoint::Endpoint;
 use measure::{Error, Row};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_lab::{rootless, tap};
-use packtrain_measure::options::{self, Timed};
+use packtrain_measure::options::{self, Common, Timed};
 use packtrain_measure::report::{self, Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
@@ -32,21 +33,22 @@ use std::time::Duration;
 use with_packtrain::WithPacktrain;
 use with_tun_rs::WithTunRs;
 
-const USAGE: &str = "\
-usage: cargo bench -p packtrain-lab --bench vpn -- [OPTIONS]
-  --rounds N         transfers through each VPN, 2 to 10000 [default: 16]
-  --time SECONDS     length of each transfer, 0.1 to 60 [default: 1]
-  --quick            4 rounds of 0.4 s: a look, no verdict to rely on
-  --json FILE        where rows, medians and claims go
-  --help             this";
+#[derive(clap::Parser)]
+struct Arguments {
+    /// Runs of each side, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 16)]
+    #[arg(default_value_if("quick", "true", options::ROUNDS_QUICK))]
+    rounds: usize,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    timed: Timed,
+}
 
 fn main() -> ExitCode {
     // The first thing, since it needs a process with one thread.
     let entered = rootless::enter_if_needed();
-    let arguments = match options::read("vpn", USAGE, Timed::new(16), Timed::set) {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
+    let arguments = Arguments::parse();
     if let Err(missing) = entered.and_then(|_| tap::available()) {
         println!("SKIP: vpn: {missing}");
         return ExitCode::SUCCESS;
@@ -54,7 +56,7 @@ fn main() -> ExitCode {
     options::status("vpn", run(&arguments).map(|()| true))
 }
 
-fn run(arguments: &Timed) -> Result<(), Error> {
+fn run(arguments: &Arguments) -> Result<(), Error> {
     let conditions = conditions(arguments);
     conditions.print();
     println!(
@@ -76,7 +78,7 @@ fn run(arguments: &Timed) -> Result<(), Error> {
     ];
     for round in 0..arguments.rounds {
         for measure in contestants {
-            let row = measure(arguments.time, round)?;
+            let row = measure(arguments.timed.time, round)?;
             print_row(&row);
             rows.push(row);
         }
@@ -88,7 +90,7 @@ fn run(arguments: &Timed) -> Result<(), Error> {
     for claim in &claims {
         println!("{claim}");
     }
-    if let Some(file) = &arguments.json {
+    if let Some(file) = &arguments.common.json {
         let rows: Vec<Value> = rows.iter().map(row_json).collect();
         let mut document = report::envelope("bench vpn", &conditions, arguments.rounds, &rows);
         document["medians"] = medians.into_iter().collect();
@@ -101,11 +103,11 @@ fn run(arguments: &Timed) -> Result<(), Error> {
 }
 
 /// On what everything is measured.
-fn conditions(arguments: &Timed) -> Conditions {
+fn conditions(arguments: &Arguments) -> Conditions {
     let mut conditions = Conditions::of_host();
     let congestion = congestion_control().unwrap_or_else(|_| "unknown".to_owned());
     conditions.add("tcp", congestion);
-    let (mtu, seconds) = (Settings::default().mtu, arguments.time.as_secs_f64());
+    let (mtu, seconds) = (Settings::default().mtu, arguments.timed.time.as_secs_f64());
     conditions.add(
         "samples",
         format!(

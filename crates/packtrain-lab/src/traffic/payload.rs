@@ -6,6 +6,7 @@
 //! there is one with equal content in each round, at a distance that is no multiple of a usual
 //! segment size.
 
+use packtrain_offload::random::Random;
 use std::hash::Hasher;
 use std::ops::Range;
 
@@ -35,17 +36,10 @@ pub struct Pattern {
 impl Pattern {
     /// The pattern of a seed.
     pub fn new(seed: u64) -> Self {
-        let mut state = seed;
-        let words = (0..BLOCK / 8).flat_map(|_| {
-            // SplitMix64.
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut z = state;
-            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            (z ^ (z >> 31)).to_le_bytes()
-        });
+        let mut block = vec![0; BLOCK];
+        Random::new(seed).fill(&mut block);
         Self {
-            block: words.collect(),
+            block: block.into(),
         }
     }
 

@@ -24,6 +24,7 @@ mod loops;
 mod peers;
 
 use arguments::Arguments;
+use clap::Parser;
 use loops::contest::{self, Contest, Row, Settings};
 use loops::{Work, ours, plot};
 use packtrain_measure::report::{self, Conditions};
@@ -38,10 +39,7 @@ use std::process::ExitCode;
 const QUICK_BYTES_MAX: usize = 256 << 20;
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
+    let arguments = Arguments::parse();
     #[cfg(feature = "peers")]
     if !arguments.as_built {
         match for_this_cpu() {
@@ -94,11 +92,12 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     loops::rows::print_head();
     let settings = Settings {
         rounds: arguments.rounds,
-        quick: arguments.quick,
+        quick: arguments.common.quick,
     };
     let mut rows: Vec<Row> = Vec::new();
     for work in Work::all() {
-        if !arguments.wants(work) || (arguments.quick && work.footprint() > QUICK_BYTES_MAX) {
+        if !arguments.wants(work) || (arguments.common.quick && work.footprint() > QUICK_BYTES_MAX)
+        {
             continue;
         }
         #[cfg_attr(
@@ -114,6 +113,7 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     }
     loops::rows::print_summary(&rows);
     let file = arguments
+        .common
         .json
         .clone()
         .unwrap_or_else(|| directory.join("offload.json"));
@@ -125,8 +125,8 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
     if let Some(directory) = &arguments.plots {
         draw(directory, &rows)?;
     }
-    let met = !arguments.check || rows.iter().all(Row::is_met);
-    let far_off = |row: &&Row| arguments.check_half && !row.is_half_met();
+    let met = !arguments.goals.check || rows.iter().all(Row::is_met);
+    let far_off = |row: &&Row| arguments.goals.check_half && !row.is_half_met();
     let far_off: Vec<&Row> = rows.iter().filter(far_off).collect();
     for row in &far_off {
         let (work, peer) = (row.work.row(), &row.peer);

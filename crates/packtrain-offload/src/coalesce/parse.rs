@@ -90,15 +90,16 @@ impl Parsed {
 
     /// A packet for which [`Layout::parse`] returns an error.
     fn of_refused(head: &[u8], link: LinkType, packet_bytes: u32, error: ParseError) -> Self {
+        let why = match error {
+            ParseError::HeadersNotContiguous => NotTaken::Shared,
+            ParseError::UdpLengthShort | ParseError::UdpLengthBeyond => NotTaken::UdpLength,
+            ParseError::IpVersionUnknown => NotTaken::Protocol,
+            _ => NotTaken::Malformed,
+        };
         if is_of_no_flow(error) {
-            return Self::stranger(NotTaken::Protocol);
+            return Self::stranger(why);
         }
         let is_there = error != ParseError::HeadersNotContiguous;
-        let why = if is_there {
-            NotTaken::Protocol
-        } else {
-            NotTaken::Shared
-        };
         let pair = Layout::parse_link(link, head, packet_bytes)
             .ok()
             .and_then(|layout| Self::of_pair(head, &layout, why));
@@ -147,6 +148,7 @@ impl Parsed {
             (Network::Ipv6, Transport::Tcp) => GsoKind::TcpV6,
             (Network::Ipv4, Transport::Udp) => GsoKind::UdpV4,
             (Network::Ipv6, Transport::Udp) => GsoKind::UdpV6,
+            _ if is_tunnel(&layout) => return Self::stranger(NotTaken::Tunnel),
             _ => return Self::stranger(NotTaken::Protocol),
         };
         if (layout.network | layout.transport | layout.payload) % 2 == 1 {
@@ -233,6 +235,21 @@ const fn is_of_no_flow(error: ParseError) -> bool {
             | ParseError::IcmpTruncated
             | ParseError::Icmpv6Truncated
     )
+}
+
+/// Whether another packet follows the headers, which is not parsed.
+const fn is_tunnel(layout: &Layout) -> bool {
+    if layout.is_ip() {
+        matches!(
+            layout.protocol,
+            IpProtocol::GRE | IpProtocol::IPV4 | IpProtocol::IPV6
+        )
+    } else {
+        matches!(
+            layout.ethertype,
+            EtherType::MPLS | EtherType::MPLS_UPSTREAM | EtherType::PPPOE_SESSION
+        )
+    }
 }
 
 /// Sum of the pseudo-header and the transport header of `head`, checksum field included.

@@ -122,8 +122,10 @@ reasons! {
     NotTaken,
     /// How often each [`NotTaken`] came up.
     NotTakenCounts {
-        /// Neither TCP nor UDP, or not IP, or its headers do not parse.
+        /// Neither TCP nor UDP, or not IP.
         Protocol = "protocol",
+        /// It ends before its headers do, or they contradict themselves.
+        Malformed = "malformed",
         /// An IP fragment.
         Fragment = "fragment",
         /// IPv4 options, a source route, or IPv6 extension headers where they are not supported.
@@ -140,13 +142,12 @@ reasons! {
         ChecksumForm = "checksum_form",
         /// Bytes behind the IP datagram, which `reversible` could not restore.
         Padding = "padding",
-        /// A UDP datagram to or from a port of a tunnel, see
-        /// [`Config::tunnels`](super::Config::tunnels).
+        /// A packet of a tunnel: a UDP datagram to or from one of
+        /// [`Config::tunnels`](super::Config::tunnels), GRE, IP in IP, MPLS, PPPoE.
         Tunnel = "tunnel",
-        /// A UDP length that differs from that of the IP payload.
+        /// A UDP length that differs from that of the IP payload, also one that is impossible.
         UdpLength = "udp_length",
         /// No payload, or too little for a first packet ([`TCP_GSO_SIZE_MIN`]): a pure ACK, for
-        /// `reversible`.
         /// `reversible`.
         ///
         /// [`TCP_GSO_SIZE_MIN`]: crate::segment::TCP_GSO_SIZE_MIN

@@ -1,5 +1,7 @@
 //! Identifications for packets that get new ones.
 
+use crate::random::mix;
+
 /// Allocates IPv4 identifications that are safe for reassembly.
 ///
 /// A receiver reassembles fragments by source, destination, protocol and identification. So none of
@@ -62,11 +64,4 @@ impl<'a> IdSource<'a> {
         *counter = counter.wrapping_add(count);
         id
     }
-}
-
-/// A bijection that moves every bit everywhere (the finalizer of SplitMix64).
-const fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
 }

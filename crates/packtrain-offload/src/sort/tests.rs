@@ -1,17 +1,13 @@
 use super::*;
+use crate::random::Random;
 use proptest::prelude::*;
 use std::vec;
 use std::vec::Vec;
 
 /// A stream of numbers that is the same on every machine.
-fn numbers(mut seed: u64) -> impl Iterator<Item = u64> {
-    core::iter::repeat_with(move || {
-        seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    })
+fn numbers(seed: u64) -> impl Iterator<Item = u64> {
+    let mut random = Random::new(seed);
+    core::iter::repeat_with(move || random.next())
 }
 
 /// The number by which keys are multiplied to be hashed, inverted modulo 2^64.

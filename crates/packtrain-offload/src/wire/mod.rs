@@ -40,6 +40,12 @@ impl EtherType {
     pub const IPV6: Self = Self(0x86DD);
     /// 802.1ad service tag.
     pub const QINQ: Self = Self(0x88A8);
+    /// MPLS (RFC 3032).
+    pub const MPLS: Self = Self(0x8847);
+    /// MPLS with an upstream-assigned label (RFC 5332).
+    pub const MPLS_UPSTREAM: Self = Self(0x8848);
+    /// A session of PPP over Ethernet (RFC 2516).
+    pub const PPPOE_SESSION: Self = Self(0x8864);
 
     /// True if a VLAN tag follows this type.
     #[inline]
@@ -58,10 +64,14 @@ impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP (RFC 792).
     pub const ICMP: Self = Self(1);
+    /// IPv4 in IP (RFC 2003).
+    pub const IPV4: Self = Self(4);
     /// TCP (RFC 9293).
     pub const TCP: Self = Self(6);
     /// UDP (RFC 768).
     pub const UDP: Self = Self(17);
+    /// IPv6 in IP (RFC 2473).
+    pub const IPV6: Self = Self(41);
     /// IPv6 routing header (RFC 8200 §4.4).
     pub const ROUTING: Self = Self(43);
     /// IPv6 fragment header (RFC 8200 §4.5).

@@ -16,7 +16,7 @@ mod segments;
 mod sums;
 
 // What `test_packets` names.
-use packtrain_offload::{checksum, coalesce, layout, offload};
+use packtrain_offload::{checksum, coalesce, layout, offload, random};
 
 /// Repetitions of a random comparison; each uses its number as seed.
 fn rounds() -> u64 {
@@ -27,8 +27,8 @@ fn rounds() -> u64 {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// A stream of numbers.
+struct Random(random::Random);
 
 impl Random {
     /// A stream of its own for each test and round.
@@ -36,19 +36,18 @@ impl Random {
         let salt = test
             .bytes()
             .fold(0, |salt, byte| salt * 31 + u64::from(byte));
-        Self(salt ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        Self(random::Random::new(
+            salt ^ round.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        ))
     }
 
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ (word >> 31)
+        self.0.next()
     }
 
     /// Less than `end`.
     fn below(&mut self, end: usize) -> usize {
-        (self.next() % end as u64) as usize
+        self.0.index(end)
     }
 
     /// Once in `n` times.

@@ -14,6 +14,7 @@ use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, RxCounters, TxCounters};
 use packtrain::time::Instant;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
+use packtrain_offload::random::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
@@ -37,22 +38,18 @@ const LATE_ROUNDS: u32 = 6000;
 /// More bytes than the headers of any packet of the suite.
 pub(super) const HEADERS: usize = 100;
 
-/// Pseudo-random numbers (xorshift64*, Vigna 2016).
+/// The choices of a case.
 #[derive(Debug)]
-pub(super) struct Dice(u64);
+pub(super) struct Dice(Random);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    pub(super) const fn new(seed: u64) -> Self {
+        Self(Random::new(seed))
     }
 
     /// A number from `min` to `max`, inclusive.
-    pub(super) fn roll(&mut self, min: usize, max: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        let high = self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
-        min + high as usize % (max - min + 1)
+    pub(super) const fn roll(&mut self, min: usize, max: usize) -> usize {
+        min + self.0.index(max - min + 1)
     }
 }
 
@@ -356,6 +353,11 @@ impl<R: Rig> Bench<R> {
 
     /// A packet of the framework, in segments of random lengths.
     pub(super) fn packet(&mut self, outside: &Outside) -> Packet {
+        self.try_packet(outside).expect("the arena has frames")
+    }
+
+    /// The same; `None` if the arena has too few frames.
+    pub(super) fn try_packet(&mut self, outside: &Outside) -> Option<Packet> {
         let (dice, link) = (&mut self.dice, self.capabilities.link);
         let long = dice.roll(0, 1) == 0;
         // With header offsets the headers must be contiguous, and an offload needs the offsets.
@@ -373,7 +375,7 @@ impl<R: Rig> Bench<R> {
             .as_ref()
             .unwrap_or(outside)
             .to_packet(&self.arena, link, lengths)
-            .expect("the arena has frames")
+            .ok()
     }
 
     /// Gives `burst` to the device once.

@@ -18,10 +18,12 @@ mod loader;
 mod rte;
 mod sides;
 
+use clap::Parser;
 use packtrain::queue::ring::Ring;
+use packtrain_measure::options::{self, Common, Goals};
 use packtrain_measure::report::{self, Conditions, rounded};
 use packtrain_measure::statistics::{self, Estimate};
-use packtrain_measure::{Expected, Verdict, clock, native, options};
+use packtrain_measure::{Expected, Verdict, clock, native};
 use serde_json::{Value, json};
 use sides::{Direct, Polled, Queue, Wait};
 use std::error::Error;
@@ -32,64 +34,38 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Instant;
 
-const USAGE: &str = "\
-usage: cargo bench -p packtrain --features peers --bench ring -- [OPTIONS]
-  --only TEXT    rows whose name contains this
-  --rounds N     rounds of each row [default: 61]
-  --quick        3 rounds: a look, no verdict
-  --as-built     runs this build; without it a build for this CPU is made and run, since
-                 rte_ring is compiled for it
-  --json FILE    where the rows go [default: bench/ring.json in the target directory]
-  --check        exit with 1 if a goal is not reproduced or a peer is missing
-  --check-half   exit with 1 if a median does not reach half its goal
-  --help         this";
-
 /// Items that each ring holds.
 const CAPACITY: usize = 1024;
 /// Pieces of a sample.
 const PIECES: usize = 8;
 
+/// The shared queue's ring beside other queues.
+#[derive(clap::Parser)]
 struct Arguments {
+    /// Rows whose name contains this
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     only: String,
+    /// Rounds of each row, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 61)]
+    #[arg(default_value_if("quick", "true", options::ROUNDS_QUICK))]
     rounds: usize,
+    #[command(flatten)]
+    common: Common,
+    /// Run this build; without it a build for this CPU is made and run, as `rte_ring` is compiled
+    /// for it
+    #[arg(long)]
     as_built: bool,
-    json: Option<PathBuf>,
-    check: bool,
-    check_half: bool,
-}
-
-impl Arguments {
-    /// Reads the command line, or says with which status to exit.
-    fn read() -> Result<Self, ExitCode> {
-        let arguments = Self {
-            only: String::new(),
-            rounds: 61,
-            as_built: false,
-            json: None,
-            check: false,
-            check_half: false,
-        };
-        options::read("ring", USAGE, arguments, |arguments, word| {
-            match word.name() {
-                "--only" => arguments.only = word.value()?,
-                "--rounds" => arguments.rounds = word.number(1, 10_000)?,
-                "--quick" => arguments.rounds = 3,
-                native::AS_BUILT => arguments.as_built = true,
-                "--json" => arguments.json = Some(word.value()?.into()),
-                "--check" => arguments.check = true,
-                "--check-half" => arguments.check_half = true,
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })
-    }
+    #[command(flatten)]
+    goals: Goals,
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
+    let arguments = Arguments::parse();
     #[cfg(feature = "peers")]
     if !arguments.as_built {
         match for_this_cpu() {
@@ -429,13 +405,13 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
         report::met(rows.iter().map(|row| row.verdict(GOAL)))
     );
     let default = || directory.join("ring.json");
-    let file = arguments.json.clone().unwrap_or_else(default);
+    let file = arguments.common.json.clone().unwrap_or_else(default);
     let documents: Vec<Value> = rows.iter().map(document).collect();
     let document = report::envelope("bench ring", &conditions, arguments.rounds, &documents);
     report::write(&file, &document)?;
     println!("rows: {}", file.display());
-    let met = !arguments.check || rows.iter().all(Row::is_met);
-    Ok(met && (!arguments.check_half || rows.iter().all(Row::is_half_met)))
+    let met = !arguments.goals.check || rows.iter().all(Row::is_met);
+    Ok(met && (!arguments.goals.check_half || rows.iter().all(Row::is_half_met)))
 }
 
 fn print_row(row: &Row) {

@@ -23,27 +23,17 @@
 
 mod sides;
 
+use clap::Parser;
+use packtrain_measure::options::{self, Common, Goals};
 use packtrain_measure::report::{self, Conditions, rounded};
 use packtrain_measure::statistics::{self, Estimate};
-use packtrain_measure::{Expected, Verdict, clock, options};
+use packtrain_measure::{Expected, Verdict, clock};
 use serde_json::{Value, json};
 use sides::{ByHand, FRAME_BYTES, Lane, Make, Sender, Shared};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-
-const USAGE: &str = "\
-usage: cargo bench -p packtrain --bench tax -- [OPTIONS]
-  --rounds N     rounds of each batch size [default: 41]
-  --quick        3 rounds: too few for a verdict
-  --json FILE    where the rows go [default: bench/tax.json in the target directory]
-  --only N PATH  sends by one path alone in batches of N, for a profiler: that of a line, `by hand`
-                 or `make`
-  --check        exit with 1 if a goal is not reproduced
-  --check-half   exit with 1 if the median of the handle is more than twice its goal; the goals of
-                 the owned path are ratios of small differences, which a busy machine changes
-  --help         this";
 
 /// Packets of a piece: the same for each batch size, and a multiple of all.
 const PACKETS: usize = 2048;
@@ -59,53 +49,41 @@ const OWNED_MAX: f64 = 0.5;
 /// What iflib took of the throughput of minimal packets (S1), in percent.
 const IFLIB_PERCENT: f64 = 10.0;
 
+/// What the framework adds to a packet. The goals of the owned path are ratios of small
+/// differences, which a busy machine changes: `--check-half` is about the handle alone.
+#[derive(clap::Parser)]
 struct Arguments {
+    /// Rounds of each batch size, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 41)]
+    #[arg(default_value_if("quick", "true", options::ROUNDS_QUICK))]
     rounds: usize,
-    json: Option<PathBuf>,
-    /// A batch size and a path.
-    only: Option<(usize, String)>,
-    check: bool,
-    check_half: bool,
+    #[command(flatten)]
+    common: Common,
+    /// Send by one path alone in batches of N, for a profiler: that of a line, `by hand` or `make`
+    #[arg(long, num_args = 2, value_names = ["N", "PATH"])]
+    only: Vec<String>,
+    #[command(flatten)]
+    goals: Goals,
 }
 
 impl Arguments {
-    /// Reads the command line, or says with which status to exit.
-    fn read() -> Result<Self, ExitCode> {
-        let arguments = Self {
-            rounds: 41,
-            json: None,
-            only: None,
-            check: false,
-            check_half: false,
+    /// The batch size and the path of `--only`.
+    fn only(&self) -> Result<Option<(usize, &str)>, String> {
+        let [batch, path] = &self.only[..] else {
+            return Ok(None);
         };
-        options::read("tax", USAGE, arguments, |arguments, word| {
-            match word.name() {
-                "--rounds" => arguments.rounds = word.number(1, 10_000)?,
-                "--quick" => arguments.rounds = 3,
-                "--json" => arguments.json = Some(word.value()?.into()),
-                "--only" => {
-                    let text = word.value()?;
-                    let batch = text.parse().ok().filter(|batch| BATCHES.contains(batch));
-                    let batch = batch.ok_or(format!("a batch is 1, 8 or 32, not {text}"))?;
-                    arguments.only = Some((batch, word.value()?));
-                }
-                "--check" => arguments.check = true,
-                "--check-half" => arguments.check_half = true,
-                _ => return Ok(false),
-            }
-            Ok(true)
-        })
+        let known = batch.parse().ok().filter(|batch| BATCHES.contains(batch));
+        let known = known.ok_or_else(|| format!("a batch is 1, 8 or 32, not {batch}"))?;
+        Ok(Some((known, path)))
     }
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::read() {
-        Ok(arguments) => arguments,
-        Err(status) => return status,
-    };
-    let reached = match &arguments.only {
-        Some((batch, path)) => alone(*batch, path, arguments.rounds),
-        None => run(&arguments),
+    let arguments = Arguments::parse();
+    let reached = match arguments.only() {
+        Ok(Some((batch, path))) => alone(batch, path, arguments.rounds),
+        Ok(None) => run(&arguments),
+        Err(wrong) => Err(wrong.into()),
     };
     options::status("tax", reached)
 }
@@ -342,17 +320,17 @@ fn run(arguments: &Arguments) -> Result<bool, Box<dyn Error>> {
          `of shared`: TX ns by those of the handle and of the shared lane."
     );
     println!("iflib took about {IFLIB_PERCENT} % of the throughput of minimal packets (S1)");
-    let file = arguments.json.clone();
+    let file = arguments.common.json.clone();
     let file = file.unwrap_or_else(|| output_directory().join("tax.json"));
     report::write(&file, &document(arguments, &conditions, &rows))?;
     println!("rows: {}", file.display());
     println!("{}", report::met(rows.iter().map(verdict)));
-    let met = !arguments.check || rows.iter().filter_map(Row::goal).all(|goal| goal.is_met());
+    let met = !arguments.goals.check || rows.iter().filter_map(Row::goal).all(|goal| goal.is_met());
     let mut handle = rows
         .iter()
         .filter(|row| row.side == Side::Handle)
         .filter_map(Row::goal);
-    Ok(met && (!arguments.check_half || handle.all(|goal| goal.is_half_met())))
+    Ok(met && (!arguments.goals.check_half || handle.all(|goal| goal.is_half_met())))
 }
 
 /// Sends by `path` alone, and measures nothing.

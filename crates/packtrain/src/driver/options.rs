@@ -30,10 +30,21 @@ pub(crate) trait Options: Clone + Default + 'static {
         None
     }
 
-    /// Whether the port can have either link type, and these settings name none.
-    fn takes_any_link(&self) -> bool {
-        false
+    /// Whether the port can have the link type of the other one.
+    fn takes_link(&self) -> TakesLink {
+        TakesLink::None
     }
+}
+
+/// Which link types a port can have. The one with fewer is opened first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TakesLink {
+    /// Its own: that of an interface, or one that the settings name.
+    None,
+    /// Perhaps another one than its own: a capture of a device that is no Ethernet device.
+    Some,
+    /// Any.
+    Any,
 }
 
 /// The rest of what the user wrote about a port.
@@ -47,6 +58,7 @@ pub(crate) struct Request<'a> {
     pub(crate) config: &'a PortConfig,
     /// The seed of all chance.
     pub(crate) seed: Option<u64>,
-    /// The link type of a port that can have either and names none.
-    pub(crate) link: LinkType,
+    /// The link type of the other port, for a port that can have either and names none. `None` if
+    /// the other one is not open yet.
+    pub(crate) link: Option<LinkType>,
 }

@@ -113,16 +113,18 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
         kind: OpenErrorKind::Usage,
         text: error.to_string(),
     })?;
-    open_spec(&spec, LinkType::Ethernet)
+    open_spec(&spec, None)
 }
 
-/// Opens one port. `link` applies to a port that can have either link type and names none: a file
-/// to write, a simulated NIC, a null port.
+/// Opens one port. `link`, by default Ethernet, applies to a port that can have either link type
+/// and names none: a file to write, a simulated NIC, a null port. A capture that is read has its
+/// own link type, unless it has no Ethernet headers
+/// ([`PcapRead::link`](super::pcap::PcapRead::link)).
 ///
 /// # Errors
 ///
 /// [`OpenError`].
-pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenError> {
+pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort>, OpenError> {
     let request = spec.request(link);
     let port = match &spec.kind {
         PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
@@ -145,12 +147,13 @@ pub fn open_spec(spec: &PortSpec, link: LinkType) -> Result<Port<AnyPort>, OpenE
 ///
 /// [`OpenError`] of the first that cannot be opened.
 pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenError> {
-    if a.kind.takes_any_link() && !b.kind.takes_any_link() {
-        let other = open_spec(b, LinkType::Ethernet)?;
-        return Ok([open_spec(a, other.driver.capabilities().link)?, other]);
+    let link_of = |port: &Port<AnyPort>| Some(port.driver.capabilities().link);
+    if a.kind.takes_link() > b.kind.takes_link() {
+        let other = open_spec(b, None)?;
+        return Ok([open_spec(a, link_of(&other))?, other]);
     }
-    let first = open_spec(a, LinkType::Ethernet)?;
-    let second = open_spec(b, first.driver.capabilities().link)?;
+    let first = open_spec(a, None)?;
+    let second = open_spec(b, link_of(&first))?;
     Ok([first, second])
 }
 

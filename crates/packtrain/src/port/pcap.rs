@@ -9,35 +9,38 @@
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
 
+mod file;
 mod keys;
 #[cfg(test)]
 mod tests;
+mod write;
 
+pub(super) use file::{set_nonblocking, wall_clock_ns};
 pub use keys::PcapOptions;
+pub use write::PcapTx;
 
 use crate::advice;
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, Completed, DeviceError, Driver, Features, Input,
-    Interest, QueuePair, Refused, Reset, RxBuffers, RxBurst, RxDescriptors, RxInfo, Token,
-    TxDescriptors, TxPacket,
+    Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
+    RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
+use file::{CREATE, Counted, OPEN, broken, failed, unwritable};
 use packtrain_capture::{
-    CaptureError, Format, Interface, IoFault, LinkCode, Reader, Record, WriteError, Writer,
+    CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, Writer,
 };
+use packtrain_offload::layout::EtherType;
 use packtrain_offload::offload::LinkType;
-use rustix::io::ioctl_fionbio;
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::ops::Range;
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
+use write::Sink;
 
 /// The pace of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +64,9 @@ pub struct PcapRead {
     pub pace: Pace,
     /// End after this number of packets over all passes, bad ones not counted.
     pub count: Option<u64>,
+    /// The link type that the header of a "cooked" packet ([`Cooked`]) is converted to: Ethernet,
+    /// or none but that of IP, which is the default. Other captures keep their link type.
+    pub link: Option<LinkType>,
 }
 
 /// The settings of a capture that is written.
@@ -91,6 +97,8 @@ pub struct Pcap {
     name: String,
     path: Arc<str>,
     link: LinkType,
+    /// Packets of the capture that is read get another link header.
+    converts: bool,
     input: Input,
     side: Side,
 }
@@ -100,45 +108,6 @@ enum Side {
     Read(Box<Reader<Counted>>, PcapRead),
     Write(Box<Writer<Counted>>),
     Attached,
-}
-
-/// A file that counts the calls made on it.
-#[derive(Debug)]
-struct Counted {
-    file: File,
-    calls: u64,
-}
-
-impl Counted {
-    fn new(file: File) -> Self {
-        Self { file, calls: 0 }
-    }
-}
-
-impl Read for Counted {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.read(out)
-    }
-}
-
-impl Seek for Counted {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.calls += 1;
-        self.file.seek(to)
-    }
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        // A `File` buffers nothing.
-        Ok(())
-    }
 }
 
 impl Pcap {
@@ -151,10 +120,9 @@ impl Pcap {
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
-        let may_block = may_block(&file);
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
-        let link = loop {
+        let code = loop {
             match reader.first_link() {
                 // A capture without a packet has no link type either; any is right.
                 Ok(code) => break code.unwrap_or(LinkCode::ETHERNET),
@@ -163,23 +131,34 @@ impl Pcap {
                 Err(_skipped) => {}
             }
         };
-        let link = link_type(link).ok_or_else(|| {
+        let converts = code.is_cooked();
+        let link = if converts {
+            let ethernet = how.link == Some(LinkType::Ethernet);
+            Some(if ethernet {
+                LinkType::Ethernet
+            } else {
+                LinkType::RawIp
+            })
+        } else {
+            link_type(code)
+        };
+        let link = link.ok_or_else(|| {
             DeviceError::Unsupported(format!(
-                "{shown}: the capture's link type is {}, but only Ethernet (1) and IP (101, 228, \
-                 229) can be forwarded; convert it first",
-                link.0
+                "{shown}: the capture's link type is {}, but only Ethernet (1), IP (101, 228, \
+                 229), Linux cooked captures (113, 276) and loopback (0, 108) can be forwarded; \
+                 convert it first",
+                code.0
             ))
         })?;
-        if may_block {
-            // From here on a worker reads, which must not block on the writer.
-            ioctl_fionbio(&reader.get_ref().file, true)
-                .map_err(|error| failed(OPEN, &shown, io::Error::from(error).kind(), &error))?;
-        }
+        // From here on a worker reads, which must not block on the writer.
+        let file = &reader.get_ref().file;
+        set_nonblocking(file).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let endless = how.repeat && how.count.is_none();
         Ok(Self {
             name: name_of(path),
             path: shown,
             link,
+            converts,
             input: if endless {
                 Input::Endless
             } else {
@@ -210,30 +189,12 @@ impl Pcap {
             name: name_of(path),
             path: shown,
             link: how.link,
+            converts: false,
             input: Input::None,
             side: Side::Write(Box::new(writer)),
         })
     }
 }
-
-/// Whether a call on the file may wait for another program: a pipe, a terminal and the like.
-fn may_block(file: &File) -> bool {
-    // If the metadata cannot be read, it may.
-    !file.metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Makes writes to a file that a worker writes return instead of blocking.
-pub(super) fn set_nonblocking(file: &File) -> io::Result<()> {
-    if may_block(file) {
-        ioctl_fionbio(file, true)?;
-    }
-    Ok(())
-}
-
-const OPEN: &str = "open the capture";
-const CREATE: &str = "create the capture";
-const READ: &str = "read the capture";
-const WRITE: &str = "write the capture";
 
 /// The file's name, which is shown wherever ports are.
 fn name_of(path: &Path) -> String {
@@ -260,42 +221,6 @@ pub(super) const fn link_code(link: LinkType) -> LinkCode {
     }
 }
 
-/// Nanoseconds since 1970 by the machine's wall clock.
-pub(super) fn wall_clock_ns() -> u64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn failed(
-    action: &'static str,
-    path: &str,
-    kind: ErrorKind,
-    why: &dyn std::fmt::Display,
-) -> DeviceError {
-    DeviceError::Failed {
-        action,
-        source: io::Error::new(kind, format!("{path}: {why}")),
-    }
-}
-
-fn broken(path: &str, error: CaptureError) -> DeviceError {
-    let kind = match error {
-        CaptureError::Io { fault, .. } => fault.kind,
-        CaptureError::Truncated { .. } => ErrorKind::UnexpectedEof,
-        _ => ErrorKind::InvalidData,
-    };
-    failed(READ, path, kind, &error)
-}
-
-fn unwritable(path: &str, error: WriteError) -> DeviceError {
-    match error {
-        WriteError::Io(fault) => failed(WRITE, path, fault.kind, &fault),
-        other => failed(WRITE, path, ErrorKind::InvalidInput, &other),
-    }
-}
-
 impl Driver for Pcap {
     type Rx = PcapRx;
     type Tx = PcapTx;
@@ -305,7 +230,7 @@ impl Driver for Pcap {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (tx, notes) = match self.input {
+        let (tx, mut notes) = match self.input {
             Input::None => (Features::NONE, Vec::new()),
             Input::Finite | Input::Endless => (
                 // Discarded packets need no preparation.
@@ -316,6 +241,16 @@ impl Driver for Pcap {
                 ],
             ),
         };
+        if self.converts {
+            notes.push(match self.link {
+                LinkType::Ethernet => {
+                    "its packets have no Ethernet header: they get one, without a \
+                                       destination address"
+                        .into()
+                }
+                _ => "its packets lose their link header, and only those of IP are read".into(),
+            });
+        }
         Capabilities {
             link: self.link,
             input: self.input,
@@ -359,10 +294,6 @@ impl Driver for Pcap {
 /// The receiving half: the records of a file, or nothing.
 #[derive(Debug)]
 pub struct PcapRx(Option<Box<Source>>);
-
-/// The transmitting half: the end of a file, or a refusal of every packet.
-#[derive(Debug)]
-pub struct PcapTx(Option<Box<Sink>>);
 
 /// A file that is read.
 #[derive(Debug)]
@@ -512,17 +443,19 @@ impl Source {
             }
             match self.reader.next_record() {
                 Ok(Some(record)) => {
-                    if let Some(reason) = unusable(&record, self.link) {
-                        return Ok(Got::Bad(reason));
-                    }
+                    let (header, data) = match usable(&record, self.link) {
+                        Ok(usable) => usable,
+                        Err(reason) => return Ok(Got::Bad(reason)),
+                    };
                     let due = match &mut self.timeline {
                         Some(timeline) => timeline.due(record.timestamp_ns, now),
                         None => now,
                     };
                     let filled = match self.small.take() {
-                        Some(packet) => fill(packet, &mut self.large, self.piece, record.data),
+                        Some(packet) => fill(packet, &mut self.large, self.piece, data),
                         None => Err(PacketError::NoBuffer),
                     };
+                    let filled = filled.and_then(|packet| with_header(packet, header));
                     let Ok(packet) = filled else {
                         return Ok(Got::Bad(DropReason::NoBuffer));
                     };
@@ -560,23 +493,59 @@ impl Source {
     }
 }
 
-/// Why a record cannot be forwarded; `None` if it can.
-fn unusable(record: &Record<'_>, link: LinkType) -> Option<DropReason> {
-    let header_bytes = match link {
+/// The Ethernet header that a record gets, if any, and the bytes behind it; or the reason why the
+/// record cannot be forwarded.
+fn usable<'a>(
+    record: &Record<'a>,
+    link: LinkType,
+) -> Result<(Option<EthernetHeader>, &'a [u8]), DropReason> {
+    if record.data.len() < record.original_bytes as usize {
+        return Err(DropReason::CutShort);
+    }
+    let (header, data) = if record.link.is_cooked() {
+        let cooked = Cooked::parse(record.link, record.data).ok_or(DropReason::Truncated)?;
+        let data = record.data.get(cooked.bytes..).unwrap_or_default();
+        match link {
+            LinkType::Ethernet => (Some(ethernet(&cooked)), data),
+            LinkType::RawIp if IP_TYPES.contains(&EtherType(cooked.ethertype)) => (None, data),
+            _ => return Err(DropReason::LinkType),
+        }
+    } else if link_type(record.link) == Some(link) {
+        (None, record.data)
+    } else {
+        return Err(DropReason::LinkType);
+    };
+    let bytes = data.len() + header.map_or(0, |header| header.len());
+    let bytes_min = match link {
         LinkType::RawIp => 1,
         LinkType::Ethernet | LinkType::Ipoib => link.header_bytes(),
     };
-    if link_type(record.link) != Some(link) {
-        Some(DropReason::LinkType)
-    } else if record.data.len() < record.original_bytes as usize {
-        Some(DropReason::CutShort)
-    } else if record.data.len() < header_bytes {
-        Some(DropReason::Truncated)
-    } else if record.data.len() > PACKET_BYTES_MAX {
-        Some(DropReason::TooLong)
+    if bytes < bytes_min {
+        Err(DropReason::Truncated)
+    } else if bytes > PACKET_BYTES_MAX {
+        Err(DropReason::TooLong)
     } else {
-        None
+        Ok((header, data))
     }
+}
+
+type EthernetHeader = [u8; LinkType::Ethernet.header_bytes()];
+
+const IP_TYPES: [EtherType; 2] = [EtherType::IPV4, EtherType::IPV6];
+
+/// An Ethernet header with what a cooked one states: nothing about the destination.
+fn ethernet(cooked: &Cooked) -> EthernetHeader {
+    let mut header = EthernetHeader::default();
+    header[6..12].copy_from_slice(&cooked.sender.unwrap_or_default());
+    header[12..].copy_from_slice(&cooked.ethertype.to_be_bytes());
+    header
+}
+
+fn with_header(mut packet: Packet, header: Option<EthernetHeader>) -> Result<Packet, PacketError> {
+    if let Some(header) = header {
+        packet.prepend(header.len())?.copy_from_slice(&header);
+    }
+    Ok(packet)
 }
 
 /// Copies up to `piece` bytes of `data` to `packet`. The rest goes to `large` behind it, or in more
@@ -649,189 +618,5 @@ impl RxDescriptors for PcapRx {
         self.0
             .as_ref()
             .map_or(0, |source| source.reader.get_ref().calls)
-    }
-}
-
-/// A file that is written.
-///
-/// Every flush writes everything to a regular file. So closing cannot fail, and transmitted packets
-/// are in the file even after a kill. To a pipe it writes what the pipe has room for.
-#[derive(Debug)]
-struct Sink {
-    writer: Writer<Counted>,
-    path: Arc<str>,
-    /// For a pipe: packets that it does not have whole, oldest first, and where their records are.
-    pending: Option<VecDeque<(Token, Range<u64>)>>,
-    /// The pipe was full at the last attempt to write.
-    full: bool,
-    /// The wall clock when the batch began, in nanoseconds since 1970.
-    batch_ns: Option<u64>,
-    flushes: u64,
-    fault: Option<IoFault>,
-}
-
-impl Sink {
-    fn new(writer: Writer<Counted>, path: Arc<str>) -> Self {
-        let is_pipe = writer.get_ref().is_some_and(|file| may_block(&file.file));
-        Self {
-            writer,
-            path,
-            pending: is_pipe.then(VecDeque::new),
-            full: false,
-            batch_ns: None,
-            flushes: 0,
-            fault: None,
-        }
-    }
-
-    fn encap(&mut self, packet: &Packet, token: Token) -> Result<Accepted, Refused> {
-        if self.full {
-            self.write_out();
-        }
-        if self.full || self.fault.is_some() {
-            return Err(Refused::Busy);
-        }
-        let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
-        let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
-        let start = self.writer.position();
-        match self.writer.write(0, now_ns, bytes, packet.segments()) {
-            Ok(()) => match &mut self.pending {
-                None => Ok(Accepted::Complete),
-                Some(pending) => {
-                    pending.push_back((token, start..self.writer.position()));
-                    Ok(Accepted::Pending)
-                }
-            },
-            Err(WriteError::Io(fault)) => {
-                // Ends the batch; after a fault the flush that follows fails with it.
-                self.settle(Err(fault));
-                Err(Refused::Busy)
-            }
-            Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
-        }
-    }
-
-    /// Writes what is buffered, as far as the file accepts it.
-    fn write_out(&mut self) {
-        match self.writer.flush() {
-            Err(WriteError::Io(fault)) => self.settle(Err(fault)),
-            // A flush has no other error.
-            Ok(()) | Err(_) => self.settle(Ok(())),
-        }
-    }
-
-    fn settle(&mut self, written: Result<(), IoFault>) {
-        self.full = written.is_err_and(|fault| fault.kind == ErrorKind::WouldBlock);
-        if let Err(fault) = written
-            && !self.full
-        {
-            self.fault = Some(fault);
-        }
-    }
-
-    fn check(&self) -> Result<(), DeviceError> {
-        let failed = |fault| unwritable(&self.path, WriteError::Io(fault));
-        self.fault.map(failed).map_or(Ok(()), Err)
-    }
-
-    fn flush(&mut self) -> Result<(), DeviceError> {
-        self.check()?;
-        if self.batch_ns.take().is_some() {
-            self.flushes += 1;
-            self.write_out();
-        }
-        self.check()
-    }
-
-    /// Returns the packets that the pipe has whole.
-    fn reclaim(&mut self, completed: &mut Completed) {
-        if self.full {
-            self.write_out();
-        }
-        let Some(pending) = &mut self.pending else {
-            return;
-        };
-        while let Some((token, record)) = pending.front()
-            && record.end <= self.writer.written()
-            && completed.push(*token)
-        {
-            pending.pop_front();
-        }
-    }
-
-    /// Removes records that the pipe does not have. The rest of one that it has in part is written
-    /// when it has room, since a reader could not read what follows otherwise.
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        self.check()?;
-        let Some(pending) = &mut self.pending else {
-            return Ok(Reset::Unsupported);
-        };
-        let written = self.writer.written();
-        let (mut whole, mut end) = (true, written);
-        for (token, record) in pending.drain(..) {
-            if record.end <= written {
-                whole &= sent.push(token);
-            } else if record.start >= written {
-                whole &= unsent.push(token);
-            } else {
-                end = record.end;
-            }
-        }
-        self.writer.truncate(end);
-        debug_assert!(whole, "the framework has room for what it gave");
-        Ok(Reset::Done)
-    }
-}
-
-impl TxDescriptors for PcapTx {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
-        match &mut self.0 {
-            Some(sink) => sink.encap(packet.packet(), token),
-            None => Err(Refused::Bad(DropReason::ReadOnly)),
-        }
-    }
-
-    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
-        self.0.as_mut().map_or(Ok(()), |sink| sink.flush())
-    }
-
-    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
-        if let Some(sink) = &mut self.0 {
-            sink.reclaim(completed);
-        }
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.0.as_ref().is_some_and(|sink| sink.full)
-    }
-
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        match &mut self.0 {
-            Some(sink) => sink.reset(sent, unsent),
-            None => Ok(Reset::Unsupported),
-        }
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let sink = self.0.as_ref().filter(|sink| sink.pending.is_some())?;
-        let file = sink.writer.get_ref()?;
-        Some((file.file.as_fd(), Interest::Write))
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.0.as_ref().map_or(0, |sink| sink.flushes)
-    }
-
-    fn syscalls(&self) -> u64 {
-        let file = self.0.as_ref().and_then(|sink| sink.writer.get_ref());
-        file.map_or(0, |file| file.calls)
     }
 }

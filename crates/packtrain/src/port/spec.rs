@@ -30,7 +30,7 @@ pub use crate::driver::KeyHelp;
 
 use crate::driver::PortConfig;
 use crate::driver::key::{Key, Quoted, Takes};
-use crate::driver::options::{Options, Request};
+use crate::driver::options::{Options, Request, TakesLink};
 use nearest::{nearest, nearest_three};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -123,9 +123,9 @@ macro_rules! kinds {
                 match self { $(Self::$variant(options) => options.queues(),)* }
             }
 
-            /// Whether the port can have either link type, and names none.
-            pub(super) fn takes_any_link(&self) -> bool {
-                match self { $(Self::$variant(options) => options.takes_any_link(),)* }
+            /// Whether the port can have the link type of the other one.
+            pub(super) fn takes_link(&self) -> TakesLink {
+                match self { $(Self::$variant(options) => options.takes_link(),)* }
             }
         }
 
@@ -291,8 +291,7 @@ impl PortSpec {
             given.push(name);
         }
         spec.config.check()?;
-        spec.kind
-            .check(&spec.request(LinkType::default()), &given)?;
+        spec.kind.check(&spec.request(None), &given)?;
         Ok(spec)
     }
 
@@ -328,7 +327,7 @@ impl PortSpec {
     }
 
     /// What the kind needs beside its own keys.
-    pub(super) fn request(&self, link: LinkType) -> Request<'_> {
+    pub(super) fn request(&self, link: Option<LinkType>) -> Request<'_> {
         Request {
             kind: self.kind.name(),
             name: &self.name,

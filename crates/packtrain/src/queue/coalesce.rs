@@ -348,6 +348,7 @@ fn count_flushes(counters: &RxCounters, flushes: &FlushCounts) {
 fn count_passed(counters: &RxCounters, passed: &NotTakenCounts, bypassed: u64) {
     for (counter, reason) in [
         (&counters.gro_passed_protocol, NotTaken::Protocol),
+        (&counters.gro_passed_malformed, NotTaken::Malformed),
         (&counters.gro_passed_fragment, NotTaken::Fragment),
         (&counters.gro_passed_options, NotTaken::Options),
         (&counters.gro_passed_gso, NotTaken::Gso),

@@ -142,6 +142,8 @@ counter_block! {
         gro_flush_refused,
         /// Packets that coalescing did not hold: neither TCP nor UDP over IP.
         gro_passed_protocol,
+        /// Not held: it ends before its headers do, or they contradict themselves.
+        gro_passed_malformed,
         /// Not held: an IP fragment.
         gro_passed_fragment,
         /// Not held: IPv4 options or a source route.
@@ -156,7 +158,7 @@ counter_block! {
         gro_passed_checksum_form,
         /// Not held: link padding after the IP datagram.
         gro_passed_padding,
-        /// Not held: UDP to or from a port of VXLAN or GENEVE.
+        /// Not held: UDP to or from a port of VXLAN or GENEVE, GRE, IP in IP, MPLS, PPPoE.
         gro_passed_tunnel,
         /// Not held: UDP and IP lengths differ.
         gro_passed_udp_length,

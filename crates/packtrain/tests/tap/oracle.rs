@@ -13,6 +13,7 @@ use packtrain_offload::checksum;
 use packtrain_offload::coalesce::{Coalescer, Config, Done, Mode, Owned, Semantics};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
+use packtrain_offload::random::Random;
 use packtrain_offload::segment::{Fill, Segmenter};
 use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, HeaderLen, VnetHeader, describe};
 use std::fs::File;
@@ -560,29 +561,17 @@ fn same_ids() -> [Case; 2] {
     })
 }
 
-/// Numbers that look random, the same in each run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % bound
-    }
-}
-
 /// A train of two flows with events that both treat alike. Another flow label is excluded: to Linux
 /// it is another flow, and may be overtaken; here a flow is addresses and ports.
-fn random_train(numbers: &mut Numbers) -> Vec<Frame> {
-    let ipv6 = numbers.below(2) == 1;
+fn random_train(numbers: &mut Random) -> Vec<Frame> {
+    let ipv6 = numbers.index(2) == 1;
     let mut flows = [frame(ipv6, true), frame(ipv6, true)];
     flows[1].ports.0 += 1;
     flows[1].options = timestamps(1, 1);
     let mut frames = vec![];
     for number in 0..12 {
-        let next = &mut flows[numbers.below(4) / 3];
-        match numbers.below(40) {
+        let next = &mut flows[numbers.index(4) / 3];
+        match numbers.index(40) {
             0 => next.acknowledgement += 1,
             1 => next.window += 1,
             2 => next.ttl -= 1,
@@ -593,9 +582,9 @@ fn random_train(numbers: &mut Numbers) -> Vec<Frame> {
             _ => {}
         }
         let mut this = next.clone();
-        let bytes = [100, 100, 100, 100, 100, 100, 99, 8, 101, 0][numbers.below(10)];
+        let bytes = [100, 100, 100, 100, 100, 100, 99, 8, 101, 0][numbers.index(10)];
         this.payload = (0..bytes).map(|i| (i * 7 + number * 13) as u8).collect();
-        this.flags |= [0, 0, 0, 0, 0, 0, 0, PSH, FIN, ECE, SYN, RST, URG][numbers.below(13)];
+        this.flags |= [0, 0, 0, 0, 0, 0, 0, PSH, FIN, ECE, SYN, RST, URG][numbers.index(13)];
         next.sequence = next.sequence.wrapping_add(bytes as u32);
         next.id = next.id.wrapping_add(1);
         frames.push(this);
@@ -722,14 +711,14 @@ fn udp_cases(ipv6: bool) -> Vec<Datagrams> {
 }
 
 /// A train of two flows of datagrams.
-fn random_datagrams(numbers: &mut Numbers) -> Vec<Frame> {
-    let ipv6 = numbers.below(2) == 1;
+fn random_datagrams(numbers: &mut Random) -> Vec<Frame> {
+    let ipv6 = numbers.index(2) == 1;
     let mut flows = [frame(ipv6, false), frame(ipv6, false)];
     flows[1].ports.0 += 1;
     let mut frames = vec![];
     for number in 0..20 {
-        let next = &mut flows[numbers.below(4) / 3];
-        match numbers.below(40) {
+        let next = &mut flows[numbers.index(4) / 3];
+        match numbers.index(40) {
             0 => next.ttl -= 1,
             1 => next.tos ^= 2,
             2 => next.id = next.id.wrapping_add(7),
@@ -737,7 +726,7 @@ fn random_datagrams(numbers: &mut Numbers) -> Vec<Frame> {
             _ => {}
         }
         let mut this = next.clone();
-        let bytes = [100, 100, 100, 100, 100, 100, 100, 99, 8, 101][numbers.below(10)];
+        let bytes = [100, 100, 100, 100, 100, 100, 100, 99, 8, 101][numbers.index(10)];
         this.payload = (0..bytes).map(|i| (i * 7 + number * 13) as u8).collect();
         next.id = next.id.wrapping_add(1);
         frames.push(this);
@@ -760,7 +749,7 @@ fn the_kernel_merges_random_trains_as_we_do() {
         if !hold_across_writes(IN) {
             return;
         }
-        let mut numbers = Numbers(0x9E37_79B9_7F4A_7C15);
+        let mut numbers = Random::new(1);
         for _ in 0..100 {
             let frames = random_train(&mut numbers);
             let briefs: String = frames.iter().map(brief).collect();

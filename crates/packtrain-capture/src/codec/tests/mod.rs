@@ -2,6 +2,7 @@
 
 mod hostile;
 mod oracle;
+mod packed;
 mod property;
 mod rules;
 

@@ -275,7 +275,7 @@ fn b11_a_datagram_that_is_not_all_there_is_passed_on() {
         input[0].bytes.pop();
         let config = config(Semantics::Stream, LinkType::RawIp);
         let (output, _) = run(config, vec![Step::Burst(input)]);
-        assert_eq!(output[0].1, Done::Passed(NotTaken::Protocol));
+        assert_eq!(output[0].1, Done::Passed(NotTaken::Malformed));
     }
 }
 

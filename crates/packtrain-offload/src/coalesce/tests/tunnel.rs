@@ -225,8 +225,27 @@ fn packets_in_gre_are_passed_on() {
         for ipv6 in [false, true] {
             let packets = built(&train(&between, ipv6), Field::Final);
             for state in FINAL {
-                passed(&packets, state, BY_DEFAULT, NotTaken::Protocol);
+                passed(&packets, state, BY_DEFAULT, NotTaken::Tunnel);
             }
         }
+    }
+}
+
+/// Labels of MPLS and sessions of PPPoE: the packet behind them is not parsed.
+#[test]
+fn packets_behind_mpls_and_pppoe_are_passed_on() {
+    let inner = tcp4(0).bytes();
+    for (ethertype, header) in [
+        ([0x88, 0x47], &[0, 1, 0x41, 64][..]),
+        ([0x88, 0x64], &[0x11, 0, 0, 7, 0, 42, 0, 0x21]),
+    ] {
+        let bytes = [&[2; 12][..], &ethertype, header, &inner].concat();
+        let wire = Wire {
+            bytes,
+            ..tcp4(0).verified()
+        };
+        let config = config(Semantics::Reversible, LinkType::Ethernet);
+        let (output, _) = run(config, vec![Step::Push(wire)]);
+        assert_eq!(output[0].1, Done::Passed(NotTaken::Tunnel));
     }
 }

@@ -15,6 +15,7 @@ use crate::policy::idle::Idle;
 use crate::runtime::{Machine, Notifier, Runtime};
 use crate::stats::TxSnapshot;
 use crate::time::{Clock, Instant, ManualClock};
+pub use packtrain_offload::random::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
@@ -527,22 +528,5 @@ impl Woken {
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// xorshift64*. A test that fails prints its seed.
-pub struct Random(u64);
-
-impl Random {
-    /// `seed` must not be 0.
-    pub const fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % bound
     }
 }

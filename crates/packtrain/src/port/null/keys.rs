@@ -6,7 +6,7 @@ use super::{
 };
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Words, keys};
-use crate::driver::options::{Options, Request};
+use crate::driver::options::{Options, Request, TakesLink};
 use crate::limits::BURST_PACKETS_MAX;
 use packtrain_offload::offload::LinkType;
 
@@ -94,7 +94,7 @@ impl Options for NullOptions {
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Null, DeviceError> {
-        let (link, made) = (self.link.unwrap_or(port.link), self.made);
+        let (link, made) = (self.link.or(port.link).unwrap_or_default(), self.made);
         let usual = made.protocol.frame_bytes_usual(link, made.timestamps);
         let bytes = self.bytes.unwrap_or(usual);
         Ok(Null::new(NullConfig {
@@ -104,7 +104,7 @@ impl Options for NullOptions {
         }))
     }
 
-    fn takes_any_link(&self) -> bool {
-        self.link.is_none()
+    fn takes_link(&self) -> TakesLink {
+        self.link.map_or(TakesLink::Any, |_| TakesLink::None)
     }
 }

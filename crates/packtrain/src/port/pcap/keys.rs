@@ -3,7 +3,7 @@
 use super::{Pace, Pcap, PcapRead, PcapWrite, format_of};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Words, keys};
-use crate::driver::options::{Options, Request};
+use crate::driver::options::{Options, Request, TakesLink};
 use packtrain_capture::Format;
 use packtrain_offload::offload::LinkType;
 use std::path::Path;
@@ -73,17 +73,22 @@ impl Options for PcapOptions {
     fn open(&self, port: &Request<'_>) -> Result<Pcap, DeviceError> {
         let path = Path::new(port.name);
         if !self.write {
-            return Pcap::open_read(path, self.read);
+            let link = port.link;
+            return Pcap::open_read(path, PcapRead { link, ..self.read });
         }
         let how = PcapWrite {
             format: self.format.unwrap_or_else(|| format_of(path)),
-            link: self.link.unwrap_or(port.link),
+            link: self.link.or(port.link).unwrap_or_default(),
             snaplen: 0,
         };
         Pcap::open_write(path, how)
     }
 
-    fn takes_any_link(&self) -> bool {
-        self.write && self.link.is_none()
+    fn takes_link(&self) -> TakesLink {
+        match self.link {
+            None if self.write => TakesLink::Any,
+            None => TakesLink::Some,
+            Some(_) => TakesLink::None,
+        }
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::driver::BadPackets;
+use crate::driver::{BadPackets, TxDescriptors};
 use crate::packet::{ArenaConfig, Burst};
 use crate::plan::FitLimits;
 use crate::queue::{Sent, TxQueue};
@@ -7,6 +7,8 @@ use crate::stats::{DropCounters, Stall, TxCounters};
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{LegacyPcapReader, PcapBlockOwned, PcapError, PcapNGReader};
 use proptest::prelude::*;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -491,6 +493,49 @@ fn link_types_are_recognized_or_refused_in_words() {
 }
 
 #[test]
+fn packets_without_ethernet_become_ip_or_ethernet() {
+    let ip = [vec![0x45, 0, 0, 60], vec![7; 56]].concat();
+    let arp = vec![9; 28];
+    let sll2 = |kind: u16, rest: &[u8]| {
+        let tail = [0, 0, 0, 0, 0, 3, 0, 1, 0, 6, 2, 0, 0, 0, 0, 7, 0, 0];
+        (0, 0, [&kind.to_be_bytes()[..], &tail, rest].concat())
+    };
+    let sll = |kind: u16, rest: &[u8]| {
+        let head = [0, 0, 0, 1, 0, 6, 2, 0, 0, 0, 0, 7, 0, 0];
+        (0, 0, [&head[..], &kind.to_be_bytes(), rest].concat())
+    };
+    let loopback = |family: u32, rest: &[u8]| (0, 0, [&family.to_be_bytes(), rest].concat());
+    for (code, packet, other, sender) in [
+        (LinkCode::LINUX_SLL, sll(0x800, &ip), sll(0x806, &arp), 2),
+        (LinkCode::LINUX_SLL2, sll2(0x800, &ip), sll2(0x806, &arp), 2),
+        (LinkCode::LOOP, loopback(2, &ip), loopback(7, &arp), 0),
+        (LinkCode::NULL, loopback(2 << 24, &ip), loopback(7, &arp), 0),
+    ] {
+        let short = (0, 0, vec![0; 3]);
+        let file = Scratch::with(&capture(NANO, code, &[packet, other, short]));
+        let mut reading = Reading::open(&file.0, PcapRead::default());
+        assert!(reading.all().0.iter().eq([&ip]), "{code:?}");
+        assert_eq!(reading.bad.0, [DropReason::LinkType, DropReason::Truncated]);
+
+        let link = Some(LinkType::Ethernet);
+        let how = PcapRead {
+            link,
+            ..PcapRead::default()
+        };
+        let port = Pcap::open_read(&file.0, how).unwrap();
+        assert_eq!(port.capabilities().link, LinkType::Ethernet);
+        let (read, _) = Reading::open(&file.0, how).all();
+        let header = [
+            &[0; 6][..],
+            &[sender, 0, 0, 0, 0, if sender == 0 { 0 } else { 7 }],
+            &[8, 0],
+        ];
+        assert_eq!(read[0], [&header.concat()[..], &ip].concat());
+        assert_eq!((read.len(), &read[1][14..]), (2, &arp[..]));
+    }
+}
+
+#[test]
 fn a_capture_that_is_cut_off_delivers_what_it_has_and_then_fails() {
     let records = [
         (0, 0, frame(60, 1)),
@@ -543,23 +588,8 @@ fn files_that_are_no_captures_are_refused_in_words() {
 
 #[test]
 fn an_output_that_fails_later_fails_the_run() {
-    let (reader, output) = io::pipe().unwrap();
-    let file = File::from(std::os::fd::OwnedFd::from(output));
-    let output = Counted::new(file);
-    let interface = Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 0,
-        name: None,
-    };
-    let mut port = Pcap {
-        name: "out.pcap".to_owned(),
-        path: "/tmp/out.pcap".into(),
-        link: LinkType::Ethernet,
-        input: Input::None,
-        side: Side::Write(Box::new(Writer::new(output, NANO, &[interface]).unwrap())),
-    };
     let arena = Arena::new(ArenaConfig::small()).unwrap();
-    let mut queue = transmitter(&mut port, &arena);
+    let (mut queue, reader, _) = piped(&arena);
     drop(reader);
     let mut burst = Burst::new();
     burst
@@ -568,7 +598,7 @@ fn an_output_that_fails_later_fails_the_run() {
     let error = queue.transmit(&mut burst).unwrap_err().to_string();
     assert_eq!(
         error,
-        "cannot write the capture: /tmp/out.pcap: Broken pipe (os error 32)"
+        "cannot write the capture: pipe: Broken pipe (os error 32)"
     );
     // Later packets are refused: once the buffer is full, and at each flush.
     assert!(queue.transmit(&mut burst).is_err());
@@ -589,6 +619,7 @@ fn piped(arena: &Arena) -> (TxQueue<PcapTx>, io::PipeReader, Arc<DropCounters>) 
         name: "pipe".to_owned(),
         path: "pipe".into(),
         link: LinkType::Ethernet,
+        converts: false,
         input: Input::None,
         side: Side::Write(Box::new(writer)),
     };

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Takes, Value, Words, Wrong, keys, number};
-use crate::driver::options::{Options, Request};
+use crate::driver::options::{Options, Request, TakesLink};
 use packtrain_offload::offload::LinkType;
 
 /// What a `sim:` port is, from its keys. Its segment limit is
@@ -112,7 +112,7 @@ impl Options for SimOptions {
         let usual = &self.device;
         let segments = port.config.segments.unwrap_or(usual.segments);
         let config = SimConfig {
-            link: self.link.unwrap_or(port.link),
+            link: self.link.or(port.link).unwrap_or_default(),
             queues: port.config.queues.unwrap_or(usual.queues),
             tx_ring: self.rings.unwrap_or(usual.tx_ring),
             rx_ring: self.rings.unwrap_or(usual.rx_ring),
@@ -132,7 +132,7 @@ impl Options for SimOptions {
         Ok(sim)
     }
 
-    fn takes_any_link(&self) -> bool {
-        self.link.is_none()
+    fn takes_link(&self) -> TakesLink {
+        self.link.map_or(TakesLink::Any, |_| TakesLink::None)
     }
 }

@@ -13,6 +13,7 @@ use crate::time::Instant;
 use packtrain_offload::checksum::Sum;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::random::Random;
 use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 use std::collections::VecDeque;
 use std::iter;
@@ -48,7 +49,7 @@ pub struct SimTx {
     paused: bool,
     /// A packet was refused since the arena had no line for a reference to it.
     starved: bool,
-    rng: Rng,
+    random: Random,
     /// Boxed, so that one of many ports does not make all of them large.
     engine: Box<Engine>,
     doorbells: u64,
@@ -118,7 +119,7 @@ impl SimTx {
             lost: Vec::with_capacity(ring),
             paused: false,
             starved: false,
-            rng: Rng(seed),
+            random: Random::new(seed),
             engine: Box::new(Engine::new()),
             doorbells: 0,
         }
@@ -404,7 +405,7 @@ impl TxDescriptors for SimTx {
         }
         while !self.due.is_empty() {
             let next = if self.config().reorder {
-                self.rng.below(self.due.len())
+                self.random.index(self.due.len())
             } else {
                 0
             };
@@ -761,19 +762,4 @@ fn outer_tag(frame: &[u8]) -> Option<(VlanTag, &[u8])> {
     TAG_PROTOCOLS
         .contains(&protocol)
         .then_some((VlanTag { protocol, control }, rest))
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014): the same sequence for the same seed, everywhere.
-#[derive(Debug)]
-pub(super) struct Rng(pub(super) u64);
-
-impl Rng {
-    /// A number below `bound`, which must not be 0.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) % bound as u64) as usize
-    }
 }

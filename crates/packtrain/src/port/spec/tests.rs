@@ -206,6 +206,7 @@ fn common_keys_set_the_settings_of_every_kind() {
 #[test]
 fn keys_of_one_kind_set_its_settings() {
     let read = PcapRead {
+        link: None,
         repeat: true,
         pace: Pace::Original,
         count: None,

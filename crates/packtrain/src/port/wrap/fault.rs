@@ -12,6 +12,7 @@ use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::random::Random;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -171,7 +172,7 @@ impl<D: Driver> WrapDriver for Fault<D> {
             inner: rx,
             options: self.options,
             link: capabilities.link,
-            dice: Dice::new(self.options.seed, queue as u64),
+            dice: dice(self.options.seed, queue as u64),
             stage: Burst::new(),
             line: Line::new(self.options.held_packets_max.max(1)),
             ended: capabilities.input == Input::None,
@@ -189,36 +190,10 @@ impl<D: Driver> WrapDriver for Fault<D> {
 /// into their wire packets. A packet whose copies or pieces would not fit is not copied or cut.
 const LINE_SLACK: usize = 64 * BURST_PACKETS_MAX;
 
-/// A small generator that needs no warm-up (`SplitMix64`; Steele, Lea and Flood, OOPSLA 2014).
-#[derive(Clone, Copy, Debug)]
-struct Dice(u64);
-
-impl Dice {
-    fn new(seed: u64, queue: u64) -> Self {
-        let mut dice = Self(seed ^ queue.wrapping_mul(0xd134_2543_de82_ef95));
-        Self(dice.roll())
-    }
-
-    fn roll(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// True with this probability. Draws in any case, so that one setting does not shift the
-    /// others.
-    fn hits(&mut self, chance: f64) -> bool {
-        const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
-        ((self.roll() >> 11) as f64) * UNIT < chance
-    }
-
-    /// A number below `bound`, which is small beside 2^64; 0 for a bound of 0.
-    fn below(&mut self, bound: usize) -> usize {
-        let roll = self.roll();
-        roll.checked_rem(bound as u64).unwrap_or(0) as usize
-    }
+/// The dice of one queue.
+fn dice(seed: u64, queue: u64) -> Random {
+    let mut dice = Random::new(seed ^ queue.wrapping_mul(0xd134_2543_de82_ef95));
+    Random::new(dice.next())
 }
 
 /// A packet on the line.
@@ -321,7 +296,7 @@ pub struct FaultRx<R> {
     inner: R,
     options: FaultOptions,
     link: LinkType,
-    dice: Dice,
+    dice: Random,
     stage: Burst,
     line: Line,
     /// The device delivers nothing more.
@@ -338,12 +313,14 @@ pub struct FaultRx<R> {
 impl<R: RxDescriptors> FaultRx<R> {
     fn take(&mut self, now: Instant, packet: Packet, burst: &mut RxBurst<'_>) {
         let (options, counters) = (&self.options, &self.counters.0);
+        // Draws in any case, so that one setting does not shift the others.
+        let mut hits = |chance: f64| self.dice.unit() < chance;
         let fate = Fate {
-            drop: self.dice.hits(options.drop),
-            duplicate: self.dice.hits(options.duplicate),
-            corrupt: self.dice.hits(options.corrupt),
-            delay: self.dice.hits(options.delay),
-            reorder: self.dice.hits(options.reorder),
+            drop: hits(options.drop),
+            duplicate: hits(options.duplicate),
+            corrupt: hits(options.corrupt),
+            delay: hits(options.delay),
+            reorder: hits(options.reorder),
         };
         if fate.drop {
             count(&counters.dropped);
@@ -503,7 +480,7 @@ impl<R: RxDescriptors> WrapRx for FaultRx<R> {
 struct Corruptor<'a> {
     /// The most packets that one packet may become.
     room: usize,
-    dice: &'a mut Dice,
+    dice: &'a mut Random,
     arena: &'a Arena,
     scratch: &'a mut Scratch,
     link: LinkType,
@@ -514,7 +491,7 @@ impl Corruptor<'_> {
     /// possible.
     fn corrupt(&mut self, packet: &Packet) -> Option<Vec<Packet>> {
         let mut wire = self.wire_packets(packet)?;
-        let victim = self.dice.below(wire.len());
+        let victim = self.dice.index(wire.len());
         let hit = wire.get_mut(victim)?;
         *hit = self.flip(hit)?;
         Some(wire)
@@ -561,7 +538,7 @@ impl Corruptor<'_> {
         if range.is_empty() {
             return None;
         }
-        let at = range.start + self.dice.below(range.len());
+        let at = range.start + self.dice.index(range.len());
         let bit = 1_u8 << self.dice.below(8);
         copy_with(packet, at, bit, self.arena).ok()
     }

@@ -729,7 +729,7 @@ fn a_malformed_packet_overtakes_nothing() {
         bench.flush();
         let counts = bench.counts();
         assert_eq!((counts.gro_packets, counts.gro_wire_packets), (2, 8));
-        assert_eq!(counts.gro_passed_protocol, 2);
+        assert_eq!(counts.gro_passed_malformed, 2);
         let merged = bench.taken.iter().map(|packet| packet.meta().wire_packets);
         assert_eq!(merged.collect::<Vec<_>>(), [4, 1, 4, 1]);
     }

@@ -1,4 +1,5 @@
 use super::*;
+use packtrain_offload::random::Random;
 use proptest::prelude::*;
 use std::convert::Infallible;
 
@@ -320,8 +321,8 @@ fn trials_that_contradict_each_other_end_too() {
         exceed_ratio: 0.0,
         ..GOAL
     };
-    let mut random = Random(1);
-    let coin = |load: f64, _: f64, _: usize| if random.next() < 0.5 { load } else { 0.0 };
+    let mut random = Random::new(1);
+    let coin = |load: f64, _: f64, _: usize| if random.unit() < 0.5 { load } else { 0.0 };
     let (found, _) = run(coin, &[never, GOAL], RANGE, NO_LIMIT);
     assert!(found.trials < 200, "{}", found.trials);
 }
@@ -336,19 +337,6 @@ fn the_time_limit_ends_a_search() {
     assert_eq!((found.trials, found.goals[0].lower), (0, None));
 }
 
-/// Numbers from 0 to 1 (splitmix64).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> f64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
-    }
-}
-
 /// A device that in one trial of `1 / probability` is `slow` times as fast.
 fn noisy(
     seed: u64,
@@ -356,9 +344,9 @@ fn noisy(
     probability: f64,
     slow: f64,
 ) -> impl FnMut(f64, f64, usize) -> f64 {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     move |_, _, _| {
-        if random.next() < probability {
+        if random.unit() < probability {
             capacity * slow
         } else {
             capacity

@@ -1,7 +1,6 @@
 //! Faults of real NICs under load: lost interrupts and completions, a hung device, a pulled cable.
 //! No packet is lost uncounted, and none is overtaken.
 
-use super::tx::Rng;
 use super::*;
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::queue::Sent;
@@ -9,6 +8,7 @@ use crate::stats::{DropReason, DropSnapshot, Trouble, TxSnapshot};
 use crate::test_packets::{Segment, tcp4};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use packtrain_offload::random::Random;
 use std::num::NonZeroU16;
 
 /// Numbered packets from one station to the other, on a clock of their own.
@@ -302,7 +302,7 @@ fn a_receiver_that_pauses_for_long_is_nobodys_fault() {
 #[test]
 fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
     for seed in 0..50 {
-        let mut dice = Rng(seed);
+        let mut dice = Random::new(seed);
         let mut load = Load::new(
             SimConfig {
                 delay: CompletionDelay::Packets(5),
@@ -316,9 +316,7 @@ fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
         );
         let (mut up, mut changes) = (true, 0);
         for _ in 0..300 {
-            load.now = load
-                .now
-                .after(Duration::from_micros(dice.below(20_000) as u64));
+            load.now = load.now.after(Duration::from_micros(dice.below(20_000)));
             if dice.below(10) == 0 {
                 up = !up;
                 changes += u64::from(!up);
@@ -329,7 +327,7 @@ fn a_link_that_comes_and_goes_under_load_loses_only_what_is_counted() {
                 1 => load.a.tx.resume(),
                 _ => {}
             }
-            load.step(dice.below(40));
+            load.step(dice.index(40));
             if dice.below(3) > 0 {
                 load.receive();
             }

@@ -1,0 +1,203 @@
+//! The transmitting half of a capture: a file or a pipe that is written.
+
+use super::file::{Counted, may_block, unwritable, wall_clock_ns};
+use crate::driver::{
+    Accepted, Completed, DeviceError, Interest, Refused, Reset, Token, TxDescriptors, TxPacket,
+};
+use crate::packet::Packet;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_capture::{IoFault, WriteError, Writer};
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// The transmitting half: the end of a file, or a refusal of every packet.
+#[derive(Debug)]
+pub struct PcapTx(pub(super) Option<Box<Sink>>);
+
+/// A file that is written.
+///
+/// Every flush writes everything to a regular file. So closing cannot fail, and transmitted packets
+/// are in the file even after a kill. To a pipe it writes what the pipe has room for.
+#[derive(Debug)]
+pub(super) struct Sink {
+    writer: Writer<Counted>,
+    path: Arc<str>,
+    /// For a pipe: packets that it does not have whole, oldest first, and where their records are.
+    pending: Option<VecDeque<(Token, Range<u64>)>>,
+    /// The pipe was full at the last attempt to write.
+    full: bool,
+    /// The wall clock when the batch began, in nanoseconds since 1970.
+    batch_ns: Option<u64>,
+    flushes: u64,
+    fault: Option<IoFault>,
+}
+
+impl Sink {
+    pub(super) fn new(writer: Writer<Counted>, path: Arc<str>) -> Self {
+        let is_pipe = writer.get_ref().is_some_and(|file| may_block(&file.file));
+        Self {
+            writer,
+            path,
+            pending: is_pipe.then(VecDeque::new),
+            full: false,
+            batch_ns: None,
+            flushes: 0,
+            fault: None,
+        }
+    }
+
+    fn encap(&mut self, packet: &Packet, token: Token) -> Result<Accepted, Refused> {
+        if self.full {
+            self.write_out();
+        }
+        if self.full || self.fault.is_some() {
+            return Err(Refused::Busy);
+        }
+        let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
+        let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
+        let start = self.writer.position();
+        match self.writer.write(0, now_ns, bytes, packet.segments()) {
+            Ok(()) => match &mut self.pending {
+                None => Ok(Accepted::Complete),
+                Some(pending) => {
+                    pending.push_back((token, start..self.writer.position()));
+                    Ok(Accepted::Pending)
+                }
+            },
+            Err(WriteError::Io(fault)) => {
+                // Ends the batch; after a fault the flush that follows fails with it.
+                self.settle(Err(fault));
+                Err(Refused::Busy)
+            }
+            Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
+        }
+    }
+
+    /// Writes what is buffered, as far as the file accepts it.
+    fn write_out(&mut self) {
+        match self.writer.flush() {
+            Err(WriteError::Io(fault)) => self.settle(Err(fault)),
+            // A flush has no other error.
+            Ok(()) | Err(_) => self.settle(Ok(())),
+        }
+    }
+
+    fn settle(&mut self, written: Result<(), IoFault>) {
+        self.full = written.is_err_and(|fault| fault.kind == ErrorKind::WouldBlock);
+        if let Err(fault) = written
+            && !self.full
+        {
+            self.fault = Some(fault);
+        }
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        let failed = |fault| unwritable(&self.path, WriteError::Io(fault));
+        self.fault.map(failed).map_or(Ok(()), Err)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.check()?;
+        if self.batch_ns.take().is_some() {
+            self.flushes += 1;
+            self.write_out();
+        }
+        self.check()
+    }
+
+    /// Returns the packets that the pipe has whole.
+    fn reclaim(&mut self, completed: &mut Completed) {
+        if self.full {
+            self.write_out();
+        }
+        let Some(pending) = &mut self.pending else {
+            return;
+        };
+        while let Some((token, record)) = pending.front()
+            && record.end <= self.writer.written()
+            && completed.push(*token)
+        {
+            pending.pop_front();
+        }
+    }
+
+    /// Removes records that the pipe does not have. The rest of one that it has in part is written
+    /// when it has room, since a reader could not read what follows otherwise.
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        self.check()?;
+        let Some(pending) = &mut self.pending else {
+            return Ok(Reset::Unsupported);
+        };
+        let written = self.writer.written();
+        let (mut whole, mut end) = (true, written);
+        for (token, record) in pending.drain(..) {
+            if record.end <= written {
+                whole &= sent.push(token);
+            } else if record.start >= written {
+                whole &= unsent.push(token);
+            } else {
+                end = record.end;
+            }
+        }
+        self.writer.truncate(end);
+        debug_assert!(whole, "the framework has room for what it gave");
+        Ok(Reset::Done)
+    }
+}
+
+impl TxDescriptors for PcapTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        match &mut self.0 {
+            Some(sink) => sink.encap(packet.packet(), token),
+            None => Err(Refused::Bad(DropReason::ReadOnly)),
+        }
+    }
+
+    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
+        self.0.as_mut().map_or(Ok(()), |sink| sink.flush())
+    }
+
+    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
+        if let Some(sink) = &mut self.0 {
+            sink.reclaim(completed);
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.0.as_ref().is_some_and(|sink| sink.full)
+    }
+
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        match &mut self.0 {
+            Some(sink) => sink.reset(sent, unsent),
+            None => Ok(Reset::Unsupported),
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        let sink = self.0.as_ref().filter(|sink| sink.pending.is_some())?;
+        let file = sink.writer.get_ref()?;
+        Some((file.file.as_fd(), Interest::Write))
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.0.as_ref().map_or(0, |sink| sink.flushes)
+    }
+
+    fn syscalls(&self) -> u64 {
+        let file = self.0.as_ref().and_then(|sink| sink.writer.get_ref());
+        file.map_or(0, |file| file.calls)
+    }
+}

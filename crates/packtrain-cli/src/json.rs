@@ -35,7 +35,8 @@ pub fn document(command: &str) -> Map<String, Value> {
 ///
 /// If standard output cannot be written.
 pub fn write(document: Map<String, Value>) -> Result<(), Failure> {
-    print::document(&format!("{}\n", Value::Object(document)))
+    let text = Value::Object(document).to_string();
+    print::document(&format!("{}\n", print::escaped(&text)))
 }
 
 /// The conservation ledger.

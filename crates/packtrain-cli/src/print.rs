@@ -165,7 +165,21 @@ pub fn output(text: &str) -> Result<(), Failure> {
     document(&terminal(text))
 }
 
-/// Writes a JSON document, whose strings have control characters below U+0020 escaped.
+/// A JSON document, whose strings have control characters below U+0020 escaped, with those from
+/// U+007F to U+009F escaped as well: a terminal obeys them, and JSON allows them.
+pub fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for one in json.chars() {
+        if matches!(one, '\u{7f}'..='\u{9f}') {
+            text.push_str(&format!("\\u{:04x}", u32::from(one)));
+        } else {
+            text.push(one);
+        }
+    }
+    text
+}
+
+/// Writes a JSON document, or other text that has no control characters but line ends.
 ///
 /// # Errors
 ///
@@ -237,6 +251,17 @@ pub fn error_line(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_json_document_has_no_control_characters_and_says_the_same() {
+        let name = serde_json::Value::from("\u{9b}2J\u{7f}\r\n\x1b\u{a0}");
+        let text = escaped(&name.to_string());
+        assert_eq!(text.chars().find(|one| one.is_control()), None, "{text:?}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).ok(),
+            Some(name)
+        );
+    }
 
     #[test]
     fn only_lines_and_the_emphasis_of_the_program_reach_a_terminal() {

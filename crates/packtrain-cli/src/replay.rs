@@ -59,7 +59,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let text = if args.json {
         let mut document = json::document("replay");
         document.append(&mut fields(args, &options, &report, stop.requested()));
-        format!("{}\n", Value::Object(document))
+        format!("{}\n", print::escaped(&Value::Object(document).to_string()))
     } else {
         let style = if writes_to_stdout(args) {
             Style::stderr()

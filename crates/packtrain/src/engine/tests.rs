@@ -4,6 +4,7 @@ mod builder;
 mod coalesce;
 mod control;
 mod doorbells;
+mod egress;
 mod fake;
 mod flows;
 mod handles;

@@ -204,7 +204,10 @@ fn a_limit_on_threads_is_an_error() {
             if ran.code == Some(0) {
                 done += 1;
             } else {
-                advised += usize::from(ran.error_line().contains("start a thread"));
+                let line = ran.error_line();
+                let is_advice = line.contains("the limit on threads");
+                assert!(is_advice || !line.contains("thread:"), "{limit}: {line}");
+                advised += usize::from(is_advice);
             }
         }
     }

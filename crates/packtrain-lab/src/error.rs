@@ -168,10 +168,7 @@ impl fmt::Display for LabError {
         match self {
             Self::Os { what, errno } => {
                 let advice = match *errno {
-                    libc::EAGAIN if *what == START_THREAD => {
-                        "; the limit on threads (RLIMIT_NPROC, or pids.max of the control group) \
-                         is too low: raise it"
-                    }
+                    errno if *what == START_THREAD => advice::on_threads(Some(errno)),
                     errno => advice::on_descriptors(Some(errno)),
                 };
                 let error = io::Error::from_raw_os_error(*errno);

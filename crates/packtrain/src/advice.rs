@@ -5,6 +5,7 @@
 
 use std::io;
 
+const EAGAIN: i32 = 11; // A limit on threads, of a thread that was to start.
 const EMFILE: i32 = 24; // "Too many open files" in this process, on every Linux.
 
 /// For a call that makes a descriptor. A queue has up to two of them, and each of the one or two
@@ -15,6 +16,18 @@ pub const fn on_descriptors(errno: Option<i32>) -> &'static str {
         Some(EMFILE) => {
             "; the limit on open files (RLIMIT_NOFILE) is too low: up to 4 for each queue of each \
              port and 16 besides are needed, so raise it with `ulimit -n`"
+        }
+        _ => "",
+    }
+}
+
+/// For the start of a thread.
+#[must_use]
+pub const fn on_threads(errno: Option<i32>) -> &'static str {
+    match errno {
+        Some(EAGAIN) => {
+            "; the limit on threads (RLIMIT_NPROC, or pids.max of the control group) is too low: \
+             raise it"
         }
         _ => "",
     }

@@ -1,5 +1,6 @@
 //! The errors of a run that ended early or did not start. They name the port.
 
+use crate::advice;
 use crate::driver::DeviceError;
 use crate::plan::Incompatible;
 use crate::policy::SettingError;
@@ -58,6 +59,9 @@ impl std::error::Error for RunError {
     }
 }
 
+/// The action of a thread that does not start.
+pub(super) const START_THREAD: &str = "start a worker's thread";
+
 /// Why a run did not start.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -85,7 +89,15 @@ impl fmt::Display for StartError {
             Self::Incompatible(error) => error.fmt(f),
             Self::Setting(error) => error.fmt(f),
             Self::Port(error) => error.fmt(f),
-            Self::System(error) => error.fmt(f),
+            Self::System(error) => {
+                let advice = match error {
+                    DeviceError::Failed { action, source } if *action == START_THREAD => {
+                        advice::on_threads(source.raw_os_error())
+                    }
+                    _ => "",
+                };
+                write!(f, "{error}{advice}")
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The threads of a run. Each drives one worker, and blocks when the worker sleeps.
 
-use super::error::{RunError, StartError};
+use super::error::{RunError, START_THREAD, StartError};
 use super::flows::TxFlows;
 use super::handle::{SendError, TrySendError, TxHandle};
 use super::intake::Intake;
@@ -74,7 +74,7 @@ impl Threads {
                         Ok(())
                     }
                 });
-            let thread = thread.map_err(StartError::system("start a worker's thread"))?;
+            let thread = thread.map_err(StartError::system(START_THREAD))?;
             self.threads.push(thread);
         }
         drop(ready);

@@ -359,7 +359,7 @@ impl<T, S> Items<'_, T, S> {
     /// Items that are not taken yet.
     #[must_use]
     #[inline(always)]
-    #[expect(clippy::len_without_is_empty, reason = "its callers need no more")]
+    #[allow(clippy::len_without_is_empty, reason = "its callers need no more")]
     pub const fn len(&self) -> usize {
         distance(self.next, self.end) as usize
     }

@@ -25,7 +25,7 @@ use std::sync::atomic::AtomicU64 as StdAtomicU64;
 /// [`move_front`](Batch::move_front) must hand over exactly as many items as requested, each valid
 /// and owned by the ring alone from then on, and it must not unwind.
 // SAFETY: the section above says what an implementation promises.
-#[expect(clippy::len_without_is_empty, reason = "the ring needs no more")]
+#[allow(clippy::len_without_is_empty, reason = "the ring needs no more")]
 pub unsafe trait Batch<T> {
     /// Items in the batch.
     fn len(&self) -> usize;

@@ -193,9 +193,9 @@ impl<T> SharedTx<T> {
         self.leave(own);
         let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
         self.ring.set_withheld(SLOTS_PER_LANE * left as usize);
+        self.tx_worker.notify();
         // Applications may use its slots now.
         self.waiters.wake_all(&self.ring);
-        self.tx_worker.notify();
     }
 
     fn enter(&self, source: ProducerKind) -> Producer {
@@ -434,12 +434,10 @@ impl<T: TxDescriptors> SharedTx<T> {
         })
     }
 
-    /// A producer has released the ring: wakes waiters and notifies the TX worker, if needed.
+    /// A producer has released the ring: notifies the TX worker and wakes waiters, if needed. In
+    /// this order: wakers are the caller's code, which may take long or panic.
     #[inline]
     fn released(&self, own: &Producer, released: Released, news: bool) {
-        if released.wake_waiters {
-            self.waiters.wake_all(&self.ring);
-        }
         let notify = match released.state {
             RingState::Abdicated if released.attention => true,
             RingState::Abdicated => {
@@ -453,6 +451,9 @@ impl<T: TxDescriptors> SharedTx<T> {
         };
         if notify {
             self.notify(own);
+        }
+        if released.wake_waiters {
+            self.waiters.wake_all(&self.ring);
         }
     }
 }
@@ -561,8 +562,8 @@ impl<T: TxDescriptors> Drop for ProducerDrain<'_, T> {
                 "the driver panicked while packets were given to it".to_owned(),
             ));
             drop(role);
-            self.shared.waiters.wake_all(&self.shared.ring);
             self.shared.notify(self.own);
+            self.shared.waiters.wake_all(&self.shared.ring);
         }
     }
 }

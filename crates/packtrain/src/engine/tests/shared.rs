@@ -24,7 +24,7 @@ use crate::time::Clock;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// One queue, its TX worker, and a producer.
@@ -381,6 +381,33 @@ fn a_producer_abdicates_after_its_budget() {
         );
         rig.finish();
     }
+}
+
+/// A waker is the caller's code: the TX worker is notified even if one panics.
+#[test]
+fn a_waker_that_panics_strands_no_packet() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("as the test asked");
+        }
+    }
+    let bench = Bench::new(Dispatch::Direct);
+    let (shared, arena) = (Arc::clone(&bench.shared), bench.arena.clone());
+    bench.device.tx().meanwhile = Some(Box::new(move || {
+        let kind = ProducerKind::Application;
+        for from in (1..=300).step_by(50) {
+            let mut packets = burst(&arena, from..from + 50);
+            let decide = |_| Decision::Enqueue;
+            let put = shared.ring.put(packets.batch(), kind, decide, |_, _| ());
+            assert!(matches!(put, Put::Enqueued { .. }));
+        }
+        assert!(shared.waiters.add(1, &Waker::from(Arc::new(Panics))));
+        assert!(shared.ring.wait_for_space(kind));
+    }));
+    assert!(catch_unwind(AssertUnwindSafe(|| bench.put(0..1))).is_err());
+    assert_eq!(bench.state(), RingState::Abdicated);
+    assert!(bench.runtime.is_rung(0));
 }
 
 /// The driver panics under a producer: the packets are counted, and the TX worker ends the run.

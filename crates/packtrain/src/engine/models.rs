@@ -6,8 +6,8 @@
 //! The code is the engine's: [`Worker`], [`TxPart`], [`SharedTx`], the ring, the TX queue,
 //! [`Wakeup`] and [`Interrupt`]. Only the device and the notifier are replaced. Time does not
 //! advance (except by the 50 us of a gap), so no later poll finds missed work: a lost wake-up is a
-//! deadlock, which loom reports. The counters use the atomics of `std`, which loom does not see; no
-//! wake-up depends on a counter.
+//! deadlock, which loom reports. The counters use the atomics of `std`, which loom does not see;
+//! the one wake-up that depends on counters, of a stall, reads them with the consumer role.
 //!
 //! Each model bounds the preemptions of a run. Without the bound the models take hours; two or
 //! three preemptions find nearly all errors (CHESS, CDSChecker).

@@ -4,18 +4,28 @@
 //! finds the ring idle may become its consumer; its burst then bypasses the slots. Otherwise it
 //! puts the burst into the ring, and notifies the TX worker if the mode says so.
 //!
-//! No packet is stranded, since each state of a ring with packets has a thread that comes for them:
+//! No packet is stranded, since each state of a ring with packets has a thread that comes for them.
+//! Position, state and flags are one word (`queue::ring`), so a producer learns the state by the
+//! compare-and-swap that reserves its slots, and each change of the state is ordered with it.
 //!
-//! - *busy*: the consumer. It releases the ring as idle by a compare-and-swap of the word in which
-//!   producers reserve slots, so that fails if a packet came ([`ConsumerGuard::release`]). Then it
-//!   drains again. Each other release leads to a state below.
-//! - *abdicated*, *gap*, *stalled*: the TX worker. A producer notifies it after the release that
-//!   sets the state ([`SharedTx::released`]), or after it has put packets into an idle ring that it
-//!   does not drain (`finish`). The TX worker claims such a ring in each step; before it sleeps it
-//!   arms the device of a stalled one, and it retries a gap after 50 us (`TxPart`).
-//! - *idle*: the ring is empty, and so is the stage.
+//! - *idle*: nobody has to come: ring and stage are empty, and the TX queue keeps nothing back.
+//! - *busy*: the consumer comes. It makes the ring idle by a compare-and-swap of that word, which
+//!   fails if a packet came ([`ConsumerGuard::release`]); then it drains again. Each other release
+//!   leads to a state below.
+//! - *abdicated*: the TX worker comes, or under direct dispatch a producer that claims the ring
+//!   first. It is notified by the producer that released the ring ([`SharedTx::released`]), or that
+//!   put packets into an idle ring without draining it (`finish`).
+//! - *stalled*: the TX worker comes. A producer that stalls the ring notifies it; before it sleeps
+//!   it claims the ring and arms the device (`TxPart::arm`).
+//! - *gap*: the TX worker comes: notified as above, and again after 50 us.
 //!
-//! ARCHITECTURE.md numbers the rules, also for the flags.
+//! A notification is not lost: [`Wakeup`] is one word, which the worker clears before a step reads
+//! the ring, and whose notification ends a sleep that began before or after it. And `TxPart::arm`
+//! lets the worker sleep over none of these states but a gap with its timer, a stall with an armed
+//! device, and what a notification follows.
+//!
+//! A producer that the system does not run while it is the consumer holds up the queue until it
+//! runs again, as in FreeBSD's mp_ring. ARCHITECTURE.md numbers the rules, also for the flags.
 
 use super::egress::Egress;
 use super::space::SpaceWaiters;
@@ -183,16 +193,16 @@ impl<T> SharedTx<T> {
 
     /// Registers a lane. Slots are reserved for it, so applications cannot fill the ring.
     pub(super) fn enter_lane(&self) -> Producer {
-        let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
-        self.ring.set_withheld(SLOTS_PER_LANE * lanes as usize);
+        self.lanes.fetch_add(1, Ordering::AcqRel);
+        self.ring.withhold(SLOTS_PER_LANE);
         self.enter(ProducerKind::Lane)
     }
 
     /// Deregisters a lane.
     pub(super) fn leave_lane(&self, own: &Producer) {
         self.leave(own);
-        let left = self.lanes.fetch_sub(1, Ordering::AcqRel) - 1;
-        self.ring.set_withheld(SLOTS_PER_LANE * left as usize);
+        self.lanes.fetch_sub(1, Ordering::AcqRel);
+        self.ring.give_back(SLOTS_PER_LANE);
         self.tx_worker.notify();
         // Applications may use its slots now.
         self.waiters.wake_all(&self.ring);

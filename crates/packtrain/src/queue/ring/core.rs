@@ -203,19 +203,23 @@ impl<T, S> Ring<T, S> {
         self.head().state()
     }
 
-    /// Withholds this many slots from applications. A lower number makes space for them, but wakes
-    /// no waiter.
+    /// Withholds this many more slots from applications.
     ///
     /// # Panics
     ///
     /// If applications would have no slot.
-    pub fn set_withheld(&self, slots: usize) {
+    pub fn withhold(&self, slots: usize) {
+        let all = self.withheld.fetch_add(slots as u64, Ordering::Relaxed) + slots as u64;
         assert!(
-            slots < self.capacity(),
-            "{slots} of {} slots withheld from applications",
+            all < self.capacity() as u64,
+            "{all} of {} slots withheld from applications",
             self.capacity
         );
-        self.withheld.store(slots as u64, Ordering::Relaxed);
+    }
+
+    /// Gives slots that were withheld back to applications, and wakes no waiter.
+    pub fn give_back(&self, slots: usize) {
+        self.withheld.fetch_sub(slots as u64, Ordering::Relaxed);
     }
 
     /// How many of `want` slots are free at the head `at` for this source; None if that is not the

@@ -560,7 +560,7 @@ fn the_rest_of_a_bypassing_batch_is_enqueued_under_the_role() {
 #[test]
 fn applications_leave_slots_to_lanes() {
     let ring = ring(10);
-    ring.set_withheld(4);
+    ring.withhold(4);
     assert_eq!(accepted(&ring, 10, ProducerKind::Application), 6);
     assert_eq!(accepted(&ring, 1, ProducerKind::Application), 0);
     assert!(!ring.has_space(ProducerKind::Application) && ring.has_space(ProducerKind::Lane));
@@ -573,7 +573,7 @@ fn applications_leave_slots_to_lanes() {
     assert_eq!(drain(&ring, 1).0, Ended::Budget);
     assert!(ring.has_space(ProducerKind::Application));
     assert_eq!(accepted(&ring, 2, ProducerKind::Application), 1);
-    ring.set_withheld(0);
+    ring.give_back(4);
     assert!(ring.has_space(ProducerKind::Application));
     assert_eq!(accepted(&ring, 9, ProducerKind::Application), 4);
 }
@@ -581,7 +581,7 @@ fn applications_leave_slots_to_lanes() {
 #[test]
 #[should_panic(expected = "4 of 4 slots")]
 fn lanes_do_not_get_all_slots() {
-    ring(4).set_withheld(4);
+    ring(4).withhold(4);
 }
 
 #[test]

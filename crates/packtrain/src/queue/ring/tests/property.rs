@@ -341,7 +341,7 @@ proptest! {
             most,
         };
         let mut ring = Ring::new(capacity, sink);
-        ring.set_withheld(withheld % capacity);
+        ring.withhold(withheld % capacity);
         let mut world = World {
             ring: &ring,
             credit: &credit,

@@ -260,7 +260,7 @@ fn run(capacity: usize, seed: u64) {
         counted: AtomicUsize::new(0),
         done: AtomicBool::new(false),
     };
-    shared.ring.set_withheld(capacity / 2);
+    shared.ring.withhold(capacity / 2);
     let random = |which: u64| Random(seed ^ (which << 32));
     thread::scope(|scope| {
         let shared = &shared;

@@ -693,10 +693,11 @@ pub struct DoctorArgs {
 
 /// As [`time`], but a bare number is refused: seconds are not what is meant beside microseconds.
 fn time_with_unit(text: &str) -> Result<Duration, String> {
-    if text.parse::<f64>().is_ok() {
-        return Err(format!("needs a unit: {text}us, {text}ms or {text}s"));
+    match text.parse::<f64>() {
+        Ok(number) if number <= 0.0 => Err("must be more than 0, with a unit: 50us".to_owned()),
+        Ok(_) => Err(format!("needs a unit: {text}us, {text}ms or {text}s")),
+        Err(_) => time(text).map_err(|error| error.replace("; a bare number is seconds", "")),
     }
-    time(text)
 }
 
 /// As [`time`], and at least 50 ms.

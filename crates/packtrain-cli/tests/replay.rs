@@ -449,7 +449,14 @@ fn a_bad_command_line_is_2() {
         ),
         (&["x", "--segment", "67"], "from 68 to 65535"),
         (&["x", "--hold", "0us"], "more than 0"),
-        (&["x", "--hold", "0"], "needs a unit: 0us, 0ms or 0s"),
+        (
+            &["x", "--hold", "0"],
+            "must be more than 0, with a unit: 50us",
+        ),
+        (
+            &["x", "--hold", "abc"],
+            "write a number and a unit: 10s, 500ms, 50us, 2m, 1h",
+        ),
     ];
     for (args, expected) in cases {
         let ran = packtrain(&[&["replay"], *args].concat());
@@ -459,6 +466,7 @@ fn a_bad_command_line_is_2() {
             "{args:?}: {ran:?}"
         );
         assert!(ran.err.contains(expected), "{args:?}: {}", ran.err);
+        assert!(!ran.err.contains("a bare number is seconds"), "{args:?}");
     }
 }
 

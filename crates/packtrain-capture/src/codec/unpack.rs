@@ -281,6 +281,8 @@ fn gzip_header_bytes(bytes: &[u8]) -> Result<Option<usize>, PackedFault> {
 struct Zstd {
     decoder: FrameDecoder,
     frame: Frame,
+    /// The input ended within the frame, whose data is given out before the error.
+    truncated: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -300,6 +302,7 @@ impl Default for Zstd {
         Self {
             decoder,
             frame: Frame::None,
+            truncated: false,
         }
     }
 }
@@ -337,7 +340,12 @@ impl Zstd {
                         return Ok(made);
                     }
                     if !self.decoder.is_finished() {
-                        self.block(input, has_checksum)?;
+                        match self.block(input, has_checksum) {
+                            Err(Stop::Fault(PackedFault::Truncated)) => self.end(has_checksum)?,
+                            other => other?,
+                        }
+                    } else if self.truncated {
+                        return Err(PackedFault::Truncated.into());
                     } else if has_checksum
                         && self.decoder.get_checksum_from_data()
                             != self.decoder.get_calculated_checksum()
@@ -369,6 +377,18 @@ impl Zstd {
         };
         input.consume(bytes);
         self.frame = frame;
+        Ok(())
+    }
+
+    /// Ends a frame whose input ended: the decoder keeps up to a window of data until it has the
+    /// last block, so it gets an empty one.
+    fn end(&mut self, has_checksum: bool) -> Result<(), Stop> {
+        const LAST_BLOCK: [u8; 7] = [1, 0, 0, 0, 0, 0, 0];
+        let sum = if has_checksum { 4 } else { 0 };
+        let block = &LAST_BLOCK[..ZSTD_BLOCK_HEADER_BYTES + sum];
+        let ended = self.decoder.decode_from_to(block, &mut []);
+        ended.map_err(|_error| PackedFault::Truncated)?;
+        self.truncated = true;
         Ok(())
     }
 

@@ -8,7 +8,7 @@
 //! Position, state and flags are one word (`queue::ring`), so a producer learns the state by the
 //! compare-and-swap that reserves its slots, and each change of the state is ordered with it.
 //!
-//! - *idle*: nobody has to come: ring and stage are empty, and the TX queue keeps nothing back.
+//! - *idle*: no thread has to come: ring and stage are empty, and the TX queue keeps nothing back.
 //! - *busy*: the consumer comes. It makes the ring idle by a compare-and-swap of that word, which
 //!   fails if a packet came ([`ConsumerGuard::release`]); then it drains again. Each other release
 //!   leads to a state below.

@@ -114,18 +114,18 @@ fn a_compressed_input_may_block_anywhere() {
     }
 }
 
+/// Compressed by each: with zstd itself, whose window is longer than the library's, if it is there.
+fn packed(plain: &[u8]) -> [(Packing, Vec<u8>); 2] {
+    let by_zstd = piped("zstd", &["-3"], plain).unwrap_or_else(|| zstd(plain));
+    [(Packing::Gzip, gzip(plain)), (Packing::Zstd, by_zstd)]
+}
+
 /// Each record up to the cut is read, and then the reason and the place.
 #[test]
 fn a_cut_compressed_capture_says_so() {
     let plain = capture(Format::PcapNg);
     let wanted = read_all(&plain[..]);
-    for (packing, packed) in [
-        (Packing::Gzip, gzip(&plain)),
-        (
-            Packing::Zstd,
-            piped("zstd", &["-3"], &plain).unwrap_or_else(|| zstd(&plain)),
-        ),
-    ] {
+    for (packing, packed) in packed(&plain) {
         for at in (8..packed.len()).step_by(1999).chain([packed.len() - 1]) {
             let mut outcome = read_all(&packed[..at]);
             let error = outcome.pop().expect("an error").expect_err("an error");
@@ -152,13 +152,7 @@ fn a_cut_compressed_capture_says_so() {
 fn damage_is_found_and_named() {
     let plain = capture(Format::PcapNg);
     let wanted = read_all(&plain[..]);
-    for (packing, packed) in [
-        (Packing::Gzip, gzip(&plain)),
-        (
-            Packing::Zstd,
-            piped("zstd", &["-3"], &plain).unwrap_or_else(|| zstd(&plain)),
-        ),
-    ] {
+    for (packing, packed) in packed(&plain) {
         for at in (20..packed.len()).step_by(1013) {
             let mut damaged = packed.clone();
             damaged[at] ^= 0x55;

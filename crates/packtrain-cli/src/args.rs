@@ -472,56 +472,26 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// `--coalesce`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum Coalesce {
-    Reversible,
-    Stream,
-    Off,
+macro_rules! words {
+    ($($(#[$about:meta])* $name:ident: $($word:ident),*;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        #[allow(missing_docs, reason = "clap would print it for each of the words")]
+        pub enum $name { $($word,)* }
+    )*};
 }
 
-/// `--mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum FlowMode {
-    Hash,
-    Sorted,
-    Auto,
-}
-
-/// `on` or `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, reason = "clap would print it for each of the two words")]
-pub enum Switch {
-    On,
-    Off,
-}
-
-/// Whether packets with a constant IPv4 identification are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, reason = "clap would print it for each of the two words")]
-pub enum GroId {
-    Atomic,
-    Exact,
-}
-
-/// The link header of packets of a private link type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum User0 {
-    Ethernet,
-    Ip,
-    Ipoib,
+words! {
+    /// `--coalesce`.
+    Coalesce: Reversible, Stream, Off;
+    /// `--mode`.
+    FlowMode: Hash, Sorted, Auto;
+    /// `on` or `off`.
+    Switch: On, Off;
+    /// Whether packets with a constant IPv4 identification are merged.
+    GroId: Atomic, Exact;
+    /// The link header of packets of a private link type.
+    User0: Ethernet, Ip, Ipoib;
 }
 
 impl User0 {

@@ -3,7 +3,7 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, assert_documented, command, ends, finish, packtrain, signal, start,
+    PACKTRAIN, Scratch, assert_documented, command, ends, interrupted, packtrain, signal, start,
     wait_for_handlers,
 };
 use serde_json::{Value, json};
@@ -394,9 +394,7 @@ fn a_signal_keeps_what_was_measured() {
     let child = start(&mut command(PACKTRAIN, &words));
     wait_for_handlers(&child);
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     let document = ran.json();
     assert_eq!(document["stopped"], true);
     assert_eq!(document["experiments"][0]["stopped"], true);

@@ -3,8 +3,8 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, ends, finish, packtrain, signal,
-    start, wait_for_line,
+    PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, ends, finish, interrupted, packtrain,
+    signal, start, wait_for_line,
 };
 use serde_json::{Value, json};
 use std::io::Read;
@@ -448,10 +448,8 @@ fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
     let mut child = start(&mut command(PACKTRAIN, &["forward", "null:", "null:"]));
     wait_for_line(&mut child, "neither port has any input");
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
+    let ran = interrupted(child, "INT");
     assert!(asked.elapsed() < TIMEOUT, "{ran:?}");
-    assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
             .contains("ledger (wire packets): 0 received = 0 transmitted: closed"),
@@ -704,9 +702,7 @@ fn a_worker_runs_on_the_cpu_of_the_list() {
             assert!(start.elapsed() < TIMEOUT, "{input}: not on CPU {last}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        signal(&child, "TERM");
-        let ran = finish(child);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = interrupted(child, "TERM");
         let document = ran.json();
         let last: u64 = last.parse().expect("a number");
         assert_eq!(document["settings"]["cpus"][0], last);
@@ -806,9 +802,7 @@ fn as_many_queues_as_there_can_be_use_little_memory() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
     // The greatest resident memory until now, in KiB.
     let resident = number_after(&status.expect("it runs"), "VmHWM:") << 10;
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     let document = ran.json();
     assert_eq!(document["conservation"]["closed"], true, "{document}");
     let queues = document["ports"]["null0"].as_object().expect("a port");

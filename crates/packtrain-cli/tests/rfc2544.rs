@@ -3,8 +3,8 @@
 mod program;
 
 use program::{
-    PACKTRAIN, TIMEOUT, as_nobody, assert_documented, command, ends, finish, in_namespace,
-    packtrain, signal, start, wait_for_handlers,
+    PACKTRAIN, TIMEOUT, as_nobody, assert_documented, command, ends, in_namespace, interrupted,
+    packtrain, start, wait_for_handlers,
 };
 use std::time::Instant;
 
@@ -68,9 +68,7 @@ fn an_interrupted_search_ends_soon() {
     let child = start(&mut command(PACKTRAIN, &words(line)));
     wait_for_handlers(&child);
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
     let none = "interrupted before anything was measured\n";
     let some = "interrupted: these are the figures until then\n";

@@ -172,6 +172,14 @@ pub fn signal(child: &Child, name: &str) {
     assert!(sent.success(), "kill -{name}");
 }
 
+/// The end of a run after a signal, which is a success.
+pub fn interrupted(child: Child, name: &str) -> Ran {
+    signal(&child, name);
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran
+}
+
 /// Waits until the child handles SIGINT, so that it can be interrupted.
 pub fn wait_for_handlers(child: &Child) {
     let deadline = Instant::now() + TIMEOUT;

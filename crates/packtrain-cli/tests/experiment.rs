@@ -3,7 +3,7 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, assert_documented, command, ends, interrupted, packtrain, signal, start,
+    PACKTRAIN, Scratch, assert_documented, command, ends, interrupted, packtrain, start,
     wait_for_handlers,
 };
 use serde_json::{Value, json};

@@ -166,7 +166,7 @@ fn two_taps_without_traffic_take_no_cpu_time() {
     let (start, before) = (Instant::now(), cpu_time(child.id()));
     std::thread::sleep(Duration::from_secs(4));
     let (wall, after) = (start.elapsed(), cpu_time(child.id()));
-    let ran = interrupted(child, "INT");
+    interrupted(child, "INT");
     let Some((before, after)) = before.zip(after) else {
         println!("SKIP: this kernel has no schedstat");
         return;

@@ -153,14 +153,14 @@ fn a_run_keeps_what_it_uses() {
         wait_for_line(&mut child, RUNS);
         let expected = with(May::own(), used & all);
         assert_threads(&child, &expected, priority);
-        let ran = interrupted(child, "INT");
+        interrupted(child, "INT");
     }
     let Some(way) = in_namespace() else { return };
     let args = ["forward", "tap:pta", "null:", "--priority", "none"];
     let mut child = namespaced(&way, &args);
     wait_for_line(&mut child, RUNS);
     assert_threads(&child, &with(May::own(), NET_ADMIN), "an interface");
-    let ran = interrupted(child, "INT");
+    interrupted(child, "INT");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn a_run_becomes_the_user_that_was_asked_for() {
         ..with(May::own(), SYS_NICE & May::own().permitted)
     };
     assert_threads(&child, &become_it, USER);
-    let ran = interrupted(child, "INT");
+    interrupted(child, "INT");
 }
 
 /// The user could open none of the files.

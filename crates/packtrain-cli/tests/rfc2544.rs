@@ -4,7 +4,7 @@ mod program;
 
 use program::{
     PACKTRAIN, TIMEOUT, as_nobody, assert_documented, command, ends, in_namespace, interrupted,
-    packtrain, start, wait_for_handlers,
+    start, wait_for_handlers,
 };
 use std::time::Instant;
 

@@ -50,7 +50,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
             Some(missing) => Err(skipped(missing)),
             None => alone(*test),
         };
-        match ended.map_err(|why| why.downcast::<Skipped>()) {
+        match ended.map_err(<Box<dyn Any + Send>>::downcast::<Skipped>) {
             Ok(()) => {
                 passed += 1;
                 println!("test {name} ... ok ({} ms)", start.elapsed().as_millis());
@@ -82,7 +82,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
 fn alone(test: fn()) -> thread::Result<()> {
     panic::catch_unwind(|| {
         let netns = Netns::new().expect("a namespace");
-        netns.run(test).expect("a thread in it")
+        netns.run(test).expect("a thread in it");
     })
 }
 

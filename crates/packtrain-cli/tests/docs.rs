@@ -31,7 +31,7 @@ fn shape(line: &str) -> Vec<String> {
     let is_number = |c: char| c.is_ascii_digit() || c == ',' || c == '.';
     let shapes = line.split_whitespace().map(|word| {
         let is_figure = word.starts_with(|c: char| c.is_ascii_digit());
-        match is_figure && word.trim_end_matches(&[',', ':']).chars().all(is_number) {
+        match is_figure && word.trim_end_matches([',', ':']).chars().all(is_number) {
             true => word.replace(is_number, ""),
             false => word.to_owned(),
         }

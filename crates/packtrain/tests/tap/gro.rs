@@ -67,7 +67,7 @@ fn ids<const N: usize>(fragment: u16, ids: [u16; N]) -> Vec<Frame> {
 }
 
 /// Packets with these options of TCP.
-fn options<const N: usize>(options: [Vec<u8>; N]) -> Vec<Frame> {
+fn options<const N: usize>(options: &[Vec<u8>; N]) -> Vec<Frame> {
     packets(N, |index, frame| frame.options.clone_from(&options[index]))
 }
 
@@ -132,7 +132,7 @@ fn cases() -> Vec<(&'static str, Vec<Frame>, Vec<usize>)> {
         ),
         (
             "tcp_ts",
-            options([
+            options(&[
                 stamp(0),
                 stamp(0),
                 stamp(100),
@@ -143,7 +143,7 @@ fn cases() -> Vec<(&'static str, Vec<Frame>, Vec<usize>)> {
         ),
         (
             "tcp_opt",
-            options([stamp(0), stamp(0), vec![1, 3, 3, 7]]),
+            options(&[stamp(0), stamp(0), vec![1, 3, 3, 7]]),
             vec![200, 100],
         ),
         ("ip_ecn", second(|frame| frame.tos = 2), vec![100, 100]),

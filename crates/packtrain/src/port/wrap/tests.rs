@@ -398,9 +398,11 @@ fn wrappers_that_have_nothing_to_do_change_nothing() {
     }));
 }
 
+type Ask = Box<dyn Fn() + Send>;
+
 /// An output that asks for the status while a wrapper writes to it, as the caller's code may.
 #[derive(Clone, Default)]
-struct Asking(Arc<Mutex<Option<Box<dyn Fn() + Send>>>>);
+struct Asking(Arc<Mutex<Option<Ask>>>);
 
 impl Asking {
     fn ask(&self) -> io::Result<()> {
@@ -425,7 +427,7 @@ impl Write for Asking {
 /// Receives 30 packets by a driver of `make` whose output calls what `ask` returns.
 fn asks<D: Driver + 'static>(
     make: impl FnOnce(Fake, Box<Asking>) -> D + Send + 'static,
-    ask: impl FnOnce(&D) -> Box<dyn Fn() + Send> + Send + 'static,
+    ask: impl FnOnce(&D) -> Ask + Send + 'static,
 ) {
     let work = || {
         let output = Asking::default();

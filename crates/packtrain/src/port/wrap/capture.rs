@@ -13,6 +13,7 @@ use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError};
 
 const RECEIVED: u32 = 0;
@@ -54,7 +55,7 @@ impl CaptureStatus {
     /// Records written so far.
     #[must_use]
     pub fn records(&self) -> u64 {
-        self.progress.records.get()
+        self.progress.records.load(Relaxed)
     }
 
     /// Why capturing stopped, if it did: one sentence.
@@ -66,7 +67,7 @@ impl CaptureStatus {
     /// Records that a full pipe does not have: left out, or not written yet.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.progress.missed.get() + self.progress.unwritten.get()
+        self.progress.missed.load(Relaxed) + self.progress.unwritten.load(Relaxed)
     }
 
     /// Writes the records that a full pipe does not have yet, as far as it has room. Returns
@@ -80,7 +81,7 @@ impl CaptureStatus {
             Err(TryLockError::WouldBlock) => return false,
         };
         sink.flush();
-        self.progress.unwritten.get() == 0 || self.progress.has_stopped()
+        self.progress.unwritten.load(Relaxed) == 0 || self.progress.has_stopped()
     }
 }
 
@@ -126,9 +127,11 @@ impl Sink {
             settle(writer.write(interface, now_ns, bytes, packet.segments()));
         }
         let progress = &self.progress;
-        progress.missed.add(missed);
-        progress.unwritten.add(self.writer.records() - before);
-        progress.records.set(self.writer.records());
+        progress.missed.fetch_add(missed, Relaxed);
+        progress
+            .unwritten
+            .fetch_add(self.writer.records() - before, Relaxed);
+        progress.records.store(self.writer.records(), Relaxed);
         self.settle(result);
     }
 
@@ -137,7 +140,7 @@ impl Sink {
             return;
         }
         match self.writer.flush() {
-            Ok(()) => self.progress.unwritten.set(0),
+            Ok(()) => self.progress.unwritten.store(0, Relaxed),
             Err(error) if is_full(&error) => {}
             Err(error) => self.settle(Err(error)),
         }

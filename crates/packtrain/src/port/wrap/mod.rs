@@ -22,12 +22,13 @@ pub use vlan::{Vlan, VlanRx, VlanTx};
 
 use crate::driver::{BadPackets, RxBurst, RxInfo};
 use crate::packet::Packet;
-use crate::stats::{Counter, DropReason};
+use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::LinkType;
 use std::io::{self, Write};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The output of a wrapper.
@@ -78,11 +79,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug, Default)]
 struct Progress {
     /// Records or lines.
-    records: Counter,
+    records: AtomicU64,
     /// Records since the output had all.
-    unwritten: Counter,
+    unwritten: AtomicU64,
     /// Records that were left out, since the output was full.
-    missed: Counter,
+    missed: AtomicU64,
     /// Why writing stopped: one sentence.
     note: OnceLock<String>,
 }

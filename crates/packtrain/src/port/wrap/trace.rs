@@ -13,6 +13,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// Traces the packets that a driver receives and transmits, one line each:
@@ -42,7 +43,7 @@ impl TraceStatus {
     /// Lines written so far.
     #[must_use]
     pub fn lines(&self) -> u64 {
-        self.0.records.get()
+        self.0.records.load(Relaxed)
     }
 
     /// Why tracing stopped, if it did: one sentence.
@@ -78,7 +79,9 @@ impl Log {
             return;
         }
         match self.output.write_all(self.line.as_bytes()) {
-            Ok(()) => self.progress.records.add(1),
+            Ok(()) => {
+                self.progress.records.fetch_add(1, Relaxed);
+            }
             Err(error) => self.progress.stop("the trace", &error),
         }
     }

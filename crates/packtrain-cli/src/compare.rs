@@ -61,8 +61,8 @@ fn not_judged(comparison: &Comparison) -> Option<String> {
     }
     Some(if has(Change::NotJudged) {
         format!(
-            "each has fewer than {CLEAN_MIN} clean runs in A or B; repeat both with more --repeats, \
-             or while the machine does nothing else"
+            "each has fewer than {CLEAN_MIN} clean runs in A or B; repeat both with more \
+             --repeats, or while the machine does nothing else"
         )
     } else if has(Change::Neutral) {
         "no figure of these rows has a better value; name experiments with `better` in a figure"

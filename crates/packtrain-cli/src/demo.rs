@@ -191,7 +191,8 @@ fn text(outcome: &Outcome, style: Style) -> String {
         if setting.kernel_drops > 0 {
             let count = grouped(setting.kernel_drops);
             text += &format!(
-                "     dropped by the kernels' own queues: {count} packets; TCP sends its own again\n"
+                "     dropped by the kernels' own queues: {count} packets; TCP sends its own \
+                 again\n"
             );
         }
     }

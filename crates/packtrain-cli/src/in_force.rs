@@ -4,8 +4,8 @@ use crate::args::SettingArgs;
 use packtrain::driver::QueueConfig;
 use std::fmt;
 
-/// A setting and its source: a key of the port, which takes precedence, an option of the command, or
-/// neither.
+/// A setting and its source: a key of the port, which takes precedence, an option of the command,
+/// or neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
     /// Its value.

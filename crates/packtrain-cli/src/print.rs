@@ -136,8 +136,8 @@ impl Style {
 /// The emphasis of [`Style`].
 const EMPHASIS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"];
 
-/// `line` in lines of at most `columns`, each indented as it is. A line ends at a space; a word that
-/// is longer is in one piece.
+/// `line` in lines of at most `columns`, each indented as it is. A line ends at a space; a word
+/// that is longer is in one piece.
 pub fn filled(line: &str, columns: usize) -> String {
     let words = line.trim_start_matches(' ');
     let indent = &line[..line.len() - words.len()];

@@ -179,8 +179,8 @@ fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
 /// Counters by name.
 type Counters = Vec<(&'static str, u64)>;
 
-/// A table with a column for each of `columns`, which have the same counters. A counter that is 0 in
-/// all of them is left out, unless it is one of `always`; so is a table without counters.
+/// A table with a column for each of `columns`, which have the same counters. A counter that is 0
+/// in all of them is left out, unless it is one of `always`; so is a table without counters.
 fn counters(
     title: &str,
     columns: &[(String, Counters)],

@@ -539,8 +539,7 @@ mod tests {
         let text = text(&[whole, bare, part], Style::PLAIN);
         for line in [
             "interrupted: these are the figures until then\n",
-            "       bridge                                                -        -  14,880,952     \
-             -\n",
+            "       bridge                                                -        -  14,880,952",
             "       bridge          -          -\n",
             "  128  packtrain           0  581.0  581.0  592.6  device             -\n",
         ] {

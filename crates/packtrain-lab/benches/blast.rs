@@ -15,8 +15,9 @@ use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common, Timed};
-use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
 use serde::Serialize;
 use serde_json::json;
@@ -161,8 +162,8 @@ fn report(
     println!("{claim}");
     if let Some(file) = &arguments.common.json {
         let rounds = arguments.rounds;
-        let document = report::compared("blast", conditions, rounds, rows, medians, &[claim]);
-        report::save(file, &document)?;
+        let document = compared("blast", conditions, rounds, rows, medians, &[claim]);
+        save(file, &document)?;
     }
     Ok(())
 }

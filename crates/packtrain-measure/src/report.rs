@@ -1,10 +1,7 @@
 //! Printed reports and JSON documents.
 
-use crate::claim::Claim;
 use crate::host::{SCHEMA, cpu_model};
-use crate::key::{Fields, fields};
 use crate::verdict::{Expected, Verdict};
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -94,40 +91,6 @@ pub fn envelope(command: &str, conditions: &Conditions, rounds: usize, rows: &[V
         "rounds": rounds,
         "rows": rows,
     })
-}
-
-/// The document of the bench `name`, which compares whole programs: a row for each run, the medians
-/// of each program, and the goals.
-pub fn compared(
-    name: &str,
-    conditions: &Conditions,
-    rounds: usize,
-    rows: &[impl Serialize],
-    medians: impl IntoIterator<Item = Value>,
-    claims: &[Claim],
-) -> Value {
-    let rows = rows.iter().map(|row| {
-        let mut all = Fields::new();
-        all.insert("experiment".to_owned(), name.into());
-        all.extend(fields(row));
-        Value::Object(all)
-    });
-    let rows: Vec<_> = rows.collect();
-    let mut document = envelope(&format!("bench {name}"), conditions, rounds, &rows);
-    document["medians"] = medians.into_iter().collect();
-    document["claims"] = claims.iter().map(Claim::document).collect();
-    document
-}
-
-/// Writes such a document, and prints where it is.
-///
-/// # Errors
-///
-/// The file and the error of the file system.
-pub fn save(path: &Path, document: &Value) -> Result<(), String> {
-    write(path, document).map_err(|error| format!("write {}: {error}", path.display()))?;
-    println!("rows, medians and claims: {}", path.display());
-    Ok(())
 }
 
 /// The online CPUs of the machine: a bench may have bound itself to fewer.

@@ -185,8 +185,8 @@ pub struct InterfaceReport {
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.
     pub unfinished: u64,
-    /// TCP packets that TSO or GRO of the host that captured them made: those with an IP datagram of
-    /// more than [`WIRE_BYTES_MAX`] bytes, and those whose length was left to the NIC. Packets of a
+    /// TCP packets that TSO or GRO of the capturing host made: those with an IP datagram of more than
+    /// [`WIRE_BYTES_MAX`] bytes, and those whose length was left to the NIC. Packets of a
     /// loopback interface are not counted, since its MTU may be as large.
     pub large: u64,
     /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or

@@ -18,7 +18,7 @@ use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
 use packtrain_lab::baseline::Program;
 use packtrain_lab::{rootless, tap};
-use packtrain_measure::report::{compared, save};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::{Claim, options};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -24,8 +24,9 @@ use measure::{Error, Row};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_lab::{rootless, tap};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common, Timed};
-use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -92,8 +93,8 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     }
     if let Some(file) = &arguments.common.json {
         let rounds = arguments.rounds;
-        let document = report::compared("vpn", &conditions, rounds, &rows, medians, &claims);
-        report::save(file, &document)?;
+        let document = compared("vpn", &conditions, rounds, &rows, medians, &claims);
+        save(file, &document)?;
     }
     Ok(())
 }

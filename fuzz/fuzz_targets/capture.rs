@@ -8,8 +8,7 @@ use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
 use packtrain_capture::{
-    CaptureError, Format, Interface, LinkCode, MAX_CAPTURED_BYTES, Reader, Record, WriteError,
-    Writer,
+    CaptureError, Format, Interface, LinkCode, MAX_CAPTURED_BYTES, Reader, Record, Writer,
 };
 use packtrain_fuzz::Input;
 
@@ -169,15 +168,14 @@ fn check_written(format: Format, whole: &[Result<Owned, CaptureError>]) {
     let mut expected = Vec::new();
     for record in &good {
         let timestamp_ns = record.timestamp_ns.unwrap_or(0);
+        // The fraction of a second may carry it beyond the 32 bits of seconds.
+        let timestamp_ns = match format {
+            Format::Pcap { .. } => timestamp_ns.min((1 << 32) * 1_000_000_000 - 1),
+            Format::PcapNg => timestamp_ns,
+        };
         // Half in one piece, half in another: the writer gathers.
         let (a, b) = record.data.split_at(record.data.len() / 2);
         let written = writer.write(0, timestamp_ns, record.original_bytes, [a, b]);
-        if let Err(WriteError::TimestampOutOfRange { .. }) = written {
-            // The fraction of a second carried it beyond the 32 bits of seconds.
-            let seconds = timestamp_ns / 1_000_000_000;
-            assert!(format != Format::PcapNg && u32::try_from(seconds).is_err());
-            continue;
-        }
         written.expect("what was read fits");
         expected.push(Ok(Owned {
             timestamp_ns: Some(timestamp_ns),

@@ -316,6 +316,40 @@ fn a_capture_is_copied_packet_by_packet() {
     assert_moved(&again.json(), 500);
 }
 
+/// The times that a capture has, in nanoseconds since 1970.
+fn times(path: &str) -> Vec<Option<u64>> {
+    let input = std::fs::File::open(path).expect("the file");
+    let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
+    let mut times = Vec::new();
+    while let Some(record) = reader.next_record().expect("a whole file") {
+        times.push(record.timestamp_ns);
+    }
+    times
+}
+
+#[test]
+fn a_copy_of_a_capture_has_its_times() {
+    let scratch = Scratch::new("copy-times");
+    let [from, to] = ["from.pcapng", "to.pcap"].map(|name| scratch.file(name));
+    let interface = packtrain_capture::Interface {
+        link: packtrain_capture::LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let format = packtrain_capture::Format::PcapNg;
+    let writer = packtrain_capture::Writer::new(Vec::new(), format, &[interface]);
+    let mut writer = writer.expect("a writer");
+    let expected = [0, 1_700_000_000_123_456_789, 1_600_000_000_000_000_001];
+    for at in expected {
+        writer.write(0, at, 0, [[2; 60]]).expect("a record");
+    }
+    std::fs::write(&from, writer.finish().expect("the end")).expect("a file");
+    let (a, b) = (format!("pcap:{from}"), format!("pcap:{to},write"));
+    let copied = packtrain(&["forward", &a, &b, "--json"]);
+    assert_moved(&copied.json(), 3);
+    assert_eq!(times(&to), expected.map(Some));
+}
+
 /// The file is a pipe whose reader reads only the beginning.
 #[test]
 fn a_capture_that_stops_is_reported_and_costs_no_packet() {

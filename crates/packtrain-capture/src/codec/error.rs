@@ -413,11 +413,6 @@ pub enum WriteError {
         /// The index.
         interface: u32,
     },
-    /// Classic pcap has 32 bits of seconds, which end in the year 2106.
-    TimestampOutOfRange {
-        /// The time, in nanoseconds since 1970.
-        timestamp_ns: u64,
-    },
 }
 
 impl fmt::Display for WriteError {
@@ -433,12 +428,6 @@ impl fmt::Display for WriteError {
                 super::MAX_NAME_BYTES
             ),
             Self::NoSuchInterface { interface } => write!(f, "there is no interface {interface}"),
-            Self::TimestampOutOfRange { timestamp_ns } => {
-                write!(
-                    f,
-                    "classic pcap cannot express the time {timestamp_ns} ns since 1970"
-                )
-            }
         }
     }
 }

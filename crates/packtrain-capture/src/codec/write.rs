@@ -139,13 +139,13 @@ impl<W: Write> Writer<W> {
     /// Adds one packet, given as its pieces, truncated to the interface's snapshot length, except
     /// with [`without_truncation`](Self::without_truncation).
     ///
-    /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on the
+    /// `timestamp_ns` is in nanoseconds since the Unix epoch; a time beyond the last one of the
+    /// format becomes that (of classic pcap, it is in the year 2106). `original_bytes` is the length on the
     /// wire with its link header; if it is less than the sum of the pieces, that sum is recorded.
     ///
     /// # Errors
     ///
-    /// [`WriteError::NoSuchInterface`], [`WriteError::TimestampOutOfRange`] (classic pcap only),
-    /// or [`WriteError::Io`] if the buffer is full and the output refuses it. The packet is then
+    /// [`WriteError::NoSuchInterface`], or [`WriteError::Io`] if the buffer is full and the output refuses it. The packet is then
     /// not in the capture, and others may follow.
     pub fn write<P: AsRef<[u8]>>(
         &mut self,
@@ -155,11 +155,6 @@ impl<W: Write> Writer<W> {
         pieces: impl IntoIterator<Item = P>,
     ) -> Result<(), WriteError> {
         let limit = self.snaplen(interface)?;
-        if let Format::Pcap { nanosecond } = self.format {
-            // Checked before the buffer is drained, so that a wrong time makes no system call.
-            pcap::record_header(nanosecond, timestamp_ns, 0, 0)
-                .ok_or(WriteError::TimestampOutOfRange { timestamp_ns })?;
-        }
         self.make_room()?;
         match self.format {
             Format::Pcap { nanosecond } => {
@@ -169,7 +164,7 @@ impl<W: Write> Writer<W> {
                 let (captured, sum) = put_pieces(&mut self.buffer, limit, pieces);
                 let original = original_bytes.max(sum);
                 let header = pcap::record_header(nanosecond, timestamp_ns, captured, original);
-                put_at(&mut self.buffer, at, &header.unwrap_or_default());
+                put_at(&mut self.buffer, at, &header);
             }
             Format::PcapNg => {
                 pcapng::put_block(&mut self.buffer, pcapng::ENHANCED_PACKET, |out| {

@@ -211,7 +211,7 @@ pub fn run<R: Read, W: Write>(
     loop {
         let read = input.next_record();
         let arrival = match read {
-            Ok(Some(record)) => Ok(Arrival::of(&record, replay.now, replay.report.format)),
+            Ok(Some(record)) => Ok(Arrival::of(&record, replay.now)),
             Ok(None) => break,
             Err(error) => Err(error),
         };

@@ -2,7 +2,7 @@
 
 use super::hash::StableHash;
 use super::lead::Lead;
-use crate::codec::{Format, Record};
+use crate::codec::Record;
 use std::collections::VecDeque;
 
 /// The record of a packet without its bytes.
@@ -18,14 +18,9 @@ pub(super) struct Arrival {
 
 impl Arrival {
     /// From a record. A packet without a timestamp gets that of the packet before it.
-    pub(super) fn of(record: &Record<'_>, now: u64, format: Format) -> (Self, Vec<u8>) {
-        // A classic record with a bad fraction may be beyond the largest time of its format.
-        let last = match format {
-            Format::Pcap { .. } => (u64::from(u32::MAX) + 1) * 1_000_000_000 - 1,
-            Format::PcapNg => u64::MAX,
-        };
+    pub(super) fn of(record: &Record<'_>, now: u64) -> (Self, Vec<u8>) {
         let arrival = Self {
-            timestamp_ns: record.timestamp_ns.unwrap_or(now).min(last),
+            timestamp_ns: record.timestamp_ns.unwrap_or(now),
             interface: record.interface,
             original_bytes: record.original_bytes,
             lead: Lead::default(),

@@ -6,6 +6,10 @@
 //! is written when it has room: a reader that does not read blocks no worker. A packet to a pipe
 //! has completed when the pipe has all its bytes. Only a slow disk makes a worker wait.
 //!
+//! A packet that is read has the time of its record, and a record that is written has the time of its
+//! packet ([`Meta::timestamp`](crate::packet::Meta::timestamp)): a copy of a capture keeps its times.
+//! Packets without a time get the wall clock's at the start of their batch.
+//!
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
 
@@ -27,7 +31,7 @@ use crate::driver::{
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use file::{CREATE, Counted, OPEN, broken, failed, unwritable};
 use packtrain_capture::{
     CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, Writer,
@@ -412,9 +416,8 @@ impl Source {
                     return Ok(());
                 }
                 Got::Packet(packet, due) => {
-                    let timestamp = self.timeline.map(|_| due);
                     let info = RxInfo {
-                        timestamp,
+                        timestamp: packet.meta().timestamp,
                         ..RxInfo::default()
                     };
                     burst.push(packet, &info);
@@ -447,6 +450,7 @@ impl Source {
                         Ok(usable) => usable,
                         Err(reason) => return Ok(Got::Bad(reason)),
                     };
+                    let timestamp = record.timestamp_ns.map(WallTime::from_nanos);
                     let due = match &mut self.timeline {
                         Some(timeline) => timeline.due(record.timestamp_ns, now),
                         None => now,
@@ -456,9 +460,10 @@ impl Source {
                         None => Err(PacketError::NoBuffer),
                     };
                     let filled = filled.and_then(|packet| with_header(packet, header));
-                    let Ok(packet) = filled else {
+                    let Ok(mut packet) = filled else {
                         return Ok(Got::Bad(DropReason::NoBuffer));
                     };
+                    packet.meta_mut().timestamp = timestamp;
                     self.good_in_pass += 1;
                     return Ok(Got::Packet(packet, due));
                 }

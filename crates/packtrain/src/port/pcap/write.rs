@@ -6,7 +6,7 @@ use crate::driver::{
 };
 use crate::packet::Packet;
 use crate::stats::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use packtrain_capture::{IoFault, WriteError, Writer};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -58,9 +58,10 @@ impl Sink {
             return Err(Refused::Busy);
         }
         let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
+        let at_ns = packet.meta().timestamp.map_or(now_ns, WallTime::as_nanos);
         let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
         let start = self.writer.position();
-        match self.writer.write(0, now_ns, bytes, packet.segments()) {
+        match self.writer.write(0, at_ns, bytes, packet.segments()) {
             Ok(()) => match &mut self.pending {
                 None => Ok(Accepted::Complete),
                 Some(pending) => {
@@ -73,7 +74,7 @@ impl Sink {
                 self.settle(Err(fault));
                 Err(Refused::Busy)
             }
-            Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
+            Err(_no_interface) => Err(Refused::Bad(DropReason::BadRecord)),
         }
     }
 

@@ -939,6 +939,44 @@ fn a_capture_in_standard_output_has_no_totals_in_it() {
     }
 }
 
+/// `sent` packets are in the file, and the others have their reason.
+#[track_caller]
+fn assert_lost(document: &Value, port: &str, sent: u64) {
+    let sums = &document["conservation"];
+    assert_eq!(sums["closed"], true, "{sums}");
+    assert_eq!((&sums["transmitted"], &sums["held"]), (&sent.into(), &0.into()), "{sums}");
+    assert_eq!(document["drops"]["device_reset"], sums["dropped"], "{document}");
+    assert!(sums["dropped"].as_u64() > Some(0), "{sums}");
+    let queue = &document["ports"][port]["txq00"];
+    let [packets, back] = ["wire_packets", "taken_back"].map(|key| queue[key].as_u64());
+    assert_eq!(packets.zip(back).map(|(packets, back)| packets - back), Some(sent), "{queue}");
+}
+
+/// A limit on the size of a file is what a full disk is, without a disk.
+#[test]
+fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
+    let scratch = Scratch::new("forward-full");
+    for name in ["out.pcapng", "out.pcap"] {
+        let output = scratch.file(name);
+        let port = format!("pcap:{output},write");
+        let script = "trap '' XFSZ; ulimit -f 100; exec \"$0\" \"$@\"";
+        let args = ["-c", script, PACKTRAIN, "forward", "null:source,count=5000", &port];
+        let args = [&args[..], &["--json", "--quiet"]].concat();
+        let ran = finish(start(&mut command("sh", &args)));
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["run"]["ended"], "failure");
+        let input = std::fs::File::open(&output).expect("the file");
+        let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
+        let mut sent = 0;
+        while let Ok(Some(_)) = reader.next_record() {
+            sent += 1;
+        }
+        assert!(sent > 10, "{sent}");
+        assert_lost(&document, name, sent);
+    }
+}
+
 /// Two writers would corrupt a file.
 #[test]
 fn a_capture_has_one_writer() {

@@ -3,8 +3,9 @@
 //! A port either reads or writes. A port that reads refuses packets to transmit
 //! ([`DropReason::ReadOnly`]); a port that writes never receives. A file is a sequence, so there is
 //! one queue. A pipe or FIFO that is read wakes the worker when more data is readable, and one that
-//! is written when it has room: a reader that does not read blocks no worker. A packet to a pipe
-//! has completed when the pipe has all its bytes. Only a slow disk makes a worker wait.
+//! is written when it has room: a reader that does not read blocks no worker. A packet that is
+//! written has completed when the file or the pipe has all its bytes. Only a slow disk makes a
+//! worker wait.
 //!
 //! A packet that is read has the time of its record, and a record that is written has the time of its
 //! packet ([`Meta::timestamp`](crate::packet::Meta::timestamp)): a copy of a capture keeps its times.

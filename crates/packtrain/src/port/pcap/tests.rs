@@ -654,7 +654,11 @@ fn an_output_that_fails_later_fails_the_run() {
 /// A capture that is written to a pipe, the reading end, and what was dropped.
 fn piped(arena: &Arena) -> (TxQueue<PcapTx>, io::PipeReader, Arc<DropCounters>) {
     let (reader, output) = io::pipe().unwrap();
-    let file = File::from(std::os::fd::OwnedFd::from(output));
+    let (queue, drops) = writing_to(File::from(std::os::fd::OwnedFd::from(output)), arena);
+    (queue, reader, drops)
+}
+
+fn writing_to(file: File, arena: &Arena) -> (TxQueue<PcapTx>, Arc<DropCounters>) {
     set_nonblocking(&file).unwrap();
     let interface = Interface {
         link: LinkCode::ETHERNET,
@@ -670,8 +674,7 @@ fn piped(arena: &Arena) -> (TxQueue<PcapTx>, io::PipeReader, Arc<DropCounters>) 
         input: Input::None,
         side: Side::Write(Box::new(writer)),
     };
-    let (queue, drops) = counted(&mut port, arena);
-    (queue, reader, drops)
+    counted(&mut port, arena)
 }
 
 /// Fills a pipe that is not read. Returns the frames that the queue accepted.
@@ -739,6 +742,62 @@ fn packets_that_a_full_pipe_does_not_have_are_dropped_at_the_end() {
     let next = frames[sent as usize].len() + 16;
     assert!((whole..whole + next).contains(&(got - 24)), "{got} {whole}");
     assert_eq!(arena.census().lines_used, 0);
+}
+
+/// As the worker does after a failure. Transmitted are the records that the output has whole.
+#[track_caller]
+fn assert_counts_what_is_written(queue: &mut TxQueue<PcapTx>, drops: &DropCounters, frames: u64) {
+    queue.abandon(DropReason::DeviceReset);
+    let counters = queue.counters();
+    let sent = counters.wire_packets.get() - counters.taken_back.get();
+    let dropped = drops.snapshot().get(DropReason::DeviceReset);
+    assert_eq!(sent + dropped, frames);
+    let sink = queue.device().0.as_ref().unwrap();
+    assert_eq!(sent, (sink.writer.written() - 24) / (1000 + 16));
+    assert!(dropped > 0, "{sent} sent");
+}
+
+#[test]
+fn packets_that_a_full_disk_does_not_have_are_not_transmitted() {
+    use rustix::fs::{MemfdFlags, SealFlags};
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let file = rustix::fs::memfd_create("full", MemfdFlags::ALLOW_SEALING).unwrap();
+    let file = File::from(file);
+    file.set_len(40_960).unwrap();
+    rustix::fs::fcntl_add_seals(&file, SealFlags::GROW).unwrap();
+    let (mut queue, drops) = writing_to(file.try_clone().unwrap(), &arena);
+    let mut burst = Burst::new();
+    for seed in 0..60 {
+        let packet = arena.packet_from(&frame(1000, seed)).unwrap();
+        burst.push(packet).unwrap();
+    }
+    let error = queue.transmit(&mut burst).unwrap_err().to_string();
+    assert!(error.starts_with("cannot write the capture"), "{error}");
+    let left = burst.len() as u64;
+    assert_counts_what_is_written(&mut queue, &drops, 60 - left);
+    // The same are in the file, also after it has room again and the writer was dropped.
+    drop(queue);
+    let mut input = &file;
+    io::Seek::rewind(&mut input).unwrap();
+    let mut reader = Reader::new(input).unwrap();
+    while reader.next_record().is_ok_and(|record| record.is_some()) {}
+    assert_eq!(reader.records(), (40_960 - 24) / 1016);
+    assert_eq!(arena.census().lines_used, left as u32);
+}
+
+#[test]
+fn packets_of_a_pipe_whose_reader_has_left_are_not_transmitted() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut queue, reader, drops) = piped(&arena);
+    let mut frames = 0;
+    while queue.is_ready() {
+        transmit(&mut queue, &arena, &[frame(1000, 0)]);
+        frames += 1;
+    }
+    drop(reader);
+    queue.reclaim(Instant::from_nanos(1));
+    assert!(queue.transmit(&mut Burst::new()).is_err());
+    assert_counts_what_is_written(&mut queue, &drops, frames);
 }
 
 #[test]

@@ -7,9 +7,9 @@
 //! written has completed when the file or the pipe has all its bytes. Only a slow disk makes a
 //! worker wait.
 //!
-//! A packet that is read has the time of its record, and a record that is written has the time of its
-//! packet ([`Meta::timestamp`](crate::packet::Meta::timestamp)): a copy of a capture keeps its times.
-//! Packets without a time get the wall clock's at the start of their batch.
+//! A packet that is read has the time of its record, and a record that is written has the time of
+//! its packet ([`Meta::timestamp`](crate::packet::Meta::timestamp)): a copy of a capture keeps its
+//! times. Packets without a time get the wall clock's at the start of their batch.
 //!
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
@@ -29,6 +29,7 @@ use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
+use crate::file::named;
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
@@ -116,7 +117,7 @@ enum Side {
 }
 
 impl Pcap {
-    /// Opens a capture to read packets from.
+    /// Opens a capture to read packets from; `-` is standard input.
     ///
     /// # Errors
     ///
@@ -124,7 +125,9 @@ impl Pcap {
     /// [`DeviceError::Unsupported`] when its packets are neither Ethernet nor IP.
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
-        let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        let name = path.to_str();
+        let file = File::open(name.map_or(path, |name| named(name, false)));
+        let file = file.map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let code = loop {
@@ -173,7 +176,8 @@ impl Pcap {
         })
     }
 
-    /// Creates a capture to write packets to, as [`create`](crate::file::create) does.
+    /// Creates a capture to write packets to, as [`create`](crate::file::create) does; `-` is
+    /// standard output.
     ///
     /// # Errors
     ///
@@ -416,7 +420,7 @@ impl Source {
                     self.waiting = Some((packet, due));
                     return Ok(());
                 }
-                Got::Packet(packet, due) => {
+                Got::Packet(packet, _now_or_earlier) => {
                     let info = RxInfo {
                         timestamp: packet.meta().timestamp,
                         ..RxInfo::default()

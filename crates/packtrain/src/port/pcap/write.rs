@@ -25,10 +25,10 @@ pub struct PcapTx(pub(super) Option<Box<Sink>>);
 /// packets are in the file even after a kill, or if the disk is full.
 #[derive(Debug)]
 pub(super) struct Sink {
-    writer: Writer<Counted>,
+    pub(super) writer: Writer<Counted>,
     path: Arc<str>,
-    /// Packets that the file does not have whole, or that have not been collected, oldest first, and
-    /// where their records are.
+    /// Packets that the file does not have whole, or that have not been collected, oldest first,
+    /// and where their records are.
     pending: VecDeque<(Token, Range<u64>)>,
     is_pipe: bool,
     /// The pipe was full at the last attempt to write.

@@ -408,6 +408,12 @@ pub enum WriteError {
         /// The name's length in bytes.
         bytes: usize,
     },
+    /// Options, or a block without a packet, longer than those of a reader
+    /// ([`MAX_OPTION_BYTES`](super::MAX_OPTION_BYTES)).
+    OptionsTooLong {
+        /// Their length in bytes.
+        bytes: usize,
+    },
     /// The capture has no interface of that index.
     NoSuchInterface {
         /// The index.
@@ -427,6 +433,9 @@ impl fmt::Display for WriteError {
                 "an interface name of {bytes} bytes is longer than {}",
                 super::MAX_NAME_BYTES
             ),
+            Self::OptionsTooLong { bytes } => {
+                write!(f, "{bytes} bytes of options are more than the limit")
+            }
             Self::NoSuchInterface { interface } => write!(f, "there is no interface {interface}"),
         }
     }

@@ -4,85 +4,45 @@
 //! affect both. A ratio is taken within a round. Figures are read from the rows that a bench writes
 //! with `--json FILE`.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
+use packtrain_measure::statistics::median;
 use serde_json::Value;
 
-use crate::command::{ensure, printed};
-use crate::figures::median;
-
-pub const USAGE: &str =
-    "cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS OF THE BENCH]";
-
-/// The default number of rounds.
-const ROUNDS: usize = 7;
+use crate::command::{ensure, printed, program, read_json};
+use crate::report::{aligned, ends, number};
 
 /// This command owns everything below it.
 const FOLDER: &str = "target/against";
 
 /// The comparison.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Arguments<'a> {
-    revision: &'a str,
-    bench: &'a str,
-    rounds: usize,
-    /// Whether the worktree of the revision is kept.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    #[arg(value_name = "REV")]
+    revision: String,
+    bench: String,
+    /// Rounds, each with a run of both
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Keep the worktree of the revision
+    #[arg(long)]
     keep: bool,
-    rest: &'a [&'a str],
-}
-
-impl<'a> Arguments<'a> {
-    /// Reads the words after `against`.
-    pub fn parse(words: &'a [&'a str]) -> Result<Self, String> {
-        let end = words.iter().position(|word| *word == "--");
-        let (own, rest) = words.split_at(end.unwrap_or(words.len()));
-        let mut rounds = ROUNDS;
-        let mut keep = false;
-        let mut names = Vec::new();
-        let mut own = own.iter();
-        while let Some(&word) = own.next() {
-            match word {
-                "--keep" => keep = true,
-                "--rounds" => {
-                    let value = own.next().copied().unwrap_or_default();
-                    let is_valid = |n: &usize| (1..=1000).contains(n);
-                    rounds = value.parse().ok().filter(is_valid).ok_or(format!(
-                        "--rounds takes a number from 1 to 1000, not `{value}`"
-                    ))?;
-                }
-                _ if word.starts_with('-') => return Err(format!("unknown option {word}")),
-                _ => names.push(word),
-            }
-        }
-        let [revision, bench] = names[..] else {
-            return Err(format!("usage: {USAGE}"));
-        };
-        Ok(Self {
-            revision,
-            bench,
-            rounds,
-            keep,
-            rest: rest.get(1..).unwrap_or_default(),
-        })
-    }
+    /// Arguments of the bench
+    #[arg(last = true)]
+    rest: Vec<String>,
 }
 
 /// Builds both, runs them, and prints the comparison.
-pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
-    let commit = commit(root, arguments.revision)?;
-    let here = package(root, arguments.bench, "here")?;
+pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
+    let commit = commit(root, &arguments.revision)?;
     let tree = root.join(FOLDER).join("tree");
     remove_worktree(root, &tree)?;
-    ensure(
-        git(root)
-            .args(["worktree", "add", "--quiet", "--detach"])
-            .arg(&tree)
-            .arg(&commit),
-    )?;
-    let result = compare(root, &tree, &here, arguments);
+    let add = ["git", "worktree", "add", "--quiet", "--detach"];
+    ensure(program(root, &add).arg(&tree).arg(&commit))?;
+    let result = compare(root, &tree, arguments);
     if arguments.keep {
         println!("kept: {}", tree.display());
     } else {
@@ -91,33 +51,32 @@ pub fn run(root: &Path, arguments: &Arguments<'_>) -> Result<()> {
     result
 }
 
-fn compare(root: &Path, tree: &Path, here: &str, arguments: &Arguments<'_>) -> Result<()> {
-    let there = package(tree, arguments.bench, arguments.revision)?;
+fn compare(root: &Path, tree: &Path, arguments: &Arguments) -> Result<()> {
+    let Arguments {
+        revision,
+        bench,
+        rounds,
+        ..
+    } = arguments;
     let json = root.join(FOLDER).join("rows.json");
-    let old = Side::build(
-        tree,
-        &there,
-        arguments,
-        Some(&root.join(FOLDER).join("target")),
-    )?;
-    let new = Side::build(root, here, arguments, None)?;
-    let mut rounds = Vec::new();
-    for round in 1..=arguments.rounds {
-        println!("against: round {round} of {}", arguments.rounds);
+    let target = root.join(FOLDER).join("target");
+    let sides = [
+        Side::build(tree, bench, Some(&target)).with_context(|| format!("at {revision}"))?,
+        Side::build(root, bench, None).context("here")?,
+    ];
+    let mut runs: [Vec<Rows>; 2] = Default::default();
+    for round in 0..usize::from(*rounds) {
+        println!("against: round {} of {rounds}", round + 1);
         // The side that begins alternates too.
-        rounds.push(if round % 2 == 1 {
-            let old = old.rows(arguments.rest, &json)?;
-            [old, new.rows(arguments.rest, &json)?]
-        } else {
-            let new = new.rows(arguments.rest, &json)?;
-            [old.rows(arguments.rest, &json)?, new]
-        });
+        for side in [round % 2, 1 - round % 2] {
+            runs[side].push(sides[side].rows(&arguments.rest, &json)?);
+        }
     }
     println!(
-        "\n{} at {} (old) and here (new): medians of {} rounds; ratio is new to old within a round",
-        arguments.bench, arguments.revision, arguments.rounds
+        "\n{bench} at {revision} (old) and here (new): medians of {rounds} rounds; ratio is new to \
+         old within a round"
     );
-    print!("{}", table(&rounds));
+    print!("{}", table(&runs));
     Ok(())
 }
 
@@ -129,30 +88,27 @@ struct Side {
 }
 
 impl Side {
-    fn build(
-        tree: &Path,
-        package: &str,
-        arguments: &Arguments<'_>,
-        target: Option<&Path>,
-    ) -> Result<Self> {
-        let mut command = Command::new("cargo");
-        command
-            .args(["bench", "--no-run", "--package", package])
-            .args(["--bench", arguments.bench])
-            .args(["--message-format", "json-render-diagnostics"])
-            .current_dir(tree);
+    fn build(tree: &Path, bench: &str, target: Option<&Path>) -> Result<Self> {
+        println!("against: building {bench} in {}", tree.display());
+        let package = package(tree, bench)?;
+        let words = [
+            "cargo",
+            "bench",
+            "--no-run",
+            "--package",
+            &package,
+            "--bench",
+            bench,
+        ];
+        let mut command = program(tree, &words);
+        command.args(["--message-format", "json-render-diagnostics"]);
         if let Some(target) = target {
             command.env("CARGO_TARGET_DIR", target);
         }
-        println!(
-            "against: building {} in {}",
-            arguments.bench,
-            tree.display()
-        );
         let messages = printed(&mut command)?;
         let found = messages.lines().rev().find_map(|line| {
             let message: Value = serde_json::from_str(line).ok()?;
-            let is_bench = message["target"]["name"] == arguments.bench;
+            let is_bench = message["target"]["name"] == bench;
             let executable = message["executable"].as_str().filter(|_| is_bench)?;
             let manifest = Path::new(message["manifest_path"].as_str()?);
             Some(Self {
@@ -164,7 +120,7 @@ impl Side {
     }
 
     /// Runs the bench once, and returns its figures.
-    fn rows(&self, arguments: &[&str], json: &Path) -> Result<Rows> {
+    fn rows(&self, arguments: &[String], json: &Path) -> Result<Rows> {
         let mut command = Command::new(&self.executable);
         command
             .args(arguments)
@@ -172,9 +128,7 @@ impl Side {
             .arg(json)
             .current_dir(&self.folder);
         printed(&mut command)?;
-        let text = fs::read_to_string(json).with_context(|| json.display().to_string())?;
-        let document: Value = serde_json::from_str(&text).context("the rows of the bench")?;
-        let rows = figures(&document);
+        let rows = figures(&read_json(json)?);
         if rows.is_empty() {
             bail!("{} wrote no figure", self.executable.display());
         }
@@ -182,18 +136,15 @@ impl Side {
     }
 }
 
-/// A figure of a row: the words that identify the row, and the name of the figure.
-type Name = (Vec<String>, String);
-
-/// The figures of one run, in the order of its rows.
-type Rows = Vec<(Name, f64)>;
+/// The figures of one run, in the order of its rows: the words that identify the row, the name of
+/// the figure, and the figure.
+type Rows = Vec<((Vec<String>, String), f64)>;
 
 /// All figures in nanoseconds. The words and whole numbers of a row identify it.
 fn figures(document: &Value) -> Rows {
     let mut found = Rows::new();
     for row in document["rows"].as_array().into_iter().flatten() {
-        let mut words = Vec::new();
-        let mut figures = Vec::new();
+        let (mut words, mut figures) = (Vec::new(), Vec::new());
         for (name, value) in row.as_object().into_iter().flatten() {
             match value {
                 Value::String(text) if !["missing", "verdict"].contains(&name.as_str()) => {
@@ -213,142 +164,97 @@ fn figures(document: &Value) -> Rows {
 }
 
 /// A line for each figure of the old or the new side.
-fn table(rounds: &[[Rows; 2]]) -> String {
-    let mut names: Vec<&Name> = Vec::new();
-    for (name, _) in rounds.iter().flatten().flatten() {
+fn table(runs: &[Vec<Rows>; 2]) -> String {
+    let mut names = Vec::new();
+    let rounds = runs[0].iter().zip(&runs[1]);
+    for (name, _) in rounds.flat_map(|(old, new)| old.iter().chain(new)) {
         if !names.contains(&name) {
             names.push(name);
         }
     }
     // Words that all rows have identify no row.
-    let is_common = |word: &String| names.iter().all(|(words, _)| words.contains(word));
-    let row = |words: &[String]| {
-        let own: Vec<_> = words.iter().filter(|word| !is_common(word)).collect();
-        own.iter()
-            .map(|word| word.as_str())
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    let width = names.iter().map(|(words, _)| row(words).len()).max();
-    let width = width.unwrap_or(0).max("row".len());
-    let mut text = format!(
-        "{:<width$} {:<14} {:>10} {:>10} {:>6}  least .. most\n",
-        "row", "figure", "old", "new", "ratio"
-    );
-    for &name in &names {
-        let figure = |rows: &Rows| rows.iter().find(|row| row.0 == *name).map(|row| row.1);
-        let side = |side: usize| -> Vec<f64> {
-            rounds
-                .iter()
-                .filter_map(|round| figure(&round[side]))
-                .collect()
+    let is_own = |word: &&String| !names.iter().all(|(words, _)| words.contains(word));
+    let line = |name: &&(Vec<String>, String)| {
+        let row: Vec<_> = name.0.iter().filter(is_own).map(String::as_str).collect();
+        let figure = |rows: &Rows| rows.iter().find(|row| row.0 == **name).map(|row| row.1);
+        let side = |side: usize| runs[side].iter().filter_map(figure).collect::<Vec<_>>();
+        let rounds = runs[0].iter().zip(&runs[1]);
+        let ratios = rounds.filter_map(|(old, new)| Some(figure(new)? / figure(old)?));
+        let ratios: Vec<f64> = ratios.collect();
+        let of = |figures: &[f64]| match figures {
+            [] => "-".to_owned(),
+            figures => number(median(figures)),
         };
-        let mut ratios: Vec<f64> = rounds
-            .iter()
-            .filter_map(|[old, new]| Some(figure(new)? / figure(old)?))
-            .collect();
-        ratios.sort_by(f64::total_cmp);
-        let of = |figures: &[f64]| median(figures).map_or("-".to_owned(), |n| format!("{n:.2}"));
-        let spread = match ratios[..] {
-            [] => String::new(),
-            [least, ..] => format!("{least:.2} .. {:.2}", ratios[ratios.len() - 1]),
-        };
-        let line = format!(
-            "{:<width$} {:<14} {:>10} {:>10} {:>6}  {spread}",
-            row(&name.0),
-            name.1,
+        let ends = ends(&ratios).map(|ends| ends.map(number).join(" .. "));
+        let figures = [
             of(&side(0)),
             of(&side(1)),
             of(&ratios),
-        );
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
-fn git(root: &Path) -> Command {
-    let mut command = Command::new("git");
-    command.current_dir(root);
-    command
+            ends.unwrap_or_default(),
+        ];
+        [&[row.join(", "), name.1.clone()], &figures[..]].concat()
+    };
+    let head = ["row", "figure", "old", "new", "ratio", "least .. most"];
+    let head = head.map(str::to_owned).to_vec();
+    aligned([head].into_iter().chain(names.iter().map(line)), |column| {
+        column < 2
+    })
 }
 
 fn commit(root: &Path, revision: &str) -> Result<String> {
-    printed(
-        git(root)
-            .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
-            .arg(format!("{revision}^{{commit}}")),
-    )
-    .map_err(|_| anyhow::anyhow!("`{revision}` is no commit of this repository"))
+    let verify = [
+        "git",
+        "rev-parse",
+        "--verify",
+        "--quiet",
+        "--end-of-options",
+    ];
+    let commit = printed(program(root, &verify).arg(format!("{revision}^{{commit}}")));
+    commit.map_err(|_| anyhow!("`{revision}` is no commit of this repository"))
 }
 
 /// The package in `tree` that has a bench.
-fn package(tree: &Path, bench: &str, place: &str) -> Result<String> {
-    let metadata = printed(
-        Command::new("cargo")
-            .args(["metadata", "--no-deps", "--format-version", "1"])
-            .current_dir(tree),
-    )?;
-    let metadata: Value = serde_json::from_str(&metadata).context("what cargo metadata prints")?;
-    package_of(&metadata, bench, place)
+fn package(tree: &Path, bench: &str) -> Result<String> {
+    let metadata = ["cargo", "metadata", "--no-deps", "--format-version", "1"];
+    let metadata = printed(&mut program(tree, &metadata))?;
+    package_of(
+        &serde_json::from_str(&metadata).context("cargo metadata")?,
+        bench,
+    )
 }
 
-fn package_of(metadata: &Value, bench: &str, place: &str) -> Result<String> {
+fn package_of(metadata: &Value, bench: &str) -> Result<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let mut benches = Vec::new();
     for package in list(&metadata["packages"]) {
         for target in list(&package["targets"]) {
             if list(&target["kind"]).iter().any(|kind| kind == "bench") {
-                let name = target["name"].as_str().unwrap_or_default().to_owned();
-                if name == bench {
+                if target["name"] == bench {
                     return Ok(package["name"].as_str().unwrap_or_default().to_owned());
                 }
-                benches.push(name);
+                benches.push(target["name"].as_str().unwrap_or_default().to_owned());
             }
         }
     }
-    let benches = benches.join(", ");
-    bail!("there is no bench `{bench}` {place}; there are: {benches}")
+    bail!(
+        "there is no bench `{bench}`; there are: {}",
+        benches.join(", ")
+    )
 }
 
 /// Also that of an interrupted run.
 fn remove_worktree(root: &Path, tree: &Path) -> Result<()> {
     if tree.exists() {
-        ensure(git(root).args(["worktree", "remove", "--force"]).arg(tree))?;
+        ensure(program(root, &["git", "worktree", "remove", "--force"]).arg(tree))?;
     }
-    ensure(git(root).args(["worktree", "prune"]))
+    ensure(&mut program(root, &["git", "worktree", "prune"]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::words;
     use serde_json::json;
-
-    #[test]
-    fn arguments_are_a_revision_a_bench_and_what_the_bench_takes() {
-        let words = ["HEAD~1", "--rounds", "3", "tax", "--keep", "--", "--quick"];
-        let arguments = Arguments::parse(&words).unwrap();
-        assert_eq!(
-            arguments,
-            Arguments {
-                revision: "HEAD~1",
-                bench: "tax",
-                rounds: 3,
-                keep: true,
-                rest: &["--quick"],
-            }
-        );
-        assert_eq!(Arguments::parse(&["a", "b"]).unwrap().rounds, ROUNDS);
-        for (words, why) in [
-            (&["a"][..], "usage: "),
-            (&["a", "b", "c"], "usage: "),
-            (&["a", "b", "--rounds", "0"], "not `0`"),
-            (&["a", "b", "--rounds"], "not ``"),
-            (&["a", "b", "--quick"], "unknown option --quick"),
-        ] {
-            assert!(Arguments::parse(words).unwrap_err().contains(why), "{why}");
-        }
-    }
 
     #[test]
     fn what_does_not_exist_is_named_with_what_does() {
@@ -362,13 +268,9 @@ mod tests {
                 {"kind": ["bench"], "name": "tax"},
             ]},
         ]});
-        assert_eq!(package_of(&metadata, "tax", "here").unwrap(), "q");
-        assert_eq!(
-            package_of(&metadata, "x", "at HEAD")
-                .unwrap_err()
-                .to_string(),
-            "there is no bench `x` at HEAD; there are: ring, tax"
-        );
+        assert_eq!(package_of(&metadata, "tax").unwrap(), "q");
+        let error = package_of(&metadata, "x").unwrap_err().to_string();
+        assert_eq!(error, "there is no bench `x`; there are: ring, tax");
     }
 
     #[test]
@@ -380,20 +282,14 @@ mod tests {
                 {"all": 1, "batch": 32, "mode": more, "a_ns": 1.5},
             ]}))
         };
-        let rounds = [
-            [run(10.0, "old"), run(20.0, "new")],
-            [run(20.0, "old"), run(20.0, "new")],
-            [run(40.0, "old"), run(20.0, "new")],
-        ];
-        let lines: Vec<String> = table(&rounds)
-            .lines()
-            .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
-            .collect();
+        let old = vec![run(10.0, "old"), run(20.0, "old"), run(40.0, "old")];
+        let new = vec![run(20.0, "new"), run(20.0, "new"), run(20.0, "new")];
+        let lines = words(&table(&[old, new]));
         assert_eq!(
             lines,
             [
                 "row figure old new ratio least .. most",
-                "batch 8, direct a_ns 20.00 20.00 1.00 0.50 .. 2.00",
+                "batch 8, direct a_ns 20.00 20.00 1.00 0.500 .. 2.00",
                 "batch 32, old a_ns 1.50 - -",
                 "batch 32, new a_ns - 1.50 -",
             ]

@@ -1,32 +1,35 @@
-//! Other programs.
+//! Other programs, and the files that they write.
 
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 
-/// True if the command can be started and succeeds. Its output is dropped.
-pub fn works(command: &mut Command) -> bool {
-    command.output().is_ok_and(|output| output.status.success())
+/// A program with its arguments, which runs at the root of the repository.
+pub fn program(root: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).current_dir(root);
+    command
 }
 
 /// Runs a command that has to succeed.
 pub fn ensure(command: &mut Command) -> Result<()> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .with_context(|| format!("cannot start {program}; is it installed?"))?;
+    let status = command.status();
+    let status = status.with_context(|| format!("cannot start {program}; is it installed?"))?;
     if !status.success() {
         bail!("{program}: {status}");
     }
     Ok(())
 }
 
-/// The output of a command, without the end of the line.
+/// The output of a command that has to succeed, without the end of the line.
 pub fn printed(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .with_context(|| format!("cannot start {program}; is it installed?"))?;
+    let output = command.output();
+    let output = output.with_context(|| format!("cannot start {program}; is it installed?"))?;
     if !output.status.success() {
         bail!(
             "{program}: {}",
@@ -36,4 +39,42 @@ pub fn printed(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout)
         .trim_end()
         .to_owned())
+}
+
+/// Installs `cargo NAME` if `cargo`, which may have words in front, does not know it.
+pub fn provide(root: &Path, cargo: &[&str], name: &str, version: &str) -> Result<()> {
+    let run = |words: &[&str]| program(root, &[cargo, words].concat());
+    if printed(&mut run(&[name, "--version"])).is_ok() {
+        return Ok(());
+    }
+    eprintln!("{name}: cargo-{name} is missing; installing version {version}");
+    // Not optimised: it only starts cargo, and is built in half the time. In a target directory of
+    // its own: two cargos in one directory wait for each other.
+    let package = format!("cargo-{name}");
+    let words = [
+        "install",
+        &package,
+        "--locked",
+        "--debug",
+        "--version",
+        version,
+    ];
+    ensure(run(&words).env("CARGO_TARGET_DIR", root.join("target").join(&package)))
+}
+
+/// The text of a file.
+pub fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| path.display().to_string())
+}
+
+/// The JSON document in a file.
+pub fn read_json(path: &Path) -> Result<Value> {
+    serde_json::from_str(&read(path)?).with_context(|| path.display().to_string())
+}
+
+/// Writes a file, and says so.
+pub fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())?;
+    println!("written: {}", path.display());
+    Ok(())
 }

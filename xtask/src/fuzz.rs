@@ -11,10 +11,14 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 
-use crate::command::{ensure, works};
+use crate::command::{ensure, printed, program, provide};
 
 /// The version that the targets are tested with.
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
+
+/// `rustup run` and not `cargo +nightly`, because this process inherited the toolchain variables of
+/// the cargo that started it.
+const NIGHTLY: &[&str] = &["rustup", "run", "nightly"];
 
 /// Longest input libFuzzer makes, in bytes: above the largest header chain, and long enough for a
 /// capture file with several blocks.
@@ -54,13 +58,37 @@ const REACHED: &[(&str, &[&str])] = &[
 
 /// Runs every target in `fuzz/fuzz_targets` for `seconds`. After a failure no other target starts.
 pub fn run(root: &Path, seconds: u32) -> Result<()> {
-    let targets = targets(&root.join("fuzz/fuzz_targets"))?;
-    ensure_nightly()?;
-    ensure_cargo_fuzz(root)?;
+    let targets = listed(&root.join("fuzz/fuzz_targets"), |name| {
+        name.ends_with(".rs")
+    })?;
+    let targets: Vec<String> = targets.iter().filter_map(|path| stem(path)).collect();
+    let nightly = [NIGHTLY, &["rustc", "--version"]].concat();
+    if printed(&mut program(root, &nightly)).is_err() {
+        println!("fuzz: the nightly compiler is missing; installing it");
+        let install = [
+            "rustup",
+            "toolchain",
+            "install",
+            "nightly",
+            "--profile",
+            "minimal",
+        ];
+        ensure(&mut program(root, &install))?;
+    }
+    provide(
+        root,
+        &[NIGHTLY, &["cargo"]].concat(),
+        "fuzz",
+        CARGO_FUZZ_VERSION,
+    )?;
     // First, so that a failure below is a finding.
-    ensure(cargo_fuzz(root).arg("build")).context("the fuzz targets do not build")?;
+    ensure(&mut cargo_fuzz(root, &["build"])).context("the fuzz targets do not build")?;
     check_seeds(root, &targets)?;
     side_by_side(&targets, |target| fuzz(root, target, seconds))
+}
+
+fn cargo_fuzz(root: &Path, words: &[&str]) -> Command {
+    program(root, &[NIGHTLY, &["cargo", "fuzz"], words].concat())
 }
 
 /// Calls `run` for each target, for as many at once as there are CPUs, since a target has one
@@ -86,27 +114,34 @@ fn side_by_side(targets: &[String], run: impl Fn(&str) -> Result<()> + Sync) -> 
 
 fn fuzz(root: &Path, target: &str, seconds: u32) -> Result<()> {
     println!("fuzz: {target}: {seconds} s");
-    let mut command = cargo_fuzz(root);
+    let mut command = cargo_fuzz(root, &["run", target, "--"]);
     command
-        .args(["run", target, "--"])
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={MAX_INPUT_BYTES}"))
         .args(["-timeout=10", "-print_final_stats=1"]);
     // The output is pages of progress and dictionaries, and is printed only after a failure.
-    let output = command.output().context("cannot start rustup")?;
-    let log = String::from_utf8_lossy(&output.stderr);
-    if !output.status.success() {
-        eprint!("{}{log}", String::from_utf8_lossy(&output.stdout));
+    let (is_success, log) = logged(&mut command)?;
+    if !is_success {
+        eprint!("{log}");
         bail!(
             "fuzz target {target} failed; its input is in fuzz/artifacts/{target}: repeat it \
              with `cargo +nightly fuzz run {target} FILE`, and keep it as a seed and a test"
         );
     }
-    let inputs = executed(&log)
-        .filter(|&inputs| inputs > 0)
-        .with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
+    let inputs = executed(&log).filter(|&inputs| inputs > 0);
+    let inputs = inputs.with_context(|| format!("fuzz target {target} ran no input:\n{log}"))?;
     println!("fuzz: {target}: {inputs} inputs, no failure");
     Ok(())
+}
+
+/// Whether a command succeeded, and all that it printed.
+fn logged(command: &mut Command) -> Result<(bool, String)> {
+    let output = command.output().context("cannot start rustup")?;
+    let log = [output.stdout, output.stderr].concat();
+    Ok((
+        output.status.success(),
+        String::from_utf8_lossy(&log).into_owned(),
+    ))
 }
 
 /// Runs the seeds of the targets in [`REACHED`] alone, and checks that they reach the marks.
@@ -115,25 +150,22 @@ fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
         if !targets.iter().any(|name| name == target) {
             bail!("there is no fuzz target {target}, but REACHED names it");
         }
+        // Inputs that libFuzzer found on this machine are in the same folder.
         let folder = root.join("fuzz/corpus").join(target);
-        let seeds = seeds(&folder)?;
-        let mut command = cargo_fuzz(root);
-        command
-            .args(["run", target])
-            .args(&seeds)
-            .env("PACKTRAIN_FUZZ_REACHED", "1");
-        let output = command.output().context("cannot start rustup")?;
-        let log = String::from_utf8_lossy(&output.stderr);
-        if !output.status.success() {
+        let seeds = listed(&folder, |name| name.starts_with("seed-"))?;
+        let mut command = cargo_fuzz(root, &["run", target]);
+        command.args(&seeds).env("PACKTRAIN_FUZZ_REACHED", "1");
+        let (is_success, log) = logged(&mut command)?;
+        if !is_success {
             eprint!("{log}");
             bail!("fuzz target {target} failed on one of its seeds");
         }
-        let missing = missing(&log, wanted);
+        let missing = missing(&log, wanted).join(", ");
         if !missing.is_empty() {
             bail!(
-                "no seed in {} reaches: {}; add a seed that does, or find out why none does now",
-                folder.display(),
-                missing.join(", ")
+                "no seed in {} reaches: {missing}; add a seed that does, or find out why none does \
+                 now",
+                folder.display()
             );
         }
         println!(
@@ -145,31 +177,12 @@ fn check_seeds(root: &Path, targets: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The seeds in `folder`, sorted. Inputs that libFuzzer found on this machine are in the same
-/// folder.
-fn seeds(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut seeds = Vec::new();
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for entry in entries {
-        let entry = entry?;
-        if entry.file_name().to_string_lossy().starts_with("seed-") {
-            seeds.push(entry.path());
-        }
-    }
-    if seeds.is_empty() {
-        bail!("{} holds no seed", folder.display());
-    }
-    seeds.sort();
-    Ok(seeds)
-}
-
 /// The marks of `wanted` that no line of `log` has.
 fn missing<'a>(log: &str, wanted: &[&'a str]) -> Vec<&'a str> {
-    let said: Vec<_> = log
+    let said = log
         .lines()
-        .filter_map(|line| line.strip_prefix("reached: "))
-        .collect();
+        .filter_map(|line| line.strip_prefix("reached: "));
+    let said: Vec<_> = said.collect();
     let is_missing = |what: &&str| !said.contains(what);
     wanted.iter().copied().filter(is_missing).collect()
 }
@@ -181,62 +194,25 @@ fn executed(log: &str) -> Option<u64> {
     said.trim().parse().ok()
 }
 
-/// `cargo fuzz` with the nightly compiler.
-///
-/// It uses `rustup run` and not `cargo +nightly`, because this process inherited the toolchain
-/// variables of the cargo that started it.
-fn cargo_fuzz(root: &Path) -> Command {
-    let mut command = Command::new("rustup");
-    command
-        .args(["run", "nightly", "cargo", "fuzz"])
-        .current_dir(root);
-    command
+/// The files in `folder` of such a name, sorted. There must be some.
+fn listed(folder: &Path, is_wanted: impl Fn(&str) -> bool) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot list {}", folder.display());
+    let entries = fs::read_dir(folder).with_context(cannot)?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().with_context(cannot)?;
+    paths.retain(|path| {
+        path.file_name()
+            .is_some_and(|name| is_wanted(&name.to_string_lossy()))
+    });
+    if paths.is_empty() {
+        bail!("{} holds no target or seed", folder.display());
+    }
+    paths.sort();
+    Ok(paths)
 }
 
-/// The names of the targets: the sources in `folder` without `.rs`, sorted.
-fn targets(folder: &Path) -> Result<Vec<String>> {
-    let mut targets = Vec::new();
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
-    for entry in entries {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        targets.extend(name.strip_suffix(".rs").map(str::to_owned));
-    }
-    if targets.is_empty() {
-        bail!("{} holds no fuzz target", folder.display());
-    }
-    targets.sort();
-    Ok(targets)
-}
-
-fn ensure_nightly() -> Result<()> {
-    if works(Command::new("rustup").args(["run", "nightly", "rustc", "--version"])) {
-        return Ok(());
-    }
-    println!("fuzz: the nightly compiler is missing; installing it");
-    ensure(Command::new("rustup").args(["toolchain", "install", "nightly", "--profile", "minimal"]))
-}
-
-fn ensure_cargo_fuzz(root: &Path) -> Result<()> {
-    if works(cargo_fuzz(root).arg("--version")) {
-        return Ok(());
-    }
-    println!("fuzz: cargo-fuzz is missing; installing version {CARGO_FUZZ_VERSION}");
-    // In a target directory of its own: two cargos in one directory wait for each other.
-    ensure(
-        Command::new("rustup")
-            .args([
-                "run",
-                "nightly",
-                "cargo",
-                "install",
-                "cargo-fuzz",
-                "--locked",
-            ])
-            .args(["--version", CARGO_FUZZ_VERSION])
-            .env("CARGO_TARGET_DIR", root.join("target/cargo-fuzz"))
-            .current_dir(root),
-    )
+fn stem(path: &Path) -> Option<String> {
+    Some(path.file_stem()?.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]
@@ -273,10 +249,8 @@ mod tests {
         let error = side_by_side(&targets, fail).unwrap_err().to_string();
         assert!(error.ends_with(" failed"), "{error}");
         let threads = thread::available_parallelism().map_or(1, usize::from);
-        assert!(
-            ran.into_inner() <= threads,
-            "each thread has run one at most"
-        );
+        let ran = ran.into_inner();
+        assert!(ran <= threads, "each thread has run one at most");
     }
 
     #[test]

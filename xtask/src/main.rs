@@ -1,13 +1,9 @@
-//! Build chores: `cargo xtask tidy`, `cargo xtask full`, `cargo xtask fuzz`,
-//! `cargo xtask mutants`, `cargo xtask figures`, `cargo xtask experiments`, `cargo xtask against`.
+//! Build chores: `cargo xtask help` lists them.
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-
-use crate::tidy::tree::Tree;
+use clap::Parser;
 
 mod against;
 mod command;
@@ -15,74 +11,59 @@ mod experiments;
 mod figures;
 mod fuzz;
 mod mutants;
+mod report;
 mod tidy;
 
-const USAGE: &str = "\
-usage: cargo xtask tidy                  check the rules of the source tree
-       cargo xtask fuzz [--seconds N]    run every fuzz target for N seconds (20)
-       cargo xtask mutants [ARGS]        run cargo-mutants with .cargo/mutants.toml
-       cargo xtask figures [--quick] [--runs N] [NAME..]
-                                         run the benches N times (3), and write the medians of the
-                                         runs to docs/performance
-       cargo xtask experiments [--runs N] [--binary PATH] [NAME.. | --from FILE..]
-                                         run the experiments (all) N times (5), or take documents
-                                         of --save, and write the verdicts to docs/experiments
-       cargo xtask against REV BENCH [--rounds N] [--keep] [-- ARGS]
-                                         run a bench (`tax`, `ring`) of a revision and of this tree
-                                         in turn, N times (7), and compare
-       cargo xtask full                  all of .ci/run with full test grids and long fuzz runs";
-
-/// Seconds that a fuzz target runs by default.
-const FUZZ_SECONDS: u32 = 20;
-
 /// Seconds that a fuzz target runs in the full mode.
-const FULL_FUZZ_SECONDS: u32 = 600;
+const FULL_FUZZ_SECONDS: &str = "600";
+
+/// Build chores of packtrain
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask")]
+enum Chore {
+    /// Check the rules of the source tree, and count its lines
+    Tidy,
+    /// Run every fuzz target
+    Fuzz {
+        /// Seconds of each target
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+    },
+    /// Run cargo-mutants with .cargo/mutants.toml
+    #[command(disable_help_flag = true)]
+    Mutants {
+        /// Arguments of cargo-mutants
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
+    /// Run the benches several times, and write the medians of the runs to docs/performance
+    Figures(figures::Arguments),
+    /// Run experiments several times, or take documents of --save, and write the verdicts to
+    /// docs/experiments
+    Experiments(experiments::Arguments),
+    /// Run a bench of a revision and of this tree in turn, and compare
+    Against(against::Arguments),
+    /// Run all of .ci/run with whole test grids and long fuzz runs
+    Full,
+}
 
 fn main() -> ExitCode {
-    let args: Vec<String> = env::args().skip(1).collect();
-    let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let root = root();
-    let result = match args.as_slice() {
-        ["tidy"] => tidy(&root),
-        ["full"] => full(&root),
-        ["fuzz"] => fuzz::run(&root, FUZZ_SECONDS),
-        ["fuzz", "--seconds", seconds] => match seconds.parse() {
-            Ok(seconds) if seconds > 0 => fuzz::run(&root, seconds),
-            _ => {
-                eprintln!("--seconds takes a whole number from 1, not `{seconds}`");
-                return ExitCode::from(2);
-            }
-        },
-        ["figures", words @ ..] => match figures::Arguments::parse(words) {
-            Ok(arguments) => figures::run(&root, &arguments),
-            Err(wrong) => {
-                eprintln!("figures: {wrong}\nusage: {}", figures::USAGE);
-                return ExitCode::from(2);
-            }
-        },
-        ["experiments", words @ ..] => match experiments::Arguments::parse(words) {
-            Ok(arguments) => experiments::run(&root, &arguments),
-            Err(wrong) => {
-                eprintln!("experiments: {wrong}\nusage: {}", experiments::USAGE);
-                return ExitCode::from(2);
-            }
-        },
-        ["against", words @ ..] => match against::Arguments::parse(words) {
-            Ok(arguments) => against::run(&root, &arguments),
-            Err(wrong) => {
-                eprintln!("against: {wrong}");
-                return ExitCode::from(2);
-            }
-        },
-        ["mutants", args @ ..] => mutants::run(&root, args),
-        ["help" | "--help" | "-h"] => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
-        _ => {
-            eprintln!("{USAGE}");
-            return ExitCode::from(2);
-        }
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root: PathBuf = manifest.parent().unwrap_or(manifest).to_path_buf();
+    let result = match Chore::parse() {
+        Chore::Tidy => tidy::run(&root),
+        Chore::Fuzz { seconds } => fuzz::run(&root, seconds),
+        Chore::Mutants { args } => mutants::run(&root, &args),
+        Chore::Figures(arguments) => figures::run(&root, &arguments),
+        Chore::Experiments(arguments) => experiments::run(&root, &arguments),
+        Chore::Against(arguments) => against::run(&root, &arguments),
+        // The script of CI without limits, so that there is only one list of checks.
+        Chore::Full => command::ensure(
+            command::program(&root, &["./.ci/run"])
+                .env("PACKTRAIN_FULL", "1")
+                .env("PACKTRAIN_FUZZ_SECONDS", FULL_FUZZ_SECONDS),
+        ),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,42 +74,77 @@ fn main() -> ExitCode {
     }
 }
 
-/// The root of the repository: the parent of this crate.
-fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.parent().unwrap_or(manifest).to_path_buf()
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn tidy(root: &Path) -> Result<()> {
-    let tree = Tree::read(root)?;
-    print!("{}", tidy::port_lines::table(&tree));
-    print!("{}", tidy::lines::table(&tree));
-    let breaches = tidy::check(&tree);
-    for breach in &breaches {
-        println!("{breach}");
+    /// Reads the words after `cargo xtask`; an error as it is printed.
+    fn read(line: &str) -> Result<Chore, String> {
+        let words = line.split_whitespace();
+        let read = Chore::try_parse_from(std::iter::once("xtask").chain(words));
+        read.map_err(|error| error.to_string())
     }
-    let sources = tree.sources().count();
-    if !breaches.is_empty() {
-        bail!(
-            "tidy: {} breaches in {sources} source files",
-            breaches.len()
-        );
-    }
-    println!("tidy: {sources} source files, no breach");
-    Ok(())
-}
 
-/// Runs the script of CI without limits, so that there is only one list of checks.
-fn full(root: &Path) -> Result<()> {
-    let script = root.join(".ci/run");
-    let status = std::process::Command::new(&script)
-        .current_dir(root)
-        .env("PACKTRAIN_FULL", "1")
-        .env("PACKTRAIN_FUZZ_SECONDS", FULL_FUZZ_SECONDS.to_string())
-        .status()
-        .with_context(|| format!("cannot run {}", script.display()))?;
-    if !status.success() {
-        bail!("{}: {status}", script.display());
+    #[test]
+    fn the_words_of_a_chore_are_read() {
+        let Ok(Chore::Mutants { args }) = read("mutants --list --in-diff a --help") else {
+            panic!("mutants take what they are given");
+        };
+        assert_eq!(args, ["--list", "--in-diff", "a", "--help"]);
+        let Ok(Chore::Against(against)) = read("against HEAD~1 --rounds 3 tax --keep -- --quick")
+        else {
+            panic!("a comparison");
+        };
+        let whole = format!("{against:?}");
+        for part in [
+            "\"HEAD~1\"",
+            "\"tax\"",
+            "rounds: 3",
+            "keep: true",
+            "[\"--quick\"]",
+        ] {
+            assert!(whole.contains(part), "{whole}");
+        }
+        let Ok(Chore::Experiments(from)) = read("experiments --from a b") else {
+            panic!("saved runs");
+        };
+        assert!(format!("{from:?}").contains("[\"a\", \"b\"]"));
+        for line in [
+            "tidy",
+            "full",
+            "fuzz --seconds 1",
+            "figures --quick --runs 2 ring tax",
+            "experiments tso --runs 2 none --binary p",
+            "against a b",
+        ] {
+            assert!(read(line).is_ok(), "{line}");
+        }
     }
-    Ok(())
+
+    #[test]
+    fn what_is_not_understood_is_said_before_anything_runs() {
+        for (line, why) in [
+            ("", "Usage: cargo xtask"),
+            ("tydi", "unrecognized subcommand"),
+            ("fuzz --seconds 0", "--seconds <N>"),
+            (
+                "figures tabel",
+                "[possible values: table, ring, tax, tap, vpn]",
+            ),
+            ("figures --runs", "--runs <N>"),
+            ("figures --runs 0", "0 is not in 1..=99"),
+            ("figures --fast", "--fast"),
+            ("experiments --runs 100", "100 is not in 1..=99"),
+            ("experiments --from", "--from <FILE>"),
+            ("experiments --binary", "--binary <PATH>"),
+            ("experiments tso --from a", "cannot be used with"),
+            ("against a", "<BENCH>"),
+            ("against a b c", "unexpected argument 'c'"),
+            ("against a b --rounds 0", "0 is not in 1..=1000"),
+            ("against a b --quick", "--quick"),
+        ] {
+            let error = read(line).err().expect(line);
+            assert!(error.contains(why), "{line}: {error}");
+        }
+    }
 }

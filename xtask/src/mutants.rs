@@ -2,11 +2,10 @@
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::command::{ensure, works};
+use crate::command::{program, provide};
 
 /// The version that the configuration is written for.
 const VERSION: &str = "27.1.0";
@@ -15,11 +14,10 @@ const VERSION: &str = "27.1.0";
 const PACKAGES: &[&str] = &["packtrain-offload", "packtrain-capture", "packtrain"];
 
 /// Replaces this process by cargo-mutants, so that a signal reaches it. Returns only on an error.
-pub fn run(root: &Path, args: &[&str]) -> Result<()> {
-    install(root)?;
+pub fn run(root: &Path, args: &[String]) -> Result<()> {
+    provide(root, &["cargo"], "mutants", VERSION)?;
     // The copy of the tree that cargo-mutants makes has a target directory of its own.
-    let error = Command::new("cargo")
-        .arg("mutants")
+    let error = program(root, &["cargo", "mutants"])
         .args(PACKAGES.iter().flat_map(|name| ["--package", name]))
         .args(args)
         .env_remove("CARGO_TARGET_DIR")
@@ -27,22 +25,6 @@ pub fn run(root: &Path, args: &[&str]) -> Result<()> {
         .env("CARGO_MUTANTS_OUTPUT", root.join("target"))
         // A mutant changes one file: with incremental files the others are not compiled again.
         .env("CARGO_INCREMENTAL", "1")
-        .current_dir(root)
         .exec();
     Err(error).context("cannot start cargo")
-}
-
-fn install(root: &Path) -> Result<()> {
-    if works(Command::new("cargo").args(["mutants", "--version"])) {
-        return Ok(());
-    }
-    eprintln!("mutants: cargo-mutants is missing; installing version {VERSION}");
-    // Not optimised: it only starts cargo, and is built in half the time.
-    ensure(
-        Command::new("cargo")
-            .args(["install", "cargo-mutants", "--locked", "--debug"])
-            .args(["--version", VERSION])
-            .env("CARGO_TARGET_DIR", root.join("target/cargo-mutants"))
-            .current_dir(root),
-    )
 }

@@ -4,50 +4,60 @@
 //! three lines. A table at the top of its file has what the rule allows: a change of the
 //! architecture changes a table, which is visible in review.
 
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
 use self::breach::Breach;
-use self::source::Source;
 use self::tree::Tree;
 
-pub mod breach;
-pub mod circles;
-pub mod layers;
-pub mod lines;
-pub mod manifest;
-pub mod paths;
-pub mod port_lines;
-pub mod size;
-pub mod source;
+mod breach;
+mod circles;
+mod fences;
+mod form;
+mod layers;
+mod paths;
+mod port_lines;
+mod source;
 #[cfg(test)]
 mod tests;
-pub mod tree;
-pub mod unsafe_list;
-pub mod waiting;
-pub mod words;
+mod tree;
+mod unsafe_list;
 
-/// Runs every rule. The breaches are sorted by file and line.
-pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches: Vec<_> = tree.sources().filter_map(unparsed).collect();
-    breaches.extend(layers::check(tree));
-    breaches.extend(layers::stale(tree));
-    breaches.extend(waiting::check(tree));
-    breaches.extend(circles::check(tree));
-    breaches.extend(unsafe_list::check(tree));
-    breaches.extend(port_lines::check(tree));
-    breaches.extend(size::check(tree));
-    breaches.extend(words::check(tree));
-    breaches.extend(manifest::check(tree));
-    breaches.sort_by(|a, b| (&a.path, a.line, &a.what).cmp(&(&b.path, b.line, &b.what)));
-    breaches
+/// Prints the lines of the ports and of the crates, and what is broken.
+pub fn run(root: &Path) -> Result<()> {
+    let tree = Tree::read(root)?;
+    print!(
+        "{}{}",
+        port_lines::table(&tree),
+        port_lines::of_crates(&tree)
+    );
+    let breaches = check(&tree);
+    for breach in &breaches {
+        println!("{breach}");
+    }
+    let sources = tree.sources.len();
+    if !breaches.is_empty() {
+        bail!(
+            "tidy: {} breaches in {sources} source files",
+            breaches.len()
+        );
+    }
+    println!("tidy: {sources} source files, no breach");
+    Ok(())
 }
 
-fn unparsed((path, source): (&str, &Source)) -> Option<Breach> {
-    let what = format!("is not parsed: {}", source.error()?);
-    let why = "the rules hold for what they can read";
-    Some(Breach::new(
-        path,
-        1,
-        what,
-        why,
-        "let the compiler show the place",
-    ))
+/// Runs every rule. The breaches are sorted by file and line.
+fn check(tree: &Tree) -> Vec<Breach> {
+    let rules = [
+        layers::check,
+        fences::check,
+        circles::check,
+        unsafe_list::check,
+        port_lines::check,
+        form::check,
+    ];
+    let mut breaches: Vec<_> = rules.iter().flat_map(|rule| rule(tree)).collect();
+    breaches.sort();
+    breaches
 }

@@ -1,12 +1,11 @@
-//! Which packets belong together: the flow key, its hashes, and the queue that a hash selects.
+//! Which packets belong together: the flow key and its hashes.
 //!
 //! | item | what it is for |
 //! | --- | --- |
 //! | [`FlowKey`] | what all packets of a flow have in common, to compare and to hash |
 //! | [`FlowKey::hash`] | a fast hash for tables of one's own, with a seed |
 //! | [`Toeplitz`], [`toeplitz()`] | the hash that devices compute (RSS), bit for bit |
-//! | [`HashType`] | what a device hashed, and whether that can be trusted |
-//! | [`Reta`] | from a hash to a queue, and what a change moves |
+//! | [`HashType`] | the fields that a device hashed |
 //!
 //! # What a flow is
 //!
@@ -17,7 +16,6 @@
 //! the Ethernet addresses. VLAN identifiers always belong to it, priorities never.
 
 mod key;
-mod reta;
 mod rss;
 mod toeplitz;
 
@@ -26,7 +24,6 @@ mod tests;
 
 pub(crate) use key::fold;
 pub use key::{FLOW_KEY_WORDS, FlowKey};
-pub use reta::{Moved, RETA_ENTRIES_MAX, Reta, RetaError};
 pub use rss::{HashType, RssInput, TOEPLITZ_INPUT_BYTES_MAX};
 pub use toeplitz::{
     TOEPLITZ_KEY_BYTES, TOEPLITZ_KEY_MICROSOFT, TOEPLITZ_KEY_SYMMETRIC, Toeplitz,

@@ -8,7 +8,7 @@
 //! | [`coalesce`] | GRO and LRO: packets of a flow become one |
 //! | [`segment`] | TSO and USO, in tunnels too: fresh headers for each packet, shared payload |
 //! | [`fragment`] | IPv4 fragments for what is too long and no GSO packet; safe identifications |
-//! | [`flow`] | which packets belong together: flow key, hashes, RSS and its table |
+//! | [`flow`] | which packets belong together: flow key, hashes, RSS |
 //! | [`sort`] | grouping by key with arrival order kept, linear for any keys |
 //! | [`checksum`] | the Internet checksum: over pieces, while copying, updated in place |
 //! | [`verify`] | whether the checksums of a received packet are right |

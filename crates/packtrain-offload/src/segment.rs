@@ -38,7 +38,7 @@
 //! |---|---|
 //! | outer link header, VLAN tags, IP options, extension headers | copied |
 //! | outer IPv4 total length, header checksum; IPv6 payload length | recomputed |
-//! | outer IPv4 identification | first + `i`; or fixed, [`Segmenter::with_fixed_outer_id`] |
+//! | outer IPv4 identification | first + `i` |
 //! | outer UDP length | recomputed |
 //! | outer UDP checksum | 0 stays 0 (RFC 6935 for IPv6); else recomputed, 0 stored as 0xFFFF |
 //! | VXLAN and GENEVE header, GENEVE options (RFC 8926 §4.6), inner Ethernet header | copied |
@@ -262,16 +262,6 @@ impl Segmenter {
     /// [`SegmentError::FixedId`] unless the packet is IPv4 with DF set.
     pub fn with_fixed_id(mut self, headers: &[u8]) -> Result<Self, SegmentError> {
         self.ip.fix_id(headers)?;
-        Ok(self)
-    }
-
-    /// The same for the outer packet of a tunnel.
-    ///
-    /// # Errors
-    /// [`SegmentError::FixedId`] unless there is an outer packet, and it is IPv4 with DF set.
-    pub fn with_fixed_outer_id(mut self, headers: &[u8]) -> Result<Self, SegmentError> {
-        let outer = self.outer.as_mut().ok_or(SegmentError::FixedId)?;
-        outer.ip.fix_id(headers)?;
         Ok(self)
     }
 

@@ -116,30 +116,6 @@ pub fn verify_transport_pieces<'a>(
     summed.verdict(payload, layout)
 }
 
-/// Verifies the TCP or UDP checksum of a packet whose payload was summed before, for example
-/// while copying it ([`copy_and_sum`](crate::checksum::copy_and_sum)). `payload` is the sum of the
-/// bytes of [`summed_payload`], begun at the first of them.
-#[inline]
-#[must_use]
-pub fn verify_transport_sum(headers: &[u8], payload: Sum, layout: &Layout) -> Verdict {
-    match Summed::find(headers, layout) {
-        None => Verdict::NotApplicable,
-        Some(summed) => match summed.without_payload {
-            Some(verdict) => verdict,
-            None => summed.verdict(payload, layout),
-        },
-    }
-}
-
-/// The range of the packet, counted from its first byte, that is the payload covered by the TCP or
-/// UDP checksum: all of the payload, except for a UDP datagram that is shorter than the IP packet.
-/// `None` if the result is [`NotApplicable`](Verdict::NotApplicable) for any content.
-#[inline]
-#[must_use]
-pub fn summed_payload(headers: &[u8], layout: &Layout) -> Option<Range<u32>> {
-    Summed::find(headers, layout).map(|summed| summed.payload)
-}
-
 /// The bytes that the transport checksum of a packet covers.
 struct Summed<'a> {
     /// The headers in front of the payload.

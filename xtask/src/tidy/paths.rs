@@ -1,6 +1,6 @@
 //! The paths that a source names, in `use` trees and elsewhere.
 
-use super::source::{Kind, Token};
+use super::source::{Token, is_word};
 
 /// In what a path stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,13 +43,18 @@ pub fn module_path(file: &str) -> Vec<String> {
     parts
 }
 
+/// Whether a path is `start` or below it.
+pub fn begins(path: &str, start: &str) -> bool {
+    let rest = path.strip_prefix(start);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
+}
+
 /// Every path of at least two segments in `tokens`, and every `use`, of a file that is `module`.
 pub fn named(tokens: &[Token], module: &[String]) -> Vec<Named> {
     let mut reader = Reader {
         tokens,
         here: module.to_vec(),
         place: Place::Code,
-        is_rooted: false,
         found: Vec::new(),
     };
     reader.read();
@@ -61,179 +66,119 @@ struct Reader<'a> {
     /// The module of the next token.
     here: Vec<String>,
     place: Place,
-    is_rooted: bool,
     found: Vec<Named>,
 }
 
-impl Reader<'_> {
-    fn kind(&self, at: usize) -> Option<&Kind> {
-        self.tokens.get(at).map(|token| &token.kind)
+impl<'a> Reader<'a> {
+    /// The text of a token, empty for an index outside.
+    fn text(&self, at: usize) -> &'a str {
+        self.tokens.get(at).map_or("", |token| &token.text)
+    }
+
+    /// The text `back` tokens before `at`.
+    fn before(&self, at: usize, back: usize) -> &'a str {
+        self.text(at.wrapping_sub(back))
     }
 
     fn read(&mut self) {
-        let mut depth = 0_usize;
-        let mut inline_modules: Vec<usize> = Vec::new();
-        let mut i = 0;
-        while let Some(token) = self.tokens.get(i) {
-            match &token.kind {
-                Kind::Sign('{') => depth += 1,
-                Kind::Sign('}') => {
-                    depth = depth.saturating_sub(1);
-                    if inline_modules.last() == Some(&depth) {
-                        inline_modules.pop();
-                        self.here.pop();
-                    }
-                }
-                Kind::Word(word) if word == "mod" => {
+        // Whether an open brace is that of a module.
+        let mut braces = Vec::new();
+        let mut at = 0;
+        while at < self.tokens.len() {
+            match self.text(at) {
+                "{" => {
                     // In a macro the module's name may be one of its parameters.
-                    let at = i + usize::from(self.kind(i + 1) == Some(&Kind::Sign('$')));
-                    if let (Some(Kind::Word(name)), Some(Kind::Sign('{'))) =
-                        (self.kind(at + 1), self.kind(at + 2))
-                    {
-                        let name = name.clone();
-                        inline_modules.push(depth);
-                        self.here.push(name);
+                    let parameter = usize::from(self.before(at, 2) == "$");
+                    let is_module = self.before(at, 2 + parameter) == "mod";
+                    if is_module {
+                        self.here.push(self.before(at, 1).to_owned());
                     }
+                    braces.push(is_module);
                 }
+                "}" if braces.pop() == Some(true) => drop(self.here.pop()),
                 // `impl Trait + use<'a>` imports nothing.
-                Kind::Word(word) if word == "use" && self.kind(i + 1) != Some(&Kind::Sign('<')) => {
-                    self.place = if self.is_visible(i) {
+                "use" if self.text(at + 1) != "<" => {
+                    self.place = if self.is_visible(at) {
                         Place::Reexport
                     } else {
                         Place::Use
                     };
-                    i = self.read_path(i + 1);
+                    at = self.tree(at + 1, Vec::new(), false);
                     self.place = Place::Code;
                     continue;
                 }
-                Kind::Word(_) if self.starts_path(i) => {
-                    i = self.read_path(i);
+                word if is_word(word) && self.starts_path(at) => {
+                    at = self.tree(at, Vec::new(), false);
                     continue;
                 }
                 _ => {}
             }
-            i += 1;
+            at += 1;
         }
     }
 
     /// Whether `pub` or `pub(…)` stands before `at`.
     fn is_visible(&self, at: usize) -> bool {
-        let before = self.tokens.get(..at).unwrap_or_default();
-        let end = match before.last() {
-            Some(last) if last.is_sign(')') => before
-                .iter()
-                .rposition(|token| token.is_sign('('))
-                .unwrap_or(0),
-            _ => before.len(),
-        };
-        end > 0 && before[end - 1].is_word("pub")
+        let before = &self.tokens[..at];
+        let open = before.iter().rposition(|token| token.text == "(");
+        match self.before(at, 1) {
+            ")" => open.is_some_and(|open| self.before(open, 1) == "pub"),
+            word => word == "pub",
+        }
     }
 
     fn starts_path(&self, at: usize) -> bool {
-        let before = at.checked_sub(1).and_then(|i| self.tokens.get(i));
         // `pub(in crate::x)` is a visibility, not an import.
-        let is_visibility = before.is_some_and(|token| token.is_word("in"))
-            && at >= 2
-            && self.tokens[at - 2].is_sign('(');
-        let continues = before.is_some_and(|token| token.kind == Kind::PathSep);
-        !is_visibility && !continues && self.kind(at + 1) == Some(&Kind::PathSep)
+        let is_visibility = self.before(at, 1) == "in" && self.before(at, 2) == "(";
+        !is_visibility && self.before(at, 1) != "::" && self.text(at + 1) == "::"
     }
 
-    /// Reads the path or the tree that begins at `at`; returns the index after it, which is more
-    /// than `at` if a word is there.
-    fn read_path(&mut self, mut at: usize) -> usize {
-        let mut base = match self.kind(at) {
-            Some(Kind::Word(word)) if self.kind(at + 1) == Some(&Kind::PathSep) => {
-                match word.as_str() {
-                    "crate" => Some(Vec::new()),
-                    "self" => Some(self.here.clone()),
-                    "super" => Some(parent(&self.here)),
-                    _ => None,
+    /// Reads the path or the `use` tree at `at`, below `path`; returns an index after `at`.
+    fn tree(&mut self, mut at: usize, mut path: Vec<String>, mut is_rooted: bool) -> usize {
+        loop {
+            let word = self.text(at);
+            if word == "{" {
+                at += 1;
+                while !["}", ""].contains(&self.text(at)) {
+                    at = self.tree(at, path.clone(), is_rooted);
                 }
+                return at + 1;
             }
-            _ => None,
-        };
-        self.is_rooted = base.is_some();
-        if base.is_some() {
-            at += 2;
-        }
-        while let Some(path) = &base
-            && self.tokens.get(at).is_some_and(|t| t.is_word("super"))
-            && self.kind(at + 1) == Some(&Kind::PathSep)
-        {
-            base = Some(parent(path));
-            at += 2;
-        }
-        self.read_tree(at, &base.unwrap_or_default())
-    }
-
-    /// Reads a use tree or a plain path that begins at `at` below `base`; returns the index after
-    /// it.
-    fn read_tree(&mut self, at: usize, base: &[String]) -> usize {
-        let Some(token) = self.tokens.get(at) else {
-            return at;
-        };
-        let line = token.line;
-        match &token.kind {
-            Kind::Sign('{') => {
-                let mut i = at + 1;
-                while let Some(token) = self.tokens.get(i) {
-                    match &token.kind {
-                        Kind::Sign('}') => return i + 1,
-                        Kind::Sign('*' | '{') | Kind::Word(_) => i = self.read_tree(i, base),
-                        _ => i += 1,
+            if !is_word(word) && word != "*" {
+                return at + 1;
+            }
+            let next = self.text(at + 2);
+            let goes_on =
+                self.text(at + 1) == "::" && (is_word(next) || ["{", "*"].contains(&next));
+            match word {
+                "crate" | "self" | "super" if goes_on && path.is_empty() && !is_rooted => {
+                    is_rooted = true;
+                    let up = usize::from(word == "super");
+                    if word != "crate" {
+                        path = self.here[..self.here.len().saturating_sub(up)].to_vec();
                     }
                 }
-                i
+                "super" if is_rooted => drop(path.pop()),
+                "self" => {}
+                _ => path.push(word.to_owned()),
             }
-            Kind::Word(word) => {
-                let mut path = base.to_vec();
-                if word != "self" {
-                    path.push(word.clone());
-                }
-                if self.kind(at + 1) == Some(&Kind::PathSep)
-                    && matches!(
-                        self.kind(at + 2),
-                        Some(Kind::Word(_) | Kind::Sign('{' | '*'))
-                    )
-                {
-                    return self.read_tree(at + 2, &path);
-                }
-                let is_macro = self.kind(at + 1) == Some(&Kind::Sign('!'));
-                let renamed = match (self.kind(at + 1), self.kind(at + 2)) {
-                    (Some(Kind::Word(word)), Some(Kind::Word(name))) if word == "as" => {
-                        Some(name.clone())
-                    }
-                    _ => None,
-                };
-                let end = if renamed.is_some() { at + 3 } else { at + 1 };
-                let name = renamed.or_else(|| path.last().cloned());
-                self.push(line, path, name.unwrap_or_default(), is_macro);
-                end
+            if goes_on {
+                at += 2;
+                continue;
             }
-            Kind::Sign('*') => {
-                let mut path = base.to_vec();
-                path.push("*".to_owned());
-                self.push(line, path, "*".to_owned(), false);
-                at + 1
-            }
-            _ => at,
+            let is_renamed = self.text(at + 1) == "as" && is_word(next);
+            let name = if is_renamed { Some(next) } else { None };
+            let name = name.or(path.last().map(String::as_str)).unwrap_or_default();
+            self.found.push(Named {
+                line: self.tokens[at].line,
+                name: name.to_owned(),
+                path,
+                is_rooted,
+                place: self.place,
+                is_macro: self.text(at + 1) == "!",
+                module: self.here.clone(),
+            });
+            return at + if is_renamed { 3 } else { 1 };
         }
     }
-
-    fn push(&mut self, line: usize, path: Vec<String>, name: String, is_macro: bool) {
-        self.found.push(Named {
-            line,
-            path,
-            is_rooted: self.is_rooted,
-            name,
-            place: self.place,
-            is_macro,
-            module: self.here.clone(),
-        });
-    }
-}
-
-fn parent(module: &[String]) -> Vec<String> {
-    module[..module.len().saturating_sub(1)].to_vec()
 }

@@ -1,11 +1,11 @@
-//! A driver has about a hundred lines: counts those of each port.
+//! A driver has about a hundred lines: counts those of each port, and those of each crate.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::breach::Breach;
-use super::source::{Source, Token};
+use super::breach::{Breach, breach};
+use super::source::Source;
 use super::tree::Tree;
+use crate::report::aligned;
 
 /// Code lines (no tests, comments or blank lines) that a port may have above `port/sys/`.
 const MAX_CODE_LINES: usize = 260;
@@ -33,79 +33,67 @@ const LONGER: &[(&str, usize, &str)] = &[
 /// The folder of the ports.
 const PORTS: &str = "crates/packtrain/src/port/";
 
-/// Folders of [`PORTS`] that hold no port of their own.
-const NOT_PORTS: &[&str] = &["sys", "wrap"];
-
 /// The file of a port's keys: its settings as text, which a driver does without.
 const KEYS: &str = "/keys.rs";
 
 /// The code lines of one port, or of a file that several share.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct PortLines {
-    /// The file that implements `Driver`; None for what ports share (the spec parser, …).
-    driver: Option<String>,
+#[derive(Default)]
+struct PortLines<'a> {
+    /// The file that implements `Driver`; none for what ports share (the spec parser, …).
+    driver: Option<&'a str>,
     code: usize,
     sys: usize,
 }
 
 /// The lines of every port by its name.
-pub fn count(tree: &Tree) -> BTreeMap<String, PortLines> {
-    let mut ports: BTreeMap<String, PortLines> = BTreeMap::new();
-    let mut sys: BTreeMap<String, usize> = BTreeMap::new();
-    for (path, source) in tree.product_sources(PORTS) {
+fn count(tree: &Tree) -> BTreeMap<&str, PortLines<'_>> {
+    let mut ports: BTreeMap<_, PortLines<'_>> = BTreeMap::new();
+    for (path, source) in tree.product(PORTS) {
         let inside = &path[PORTS.len()..];
-        let name = first_part(inside);
-        if let Some(file) = inside.strip_prefix("sys/") {
+        let (folder, file) = match inside.strip_prefix("sys/") {
+            Some(file) => ("sys", file),
+            None => ("", inside),
+        };
+        let name = file.split(['/', '.']).next().unwrap_or(file);
+        if folder == "sys" {
             // `sys/mod.rs` only declares the files.
             if file != "mod.rs" {
-                *sys.entry(first_part(file).to_owned()).or_default() += source.code_lines();
+                ports.entry(name).or_default().sys += source.code_lines();
             }
-        } else if !NOT_PORTS.contains(&name) && !inside.ends_with(KEYS) {
-            let port = ports.entry(name.to_owned()).or_default();
+        } else if name != "wrap" && !file.ends_with(KEYS) {
+            let port = ports.entry(name).or_default();
             port.code += source.code_lines();
-            if implements_driver(source) {
-                port.driver = Some(path.to_owned());
-            }
+            port.driver = port.driver.or(implements_driver(source).then_some(path));
         }
-    }
-    for (name, lines) in sys {
-        ports.entry(name).or_default().sys = lines;
     }
     ports
 }
 
+/// True for `impl … Driver for …`.
+fn implements_driver(source: &Source) -> bool {
+    let mut pairs = source.product.windows(2);
+    pairs.any(|pair| pair[0].text == "Driver" && pair[1].text == "for")
+}
+
 /// Ports above [`MAX_CODE_LINES`].
 pub fn check(tree: &Tree) -> Vec<Breach> {
-    let too_long = |(name, port): (String, PortLines)| {
-        let path = port.driver?;
-        let code = port.code;
+    let too_long = |(name, port): (&str, PortLines<'_>)| {
         let longer = LONGER.iter().find(|(longer, ..)| *longer == name);
-        let most = longer.map_or(MAX_CODE_LINES, |&(_, lines, _)| lines);
-        (code > most).then(|| {
-            Breach::new(
-                &path,
-                1,
-                format!("port `{name}` has {code} code lines, more than {most}"),
-                "what makes a driver long is the framework's work",
-                "move what another driver would repeat into the framework",
-            )
-        })
+        let (code, most) = (
+            port.code,
+            longer.map_or(MAX_CODE_LINES, |&(_, lines, _)| lines),
+        );
+        let what = format!("port `{name}` has {code} code lines, more than {most}");
+        let why = "what makes a driver long is the framework's work";
+        let fix = "move what another driver would repeat into the framework";
+        let path = port.driver.filter(|_| code > most)?;
+        Some(breach(path, 1, what, why, fix))
     };
     count(tree).into_iter().filter_map(too_long).collect()
 }
 
-/// The table that `tidy` prints; empty without ports.
+/// The table of the ports that `tidy` prints.
 pub fn table(tree: &Tree) -> String {
-    let ports = count(tree);
-    let mut out = String::new();
-    if ports.is_empty() {
-        return out;
-    }
-    let mut row = |name: &str, kind: &str, code: &str, sys: &str| {
-        // Writing to a String cannot fail.
-        writeln!(out, "{name:<14} {kind:<7} {code:>10} {sys:>10}").expect("memory");
-    };
-    row("port", "", "code lines", "port/sys/");
     let number = |n: usize| {
         if n == 0 {
             "-".to_owned()
@@ -113,7 +101,8 @@ pub fn table(tree: &Tree) -> String {
             n.to_string()
         }
     };
-    for (name, port) in &ports {
+    let head = ["port", "", "code lines", "port/sys/"].map(str::to_owned);
+    let rows = count(tree).into_iter().map(|(name, port)| {
         let kind = match port {
             PortLines {
                 driver: Some(_), ..
@@ -121,18 +110,36 @@ pub fn table(tree: &Tree) -> String {
             PortLines { code: 0, .. } => "sys",
             _ => "shared",
         };
-        row(name, kind, &number(port.code), &number(port.sys));
+        [
+            name.to_owned(),
+            kind.to_owned(),
+            number(port.code),
+            number(port.sys),
+        ]
+    });
+    aligned([head].into_iter().chain(rows), |column| column < 2)
+}
+
+/// The lines of Rust of each crate: all of them, and those outside of tests.
+pub fn of_crates(tree: &Tree) -> String {
+    let mut crates: BTreeMap<&str, [usize; 2]> = BTreeMap::new();
+    let mut total = [0, 0];
+    for (path, source) in &tree.sources {
+        let inside = path.strip_prefix("crates/").unwrap_or(path);
+        let name = inside.split('/').next().unwrap_or(inside);
+        let product = if tree.is_test_file(path) {
+            0
+        } else {
+            source.product_lines().count()
+        };
+        for of in [crates.entry(name).or_default(), &mut total] {
+            of[0] += source.lines.len();
+            of[1] += product;
+        }
     }
-    out
-}
-
-fn first_part(path: &str) -> &str {
-    let part = path.split('/').next().unwrap_or(path);
-    part.strip_suffix(".rs").unwrap_or(part)
-}
-
-/// True for `impl … Driver for …`.
-fn implements_driver(source: &Source) -> bool {
-    let is_impl = |pair: &[Token]| pair[0].is_word("Driver") && pair[1].is_word("for");
-    source.product_tokens().windows(2).any(is_impl)
+    let head = ["crate", "lines", "without tests"].map(str::to_owned);
+    let rows = crates.into_iter().chain([("total", total)]);
+    let rows =
+        rows.map(|(name, [all, product])| [name.to_owned(), all.to_string(), product.to_string()]);
+    aligned([head].into_iter().chain(rows), |column| column == 0)
 }

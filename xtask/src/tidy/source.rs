@@ -7,103 +7,56 @@ use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// The kind of a token.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// An identifier or keyword.
-    Word(String),
-    /// `::`
-    PathSep,
-    /// Another character: punctuation or a bracket.
-    Sign(char),
-    /// A string, a character or a number.
-    Literal,
-}
-
-/// A token and its line.
+/// A word, `::`, another sign, or `"` for a literal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Line, from 1.
     pub line: usize,
-    /// Its kind.
-    pub kind: Kind,
+    /// Its text.
+    pub text: String,
 }
 
-impl Token {
-    /// True for this identifier or keyword.
-    pub fn is_word(&self, word: &str) -> bool {
-        matches!(&self.kind, Kind::Word(w) if w == word)
-    }
-
-    /// True for this character.
-    pub fn is_sign(&self, sign: char) -> bool {
-        self.kind == Kind::Sign(sign)
-    }
+/// Whether the text of a token is an identifier or a keyword.
+pub fn is_word(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_alphabetic() || first == '_')
 }
 
 /// One parsed file.
 #[derive(Debug)]
 pub struct Source {
-    lines: Vec<String>,
-    tokens: Vec<Token>,
-    code: BTreeSet<usize>,
+    /// Its lines.
+    pub lines: Vec<String>,
+    /// All tokens, test code included. Comments are none.
+    pub tokens: Vec<Token>,
+    /// The tokens outside of test code.
+    pub product: Vec<Token>,
+    /// Why the text is no Rust.
+    pub error: Option<String>,
     tests: TestCode,
-    error: Option<String>,
 }
 
 impl Source {
-    /// Parses a text. One that is not Rust has an [`error`](Self::error).
+    /// Parses a text.
     pub fn parse(text: &str) -> Self {
-        let mut tokens = Tokens::default();
-        let mut tests = TestCode::default();
+        let (mut tokens, mut tests) = (Vec::new(), TestCode::default());
         let read = text.parse::<TokenStream>().map_err(syn::Error::from);
         let read = read.and_then(|stream| {
-            tokens.add(stream.clone());
+            flatten(stream.clone(), &mut tokens);
             syn::parse2::<syn::File>(stream)
         });
-        let error = match read {
-            Ok(file) => {
-                tests.read(&file);
-                None
-            }
-            Err(error) => Some(error.to_string()),
-        };
+        let read = read.map(|file| {
+            let is_test = |attribute: &syn::Attribute| is_cfg_test(&attribute.meta);
+            tests.is_all = file.attrs.iter().any(is_test);
+            tests.visit_file(&file);
+        });
+        let product = tokens.iter().filter(|token| !tests.has(token.line));
         Self {
             lines: text.lines().map(str::to_owned).collect(),
-            tokens: tokens.found,
-            code: tokens.lines,
+            product: product.cloned().collect(),
+            tokens,
+            error: read.err().map(|error| error.to_string()),
             tests,
-            error,
         }
-    }
-
-    /// Why the text is no Rust.
-    pub fn error(&self) -> Option<&str> {
-        self.error.as_deref()
-    }
-
-    /// The lines of the file.
-    pub fn lines(&self) -> &[String] {
-        &self.lines
-    }
-
-    /// All tokens, test code included. Comments, also those of documentation, are none.
-    pub fn tokens(&self) -> &[Token] {
-        &self.tokens
-    }
-
-    /// The tokens outside test code.
-    pub fn product_tokens(&self) -> Vec<Token> {
-        let tokens = self.tokens.iter();
-        tokens
-            .filter(|token| !self.is_test(token.line))
-            .cloned()
-            .collect()
-    }
-
-    /// True when the line (from 1) belongs to an item under `#[cfg(test)]`.
-    pub fn is_test(&self, line: usize) -> bool {
-        self.tests.is_all || self.tests.lines.contains(&line)
     }
 
     /// Names declared as `#[cfg(test)] mod name;`.
@@ -111,94 +64,52 @@ impl Source {
         &self.tests.modules
     }
 
-    /// The number of lines without test code.
-    pub fn product_lines(&self) -> usize {
-        let lines = 1..=self.lines.len();
-        lines.filter(|line| !self.is_test(*line)).count()
+    /// The lines outside of test code, with their numbers.
+    pub fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let lines = (1..).zip(self.lines.iter().map(String::as_str));
+        lines.filter(|(number, _)| !self.tests.has(*number))
     }
 
     /// The number of lines of code, without tests, comments and blank lines.
     pub fn code_lines(&self) -> usize {
-        let lines = self.code.iter();
-        lines.filter(|line| !self.is_test(**line)).count()
+        let lines = self.product_lines().map(|(_, line)| line.trim_start());
+        let code = lines.filter(|line| !line.is_empty() && !line.starts_with("//"));
+        code.count()
     }
 }
 
-/// The tokens of a stream one after the other, and the lines that have some.
-#[derive(Default)]
-struct Tokens {
-    found: Vec<Token>,
-    lines: BTreeSet<usize>,
-}
-
-impl Tokens {
-    fn push(&mut self, line: usize, kind: Kind) {
-        self.lines.insert(line);
-        self.found.push(Token { line, kind });
-    }
-
-    fn add(&mut self, stream: TokenStream) {
-        let trees: Vec<TokenTree> = stream.into_iter().collect();
-        let mut at = 0;
-        while let Some(tree) = trees.get(at) {
-            let (span, line) = (tree.span(), tree.span().start().line);
-            at += 1;
-            match tree {
-                TokenTree::Ident(word) => self.push(line, Kind::Word(word.to_string())),
-                TokenTree::Literal(_) => {
-                    self.lines.extend(line..=span.end().line);
-                    self.push(line, Kind::Literal);
-                }
-                TokenTree::Punct(sign) => {
-                    let documents = documentation(&trees[at - 1..]);
-                    let is_path = sign.as_char() == ':'
-                        && sign.spacing() == Spacing::Joint
-                        && is_sign(trees.get(at), ':');
-                    if documents > 0 {
-                        at += documents - 1;
-                    } else if is_path {
-                        at += 1;
-                        self.push(line, Kind::PathSep);
-                    } else {
-                        self.push(line, Kind::Sign(sign.as_char()));
-                    }
-                }
-                TokenTree::Group(group) => {
-                    let [open, close] = match group.delimiter() {
-                        Delimiter::Parenthesis => ['(', ')'],
-                        Delimiter::Bracket => ['[', ']'],
-                        // Without a delimiter is only what a macro has put together.
-                        Delimiter::Brace | Delimiter::None => ['{', '}'],
-                    };
-                    self.push(line, Kind::Sign(open));
-                    self.add(group.stream());
-                    self.push(span.end().line, Kind::Sign(close));
-                }
+fn flatten(stream: TokenStream, found: &mut Vec<Token>) {
+    let mut is_joint = false;
+    for tree in stream {
+        let (start, end) = (tree.span().start().line, tree.span().end().line);
+        let was_joint = std::mem::take(&mut is_joint);
+        let mut push = |line, text: String| found.push(Token { line, text });
+        match tree {
+            TokenTree::Ident(word) => push(start, word.to_string()),
+            TokenTree::Literal(_) => push(start, "\"".to_owned()),
+            TokenTree::Punct(sign) if was_joint && sign.as_char() == ':' => {
+                found.pop();
+                let text = "::".to_owned();
+                found.push(Token { line: start, text });
+            }
+            TokenTree::Punct(sign) => {
+                is_joint = sign.as_char() == ':' && sign.spacing() == Spacing::Joint;
+                push(start, sign.to_string());
+            }
+            TokenTree::Group(group) => {
+                let [open, close] = match group.delimiter() {
+                    Delimiter::Parenthesis => ["(", ")"],
+                    Delimiter::Bracket => ["[", "]"],
+                    // Without a delimiter is only what a macro has put together.
+                    Delimiter::Brace | Delimiter::None => ["{", "}"],
+                };
+                push(start, open.to_owned());
+                flatten(group.stream(), found);
+                let text = close.to_owned();
+                found.push(Token { line: end, text });
             }
         }
     }
-}
-
-/// The number of trees of a comment that is documentation, `#[doc = …]` or `#![doc = …]`, if they
-/// begin with one.
-fn documentation(trees: &[TokenTree]) -> usize {
-    let at = 1 + usize::from(is_sign(trees.get(1), '!'));
-    let is_it =
-        matches!(trees.get(at), Some(TokenTree::Group(g)) if begins_with(g.stream(), "doc"));
-    if is_sign(trees.first(), '#') && is_it {
-        at + 1
-    } else {
-        0
-    }
-}
-
-fn is_sign(tree: Option<&TokenTree>, sign: char) -> bool {
-    matches!(tree, Some(TokenTree::Punct(punct)) if punct.as_char() == sign)
-}
-
-fn begins_with(stream: TokenStream, word: &str) -> bool {
-    let first = stream.into_iter().next();
-    matches!(first, Some(TokenTree::Ident(first)) if first == word)
 }
 
 /// What is compiled for tests only.
@@ -210,9 +121,8 @@ struct TestCode {
 }
 
 impl TestCode {
-    fn read(&mut self, file: &syn::File) {
-        self.is_all = file.attrs.iter().any(is_cfg_test);
-        self.visit_file(file);
+    fn has(&self, line: usize) -> bool {
+        self.is_all || self.lines.contains(&line)
     }
 
     /// Whether an item, field, statement or arm is under `#[cfg(test)]`; its lines are then added.
@@ -223,7 +133,7 @@ impl TestCode {
             (trees.next(), trees.next())
             && sign.as_char() == '#'
         {
-            is_test |= syn::parse2(group.stream()).is_ok_and(|meta| is_test_meta(&meta));
+            is_test |= syn::parse2(group.stream()).is_ok_and(|meta| is_cfg_test(&meta));
         }
         if is_test {
             let span = node.span();
@@ -233,21 +143,18 @@ impl TestCode {
     }
 }
 
-fn is_cfg_test(attribute: &syn::Attribute) -> bool {
-    is_test_meta(&attribute.meta)
-}
-
 /// True for `cfg(test)` and `cfg(all(test, …))`.
-fn is_test_meta(meta: &syn::Meta) -> bool {
+fn is_cfg_test(meta: &syn::Meta) -> bool {
     let syn::Meta::List(list) = meta else {
         return false;
     };
-    let inner = list.tokens.clone();
-    let inner = match syn::parse2::<syn::MetaList>(inner.clone()) {
+    let inner = match syn::parse2::<syn::MetaList>(list.tokens.clone()) {
         Ok(all) if all.path.is_ident("all") => all.tokens,
-        _ => inner,
+        _ => list.tokens.clone(),
     };
-    list.path.is_ident("cfg") && begins_with(inner, "test")
+    let first = inner.into_iter().next();
+    let is_test = matches!(first, Some(TokenTree::Ident(first)) if first == "test");
+    list.path.is_ident("cfg") && is_test
 }
 
 /// Visits what an attribute can stand before, unless it is test code.

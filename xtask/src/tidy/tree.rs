@@ -1,6 +1,6 @@
 //! The text files of the repository, in memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -14,24 +14,32 @@ const SKIPPED_FOLDERS: &[&str] = &["target", "corpus", "artifacts", "node_module
 /// Rust sources, manifests and pages by their path from the root, with `/` between folders.
 #[derive(Debug, Default)]
 pub struct Tree {
-    sources: BTreeMap<String, Source>,
-    texts: BTreeMap<String, String>,
-    test_files: BTreeSet<String>,
+    /// Every Rust source, tests included.
+    pub sources: BTreeMap<String, Source>,
+    /// Every manifest and page.
+    pub texts: BTreeMap<String, String>,
+    /// Paths, without `.rs`, of the modules declared as `#[cfg(test)] mod name;`.
+    test_files: Vec<String>,
 }
 
 impl Tree {
     /// Builds a tree from paths and texts.
-    pub fn new<P: Into<String>, T: Into<String>>(files: impl IntoIterator<Item = (P, T)>) -> Self {
+    pub fn new(files: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut tree = Self::default();
         for (path, text) in files {
-            let (path, text) = (path.into(), text.into());
-            if path.ends_with(".rs") {
-                tree.sources.insert(path, Source::parse(&text));
+            if let Some(stem) = path.strip_suffix(".rs") {
+                let source = Source::parse(&text);
+                let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
+                let is_folder = ["mod", "lib", "main"].contains(&name);
+                let base = if is_folder { folder } else { stem };
+                let tests = source.test_modules().iter();
+                tree.test_files
+                    .extend(tests.map(|name| format!("{base}/{name}")));
+                tree.sources.insert(path, source);
             } else {
                 tree.texts.insert(path, text);
             }
         }
-        tree.test_files = tree.find_test_files();
         tree
     }
 
@@ -41,89 +49,56 @@ impl Tree {
         let mut files = Vec::new();
         let mut folders = vec![root.to_path_buf()];
         while let Some(folder) = folders.pop() {
-            let entries = fs::read_dir(&folder)
-                .with_context(|| format!("cannot list {}", folder.display()))?;
-            for entry in entries {
-                let entry = entry?;
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let kind = entry.file_type()?;
-                if kind.is_dir() {
-                    if !name.starts_with('.') && !SKIPPED_FOLDERS.contains(&name.as_str()) {
-                        folders.push(entry.path());
-                    }
-                } else if kind.is_file() && has_text_ending(&name) {
-                    let path = entry.path();
+            let entries = fs::read_dir(&folder);
+            for entry in entries.with_context(|| format!("cannot list {}", folder.display()))? {
+                let (entry, path) = entry.map(|entry| (entry.file_type(), entry.path()))?;
+                let (kind, name) = (entry?, path.file_name().unwrap_or_default());
+                let name = name.to_string_lossy();
+                let is_text = [".rs", ".toml", ".md"]
+                    .iter()
+                    .any(|end| name.ends_with(end));
+                let is_skipped = name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name);
+                if kind.is_dir() && !is_skipped {
+                    folders.push(path);
+                } else if kind.is_file() && is_text {
                     let text = fs::read_to_string(&path)
                         .with_context(|| format!("cannot read {}", path.display()))?;
-                    let relative = path.strip_prefix(root)?.to_string_lossy().into_owned();
-                    files.push((relative, text));
+                    files.push((
+                        path.strip_prefix(root)?.to_string_lossy().into_owned(),
+                        text,
+                    ));
                 }
             }
         }
         Ok(Self::new(files))
     }
 
-    /// Every Rust source, tests included.
-    pub fn sources(&self) -> impl Iterator<Item = (&str, &Source)> {
-        self.sources
+    /// Every Rust source below a folder, or with this path, that is not wholly test code.
+    pub fn product<'a>(&'a self, place: &'a str) -> impl Iterator<Item = (&'a str, &'a Source)> {
+        let sources = self
+            .sources
             .iter()
-            .map(|(path, source)| (path.as_str(), source))
+            .map(|(path, source)| (path.as_str(), source));
+        sources.filter(move |(path, _)| is_in(path, place) && !self.is_test_file(path))
     }
 
-    /// Every Rust source below a folder that is not wholly test code. `folder` ends with `/`.
-    pub fn product_sources<'a>(
-        &'a self,
-        folder: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a Source)> {
-        self.sources()
-            .filter(move |(path, _)| path.starts_with(folder) && !self.is_test_file(path))
-    }
-
-    /// Every manifest and page.
-    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
-        let texts = self.texts.iter();
-        texts.map(|(path, text)| (path.as_str(), text.as_str()))
-    }
-
-    /// The text of a manifest or page.
-    pub fn text(&self, path: &str) -> Option<&str> {
-        self.texts.get(path).map(String::as_str)
+    /// Whether a module or a folder has a source.
+    pub fn has(&self, place: &str) -> bool {
+        self.sources.keys().any(|path| is_in(path, place))
     }
 
     /// True if all of a file is compiled for tests only: it is below `tests/`, it is called
     /// `tests.rs`, or its parent declares it as `#[cfg(test)] mod name;`.
     pub fn is_test_file(&self, path: &str) -> bool {
-        let in_tests = path
-            .split('/')
-            .any(|part| part == "tests" || part == "tests.rs");
-        in_tests
-            || self.test_files.iter().any(|test| {
-                path.strip_prefix(test.as_str())
-                    .is_some_and(|rest| rest == ".rs" || rest.starts_with('/'))
-            })
-    }
-
-    /// Paths, without `.rs`, of the modules declared as `#[cfg(test)] mod name;`.
-    fn find_test_files(&self) -> BTreeSet<String> {
-        let mut found = BTreeSet::new();
-        for (path, source) in &self.sources {
-            let stem = path.strip_suffix(".rs").unwrap_or(path);
-            let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
-            let base = if ["mod", "lib", "main"].contains(&name) {
-                folder
-            } else {
-                stem
-            };
-            for module in source.test_modules() {
-                found.insert(format!("{base}/{module}"));
-            }
-        }
-        found
+        let mut parts = path.split('/');
+        parts.any(|part| part == "tests" || part == "tests.rs")
+            || self.test_files.iter().any(|test| is_in(path, test))
     }
 }
 
-fn has_text_ending(name: &str) -> bool {
-    [".rs", ".toml", ".md"]
-        .iter()
-        .any(|ending| name.ends_with(ending))
+/// Whether `path` is the file `place`, of the module `place`, or below the folder `place/`.
+pub fn is_in(path: &str, place: &str) -> bool {
+    path.strip_prefix(place).is_some_and(|rest| {
+        place.ends_with('/') || ["", ".rs"].contains(&rest) || rest.starts_with('/')
+    })
 }

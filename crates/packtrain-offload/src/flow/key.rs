@@ -111,19 +111,6 @@ impl FlowKey {
         Self { words }
     }
 
-    /// The same for this key and the [reversed](Self::reversed) one: both directions of a
-    /// connection have equal keys then.
-    #[inline]
-    #[must_use]
-    pub fn undirected(&self) -> Self {
-        let reversed = self.reversed();
-        if reversed.words < self.words {
-            reversed
-        } else {
-            *self
-        }
-    }
-
     /// A hash for the caller's own tables.
     ///
     /// It depends only on `seed` and the key, not on the machine. All 64 bits are usable. Each pair

@@ -3,16 +3,14 @@
 /// The longest input: two IPv6 addresses and two ports.
 pub const TOEPLITZ_INPUT_BYTES_MAX: usize = 36;
 
-/// The type of hash that a device reports with the packet (FreeBSD's `M_HASHTYPE_*`; Linux has
-/// `PKT_HASH_TYPE_L2`, `L3` and `L4`).
+/// The type of hash that a device reports with the packet (FreeBSD's `M_HASHTYPE_*`, virtio's
+/// `VIRTIO_NET_HASH_REPORT_*`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum HashType {
     /// There is no hash.
     #[default]
     None,
-    /// Ethernet addresses (`PKT_HASH_TYPE_L2`).
-    L2,
     /// IPv4 addresses.
     Ipv4,
     /// IPv4 addresses and TCP ports.
@@ -25,31 +23,6 @@ pub enum HashType {
     TcpIpv6,
     /// IPv6 addresses and UDP ports.
     UdpIpv6,
-    /// IPv6 addresses, from the home address option or routing header where there is one.
-    Ipv6Ex,
-    /// The same, and TCP ports.
-    TcpIpv6Ex,
-    /// The same, and UDP ports.
-    UdpIpv6Ex,
-    /// A hash of addresses, of unknown algorithm (`PKT_HASH_TYPE_L3`).
-    L3,
-    /// A hash of addresses and ports, of unknown algorithm (`PKT_HASH_TYPE_L4`).
-    L4,
-    /// A number of unknown meaning: a queue, a descriptor, a tag of a switch.
-    Opaque,
-}
-
-impl HashType {
-    /// Whether all packets of one flow are guaranteed to have the same hash.
-    ///
-    /// Only then may packets be grouped or separated by it. An opaque number may change within a
-    /// connection: one driver reported such numbers, and sorting by them reordered its segments
-    /// (FreeBSD D52989).
-    #[inline]
-    #[must_use]
-    pub const fn is_trusted(self) -> bool {
-        !matches!(self, Self::None | Self::Opaque)
-    }
 }
 
 /// The fields of a packet that a device hashes, in its order.

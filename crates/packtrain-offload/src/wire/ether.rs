@@ -1,6 +1,6 @@
 //! Ethernet headers and VLAN tags in band.
 
-use super::{EtherType, ParseError, get_bytes, get_u16};
+use super::{EtherType, ParseError};
 use crate::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
 
 /// Offsets in an Ethernet header.
@@ -35,25 +35,13 @@ impl<'a> Header<'a> {
             .ok_or(ParseError::EthernetTruncated)
     }
 
-    /// Destination address.
-    #[inline]
-    #[must_use]
-    pub fn dst(self) -> [u8; 6] {
-        get_bytes(self.0, field::DST)
-    }
-
-    /// Source address.
-    #[inline]
-    #[must_use]
-    pub fn src(self) -> [u8; 6] {
-        get_bytes(self.0, field::SRC)
-    }
-
-    /// Type of what follows: a tag, a network header, or below 0x0600 an 802.3 length.
-    #[inline]
-    #[must_use]
-    pub const fn ethertype(self) -> EtherType {
-        EtherType(get_u16(self.0, field::ETHERTYPE))
+    getters! { 0:
+        /// Destination address.
+        dst: [u8; 6] at field::DST;
+        /// Source address.
+        src: [u8; 6] at field::SRC;
+        /// Type of what follows: a tag, a network header, or below 0x0600 an 802.3 length.
+        ethertype: EtherType at field::ETHERTYPE;
     }
 }
 
@@ -72,11 +60,9 @@ impl<'a> VlanTag<'a> {
             .ok_or(ParseError::VlanTruncated)
     }
 
-    /// Tag control information: priority, drop eligibility and VLAN identifier.
-    #[inline]
-    #[must_use]
-    pub const fn tci(self) -> u16 {
-        get_u16(self.0, vlan_field::TCI)
+    getters! { 0:
+        /// Tag control information: priority, drop eligibility and VLAN identifier.
+        tci: u16 at vlan_field::TCI;
     }
 
     /// VLAN identifier, 0 to 4095; 0 means priority only.
@@ -86,10 +72,8 @@ impl<'a> VlanTag<'a> {
         self.tci() & 0x0FFF
     }
 
-    /// Type of what follows the tag.
-    #[inline]
-    #[must_use]
-    pub const fn ethertype(self) -> EtherType {
-        EtherType(get_u16(self.0, vlan_field::ETHERTYPE))
+    getters! { 0:
+        /// Type of what follows the tag.
+        ethertype: EtherType at vlan_field::ETHERTYPE;
     }
 }

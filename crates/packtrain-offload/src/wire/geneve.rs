@@ -1,6 +1,6 @@
 //! GENEVE (RFC 8926): an Ethernet frame or an IP packet behind UDP, with options.
 
-use super::{EtherType, ParseError, get_u16, get_u32};
+use super::{EtherType, ParseError, get_u32};
 use crate::limits::GENEVE_HEADER_BYTES_MIN;
 
 /// The UDP destination port (RFC 8926 §3.3).
@@ -53,18 +53,11 @@ impl<'a> Header<'a> {
         self.fixed[field::VERSION_AND_LEN] >> 6
     }
 
-    /// Flags.
-    #[inline]
-    #[must_use]
-    pub const fn flags(self) -> u8 {
-        self.fixed[field::FLAGS]
-    }
-
-    /// Type of the payload: [`EtherType::TEB`] for an Ethernet frame.
-    #[inline]
-    #[must_use]
-    pub const fn protocol(self) -> EtherType {
-        EtherType(get_u16(self.fixed, field::PROTOCOL))
+    getters! { fixed:
+        /// Flags.
+        flags: u8 at field::FLAGS;
+        /// Type of the payload: [`EtherType::TEB`] for an Ethernet frame.
+        protocol: EtherType at field::PROTOCOL;
     }
 
     /// Network identifier, 24 bits.

@@ -1,6 +1,6 @@
 //! ICMP (RFC 792) and ICMPv6 (RFC 4443): one header format for both.
 
-use super::{ParseError, get_u16, get_u32};
+use super::ParseError;
 use crate::limits::ICMP_HEADER_BYTES;
 
 /// Offsets in an ICMP or ICMPv6 header.
@@ -64,31 +64,14 @@ impl<'a> Header<'a> {
             .ok_or(ParseError::Icmpv6Truncated)
     }
 
-    /// Type: one of [`v4`] or [`v6`], or another.
-    #[inline]
-    #[must_use]
-    pub const fn kind(self) -> u8 {
-        self.0[field::TYPE]
-    }
-
-    /// Code.
-    #[inline]
-    #[must_use]
-    pub const fn code(self) -> u8 {
-        self.0[field::CODE]
-    }
-
-    /// Checksum as stored.
-    #[inline]
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        get_u16(self.0, field::CHECKSUM)
-    }
-
-    /// The last four bytes of the header: identifier and sequence number of an echo, an MTU.
-    #[inline]
-    #[must_use]
-    pub const fn rest(self) -> u32 {
-        get_u32(self.0, field::REST)
+    getters! { 0:
+        /// Type: one of [`v4`] or [`v6`], or another.
+        kind: u8 at field::TYPE;
+        /// Code.
+        code: u8 at field::CODE;
+        /// Checksum as stored.
+        checksum: u16 at field::CHECKSUM;
+        /// The last four bytes of the header: identifier and sequence number of an echo, an MTU.
+        rest: u32 at field::REST;
     }
 }

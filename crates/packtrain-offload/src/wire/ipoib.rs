@@ -1,6 +1,6 @@
 //! IP over InfiniBand: the 4-byte encapsulation header (RFC 4391 §6).
 
-use super::{EtherType, ParseError, get_u16};
+use super::{EtherType, ParseError};
 use crate::limits::IPOIB_HEADER_BYTES;
 
 /// Offsets in an IPoIB header.
@@ -25,10 +25,8 @@ impl<'a> Header<'a> {
             .ok_or(ParseError::IpoibTruncated)
     }
 
-    /// Type of what follows.
-    #[inline]
-    #[must_use]
-    pub const fn ethertype(self) -> EtherType {
-        EtherType(get_u16(self.0, field::ETHERTYPE))
+    getters! { 0:
+        /// Type of what follows.
+        ethertype: EtherType at field::ETHERTYPE;
     }
 }

@@ -1,6 +1,6 @@
 //! IPv4 (RFC 791).
 
-use super::{IpProtocol, ParseError, get_bytes, get_u16};
+use super::{IpProtocol, ParseError};
 use crate::checksum::{self, Sum};
 use crate::limits::IPV4_HEADER_BYTES_MIN;
 
@@ -90,32 +90,15 @@ impl<'a> Header<'a> {
         IPV4_HEADER_BYTES_MIN + self.options.len()
     }
 
-    /// Differentiated services and ECN.
-    #[inline]
-    #[must_use]
-    pub const fn tos(self) -> u8 {
-        self.fixed[field::TOS]
-    }
-
-    /// Length of the datagram by its own field, header included.
-    #[inline]
-    #[must_use]
-    pub const fn total_len(self) -> u16 {
-        get_u16(self.fixed, field::TOTAL_LEN)
-    }
-
-    /// Identification.
-    #[inline]
-    #[must_use]
-    pub const fn id(self) -> u16 {
-        get_u16(self.fixed, field::ID)
-    }
-
-    /// Flags and fragment offset as one word.
-    #[inline]
-    #[must_use]
-    pub const fn fragment_word(self) -> u16 {
-        get_u16(self.fixed, field::FRAGMENT)
+    getters! { fixed:
+        /// Differentiated services and ECN.
+        tos: u8 at field::TOS;
+        /// Length of the datagram by its own field, header included.
+        total_len: u16 at field::TOTAL_LEN;
+        /// Identification.
+        id: u16 at field::ID;
+        /// Flags and fragment offset as one word.
+        fragment_word: u16 at field::FRAGMENT;
     }
 
     /// The do-not-fragment flag.
@@ -146,25 +129,13 @@ impl<'a> Header<'a> {
         self.fragment_word() & (MORE_FRAGMENTS | FRAGMENT_OFFSET_MASK) != 0
     }
 
-    /// Time to live.
-    #[inline]
-    #[must_use]
-    pub const fn ttl(self) -> u8 {
-        self.fixed[field::TTL]
-    }
-
-    /// Protocol of the payload.
-    #[inline]
-    #[must_use]
-    pub const fn protocol(self) -> IpProtocol {
-        IpProtocol(self.fixed[field::PROTOCOL])
-    }
-
-    /// Header checksum as stored.
-    #[inline]
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        get_u16(self.fixed, field::CHECKSUM)
+    getters! { fixed:
+        /// Time to live.
+        ttl: u8 at field::TTL;
+        /// Protocol of the payload.
+        protocol: IpProtocol at field::PROTOCOL;
+        /// Header checksum as stored.
+        checksum: u16 at field::CHECKSUM;
     }
 
     /// True if the stored header checksum is right.
@@ -174,18 +145,12 @@ impl<'a> Header<'a> {
         self.sum().is_valid()
     }
 
-    /// Source address.
-    #[inline]
-    #[must_use]
-    pub fn src(self) -> [u8; 4] {
-        get_bytes(self.fixed, field::SRC)
-    }
-
-    /// Destination address; not the final one while [`is_source_routed`](Self::is_source_routed).
-    #[inline]
-    #[must_use]
-    pub fn dst(self) -> [u8; 4] {
-        get_bytes(self.fixed, field::DST)
+    getters! { fixed:
+        /// Source address.
+        src: [u8; 4] at field::SRC;
+        /// Destination address; not the final one while
+        /// [`is_source_routed`](Self::is_source_routed).
+        dst: [u8; 4] at field::DST;
     }
 
     /// The option bytes, padding included: 0 to 40, a multiple of 4.

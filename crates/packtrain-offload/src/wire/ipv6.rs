@@ -1,6 +1,6 @@
 //! IPv6 and its extension headers (RFC 8200).
 
-use super::{IpProtocol, ParseError, get_bytes, get_u16, get_u32};
+use super::{IpProtocol, ParseError, get_u32};
 use crate::limits::{IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX, IPV6_HEADER_BYTES};
 
 /// Offsets in an IPv6 header.
@@ -49,39 +49,17 @@ impl<'a> Header<'a> {
         get_u32(self.0, field::VERSION_CLASS_FLOW) & 0x000F_FFFF
     }
 
-    /// Length of everything after this header, extension headers included.
-    #[inline]
-    #[must_use]
-    pub const fn payload_len(self) -> u16 {
-        get_u16(self.0, field::PAYLOAD_LEN)
-    }
-
-    /// What follows this header: an extension header or the transport.
-    #[inline]
-    #[must_use]
-    pub const fn next_header(self) -> IpProtocol {
-        IpProtocol(self.0[field::NEXT_HEADER])
-    }
-
-    /// Hop limit.
-    #[inline]
-    #[must_use]
-    pub const fn hop_limit(self) -> u8 {
-        self.0[field::HOP_LIMIT]
-    }
-
-    /// Source address.
-    #[inline]
-    #[must_use]
-    pub fn src(self) -> [u8; 16] {
-        get_bytes(self.0, field::SRC)
-    }
-
-    /// Destination address; not the final one while a routing header has segments left.
-    #[inline]
-    #[must_use]
-    pub fn dst(self) -> [u8; 16] {
-        get_bytes(self.0, field::DST)
+    getters! { 0:
+        /// Length of everything after this header, extension headers included.
+        payload_len: u16 at field::PAYLOAD_LEN;
+        /// What follows this header: an extension header or the transport.
+        next_header: IpProtocol at field::NEXT_HEADER;
+        /// Hop limit.
+        hop_limit: u8 at field::HOP_LIMIT;
+        /// Source address.
+        src: [u8; 16] at field::SRC;
+        /// Destination address; not the final one while a routing header has segments left.
+        dst: [u8; 16] at field::DST;
     }
 }
 

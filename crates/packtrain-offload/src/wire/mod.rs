@@ -8,6 +8,39 @@
 //!
 //! The `field` modules give the offset of each field from the start of its header.
 
+/// Getters of the fields of a header: `name: type at offset;`.
+macro_rules! getters {
+    ($bytes:tt: $($(#[$doc:meta])* $name:ident: $type:tt at $at:expr;)*) => { $(
+        $(#[$doc])*
+        #[inline]
+        #[must_use]
+        pub const fn $name(self) -> $type {
+            read!($type, self.$bytes, $at)
+        }
+    )* };
+}
+
+macro_rules! read {
+    (u8, $bytes:expr, $at:expr) => {
+        $bytes[$at]
+    };
+    (u16, $bytes:expr, $at:expr) => {
+        $crate::wire::get_u16($bytes, $at)
+    };
+    (u32, $bytes:expr, $at:expr) => {
+        $crate::wire::get_u32($bytes, $at)
+    };
+    (EtherType, $bytes:expr, $at:expr) => {
+        EtherType(read!(u16, $bytes, $at))
+    };
+    (IpProtocol, $bytes:expr, $at:expr) => {
+        IpProtocol(read!(u8, $bytes, $at))
+    };
+    ([u8; $n:literal], $bytes:expr, $at:expr) => {
+        $crate::wire::get_bytes($bytes, $at)
+    };
+}
+
 pub mod arp;
 mod error;
 pub mod ether;
@@ -115,9 +148,9 @@ const fn get_u32<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
 
 /// `M` bytes at a fixed offset.
 #[inline]
-fn get_bytes<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
+const fn get_bytes<const N: usize, const M: usize>(bytes: &[u8; N], at: usize) -> [u8; M] {
     let mut out = [0; M];
-    out.copy_from_slice(&bytes[at..at + M]);
+    out.copy_from_slice(bytes.as_slice().split_at(at).1.split_at(M).0);
     out
 }
 

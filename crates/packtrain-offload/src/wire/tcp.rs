@@ -1,6 +1,6 @@
 //! TCP (RFC 9293).
 
-use super::{ParseError, get_u16, get_u32};
+use super::{ParseError, get_u16};
 use crate::limits::TCP_HEADER_BYTES_MIN;
 
 /// Offsets in a TCP header.
@@ -89,32 +89,15 @@ impl<'a> Header<'a> {
         TCP_HEADER_BYTES_MIN + self.options.len()
     }
 
-    /// Source port.
-    #[inline]
-    #[must_use]
-    pub const fn src_port(self) -> u16 {
-        get_u16(self.fixed, field::SRC_PORT)
-    }
-
-    /// Destination port.
-    #[inline]
-    #[must_use]
-    pub const fn dst_port(self) -> u16 {
-        get_u16(self.fixed, field::DST_PORT)
-    }
-
-    /// Sequence number of the first payload byte (of the SYN, if set).
-    #[inline]
-    #[must_use]
-    pub const fn seq(self) -> u32 {
-        get_u32(self.fixed, field::SEQ)
-    }
-
-    /// Acknowledgment number.
-    #[inline]
-    #[must_use]
-    pub const fn ack(self) -> u32 {
-        get_u32(self.fixed, field::ACK)
+    getters! { fixed:
+        /// Source port.
+        src_port: u16 at field::SRC_PORT;
+        /// Destination port.
+        dst_port: u16 at field::DST_PORT;
+        /// Sequence number of the first payload byte (of the SYN, if set).
+        seq: u32 at field::SEQ;
+        /// Acknowledgment number.
+        ack: u32 at field::ACK;
     }
 
     /// The nine flags.
@@ -124,25 +107,13 @@ impl<'a> Header<'a> {
         Flags(get_u16(self.fixed, field::OFFSET_FLAGS) & Flags::MASK)
     }
 
-    /// Window as stored, not scaled.
-    #[inline]
-    #[must_use]
-    pub const fn window(self) -> u16 {
-        get_u16(self.fixed, field::WINDOW)
-    }
-
-    /// Checksum as stored.
-    #[inline]
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        get_u16(self.fixed, field::CHECKSUM)
-    }
-
-    /// Urgent pointer.
-    #[inline]
-    #[must_use]
-    pub const fn urgent(self) -> u16 {
-        get_u16(self.fixed, field::URGENT)
+    getters! { fixed:
+        /// Window as stored, not scaled.
+        window: u16 at field::WINDOW;
+        /// Checksum as stored.
+        checksum: u16 at field::CHECKSUM;
+        /// Urgent pointer.
+        urgent: u16 at field::URGENT;
     }
 
     /// The option bytes, padding included: 0 to 40, a multiple of 4.

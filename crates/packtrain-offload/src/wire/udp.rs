@@ -31,18 +31,11 @@ impl<'a> Header<'a> {
         Ok(header)
     }
 
-    /// Source port.
-    #[inline]
-    #[must_use]
-    pub const fn src_port(self) -> u16 {
-        get_u16(self.0, field::SRC_PORT)
-    }
-
-    /// Destination port.
-    #[inline]
-    #[must_use]
-    pub const fn dst_port(self) -> u16 {
-        get_u16(self.0, field::DST_PORT)
+    getters! { 0:
+        /// Source port.
+        src_port: u16 at field::SRC_PORT;
+        /// Destination port.
+        dst_port: u16 at field::DST_PORT;
     }
 
     /// Length of header and payload by its own field; at least 8.
@@ -56,10 +49,8 @@ impl<'a> Header<'a> {
         get_u16(self.0, field::LEN)
     }
 
-    /// Checksum as stored; 0 means none.
-    #[inline]
-    #[must_use]
-    pub const fn checksum(self) -> u16 {
-        get_u16(self.0, field::CHECKSUM)
+    getters! { 0:
+        /// Checksum as stored; 0 means none.
+        checksum: u16 at field::CHECKSUM;
     }
 }

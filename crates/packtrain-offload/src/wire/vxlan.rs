@@ -31,12 +31,10 @@ impl<'a> Header<'a> {
             .ok_or(ParseError::VxlanTruncated)
     }
 
-    /// The first byte. Bits other than [`FLAG_VNI`] are ignored on reception (RFC 7348 §5), but
-    /// extensions give them a meaning: with 0x04 of VXLAN-GPE the payload need not be Ethernet.
-    #[inline]
-    #[must_use]
-    pub const fn flags(self) -> u8 {
-        self.0[field::FLAGS]
+    getters! { 0:
+        /// The first byte. Bits other than [`FLAG_VNI`] are ignored on reception (RFC 7348 §5), but
+        /// extensions give them a meaning: with 0x04 of VXLAN-GPE the payload need not be Ethernet.
+        flags: u8 at field::FLAGS;
     }
 
     /// Network identifier, 24 bits.

@@ -194,7 +194,7 @@ fn gre_with_a_sequence_number_is_refused() {
 }
 
 #[test]
-fn identifications_of_both_packets_count_or_stay() {
+fn identifications_of_both_packets_count_and_the_inner_one_may_stay() {
     let carried = Carried {
         id: 65_535,
         ..Carried::new(GRE, Spec::tcp4(3000))
@@ -215,32 +215,6 @@ fn identifications_of_both_packets_count_or_stay() {
     assert_eq!(ids(&segmenter), [(65_535, 100), (0, 101), (1, 102)]);
     let inner = segmenter.with_fixed_id(&packet).unwrap();
     assert_eq!(ids(&inner), [(65_535, 100), (0, 100), (1, 100)]);
-    let outer = segmenter.with_fixed_outer_id(&packet).unwrap();
-    assert_eq!(ids(&outer), [(65_535, 100), (65_535, 101), (65_535, 102)]);
-}
-
-#[test]
-fn a_fixed_outer_id_needs_an_outer_packet_with_df() {
-    let plain = Spec::tcp4(3000);
-    let packet = plain.build(Field::Preload);
-    let plain = segmenter(&plain, &packet, 1000).unwrap();
-    assert_eq!(
-        plain.with_fixed_outer_id(&packet),
-        Err(SegmentError::FixedId)
-    );
-    for (ipv6, df) in [(false, false), (true, true)] {
-        let carried = Carried {
-            ipv6,
-            df,
-            ..Carried::new(GRE, Spec::tcp4(3000))
-        };
-        let packet = carried.build(Field::Preload);
-        let segmenter = carried.segmenter(&packet, 1000).unwrap();
-        assert_eq!(
-            segmenter.with_fixed_outer_id(&packet),
-            Err(SegmentError::FixedId)
-        );
-    }
 }
 
 #[test]

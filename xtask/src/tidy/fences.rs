@@ -1,0 +1,153 @@
+//! Names that only listed files may have: threads, clocks, waiting, `libc`, and what is not pure.
+//!
+//! A file that is not listed may have none of them, also if it is new.
+
+use super::breach::{Breach, breach};
+use super::paths::{self, Named, begins};
+use super::source::Source;
+use super::tree::{Tree, is_in};
+
+/// The file of this table.
+const TABLE: &str = "xtask/src/tidy/fences.rs";
+
+/// Names that are fenced.
+struct Fence {
+    /// Words; paths by their beginning (`std::thread`) or by their end (`::now`).
+    names: &'static [&'static str],
+    /// The files and folders in which they are fenced.
+    within: &'static [&'static str],
+    /// The files and folders that may have some of them.
+    except: &'static [(&'static str, &'static [&'static str])],
+    why: &'static str,
+    fix: &'static str,
+}
+
+/// Paths of a fenced beginning that are harmless.
+const HARMLESS: &[&str] = &["std::time::Duration", "std::time::UNIX_EPOCH"];
+
+const FENCES: &[Fence] = &[
+    Fence {
+        names: &["std::thread", "std::time", "spin_loop", "park"],
+        within: &[
+            "crates/packtrain/src/",
+            "crates/packtrain-capture/src/",
+            "crates/packtrain-offload/src/",
+        ],
+        except: &[
+            // The worker's thread: it starts, spins, yields, sleeps and ends.
+            (
+                "crates/packtrain/src/engine/thread.rs",
+                &["std::thread", "std::time", "spin_loop", "park"],
+            ),
+            // The number of the calling thread.
+            ("crates/packtrain/src/engine/priority.rs", &["std::thread"]),
+            // The number of CPUs.
+            ("crates/packtrain/src/runtime.rs", &["std::thread"]),
+            // The one monotonic clock.
+            ("crates/packtrain/src/time.rs", &["std::time"]),
+            // The wall clock, for a capture without a packet's time.
+            ("crates/packtrain/src/port/pcap/file.rs", &["std::time"]),
+            // A reader waits for the end of a writer's few stores.
+            ("crates/packtrain/src/stats/counter.rs", &["spin_loop"]),
+            // For the ring; loom has one of its own.
+            ("crates/packtrain/src/sync/mod.rs", &["spin_loop"]),
+        ],
+        why: "all but the thread of a worker runs on an event loop and in virtual time as well",
+        fix: "leave it to the worker's thread",
+    },
+    Fence {
+        names: &[
+            "f32",
+            "f64",
+            "fs",
+            "io",
+            "net",
+            "env",
+            "thread",
+            "process",
+            "SystemTime",
+            "Clock",
+            "::now",
+        ],
+        within: &[
+            "crates/packtrain/src/policy",
+            "crates/packtrain/src/engine/shell.rs",
+        ],
+        // Files are read once, for a decision, below a given folder.
+        except: &[("crates/packtrain/src/policy/topology.rs", &["fs", "io"])],
+        why: "a policy does the same in a worker and in a simulation, for the same numbers",
+        fix: "compute in integers, and take what is to be known as an argument",
+    },
+    Fence {
+        names: &["libc"],
+        within: &["crates/packtrain/src/"],
+        except: &[
+            ("crates/packtrain/src/port/sys/", &["libc"]),
+            ("crates/packtrain/src/packet/sys.rs", &["libc"]),
+            ("crates/packtrain/src/engine/sys.rs", &["libc"]),
+        ],
+        why: "system calls live in few files, beside the unsafe code they need",
+        fix: "move the system call to one of those files",
+    },
+];
+
+/// Files that have what the table does not grant them, and entries that no file needs.
+pub fn check(tree: &Tree) -> Vec<Breach> {
+    FENCES.iter().flat_map(|fence| fence.check(tree)).collect()
+}
+
+impl Fence {
+    fn check(&self, tree: &Tree) -> Vec<Breach> {
+        let mut breaches = Vec::new();
+        let stale = |place: &str| {
+            breach(
+                TABLE,
+                1,
+                format!("{place} and is listed"),
+                self.why,
+                "remove it",
+            )
+        };
+        for (path, source) in self.within.iter().flat_map(|place| tree.product(place)) {
+            let named = paths::named(&source.product, &[]);
+            for name in self.names {
+                let is_granted = self
+                    .except
+                    .iter()
+                    .any(|(place, names)| names.contains(name) && is_in(path, place));
+                let line = line_of(name, source, &named).filter(|_| !is_granted);
+                let fix = format!("{}, or list the file in {TABLE}", self.fix);
+                let what = |line| breach(path, line, format!("names `{name}`"), self.why, &fix);
+                breaches.extend(line.map(what));
+            }
+        }
+        for place in self.within.iter().filter(|place| !tree.has(place)) {
+            breaches.push(stale(&format!("`{place}` does not exist")));
+        }
+        for (place, names) in self.except {
+            for name in *names {
+                let has = |(_, source): (&str, &Source)| {
+                    line_of(name, source, &paths::named(&source.product, &[])).is_some()
+                };
+                if !tree.product(place).any(has) {
+                    breaches.push(stale(&format!("`{place}` does not name `{name}`")));
+                }
+            }
+        }
+        breaches
+    }
+}
+
+/// The first line that has a name.
+fn line_of(name: &str, source: &Source, named: &[Named]) -> Option<usize> {
+    if !name.contains("::") {
+        let token = source.product.iter().find(|token| token.text == name);
+        return token.map(|token| token.line);
+    }
+    let has = |named: &&Named| {
+        let path = named.path.join("::");
+        let is_harmless = HARMLESS.iter().any(|harmless| begins(&path, harmless));
+        begins(&path, name) && !is_harmless || name.starts_with("::") && path.ends_with(name)
+    };
+    named.iter().filter(has).map(|named| named.line).min()
+}

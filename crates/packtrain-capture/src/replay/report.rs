@@ -28,6 +28,8 @@ pub struct Report {
     pub dropped: u64,
     /// Packets still held at the end: none.
     pub held: u64,
+    /// pcapng blocks without packets that are not in the output.
+    pub blocks_left_out: u64,
     /// The last bad record or block.
     pub last_bad: Option<CaptureError>,
     /// The reason why the capture was not read to its end.
@@ -87,6 +89,7 @@ impl Report {
             received: 0,
             dropped: 0,
             held: 0,
+            blocks_left_out: 0,
             last_bad: None,
             stopped: None,
             totals: Totals {
@@ -100,7 +103,7 @@ impl Report {
     }
 
     /// Adds the report of another capture, for captures that are replayed in parts. Interfaces with
-    /// equal name, link type and snapshot length become one, and a flow in both captures counts
+    /// equal descriptions become one, and a flow in both captures counts
     /// once. The format is that of the first; faults are those of the last report with any.
     /// Merging is associative, so parts may be merged in any grouping.
     pub fn merge(&mut self, other: &Self) {
@@ -110,6 +113,7 @@ impl Report {
             received,
             dropped,
             held,
+            blocks_left_out,
             last_bad,
             stopped,
             totals,
@@ -133,6 +137,7 @@ impl Report {
         self.received += received;
         self.dropped += dropped;
         self.held += held;
+        self.blocks_left_out += blocks_left_out;
         self.last_bad = last_bad.or(self.last_bad);
         self.stopped = stopped.or(self.stopped);
         self.totals += *totals;
@@ -166,10 +171,14 @@ pub struct InterfaceReport {
     /// Its link type.
     pub link: LinkCode,
     snaplen: u32,
+    /// A hash of its options.
+    options: u64,
     /// Packets read.
     pub frames: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
+    /// Those of them that the capture has: fewer if packets were cut to a snapshot length.
+    pub captured_bytes: u64,
     /// Packets written.
     pub records: u64,
     /// Their bytes on the wire.
@@ -202,13 +211,15 @@ pub struct InterfaceReport {
 }
 
 impl InterfaceReport {
-    pub(super) fn new(interface: &Interface<'_>) -> Self {
+    pub(super) fn new(interface: &Interface<'_>, options: &[u8]) -> Self {
         Self {
             name: interface.name.map(str::to_owned),
             link: interface.link,
             snaplen: interface.snaplen,
+            options: StableHash::new().with(options).finish(),
             frames: 0,
             bytes: 0,
+            captured_bytes: 0,
             records: 0,
             record_bytes: 0,
             cut_short: 0,
@@ -224,15 +235,10 @@ impl InterfaceReport {
         }
     }
 
-    /// Whether a description is of this interface.
-    pub(super) fn is(&self, interface: &Interface<'_>) -> bool {
-        self.name.as_deref() == interface.name
-            && self.link == interface.link
-            && self.snaplen == interface.snaplen
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.name, self.link, self.snaplen) == (&other.name, other.link, other.snaplen)
+    /// Whether both have the same description.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let described = |seen: &Self| (seen.link, seen.snaplen, seen.options);
+        self.name == other.name && described(self) == described(other)
     }
 
     fn merge(&mut self, other: &Self) {
@@ -240,8 +246,10 @@ impl InterfaceReport {
             name: _,
             link: _,
             snaplen: _,
+            options: _,
             frames,
             bytes,
+            captured_bytes,
             records,
             record_bytes,
             cut_short,
@@ -257,6 +265,7 @@ impl InterfaceReport {
         } = other;
         self.frames += frames;
         self.bytes += bytes;
+        self.captured_bytes += captured_bytes;
         self.records += records;
         self.record_bytes += record_bytes;
         self.cut_short += cut_short;

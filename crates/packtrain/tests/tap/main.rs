@@ -1,6 +1,7 @@
 //! The TAP and TUN port against the kernel: each test in a network namespace of its own.
 
 mod conformance;
+mod gro;
 mod oracle;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../packtrain-offload/src/test_packets/mod.rs"]

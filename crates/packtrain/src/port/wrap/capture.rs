@@ -1,7 +1,7 @@
 //! Writes a copy of every packet that passes to a pcapng file.
 
 use super::wire::{self, Scratch};
-use super::{Output, PassBad, info_of, lock, stopped};
+use super::{Output, PassBad, Progress, info_of, lock};
 use crate::driver::{
     Accepted, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
@@ -13,7 +13,8 @@ use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
 use std::io::{self, ErrorKind};
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, TryLockError};
 
 const RECEIVED: u32 = 0;
 const TRANSMITTED: u32 = 1;
@@ -33,46 +34,54 @@ pub struct CaptureOptions {
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. If a pipe is full, packets are left out
 /// ([`CaptureStatus::missed`]). Packets that were received in error are not captured. Records
-/// have the wall clock's time at the start of their batch. After a device reset, unsent packets are
-/// offered again, and are captured again. Such a copy is recognizable by its bytes only, and may be
-/// segmented or finished in another way by then.
+/// have the wall clock's time at the start of their batch, also those of packets from a capture.
+/// After a device reset, unsent packets are offered again, and are captured again. Such a copy is
+/// recognizable by its bytes only, and may be segmented or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,
     sink: Arc<Mutex<Sink>>,
 }
 
-/// The status of a [`Capture`], also after it was moved into its port.
+/// The status of a [`Capture`], also after it was moved into its port. The output may read it while
+/// it is written to.
 #[derive(Clone, Debug)]
-pub struct CaptureStatus(Arc<Mutex<Sink>>);
+pub struct CaptureStatus {
+    progress: Arc<Progress>,
+    sink: Arc<Mutex<Sink>>,
+}
 
 impl CaptureStatus {
     /// Records written so far.
     #[must_use]
     pub fn records(&self) -> u64 {
-        lock(&self.0).writer.records()
+        self.progress.records.load(Relaxed)
     }
 
     /// Why capturing stopped, if it did: one sentence.
     #[must_use]
     pub fn note(&self) -> Option<String> {
-        lock(&self.0).note.clone()
+        self.progress.note()
     }
 
     /// Records that a full pipe does not have: left out, or not written yet.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        let sink = lock(&self.0);
-        sink.missed + sink.unwritten
+        self.progress.missed.load(Relaxed) + self.progress.unwritten.load(Relaxed)
     }
 
     /// Writes the records that a full pipe does not have yet, as far as it has room. Returns
-    /// whether none is left. After the run no other call writes them.
+    /// whether none is left; false also while another call writes to the output. After the run no
+    /// other call writes them.
     #[must_use]
     pub fn flush(&self) -> bool {
-        let mut sink = lock(&self.0);
+        let mut sink = match self.sink.try_lock() {
+            Ok(sink) => sink,
+            Err(TryLockError::Poisoned(after_panic)) => after_panic.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
         sink.flush();
-        sink.unwritten == 0 || sink.note.is_some()
+        self.progress.unwritten.load(Relaxed) == 0 || self.progress.has_stopped()
     }
 }
 
@@ -81,25 +90,20 @@ struct Sink {
     link: LinkType,
     whole: bool,
     scratch: Box<Scratch>,
-    /// Records since the output had all.
-    unwritten: u64,
-    /// Records that were left out, since the output was full.
-    missed: u64,
-    note: Option<String>,
+    progress: Arc<Progress>,
 }
 
 impl std::fmt::Debug for Sink {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Sink")
-            .field("records", &self.writer.records())
-            .field("note", &self.note)
+            .field("progress", &self.progress)
             .finish_non_exhaustive()
     }
 }
 
 impl Sink {
     fn write(&mut self, interface: u32, now_ns: u64, packet: &Packet) {
-        if self.note.is_some() {
+        if self.progress.has_stopped() {
             return;
         }
         let before = self.writer.records();
@@ -122,17 +126,21 @@ impl Sink {
             let bytes = packet.bytes() as u32;
             settle(writer.write(interface, now_ns, bytes, packet.segments()));
         }
-        self.missed += missed;
-        self.unwritten += self.writer.records() - before;
+        let progress = &self.progress;
+        progress.missed.fetch_add(missed, Relaxed);
+        progress
+            .unwritten
+            .fetch_add(self.writer.records() - before, Relaxed);
+        progress.records.store(self.writer.records(), Relaxed);
         self.settle(result);
     }
 
     fn flush(&mut self) {
-        if self.note.is_some() {
+        if self.progress.has_stopped() {
             return;
         }
         match self.writer.flush() {
-            Ok(()) => self.unwritten = 0,
+            Ok(()) => self.progress.unwritten.store(0, Relaxed),
             Err(error) if is_full(&error) => {}
             Err(error) => self.settle(Err(error)),
         }
@@ -140,7 +148,7 @@ impl Sink {
 
     fn settle(&mut self, result: Result<(), WriteError>) {
         if let Err(error) = result {
-            self.note = Some(stopped("the capture", &io::Error::other(error)));
+            self.progress.stop("the capture", &io::Error::other(error));
         }
     }
 }
@@ -190,9 +198,7 @@ impl<D: Driver> Capture<D> {
             link,
             whole: options.whole,
             scratch: Box::default(),
-            unwritten: 0,
-            missed: 0,
-            note: None,
+            progress: Arc::default(),
         };
         Ok(Self {
             inner,
@@ -203,7 +209,10 @@ impl<D: Driver> Capture<D> {
     /// A handle to read the status.
     #[must_use]
     pub fn status(&self) -> CaptureStatus {
-        CaptureStatus(Arc::clone(&self.sink))
+        CaptureStatus {
+            progress: Arc::clone(&lock(&self.sink).progress),
+            sink: Arc::clone(&self.sink),
+        }
     }
 }
 

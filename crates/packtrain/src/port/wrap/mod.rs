@@ -23,12 +23,12 @@ pub use vlan::{Vlan, VlanRx, VlanTx};
 use crate::driver::{BadPackets, RxBurst, RxInfo};
 use crate::packet::Packet;
 use crate::stats::DropReason;
-use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::LinkType;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The output of a wrapper.
 type Output = Box<dyn Write + Send>;
@@ -52,7 +52,7 @@ fn info_of(packet: &Packet) -> RxInfo {
         gso: meta.gso,
         wire_packets: meta.wire_packets,
         flow_hash: meta.flow_hash,
-        timestamp: (meta.timestamp != Instant::default()).then_some(meta.timestamp),
+        timestamp: meta.timestamp,
     }
 }
 
@@ -73,7 +73,32 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The note about an output that failed.
-fn stopped(what: &str, error: &io::Error) -> String {
-    format!("{what} stopped, since its output failed: {error}")
+/// What a wrapper has written, for readers that do not hold the lock of its output: the output is
+/// the caller's code, and may ask. Only the holder of that lock changes it.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Records or lines.
+    records: AtomicU64,
+    /// Records since the output had all.
+    unwritten: AtomicU64,
+    /// Records that were left out, since the output was full.
+    missed: AtomicU64,
+    /// Why writing stopped: one sentence.
+    note: OnceLock<String>,
+}
+
+impl Progress {
+    fn stop(&self, what: &str, error: &io::Error) {
+        // The first reason stays.
+        self.note
+            .get_or_init(|| format!("{what} stopped, since its output failed: {error}"));
+    }
+
+    fn has_stopped(&self) -> bool {
+        self.note.get().is_some()
+    }
+
+    fn note(&self) -> Option<String> {
+        self.note.get().cloned()
+    }
 }

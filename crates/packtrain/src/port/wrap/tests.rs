@@ -7,12 +7,14 @@ use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Meta, VlanTag};
 use crate::plan::FitLimits;
 use crate::queue::TxQueue;
 use crate::stats::{DropCounters, TxCounters};
+use crate::time::{Instant, WallTime};
 use packtrain_capture::Reader;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use proptest::prelude::*;
 use std::collections::VecDeque;
 use std::num::NonZeroU16;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 mod capture;
@@ -346,7 +348,7 @@ fn changes_nothing<D: Driver>(mut rig: Rig<D>) {
             (packet, RxInfo::default())
         };
         info.flow_hash = u32::from(index);
-        info.timestamp = (index % 2 == 0).then(|| Instant::from_nanos(u64::from(index) + 5));
+        info.timestamp = (index % 2 == 0).then(|| WallTime::from_nanos(u64::from(index) + 5));
         expected.push((bytes_of(&packet), info));
         rig.fake.give(packet, info);
     }
@@ -395,4 +397,78 @@ fn wrappers_that_have_nothing_to_do_change_nothing() {
     changes_nothing(rig(|fake| {
         Capture::new(fake, Box::new(Full(1000)), CaptureOptions::default()).unwrap()
     }));
+}
+
+type Ask = Box<dyn Fn() + Send>;
+
+/// An output that asks for the status while a wrapper writes to it, as the caller's code may.
+#[derive(Clone, Default)]
+struct Asking(Arc<Mutex<Option<Ask>>>);
+
+impl Asking {
+    fn ask(&self) -> io::Result<()> {
+        // The file header is written before there is a status.
+        if let Some(ask) = &*lock(&self.0) {
+            ask();
+        }
+        Ok(())
+    }
+}
+
+impl Write for Asking {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.ask().map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.ask()
+    }
+}
+
+/// Receives 30 packets by a driver of `make` whose output calls what `ask` returns.
+fn asks<D: Driver + 'static>(
+    make: impl FnOnce(Fake, Box<Asking>) -> D + Send + 'static,
+    ask: impl FnOnce(&D) -> Ask + Send + 'static,
+) {
+    let work = || {
+        let output = Asking::default();
+        let mut rig = rig(|fake| make(fake, Box::new(output.clone())));
+        *lock(&output.0) = Some(ask(&rig.driver));
+        rig.give(30);
+        assert_eq!(rig.poll(1).0.len(), 30);
+        *lock(&output.0) = None;
+    };
+    // On a thread: one that waits for itself fails the test and does not stop it.
+    let thread = thread::spawn(work);
+    let began = std::time::Instant::now();
+    while !thread.is_finished() {
+        assert!(began.elapsed() < Duration::from_secs(60), "a deadlock");
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread.join().unwrap();
+}
+
+#[test]
+fn an_output_may_ask_for_the_status() {
+    asks(
+        |fake, output| Capture::new(fake, output, CaptureOptions::default()).unwrap(),
+        |driver| {
+            let status = driver.status();
+            Box::new(move || {
+                assert!(!status.flush(), "the output is in use");
+                assert!(status.records() <= 30 && status.missed() <= 30);
+                assert_eq!(status.note(), None);
+            })
+        },
+    );
+    asks(
+        |fake, output| Trace::new(fake, output),
+        |driver| {
+            let status = driver.status();
+            Box::new(move || {
+                assert!(status.lines() <= 30);
+                assert_eq!(status.note(), None);
+            })
+        },
+    );
 }

@@ -1,6 +1,6 @@
 //! Writes a line for every packet that passes.
 
-use super::{Output, info_of, layout_of, lock, stopped};
+use super::{Output, Progress, info_of, layout_of, lock};
 use crate::driver::{
     Accepted, BadPackets, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
@@ -13,6 +13,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// Traces the packets that a driver receives and transmits, one line each:
@@ -33,21 +34,22 @@ pub struct Trace<D> {
     log: Arc<Mutex<Log>>,
 }
 
-/// The status of a [`Trace`], also after it was moved into its port.
+/// The status of a [`Trace`], also after it was moved into its port. The output may read it while
+/// it is written to.
 #[derive(Clone, Debug)]
-pub struct TraceStatus(Arc<Mutex<Log>>);
+pub struct TraceStatus(Arc<Progress>);
 
 impl TraceStatus {
     /// Lines written so far.
     #[must_use]
     pub fn lines(&self) -> u64 {
-        lock(&self.0).lines
+        self.0.records.load(Relaxed)
     }
 
     /// Why tracing stopped, if it did: one sentence.
     #[must_use]
     pub fn note(&self) -> Option<String> {
-        lock(&self.0).note.clone()
+        self.0.note()
     }
 }
 
@@ -55,22 +57,20 @@ struct Log {
     output: Output,
     /// The line being made; kept to reuse its memory.
     line: String,
-    lines: u64,
-    note: Option<String>,
+    progress: Arc<Progress>,
 }
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Log")
-            .field("lines", &self.lines)
-            .field("note", &self.note)
+            .field("progress", &self.progress)
             .finish_non_exhaustive()
     }
 }
 
 impl Log {
     fn write(&mut self, line: fmt::Arguments<'_>) {
-        if self.note.is_some() {
+        if self.progress.has_stopped() {
             return;
         }
         self.line.clear();
@@ -79,16 +79,18 @@ impl Log {
             return;
         }
         match self.output.write_all(self.line.as_bytes()) {
-            Ok(()) => self.lines += 1,
-            Err(error) => self.note = Some(stopped("the trace", &error)),
+            Ok(()) => {
+                self.progress.records.fetch_add(1, Relaxed);
+            }
+            Err(error) => self.progress.stop("the trace", &error),
         }
     }
 
     fn flush(&mut self) {
-        if self.note.is_none()
+        if !self.progress.has_stopped()
             && let Err(error) = self.output.flush()
         {
-            self.note = Some(stopped("the trace", &error));
+            self.progress.stop("the trace", &error);
         }
     }
 }
@@ -205,8 +207,7 @@ impl<D: Driver> Trace<D> {
         let log = Log {
             output,
             line: String::with_capacity(256),
-            lines: 0,
-            note: None,
+            progress: Arc::default(),
         };
         Self {
             inner,
@@ -217,7 +218,7 @@ impl<D: Driver> Trace<D> {
     /// A handle to read the status.
     #[must_use]
     pub fn status(&self) -> TraceStatus {
-        TraceStatus(Arc::clone(&self.log))
+        TraceStatus(Arc::clone(&lock(&self.log).progress))
     }
 }
 

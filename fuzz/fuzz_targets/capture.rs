@@ -8,8 +8,7 @@ use std::io::{self, Read};
 
 use libfuzzer_sys::fuzz_target;
 use packtrain_capture::{
-    CaptureError, Format, Interface, LinkCode, MAX_CAPTURED_BYTES, Reader, Record, WriteError,
-    Writer,
+    CaptureError, Format, Interface, Item, LinkCode, MAX_CAPTURED_BYTES, Reader, Record, Writer,
 };
 use packtrain_fuzz::Input;
 
@@ -21,6 +20,7 @@ struct Owned {
     link: LinkCode,
     original_bytes: u32,
     data: Vec<u8>,
+    options: Vec<u8>,
 }
 
 impl From<Record<'_>> for Owned {
@@ -31,6 +31,7 @@ impl From<Record<'_>> for Owned {
             link: record.link,
             original_bytes: record.original_bytes,
             data: record.data.to_vec(),
+            options: record.options.to_vec(),
         }
     }
 }
@@ -77,6 +78,7 @@ fuzz_target!(|data: &[u8]| {
     let whole = read_all(&mut reader, bytes.len());
     check_pieces(bytes, most, &whole);
     check_first_link(bytes, &whole);
+    check_items(bytes, &whole);
     check_written(format, &whole);
 });
 
@@ -156,6 +158,45 @@ fn check_first_link(bytes: &[u8], whole: &[Result<Owned, CaptureError>]) {
     }
 }
 
+/// What is between packets changes none, and fits a copy.
+fn check_items(bytes: &[u8], whole: &[Result<Owned, CaptureError>]) {
+    let mut reader = Reader::new(bytes).expect("the same header");
+    let mut copy = Writer::new(Vec::new(), Format::PcapNg, &[]).expect("a writer");
+    let mut found = Vec::new();
+    loop {
+        let item = reader
+            .next_item()
+            .map(|item| item.map(|item| item.map(Owned::from)));
+        match item {
+            Ok(None) => break,
+            Ok(Some(Item::Record(record))) => found.push(Ok(record)),
+            Ok(Some(Item::Interface(options))) => {
+                let interface = Interface {
+                    link: LinkCode::ETHERNET,
+                    snaplen: 0,
+                    name: None,
+                };
+                // A capture with several sections may have more than one can have.
+                copy.add_interface_with(&interface, &options).ok();
+            }
+            Ok(Some(Item::Block { kind, body, .. })) => {
+                copy.write_block(kind, &body).expect("what was read fits");
+            }
+            Ok(Some(Item::LeftOut)) => {}
+            Err(error) => {
+                found.push(Err(error));
+                if error.is_fatal() {
+                    break;
+                }
+            }
+        }
+    }
+    assert_eq!(found, whole);
+    let copy = copy.finish().expect("memory takes everything");
+    let mut reader = Reader::new(copy.as_slice()).expect("our own header");
+    assert_eq!(read_all(&mut reader, copy.len()), []);
+}
+
 /// Records of one interface, written in the same format, read back unchanged.
 fn check_written(format: Format, whole: &[Result<Owned, CaptureError>]) {
     let good: Vec<&Owned> = whole.iter().flatten().collect();
@@ -169,15 +210,20 @@ fn check_written(format: Format, whole: &[Result<Owned, CaptureError>]) {
     let mut expected = Vec::new();
     for record in &good {
         let timestamp_ns = record.timestamp_ns.unwrap_or(0);
+        // The fraction of a second may carry it beyond the 32 bits of seconds.
+        let timestamp_ns = match format {
+            Format::Pcap { .. } => timestamp_ns.min((1 << 32) * 1_000_000_000 - 1),
+            Format::PcapNg => timestamp_ns,
+        };
         // Half in one piece, half in another: the writer gathers.
         let (a, b) = record.data.split_at(record.data.len() / 2);
-        let written = writer.write(0, timestamp_ns, record.original_bytes, [a, b]);
-        if let Err(WriteError::TimestampOutOfRange { .. }) = written {
-            // The fraction of a second carried it beyond the 32 bits of seconds.
-            let seconds = timestamp_ns / 1_000_000_000;
-            assert!(format != Format::PcapNg && u32::try_from(seconds).is_err());
-            continue;
-        }
+        let written = writer.write_with(
+            0,
+            timestamp_ns,
+            record.original_bytes,
+            [a, b],
+            &record.options,
+        );
         written.expect("what was read fits");
         expected.push(Ok(Owned {
             timestamp_ns: Some(timestamp_ns),

@@ -74,15 +74,19 @@ fn not_judged(comparison: &Comparison) -> Option<String> {
 
 fn read(path: &Path) -> Result<Document, Failure> {
     let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| {
-        let hint = match error.kind() {
-            ErrorKind::NotFound => "; write it with packtrain experiment NAME --save FILE",
-            _ => "",
-        };
-        failure(Exit::Port, format!("{error}{hint}"))
-    })?;
     let wrong =
         |why| format!("{why}; name a file that packtrain experiment NAME --save FILE wrote");
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => {
+            let why = "it is no document of experiments, and no text".to_owned();
+            failure(Exit::Usage, wrong(why))
+        }
+        ErrorKind::NotFound => {
+            let hint = "write it with packtrain experiment NAME --save FILE";
+            failure(Exit::Port, format!("{error}; {hint}"))
+        }
+        _ => failure(Exit::Port, error.to_string()),
+    })?;
     Document::read(&text).map_err(|why| failure(Exit::Usage, wrong(why)))
 }
 

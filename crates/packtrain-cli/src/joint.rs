@@ -1,9 +1,10 @@
 //! Two port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
-use crate::print;
+use crate::{fifo, print};
 use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
+use packtrain::file;
 use packtrain::plan::{Demand, Plan, PlannedPart, Side, plan};
 use packtrain::policy::placement::Placed;
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
@@ -12,6 +13,7 @@ use packtrain::runtime::{Runtime, System};
 use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The keys of a port that are not at their default, and their values.
 pub type PortKeys = Vec<(&'static str, String)>;
@@ -33,16 +35,27 @@ pub struct Joint {
 
 impl Joint {
     /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
-    /// will with these settings.
+    /// will with these settings. Waits for `time_max` until each FIFO that is written has a reader.
     ///
     /// # Errors
     ///
     /// One line for a wrong spec, a port that cannot be opened, or two that cannot be joined.
-    pub fn open(a: &str, b: &str, settings: &Settings) -> Result<Self, Failure> {
+    pub fn open(
+        a: &str,
+        b: &str,
+        settings: &Settings,
+        time_max: Option<Duration>,
+    ) -> Result<Self, Failure> {
         // Both are parsed before either is opened, so that a typo makes no interface.
         let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
-        Self::join(&specs, &specs, settings)
+        let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
+        // A signal ends the program.
+        let readers = written.map(|(path, _)| fifo::wait_for_reader(path, time_max, || false));
+        let readers = readers.collect::<Result<Vec<_>, _>>()?;
+        let joined = Self::join(&specs, &specs, settings);
+        drop(readers);
+        joined
     }
 
     /// As [`Joint::open`], but creates and empties no file.
@@ -199,7 +212,7 @@ fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
 fn files(spec: &PortSpec) -> impl Iterator<Item = (&Path, bool)> {
     let capture = spec.wrappers.capture.as_deref().map(|path| (path, true));
     let own = match &spec.kind {
-        PortKind::Pcap(options) => Some((Path::new(&spec.name), options.write)),
+        PortKind::Pcap(options) => Some((file::named(&spec.name, options.write), options.write)),
         _ => None,
     };
     own.into_iter().chain(capture)

@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod exit;
 mod experiment;
+mod fifo;
 mod forward;
 mod in_force;
 mod joint;

@@ -2,7 +2,11 @@
 
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
+<<<<<<< HEAD
 use std::borrow::Cow;
+=======
+use packtrain::file::STANDARD;
+>>>>>>> main
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
@@ -37,9 +41,12 @@ fn remove_echo(stream: &mut (impl Write + IsTerminal)) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Whether `path` is the file or the pipe behind standard output, by device and inode: as
-/// `/dev/stdout`, `/proc/self/fd/1`, or by its own name.
+/// Whether `path` is standard output (`-`), or the file or the pipe behind it, by device and inode:
+/// as `/dev/stdout`, `/proc/self/fd/1`, or by its own name.
 pub fn is_stdout(path: &Path) -> bool {
+    if path.as_os_str() == STANDARD {
+        return true;
+    }
     let own = || File::from(stdout().as_fd().try_clone_to_owned()?).metadata();
     let (Ok(own), Ok(other)) = (own(), std::fs::metadata(path)) else {
         return false;

@@ -5,7 +5,11 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::table::{Align, Table, grouped};
+<<<<<<< HEAD
 use crate::{json, report, words};
+=======
+use crate::{fifo, json, words};
+>>>>>>> main
 use packtrain::advice;
 use packtrain::engine::Ledger;
 use packtrain::file;
@@ -55,7 +59,8 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         }
         error => of_input(&args.input, &error),
     })?;
-    let output = args.output.as_deref().map(create).transpose()?;
+    let output = args.output.as_deref();
+    let output = output.map(|path| create(path, &stop)).transpose()?;
     let report = replay::run(reader, output, &options).map_err(|error| of_replay(args, &error))?;
     if args.json {
         let mut document = json::document("replay");
@@ -71,7 +76,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
 
 fn writes_to_stdout(args: &ReplayArgs) -> bool {
     let output = args.output.as_deref();
-    output.is_some_and(|path| path == "-" || print::is_stdout(Path::new(path)))
+    output.is_some_and(|path| print::is_stdout(Path::new(path)))
 }
 
 fn options(args: &ReplayArgs) -> Options {
@@ -182,9 +187,14 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
     }
 }
 
-fn create(path: &str) -> Result<Box<dyn Write>, Failure> {
+fn create(path: &str, stop: &Stop) -> Result<Box<dyn Write>, Failure> {
     if path == "-" {
         return Ok(Box::new(stdout().lock()));
+    }
+    let reader = fifo::wait_for_reader(Path::new(path), None, || stop.requested())?;
+    if reader.is_none() && stop.requested() {
+        let line = format!("{path}: a signal came before it was created");
+        return Err(Failure::new(Exit::Port, line));
     }
     let file = file::create(Path::new(path)).map_err(|error| of_file(path, true, &error))?;
     Ok(Box::new(file))
@@ -349,8 +359,13 @@ fn tables(args: &ReplayArgs, report: &Report, style: Style) -> String {
     text
 }
 
+<<<<<<< HEAD
 /// What keeps the ratio low that is no matter of the traffic.
 fn hints(args: &ReplayArgs, report: &Report) -> String {
+=======
+/// What keeps the ratio low that is no matter of the traffic, and what the totals do not say.
+fn hints(report: &Report) -> String {
+>>>>>>> main
     let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
     let packets = grouped(sum(|seen| seen.frames));
     // With `--segment` they are made wire packets, or the user knows of them.
@@ -371,9 +386,21 @@ fn hints(args: &ReplayArgs, report: &Report) -> String {
         ),
     ];
     let lines = hints.into_iter().filter(|(count, _)| *count > 0);
-    lines
+    let mut text: String = lines
         .map(|(count, words)| format!("note: {} of {packets} packets {words}\n", grouped(count)))
-        .collect()
+        .collect();
+    let [bytes, captured] = [sum(|seen| seen.bytes), sum(|seen| seen.captured_bytes)].map(grouped);
+    if bytes != captured {
+        let line =
+            format!("note: bytes are those on the wire: the capture has {captured} of {bytes}\n");
+        text.push_str(&line);
+    }
+    if report.blocks_left_out > 0 {
+        let count = grouped(report.blocks_left_out);
+        let line = format!("note: blocks without packets that cannot be copied: {count}\n");
+        text.push_str(&line);
+    }
+    text
 }
 
 /// How many packets came out, by the number of packets merged into each.
@@ -550,6 +577,7 @@ fn fields(
         },
         "histogram_from": HISTOGRAM_FROM,
         "rows": rows.map(|(index, seen)| row(index, seen)).collect::<Vec<_>>(),
+        "blocks_left_out": report.blocks_left_out,
         "restored": report.restored,
         "differing": report.differing,
         "stopped": stopped,
@@ -566,6 +594,7 @@ fn row(index: usize, seen: &InterfaceReport) -> Value {
         "link": seen.link.0,
         "packets": seen.frames,
         "bytes": seen.bytes,
+        "captured_bytes": seen.captured_bytes,
         "flows": seen.flows(),
         "held_max": seen.held_max,
         "emitted": seen.emitted(),

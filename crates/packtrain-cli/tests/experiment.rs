@@ -302,6 +302,13 @@ fn saved_results_are_compared() {
     assert_eq!(tolerant.out, "0 worse, 0 better, 2 within 20 %\n");
     let every = packtrain(&["compare", &b, &c, "--tolerance", "20", "--all"]);
     assert!(every.out.contains("0.900"), "{every:?}");
+    // A capture, say: no text at all.
+    std::fs::write(&c, [0x0a, 0x0d, 0x0d, 0x0a, 0xff]).expect("a file");
+    let ran = packtrain(&["compare", &b, &c]);
+    let line = "it is no document of experiments, and no text; name a file that packtrain \
+                experiment NAME --save FILE wrote";
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert_eq!(ran.error_line(), format!("{c}: {line}"));
 }
 
 #[test]

@@ -305,6 +305,40 @@ fn a_capture_is_copied_packet_by_packet() {
     assert_moved(&again.json(), 500);
 }
 
+/// The times that a capture has, in nanoseconds since 1970.
+fn times(path: &str) -> Vec<Option<u64>> {
+    let input = std::fs::File::open(path).expect("the file");
+    let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
+    let mut times = Vec::new();
+    while let Some(record) = reader.next_record().expect("a whole file") {
+        times.push(record.timestamp_ns);
+    }
+    times
+}
+
+#[test]
+fn a_copy_of_a_capture_has_its_times() {
+    let scratch = Scratch::new("copy-times");
+    let [from, to] = ["from.pcapng", "to.pcap"].map(|name| scratch.file(name));
+    let interface = packtrain_capture::Interface {
+        link: packtrain_capture::LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let format = packtrain_capture::Format::PcapNg;
+    let writer = packtrain_capture::Writer::new(Vec::new(), format, &[interface]);
+    let mut writer = writer.expect("a writer");
+    let expected = [0, 1_700_000_000_123_456_789, 1_600_000_000_000_000_001];
+    for at in expected {
+        writer.write(0, at, 0, [[2; 60]]).expect("a record");
+    }
+    std::fs::write(&from, writer.finish().expect("the end")).expect("a file");
+    let (a, b) = (format!("pcap:{from}"), format!("pcap:{to},write"));
+    let copied = packtrain(&["forward", &a, &b, "--json"]);
+    assert_moved(&copied.json(), 3);
+    assert_eq!(times(&to), expected.map(Some));
+}
+
 /// The file is a pipe whose reader reads only the beginning.
 #[test]
 fn a_capture_that_stops_is_reported_and_costs_no_packet() {
@@ -888,6 +922,137 @@ fn a_capture_in_standard_output_has_no_totals_in_it() {
             assert_eq!(reader.records(), 5, "{b}");
         }
     }
+}
+
+/// `sent` packets are in the file, and the others have their reason.
+#[track_caller]
+fn assert_lost(document: &Value, port: &str, sent: u64) {
+    let sums = &document["conservation"];
+    assert_eq!(sums["closed"], true, "{sums}");
+    assert_eq!(
+        (&sums["transmitted"], &sums["held"]),
+        (&sent.into(), &0.into()),
+        "{sums}"
+    );
+    assert_eq!(
+        document["drops"]["device_reset"], sums["dropped"],
+        "{document}"
+    );
+    assert!(sums["dropped"].as_u64() > Some(0), "{sums}");
+    let queue = &document["ports"][port]["txq00"];
+    let [packets, back] = ["wire_packets", "taken_back"].map(|key| queue[key].as_u64());
+    assert_eq!(
+        packets.zip(back).map(|(packets, back)| packets - back),
+        Some(sent),
+        "{queue}"
+    );
+}
+
+#[test]
+fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
+    let scratch = Scratch::new("forward-full");
+    let disk = scratch.file("disk");
+    std::fs::create_dir(&disk).expect("a folder");
+    // The copy stays when the namespace with the disk has ended.
+    let script = "mount -t tmpfs -o size=64k none \"$1\" && cd \"$1\" && shift || exit 99
+        \"$@\"; code=$?; cp out.* ..; exit $code";
+    let is_root = rustix::process::geteuid().is_root();
+    let space = if is_root { "-m" } else { "-rm" };
+    for name in ["out.pcapng", "out.pcap"] {
+        let port = format!("pcap:{name},write");
+        let args = [space, "sh", "-c", script, "sh", &disk, PACKTRAIN, "forward"];
+        let args = [
+            &args[..],
+            &["null:source,count=5000", &port, "--json", "--quiet"],
+        ]
+        .concat();
+        let ran = finish(start(&mut command("unshare", &args)));
+        if ran.code == Some(99) || ran.err.starts_with("unshare:") {
+            println!("SKIP: no file system can be mounted here: {ran:?}");
+            return;
+        }
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        assert!(ran.err.contains("No space left"), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["run"]["ended"], "failure");
+        let input = std::fs::File::open(scratch.file(name)).expect("the file");
+        let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
+        let mut sent = 0;
+        while let Ok(Some(_)) = reader.next_record() {
+            sent += 1;
+        }
+        assert!(sent > 10, "{sent}");
+        assert_lost(&document, name, sent);
+    }
+}
+
+/// As in tcpdump, `-` is standard input and output, also behind `>>`.
+#[test]
+fn a_dash_is_standard_input_and_output() {
+    let scratch = Scratch::new("forward-dash");
+    let script = "\"$0\" forward null:source,count=5 pcap:-,write |
+            \"$0\" forward pcap:- pcap:-,write > once
+        \"$0\" forward pcap:- null:capture=- < once > twice
+        \"$0\" forward pcap:once pcap:-,write,format=pcapng >> twice
+        \"$0\" forward pcap:- pcap:-,write < once 1<> once || echo $?
+        ls";
+    let mut sh = command(
+        "sh",
+        &[
+            "-ec",
+            &format!("cd {}; {script}", scratch.file("")),
+            PACKTRAIN,
+        ],
+    );
+    let ran = finish(start(&mut sh));
+    assert_eq!(ran.out, "2\nonce\ntwice\n", "{ran:?}");
+    let refused = "/dev/stdin is named twice, and writing empties it; name another file";
+    assert!(ran.err.contains(refused), "{ran:?}");
+    assert_eq!(ran.err.matches("ledger (wire").count(), 4, "{ran:?}");
+    let [once, twice] = ["once", "twice"].map(|name| times(&scratch.file(name)));
+    assert_eq!((once.len(), twice.len()), (5, 10));
+    assert_eq!(twice[5..], once);
+}
+
+#[test]
+fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
+    let scratch = Scratch::new("forward-fifo");
+    let fifo = scratch.file("fifo");
+    let made = std::process::Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("mkfifo").success());
+    let waits = format!("waiting for a program that reads {fifo}\n");
+    let port = format!("pcap:{fifo},write");
+    let capture = format!("null:capture={fifo}");
+    for port in [&port, &capture] {
+        let ran = packtrain(&["forward", "null:source", port, "--duration", "1ms"]);
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        let rest = ran.err.strip_prefix(&waits).expect("it waits");
+        assert!(
+            rest.contains("within --duration; start the reader first"),
+            "{rest}"
+        );
+    }
+    let forward = ["forward", "null:source", &port];
+    let replay = ["replay", "-", &fifo];
+    for (args, code) in [(forward, 0), (replay, 4)] {
+        let input = scratch.file("in.pcap");
+        packtrain(&[
+            "forward",
+            "null:source,count=1",
+            &format!("pcap:{input},write"),
+        ]);
+        let input = std::fs::File::open(input).expect("a capture");
+        let mut child = start(command(PACKTRAIN, &args).stdin(input));
+        wait_for_line(&mut child, &waits);
+        signal(&child, "INT");
+        assert_eq!(finish(child).code, Some(code));
+    }
+    // A reader that comes later gets everything.
+    let source = ["forward", "null:source,count=5", &port, "--duration", "60s"];
+    let mut child = start(&mut command(PACKTRAIN, &source));
+    wait_for_line(&mut child, &waits);
+    assert_eq!(times(&fifo).len(), 5);
+    assert_eq!(finish(child).code, Some(0));
 }
 
 /// Two writers would corrupt a file.

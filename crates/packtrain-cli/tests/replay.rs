@@ -74,6 +74,74 @@ fn merged_and_taken_apart_again_it_is_the_same_file() {
     assert_eq!(fs::read(&input).ok(), fs::read(&output).ok());
 }
 
+/// Comments, directions, names and secrets, as Wireshark has them.
+#[test]
+fn what_a_capture_has_besides_packets_is_kept() {
+    let option = |code: u16, value: &[u8]| {
+        let mut bytes = [code, value.len() as u16].map(u16::to_le_bytes).concat();
+        bytes.extend_from_slice(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    };
+    let scratch = Scratch::new("replay-options");
+    let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[]).expect("a writer");
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let described = [option(2, b"eth0"), option(3, b"the uplink")].concat();
+    writer
+        .add_interface_with(&interface, &described)
+        .expect("an interface");
+    let names = [
+        option(1, &[&[198, 18, 0, 2][..], b"server.example\0"].concat()),
+        vec![0; 4],
+    ];
+    writer.write_block(4, &names.concat()).expect("a block");
+    let secrets = [0x544c_534b_u32, 4].map(u32::to_le_bytes).concat();
+    let secrets = [&secrets[..], b"# x\n"].concat();
+    writer.write_block(10, &secrets).expect("a block");
+    for index in 0..4_u32 {
+        let comment = format!("comment {index}");
+        let options = [option(1, comment.as_bytes()), option(2, &[2, 0, 0, 0])].concat();
+        let at = 1_000_000_000 + u64::from(index) * 1000;
+        let written = writer.write_with(0, at, 0, [segment(index)], &options);
+        written.expect("a record");
+    }
+    fs::write(&input, writer.finish().expect("the end")).expect("a file");
+    let ran = packtrain(&["replay", &input, &output, "--segment", "original", "--json"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(ran.json()["blocks_left_out"], 0);
+    assert_eq!(fs::read(&input).ok(), fs::read(&output).ok());
+
+    let ran = packtrain(&["replay", &input, &output]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let fields = [
+        "frame.comment",
+        "frame.interface_description",
+        "frame.packet_flags_direction",
+        "ip.dst_host",
+    ];
+    let mut tshark = Command::new("tshark");
+    tshark.args(["-N", "n", "-r", &output, "-T", "fields"]);
+    let Ok(said) = tshark
+        .args(fields.iter().flat_map(|name| ["-e", name]))
+        .output()
+    else {
+        println!("SKIP: no tshark here");
+        return;
+    };
+    let text = String::from_utf8_lossy(&said.stdout);
+    let comments = "comment 0,comment 1,comment 2,comment 3";
+    assert!(
+        text.starts_with(&format!("{comments}\tthe uplink\t")),
+        "{said:?}"
+    );
+    assert!(text.contains("2\tserver.example"), "{said:?}");
+}
+
 #[test]
 fn tcpdump_reads_what_was_merged_and_finds_nothing_wrong() {
     let scratch = Scratch::new("replay-tcpdump");
@@ -497,6 +565,7 @@ fn cut_and_large_packets_are_named_at_the_ratio() {
         ran.out
             .contains("note: 1 of 3 packets are longer than those of any link, since")
     };
+<<<<<<< HEAD
     let ethernet = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     let loopback = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
     // Of `tcpdump -i any`, for each type of device.
@@ -521,6 +590,27 @@ fn cut_and_large_packets_are_named_at_the_ratio() {
     assert!(!hinted(&any2(772), 20_000, LinkCode::LINUX_SLL2, &[]));
     assert!(!hinted(&[2, 0, 0, 0], 20_000, LinkCode::NULL, &[]));
     assert!(!hinted(&ethernet, 20_000, ETHER, &["--segment", "1500"]));
+=======
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+    let mut large = segment(0);
+    large.resize(14 + 20_000, 0);
+    large[16..18].copy_from_slice(&20_000_u16.to_be_bytes());
+    writer.write(0, 1, 0, [&large]).expect("a record");
+    for index in 0..2 {
+        let packet = &segment(index)[..96];
+        writer.write(0, 2, 1054, [packet]).expect("a record");
+    }
+    fs::write(&input, writer.finish().expect("the end")).expect("a file");
+    let ran = packtrain(&["replay", &input]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for note in [
+        "note: 1 of 3 packets are large already",
+        "note: 2 of 3 packets are cut by the snapshot length",
+        "note: bytes are those on the wire: the capture has 20,206 of 22,122\n",
+    ] {
+        assert!(ran.out.contains(note), "{ran:?}");
+    }
+>>>>>>> main
 }
 
 /// Standard output is the file that is written, under another name: it has the capture alone.

@@ -35,6 +35,7 @@ use crate::limits::{
 };
 use crate::packet::{Burst, FrameClass, Packet};
 use crate::stats::DropReason;
+use crate::time::WallTime;
 use contract::contract;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
@@ -621,8 +622,8 @@ pub struct RxInfo {
     pub wire_packets: u16,
     /// Hash of the flow from the device; 0 for none. A hint only.
     pub flow_hash: u32,
-    /// Its arrival, if the device reports it.
-    pub timestamp: Option<Instant>,
+    /// When it was received, if the device reports it.
+    pub timestamp: Option<WallTime>,
 }
 
 impl Default for RxInfo {
@@ -696,9 +697,7 @@ impl<'a> RxBurst<'a> {
         meta.gso = info.gso;
         meta.wire_packets = info.wire_packets.max(1);
         meta.flow_hash = info.flow_hash;
-        if let Some(timestamp) = info.timestamp {
-            meta.timestamp = timestamp;
-        }
+        meta.timestamp = info.timestamp;
         if self.burst.push(packet).is_err() {
             // Only with a driver that ignores the budget. The loss is counted.
             let wire_packets = u64::from(info.wire_packets.max(1));

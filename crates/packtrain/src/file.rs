@@ -7,6 +7,7 @@
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,22 @@ const LINKS_FOLLOWED: [&str; 3] = ["/dev", "/dev/fd", "/proc/self/fd"];
 /// The mode of a new capture: only its owner may read and write what others sent.
 const PRIVATE: u32 = 0o600;
 
-/// Creates a file to write a capture to, with mode 0600. A file that exists is emptied. It is
-/// locked (`flock`) until it is closed, since two writers would corrupt it.
+/// The name of standard input and of standard output, as in tcpdump.
+pub const STANDARD: &str = "-";
+
+/// The file that a user's `name` stands for: [`STANDARD`] is a file of `/dev`.
+#[must_use]
+pub fn named(name: &str, is_written: bool) -> &Path {
+    Path::new(match (name, is_written) {
+        (STANDARD, true) => "/dev/stdout",
+        (STANDARD, false) => "/dev/stdin",
+        _ => name,
+    })
+}
+
+/// Creates a file to write a capture to, with mode 0600. A file that exists is emptied, except for
+/// one behind standard output ([`STANDARD`]): the shell decided (`>` or `>>`). It is locked
+/// (`flock`) until it is closed, since two writers would corrupt it.
 ///
 /// # Errors
 ///
@@ -28,7 +43,12 @@ pub fn create(path: &Path) -> io::Result<File> {
     let mut options = File::options();
     // Emptied below, not before the lock: packets of another writer are not lost.
     options.write(true).create(true).truncate(false);
-    let file = open(path, options.mode(PRIVATE))?;
+    let is_standard = path.as_os_str() == STANDARD;
+    let file = if is_standard {
+        standard_output()?
+    } else {
+        open(path, options.mode(PRIVATE))?
+    };
     // Pipes and devices have no contents, and may have several writers.
     if file.metadata()?.is_file() {
         match file.try_lock() {
@@ -41,9 +61,22 @@ pub fn create(path: &Path) -> io::Result<File> {
             Err(TryLockError::Error(error)) => return Err(error),
             Ok(()) => {}
         }
-        file.set_len(0)?;
+        if !is_standard {
+            file.set_len(0)?;
+        }
     }
     Ok(file)
+}
+
+/// A file shares the position with the shell. Anything else is opened again if it can be: made
+/// non-blocking, it would be so for other programs, too.
+fn standard_output() -> io::Result<File> {
+    let own = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    if own.metadata()?.is_file() {
+        return Ok(own);
+    }
+    let again = File::options().write(true).open(named(STANDARD, true));
+    Ok(again.unwrap_or(own))
 }
 
 /// Writes `text` to `path`. A new file has the mode that the process gives to its files. A regular

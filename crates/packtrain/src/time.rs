@@ -1,6 +1,8 @@
 //! Time in the framework: nanoseconds of one clock. The runtime reads it, and each step gets it as
 //! an argument.
 
+use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -35,6 +37,43 @@ impl Instant {
             self.0
                 .saturating_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)),
         )
+    }
+}
+
+/// A date and time of day, UTC: nanoseconds since 1970, up to the year 2554.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct WallTime {
+    /// All bits inverted, so that 0 is no time and an `Option` takes no more room.
+    inverted: NonZeroU64,
+}
+
+const _: () = assert!(size_of::<Option<WallTime>>() == 8);
+
+impl WallTime {
+    /// The last time.
+    pub const MAX: Self = Self {
+        inverted: NonZeroU64::MIN,
+    };
+
+    /// The time `ns` nanoseconds after the start of 1970; [`WallTime::MAX`] for `u64::MAX`.
+    #[must_use]
+    pub const fn from_nanos(ns: u64) -> Self {
+        match NonZeroU64::new(!ns) {
+            Some(inverted) => Self { inverted },
+            None => Self::MAX,
+        }
+    }
+
+    /// Nanoseconds since the start of 1970.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        !self.inverted.get()
+    }
+}
+
+impl fmt::Debug for WallTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WallTime").field(&self.as_nanos()).finish()
     }
 }
 

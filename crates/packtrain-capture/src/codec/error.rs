@@ -408,15 +408,16 @@ pub enum WriteError {
         /// The name's length in bytes.
         bytes: usize,
     },
+    /// Options, or a block without a packet, longer than those of a reader
+    /// ([`MAX_OPTION_BYTES`](super::MAX_OPTION_BYTES)).
+    OptionsTooLong {
+        /// Their length in bytes.
+        bytes: usize,
+    },
     /// The capture has no interface of that index.
     NoSuchInterface {
         /// The index.
         interface: u32,
-    },
-    /// Classic pcap has 32 bits of seconds, which end in the year 2106.
-    TimestampOutOfRange {
-        /// The time, in nanoseconds since 1970.
-        timestamp_ns: u64,
     },
 }
 
@@ -432,13 +433,10 @@ impl fmt::Display for WriteError {
                 "an interface name of {bytes} bytes is longer than {}",
                 super::MAX_NAME_BYTES
             ),
-            Self::NoSuchInterface { interface } => write!(f, "there is no interface {interface}"),
-            Self::TimestampOutOfRange { timestamp_ns } => {
-                write!(
-                    f,
-                    "classic pcap cannot express the time {timestamp_ns} ns since 1970"
-                )
+            Self::OptionsTooLong { bytes } => {
+                write!(f, "{bytes} bytes of options are more than the limit")
             }
+            Self::NoSuchInterface { interface } => write!(f, "there is no interface {interface}"),
         }
     }
 }

@@ -41,6 +41,10 @@ impl<'a> Fields<'a> {
         Self { bytes, order }
     }
 
+    pub(super) fn order(&self) -> ByteOrder {
+        self.order
+    }
+
     pub(super) fn remaining(&self) -> usize {
         self.bytes.len()
     }
@@ -63,6 +67,11 @@ impl<'a> Fields<'a> {
 
     pub(super) fn u32(&mut self) -> Option<u32> {
         Some(self.order.u32(self.array()?))
+    }
+
+    /// A pcapng time in the units of its interface: the upper half is first.
+    pub(super) fn stamp(&mut self) -> Option<u64> {
+        Some(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
     }
 
     pub(super) fn i64(&mut self) -> Option<i64> {

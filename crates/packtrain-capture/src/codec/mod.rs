@@ -15,6 +15,7 @@
 mod cooked;
 mod error;
 mod fields;
+mod options;
 mod pcap;
 mod pcapng;
 mod read;
@@ -30,7 +31,9 @@ pub use error::{
     CaptureError, InterfaceFault, IoFault, PackedFault, Packing, RecordFault, StructureFault,
     WriteError,
 };
-pub use read::Reader;
+pub use options::PacketOptions;
+pub(crate) use options::{comments, options_of_part};
+pub use read::{Item, Reader, Record};
 pub use write::{Interface, Writer};
 
 /// The most packet bytes one record may hold, in bytes without any record or block header.
@@ -103,22 +106,4 @@ pub enum Format {
     },
     /// pcapng, version 1.0.
     PcapNg,
-}
-
-/// One captured packet, borrowed from its [`Reader`] until the next call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record<'a> {
-    /// Nanoseconds since the Unix epoch. `None` only for a pcapng Simple Packet Block, which has
-    /// no time.
-    pub timestamp_ns: Option<u64>,
-    /// The interface the packet was captured on: its index within the current pcapng section,
-    /// always 0 in classic pcap.
-    pub interface: u32,
-    /// The link type of that interface.
-    pub link: LinkCode,
-    /// The packet's length on the wire, in bytes, link header included. If the file states less
-    /// than `data.len()`, it is `data.len()`.
-    pub original_bytes: u32,
-    /// The captured bytes, from the link header on; at most [`MAX_CAPTURED_BYTES`].
-    pub data: &'a [u8],
 }

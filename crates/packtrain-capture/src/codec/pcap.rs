@@ -103,14 +103,18 @@ pub(super) fn put_file_header(out: &mut Vec<u8>, nanosecond: bool, link: LinkCod
     out.extend_from_slice(&u32::from(link.0).to_le_bytes());
 }
 
-/// The record header for a time; `None` if its seconds exceed 32 bits.
+/// The last time of the format, in the year 2106: its seconds have 32 bits.
+const LAST_NS: u64 = (u32::MAX as u64 + 1) * NANOSECONDS_PER_SECOND - 1;
+
+/// The record header for a time, or for the last one of the format.
 pub(super) fn record_header(
     nanosecond: bool,
     timestamp_ns: u64,
     captured: u32,
     original: u32,
-) -> Option<[u8; RECORD_HEADER_BYTES]> {
-    let seconds = u32::try_from(timestamp_ns / NANOSECONDS_PER_SECOND).ok()?;
+) -> [u8; RECORD_HEADER_BYTES] {
+    let timestamp_ns = timestamp_ns.min(LAST_NS);
+    let seconds = (timestamp_ns / NANOSECONDS_PER_SECOND) as u32;
     let nanoseconds = (timestamp_ns % NANOSECONDS_PER_SECOND) as u32;
     let fraction = if nanosecond {
         nanoseconds
@@ -126,7 +130,7 @@ pub(super) fn record_header(
     {
         *to = value.to_le_bytes();
     }
-    Some(header)
+    header
 }
 
 /// The format of a recognized magic number.

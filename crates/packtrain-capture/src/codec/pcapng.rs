@@ -24,13 +24,11 @@ pub(super) const MIN_BLOCK_BYTES: u32 = 12;
 pub(super) const SECTION_FIXED_BYTES: usize = 24;
 /// An Interface Description Block without options.
 pub(super) const MIN_INTERFACE_BYTES: u32 = 20;
-/// An Enhanced Packet Block up to its data.
-pub(super) const ENHANCED_FIXED_BYTES: usize = 28;
 
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const VERSION: (u16, u16) = (1, 0);
 
-const OPTION_END: u16 = 0;
+pub(super) const OPTION_END: u16 = 0;
 const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
@@ -117,6 +115,13 @@ pub(super) struct Described {
     pub(super) snaplen: u32,
     pub(super) name: Name,
     time: TimeUnit,
+}
+
+impl Described {
+    /// A time of one of its packets, in nanoseconds since 1970.
+    pub(super) fn nanoseconds(&self, units: u64) -> u64 {
+        self.time.nanoseconds(units)
+    }
 }
 
 /// An interface name of up to [`Name::BYTES`] bytes, kept in place.
@@ -213,6 +218,8 @@ pub(super) struct Packet {
     /// The start of the data in the body.
     pub(super) data_at: usize,
     pub(super) captured: usize,
+    /// The start of the options in the body, or its end.
+    pub(super) options_at: usize,
 }
 
 /// The body of a packet block of a type for which [`is_packet`] holds, of `total` bytes.
@@ -240,10 +247,14 @@ pub(super) fn parse_packet(
     if captured as usize > MAX_CAPTURED_BYTES {
         return Err(RecordFault::TooLong { bytes: captured });
     }
+    let data_at = body.len() - fields.remaining();
+    let captured_bytes = captured as usize;
+    let options_at = data_at + captured_bytes + padding(captured_bytes);
     Ok(Packet {
         original: packet.original.max(captured),
-        data_at: body.len() - fields.remaining(),
-        captured: captured as usize,
+        data_at,
+        captured: captured_bytes,
+        options_at: options_at.min(body.len()),
         ..packet
     })
 }
@@ -278,14 +289,13 @@ fn parse_stamped(
         } else {
             fields.u32()?
         };
-        let units = u64::from(fields.u32()?) << 32 | u64::from(fields.u32()?);
-        Some((interface, units, fields.u32()?, fields.u32()?))
+        Some((interface, fields.stamp()?, fields.u32()?, fields.u32()?))
     };
     let Some((interface, units, captured, original)) = read() else {
         return Ok(None);
     };
     let described = describe(interfaces, interface)?;
-    let timestamp_ns = Some(described.time.nanoseconds(units));
+    let timestamp_ns = Some(described.nanoseconds(units));
     let link = described.link;
     let packet = Packet {
         timestamp_ns,
@@ -294,6 +304,7 @@ fn parse_stamped(
         original,
         data_at: 0,
         captured: 0,
+        options_at: 0,
     };
     Ok(Some((packet, captured)))
 }
@@ -320,6 +331,7 @@ fn parse_simple(
         original,
         data_at: 0,
         captured: 0,
+        options_at: 0,
     };
     Ok(Some((packet, captured)))
 }
@@ -344,14 +356,14 @@ pub(super) fn put_block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec
 }
 
 /// Appends an option, whose value is at most 64 KiB less one byte.
-fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+pub(super) fn put_option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
     out.extend_from_slice(&code.to_le_bytes());
     out.extend_from_slice(&(value.len() as u16).to_le_bytes());
     out.extend_from_slice(value);
     put_padding(out, value.len());
 }
 
-fn put_option_end(out: &mut Vec<u8>) {
+pub(super) fn put_option_end(out: &mut Vec<u8>) {
     put_option(out, OPTION_END, &[]);
 }
 
@@ -372,23 +384,34 @@ pub(super) fn put_section_header(out: &mut Vec<u8>) {
     });
 }
 
-/// Appends an Interface Description Block with times in nanoseconds.
-pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, name: Option<&str>) {
+/// The option of an interface's name.
+pub(super) fn name_option(name: &str) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_option(&mut out, INTERFACE_NAME, name.as_bytes());
+    out
+}
+
+/// Appends an Interface Description Block with these options, and times in nanoseconds.
+pub(super) fn put_interface(out: &mut Vec<u8>, link: LinkCode, snaplen: u32, options: &[u8]) {
     put_block(out, INTERFACE_DESCRIPTION, |out| {
         out.extend_from_slice(&link.0.to_le_bytes());
         out.extend_from_slice(&[0; 2]);
         out.extend_from_slice(&snaplen.to_le_bytes());
-        if let Some(name) = name {
-            put_option(out, INTERFACE_NAME, name.as_bytes());
-        }
+        out.extend_from_slice(options);
         put_option(out, INTERFACE_RESOLUTION, &[RESOLUTION_NANOSECONDS]);
         put_option_end(out);
     });
 }
 
+/// The halves of a time, as blocks have them.
+pub(super) fn stamp(timestamp_ns: u64) -> [[u8; 4]; 2] {
+    [(timestamp_ns >> 32) as u32, timestamp_ns as u32].map(u32::to_le_bytes)
+}
+
 /// Appends the interface index and the time of a packet.
 pub(super) fn put_stamp(out: &mut Vec<u8>, interface: u32, timestamp_ns: u64) {
     out.extend_from_slice(&interface.to_le_bytes());
-    out.extend_from_slice(&((timestamp_ns >> 32) as u32).to_le_bytes());
-    out.extend_from_slice(&(timestamp_ns as u32).to_le_bytes());
+    for half in stamp(timestamp_ns) {
+        out.extend_from_slice(&half);
+    }
 }

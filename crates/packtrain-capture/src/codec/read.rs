@@ -4,13 +4,14 @@ use std::io::{self, Read, Seek};
 
 use super::error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault};
 use super::fields::ByteOrder;
+use super::options::{self, PacketOptions};
 use super::pcapng::{self, Described};
 use super::unpack::{PackedError, Unpack};
 use super::window::{READ_BYTES, Window};
 use super::write::Interface;
 use super::{
     Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_OPTION_BYTES,
-    MAX_SKIPPED_BYTES, Record, pcap,
+    MAX_SKIPPED_BYTES, pcap,
 };
 
 /// A streaming reader of pcap and pcapng, from any input, which may be compressed ([`Packing`]).
@@ -56,6 +57,68 @@ struct Skip {
     then: Option<CaptureError>,
 }
 
+/// One captured packet, borrowed from its [`Reader`] until the next call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// Nanoseconds since the Unix epoch. `None` only for a pcapng Simple Packet Block, which has
+    /// no time.
+    pub timestamp_ns: Option<u64>,
+    /// The interface the packet was captured on: its index within the current pcapng section,
+    /// always 0 in classic pcap.
+    pub interface: u32,
+    /// The link type of that interface.
+    pub link: LinkCode,
+    /// The packet's length on the wire, in bytes, link header included. If the file states less
+    /// than `data.len()`, it is `data.len()`.
+    pub original_bytes: u32,
+    /// The captured bytes, from the link header on; at most [`MAX_CAPTURED_BYTES`].
+    pub data: &'a [u8],
+    /// The options of the packet, as its comments and its direction; none in classic pcap.
+    pub options: PacketOptions<'a>,
+}
+
+/// What a capture has besides its headers, in order, for a copy of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Item<R> {
+    /// A packet.
+    Record(R),
+    /// One more interface is described ([`Reader::interfaces`]). Its options without the time unit
+    /// and offset, for [`Writer::add_interface_with`](super::Writer::add_interface_with).
+    Interface(Vec<u8>),
+    /// A block that holds no packet, for [`Writer::write_block`](super::Writer::write_block): name
+    /// resolution, statistics, decryption secrets, or a custom one that may be copied.
+    Block {
+        /// Its type.
+        kind: u32,
+        /// Its body in little-endian order; at most 320 KiB.
+        body: Vec<u8>,
+        /// The interface whose statistics it has. The first 4 bytes of the body are its index.
+        interface: Option<u32>,
+    },
+    /// A block that cannot be copied: of another type, malformed, or too long. It is skipped.
+    LeftOut,
+}
+
+impl<R> Item<R> {
+    /// The same item with another packet.
+    pub fn map<T>(self, record: impl FnOnce(R) -> T) -> Item<T> {
+        match self {
+            Self::Record(packet) => Item::Record(record(packet)),
+            Self::Interface(options) => Item::Interface(options),
+            Self::Block {
+                kind,
+                body,
+                interface,
+            } => Item::Block {
+                kind,
+                body,
+                interface,
+            },
+            Self::LeftOut => Item::LeftOut,
+        }
+    }
+}
+
 /// A packet whose data was consumed from the window.
 struct Found {
     timestamp_ns: Option<u64>,
@@ -64,12 +127,38 @@ struct Found {
     original: u32,
     at: usize,
     captured: usize,
+    /// The options, from their position on.
+    options: Part,
+}
+
+/// The position of consumed bytes, and their number.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    at: usize,
+    bytes: usize,
+}
+
+/// The blocks that a step through a pcapng file takes from it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Take {
+    /// Descriptions of interfaces.
+    Interfaces,
+    /// Packets, too.
+    Packets,
+    /// Everything that can be copied.
+    All,
 }
 
 /// The result of one step through a pcapng file.
 enum Step {
     /// A block without a packet was consumed.
     Passed,
+    /// An interface was described, with these options.
+    Interface(Part),
+    /// A block to be copied, of this type and with this body.
+    Block(u32, Part),
+    /// A block that is not copied is skipped, with [`Take::All`].
+    LeftOut,
     /// The next block has a packet, which the caller did not request.
     AtPacket,
     Packet(Found),
@@ -119,15 +208,58 @@ impl<R: Read> Reader<R> {
             Format::PcapNg => self.next_packet(),
         };
         match found {
-            Ok(None) => Ok(None),
-            Ok(Some(found)) => Ok(Some(Record {
-                timestamp_ns: found.timestamp_ns,
-                interface: found.interface,
-                link: found.link,
-                original_bytes: found.original,
-                data: self.window.consumed(found.at, found.captured),
-            })),
+            Ok(found) => Ok(found.map(|found| self.record(&found))),
             Err(error) => Err(self.remember(error)),
+        }
+    }
+
+    /// As [`next_record`](Self::next_record), with what is between the packets of a pcapng file.
+    /// Allocates memory for it.
+    ///
+    /// # Errors
+    ///
+    /// As `next_record`.
+    pub fn next_item(&mut self) -> Result<Option<Item<Record<'_>>>, CaptureError> {
+        if self.format != Format::PcapNg {
+            return Ok(self.next_record()?.map(Item::Record));
+        }
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        loop {
+            return Ok(Some(match self.step(Take::All) {
+                Ok(Step::Passed | Step::AtPacket) => continue,
+                Ok(Step::End) => return Ok(None),
+                Ok(Step::Packet(found)) => Item::Record(self.record(&found)),
+                Ok(Step::Interface(part)) => {
+                    let bytes = self.window.consumed(part.at, part.bytes);
+                    Item::Interface(options::interface_options(self.order, bytes))
+                }
+                Ok(Step::Block(kind, part)) => {
+                    let body = self.window.consumed(part.at, part.bytes);
+                    let copied = options::copied_block(kind, self.order, body, &self.interfaces);
+                    let copied = copied.map(|(body, interface)| Item::Block {
+                        kind,
+                        body,
+                        interface,
+                    });
+                    copied.unwrap_or(Item::LeftOut)
+                }
+                Ok(Step::LeftOut) => Item::LeftOut,
+                Err(error) => return Err(self.remember(error)),
+            }));
+        }
+    }
+
+    fn record(&self, found: &Found) -> Record<'_> {
+        let options = self.window.consumed(found.options.at, found.options.bytes);
+        Record {
+            timestamp_ns: found.timestamp_ns,
+            interface: found.interface,
+            link: found.link,
+            original_bytes: found.original,
+            data: self.window.consumed(found.at, found.captured),
+            options: PacketOptions::new(options, self.order),
         }
     }
 
@@ -148,8 +280,8 @@ impl<R: Read> Reader<R> {
             if let Some(described) = self.interfaces.iter().flatten().next() {
                 return Ok(Some(described.link));
             }
-            match self.step(false) {
-                Ok(Step::Passed) => {}
+            match self.step(Take::Interfaces) {
+                Ok(Step::Passed | Step::Interface(_)) => {}
                 Ok(_) => return Ok(None),
                 Err(error) => return Err(self.remember(error)),
             }
@@ -282,21 +414,22 @@ impl<R: Read> Reader<R> {
             original: header.original.max(header.captured),
             at: at + pcap::RECORD_HEADER_BYTES,
             captured: header.captured as usize,
+            options: Part::default(),
         }))
     }
 
     fn next_packet(&mut self) -> Result<Option<Found>, CaptureError> {
         loop {
-            match self.step(true)? {
+            match self.step(Take::Packets)? {
                 Step::Packet(found) => return Ok(Some(found)),
                 Step::End => return Ok(None),
-                Step::Passed | Step::AtPacket => {}
+                _ => {}
             }
         }
     }
 
-    /// One pcapng block; a packet only if `take_packet`.
-    fn step(&mut self, take_packet: bool) -> Result<Step, CaptureError> {
+    /// One pcapng block.
+    fn step(&mut self, take: Take) -> Result<Step, CaptureError> {
         self.run_skip()?;
         if !self.begins(pcapng::BLOCK_HEADER_BYTES)? {
             return Ok(Step::End);
@@ -313,17 +446,27 @@ impl<R: Read> Reader<R> {
             return Err(self.broken(StructureFault::BlockLength { bytes: total }));
         }
         if pcapng::is_packet(kind) {
-            if !take_packet {
+            if take == Take::Interfaces {
                 return Ok(Step::AtPacket);
             }
             return self.packet(kind, total);
         }
         if kind == pcapng::INTERFACE_DESCRIPTION {
-            self.describe(total)?;
-        } else {
-            self.start_skip_block(total, None);
+            return self.describe(total);
         }
-        Ok(Step::Passed)
+        if take != Take::All {
+            self.start_skip_block(total, None);
+            return Ok(Step::Passed);
+        }
+        // A copy may be longer by the ends of two lists.
+        if !options::is_copied_block(kind) || total as usize > MAX_BLOCK_BYTES - 8 {
+            self.start_skip_block(total, None);
+            return Ok(Step::LeftOut);
+        }
+        self.require_block(total)?;
+        let at = self.window.consume(total as usize) + pcapng::BLOCK_HEADER_BYTES;
+        let bytes = (total - pcapng::MIN_BLOCK_BYTES) as usize;
+        Ok(Step::Block(kind, Part { at, bytes }))
     }
 
     fn section(&mut self) -> Result<(), CaptureError> {
@@ -368,7 +511,7 @@ impl<R: Read> Reader<R> {
         Ok(())
     }
 
-    fn describe(&mut self, total: u32) -> Result<(), CaptureError> {
+    fn describe(&mut self, total: u32) -> Result<Step, CaptureError> {
         // The table's bound keeps the index within 32 bits.
         let interface = self.interfaces.len() as u32;
         let offset = self.window.offset();
@@ -380,7 +523,7 @@ impl<R: Read> Reader<R> {
                 offset,
             };
             self.start_skip_block(total, Some(error));
-            return Ok(());
+            return Ok(Step::Passed);
         }
         let options = total.saturating_sub(pcapng::MIN_INTERFACE_BYTES);
         if options as usize > MAX_OPTION_BYTES {
@@ -392,15 +535,19 @@ impl<R: Read> Reader<R> {
                 offset,
             };
             self.start_skip_block(total, Some(error));
-            return Ok(());
+            return Ok(Step::Passed);
         }
         self.require_block(total)?;
         let body = body_of(self.window.bytes(), total);
         let described = pcapng::parse_interface(body, self.order, total);
-        self.window.consume(total as usize);
+        let at = self.window.consume(total as usize);
         self.interfaces.push(described.ok());
         match described {
-            Ok(_) => Ok(()),
+            // They are between the fixed fields and the trailing length.
+            Ok(_) => Ok(Step::Interface(Part {
+                at: at + (pcapng::MIN_INTERFACE_BYTES as usize - pcapng::BLOCK_TRAILER_BYTES),
+                bytes: options as usize,
+            })),
             Err(fault) => Err(CaptureError::Interface {
                 fault,
                 interface,
@@ -418,9 +565,10 @@ impl<R: Read> Reader<R> {
         }
         self.require_block(total)?;
         let body = body_of(self.window.bytes(), total);
+        let body_bytes = body.len();
         let packet = pcapng::parse_packet(kind, body, self.order, total, &self.interfaces)
             .map_err(|fault| self.bad_record(fault));
-        let at = self.window.consume(total as usize);
+        let body_at = self.window.consume(total as usize) + pcapng::BLOCK_HEADER_BYTES;
         self.records += 1;
         let packet = packet?;
         Ok(Step::Packet(Found {
@@ -428,8 +576,12 @@ impl<R: Read> Reader<R> {
             interface: packet.interface,
             link: packet.link,
             original: packet.original,
-            at: at + pcapng::BLOCK_HEADER_BYTES + packet.data_at,
+            at: body_at + packet.data_at,
             captured: packet.captured,
+            options: Part {
+                at: body_at + packet.options_at,
+                bytes: body_bytes.saturating_sub(packet.options_at),
+            },
         }))
     }
 

@@ -3,15 +3,17 @@
 use std::io::{self, Write};
 
 use super::error::{IoFault, WriteError};
-use super::pcapng::{self, BLOCK_HEADER_BYTES, BLOCK_TRAILER_BYTES};
-use super::{Format, LinkCode, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_NAME_BYTES, pcap};
+use super::pcapng::{self, BLOCK_HEADER_BYTES};
+use super::{
+    Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_NAME_BYTES,
+    MAX_OPTION_BYTES, pcap,
+};
 
 /// The bytes that are buffered before they are written to the output.
 const FLUSH_BYTES: usize = 64 * 1024;
 
-/// The longest record, block or description.
-const MAX_WRITTEN_BYTES: usize =
-    pcapng::ENHANCED_FIXED_BYTES + MAX_CAPTURED_BYTES + BLOCK_TRAILER_BYTES;
+/// The longest record, block or description: with an end of options, that of the reader has none.
+const MAX_WRITTEN_BYTES: usize = MAX_BLOCK_BYTES + 4;
 
 /// One interface of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub struct Interface<'a> {
 
 /// A streaming writer of pcap and pcapng, in little-endian byte order.
 ///
-/// It has its own buffer (about 320 KiB, allocated in [`new`](Self::new)); an output needs none.
+/// It has its own buffer (about 384 KiB, allocated in [`new`](Self::new)); an output needs none.
 /// The output gets whole records, except that the last one may be truncated if the output fails.
 /// [`finish`](Self::finish) writes the buffered bytes; so does the drop of a writer, so that a
 /// panic does not lose the packets before it.
@@ -97,7 +99,8 @@ impl<W: Write> Writer<W> {
                     pcap::put_file_header(&mut writer.buffer, nanosecond, link, snaplen);
                 }
                 Format::PcapNg => {
-                    pcapng::put_interface(&mut writer.buffer, link, snaplen, interface.name);
+                    let options = interface.name.map_or(Vec::new(), pcapng::name_option);
+                    pcapng::put_interface(&mut writer.buffer, link, snaplen, &options);
                 }
             }
         }
@@ -120,33 +123,70 @@ impl<W: Write> Writer<W> {
     /// [`WriteError::InterfaceCount`] beyond [`MAX_INTERFACES`], and always in classic pcap;
     /// [`WriteError::NameTooLong`]; [`WriteError::Io`]. The interface is then not in the capture.
     pub fn add_interface(&mut self, interface: &Interface<'_>) -> Result<u32, WriteError> {
-        let count = self.snaplens.len();
-        if self.format != Format::PcapNg || count >= MAX_INTERFACES {
-            return Err(WriteError::InterfaceCount { count: count + 1 });
-        }
         if let Some(bytes) = interface.name.map(str::len)
             && bytes > MAX_NAME_BYTES
         {
             return Err(WriteError::NameTooLong { bytes });
         }
+        let options = interface.name.map_or(Vec::new(), pcapng::name_option);
+        self.add_interface_with(interface, &options)
+    }
+
+    /// As [`add_interface`](Self::add_interface), with the options of an interface of another
+    /// capture ([`Item::Interface`](super::Item::Interface)). They have its name; that of
+    /// `interface` is not written.
+    ///
+    /// # Errors
+    ///
+    /// As `add_interface`, without `NameTooLong`; [`WriteError::OptionsTooLong`].
+    pub fn add_interface_with(
+        &mut self,
+        interface: &Interface<'_>,
+        options: &[u8],
+    ) -> Result<u32, WriteError> {
+        let count = self.snaplens.len();
+        if self.format != Format::PcapNg || count >= MAX_INTERFACES {
+            return Err(WriteError::InterfaceCount { count: count + 1 });
+        }
+        check_options(options, MAX_OPTION_BYTES)?;
         self.make_room()?;
         let snaplen = effective(interface.snaplen);
-        pcapng::put_interface(&mut self.buffer, interface.link, snaplen, interface.name);
+        pcapng::put_interface(&mut self.buffer, interface.link, snaplen, options);
         self.snaplens.push(snaplen);
         Ok(count as u32)
+    }
+
+    /// Adds a block that holds no packet ([`Item::Block`](super::Item::Block)). Without effect in
+    /// classic pcap.
+    ///
+    /// # Errors
+    ///
+    /// [`WriteError::OptionsTooLong`] if it is longer than the reader returns, or
+    /// [`WriteError::Io`]. The block is then not in the capture.
+    pub fn write_block(&mut self, kind: u32, body: &[u8]) -> Result<(), WriteError> {
+        check_options(body, MAX_BLOCK_BYTES - pcapng::MIN_BLOCK_BYTES as usize)?;
+        if self.format == Format::PcapNg {
+            self.make_room()?;
+            pcapng::put_block(&mut self.buffer, kind, |out| {
+                out.extend_from_slice(body);
+                pcapng::put_padding(out, body.len());
+            });
+        }
+        Ok(())
     }
 
     /// Adds one packet, given as its pieces, truncated to the interface's snapshot length, except
     /// with [`without_truncation`](Self::without_truncation).
     ///
-    /// `timestamp_ns` is in nanoseconds since the Unix epoch. `original_bytes` is the length on the
-    /// wire with its link header; if it is less than the sum of the pieces, that sum is recorded.
+    /// `timestamp_ns` is in nanoseconds since the Unix epoch; a time beyond the last one of the
+    /// format becomes that (of classic pcap, it is in the year 2106). `original_bytes` is the
+    /// length on the wire with its link header; if it is less than the sum of the pieces, that sum
+    /// is recorded.
     ///
     /// # Errors
     ///
-    /// [`WriteError::NoSuchInterface`], [`WriteError::TimestampOutOfRange`] (classic pcap only),
-    /// or [`WriteError::Io`] if the buffer is full and the output refuses it. The packet is then
-    /// not in the capture, and others may follow.
+    /// [`WriteError::NoSuchInterface`], or [`WriteError::Io`] if the buffer is full and the output
+    /// refuses it. The packet is then not in the capture, and others may follow.
     pub fn write<P: AsRef<[u8]>>(
         &mut self,
         interface: u32,
@@ -154,12 +194,25 @@ impl<W: Write> Writer<W> {
         original_bytes: u32,
         pieces: impl IntoIterator<Item = P>,
     ) -> Result<(), WriteError> {
+        self.write_with(interface, timestamp_ns, original_bytes, pieces, &[])
+    }
+
+    /// As [`write`](Self::write), with the options of a packet of another capture
+    /// ([`PacketOptions::to_vec`](super::PacketOptions::to_vec)), which classic pcap has not.
+    ///
+    /// # Errors
+    ///
+    /// As `write`; [`WriteError::OptionsTooLong`].
+    pub fn write_with<P: AsRef<[u8]>>(
+        &mut self,
+        interface: u32,
+        timestamp_ns: u64,
+        original_bytes: u32,
+        pieces: impl IntoIterator<Item = P>,
+        options: &[u8],
+    ) -> Result<(), WriteError> {
         let limit = self.snaplen(interface)?;
-        if let Format::Pcap { nanosecond } = self.format {
-            // Checked before the buffer is drained, so that a wrong time makes no system call.
-            pcap::record_header(nanosecond, timestamp_ns, 0, 0)
-                .ok_or(WriteError::TimestampOutOfRange { timestamp_ns })?;
-        }
+        check_options(options, MAX_OPTION_BYTES)?;
         self.make_room()?;
         match self.format {
             Format::Pcap { nanosecond } => {
@@ -169,7 +222,7 @@ impl<W: Write> Writer<W> {
                 let (captured, sum) = put_pieces(&mut self.buffer, limit, pieces);
                 let original = original_bytes.max(sum);
                 let header = pcap::record_header(nanosecond, timestamp_ns, captured, original);
-                put_at(&mut self.buffer, at, &header.unwrap_or_default());
+                put_at(&mut self.buffer, at, &header);
             }
             Format::PcapNg => {
                 pcapng::put_block(&mut self.buffer, pcapng::ENHANCED_PACKET, |out| {
@@ -180,6 +233,10 @@ impl<W: Write> Writer<W> {
                     put_at(out, at, &captured.to_le_bytes());
                     put_at(out, at + 4, &original_bytes.max(sum).to_le_bytes());
                     pcapng::put_padding(out, captured as usize);
+                    if !options.is_empty() {
+                        out.extend_from_slice(options);
+                        pcapng::put_option_end(out);
+                    }
                 });
             }
         }
@@ -310,6 +367,13 @@ fn effective(snaplen: u32) -> u32 {
         LIMIT
     } else {
         snaplen.min(LIMIT)
+    }
+}
+
+fn check_options(options: &[u8], bytes_max: usize) -> Result<(), WriteError> {
+    match options.len() {
+        bytes if bytes > bytes_max => Err(WriteError::OptionsTooLong { bytes }),
+        _ => Ok(()),
     }
 }
 

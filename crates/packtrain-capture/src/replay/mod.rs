@@ -22,8 +22,14 @@
 //! time, and compared with the input; the order is that of the input. With [`Segment::Mtu`] the
 //! packets split from one have its time.
 //!
-//! Interfaces keep number, link type, snapshot length and name; comments, statistics, name
-//! resolution and options of packets are not kept. The format is that of the input.
+//! Interfaces keep number, link type, snapshot length and options, and packets their options. A
+//! packet that is merged or split keeps what holds for each of its parts: direction and reception
+//! type. Comments go to the merged packet, as far as they are at most [`MAX_OPTION_BYTES`], and to
+//! the first part of a split one. Name resolution, statistics, decryption secrets and custom blocks
+//! that may be copied stay between the packets where they were. Blocks of other types are left out
+//! and counted; so are those of more than 320 KiB. The format is that of the input.
+//!
+//! [`MAX_OPTION_BYTES`]: crate::MAX_OPTION_BYTES
 //!
 //! # Packets that do not change
 //!
@@ -58,10 +64,12 @@ mod tests;
 pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
 pub use split::Segment;
 
-use crate::codec::{Format, Interface, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer};
+use crate::codec::{
+    Format, Interface, Item, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer, options_of_part,
+};
 use frame::Frame;
 use lead::Lead;
-use order::{Arrival, Order};
+use order::{Arrival, Next, Order};
 use packtrain_offload::coalesce::{
     Coalescer, Config, Done, Finish, Mode, NotTaken, Owned, Semantics,
 };
@@ -209,15 +217,26 @@ pub fn run<R: Read, W: Write>(
     }
     let mut replay = Replay::new(&mut input, output, *options)?;
     loop {
-        let read = input.next_record();
-        let arrival = match read {
-            Ok(Some(record)) => Ok(Arrival::of(&record, replay.now, replay.report.format)),
+        let now = replay.now;
+        let item = match input.next_item() {
+            Ok(Some(item)) => Ok(item.map(|record| Arrival::of(&record, now))),
             Ok(None) => break,
             Err(error) => Err(error),
         };
-        replay.update_interfaces(&input)?;
-        match arrival {
-            Ok((arrival, data)) => replay.take(arrival, data),
+        let options = match &item {
+            Ok(Item::Interface(options)) => &options[..],
+            _ => &[],
+        };
+        replay.update_interfaces(&input, options)?;
+        match item {
+            Ok(Item::Record((arrival, data))) => replay.take(arrival, data),
+            Ok(Item::Interface(_)) => {}
+            Ok(Item::Block {
+                kind,
+                body,
+                interface,
+            }) => replay.pass_block(kind, body, interface),
+            Ok(Item::LeftOut) => replay.report.blocks_left_out += 1,
             Err(error) => {
                 if error.costs_a_record() {
                     replay.report.received += 1;
@@ -232,7 +251,7 @@ pub fn run<R: Read, W: Write>(
         }
         replay.write_out()?;
     }
-    replay.update_interfaces(&input)?;
+    replay.update_interfaces(&input, &[])?;
     replay.finish()
 }
 
@@ -316,8 +335,13 @@ impl<W: Write> Replay<W> {
         }
     }
 
-    /// Adds interfaces that the input has described since the last call.
-    fn update_interfaces<R: Read>(&mut self, input: &Reader<R>) -> Result<(), ReplayError> {
+    /// Adds interfaces that the input has described since the last call; of pcapng one at most,
+    /// with these options.
+    fn update_interfaces<R: Read>(
+        &mut self,
+        input: &Reader<R>,
+        options: &[u8],
+    ) -> Result<(), ReplayError> {
         if input.sections() != self.section {
             self.flush();
             self.write_out()?;
@@ -326,7 +350,7 @@ impl<W: Write> Replay<W> {
         }
         while (self.lanes.len() as u32) < input.interfaces() {
             let lane = match input.interface(self.lanes.len() as u32) {
-                Some(interface) => Some(self.lane(interface)?),
+                Some(interface) => Some(self.lane(interface, options)?),
                 None => None,
             };
             self.lanes.push(lane);
@@ -334,7 +358,8 @@ impl<W: Write> Replay<W> {
         Ok(())
     }
 
-    fn lane(&mut self, interface: Interface<'_>) -> Result<Lane, ReplayError> {
+    fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
+        let seen = InterfaceReport::new(&interface, options);
         let is_free = |to: usize| {
             !self
                 .lanes
@@ -344,7 +369,7 @@ impl<W: Write> Replay<W> {
         };
         let mut known = self.report.interfaces.iter().enumerate();
         // A later section may describe the same interfaces again.
-        let same = known.find(|(to, known)| known.is(&interface) && is_free(*to));
+        let same = known.find(|(to, known)| known.is_same(&seen) && is_free(*to));
         let to = if let Some((to, _)) = same {
             to
         } else if self.report.interfaces.len() == MAX_INTERFACES {
@@ -352,11 +377,9 @@ impl<W: Write> Replay<W> {
         } else {
             let described = self.described(interface);
             if let (Some(writer), Format::PcapNg) = (&mut self.writer, self.report.format) {
-                writer.add_interface(&described)?;
+                writer.add_interface_with(&described, options)?;
             }
-            self.report
-                .interfaces
-                .push(InterfaceReport::new(&interface));
+            self.report.interfaces.push(seen);
             self.report.interfaces.len() - 1
         };
         Ok(Lane {
@@ -368,6 +391,26 @@ impl<W: Write> Replay<W> {
             taken: 0,
             held: 0,
         })
+    }
+
+    /// A block without a packet.
+    fn pass_block(&mut self, kind: u32, mut body: Vec<u8>, interface: Option<u32>) {
+        if let Some(index) = interface {
+            let lane = self.lanes.get(index as usize);
+            let to = lane
+                .and_then(Option::as_ref)
+                .map(|lane| lane.to.to_le_bytes());
+            let (Some(to), Some(at)) = (to, body.first_chunk_mut()) else {
+                // Not possible: the reader returns no statistics of a bad interface.
+                self.report.blocks_left_out += 1;
+                return;
+            };
+            *at = to;
+        }
+        if self.order.bytes() >= BYTES_MAX || self.order.span() >= SPAN_MAX {
+            self.flush();
+        }
+        self.order.push_block(kind, body);
     }
 
     /// One packet.
@@ -389,6 +432,7 @@ impl<W: Write> Replay<W> {
         };
         seen.frames += 1;
         seen.bytes += u64::from(arrival.original_bytes);
+        seen.captured_bytes += data.len() as u64;
         let is_whole = arrival.original_bytes as usize == data.len();
         let is_loopback = is_loopback(lane.code, &data);
         let mut link = lane.link;
@@ -532,19 +576,33 @@ impl<W: Write> Replay<W> {
 
     /// Writes all packets before the oldest one that is held.
     fn write_out(&mut self) -> Result<(), ReplayError> {
-        while let Some((arrival, packets)) = self.order.pop() {
+        while let Some(next) = self.order.pop() {
+            let (mut arrival, packets) = match next {
+                Next::Packets(arrival, packets) => (arrival, packets),
+                Next::Block(kind, body) => {
+                    if let Some(writer) = &mut self.writer {
+                        writer.write_block(kind, &body)?;
+                    }
+                    continue;
+                }
+            };
             let Some(seen) = self.report.interfaces.get_mut(arrival.interface as usize) else {
                 continue;
             };
-            for packet in packets {
+            let is_split = packets.len() > 1;
+            for (index, packet) in packets.iter().enumerate() {
                 seen.records += 1;
                 let lead = &arrival.lead;
                 let bytes = lead.restored((packet.len() as u32).max(packet.as_is(&arrival)));
                 seen.record_bytes += u64::from(bytes);
+                if is_split && !arrival.options.is_empty() {
+                    // The first part has the comments.
+                    arrival.options = options_of_part(&arrival.options, index == 0);
+                }
                 if let Some(writer) = &mut self.writer {
                     let at = arrival.timestamp_ns;
                     let pieces = lead.restore(packet.bytes());
-                    writer.write(arrival.interface, at, bytes, pieces)?;
+                    writer.write_with(arrival.interface, at, bytes, pieces, &arrival.options)?;
                 }
             }
         }

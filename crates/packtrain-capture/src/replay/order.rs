@@ -2,11 +2,11 @@
 
 use super::hash::StableHash;
 use super::lead::Lead;
-use crate::codec::{Format, Record};
+use crate::codec::{MAX_OPTION_BYTES, Record, comments, options_of_part};
 use std::collections::VecDeque;
 
 /// The record of a packet without its bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arrival {
     pub timestamp_ns: u64,
     pub interface: u32,
@@ -14,21 +14,19 @@ pub(super) struct Arrival {
     pub original_bytes: u32,
     /// The link header that an Ethernet header stands for meanwhile.
     pub lead: Lead,
+    /// Its comments, direction and so on, as they are written.
+    pub options: Vec<u8>,
 }
 
 impl Arrival {
     /// From a record. A packet without a timestamp gets that of the packet before it.
-    pub(super) fn of(record: &Record<'_>, now: u64, format: Format) -> (Self, Vec<u8>) {
-        // A classic record with a bad fraction may be beyond the largest time of its format.
-        let last = match format {
-            Format::Pcap { .. } => (u64::from(u32::MAX) + 1) * 1_000_000_000 - 1,
-            Format::PcapNg => u64::MAX,
-        };
+    pub(super) fn of(record: &Record<'_>, now: u64) -> (Self, Vec<u8>) {
         let arrival = Self {
-            timestamp_ns: record.timestamp_ns.unwrap_or(now).min(last),
+            timestamp_ns: record.timestamp_ns.unwrap_or(now),
             interface: record.interface,
             original_bytes: record.original_bytes,
             lead: Lead::default(),
+            options: record.options.to_vec(),
         };
         (arrival, record.data.to_vec())
     }
@@ -41,6 +39,15 @@ pub(super) enum Out {
     AsIs(Vec<u8>),
     /// A whole packet.
     Whole(Vec<u8>),
+}
+
+/// What is written next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// These packets, in the place of one of the input.
+    Packets(Arrival, Vec<Out>),
+    /// A block of this type that holds no packet.
+    Block(u32, Vec<u8>),
 }
 
 impl Out {
@@ -63,7 +70,7 @@ impl Out {
     }
 }
 
-/// One packet of the input.
+/// One packet of the input, or a block between packets.
 #[derive(Debug)]
 struct Place {
     arrival: Arrival,
@@ -81,10 +88,12 @@ enum State {
     /// Merged into an earlier packet.
     Merged,
     Ready(Vec<Out>),
+    /// Not a packet, but a block of this type.
+    Block(u32, Vec<u8>),
 }
 
 /// A hash to compare packets without their bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Fingerprint {
     bytes: usize,
     hash: u64,
@@ -112,15 +121,28 @@ impl Order {
     /// Adds a place for the next packet of the input, and returns its number.
     pub(super) fn push(&mut self, arrival: Arrival, data: &[u8], partial: bool) -> u64 {
         let number = self.base + self.places.len() as u64;
-        self.bytes += data.len();
+        let bytes = data.len() + arrival.options.len();
+        self.bytes += bytes;
         self.places.push_back(Place {
             arrival,
             print: Fingerprint::of(data),
-            bytes: data.len(),
+            bytes,
             partial,
             state: State::Waiting,
         });
         number
+    }
+
+    /// Adds a block without a packet, which is written in its place.
+    pub(super) fn push_block(&mut self, kind: u32, body: Vec<u8>) {
+        self.bytes += body.len();
+        self.places.push_back(Place {
+            arrival: Arrival::default(),
+            print: Fingerprint::default(),
+            bytes: body.len(),
+            partial: false,
+            state: State::Block(kind, body),
+        });
     }
 
     /// Packets from the oldest to the newest.
@@ -150,10 +172,26 @@ impl Order {
         }
     }
 
-    /// The packet was merged: nothing is written in its place.
-    pub(super) fn merged(&mut self, number: u64) {
+    /// The packet was merged into packet `into`, which gets its comments: nothing is written in its
+    /// place.
+    pub(super) fn merged(&mut self, number: u64, into: u64) {
+        let Some(place) = self.place(number) else {
+            return;
+        };
+        place.state = State::Merged;
+        let more = comments(&std::mem::take(&mut place.arrival.options));
+        if let Some(first) = self.place(into) {
+            let options = &mut first.arrival.options;
+            if options.len() + more.len() <= MAX_OPTION_BYTES {
+                options.extend_from_slice(&more);
+            }
+        }
+    }
+
+    /// Other packets are merged into this one: options that hold for it alone are left out.
+    pub(super) fn is_merged(&mut self, number: u64) {
         if let Some(place) = self.place(number) {
-            place.state = State::Merged;
+            place.arrival.options = options_of_part(&place.arrival.options, true);
         }
     }
 
@@ -168,18 +206,19 @@ impl Order {
         self.place(number).is_some_and(|place| place.print == print)
     }
 
-    /// The oldest packet, with the packets to write in its place; `None` while it is held.
-    pub(super) fn pop(&mut self) -> Option<(Arrival, Vec<Out>)> {
+    /// The oldest packet, with the packets to write in its place, or the oldest block; `None` while
+    /// it is held.
+    pub(super) fn pop(&mut self) -> Option<Next> {
         if matches!(self.places.front()?.state, State::Waiting) {
             return None;
         }
         let place = self.places.pop_front()?;
         self.base += 1;
         self.bytes -= place.bytes;
-        let out = match place.state {
-            State::Ready(out) => out,
-            State::Merged | State::Waiting => Vec::new(),
-        };
-        Some((place.arrival, out))
+        Some(match place.state {
+            State::Block(kind, body) => Next::Block(kind, body),
+            State::Ready(out) => Next::Packets(place.arrival, out),
+            State::Merged | State::Waiting => Next::Packets(place.arrival, Vec::new()),
+        })
     }
 }

@@ -29,6 +29,8 @@ pub struct Report {
     pub dropped: u64,
     /// Packets still held at the end: none.
     pub held: u64,
+    /// pcapng blocks without packets that are not in the output.
+    pub blocks_left_out: u64,
     /// The last bad record or block.
     pub last_bad: Option<CaptureError>,
     /// The reason why the capture was not read to its end.
@@ -88,6 +90,7 @@ impl Report {
             received: 0,
             dropped: 0,
             held: 0,
+            blocks_left_out: 0,
             last_bad: None,
             stopped: None,
             totals: Totals {
@@ -101,7 +104,7 @@ impl Report {
     }
 
     /// Adds the report of another capture, for captures that are replayed in parts. Interfaces with
-    /// equal name, link type and snapshot length become one, and a flow in both captures counts
+    /// equal descriptions become one, and a flow in both captures counts
     /// once. The format is that of the first; faults are those of the last report with any.
     /// Merging is associative, so parts may be merged in any grouping.
     pub fn merge(&mut self, other: &Self) {
@@ -111,6 +114,7 @@ impl Report {
             received,
             dropped,
             held,
+            blocks_left_out,
             last_bad,
             stopped,
             totals,
@@ -134,6 +138,7 @@ impl Report {
         self.received += received;
         self.dropped += dropped;
         self.held += held;
+        self.blocks_left_out += blocks_left_out;
         self.last_bad = last_bad.or(self.last_bad);
         self.stopped = stopped.or(self.stopped);
         self.totals += *totals;
@@ -167,10 +172,14 @@ pub struct InterfaceReport {
     /// Its link type.
     pub link: LinkCode,
     snaplen: u32,
+    /// A hash of its options.
+    options: u64,
     /// Packets read.
     pub frames: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
+    /// Those of them that the capture has: fewer if packets were cut to a snapshot length.
+    pub captured_bytes: u64,
     /// Packets written.
     pub records: u64,
     /// Their bytes on the wire.
@@ -185,8 +194,8 @@ pub struct InterfaceReport {
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.
     pub unfinished: u64,
-    /// TCP packets that TSO or GRO of the capturing host made: those with an IP datagram of more than
-    /// [`WIRE_BYTES_MAX`] bytes, and those whose length was left to the NIC. Packets of a
+    /// TCP packets that TSO or GRO of the capturing host made: those with an IP datagram of more
+    /// than [`WIRE_BYTES_MAX`] bytes, and those whose length was left to the NIC. Packets of a
     /// loopback interface are not counted, since its MTU may be as large.
     pub large: u64,
     /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or
@@ -204,13 +213,15 @@ pub struct InterfaceReport {
 }
 
 impl InterfaceReport {
-    pub(super) fn new(interface: &Interface<'_>) -> Self {
+    pub(super) fn new(interface: &Interface<'_>, options: &[u8]) -> Self {
         Self {
             name: interface.name.map(str::to_owned),
             link: interface.link,
             snaplen: interface.snaplen,
+            options: StableHash::new().with(options).finish(),
             frames: 0,
             bytes: 0,
+            captured_bytes: 0,
             records: 0,
             record_bytes: 0,
             cut_short: 0,
@@ -226,15 +237,10 @@ impl InterfaceReport {
         }
     }
 
-    /// Whether a description is of this interface.
-    pub(super) fn is(&self, interface: &Interface<'_>) -> bool {
-        self.name.as_deref() == interface.name
-            && self.link == interface.link
-            && self.snaplen == interface.snaplen
-    }
-
-    fn is_same(&self, other: &Self) -> bool {
-        (&self.name, self.link, self.snaplen) == (&other.name, other.link, other.snaplen)
+    /// Whether both have the same description.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        let described = |seen: &Self| (seen.link, seen.snaplen, seen.options);
+        self.name == other.name && described(self) == described(other)
     }
 
     fn merge(&mut self, other: &Self) {
@@ -242,8 +248,10 @@ impl InterfaceReport {
             name: _,
             link: _,
             snaplen: _,
+            options: _,
             frames,
             bytes,
+            captured_bytes,
             records,
             record_bytes,
             cut_short,
@@ -259,6 +267,7 @@ impl InterfaceReport {
         } = other;
         self.frames += frames;
         self.bytes += bytes;
+        self.captured_bytes += captured_bytes;
         self.records += records;
         self.record_bytes += record_bytes;
         self.cut_short += cut_short;

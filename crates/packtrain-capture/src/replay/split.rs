@@ -68,7 +68,7 @@ impl Splitter {
             for number in numbers {
                 let Some(mut bytes) = segments.next() else {
                     totals.differing += 1;
-                    order.merged(number);
+                    order.ready(number, Vec::new());
                     continue;
                 };
                 if order.is_partial(number) {
@@ -82,7 +82,8 @@ impl Splitter {
             return;
         }
         let Some(first) = numbers.next() else { return };
-        numbers.for_each(|number| order.merged(number));
+        order.is_merged(first);
+        numbers.for_each(|number| order.merged(number, first));
         let Some(mtu) = self.too_long(&merged.layout) else {
             totals.transmitted += pieces;
             order.ready(first, vec![Out::Whole(packet.to_vec())]);

@@ -9,6 +9,7 @@ mod cooked;
 mod length;
 mod merge;
 mod merging;
+mod options;
 mod splitting;
 
 /// One packet of a capture.

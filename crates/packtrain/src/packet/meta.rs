@@ -1,6 +1,6 @@
 //! The metadata of a packet.
 
-use crate::time::Instant;
+use crate::time::WallTime;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 
@@ -30,8 +30,9 @@ pub struct Ingress {
 pub struct Meta {
     /// Header offsets, if the packet was parsed: `None` for a protocol without offloads.
     pub layout: Option<Layout>,
-    /// When the packet arrived.
-    pub timestamp: Instant,
+    /// When the packet was received, if its driver knows: of a packet from a capture the recorded
+    /// time. A merged packet has the time of its first one, a segment that of its GSO packet.
+    pub timestamp: Option<WallTime>,
     /// Hash of the flow from the device, 0 for none. A hint only: a worker sends from queue i to
     /// queue i, and [`TxFlows`](crate::engine::TxFlows) computes its own.
     pub flow_hash: u32,
@@ -58,7 +59,7 @@ impl Default for Meta {
     fn default() -> Self {
         Self {
             layout: None,
-            timestamp: Instant::default(),
+            timestamp: None,
             flow_hash: 0,
             ingress: Ingress::default(),
             checksum: ChecksumState::None,

@@ -2,6 +2,7 @@
 
 use super::arena::{LARGE_CACHED_MAX, SMALL_CACHED_MAX};
 use super::*;
+use crate::time::WallTime;
 use proptest::prelude::*;
 use std::sync::mpsc;
 use std::thread;
@@ -45,6 +46,21 @@ fn in_pieces(arena: &Arena, lengths: &[usize]) -> Packet {
         at += n;
     }
     packet
+}
+
+#[test]
+fn a_merged_packet_has_the_time_of_its_first_one_and_a_clone_has_the_same() {
+    let arena = arena(4, 0, 4);
+    let [mut first, mut second] = [1, 2].map(|ns| {
+        let mut packet = in_pieces(&arena, &[10]);
+        packet.meta_mut().timestamp = Some(WallTime::from_nanos(ns));
+        packet
+    });
+    second = second.try_clone().unwrap();
+    assert_eq!(second.meta().timestamp, Some(WallTime::from_nanos(2)));
+    first.append_part(second, 0..10).unwrap();
+    assert_eq!(first.meta().timestamp, Some(WallTime::from_nanos(1)));
+    assert_eq!(arena.empty_packet().unwrap().meta().timestamp, None);
 }
 
 #[track_caller]

@@ -3,8 +3,13 @@
 //! A port either reads or writes. A port that reads refuses packets to transmit
 //! ([`DropReason::ReadOnly`]); a port that writes never receives. A file is a sequence, so there is
 //! one queue. A pipe or FIFO that is read wakes the worker when more data is readable, and one that
-//! is written when it has room: a reader that does not read blocks no worker. A packet to a pipe
-//! has completed when the pipe has all its bytes. Only a slow disk makes a worker wait.
+//! is written when it has room: a reader that does not read blocks no worker. A packet that is
+//! written has completed when the file or the pipe has all its bytes. Only a slow disk makes a
+//! worker wait.
+//!
+//! A packet that is read has the time of its record, and a record that is written has the time of
+//! its packet ([`Meta::timestamp`](crate::packet::Meta::timestamp)): a copy of a capture keeps its
+//! times. Packets without a time get the wall clock's at the start of their batch.
 //!
 //! A record holds one packet as on the wire. Neither format can express a partial checksum or a GSO
 //! packet, so the framework segments packets and completes checksums before they are written.
@@ -24,10 +29,11 @@ use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
+use crate::file::named;
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use file::{CREATE, Counted, OPEN, broken, failed, unwritable};
 use packtrain_capture::{
     CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, Writer,
@@ -111,7 +117,7 @@ enum Side {
 }
 
 impl Pcap {
-    /// Opens a capture to read packets from.
+    /// Opens a capture to read packets from; `-` is standard input.
     ///
     /// # Errors
     ///
@@ -119,7 +125,9 @@ impl Pcap {
     /// [`DeviceError::Unsupported`] when its packets are neither Ethernet nor IP.
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
-        let file = File::open(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        let name = path.to_str();
+        let file = File::open(name.map_or(path, |name| named(name, false)));
+        let file = file.map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let code = loop {
@@ -168,7 +176,8 @@ impl Pcap {
         })
     }
 
-    /// Creates a capture to write packets to, as [`create`](crate::file::create) does.
+    /// Creates a capture to write packets to, as [`create`](crate::file::create) does; `-` is
+    /// standard output.
     ///
     /// # Errors
     ///
@@ -411,10 +420,9 @@ impl Source {
                     self.waiting = Some((packet, due));
                     return Ok(());
                 }
-                Got::Packet(packet, due) => {
-                    let timestamp = self.timeline.map(|_| due);
+                Got::Packet(packet, _now_or_earlier) => {
                     let info = RxInfo {
-                        timestamp,
+                        timestamp: packet.meta().timestamp,
                         ..RxInfo::default()
                     };
                     burst.push(packet, &info);
@@ -447,6 +455,7 @@ impl Source {
                         Ok(usable) => usable,
                         Err(reason) => return Ok(Got::Bad(reason)),
                     };
+                    let timestamp = record.timestamp_ns.map(WallTime::from_nanos);
                     let due = match &mut self.timeline {
                         Some(timeline) => timeline.due(record.timestamp_ns, now),
                         None => now,
@@ -456,9 +465,10 @@ impl Source {
                         None => Err(PacketError::NoBuffer),
                     };
                     let filled = filled.and_then(|packet| with_header(packet, header));
-                    let Ok(packet) = filled else {
+                    let Ok(mut packet) = filled else {
                         return Ok(Got::Bad(DropReason::NoBuffer));
                     };
+                    packet.meta_mut().timestamp = timestamp;
                     self.good_in_pass += 1;
                     return Ok(Got::Packet(packet, due));
                 }

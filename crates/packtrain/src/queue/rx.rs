@@ -125,7 +125,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             self.counters.budget_exhausted.add(1);
         }
         for packet in burst.iter_mut().skip(before) {
-            self.admit(packet, now);
+            self.admit(packet);
         }
         let nothing_came = self.received() == received;
         if !nothing_came {
@@ -158,7 +158,7 @@ impl<R: RxDescriptors> RxQueue<R> {
     }
 
     /// Completes the metadata of a received packet, and counts it.
-    fn admit(&self, packet: &mut Packet, now: Instant) {
+    fn admit(&self, packet: &mut Packet) {
         let counters = &self.counters;
         if packet.bytes() <= RX_COPY_BREAK_BYTES {
             self.copy_break(packet);
@@ -170,9 +170,6 @@ impl<R: RxDescriptors> RxQueue<R> {
         let meta = packet.meta_mut();
         meta.link = self.link;
         meta.ingress = self.ingress;
-        if meta.timestamp == Instant::default() {
-            meta.timestamp = now;
-        }
         counters.packets.add(1);
         counters.bytes.add(bytes);
         counters.wire_packets.add(u64::from(meta.wire_packets));

@@ -1,6 +1,7 @@
 //! The codec with hand-made files, hostile ones, and other programs.
 
 mod hostile;
+mod options;
 mod oracle;
 mod packed;
 mod property;

@@ -129,8 +129,8 @@ fn memory_is_bounded_for_any_capture() {
     let mut most = 0;
     loop {
         let next = reader.next_record().expect("a record");
-        let next = next.map(|record| Arrival::of(&record, replay.now, NANO));
-        replay.update_interfaces(&reader).expect("no output");
+        let next = next.map(|record| Arrival::of(&record, replay.now));
+        replay.update_interfaces(&reader, &[]).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);
         most = most.max(replay.order.span());
@@ -151,8 +151,9 @@ fn a_record_without_a_time_gets_that_of_the_one_before() {
         link: LinkCode::ETHERNET,
         original_bytes: 9,
         data: &[1, 2],
+        options: crate::codec::PacketOptions::NONE,
     };
-    let (arrival, data) = Arrival::of(&record, 55, Format::PcapNg);
+    let (arrival, data) = Arrival::of(&record, 55);
     assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
     assert_eq!(data, [1, 2]);
 }

@@ -6,7 +6,7 @@ use crate::driver::{
 };
 use crate::packet::Packet;
 use crate::stats::DropReason;
-use crate::time::Instant;
+use crate::time::{Instant, WallTime};
 use packtrain_capture::{IoFault, WriteError, Writer};
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -20,14 +20,17 @@ pub struct PcapTx(pub(super) Option<Box<Sink>>);
 
 /// A file that is written.
 ///
-/// Every flush writes everything to a regular file. So closing cannot fail, and transmitted packets
-/// are in the file even after a kill. To a pipe it writes what the pipe has room for.
+/// Every flush writes everything to a regular file. To a pipe it writes what the pipe has room for.
+/// A packet has completed when the file has all its bytes. So closing cannot fail, and transmitted
+/// packets are in the file even after a kill, or if the disk is full.
 #[derive(Debug)]
 pub(super) struct Sink {
-    writer: Writer<Counted>,
+    pub(super) writer: Writer<Counted>,
     path: Arc<str>,
-    /// For a pipe: packets that it does not have whole, oldest first, and where their records are.
-    pending: Option<VecDeque<(Token, Range<u64>)>>,
+    /// Packets that the file does not have whole, or that have not been collected, oldest first,
+    /// and where their records are.
+    pending: VecDeque<(Token, Range<u64>)>,
+    is_pipe: bool,
     /// The pipe was full at the last attempt to write.
     full: bool,
     /// The wall clock when the batch began, in nanoseconds since 1970.
@@ -42,7 +45,8 @@ impl Sink {
         Self {
             writer,
             path,
-            pending: is_pipe.then(VecDeque::new),
+            pending: VecDeque::new(),
+            is_pipe,
             full: false,
             batch_ns: None,
             flushes: 0,
@@ -54,27 +58,31 @@ impl Sink {
         if self.full {
             self.write_out();
         }
-        if self.full || self.fault.is_some() {
+        if self.full {
             return Err(Refused::Busy);
         }
         let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
+        let at_ns = packet.meta().timestamp.map_or(now_ns, WallTime::as_nanos);
         let bytes = u32::try_from(packet.bytes()).unwrap_or(u32::MAX);
         let start = self.writer.position();
-        match self.writer.write(0, now_ns, bytes, packet.segments()) {
-            Ok(()) => match &mut self.pending {
-                None => Ok(Accepted::Complete),
-                Some(pending) => {
-                    pending.push_back((token, start..self.writer.position()));
-                    Ok(Accepted::Pending)
-                }
-            },
+        let written = match self.fault {
+            None => self.writer.write(0, at_ns, bytes, packet.segments()),
+            Some(fault) => Err(WriteError::Io(fault)),
+        };
+        let record = match written {
+            Ok(()) => start..self.writer.position(),
             Err(WriteError::Io(fault)) => {
-                // Ends the batch; after a fault the flush that follows fails with it.
                 self.settle(Err(fault));
-                Err(Refused::Busy)
+                if self.full {
+                    return Err(Refused::Busy);
+                }
+                // Accepted, so that a flush follows, which fails with the fault. Never written.
+                u64::MAX..u64::MAX
             }
-            Err(_time_or_interface) => Err(Refused::Bad(DropReason::BadRecord)),
-        }
+            Err(_no_interface) => return Err(Refused::Bad(DropReason::BadRecord)),
+        };
+        self.pending.push_back((token, record));
+        Ok(Accepted::Pending)
     }
 
     /// Writes what is buffered, as far as the file accepts it.
@@ -109,47 +117,36 @@ impl Sink {
         self.check()
     }
 
-    /// Returns the packets that the pipe has whole.
+    /// Returns the packets that the file has whole.
     fn reclaim(&mut self, completed: &mut Completed) {
         if self.full {
             self.write_out();
         }
-        let Some(pending) = &mut self.pending else {
-            return;
-        };
-        while let Some((token, record)) = pending.front()
+        while let Some((token, record)) = self.pending.front()
             && record.end <= self.writer.written()
             && completed.push(*token)
         {
-            pending.pop_front();
+            self.pending.pop_front();
         }
     }
 
-    /// Removes records that the pipe does not have. The rest of one that it has in part is written
-    /// when it has room, since a reader could not read what follows otherwise.
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        self.check()?;
-        let Some(pending) = &mut self.pending else {
-            return Ok(Reset::Unsupported);
-        };
+    /// Removes records that the file does not have. The rest of one that a pipe has in part is
+    /// written when it has room, since a reader could not read what follows otherwise. After a
+    /// fault nothing follows, and that packet is lost.
+    fn reset(&mut self, sent: &mut Completed, unsent: &mut Completed) {
         let written = self.writer.written();
         let (mut whole, mut end) = (true, written);
-        for (token, record) in pending.drain(..) {
+        for (token, record) in self.pending.drain(..) {
             if record.end <= written {
                 whole &= sent.push(token);
             } else if record.start >= written {
                 whole &= unsent.push(token);
-            } else {
+            } else if self.fault.is_none() {
                 end = record.end;
             }
         }
         self.writer.truncate(end);
         debug_assert!(whole, "the framework has room for what it gave");
-        Ok(Reset::Done)
     }
 }
 
@@ -180,14 +177,15 @@ impl TxDescriptors for PcapTx {
         sent: &mut Completed,
         unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
-        match &mut self.0 {
-            Some(sink) => sink.reset(sent, unsent),
-            None => Ok(Reset::Unsupported),
-        }
+        let Some(sink) = &mut self.0 else {
+            return Ok(Reset::Unsupported);
+        };
+        sink.reset(sent, unsent);
+        Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let sink = self.0.as_ref().filter(|sink| sink.pending.is_some())?;
+        let sink = self.0.as_ref().filter(|sink| sink.is_pipe)?;
         let file = sink.writer.get_ref()?;
         Some((file.file.as_fd(), Interest::Write))
     }

@@ -34,9 +34,9 @@ pub struct CaptureOptions {
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. If a pipe is full, packets are left out
 /// ([`CaptureStatus::missed`]). Packets that were received in error are not captured. Records
-/// have the wall clock's time at the start of their batch. After a device reset, unsent packets are
-/// offered again, and are captured again. Such a copy is recognizable by its bytes only, and may be
-/// segmented or finished in another way by then.
+/// have the wall clock's time at the start of their batch, also those of packets from a capture.
+/// After a device reset, unsent packets are offered again, and are captured again. Such a copy is
+/// recognizable by its bytes only, and may be segmented or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,

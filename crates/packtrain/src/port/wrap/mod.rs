@@ -23,7 +23,6 @@ pub use vlan::{Vlan, VlanRx, VlanTx};
 use crate::driver::{BadPackets, RxBurst, RxInfo};
 use crate::packet::Packet;
 use crate::stats::DropReason;
-use crate::time::Instant;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::LinkType;
@@ -53,7 +52,7 @@ fn info_of(packet: &Packet) -> RxInfo {
         gso: meta.gso,
         wire_packets: meta.wire_packets,
         flow_hash: meta.flow_hash,
-        timestamp: (meta.timestamp != Instant::default()).then_some(meta.timestamp),
+        timestamp: meta.timestamp,
     }
 }
 

@@ -7,6 +7,7 @@ use crate::packet::{Arena, ArenaConfig, Burst, FrameClass, Meta, VlanTag};
 use crate::plan::FitLimits;
 use crate::queue::TxQueue;
 use crate::stats::{DropCounters, TxCounters};
+use crate::time::{Instant, WallTime};
 use packtrain_capture::Reader;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use proptest::prelude::*;
@@ -347,7 +348,7 @@ fn changes_nothing<D: Driver>(mut rig: Rig<D>) {
             (packet, RxInfo::default())
         };
         info.flow_hash = u32::from(index);
-        info.timestamp = (index % 2 == 0).then(|| Instant::from_nanos(u64::from(index) + 5));
+        info.timestamp = (index % 2 == 0).then(|| WallTime::from_nanos(u64::from(index) + 5));
         expected.push((bytes_of(&packet), info));
         rig.fake.give(packet, info);
     }

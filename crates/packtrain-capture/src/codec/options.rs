@@ -1,0 +1,229 @@
+//! Options of pcapng blocks, and blocks that are copied from one capture to another.
+//!
+//! The writer's byte order is little-endian, so integers of a big-endian section are reversed.
+//! `draft-ietf-opsawg-pcapng` says which options have integers.
+
+use super::MAX_OPTION_BYTES;
+use super::fields::{ByteOrder, Fields};
+use super::pcapng::{
+    Described, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, padding, put_option,
+    put_option_end, put_padding, put_stamp, stamp,
+};
+
+/// Name Resolution Block.
+const NAME_RESOLUTION: u32 = 4;
+/// Interface Statistics Block.
+const STATISTICS: u32 = 5;
+/// Decryption Secrets Block.
+const SECRETS: u32 = 10;
+/// Custom Block that may be copied; one that may not is 0x40000bad.
+const CUSTOM: u32 = 0xbad;
+
+const COMMENT: u16 = 1;
+const PACKET_FLAGS: u16 = 2;
+/// Direction and reception type: the flags that hold for each part of a packet.
+const PARTS_FLAGS: u32 = 0x1f;
+
+/// The options of a packet as they are in its capture, for [`Writer::write_with`].
+///
+/// [`Writer::write_with`]: super::Writer::write_with
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketOptions<'a> {
+    bytes: &'a [u8],
+    order: ByteOrder,
+}
+
+impl<'a> PacketOptions<'a> {
+    /// No options.
+    pub const NONE: Self = Self {
+        bytes: &[],
+        order: ByteOrder::Little,
+    };
+
+    pub(super) const fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
+        Self { bytes, order }
+    }
+
+    /// The options in little-endian byte order, without an end of options: at most
+    /// [`MAX_OPTION_BYTES`], up to the first that is malformed. Custom options that must not be
+    /// copied are left out.
+    pub fn to_vec(&self) -> Vec<u8> {
+        copied_options(ENHANCED_PACKET, self.order, self.bytes)
+    }
+}
+
+/// What of a packet's options, from [`PacketOptions::to_vec`], holds for a packet that is made from
+/// a part of it, or from several: direction, reception type, and, if `comments`, the comments. The
+/// others are of the packet as it was captured: its hash, its number, errors of the link.
+pub(crate) fn options_of_part(options: &[u8], comments: bool) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut fields = Fields::new(options, ByteOrder::Little);
+    while let Some((code, value)) = next_option(&mut fields) {
+        match (code, value.first_chunk()) {
+            (COMMENT, _) if comments => put_option(&mut out, code, value),
+            (PACKET_FLAGS, Some(flags)) => {
+                let flags = u32::from_le_bytes(*flags) & PARTS_FLAGS;
+                put_option(&mut out, code, &flags.to_le_bytes());
+            }
+            _ => {}
+        }
+    }
+    out
+}
+
+/// The comments among a packet's options.
+pub(crate) fn comments(options: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut fields = Fields::new(options, ByteOrder::Little);
+    while let Some((code, value)) = next_option(&mut fields) {
+        if code == COMMENT {
+            put_option(&mut out, code, value);
+        }
+    }
+    out
+}
+
+/// The next option, or the next record of a Name Resolution Block; `None` at their end, and if one
+/// exceeds the block.
+fn next_option<'a>(fields: &mut Fields<'a>) -> Option<(u16, &'a [u8])> {
+    let (code, bytes) = (fields.u16()?, fields.u16()?);
+    if code == OPTION_END {
+        return None;
+    }
+    let value = fields.take(usize::from(bytes))?;
+    // The last one of a block may lack its padding.
+    fields.take(padding(value.len()).min(fields.remaining()));
+    Some((code, value))
+}
+
+/// The widths in bytes of the integers that the value of an option begins with. What follows them
+/// has no byte order.
+const fn integers(block: u32, code: u16) -> &'static [usize] {
+    match (block, code) {
+        // The number of an enterprise.
+        (_, 2988 | 2989) => &[4],
+        // Flags, queue; drops, number of the packet; verdict behind its type; process and thread.
+        (ENHANCED_PACKET, PACKET_FLAGS | 6) => &[4],
+        (ENHANCED_PACKET, 4 | 5) => &[8],
+        (ENHANCED_PACKET, 7) => &[1, 8],
+        (ENHANCED_PACKET, 8) => &[4, 4],
+        // Speeds; time zone.
+        (INTERFACE_DESCRIPTION, 8 | 16 | 17) => &[8],
+        (INTERFACE_DESCRIPTION, 10) => &[4],
+        // Packets received, dropped and so on.
+        (STATISTICS, 4..=8) => &[8],
+        _ => &[],
+    }
+}
+
+/// Whether an option is copied: not a custom one that must not be, and not the time unit and offset
+/// of an interface, since the writer's times are in nanoseconds since 1970.
+const fn is_copied(block: u32, code: u16) -> bool {
+    !matches!(
+        (block, code),
+        (_, 19372 | 19373) | (INTERFACE_DESCRIPTION, 9 | 14)
+    )
+}
+
+/// The options of an Interface Description Block, as [`PacketOptions::to_vec`].
+pub(super) fn interface_options(order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
+    copied_options(INTERFACE_DESCRIPTION, order, bytes)
+}
+
+fn copied_options(block: u32, order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    put_options(&mut out, block, &mut Fields::new(bytes, order));
+    out
+}
+
+fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
+    let limit = out.len() + MAX_OPTION_BYTES;
+    while let Some((code, value)) = next_option(fields) {
+        if out.len() + 4 + value.len() + padding(value.len()) > limit {
+            return;
+        }
+        if is_copied(block, code) {
+            let value = little_endian(fields.order(), value, integers(block, code));
+            put_option(out, code, &value);
+        }
+    }
+}
+
+/// A value with its first integers, of these widths, in little-endian order.
+fn little_endian(order: ByteOrder, value: &[u8], widths: &[usize]) -> Vec<u8> {
+    let mut value = value.to_vec();
+    let mut rest = &mut value[..];
+    for width in widths {
+        let Some((integer, tail)) = rest.split_at_mut_checked(*width) else {
+            break;
+        };
+        if order == ByteOrder::Big {
+            integer.reverse();
+        }
+        rest = tail;
+    }
+    value
+}
+
+/// Whether blocks of that type can be copied: name resolution, statistics, decryption secrets, and
+/// custom blocks that may be.
+pub(super) const fn is_copied_block(kind: u32) -> bool {
+    matches!(kind, NAME_RESOLUTION | STATISTICS | SECRETS | CUSTOM)
+}
+
+/// The body of a block of such a type in little-endian order, with times in nanoseconds. `None` if
+/// it is malformed, or has the statistics of an interface that is unknown; of a known one, its
+/// index is returned, too. The content of secrets and of custom blocks is as it was.
+pub(super) fn copied_block(
+    kind: u32,
+    order: ByteOrder,
+    body: &[u8],
+    interfaces: &[Option<Described>],
+) -> Option<(Vec<u8>, Option<u32>)> {
+    let mut fields = Fields::new(body, order);
+    let mut out = Vec::with_capacity(body.len());
+    let mut about = None;
+    match kind {
+        STATISTICS => {
+            let interface = fields.u32()?;
+            let described = interfaces.get(interface as usize)?.as_ref()?;
+            about = Some(interface);
+            put_stamp(&mut out, interface, described.nanoseconds(fields.stamp()?));
+            while let Some((code, value)) = next_option(&mut fields) {
+                let mut value = little_endian(order, value, integers(kind, code));
+                // The start and the end of the capture.
+                if matches!(code, 2 | 3) {
+                    let ns = described.nanoseconds(Fields::new(&value, order).stamp()?);
+                    value = stamp(ns).concat();
+                }
+                if is_copied(kind, code) {
+                    put_option(&mut out, code, &value);
+                }
+            }
+            put_option_end(&mut out);
+        }
+        _ if order == ByteOrder::Little => out.extend_from_slice(body),
+        NAME_RESOLUTION => {
+            while let Some((code, value)) = next_option(&mut fields) {
+                put_option(&mut out, code, value);
+            }
+            put_option_end(&mut out);
+            put_options(&mut out, kind, &mut fields);
+            put_option_end(&mut out);
+        }
+        SECRETS => {
+            let (format, bytes) = (fields.u32()?, fields.u32()?);
+            let secrets = fields.take(bytes as usize)?;
+            out.extend_from_slice(&format.to_le_bytes());
+            out.extend_from_slice(&bytes.to_le_bytes());
+            out.extend_from_slice(secrets);
+            put_padding(&mut out, secrets.len());
+            fields.take(padding(secrets.len()))?;
+            put_options(&mut out, kind, &mut fields);
+            put_option_end(&mut out);
+        }
+        // The number of the enterprise; only that knows what follows.
+        _ => out = little_endian(order, body, &[4]),
+    }
+    Some((out, about))
+}

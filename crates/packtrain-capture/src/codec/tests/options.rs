@@ -1,0 +1,238 @@
+//! Options, and blocks that hold no packet, in either byte order, as a replay copies them.
+
+use super::*;
+use crate::replay::{Options, Report, run};
+
+const ENTERPRISE: u32 = 32_473;
+
+/// Options of a block, with an end.
+fn list(file: File, options: &[(u16, Vec<u8>)]) -> File {
+    let each = |file: File, (code, value): &(u16, Vec<u8>)| {
+        let bytes = value.len() as u16;
+        file.u16(*code).u16(bytes).raw(value).pad()
+    };
+    options.iter().fold(file, each).u32(0)
+}
+
+/// A capture with everything that can be copied, in that byte order. `is_copy`: as its copy is,
+/// with times in nanoseconds and without what is not copied.
+fn everything(order: ByteOrder, is_copy: bool) -> File {
+    let body = || File::empty(order);
+    let long = |value: u64| match order {
+        ByteOrder::Little => value.to_le_bytes(),
+        ByteOrder::Big => value.to_be_bytes(),
+    };
+    let int = |value: u32| body().u32(value).bytes;
+    let time = |microseconds: u64| {
+        let units = if is_copy {
+            microseconds * 1000
+        } else {
+            microseconds
+        };
+        body().u32((units >> 32) as u32).u32(units as u32).bytes
+    };
+    let text = |text: &str| text.as_bytes().to_vec();
+    let secret_option = || [int(ENTERPRISE), text("no")].concat();
+
+    let mut interface = vec![
+        (2, text("eth0")),
+        (3, text("the uplink")),
+        (8, long(10_000_000_000).to_vec()),
+        (11, text("\0tcp port 80")),
+        (2988, [int(ENTERPRISE), text("a text")].concat()),
+    ];
+    if is_copy {
+        interface.push((9, vec![9]));
+    } else {
+        interface.insert(1, (19372, secret_option()));
+        interface.insert(2, (9, vec![6]));
+        interface.insert(3, (14, long(0).to_vec()));
+    }
+    let snaplen = if is_copy {
+        MAX_CAPTURED_BYTES as u32
+    } else {
+        0
+    };
+    let interface = list(body().u16(1).u16(0).u32(snaplen), &interface);
+
+    let names = body()
+        .u16(1)
+        .u16(12)
+        .raw(&[198, 18, 0, 1])
+        .raw(b"a.local\0");
+    let names = list(names.u32(0), &[(2, text("a server")), (1, text("names"))]);
+    let secrets = body().u32(0x544c_534b).u32(5).raw(b"key=1").pad();
+    let secrets = list(secrets, &[(1, text("of a test"))]);
+    let custom = body().u32(ENTERPRISE).raw(b"12345678");
+
+    let mut packet = vec![
+        (1, text("first")),
+        (2, int(0x0000_0102)),
+        (4, long(3).to_vec()),
+        (5, long(77).to_vec()),
+        (6, int(2)),
+        (7, [&[1][..], &long(5)].concat()),
+        (3, vec![2, 1, 2, 3, 4]),
+        (2989, [int(ENTERPRISE), vec![1]].concat()),
+        (1, text("second")),
+    ];
+    if !is_copy {
+        packet.push((19373, secret_option()));
+    }
+    let data = |at: u64| {
+        body()
+            .u32(0)
+            .raw(&time(at))
+            .u32(3)
+            .u32(60)
+            .raw(&[1, 2, 3])
+            .pad()
+    };
+    let statistics = body().u32(0).raw(&time(9_000_000));
+    let counters = [
+        (2, time(1_000_000)),
+        (4, long(500).to_vec()),
+        (5, long(7).to_vec()),
+    ];
+
+    let file = body().block(1, &interface.bytes);
+    let file = file.block(4, &names.bytes).block(10, &secrets.bytes);
+    let file = file.block(6, &list(data(2_000_000), &packet).bytes);
+    let file = file.block(0xbad, &custom.bytes);
+    let file = if is_copy {
+        file
+    } else {
+        // One that must not be copied, and a journal entry.
+        file.block(0x4000_0bad, &custom.bytes).block(9, b"A=b\n")
+    };
+    let file = file.block(6, &data(3_000_000).bytes);
+    file.block(5, &list(statistics, &counters).bytes)
+}
+
+fn replayed(file: &[u8]) -> (Vec<u8>, Report) {
+    let mut out = Vec::new();
+    let options = Options {
+        coalesce: None,
+        ..Options::default()
+    };
+    let report = run(Reader::new(file).unwrap(), Some(&mut out), &options).unwrap();
+    assert!(report.is_closed(), "{report:?}");
+    (out, report)
+}
+
+#[test]
+fn everything_but_packets_is_copied_from_either_byte_order() {
+    let ours = Writer::new(Vec::new(), Format::PcapNg, &[]).unwrap();
+    let header = ours.finish().unwrap();
+    let expected = [header, everything(ByteOrder::Little, true).bytes].concat();
+    for order in BOTH {
+        let input = [File::pcapng(order).bytes, everything(order, false).bytes].concat();
+        let (out, report) = replayed(&input);
+        assert_eq!(out, expected, "{order:?}");
+        assert_eq!((report.received, report.blocks_left_out), (2, 2));
+        assert_eq!(read_good(&out).len(), 2);
+    }
+    let (again, report) = replayed(&expected);
+    assert!(again == expected);
+    assert_eq!(report.blocks_left_out, 0);
+}
+
+/// Statistics are of the interface that the output has, not of the one with that index.
+#[test]
+fn sections_that_differ_in_an_option_have_interfaces_of_their_own() {
+    let section = |order, speed: u8| {
+        let file = File::pcapng(order).interface(1, 0, &[(8, &[speed; 8])]);
+        let file = file.enhanced(0, 1, (1, 1), &[7]);
+        let body = File::empty(order).u32(0).u32(0).u32(5).u32(0);
+        file.block(5, &body.bytes).bytes
+    };
+    let [little, big] = BOTH;
+    let input = [section(little, 1), section(big, 1), section(little, 2)].concat();
+    let (out, report) = replayed(&input);
+    assert_eq!((report.interfaces.len(), report.blocks_left_out), (2, 0));
+    let packets: Vec<_> = read_good(&out)
+        .iter()
+        .map(|packet| packet.interface)
+        .collect();
+    assert_eq!(packets, [0, 0, 1]);
+    let statistics = |interface: u8| [&[5, 0, 0, 0, 28, 0, 0, 0, interface][..], &[0; 7]].concat();
+    let count = |part: &[u8]| {
+        out.windows(part.len())
+            .filter(|bytes| *bytes == part)
+            .count()
+    };
+    assert_eq!(
+        [0, 1].map(|interface| count(&statistics(interface))),
+        [2, 1]
+    );
+}
+
+#[test]
+fn long_and_malformed_options_and_blocks_cost_no_packet() {
+    let order = ByteOrder::Big;
+    let packet = |options: &[u8]| {
+        let body = File::empty(order)
+            .u32(0)
+            .u32(0)
+            .u32(1)
+            .u32(2)
+            .u32(2)
+            .raw(&[1, 2])
+            .pad();
+        body.raw(options).bytes
+    };
+    let comment = |bytes: u16| {
+        let file = File::empty(order).u16(1).u16(bytes);
+        file.raw(&vec![b'x'; bytes.into()]).pad().bytes
+    };
+    let file = File::pcapng(order).interface(1, 0, &[]);
+    // More than is kept; a value beyond the block; half an option; a value without its padding.
+    let long = [comment(40_000), comment(40_000), comment(1000)].concat();
+    let file = file.block(6, &packet(&long));
+    let beyond = [comment(8), vec![0, 1, 0, 9, 1, 2, 3, 4]].concat();
+    let file = file.block(6, &packet(&beyond));
+    let file = file.block(6, &packet(&[comment(4), vec![0, 2, 0, 4]].concat()));
+    // Names that do not end, secrets and statistics that are too short, and of no interface.
+    let file = file.block(4, &[0, 1, 0, 100]);
+    let file = file.block(10, &File::empty(order).u32(1).u32(9).raw(&[1; 8]).bytes);
+    let file = file.block(5, &[0; 8]).block(5, &[1; 12]).block(0xbad, &[]);
+    // Secrets that are too long to be held.
+    let file = file.block(10, &vec![0; MAX_BLOCK_BYTES]);
+    let (out, report) = replayed(&file.bytes);
+    assert_eq!((report.received, report.dropped), (3, 0));
+    assert_eq!(report.blocks_left_out, 4);
+    let mut reader = Reader::new(&out[..]).unwrap();
+    let mut kept = Vec::new();
+    while let Some(record) = reader.next_record().unwrap() {
+        kept.push(record.options.to_vec().len());
+    }
+    assert_eq!(kept, [40_004, 12, 8]);
+
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[]).unwrap();
+    let long = vec![0; MAX_BLOCK_BYTES];
+    let refused = WriteError::OptionsTooLong { bytes: long.len() };
+    assert_eq!(writer.write_block(10, &long), Err(refused));
+    assert_eq!(writer.records(), 0);
+}
+
+#[test]
+fn a_reader_of_items_finds_the_same_packets() {
+    let input = [
+        File::pcapng(ByteOrder::Big),
+        everything(ByteOrder::Big, false),
+    ];
+    let input = input.map(|file| file.bytes).concat();
+    let mut reader = Reader::new(&input[..]).unwrap();
+    let mut found: Outcome = Vec::new();
+    let mut others = Vec::new();
+    while let Some(item) = reader.next_item().unwrap() {
+        match item.map(Owned::from) {
+            Item::Record(record) => found.push(Ok(record)),
+            Item::Interface(_) => others.push(1),
+            Item::Block { kind, .. } => others.push(kind),
+            Item::LeftOut => others.push(0),
+        }
+    }
+    assert_eq!(found, read_all(&input[..]));
+    assert_eq!(others, [1, 4, 10, 0xbad, 0, 0, 5]);
+}

@@ -2,11 +2,8 @@
 
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
-<<<<<<< HEAD
-use std::borrow::Cow;
-=======
 use packtrain::file::STANDARD;
->>>>>>> main
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;

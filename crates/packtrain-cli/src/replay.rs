@@ -5,11 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::table::{Align, Table, grouped};
-<<<<<<< HEAD
-use crate::{json, report, words};
-=======
-use crate::{fifo, json, words};
->>>>>>> main
+use crate::{fifo, json, report, words};
 use packtrain::advice;
 use packtrain::engine::Ledger;
 use packtrain::file;
@@ -359,13 +355,8 @@ fn tables(args: &ReplayArgs, report: &Report, style: Style) -> String {
     text
 }
 
-<<<<<<< HEAD
-/// What keeps the ratio low that is no matter of the traffic.
-fn hints(args: &ReplayArgs, report: &Report) -> String {
-=======
 /// What keeps the ratio low that is no matter of the traffic, and what the totals do not say.
-fn hints(report: &Report) -> String {
->>>>>>> main
+fn hints(args: &ReplayArgs, report: &Report) -> String {
     let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
     let packets = grouped(sum(|seen| seen.frames));
     // With `--segment` they are made wire packets, or the user knows of them.

@@ -1,4 +1,4 @@
-//! Interfaces, addresses, neighbours and routes through rtnetlink, synchronously.
+//! Interfaces, addresses and neighbours through rtnetlink, synchronously.
 //!
 //! An [`Rtnl`] works on the namespace in which it was opened, from any thread.
 
@@ -21,9 +21,7 @@ use netlink_packet_route::link::{
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
-};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -431,46 +429,6 @@ impl Rtnl {
             "RTM_NEWNEIGH",
             RouteNetlinkMessage::NewNeighbour(message),
             NLM_F_CREATE | NLM_F_REPLACE,
-        )
-    }
-
-    /// Adds a unicast route to `destination`/`prefix` through the interface, by `gateway` or,
-    /// without one, directly on the link. Address and gateway are of the same family.
-    ///
-    /// # Errors
-    /// [`LabError::Os`]: `EEXIST`, or `ENETUNREACH` for a gateway that is not on the link.
-    pub fn add_route(
-        &mut self,
-        index: u32,
-        destination: IpAddr,
-        prefix: u8,
-        gateway: Option<IpAddr>,
-    ) -> Result<(), LabError> {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family(destination);
-        message.header.destination_prefix_length = prefix;
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        message.header.protocol = RouteProtocol::Static;
-        message.header.kind = RouteType::Unicast;
-        // IPv4 requires the link scope for on-link routes; IPv6 ignores it.
-        message.header.scope = if gateway.is_none() {
-            RouteScope::Link
-        } else {
-            RouteScope::Universe
-        };
-        message.attributes.push(RouteAttribute::Oif(index));
-        message
-            .attributes
-            .push(RouteAttribute::Destination(route_address(destination)));
-        if let Some(gateway) = gateway {
-            message
-                .attributes
-                .push(RouteAttribute::Gateway(route_address(gateway)));
-        }
-        self.act(
-            "RTM_NEWROUTE",
-            RouteNetlinkMessage::NewRoute(message),
-            NLM_F_CREATE | NLM_F_EXCL,
         )
     }
 

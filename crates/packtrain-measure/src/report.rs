@@ -3,9 +3,9 @@
 use crate::host::{SCHEMA, cpu_model};
 use crate::verdict::{Expected, Verdict};
 use serde_json::{Value, json};
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::io;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The conditions of the measurement, in words: printed above the table, and in the JSON document
@@ -108,76 +108,21 @@ pub fn rounded(value: Option<f64>) -> Value {
     }
 }
 
-/// Writes `document` on one line to `path`, and creates missing directories. An existing file is
-/// replaced in one step, by a rename, so that its readers and its other hard links keep the old
-/// content. A device or a symbolic link is written to.
+/// Writes `document` on one line to `path`, and creates missing directories.
 ///
 /// # Errors
 ///
-/// The error of the file system. Then an existing file is unchanged.
+/// The error of the file system.
 pub fn write(path: &Path, document: &Value) -> io::Result<()> {
-    write_text(path, &format!("{document}\n"))
-}
-
-/// Writes `text` to `path`, as [`write()`] does.
-///
-/// # Errors
-///
-/// The error of the file system. Then an existing file is unchanged.
-pub fn write_text(path: &Path, text: &str) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         fs::create_dir_all(directory)?;
     }
-    if !is_replaced(path) {
-        return fs::write(path, text);
-    }
-    let temporary = temporary(path);
-    let mut file = File::create_new(&temporary)?;
-    let written = file.write_all(text.as_bytes());
-    let replaced = written.and_then(|()| fs::rename(&temporary, path));
-    if replaced.is_err() {
-        fs::remove_file(&temporary)?;
-    }
-    replaced
-}
-
-/// Whether a file is put in the place of `path`: not if that is a device, a link or a directory.
-fn is_replaced(path: &Path) -> bool {
-    fs::symlink_metadata(path).map_or(true, |metadata| metadata.is_file())
-}
-
-fn temporary(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
+    fs::write(path, format!("{document}\n"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_file_is_replaced_and_not_changed() {
-        let folder = std::env::temp_dir().join(format!("packtrain-report-{}", std::process::id()));
-        let (path, other) = (folder.join("new/rows.json"), folder.join("other"));
-        write(&path, &json!({ "rows": 1 })).expect("a new file");
-        fs::hard_link(&path, &other).expect("a second name");
-        write(&path, &json!({ "rows": 2 })).expect("another file");
-        let text = |path| fs::read_to_string(path).expect("a file");
-        assert_eq!(text(&path), "{\"rows\":2}\n");
-        assert_eq!(text(&other), "{\"rows\":1}\n");
-
-        // Other file types are not replaced.
-        let link = folder.join("link");
-        std::os::unix::fs::symlink(&other, &link).expect("a link");
-        write(&link, &json!({ "rows": 3 })).expect("the file behind it");
-        assert_eq!(text(&other), "{\"rows\":3}\n");
-        assert!(link.is_symlink());
-        write(&folder, &json!({})).expect_err("it is a directory");
-
-        let count = |folder| fs::read_dir(folder).expect("a directory").count();
-        assert_eq!((count(folder.join("new")), count(folder.clone())), (1, 3));
-        fs::remove_dir_all(&folder).expect("it was made here");
-    }
 
     #[test]
     fn what_is_met_is_said_in_words() {

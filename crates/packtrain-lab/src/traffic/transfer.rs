@@ -168,6 +168,16 @@ pub struct Transfer {
     pub stop: Option<Arc<AtomicBool>>,
 }
 
+macro_rules! setters {
+    ($($(#[$about:meta])* $name:ident: $kind:ty,)*) => {$(
+        $(#[$about])*
+        pub fn $name(mut self, $name: $kind) -> Self {
+            self.$name = $name;
+            self
+        }
+    )*};
+}
+
 impl Transfer {
     fn new(protocol: Protocol, ip: IpVersion, amount: Amount) -> Self {
         let time = if let Amount::Time(time) = amount {
@@ -215,40 +225,19 @@ impl Transfer {
         Self::new(Protocol::Udp, ip, amount)
     }
 
-    /// Sets the number of parallel streams.
-    pub fn streams(mut self, streams: u32) -> Self {
-        self.streams = streams;
-        self
-    }
-
-    /// Sets the seed of the payload.
-    pub fn seed(mut self, seed: u64) -> Self {
-        self.seed = seed;
-        self
-    }
-
-    /// Sets the payload size of a datagram.
-    pub fn datagram(mut self, bytes: usize) -> Self {
-        self.datagram = bytes;
-        self
-    }
-
-    /// Sets how many datagrams are sent in one call (`UDP_SEGMENT`).
-    pub fn train(mut self, segments: u32) -> Self {
-        self.train = segments;
-        self
-    }
-
-    /// Switches `UDP_GRO` on the receiving socket.
-    pub fn gro(mut self, on: bool) -> Self {
-        self.gro = on;
-        self
-    }
-
-    /// Sets the window of a UDP flow in datagrams.
-    pub fn window(mut self, datagrams: u32) -> Self {
-        self.window = datagrams;
-        self
+    setters! {
+        /// Sets the number of parallel streams.
+        streams: u32,
+        /// Sets the seed of the payload.
+        seed: u64,
+        /// Sets the payload size of a datagram in bytes.
+        datagram: usize,
+        /// Sets how many datagrams are sent in one call (`UDP_SEGMENT`).
+        train: u32,
+        /// Switches `UDP_GRO` on the receiving socket.
+        gro: bool,
+        /// Sets the window of a UDP flow in datagrams.
+        window: u32,
     }
 
     /// Sets the flag that ends the transfer.

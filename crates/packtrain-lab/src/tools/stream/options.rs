@@ -370,56 +370,29 @@ mod tests {
 
     #[test]
     fn options_that_do_not_fit_are_named() {
-        let udp = Stream {
-            protocol: Protocol::Udp,
-            ..Stream::default()
+        let transfer = |line: &str, mtu| {
+            let mut command = Stream::augment_args(Command::new("").no_binary_name(true));
+            let matches = command.try_get_matches_from_mut(line.split_whitespace());
+            let stream = Stream::from_arg_matches(&matches.unwrap()).unwrap();
+            stream
+                .transfer(mtu)
+                .map_err(|error: ToolError| error.to_string())
         };
-        let exchange = Some("1,1".parse().unwrap());
-        let wrong = [
+        for (option, line) in [
+            ("--rate", "--rate 9"),
+            ("--train", "--train 2"),
+            ("--mss", "--protocol udp --mss 1000"),
+            ("--train", "--protocol udp --exchange 1,1 --train 2"),
+            ("--check", "--exchange 1,1 --check"),
             (
-                "--rate",
-                Stream {
-                    rate: BitRate::Bits(9),
-                    ..Stream::default()
-                },
+                "the response of --exchange cannot be '300000'",
+                "--exchange 1,300000",
             ),
-            (
-                "--train",
-                Stream {
-                    train: 2,
-                    ..Stream::default()
-                },
-            ),
-            (
-                "--mss",
-                Stream {
-                    mss: Some(1000),
-                    ..udp.clone()
-                },
-            ),
-            (
-                "--train",
-                Stream {
-                    exchange,
-                    train: 2,
-                    ..udp.clone()
-                },
-            ),
-            (
-                "--check",
-                Stream {
-                    exchange,
-                    check: true,
-                    ..Stream::default()
-                },
-            ),
-        ];
-        for (option, stream) in wrong {
-            let error = stream.transfer(1500).unwrap_err().to_string();
+        ] {
+            let error = transfer(line, 1500).unwrap_err();
             assert!(error.contains(option), "{error}");
         }
-        let tcp = Stream::default();
-        let out_of_range = [
+        for line in [
             "--streams 0",
             "--message 262145",
             "--window 100",
@@ -427,24 +400,14 @@ mod tests {
             "--protocol=udp --message 7",
             "--protocol=udp --train 65",
             "--protocol=udp --train=2 --message 65001",
-        ];
-        for line in out_of_range {
-            let words = line.split(' ').collect::<Vec<_>>();
-            let mut command = Stream::augment_args(Command::new("").no_binary_name(true));
-            let matches = command.try_get_matches_from_mut(&words).unwrap();
-            let error = Stream::from_arg_matches(&matches).unwrap().transfer(1500);
-            let [.., option, value] = &words[..] else {
-                panic!("{line}");
-            };
+        ] {
+            let (option, value) = line.rsplit_once(' ').unwrap();
+            let option = option.rsplit(' ').next().unwrap();
             let expected = format!("{option} cannot be '{value}': write a number from");
-            let error = error.unwrap_err().to_string();
+            let error = transfer(line, 1500).unwrap_err();
             assert!(error.starts_with(&expected), "{error}");
         }
-        let exchange = Some("1,300000".parse().unwrap());
-        let error = Stream { exchange, ..tcp }.transfer(1500).unwrap_err();
-        let expected = "the response of --exchange cannot be '300000'";
-        assert!(error.to_string().starts_with(expected), "{error}");
-        assert_eq!(udp.transfer(9000).unwrap().datagram, 8972);
+        assert_eq!(transfer("--protocol udp", 9000).unwrap().datagram, 8972);
     }
 
     #[test]

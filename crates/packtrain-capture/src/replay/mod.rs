@@ -436,6 +436,7 @@ impl<W: Write> Replay<W> {
         seen.bytes += u64::from(arrival.original_bytes);
         seen.captured_bytes += data.len() as u64;
         let is_whole = arrival.original_bytes as usize == data.len();
+        let is_loopback = is_loopback(lane.code, &data);
         let mut link = lane.link;
         if lane.code.is_cooked() {
             match Lead::replace(lane.code, &mut data) {
@@ -456,8 +457,9 @@ impl<W: Write> Replay<W> {
         if let Some(layout) = &layout {
             seen.flows.add(&data, layout);
             let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
-            let is_large = layout.transport_kind == Transport::Tcp && bytes > WIRE_BYTES_MAX;
-            seen.large += u64::from(is_large);
+            let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
+            let is_large = bytes > WIRE_BYTES_MAX || restored.is_some();
+            seen.large += u64::from(is_tcp && is_large);
         }
         seen.cut_short += u64::from(!is_whole);
         seen.other_link += u64::from(link.is_none());
@@ -697,6 +699,20 @@ fn coalescer(
     let storage = Owned::for_config(&config);
     // The storage was made for this configuration.
     Coalescer::new(config, storage).ok().map(Box::new)
+}
+
+/// Whether a packet is of an interface that only reaches its own host. On Linux it has an Ethernet
+/// header of zeros, or the device type of loopback (`ARPHRD_LOOPBACK`) in a cooked header.
+fn is_loopback(link: LinkCode, packet: &[u8]) -> bool {
+    const ARPHRD_LOOPBACK: [u8; 2] = 772_u16.to_be_bytes();
+    let has = |at: usize, bytes: &[u8]| packet.get(at..at + bytes.len()) == Some(bytes);
+    match link {
+        LinkCode::NULL | LinkCode::LOOP => true,
+        LinkCode::ETHERNET => has(0, &[0; 12]),
+        LinkCode::LINUX_SLL => has(2, &ARPHRD_LOOPBACK),
+        LinkCode::LINUX_SLL2 => has(8, &ARPHRD_LOOPBACK),
+        _ => false,
+    }
 }
 
 /// The header of packets of a link type of captures, if it is supported.

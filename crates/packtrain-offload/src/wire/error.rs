@@ -94,8 +94,6 @@ parse_errors! {
     TcpDataOffset => "tcp_data_offset", "TCP data offset is below 20 bytes";
     /// Data offset goes beyond the datagram.
     TcpOptionsTruncated => "tcp_options_truncated", "TCP options go beyond the datagram";
-    /// An option's length is below 2, goes beyond the options, or is wrong for its kind.
-    TcpOptionLength => "tcp_option_length", "TCP option length is impossible";
     /// Fewer than 8 bytes.
     UdpTruncated => "udp_truncated", "shorter than a UDP header";
     /// Length field below 8.

@@ -307,79 +307,6 @@ fn udp_and_icmp_fields() {
     assert_eq!((header.checksum(), header.rest()), (0xABCD, 1500));
 }
 
-/// The options until the first error, and that error.
-fn tcp_options(bytes: &[u8]) -> (Vec<tcp::TcpOption<'_>>, Option<ParseError>) {
-    let mut all = tcp::Options::new(bytes);
-    let mut good = Vec::new();
-    for option in all.by_ref() {
-        match option {
-            Ok(option) => good.push(option),
-            Err(error) => {
-                assert_eq!(all.next(), None, "an error ends the list");
-                return (good, Some(error));
-            }
-        }
-    }
-    assert_eq!(all.next(), None);
-    (good, None)
-}
-
-#[test]
-fn tcp_options_of_a_syn_and_of_data() {
-    use tcp::TcpOption::*;
-    let syn = [
-        2, 4, 5, 0xB4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7,
-    ];
-    let expected = vec![
-        MaximumSegmentSize(1460),
-        SackPermitted,
-        Timestamps { value: 1, echo: 0 },
-        Nop,
-        WindowScale(7),
-    ];
-    assert_eq!(tcp_options(&syn), (expected, None));
-    let data = [1, 5, 10, 1, 2, 3, 4, 5, 6, 7, 8, 30, 4, 9, 9, 0, 5];
-    let expected = vec![
-        Nop,
-        Sack(&[1, 2, 3, 4, 5, 6, 7, 8]),
-        Unknown {
-            kind: 30,
-            data: &[9, 9],
-        },
-    ];
-    assert_eq!(
-        tcp_options(&data),
-        (expected, None),
-        "what follows the end is not read"
-    );
-    assert_eq!(tcp_options(&[]), (vec![], None));
-    assert_eq!(tcp_options(&[0, 2, 0]), (vec![], None));
-}
-
-#[test]
-fn tcp_options_that_lie() {
-    let error = Some(ParseError::TcpOptionLength);
-    for bytes in [
-        &[2u8][..],
-        &[2, 0],
-        &[2, 1],
-        &[30, 1, 0],
-        &[30, 4, 0],
-        &[30, 255],
-        &[2, 3, 0],
-        &[2, 5, 0, 0, 0],
-        &[3, 2],
-        &[4, 3, 0],
-        &[5, 2],
-        &[5, 9, 0, 0, 0, 0, 0, 0, 0],
-        &[8, 9, 0, 0, 0, 0, 0, 0, 0],
-    ] {
-        assert_eq!(tcp_options(bytes), (vec![], error), "{bytes:?}");
-        let after_nop = [&[1], bytes].concat();
-        assert_eq!(tcp_options(&after_nop), (vec![tcp::TcpOption::Nop], error));
-    }
-}
-
 #[test]
 fn ipv4_options_and_their_lies() {
     let header = |options: [u8; 8]| {
@@ -509,27 +436,6 @@ proptest! {
     }
 
     #[test]
-    fn option_lists_of_any_bytes_end(
-        bytes in bytes_of(prop_oneof![Just(0u8), Just(1), 2u8..12, any::<u8>()], 0..64),
-    ) {
-        // Every option but a NOP takes two bytes at least.
-        prop_assert!(tcp::Options::new(&bytes).count() <= bytes.len());
-        let (good, error) = tcp_options(&bytes);
-        let theirs: Vec<_> = etherparse::TcpOptionsIterator::from_slice(&bytes).collect();
-        // They refuse options of unknown kinds; up to there, both lists are the same.
-        let known = good.iter().take_while(|o| !matches!(o, tcp::TcpOption::Unknown { .. }));
-        let known = known.count();
-        let both = theirs.iter().take_while(|o| o.is_ok()).count();
-        let sack_too_long = good.iter().take(known).position(
-            |o| matches!(o, tcp::TcpOption::Sack(blocks) if blocks.len() > 32),
-        );
-        prop_assert_eq!(both, sack_too_long.unwrap_or(known));
-        if error.is_some() {
-            prop_assert!(theirs.iter().any(Result::is_err));
-        }
-    }
-
-    #[test]
     fn views_of_any_bytes_do_not_panic(bytes in bytes_of(any::<u8>(), 0..80)) {
         if let Ok(header) = ipv4::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());
@@ -541,7 +447,6 @@ proptest! {
         }
         if let Ok(header) = tcp::Header::parse(&bytes) {
             prop_assert!(header.header_len() <= bytes.len());
-            prop_assert!(header.options().count() <= header.option_bytes().len());
         }
         for first in [0, 43, 44, 60] {
             if let Ok(found) = ipv6::Extensions::walk(IpProtocol(first), &bytes) {

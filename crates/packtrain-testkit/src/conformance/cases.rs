@@ -31,33 +31,54 @@ fn outside(packets: &[Vec<u8>]) -> Vec<Outside> {
     packets.iter().cloned().map(Outside::complete).collect()
 }
 
+/// A bench whose feed has [`PACKETS`] complete packets, and the packets.
+fn fed<R: Rig>(mut rig: R, seed: u64) -> (Bench<R>, Vec<Vec<u8>>) {
+    let link = rig.driver().capabilities().link;
+    let packets = complete(seed, link, PACKETS);
+    let bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    (bench, packets)
+}
+
+/// A matcher that expects these packets.
+fn expecting<R: Rig>(bench: &Bench<R>, packets: &[Vec<u8>]) -> Matcher {
+    let mut matcher = bench.matcher();
+    let packets = packets.iter().cloned();
+    packets.for_each(|bytes| matcher.expect_finished(bytes));
+    matcher
+}
+
+/// Adds a complete packet to a burst with room, and to those that are expected.
+fn add_complete<R: Rig>(bench: &mut Bench<R>, burst: &mut Burst, matcher: &mut Matcher) {
+    let bytes = bench.probe(PAYLOAD_MAX).complete();
+    let packet = bench.packet(&Outside::complete(bytes.clone()));
+    matcher.expect_finished(bytes);
+    burst.push(packet).expect("there is room");
+}
+
+/// Each packet has arrived, but for a rig that may lose some.
+fn assert_done<R: Rig>(bench: &Bench<R>, matcher: &Matcher) {
+    let is_done = matcher.is_done() || bench.traits.window == 0;
+    assert!(is_done, "{} packets did not arrive", matcher.missing());
+}
+
 /// Packets are received whole, once, and in order.
 ///
 /// # Panics
 ///
 /// If the promise is broken, as all of these functions.
-pub fn receives_in_order<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+pub fn receives_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
     if matches!(rig.traits().injects, Injects::Never | Injects::Itself) {
         return NEVER_INJECTS;
     }
-    let link = rig.driver().capabilities().link;
-    let packets = complete(seed, link, PACKETS);
-    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
-    let mut matcher = bench.matcher();
-    packets
-        .into_iter()
-        .for_each(|bytes| matcher.expect_finished(bytes));
+    let (mut bench, packets) = fed(rig, seed);
+    let mut matcher = expecting(&bench, &packets);
     bench.receive_expected(&mut matcher, &mut |_| {});
     assert!(
         bench.feed.is_empty(),
         "{} were never injected",
         bench.feed.len()
     );
-    assert!(
-        matcher.is_done() || bench.traits.window == 0,
-        "{} packets did not arrive",
-        matcher.missing()
-    );
+    assert_done(&bench, &matcher);
     assert!(matcher.matched > 0, "no packet arrived");
     bench.finish();
     Outcome::Passed
@@ -77,20 +98,13 @@ pub fn transmits_in_order<R: Rig>(rig: R, seed: u64) -> Outcome {
         left -= n;
         let mut burst = Burst::new();
         for _ in 0..n {
-            let bytes = bench.probe(PAYLOAD_MAX).complete();
-            let packet = bench.packet(&Outside::complete(bytes.clone()));
-            matcher.expect_finished(bytes);
-            burst.push(packet).expect("a burst takes as many");
+            add_complete(&mut bench, &mut burst, &mut matcher);
         }
         bench.transmit_all(&mut burst, &mut matcher);
         bench.observe(&mut matcher);
     }
     bench.observe_all(&mut matcher);
-    assert!(
-        matcher.is_done() || bench.traits.window == 0,
-        "{} packets were not sent",
-        matcher.missing()
-    );
+    assert_done(&bench, &matcher);
     assert!(matcher.matched > 0, "no packet was sent");
     assert_eq!(bench.tx_drops.snapshot().total(), 0);
     assert!(
@@ -126,10 +140,7 @@ pub fn resumes_after_a_full_device<R: Rig>(rig: R, seed: u64) -> Outcome {
             if round > 30 || !enough {
                 break;
             }
-            let bytes = bench.probe(PAYLOAD_MAX).complete();
-            let packet = bench.packet(&Outside::complete(bytes.clone()));
-            matcher.expect_finished(bytes);
-            burst.push(packet).expect("there was room");
+            add_complete(&mut bench, &mut burst, &mut matcher);
             submitted += 1;
         }
         bench.transmit(&mut burst);
@@ -153,13 +164,11 @@ pub fn resumes_after_a_full_device<R: Rig>(rig: R, seed: u64) -> Outcome {
 }
 
 /// A poll receives no more than its budget, including bad packets.
-pub fn keeps_to_the_budget<R: Rig>(mut rig: R, seed: u64) -> Outcome {
+pub fn keeps_to_the_budget<R: Rig>(rig: R, seed: u64) -> Outcome {
     if rig.traits().injects == Injects::Never {
         return NEVER_INJECTS;
     }
-    let link = rig.driver().capabilities().link;
-    let packets = complete(seed, link, PACKETS);
-    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let (mut bench, _) = fed(rig, seed);
     let (mut received, mut filled) = (0, 0);
     for _ in 0..PACKETS {
         bench.inject();
@@ -189,23 +198,16 @@ pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let mut bad = 0;
     let mut bench;
     let mut matcher;
-    let expected = |bench: &Bench<R>| {
-        let mut matcher = bench.matcher();
-        packets
-            .iter()
-            .for_each(|bytes| matcher.expect_finished(bytes.clone()));
-        matcher
-    };
     if traits.injects == Injects::BeforeAttach {
         for packet in outside(&packets) {
             bad += u64::from(dice.roll(0, 9) == 0 && rig.inject_bad());
             assert!(rig.inject(&packet));
         }
         bench = Bench::new(rig, seed, Features::ALL, Vec::new());
-        matcher = expected(&bench);
+        matcher = expecting(&bench, &packets);
     } else {
         bench = Bench::new(rig, seed, Features::ALL, Vec::new());
-        matcher = expected(&bench);
+        matcher = expecting(&bench, &packets);
         for packet in outside(&packets) {
             bad += u64::from(dice.roll(0, 9) == 0 && bench.rig.inject_bad());
             bench.feed.push_back(packet);
@@ -229,10 +231,8 @@ pub fn loses_one_packet_to_a_bad_one<R: Rig>(mut rig: R, seed: u64) -> Outcome {
 }
 
 /// Queues that are dropped with packets in flight free every frame.
-pub fn leaks_nothing_when_detached_in_flight<R: Rig>(mut rig: R, seed: u64) -> Outcome {
-    let link = rig.driver().capabilities().link;
-    let packets = complete(seed, link, PACKETS);
-    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+pub fn leaks_nothing_when_detached_in_flight<R: Rig>(rig: R, seed: u64) -> Outcome {
+    let (mut bench, _) = fed(rig, seed);
     let rounds = bench.dice.roll(1, 6);
     for _ in 0..rounds {
         bench.inject();
@@ -254,11 +254,9 @@ pub fn leaks_nothing_when_detached_in_flight<R: Rig>(mut rig: R, seed: u64) -> O
 }
 
 /// The ledger balances, and the counters equal those of an independent count.
-pub fn balances_the_ledger<R: Rig>(mut rig: R, seed: u64) -> Outcome {
-    let link = rig.driver().capabilities().link;
-    let packets = complete(seed, link, PACKETS);
+pub fn balances_the_ledger<R: Rig>(rig: R, seed: u64) -> Outcome {
     let injects = rig.traits().injects;
-    let mut bench = Bench::new(rig, seed, Features::ALL, outside(&packets));
+    let (mut bench, _) = fed(rig, seed);
     let (mut received, mut received_bytes) = (0, 0);
     let mut count = |packet: Packet| {
         received += u64::from(packet.meta().wire_packets);
@@ -418,12 +416,9 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     bench.poll(1, &mut drop);
     bench.feed.extend(outside(&packets[..8]));
     if injects == Injects::Live {
-        let mut matcher = bench.matcher();
-        packets[..8]
-            .iter()
-            .for_each(|bytes| matcher.expect_finished(bytes.clone()));
+        let mut matcher = expecting(&bench, &packets[..8]);
         bench.receive_expected(&mut matcher, &mut |_| {});
-        assert!(matcher.is_done() || bench.traits.window == 0);
+        assert_done(&bench, &matcher);
     } else {
         bench.poll(8, &mut drop);
     }
@@ -571,10 +566,7 @@ fn tx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     for round in 0..10 {
         for _ in 0..LATE_TRIES {
             while burst.room() > 0 && bench.arena.census().small_free > 64 {
-                let bytes = bench.probe(PAYLOAD_MAX).complete();
-                let packet = bench.packet(&Outside::complete(bytes.clone()));
-                matcher.expect_finished(bytes);
-                burst.push(packet).expect("there was room");
+                add_complete(bench, &mut burst, &mut matcher);
             }
             bench.tx().transmit(&mut burst).expect("the device works");
             bench.tx_interrupt.clear();
@@ -674,11 +666,7 @@ fn transmits_with<R: Rig>(rig: R, seed: u64, features: Features) -> Outcome {
         bench.observe(&mut matcher);
     }
     bench.observe_all(&mut matcher);
-    assert!(
-        matcher.is_done() || bench.traits.window == 0,
-        "{} packets were not sent",
-        matcher.missing()
-    );
+    assert_done(&bench, &matcher);
     let tx = bench.tx_counters.snapshot();
     if tx.refused_features == 0 && tx.gso_sw_packets == 0 {
         assert_eq!(tx.needs_csum, left_to_device, "offloads of the device");
@@ -766,7 +754,7 @@ pub fn receives_with_the_offloads_it_declares<R: Rig>(mut rig: R, seed: u64) -> 
             assert!(!any.is_empty(), "a partial checksum was not declared");
         }
     });
-    assert!(matcher.is_done() || bench.traits.window == 0);
+    assert_done(&bench, &matcher);
     let lost = bench.rx_drops.snapshot();
     assert_eq!(lost.get(DropReason::NoBuffer), 0);
     assert_eq!(

@@ -2,7 +2,7 @@
 //! packet socket sends the packets that the port receives, and reads those that it transmits.
 
 use crate::traffic::payload;
-use crate::world::{self, PacketSocket, in_namespace};
+use crate::world::{self, PacketSocket, in_namespace_as};
 use packtrain::driver::{Driver, Features};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::{self, AnyPort};
@@ -240,7 +240,7 @@ fn from_spec(kind: &str) -> Result<Line<AnyPort>, Skip> {
 
 fn within(name: &'static str, case: fn()) {
     let (_crate, name) = name.split_once("::").expect("a path");
-    in_namespace(name, case);
+    in_namespace_as(name, case);
 }
 
 driver_conformance!(tap, |_| line(TapKind::Tap, Features::ALL), within);

@@ -233,7 +233,7 @@ fn through(keys: &str, frames: &[Frame]) -> Vec<Vec<u8>> {
 
 #[test]
 fn the_kernels_selftest_of_gro_holds_across_a_session() {
-    in_namespace("the_kernels_selftest_of_gro_holds_across_a_session", || {
+    in_namespace(|| {
         for (name, frames, expected) in cases() {
             let arrived = through("", &frames);
             let lengths: Vec<_> = arrived.iter().map(Vec::len).collect();
@@ -247,14 +247,11 @@ fn the_kernels_selftest_of_gro_holds_across_a_session() {
 /// Identifications that do not count up cannot be restored from a merged packet.
 #[test]
 fn exact_identifications_are_not_merged_where_they_would_be_lost() {
-    in_namespace(
-        "exact_identifications_are_not_merged_where_they_would_be_lost",
-        || {
-            for (identifications, expected) in [([8, 9], vec![200]), ([8, 8], vec![100, 100])] {
-                let arrived = through(",gro-id=exact", &ids(0x4000, identifications));
-                let lengths: Vec<_> = arrived.iter().map(Vec::len).collect();
-                assert_eq!(lengths, expected, "{identifications:?}");
-            }
-        },
-    );
+    in_namespace(|| {
+        for (identifications, expected) in [([8, 9], vec![200]), ([8, 8], vec![100, 100])] {
+            let arrived = through(",gro-id=exact", &ids(0x4000, identifications));
+            let lengths: Vec<_> = arrived.iter().map(Vec::len).collect();
+            assert_eq!(lengths, expected, "{identifications:?}");
+        }
+    });
 }

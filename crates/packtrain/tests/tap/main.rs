@@ -106,78 +106,72 @@ fn why(result: Result<Tap, DeviceError>) -> String {
 
 #[test]
 fn a_created_interface_is_down_without_addresses_and_goes_with_its_port() {
-    in_namespace(
-        "a_created_interface_is_down_without_addresses_and_goes_with_its_port",
-        || {
-            let mut port = open(TapKind::Tap, "pt%d");
-            assert_eq!((port.tap.name(), port.tap.kind()), ("pt0", TapKind::Tap));
-            let flags = world::flags("pt0").expect("it exists");
-            assert_eq!(flags & libc::IFF_UP, 0);
-            assert_eq!(port.tap.link(), Link::Down);
-            assert!(
-                port.poll().is_empty(),
-                "an interface that is down has no packets to read"
-            );
-            assert_eq!(world::queue_length("pt0"), 1000);
-            let capabilities = port.tap.capabilities();
-            assert_eq!(capabilities.link, LinkType::Ethernet);
-            assert_eq!(capabilities.queues_max, 1);
-            assert!(
-                capabilities.rx.contains(CSUM | Features::TSO),
-                "{:?}",
-                capabilities.rx
-            );
-            let Port { tap, rx, tx, .. } = port;
-            drop((tap, rx));
-            assert!(
-                world::interface_index("pt0").is_some(),
-                "the TX half keeps it"
-            );
-            drop(tx);
-            assert_eq!(world::interface_index("pt0"), None);
-            let tun = open(TapKind::Tun, "pt1");
-            assert_eq!(tun.tap.kind(), TapKind::Tun);
-            assert_eq!(tun.tap.capabilities().link, LinkType::RawIp);
-            assert_eq!(world::queue_length("pt1"), 1000);
-        },
-    );
+    in_namespace(|| {
+        let mut port = open(TapKind::Tap, "pt%d");
+        assert_eq!((port.tap.name(), port.tap.kind()), ("pt0", TapKind::Tap));
+        let flags = world::flags("pt0").expect("it exists");
+        assert_eq!(flags & libc::IFF_UP, 0);
+        assert_eq!(port.tap.link(), Link::Down);
+        assert!(
+            port.poll().is_empty(),
+            "an interface that is down has no packets to read"
+        );
+        assert_eq!(world::queue_length("pt0"), 1000);
+        let capabilities = port.tap.capabilities();
+        assert_eq!(capabilities.link, LinkType::Ethernet);
+        assert_eq!(capabilities.queues_max, 1);
+        assert!(
+            capabilities.rx.contains(CSUM | Features::TSO),
+            "{:?}",
+            capabilities.rx
+        );
+        let Port { tap, rx, tx, .. } = port;
+        drop((tap, rx));
+        assert!(
+            world::interface_index("pt0").is_some(),
+            "the TX half keeps it"
+        );
+        drop(tx);
+        assert_eq!(world::interface_index("pt0"), None);
+        let tun = open(TapKind::Tun, "pt1");
+        assert_eq!(tun.tap.kind(), TapKind::Tun);
+        assert_eq!(tun.tap.capabilities().link, LinkType::RawIp);
+        assert_eq!(world::queue_length("pt1"), 1000);
+    });
 }
 
 #[test]
 fn a_persistent_interface_keeps_nothing_of_its_last_user() {
-    in_namespace(
-        "a_persistent_interface_keeps_nothing_of_its_last_user",
-        || {
-            let stale = raw_tun("pt0", TUN | libc::IFF_VNET_HDR).expect("it is created");
-            set_int(&stale, libc::TUNSETPERSIST, 1);
-            set_int(&stale, libc::TUNSETVNETHDRSZ, 100);
-            set_value(&stale, libc::TUNSETOFFLOAD, 0x6f);
-            drop(stale);
-            for offload in [Features::NONE, Features::ALL, CSUM, Features::ALL] {
-                let mut port = open_with(TapKind::Tun, "pt0", offload, RxBuffers::Whole);
-                configure("pt0", 1, 1);
-                assert_eq!(
-                    world::queue_length("pt0"),
-                    500,
-                    "the length was set by another"
-                );
-                let features = port.tap.capabilities().rx;
-                assert!(offload.contains(features));
-                assert_udp_train(&mut port, features, &format!("{offload:?}"));
-                set_up("pt0", false);
-            }
-            let plain = raw_tun("pt0", TUN).expect("it attaches without a header");
-            let tap = Tap::from_fds(vec![plain], Features::ALL).expect("without offloads");
-            let mut port = Port::attach(tap, &Attach::default());
+    in_namespace(|| {
+        let stale = raw_tun("pt0", TUN | libc::IFF_VNET_HDR).expect("it is created");
+        set_int(&stale, libc::TUNSETPERSIST, 1);
+        set_int(&stale, libc::TUNSETVNETHDRSZ, 100);
+        set_value(&stale, libc::TUNSETOFFLOAD, 0x6f);
+        drop(stale);
+        for offload in [Features::NONE, Features::ALL, CSUM, Features::ALL] {
+            let mut port = open_with(TapKind::Tun, "pt0", offload, RxBuffers::Whole);
             configure("pt0", 1, 1);
-            assert_udp_train(&mut port, Features::NONE, "stale offloads, no header");
-        },
-    );
+            assert_eq!(
+                world::queue_length("pt0"),
+                500,
+                "the length was set by another"
+            );
+            let features = port.tap.capabilities().rx;
+            assert!(offload.contains(features));
+            assert_udp_train(&mut port, features, &format!("{offload:?}"));
+            set_up("pt0", false);
+        }
+        let plain = raw_tun("pt0", TUN).expect("it attaches without a header");
+        let tap = Tap::from_fds(vec![plain], Features::ALL).expect("without offloads");
+        let mut port = Port::attach(tap, &Attach::default());
+        configure("pt0", 1, 1);
+        assert_udp_train(&mut port, Features::NONE, "stale offloads, no header");
+    });
 }
 
 #[test]
 fn offloads_are_what_was_requested() {
-    in_namespace("offloads_are_what_was_requested", || {
+    in_namespace(|| {
         let sets = [
             Features::NONE,
             CSUM,
@@ -212,33 +206,29 @@ fn offloads_are_what_was_requested() {
 /// accepts either version.
 #[test]
 fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
-    in_namespace(
-        "offloads_of_one_ip_version_are_used_towards_the_kernel",
-        || {
-            let asked = Features::CSUM4 | Features::TSO4;
-            let mut port = open_with(TapKind::Tun, "pt0", asked, RxBuffers::Whole);
-            let capabilities = port.tap.capabilities();
-            assert_eq!(capabilities.tx, asked);
-            assert_eq!(capabilities.rx, Features::NONE);
-            let is_noted =
-                |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
-            assert!(
-                capabilities.notes.iter().any(is_noted),
-                "{:?}",
-                capabilities.notes
-            );
-            configure("pt0", 1, 1);
-            let train = Train::tcp(3000, 1000);
-            assert_delivered(&mut port, &train, 65_600);
-            assert_delivered(&mut port, &train.ipv6(), 65_600);
-            assert_udp_train(&mut port, capabilities.rx, "nothing is handed over");
-        },
-    );
+    in_namespace(|| {
+        let asked = Features::CSUM4 | Features::TSO4;
+        let mut port = open_with(TapKind::Tun, "pt0", asked, RxBuffers::Whole);
+        let capabilities = port.tap.capabilities();
+        assert_eq!(capabilities.tx, asked);
+        assert_eq!(capabilities.rx, Features::NONE);
+        let is_noted = |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
+        assert!(
+            capabilities.notes.iter().any(is_noted),
+            "{:?}",
+            capabilities.notes
+        );
+        configure("pt0", 1, 1);
+        let train = Train::tcp(3000, 1000);
+        assert_delivered(&mut port, &train, 65_600);
+        assert_delivered(&mut port, &train.ipv6(), 65_600);
+        assert_udp_train(&mut port, capabilities.rx, "nothing is handed over");
+    });
 }
 
 #[test]
 fn attaching_can_take_offloads_back() {
-    in_namespace("attaching_can_take_offloads_back", || {
+    in_namespace(|| {
         for rx in [Features::NONE, CSUM, Features::ALL] {
             let config = TapConfig::new(TapKind::Tun, "pt0");
             let tap = Tap::open(&config).expect("it opens");
@@ -256,7 +246,7 @@ fn attaching_can_take_offloads_back() {
 
 #[test]
 fn the_kernels_tcp_syn_says_what_is_left_to_do() {
-    in_namespace("the_kernels_tcp_syn_says_what_is_left_to_do", || {
+    in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
         let connecting = std::thread::spawn({
@@ -291,7 +281,7 @@ fn the_kernels_tcp_syn_says_what_is_left_to_do() {
 
 #[test]
 fn given_descriptors_are_read_back() {
-    in_namespace("given_descriptors_are_read_back", || {
+    in_namespace(|| {
         let refuse = |fds: Vec<OwnedFd>| why(Tap::from_fds(fds, Features::ALL));
         let with_info = raw_tun("pi0", libc::IFF_TUN).expect("it is created");
         assert!(refuse(vec![with_info]).contains("IFF_NO_PI"));
@@ -324,7 +314,7 @@ fn given_descriptors_are_read_back() {
 
 #[test]
 fn an_interface_is_not_joined_to_itself() {
-    in_namespace("an_interface_is_not_joined_to_itself", || {
+    in_namespace(|| {
         let queue = || raw_tun("pt3", TUN | libc::IFF_MULTI_QUEUE).expect("it is created");
         let (one, two) = (queue(), queue());
         let other = raw_tun("pt4", TUN).expect("it is created");
@@ -345,7 +335,7 @@ fn an_interface_is_not_joined_to_itself() {
 
 #[test]
 fn only_descriptors_that_are_used_become_non_blocking() {
-    in_namespace("only_descriptors_that_are_used_become_non_blocking", || {
+    in_namespace(|| {
         let is_blocking = |fd: &OwnedFd| {
             let flags = fcntl_getfl(fd).expect("it is open");
             !flags.contains(OFlags::NONBLOCK)
@@ -379,7 +369,7 @@ fn only_descriptors_that_are_used_become_non_blocking() {
 
 #[test]
 fn a_descriptor_without_header_works_without_offloads() {
-    in_namespace("a_descriptor_without_header_works_without_offloads", || {
+    in_namespace(|| {
         for (name, flags) in [("pt0", TUN), ("pt1", libc::IFF_TAP | libc::IFF_NO_PI)] {
             let given = raw_tun(name, flags).expect("it is created");
             let tap = Tap::from_fds(vec![given], Features::ALL).expect("without offloads");
@@ -411,7 +401,7 @@ fn a_descriptor_without_header_works_without_offloads() {
 
 #[test]
 fn a_second_queue_without_header_has_the_interfaces() {
-    in_namespace("a_second_queue_without_header_has_the_interfaces", || {
+    in_namespace(|| {
         let multi = TUN | libc::IFF_MULTI_QUEUE;
         let first = raw_tun("pt0", multi | libc::IFF_VNET_HDR).expect("it is created");
         let second = raw_tun("pt0", multi).expect("a further queue");
@@ -443,48 +433,45 @@ fn a_second_queue_without_header_has_the_interfaces() {
 
 #[test]
 fn an_interface_that_cannot_be_had_is_refused_in_words() {
-    in_namespace(
-        "an_interface_that_cannot_be_had_is_refused_in_words",
-        || {
-            let tun = |name: &str| TapConfig::new(TapKind::Tun, name);
-            let with_queues = |name: &str, queues| TapConfig {
-                queues,
-                ..tun(name)
-            };
-            let single = Tap::open(&tun("pt0")).expect("it opens");
-            assert!(why(Tap::open(&tun("pt0"))).contains("in use"));
-            assert!(why(Tap::open(&with_queues("pt0", 2))).contains("single queue"));
-            let exclusive = TapConfig {
-                exclusive: true,
-                ..tun("pt0")
-            };
-            assert!(why(Tap::open(&exclusive)).contains("exists already"));
-            drop(single);
-            Tap::open(&exclusive).expect("it does not exist any more");
+    in_namespace(|| {
+        let tun = |name: &str| TapConfig::new(TapKind::Tun, name);
+        let with_queues = |name: &str, queues| TapConfig {
+            queues,
+            ..tun(name)
+        };
+        let single = Tap::open(&tun("pt0")).expect("it opens");
+        assert!(why(Tap::open(&tun("pt0"))).contains("in use"));
+        assert!(why(Tap::open(&with_queues("pt0", 2))).contains("single queue"));
+        let exclusive = TapConfig {
+            exclusive: true,
+            ..tun("pt0")
+        };
+        assert!(why(Tap::open(&exclusive)).contains("exists already"));
+        drop(single);
+        Tap::open(&exclusive).expect("it does not exist any more");
 
-            let multi = Tap::open(&with_queues("pt1", 3)).expect("it opens");
-            assert_eq!(multi.capabilities().queues_max, 3);
-            Tap::open(&tun("pt1")).expect("one of several queues");
-            let tap = TapConfig::new(TapKind::Tap, "pt1");
-            assert!(why(Tap::open(&tap)).contains("not a TAP interface"));
-            assert!(why(Tap::open(&with_queues("pt1", 256))).contains("only 253 queues"));
+        let multi = Tap::open(&with_queues("pt1", 3)).expect("it opens");
+        assert_eq!(multi.capabilities().queues_max, 3);
+        Tap::open(&tun("pt1")).expect("one of several queues");
+        let tap = TapConfig::new(TapKind::Tap, "pt1");
+        assert!(why(Tap::open(&tap)).contains("not a TAP interface"));
+        assert!(why(Tap::open(&with_queues("pt1", 256))).contains("only 253 queues"));
 
-            for name in ["", "a-name-too-long-for-it", "a/b", "a b", "."] {
-                assert!(
-                    why(Tap::open(&tun(name))).contains("interface name"),
-                    "{name:?}"
-                );
-            }
-            assert!(why(Tap::open(&with_queues("pt2", 0))).contains("1 to 256"));
-            assert!(why(Tap::open(&with_queues("pt2", 257))).contains("1 to 256"));
-            assert_eq!(world::interface_index("pt2"), None);
-        },
-    );
+        for name in ["", "a-name-too-long-for-it", "a/b", "a b", "."] {
+            assert!(
+                why(Tap::open(&tun(name))).contains("interface name"),
+                "{name:?}"
+            );
+        }
+        assert!(why(Tap::open(&with_queues("pt2", 0))).contains("1 to 256"));
+        assert!(why(Tap::open(&with_queues("pt2", 257))).contains("1 to 256"));
+        assert_eq!(world::interface_index("pt2"), None);
+    });
 }
 
 #[test]
 fn only_attached_queues_get_packets() {
-    in_namespace("only_attached_queues_get_packets", || {
+    in_namespace(|| {
         let config = TapConfig {
             queues: 4,
             ..TapConfig::new(TapKind::Tun, "pt0")
@@ -579,7 +566,7 @@ fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
 
 #[test]
 fn the_kernel_takes_every_legal_header() {
-    in_namespace("the_kernel_takes_every_legal_header", || {
+    in_namespace(|| {
         let trains = [
             Train::tcp(3000, 1000),
             Train::tcp(1449, 1448),
@@ -624,7 +611,7 @@ fn the_kernel_takes_every_legal_header() {
 
 #[test]
 fn a_shared_packet_is_sent_without_touching_its_bytes() {
-    in_namespace("a_shared_packet_is_sent_without_touching_its_bytes", || {
+    in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
         let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
@@ -645,40 +632,37 @@ fn a_shared_packet_is_sent_without_touching_its_bytes() {
 
 #[test]
 fn a_gso_packet_that_the_kernel_refuses_is_cut_in_software() {
-    in_namespace(
-        "a_gso_packet_that_the_kernel_refuses_is_cut_in_software",
-        || {
-            let mut port = open(TapKind::Tun, "pt0");
-            configure("pt0", 1, 1);
-            let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
-            socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-            for round in 0..2 {
-                let mut packet = Train::udp(3000, 1000).packet(&port, None, 2000);
-                // Linux wants UDP GSO packets to have a partial checksum.
-                packet.meta_mut().checksum = ChecksumState::None;
-                port.send(packet);
-                for _ in 0..3 {
-                    let mut datagram = [0; 2000];
-                    assert_eq!(socket.recv(&mut datagram).expect("it arrives"), 1000);
-                }
-                let counters = port.tx[0].counters().snapshot();
-                assert_eq!(counters.refused_features, 1);
-                assert_eq!(counters.gso_sw_packets, round + 1);
-                assert_eq!(counters.gso_packets, 0);
+    in_namespace(|| {
+        let mut port = open(TapKind::Tun, "pt0");
+        configure("pt0", 1, 1);
+        let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        for round in 0..2 {
+            let mut packet = Train::udp(3000, 1000).packet(&port, None, 2000);
+            // Linux wants UDP GSO packets to have a partial checksum.
+            packet.meta_mut().checksum = ChecksumState::None;
+            port.send(packet);
+            for _ in 0..3 {
+                let mut datagram = [0; 2000];
+                assert_eq!(socket.recv(&mut datagram).expect("it arrives"), 1000);
             }
-            assert!(!port.tx[0].features().contains(Features::USO4));
-            assert!(
-                port.tx[0]
-                    .features()
-                    .contains(Features::USO6 | Features::TSO)
-            );
-        },
-    );
+            let counters = port.tx[0].counters().snapshot();
+            assert_eq!(counters.refused_features, 1);
+            assert_eq!(counters.gso_sw_packets, round + 1);
+            assert_eq!(counters.gso_packets, 0);
+        }
+        assert!(!port.tx[0].features().contains(Features::USO4));
+        assert!(
+            port.tx[0]
+                .features()
+                .contains(Features::USO6 | Features::TSO)
+        );
+    });
 }
 
 #[test]
 fn a_malformed_packet_costs_only_itself() {
-    in_namespace("a_malformed_packet_costs_only_itself", || {
+    in_namespace(|| {
         let mut tun = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
         tun.send(tun.arena.empty_packet().expect("a line"));
@@ -702,7 +686,7 @@ fn a_malformed_packet_costs_only_itself() {
 
 #[test]
 fn a_link_that_is_down_costs_packets_and_comes_back() {
-    in_namespace("a_link_that_is_down_costs_packets_and_comes_back", || {
+    in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");
         for round in 1..=3 {
             configure("pt0", 1, 1);
@@ -725,7 +709,7 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
 
 #[test]
 fn a_moved_and_renamed_interface_stays_the_ports() {
-    in_namespace("a_moved_and_renamed_interface_stays_the_ports", || {
+    in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
         let features = port.tap.capabilities().rx;
@@ -787,7 +771,7 @@ fn assert_removed(port: &mut Port) {
 
 #[test]
 fn a_deleted_interface_is_gone_on_both_halves() {
-    in_namespace("a_deleted_interface_is_gone_on_both_halves", || {
+    in_namespace(|| {
         for kind in [TapKind::Tun, TapKind::Tap] {
             let mut port = open(kind, "pt0");
             configure("pt0", 1, 1);
@@ -800,7 +784,7 @@ fn a_deleted_interface_is_gone_on_both_halves() {
 
 #[test]
 fn arming_says_whether_packets_are_waiting() {
-    in_namespace("arming_says_whether_packets_are_waiting", || {
+    in_namespace(|| {
         use packtrain::driver::Armed;
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
@@ -869,51 +853,48 @@ fn send_and_check(from: &Namespace, to: &Namespace, address: &str) {
 
 #[test]
 fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
-    in_namespace(
-        "kernel_tcp_passes_between_two_namespaces_with_any_offloads",
-        || {
-            let (home, away) = (Namespace::current(), Namespace::fresh());
-            let tso = CSUM | Features::TSO;
-            let combinations = [
-                (Features::ALL, Features::ALL, RxBuffers::Whole),
-                (Features::ALL, Features::ALL, RxBuffers::PIECES),
-                (Features::ALL, Features::NONE, RxBuffers::Whole),
-                (Features::NONE, tso, RxBuffers::PIECES),
-                (CSUM, tso, RxBuffers::Whole),
-                (Features::NONE, Features::NONE, RxBuffers::Whole),
-            ];
-            for kind in [TapKind::Tun, TapKind::Tap] {
-                for (offload_a, offload_b, buffers) in combinations {
-                    let context = format!("{kind:?} {offload_a:?} {offload_b:?} {buffers:?}");
-                    let arena = Arena::new(ArenaConfig::default()).expect("memory");
-                    let mut a = open_in(kind, "pt0", offload_a, buffers, &arena);
-                    let mut b = away.run(|| open_in(kind, "pt1", offload_b, buffers, &arena));
-                    configure("pt0", 1, 1);
-                    away.run(|| configure("pt1", 1, 2));
-                    let done = AtomicBool::new(false);
-                    let gso = std::thread::scope(|scope| {
-                        let forwarder = scope.spawn(|| forward(&mut a, &mut b, &done));
-                        let ends = scope.spawn(|| {
-                            send_and_check(&home, &away, "198.18.1.2:0");
-                            send_and_check(&away, &home, "198.18.1.1:0");
-                            let v6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2);
-                            send_and_check(&home, &away, &format!("[{v6}]:0"));
-                        });
-                        let ends = ends.join();
-                        done.store(true, Ordering::Relaxed);
-                        let gso = forwarder.join().expect("the forwarder");
-                        ends.unwrap_or_else(|_| panic!("{context}"));
-                        gso
+    in_namespace(|| {
+        let (home, away) = (Namespace::current(), Namespace::fresh());
+        let tso = CSUM | Features::TSO;
+        let combinations = [
+            (Features::ALL, Features::ALL, RxBuffers::Whole),
+            (Features::ALL, Features::ALL, RxBuffers::PIECES),
+            (Features::ALL, Features::NONE, RxBuffers::Whole),
+            (Features::NONE, tso, RxBuffers::PIECES),
+            (CSUM, tso, RxBuffers::Whole),
+            (Features::NONE, Features::NONE, RxBuffers::Whole),
+        ];
+        for kind in [TapKind::Tun, TapKind::Tap] {
+            for (offload_a, offload_b, buffers) in combinations {
+                let context = format!("{kind:?} {offload_a:?} {offload_b:?} {buffers:?}");
+                let arena = Arena::new(ArenaConfig::default()).expect("memory");
+                let mut a = open_in(kind, "pt0", offload_a, buffers, &arena);
+                let mut b = away.run(|| open_in(kind, "pt1", offload_b, buffers, &arena));
+                configure("pt0", 1, 1);
+                away.run(|| configure("pt1", 1, 2));
+                let done = AtomicBool::new(false);
+                let gso = std::thread::scope(|scope| {
+                    let forwarder = scope.spawn(|| forward(&mut a, &mut b, &done));
+                    let ends = scope.spawn(|| {
+                        send_and_check(&home, &away, "198.18.1.2:0");
+                        send_and_check(&away, &home, "198.18.1.1:0");
+                        let v6 = Ipv6Addr::new(0xfd00, 1, 0, 0, 0, 0, 0, 2);
+                        send_and_check(&home, &away, &format!("[{v6}]:0"));
                     });
-                    for (gso, offload) in gso.into_iter().zip([offload_a, offload_b]) {
-                        assert_eq!(gso > 0, offload.contains(Features::TSO), "{context}: {gso}");
-                    }
-                    assert_accounts(&mut a, &context);
-                    assert_accounts(&mut b, &context);
+                    let ends = ends.join();
+                    done.store(true, Ordering::Relaxed);
+                    let gso = forwarder.join().expect("the forwarder");
+                    ends.unwrap_or_else(|_| panic!("{context}"));
+                    gso
+                });
+                for (gso, offload) in gso.into_iter().zip([offload_a, offload_b]) {
+                    assert_eq!(gso > 0, offload.contains(Features::TSO), "{context}: {gso}");
                 }
+                assert_accounts(&mut a, &context);
+                assert_accounts(&mut b, &context);
             }
-        },
-    );
+        }
+    });
 }
 
 /// 60,042 bytes are 117 pieces of 512 bytes and a rest. Three and the rest fit a frame, so 39
@@ -921,53 +902,50 @@ fn kernel_tcp_passes_between_two_namespaces_with_any_offloads() {
 #[test]
 fn packets_in_short_pieces_are_merged_copied_or_dropped() {
     const DATAGRAMS: u64 = 20;
-    in_namespace(
-        "packets_in_short_pieces_are_merged_copied_or_dropped",
-        || {
-            let (home, away) = (Namespace::current(), Namespace::fresh());
-            for (keys, expected) in [
-                ("segs=39", [DATAGRAMS, 0, 0, 0]),
-                ("segs=38", [0, DATAGRAMS, DATAGRAMS, 0]),
-                ("segs=38,fit=collapse", [0, DATAGRAMS, 0, 0]),
-            ] {
-                let open = |text: String| packtrain::port::open(&text).expect("a TAP");
-                let a = open("tap:pt0,rx=pieces(512)".to_owned());
-                let b = away.run(|| open(format!("tap:pt1,{keys}")));
-                let session = Session::between(a, b).start().expect("a run");
-                for (namespace, name, host) in [(&home, "pt0", 1), (&away, "pt1", 2)] {
-                    namespace.run(|| {
-                        configure(name, 1, host);
-                        world::set_mtu(name, 65_521);
-                    });
-                }
-                let receiver = away.run(|| UdpSocket::bind("198.18.1.2:9").expect("an address"));
-                receiver.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-                let sender = UdpSocket::bind("198.18.1.1:0").expect("an address");
-                let (sent, mut got) = (payload(60_000), vec![0; 65_536]);
-                let counts = || {
-                    let counters = session.snapshot().ports[1].tx_total();
-                    let collapse = [counters.collapse, counters.collapse_failed];
-                    let defrag = [counters.defrag, counters.defrag_failed];
-                    [collapse, defrag].concat()
-                };
-                for datagram in 1..=DATAGRAMS {
-                    sender.send_to(&sent, "198.18.1.2:9").expect("a route");
-                    world::wait_until(keys, || counts()[..2].iter().sum::<u64>() == datagram);
-                    if expected[0] + expected[2] > 0 {
-                        let bytes = receiver.recv(&mut got).expect("a datagram");
-                        assert!(got[..bytes] == sent, "{keys}: {bytes} other bytes arrived");
-                    }
-                }
-                assert_eq!(counts(), expected, "{keys}");
-                session.stop();
-                let snapshot = session.finish().into_result().expect("no failure");
-                assert!(snapshot.ledger.closed(), "{keys}: {:?}", snapshot.ledger);
-                let dropped = snapshot.drops.get(DropReason::TooManySegments);
-                let lost = expected[1] - expected[2];
-                assert_eq!(dropped, lost, "{keys}");
+    in_namespace(|| {
+        let (home, away) = (Namespace::current(), Namespace::fresh());
+        for (keys, expected) in [
+            ("segs=39", [DATAGRAMS, 0, 0, 0]),
+            ("segs=38", [0, DATAGRAMS, DATAGRAMS, 0]),
+            ("segs=38,fit=collapse", [0, DATAGRAMS, 0, 0]),
+        ] {
+            let open = |text: String| packtrain::port::open(&text).expect("a TAP");
+            let a = open("tap:pt0,rx=pieces(512)".to_owned());
+            let b = away.run(|| open(format!("tap:pt1,{keys}")));
+            let session = Session::between(a, b).start().expect("a run");
+            for (namespace, name, host) in [(&home, "pt0", 1), (&away, "pt1", 2)] {
+                namespace.run(|| {
+                    configure(name, 1, host);
+                    world::set_mtu(name, 65_521);
+                });
             }
-        },
-    );
+            let receiver = away.run(|| UdpSocket::bind("198.18.1.2:9").expect("an address"));
+            receiver.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+            let sender = UdpSocket::bind("198.18.1.1:0").expect("an address");
+            let (sent, mut got) = (payload(60_000), vec![0; 65_536]);
+            let counts = || {
+                let counters = session.snapshot().ports[1].tx_total();
+                let collapse = [counters.collapse, counters.collapse_failed];
+                let defrag = [counters.defrag, counters.defrag_failed];
+                [collapse, defrag].concat()
+            };
+            for datagram in 1..=DATAGRAMS {
+                sender.send_to(&sent, "198.18.1.2:9").expect("a route");
+                world::wait_until(keys, || counts()[..2].iter().sum::<u64>() == datagram);
+                if expected[0] + expected[2] > 0 {
+                    let bytes = receiver.recv(&mut got).expect("a datagram");
+                    assert!(got[..bytes] == sent, "{keys}: {bytes} other bytes arrived");
+                }
+            }
+            assert_eq!(counts(), expected, "{keys}");
+            session.stop();
+            let snapshot = session.finish().into_result().expect("no failure");
+            assert!(snapshot.ledger.closed(), "{keys}: {:?}", snapshot.ledger);
+            let dropped = snapshot.drops.get(DropReason::TooManySegments);
+            let lost = expected[1] - expected[2];
+            assert_eq!(dropped, lost, "{keys}");
+        }
+    });
 }
 
 /// Checks that our counters and the kernel's agree, packet by packet and byte by byte.

@@ -234,7 +234,7 @@ fn cut(packet: &[u8], gso: Gso) -> Vec<Vec<u8>> {
 /// Every segment that the kernel makes of a GSO packet is the one that we make.
 #[test]
 fn the_kernel_cuts_as_we_do() {
-    in_namespace("oracle::the_kernel_cuts_as_we_do", || {
+    in_namespace(|| {
         let Some(mut router) = Router::new(0, 0) else {
             return;
         };
@@ -742,7 +742,7 @@ fn without_checksum(packet: &mut [u8]) {
 
 #[test]
 fn the_kernel_merges_random_trains_as_we_do() {
-    in_namespace("oracle::the_kernel_merges_random_trains_as_we_do", || {
+    in_namespace(|| {
         let Some(mut router) = Router::new(NAPI, libc::IFF_VNET_HDR) else {
             return;
         };
@@ -769,7 +769,7 @@ fn kernel_version() -> (u32, u32) {
 /// Where the kernel's GRO ends a packet, `Reversible` does, and the packet is the same.
 #[test]
 fn the_kernel_merges_as_we_do() {
-    in_namespace("oracle::the_kernel_merges_as_we_do", || {
+    in_namespace(|| {
         let Some(mut router) = Router::new(NAPI, libc::IFF_VNET_HDR) else {
             return;
         };

@@ -41,9 +41,18 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// [`in_namespace_as`] for a closure in the function of a test, whose name is in its type.
+pub fn in_namespace<F: FnOnce() + Send + 'static>(test: F) {
+    let name = std::any::type_name::<F>();
+    let name = name
+        .split_once("::")
+        .and_then(|(_, name)| name.rsplit_once("::"));
+    in_namespace_as(name.expect("crate::test::{{closure}}").0, test);
+}
+
 /// Runs `test` on a thread of its own in a fresh network namespace, as root or in a user namespace.
 /// If neither is possible, or there is no /dev/net/tun, it prints that and returns.
-pub fn in_namespace(name: &str, test: impl FnOnce() + Send + 'static) {
+pub fn in_namespace_as(name: &str, test: impl FnOnce() + Send + 'static) {
     if let Err(error) = File::options().read(true).write(true).open("/dev/net/tun") {
         println!("SKIP: {name}: /dev/net/tun: {error}");
         return;

@@ -25,6 +25,12 @@ fn error(text: &str) -> String {
     }
 }
 
+/// The cases of a text: a port, and indented what is said of it.
+fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut lines = text.lines();
+    std::iter::from_fn(move || Some((lines.next()?, lines.next()?.trim_start())))
+}
+
 /// Each kind with keys that let all its other keys be given.
 const PORTS: &[(&str, &str)] = &[
     ("tap", "tap:t"),
@@ -286,65 +292,7 @@ fn keys_of_one_kind_set_its_settings() {
 /// Different texts of the same port, and the one that is printed.
 #[test]
 fn each_port_is_printed_in_one_way() {
-    for (text, printed) in [
-        (
-            "tap:t,tx=auto,gro-inactive=on,gro-flush=off,coalesce=auto",
-            "tap:t",
-        ),
-        ("tap:t,headroom=1,fit=defrag,rx=auto,offload=auto", "tap:t"),
-        ("tap:t,rx=pieces(1792)", "tap:t,rx=pieces(1792)"),
-        ("tap:t,rx=pieces", "tap:t,rx=pieces(1792)"),
-        ("tap:t,rx=pieces(512),segs=2", "tap:t,segs=2,rx=pieces(512)"),
-        ("tap:t,delay=1000us", "tap:t,delay=1ms"),
-        ("tap:t,delay=60000ms", "tap:t,delay=60s"),
-        ("tap:t,delay=1001us", "tap:t,delay=1001us"),
-        // It overrides the setting for all ports.
-        ("tap:t,dispatch=adaptive", "tap:t,dispatch=adaptive"),
-        // Commas in the parentheses of a setting end nothing, elsewhere parentheses mean nothing.
-        (
-            "tap:t,moderation=fixed(1,2),queues=2",
-            "tap:t,queues=2,moderation=fixed(1,2)",
-        ),
-        (
-            "tap:t,moderation=fixed(1\\,2),segs=3",
-            "tap:t,segs=3,moderation=fixed(1,2)",
-        ),
-        (
-            "pcap:moderation=fixed(1,moderation=fixed(1,2)",
-            "pcap:moderation=fixed(1,moderation=fixed(1,2)",
-        ),
-        (
-            "pcap:a(b,capture=c(d,moderation=fixed(1,2),trace",
-            "pcap:a(b,moderation=fixed(1,2),capture=c(d,trace",
-        ),
-        (
-            r"pcap:a\,b\\c=d.pcap,capture=x\,y=z",
-            r"pcap:a\,b\\c=d.pcap,capture=x\,y=z",
-        ),
-        // Offloads bring what they need.
-        (
-            "tap:t,offload=tso",
-            "tap:t,offload=ipv4-checksum+ipv6-checksum+tso4+tso6+tso-ecn",
-        ),
-        (
-            "tap:t,offload=tso4+tso4",
-            "tap:t,offload=ipv4-checksum+tso4",
-        ),
-        ("tap:t,offload=uso6", "tap:t,offload=ipv6-checksum+uso6"),
-        (
-            "tap:t,offload=tso4+tso-ecn",
-            "tap:t,offload=ipv4-checksum+tso4+tso-ecn",
-        ),
-        (
-            "tap:t,offload=tso-ecn",
-            "tap:t,offload=ipv4-checksum+ipv6-checksum+tso4+tso6+tso-ecn",
-        ),
-        (
-            "tap:t,offload=csum",
-            "tap:t,offload=ipv4-checksum+ipv6-checksum",
-        ),
-        ("null:,,trace,", "null:trace"),
-    ] {
+    for (text, printed) in pairs(include_str!("printed.txt")) {
         let spec = parse(text);
         assert_eq!(spec.to_string(), printed);
         assert_eq!(parse(printed), spec);
@@ -359,210 +307,10 @@ fn each_port_is_printed_in_one_way() {
     assert_eq!(parse(&format!("null:{commas}")), parse("null:"));
 }
 
-const EACH: &str = "interrupts=each needs a rate: without one, sent packets are completed when \
-                    they \
-                    are looked for; add rate=N, or leave interrupts= out";
-
 /// The whole line of each error.
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
-    for (text, line) in [
-        (
-            "tap:t,moderation=fixed(50,queues=2",
-            "moderation= has 'fixed(50,queues=2', whose parentheses do not pair up; it takes \
-             off|fixed(usecs,frames)|adaptive",
-        ),
-        (
-            "tap:t,dispatch=threshold(8)),queues=2",
-            "dispatch= has 'threshold(8))', whose parentheses do not pair up; it takes \
-             direct|deferred|abdicate|threshold(n)|adaptive",
-        ),
-        (
-            "null:moderation=fixed(50)",
-            "moderation 'fixed(50)' lacks one of usecs and frames; write off, \
-             fixed(usecs,frames) with usecs from 0 to 10000 and frames from 1 to 4096, or adaptive",
-        ),
-        (
-            "tap:t,gro-flush=50us",
-            "gro-flush '50us' is not known; write off, usecs(n) with n from 1 to 10000, or \
-             packets(n) with n from 1 to 65536",
-        ),
-        (
-            "tap:t,ack-limit=1",
-            "key 'ack-limit' is for coalesce=stream, which alone merges pure ACKs; add \
-             coalesce=stream, or leave 'ack-limit' out",
-        ),
-        (
-            "sim:moderation=",
-            "key 'moderation' needs a value: write moderation=off|fixed(usecs,frames)|adaptive",
-        ),
-        (
-            "sim:moderation=off,moderation=off",
-            "key 'moderation' is given twice; keep one of the two",
-        ),
-        (
-            "tap0",
-            "'tap0' is not a port: write KIND:NAME[,key=value...], as in tap:tap0,queues=4",
-        ),
-        (
-            "tab:t",
-            "unknown port kind 'tab': did you mean 'tap'? the kinds are tap, tun, pcap, null, sim",
-        ),
-        (
-            "eth:t",
-            "unknown port kind 'eth': the kinds are tap, tun, pcap, null, sim",
-        ),
-        (
-            "xdp:eth0,queue=0",
-            "port kind 'xdp' is not built into this version; use one of tap, tun, pcap, null, sim",
-        ),
-        (
-            "tap:t,queue=4",
-            "unknown key 'queue' of a tap: port; did you mean 'queues'? (`packtrain \
-             forward --help` lists all)",
-        ),
-        (
-            "tap:t,ofload=off",
-            "unknown key 'ofload' of a tap: port; did you mean 'offload'? (`packtrain forward \
-             --help` lists all)",
-        ),
-        (
-            "tap:t,colour=red",
-            "unknown key 'colour' of a tap: port; the nearest are 'capture', 'corrupt', \
-             'offload' (`packtrain \
-             forward --help` lists all)",
-        ),
-        (
-            "tap:t,loop",
-            "key 'loop' is not for tap: ports but for pcap:; leave it out",
-        ),
-        (
-            "pcap:f,fd=3",
-            "key 'fd' is not for pcap: ports but for tap:, tun:; leave it out",
-        ),
-        (
-            "tap:t,trace=1",
-            "key 'trace' takes no value, not even '1'; write it alone",
-        ),
-        (
-            "tap:t,trace=",
-            "key 'trace' takes no value, not even ''; write it alone",
-        ),
-        ("tap:t,segs", "key 'segs' needs a value: write segs=1..288"),
-        ("tap:t,segs=", "key 'segs' needs a value: write segs=1..288"),
-        (
-            "tap:t,rx=some",
-            "rx= cannot be 'some'; it takes auto|whole|pieces|pieces(256..1792)",
-        ),
-        (
-            "tap:t,rx=pieces(255)",
-            "rx= cannot be 'pieces(255)'; it takes auto|whole|pieces|pieces(256..1792)",
-        ),
-        (
-            "tap:t,coalesce=yes",
-            "coalesce= cannot be 'yes'; it takes auto|off|on|hash|sorted|stream",
-        ),
-        (
-            "tap:t,segs=3,segs=3",
-            "key 'segs' is given twice; keep one of the two",
-        ),
-        (
-            "tap:t,trace,trace",
-            "key 'trace' is given twice; keep one of the two",
-        ),
-        (
-            "tap:t,queues=3,fd=5+6",
-            "queues= and fd= differ: fd= has 2 of them, one for each queue; leave queues= out",
-        ),
-        (
-            "pcap:f,write,loop",
-            "key 'loop' is for a file that packtrain reads; leave 'write' out, or leave 'loop' out",
-        ),
-        (
-            "pcap:f,format=pcap",
-            "key 'format' is for a file that packtrain writes; add 'write', or leave 'format' out",
-        ),
-        (
-            "null:count=5",
-            "key 'count' is for a null: port that packets come from; add 'source', or leave \
-             'count' out",
-        ),
-        (
-            "null:proto=tcp",
-            "key 'proto' is for a null: port that packets come from; add 'source', or leave \
-             'proto' out",
-        ),
-        (
-            "null:source,proto=sctp",
-            "proto= cannot be 'sctp'; it takes udp|tcp|ack",
-        ),
-        (
-            "null:source,timestamps",
-            "key 'timestamps' is for TCP: add proto=tcp or proto=ack, or leave 'timestamps' out",
-        ),
-        (
-            "null:source,proto=ack,bytes=60",
-            "key 'bytes' is not for proto=ack, whose packets are headers alone; leave 'bytes' out",
-        ),
-        (
-            "null:source,proto=tcp,bytes=66,timestamps",
-            "bytes=66 does not fit: with this link=, proto= and timestamps it takes 67..65549",
-        ),
-        (
-            "null:source,bytes=59",
-            "bytes=59 does not fit: with this link=, proto= and timestamps it takes 60..65549",
-        ),
-        (
-            "null:source,link=ipoib,bytes=39",
-            "bytes=39 does not fit: with this link=, proto= and timestamps it takes 40..65539",
-        ),
-        ("tap:", "tap: needs an interface name, as in tap:tap0"),
-        (
-            "tun:queues=4",
-            "tun: needs the interface's name in front of 'queues=4', as in tun:tun0,queues=...",
-        ),
-        (
-            "tap:abcdefghijklmnop",
-            "interface name 'abcdefghijklmnop' is too long: it has 16 bytes, and Linux accepts \
-             at most 15",
-        ),
-        (
-            "tap:..",
-            "interface name '..' is reserved; choose another, as tap0",
-        ),
-        (
-            "tap:a b",
-            "interface name 'a b' has a slash, colon, space or control character, which Linux \
-             does not accept; leave it out",
-        ),
-        (
-            "pcap:",
-            "pcap: needs a file, as in pcap:in.pcapng or pcap:out.pcapng,write",
-        ),
-        (
-            "tap:t,gro",
-            "unknown key 'gro' of a tap: port; the nearest are 'gro-id', 'gro-flows', \
-             'gro-bytes' (`packtrain forward --help` lists \
-             all)",
-        ),
-        ("sim:interrupts=each", EACH),
-        (
-            "sim:bad-descriptors=9",
-            "key 'bad-descriptors' needs packets that arrive: add far=echo, or leave it out",
-        ),
-        (
-            "sim:flow-control=on",
-            "flow-control=on needs packets that arrive: add far=echo, or leave it out",
-        ),
-        (
-            "sim:flap=999us",
-            "flap= cannot be '999us'; it takes TIME (1ms to 60s)",
-        ),
-        (
-            "tap:t,delay=61s",
-            "delay= cannot be '61s'; it takes TIME (0ns to 60s)",
-        ),
-    ] {
+    for (text, line) in pairs(include_str!("errors.txt")) {
         assert_eq!(error(text), line, "{text}");
     }
 }
@@ -573,43 +321,17 @@ fn values_that_no_key_takes() {
     for (key, all) in [
         (
             "rx",
-            &[
-                "pieces(1793)",
-                "pieces(0)",
-                "pieces()",
-                "pieces(+512)",
-                "pieces(512))",
-            ][..],
+            "pieces(1793)|pieces(0)|pieces()|pieces(+512)|pieces(512))",
         ),
-        ("drop", &["-0.1", "1.01", "nan", "inf", "x", "50%"]),
+        ("drop", "-0.1|1.01|nan|inf|x|50%"),
         (
             "delay",
-            &[
-                "5",
-                "ms",
-                "5 ms",
-                "1.5ms",
-                "-1ms",
-                "60001ms",
-                "99999999999999999999s",
-                "1h",
-            ],
+            "5|ms|5 ms|1.5ms|-1ms|60001ms|99999999999999999999s|1h",
         ),
-        (
-            "offload",
-            &[
-                "tso5",
-                "auto+csum",
-                "off+csum",
-                "csum+",
-                "+",
-                "CSUM",
-                "csum tso",
-            ],
-        ),
-        ("fd", &["-1", "5+5", "5+", "2147483648", "5+x"]),
+        ("offload", "tso5|auto+csum|off+csum|csum+|+|CSUM|csum tso"),
+        ("fd", "-1|5+5|5+|2147483648|5+x"),
     ] {
-        for value in all {
+        for value in all.split('|') {
             let line = error(&format!("tap:t,{key}={value}"));
             let start = format!("{key}= cannot be '{value}'; it takes ");
             assert!(line.starts_with(&start), "{line}");

@@ -168,7 +168,7 @@ fn compare_frames(taps: &mut Taps, frames: &[Frame]) {
 
 #[test]
 fn frames_are_merged_as_by_the_kernel() {
-    in_namespace("oracle::bridge::frames_are_merged_as_by_the_kernel", || {
+    in_namespace(|| {
         let Some(mut taps) = Taps::new() else {
             return;
         };
@@ -196,37 +196,34 @@ fn frames_are_merged_as_by_the_kernel() {
 /// Packets that would continue their flow, but come from another station or go to another.
 #[test]
 fn frames_of_other_stations_are_not_merged_as_by_the_kernel() {
-    in_namespace(
-        "oracle::bridge::frames_of_other_stations_are_not_merged_as_by_the_kernel",
-        || {
-            let Some(mut taps) = Taps::new() else {
-                return;
-            };
-            for (ipv6, tcp, end) in [
-                (false, true, 0),
-                (false, true, 1),
-                (true, true, 0),
-                (true, true, 1),
-                (false, false, 0),
-                (true, false, 1),
-            ] {
-                let mut other = MACS;
-                other[end][5] ^= 0x40;
-                let packets: Vec<_> = train(&frame(ipv6, tcp), &[100; 4])
-                    .iter()
-                    .map(Frame::bytes)
-                    .collect();
-                let macs = [MACS, MACS, other, other];
-                let frames: Vec<_> = macs
-                    .into_iter()
-                    .zip(&packets)
-                    .map(|(macs, packet)| framed(macs, packet))
-                    .collect();
-                let ours = ours(&frames);
-                assert_eq!(payloads(&ours), [200, 200]);
-                let what = format!("IPv6 {ipv6}, TCP {tcp}, the other {end}");
-                compare(|| taps.pass(&frames), &ours, None, &what);
-            }
-        },
-    );
+    in_namespace(|| {
+        let Some(mut taps) = Taps::new() else {
+            return;
+        };
+        for (ipv6, tcp, end) in [
+            (false, true, 0),
+            (false, true, 1),
+            (true, true, 0),
+            (true, true, 1),
+            (false, false, 0),
+            (true, false, 1),
+        ] {
+            let mut other = MACS;
+            other[end][5] ^= 0x40;
+            let packets: Vec<_> = train(&frame(ipv6, tcp), &[100; 4])
+                .iter()
+                .map(Frame::bytes)
+                .collect();
+            let macs = [MACS, MACS, other, other];
+            let frames: Vec<_> = macs
+                .into_iter()
+                .zip(&packets)
+                .map(|(macs, packet)| framed(macs, packet))
+                .collect();
+            let ours = ours(&frames);
+            assert_eq!(payloads(&ours), [200, 200]);
+            let what = format!("IPv6 {ipv6}, TCP {tcp}, the other {end}");
+            compare(|| taps.pass(&frames), &ours, None, &what);
+        }
+    });
 }

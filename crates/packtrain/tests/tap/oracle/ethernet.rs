@@ -333,20 +333,14 @@ fn compare(cable: &mut Cable) {
 
 #[test]
 fn frames_from_a_tap_are_cut_as_by_the_kernel() {
-    in_namespace(
-        "oracle::ethernet::frames_from_a_tap_are_cut_as_by_the_kernel",
-        || {
-            if let Some(mut cable) = Cable::from_tap() {
-                compare(&mut cable);
-            }
-        },
-    );
+    in_namespace(|| {
+        if let Some(mut cable) = Cable::from_tap() {
+            compare(&mut cable);
+        }
+    });
 }
 
 #[test]
 fn frames_of_a_packet_socket_are_cut_as_by_the_kernel() {
-    in_namespace(
-        "oracle::ethernet::frames_of_a_packet_socket_are_cut_as_by_the_kernel",
-        || compare(&mut Cable::from_socket()),
-    );
+    in_namespace(|| compare(&mut Cable::from_socket()));
 }

@@ -99,44 +99,41 @@ impl Wire {
 
 #[test]
 fn datagrams_are_merged_as_by_the_kernel() {
-    in_namespace(
-        "oracle::veth::datagrams_are_merged_as_by_the_kernel",
-        || {
-            let Some(mut wire) = Wire::new() else {
-                return;
-            };
-            for Datagrams { case, without } in udp_cases(false).into_iter().chain(udp_cases(true)) {
-                let mut packets: Vec<_> = case.frames.iter().map(Frame::bytes).collect();
-                if let Some(number) = without {
-                    without_checksum(&mut packets[number]);
-                }
-                compare(
-                    || wire.pass(&packets),
-                    &merged(packets.iter().cloned()),
-                    case.kernel,
-                    case.name,
-                );
+    in_namespace(|| {
+        let Some(mut wire) = Wire::new() else {
+            return;
+        };
+        for Datagrams { case, without } in udp_cases(false).into_iter().chain(udp_cases(true)) {
+            let mut packets: Vec<_> = case.frames.iter().map(Frame::bytes).collect();
+            if let Some(number) = without {
+                without_checksum(&mut packets[number]);
             }
-            let mut numbers = Random::new(1);
-            for _ in 0..100 {
-                let frames = random_datagrams(&mut numbers);
-                let packets: Vec<_> = frames.iter().map(Frame::bytes).collect();
-                let briefs: String = frames.iter().map(brief).collect();
-                compare(
-                    || wire.pass(&packets),
-                    &merged(packets.iter().cloned()),
-                    None,
-                    &briefs,
-                );
-            }
-        },
-    );
+            compare(
+                || wire.pass(&packets),
+                &merged(packets.iter().cloned()),
+                case.kernel,
+                case.name,
+            );
+        }
+        let mut numbers = Random::new(1);
+        for _ in 0..100 {
+            let frames = random_datagrams(&mut numbers);
+            let packets: Vec<_> = frames.iter().map(Frame::bytes).collect();
+            let briefs: String = frames.iter().map(brief).collect();
+            compare(
+                || wire.pass(&packets),
+                &merged(packets.iter().cloned()),
+                None,
+                &briefs,
+            );
+        }
+    });
 }
 
 /// Includes merges that a TUN could not express: identifications that stay the same.
 #[test]
 fn segments_are_merged_as_by_the_kernel() {
-    in_namespace("oracle::veth::segments_are_merged_as_by_the_kernel", || {
+    in_namespace(|| {
         let Some(mut wire) = Wire::new() else {
             return;
         };

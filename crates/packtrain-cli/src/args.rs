@@ -22,6 +22,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use textwrap::WordSplitter;
 
 /// Joins network ports in user space, with batching and offloads, and accounts for every packet.
 #[derive(Debug, Parser)]
@@ -125,30 +126,21 @@ fn ports(then: &str) -> String {
 fn key_lines(written: &str, about: &str) -> String {
     const ABOUT: usize = 38;
     const WIDTH: usize = 100;
-    let mut text = String::new();
-    let mut line = "  ".to_owned();
-    for word in written.split(' ') {
-        if line.len() + word.len() > WIDTH {
-            text.extend([line.trim_end(), "\n"]);
-            line = "      ".to_owned();
-        }
-        line.extend([word, " "]);
-    }
+    let options = textwrap::Options::new(WIDTH).word_splitter(WordSplitter::NoHyphenation);
+    let of_key = options
+        .clone()
+        .initial_indent("  ")
+        .subsequent_indent("      ");
+    let key = textwrap::fill(written, of_key);
+    let indent = " ".repeat(ABOUT);
+    let of_about = options.initial_indent(&indent).subsequent_indent(&indent);
+    let about = textwrap::fill(about, of_about);
     // A long list of values has lines of its own.
-    if line.len() > ABOUT || !text.is_empty() {
-        text.extend([line.trim_end(), "\n"]);
-        line.clear();
+    if key.len() < ABOUT {
+        format!("{key:ABOUT$}{}\n", about.trim_start())
+    } else {
+        format!("{key}\n{about}\n")
     }
-    line = format!("{line:ABOUT$}");
-    for word in about.split(' ') {
-        if line.len() + word.len() > WIDTH {
-            text.extend([line.trim_end(), "\n"]);
-            line = " ".repeat(ABOUT);
-        }
-        line.extend([word, " "]);
-    }
-    text.extend([line.trim_end(), "\n"]);
-    text
 }
 
 /// The subcommands.
@@ -212,7 +204,7 @@ pub struct ExperimentArgs {
     #[arg(long, value_enum, value_name = "WHERE")]
     pub only: Option<Only>,
     /// Rounds: each has one run of every setting [default: 5, and 3 with --quick]
-    #[arg(long, value_name = "N", value_parser = repeats)]
+    #[arg(long, value_name = "N", value_parser = within(1..=1000_usize))]
     pub repeats: Option<usize>,
     /// Shorter runs, fewer settings, three rounds
     #[arg(long)]
@@ -250,14 +242,15 @@ Examples:
   packtrain compare before.json after.json --tolerance 10
 
 A figure is a regression if the whole interval of B is worse than that of A by more than the \
-tolerance. The exit code is then 1.")]
+tolerance. The exit code is then 1, as where no figure can be judged.")]
 pub struct CompareArgs {
     /// A document that `packtrain experiment --save` wrote
     pub a: PathBuf,
     /// Another one, which is compared with it
     pub b: PathBuf,
     /// By how much a figure may be worse, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0,
+          value_parser = within(0.0..=1000.0))]
     pub tolerance: f64,
     /// Prints every figure, not only those that became worse or better
     #[arg(long, conflicts_with = "json")]
@@ -265,20 +258,6 @@ pub struct CompareArgs {
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,
-}
-
-fn repeats(text: &str) -> Result<usize, String> {
-    match text.parse() {
-        Ok(repeats @ 1..=1000) => Ok(repeats),
-        _ => Err("write a number of rounds from 1 to 1000".to_owned()),
-    }
-}
-
-fn percent(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(percent) if (0.0..=1000.0).contains(&percent) => Ok(percent),
-        _ => Err("write a percentage from 0 to 1000".to_owned()),
-    }
 }
 
 const STREAM_EXAMPLES: &str = "\
@@ -450,7 +429,7 @@ pub struct ReplayArgs {
     pub mode: FlowMode,
     /// Flows held at once on each interface, up to 524288
     #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = flows)]
+          value_parser = within(1..=524_288_u32))]
     pub flows: u32,
     /// Bytes of a merged IP packet at most [default: 65535; with `--coalesce stream` 65280]
     #[arg(long, value_name = "N", value_parser = within(gro::BYTES))]
@@ -493,56 +472,26 @@ pub struct ReplayArgs {
     pub json: bool,
 }
 
-/// `--coalesce`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum Coalesce {
-    Reversible,
-    Stream,
-    Off,
+macro_rules! words {
+    ($($(#[$about:meta])* $name:ident: $($word:ident),*;)*) => {$(
+        $(#[$about])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+        #[allow(missing_docs, reason = "clap would print it for each of the words")]
+        pub enum $name { $($word,)* }
+    )*};
 }
 
-/// `--mode`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum FlowMode {
-    Hash,
-    Sorted,
-    Auto,
-}
-
-/// `on` or `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, reason = "clap would print it for each of the two words")]
-pub enum Switch {
-    On,
-    Off,
-}
-
-/// Whether packets with a constant IPv4 identification are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-#[allow(missing_docs, reason = "clap would print it for each of the two words")]
-pub enum GroId {
-    Atomic,
-    Exact,
-}
-
-/// The link header of packets of a private link type.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[allow(
-    missing_docs,
-    reason = "clap would print it for each of the three words"
-)]
-pub enum User0 {
-    Ethernet,
-    Ip,
-    Ipoib,
+words! {
+    /// `--coalesce`.
+    Coalesce: Reversible, Stream, Off;
+    /// `--mode`.
+    FlowMode: Hash, Sorted, Auto;
+    /// `on` or `off`.
+    Switch: On, Off;
+    /// Whether packets with a constant IPv4 identification are merged.
+    GroId: Atomic, Exact;
+    /// The link header of packets of a private link type.
+    User0: Ethernet, Ip, Ipoib;
 }
 
 impl User0 {
@@ -555,6 +504,12 @@ impl User0 {
             Self::Ipoib => LinkType::Ipoib,
         }
     }
+}
+
+/// A value as it is written.
+pub fn word(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
 /// Reads `off`, `original` or an MTU.
@@ -669,10 +624,10 @@ prints the reason and runs the same transfers over simulated NICs. All that it m
 the end.")]
 pub struct DemoArgs {
     /// Seconds for each transfer, from 0.05 to 60
-    #[arg(long, value_name = "S", default_value = "1", value_parser = transfer_seconds)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = within(0.05..=60.0))]
     pub seconds: f64,
     /// Seed of the bytes that are sent
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = seed)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(0..=u64::MAX))]
     pub seed: u64,
     /// Prints one JSON document instead of tables
     #[arg(long)]
@@ -716,13 +671,6 @@ fn count(text: &str) -> Result<u64, String> {
     }
 }
 
-fn flows(text: &str) -> Result<u32, String> {
-    match text.parse() {
-        Ok(flows @ 1..=524_288) => Ok(flows),
-        _ => Err("write a number from 1 to 524288".to_owned()),
-    }
-}
-
 /// Reads a number of a range.
 fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
@@ -735,18 +683,6 @@ where
     }
 }
 
-fn seed(text: &str) -> Result<u64, String> {
-    let parsed = text.parse();
-    parsed.map_err(|_| format!("write a number from 0 to {}", u64::MAX))
-}
-
-fn transfer_seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(seconds) if (0.05..=60.0).contains(&seconds) => Ok(seconds),
-        _ => Err("write seconds from 0.05 to 60".to_owned()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -754,7 +690,8 @@ mod tests {
     #[test]
     fn bounds_of_times() {
         assert!(interval("10ms").is_err());
-        assert!(transfer_seconds("0").is_err());
+        let seconds = within(0.05..=60.0);
+        assert!(seconds("0").is_err() && seconds("nan").is_err());
     }
 
     #[test]

@@ -27,13 +27,14 @@ fn conditions(measured: &Blasted) -> String {
         }
         _ => "flat out".to_owned(),
     };
+    let figures = &measured.figures;
     format!(
-        "udp over {}, frames of {} bytes, {rate}, {} sender{}, {} s\n{}",
+        "udp over {}, frames of {} bytes, {rate}, {} sender{}, {:.2} s measured\n{}",
         of.ip,
         sizes.join(","),
         of.senders,
         if of.senders > 1 { "s" } else { "" },
-        of.duration_seconds,
+        figures.sent_packets as f64 / (figures.offered_kpps * 1e3),
         tool::testbed(&measured.testbed),
     )
 }
@@ -162,7 +163,7 @@ mod tests {
         assert!(
             text.starts_with(
                 "udp over ipv4, frames of 64,1518 bytes, at 20.0 kpps in bursts of 2, 1 sender, \
-                 0.5 s\nthrough veth, MTU 1500\n\noffered "
+                 1.00 s measured\nthrough veth, MTU 1500\n\noffered "
             ),
             "{text}"
         );

@@ -17,7 +17,8 @@ use std::path::Path;
 ///
 /// # Errors
 ///
-/// A file that cannot be read or is no document of experiments, or a regression.
+/// A file that cannot be read or is no document of experiments, a regression, or no figure that can
+/// be judged.
 pub fn run(args: &CompareArgs) -> Result<(), Failure> {
     let (a, b) = (read(&args.a)?, read(&args.b)?);
     let comparison =
@@ -39,7 +40,36 @@ pub fn run(args: &CompareArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Check, line));
     }
-    Ok(())
+    // That nothing became worse is not known.
+    match not_judged(&comparison) {
+        Some(why) => Err(Failure::new(
+            Exit::Check,
+            format!("no figure was judged: {why}"),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Why not one figure was judged, and what to do; `None` if one was.
+fn not_judged(comparison: &Comparison) -> Option<String> {
+    let has = |change| comparison.rows.iter().any(|row| row.change == change);
+    if [Change::Regression, Change::Improvement, Change::Within]
+        .into_iter()
+        .any(has)
+    {
+        return None;
+    }
+    Some(if has(Change::NotJudged) {
+        format!(
+            "each has fewer than {CLEAN_MIN} clean runs in A or B; repeat both with more \
+             --repeats, or while the machine does nothing else"
+        )
+    } else if has(Change::Neutral) {
+        "no figure of these rows has a better value; name experiments with `better` in a figure"
+            .to_owned()
+    } else {
+        "A and B have no figure of the same row; name two files of the same experiment".to_owned()
+    })
 }
 
 fn read(path: &Path) -> Result<Document, Failure> {

@@ -9,7 +9,6 @@ use crate::{json, report, words};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
-use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
 
@@ -164,25 +163,16 @@ fn document(outcome: &Outcome, args: &DemoArgs, refused: Option<Missing>) -> Map
 }
 
 fn json_row(row: &Row) -> Value {
-    json!({
-        "experiment": "demo",
-        "setting": row.setting.name(),
-        "protocol": row.protocol,
-        "ip": row.ip,
-        "direction": row.direction,
-        "gbps": row.gbps,
-        "wire_packets": row.wire_packets,
-        "frames": row.frames,
-        "syscalls_per_mb": row.syscalls_per_mb,
-        "cpu_percent": row.cpu_percent,
-        "hash_ok": row.hash_ok,
-    })
+    let mut all = Map::new();
+    all.insert("experiment".into(), "demo".into());
+    all.extend(json::fields(row));
+    all.into()
 }
 
 const LEGEND: &str = "\
-offload: none; csum: checksums; full: checksums, TSO and USO. wire packets: packets on a cable, both
-directions; per packet: wire packets in each packet that packtrain received; CPU %: of one CPU, by
-packtrain alone; data: ok if every byte arrived as it was sent
+offload: none; csum: checksums; full: checksums, TSO and USO
+wire packets: packets on a cable, both directions; per packet: in each that packtrain received
+CPU %: of one CPU, by packtrain alone; data: ok if every byte arrived as it was sent
 
 ";
 
@@ -193,42 +183,41 @@ fn text(outcome: &Outcome, style: Style) -> String {
     for setting in &outcome.settings {
         let name = setting.setting.name();
         let line = report::ledger_line(&setting.snapshot.ledger, style);
-        push(&mut text, format_args!("offload {name}: {line}"));
+        text += &format!("offload {name}: {line}");
         for (reason, count) in setting.snapshot.drops.nonzero() {
-            let count = grouped(count);
-            let why = words::of_drop(reason);
-            push(
-                &mut text,
-                format_args!("     lost: {count} wire packets: {reason}: {why}\n"),
-            );
+            let (count, why) = (grouped(count), words::of_drop(reason));
+            text += &format!("     lost: {count} wire packets: {reason}: {why}\n");
         }
         if setting.kernel_drops > 0 {
             let count = grouped(setting.kernel_drops);
-            push(
-                &mut text,
-                format_args!(
-                    "     dropped by the kernels' own queues: {count} packets; TCP sends its \
-                     own again\n"
-                ),
+            text += &format!(
+                "     dropped by the kernels' own queues: {count} packets; TCP sends its own \
+                 again\n"
             );
         }
     }
     text.push('\n');
     if let Some(factor) = speedup(&outcome.rows) {
-        push(
-            &mut text,
-            format_args!("TCP with full offload: {factor:.1} times the goodput of none\n"),
-        );
+        text += &format!("TCP with full offload: {factor:.1} times the goodput of none\n");
     }
     let end = match (outcome.passed(), outcome.stopped) {
         (true, false) => {
             style.good("every byte arrived as it was sent, and every packet is accounted for")
         }
-        (true, true) => "stopped early; until then every byte arrived as it was sent".to_owned(),
+        (true, true) => stopped(outcome.rows.len()),
         (false, _) => style.bad("FAILED"),
     };
-    push(&mut text, format_args!("{end}\n"));
-    text
+    text + &end + "\n"
+}
+
+/// What was checked until the demo was stopped: the transfers with a row, and the ledgers.
+fn stopped(transfers: usize) -> String {
+    let data = match transfers {
+        0 => "before a transfer was checked".to_owned(),
+        1 => "every byte of the one transfer above arrived as it was sent".to_owned(),
+        _ => format!("every byte of the {transfers} transfers above arrived as it was sent"),
+    };
+    format!("stopped early: {data}; every packet is accounted for")
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -278,10 +267,6 @@ fn speedup(rows: &[Row]) -> Option<f64> {
     });
     let (none, full) = pairs.fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
     (none > 0.0 && full > 0.0).then(|| full / none)
-}
-
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    text.write_fmt(what).expect("a string takes everything");
 }
 
 #[cfg(test)]
@@ -357,6 +342,27 @@ mod tests {
     }
 
     #[test]
+    fn a_demo_that_was_stopped_claims_what_it_checked() {
+        let end = |rows: Vec<Row>| {
+            let outcome = Outcome {
+                world: World::Namespaces,
+                rows,
+                settings: Vec::new(),
+                stopped: true,
+            };
+            let text = text(&outcome, Style::PLAIN);
+            text.lines().last().unwrap_or_default().to_owned()
+        };
+        let none = "stopped early: before a transfer was checked; every packet is accounted for";
+        assert_eq!(end(Vec::new()), none);
+        let two = vec![
+            row(Setting::None, "tcp", 2.0),
+            row(Setting::None, "udp", 1.0),
+        ];
+        assert!(end(two).contains("every byte of the 2 transfers above"));
+    }
+
+    #[test]
     fn wrong_bytes_and_an_open_account_fail_the_check() {
         let outcome = |hash_ok, received, held| {
             let mut snapshot = packtrain::engine::Snapshot::default();
@@ -392,9 +398,7 @@ mod tests {
 
     #[test]
     fn a_json_row_has_the_documented_keys() {
-        let Value::Object(row) = json_row(&row(Setting::Csum, "udp", 1.5)) else {
-            panic!("a row is an object");
-        };
+        let row = json::fields(&json_row(&row(Setting::Csum, "udp", 1.5)));
         let keys: Vec<_> = row.keys().map(String::as_str).collect();
         let documented = "experiment setting protocol ip direction gbps wire_packets frames \
                           syscalls_per_mb cpu_percent hash_ok";

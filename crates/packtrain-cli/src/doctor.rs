@@ -3,7 +3,7 @@
 use crate::args::DoctorArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
-use crate::print::{self, Style};
+use crate::print::{self, Style, in_one_line};
 use crate::table::{Align, Table};
 use packtrain_lab::doctor::{self, Finding, Report, State};
 use serde_json::{Map, Value, json};
@@ -80,6 +80,7 @@ fn text(report: &Report, style: Style) -> String {
     if !mends.is_empty() {
         text.push_str("\ncommands that mend what is limited or missing:\n");
         for (command, subjects) in mends {
+            let command = in_one_line(command);
             text.push_str(&format!("  {command}\n      {}\n", subjects.join(", ")));
         }
     }

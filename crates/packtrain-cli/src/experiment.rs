@@ -3,8 +3,9 @@
 use crate::args::ExperimentArgs;
 use crate::exit::{Exit, Failure};
 use crate::json;
-use crate::print::{self, Style};
+use crate::print::{self, Style, filled};
 use crate::signals::Stop;
+use crate::suggest::nearest;
 use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
 use packtrain::advice;
@@ -143,14 +144,15 @@ fn chosen(words: &[String]) -> Result<Vec<(String, Experiment)>, Failure> {
         let is_file = word.contains('/') || Path::new(word).extension().is_some();
         if !is_file {
             let names: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            return Err(Failure::new(
-                Exit::Usage,
-                format!(
-                    "there is no experiment '{word}'; write list, all, a file such as \
-                     ./{word}.toml, or some of {}",
-                    names.join(", ")
-                ),
-            ));
+            let mut line = format!(
+                "there is no experiment '{word}'; write list, all, a file such as ./{word}.toml, \
+                 or some of {}",
+                names.join(", ")
+            );
+            if let Some(meant) = nearest(word, names) {
+                line.push_str(&format!("; did you mean '{meant}'?"));
+            }
+            return Err(Failure::new(Exit::Usage, line));
         }
         let text = fs::read_to_string(word)
             .map_err(|error| Failure::new(Exit::Port, format!("{word}: {error}")))?;
@@ -326,17 +328,8 @@ fn text(view: &View<'_>, style: Style) -> String {
 /// Text in lines of [`WIDTH`] columns, indented.
 fn paragraph(text: &str, style: Style) -> String {
     let width = style.columns().map_or(WIDTH, |columns| columns.min(WIDTH));
-    let mut lines = String::new();
-    let mut line = String::new();
-    for word in text.split_whitespace() {
-        if line.chars().count() + word.chars().count() + 3 > width {
-            lines.push_str(&format!(" {line}\n"));
-            line.clear();
-        }
-        line.push(' ');
-        line.push_str(word);
-    }
-    lines + &format!(" {line}\n")
+    let words: Vec<_> = text.split_whitespace().collect();
+    filled(&format!("  {}", words.join(" ")), width) + "\n"
 }
 
 fn table(of: &view::Table, style: Style) -> String {

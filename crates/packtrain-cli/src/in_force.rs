@@ -2,76 +2,48 @@
 
 use crate::args::SettingArgs;
 use packtrain::driver::QueueConfig;
-use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::moderation::Moderation;
 use std::fmt;
 
-/// The source of a setting. A key of the port takes precedence over an option of the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// A key of the port.
-    Port,
-    /// An option of the command.
-    Option,
-    /// Neither.
-    Default,
-}
-
-impl Source {
-    /// The word in JSON.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Port => "port",
-            Self::Option => "option",
-            Self::Default => "default",
-        }
-    }
-}
-
-/// A setting and its source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InForce<T> {
+/// A setting and its source: a key of the port, which takes precedence, an option of the command,
+/// or neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InForce {
     /// Its value.
-    pub setting: T,
-    /// Its source.
-    pub source: Source,
-    /// The name of the key and of the option.
-    name: &'static str,
+    pub setting: String,
+    /// `port`, `option` or `default`.
+    pub source: &'static str,
+    /// The source in words.
+    by: String,
 }
 
-impl<T: Default> InForce<T> {
-    fn of(name: &'static str, key: Option<T>, option: Option<T>) -> Self {
-        let (setting, source) = match (key, option) {
-            (Some(setting), _) => (setting, Source::Port),
-            (None, Some(setting)) => (setting, Source::Option),
-            (None, None) => (T::default(), Source::Default),
+impl InForce {
+    fn of<T: Default + fmt::Display>(name: &str, key: Option<T>, option: Option<T>) -> Self {
+        let (setting, source, by) = match (key, option) {
+            (Some(setting), _) => (setting, "port", format!("by {name}=")),
+            (None, Some(setting)) => (setting, "option", format!("by --{name}")),
+            (None, None) => (T::default(), "default", "by default".to_owned()),
         };
         Self {
-            setting,
+            setting: setting.to_string(),
             source,
-            name,
+            by,
         }
     }
 }
 
-impl<T: fmt::Display> fmt::Display for InForce<T> {
+impl fmt::Display for InForce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = self.name;
-        match self.source {
-            Source::Port => write!(f, "{}, by {name}=", self.setting),
-            Source::Option => write!(f, "{}, by --{name}", self.setting),
-            Source::Default => write!(f, "{}, by default", self.setting),
-        }
+        write!(f, "{}, {}", self.setting, self.by)
     }
 }
 
 /// The settings of the queues of one port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortSettings {
     /// Of its TX queues.
-    pub dispatch: InForce<Dispatch>,
+    pub dispatch: InForce,
     /// Of its RX queues.
-    pub moderation: InForce<Moderation>,
+    pub moderation: InForce,
 }
 
 impl PortSettings {
@@ -88,6 +60,8 @@ impl PortSettings {
 mod tests {
     use super::*;
     use packtrain::engine::Settings;
+    use packtrain::policy::dispatch::Dispatch;
+    use packtrain::policy::moderation::Moderation;
 
     /// The printed settings must be those that the engine uses.
     #[test]
@@ -132,8 +106,9 @@ mod tests {
             let port = PortSettings::of(&args, &config);
             assert_eq!(port.dispatch.to_string(), dispatch);
             assert_eq!(port.moderation.to_string(), moderation);
-            let engine = settings.of_port(&config);
-            assert_eq!((port.dispatch.setting, port.moderation.setting), engine);
+            let (dispatch, moderation) = settings.of_port(&config);
+            assert_eq!(port.dispatch.setting, dispatch.to_string());
+            assert_eq!(port.moderation.setting, moderation.to_string());
         }
     }
 }

@@ -21,7 +21,6 @@ pub use packtrain_measure::key::fields;
 use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
-use std::fmt;
 use std::iter;
 
 /// A document of `command`, with the keys that every document has.
@@ -210,9 +209,7 @@ pub fn settings(
     keys: &[PortKeys; 2],
     placed: &Placed,
 ) -> Value {
-    fn in_force<T: fmt::Display>(of: &InForce<T>) -> Value {
-        json!({ "setting": of.setting.to_string(), "from": of.source.word() })
-    }
+    let in_force = |of: &InForce| json!({ "setting": of.setting, "from": of.source });
     let settings = args.settings();
     let ports = sides.iter().zip(keys).map(|(side, keys)| {
         let keys = keys.iter().map(|(name, value)| {

@@ -8,7 +8,6 @@ use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::io::{IsTerminal, stderr};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -276,28 +275,15 @@ fn short(name: &str) -> &str {
 }
 
 fn block(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
-    let width = ways
-        .iter()
-        .map(|way| (way.from.chars().count() + way.to.chars().count()) + 4)
-        .max()
-        .unwrap_or(0);
-    let mut text = String::new();
-    for way in ways {
-        let title = format!("{} -> {}", way.from, way.to);
-        push(
-            &mut text,
-            format_args!("{title:width$} {}\n", rates(&way.rates)),
-        );
-    }
-    let lost = scaled(ways[0].rates.drops);
-    push(
-        &mut text,
-        format_args!(
-            "{:.0} s, dropped {drops} ({lost}/s)\n",
-            elapsed.as_secs_f64()
-        ),
-    );
-    text
+    let titles = ways
+        .each_ref()
+        .map(|way| format!("{} -> {}", way.from, way.to));
+    let width = titles.iter().map(|title| title.chars().count()).max();
+    let width = width.unwrap_or(0);
+    let lines = titles.iter().zip(ways);
+    let lines = lines.map(|(title, way)| format!("{title:width$} {}\n", rates(&way.rates)));
+    let (lost, seconds) = (scaled(ways[0].rates.drops), elapsed.as_secs_f64());
+    lines.collect::<String>() + &format!("{seconds:.0} s, dropped {drops} ({lost}/s)\n")
 }
 
 fn rates(rates: &Rates) -> String {
@@ -310,32 +296,14 @@ fn rates(rates: &Rates) -> String {
 }
 
 fn line(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
-    let mut text = format!("{:.1} s", elapsed.as_secs_f64());
-    for way in ways {
-        let Rates {
-            packets,
-            wire_packets,
-            bits,
-            ..
-        } = way.rates;
-        push(
-            &mut text,
-            format_args!(
-                "; {} -> {} {}packets/s {}wire packets/s {:.3} Gbit/s",
-                way.from,
-                way.to,
-                scaled(packets),
-                scaled(wire_packets),
-                bits / 1e9
-            ),
-        );
-    }
-    push(&mut text, format_args!("; dropped {drops}\n"));
-    text
-}
-
-fn push(text: &mut String, what: std::fmt::Arguments<'_>) {
-    text.write_fmt(what).expect("a string takes everything");
+    let ways = ways.iter().map(|way| {
+        let of = way.rates;
+        let [packets, wire] = [of.packets, of.wire_packets].map(scaled);
+        let (from, to, gbps) = (way.from, way.to, of.bits / 1e9);
+        format!("; {from} -> {to} {packets}packets/s {wire}wire packets/s {gbps:.3} Gbit/s")
+    });
+    let (seconds, ways) = (elapsed.as_secs_f64(), ways.collect::<String>());
+    format!("{seconds:.1} s{ways}; dropped {drops}\n")
 }
 
 #[cfg(test)]

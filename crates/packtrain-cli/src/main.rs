@@ -22,6 +22,7 @@ mod report;
 mod rfc2544;
 mod signals;
 mod stream;
+mod suggest;
 mod summary;
 mod table;
 mod tool;
@@ -35,6 +36,7 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::io::{Write, stdout};
 use std::process::ExitCode;
+use suggest::nearest;
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
@@ -86,47 +88,55 @@ fn explain(error: &clap::Error) -> ExitCode {
 /// The error, a suggestion, and where the help is. `words` are the arguments.
 fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
     let mut line = what_is_wrong(error);
+    let words: Vec<_> = words
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
     let all = Arguments::command();
     let mut command = &all;
     let mut names = String::new();
-    for word in words {
-        let Some(found) = command.find_subcommand(&word) else {
+    for word in &words {
+        let Some(found) = command.find_subcommand(word) else {
             break;
         };
         names.extend([found.get_name(), " "]);
         command = found;
     }
     let of = |kind| match error.get(kind) {
-        Some(ContextValue::String(text)) => text.clone(),
-        _ => String::new(),
-    };
-    let known = |kind| match error.get(kind) {
-        Some(ContextValue::Strings(texts)) => texts.clone(),
-        _ => Vec::new(),
+        Some(ContextValue::String(text)) => text.as_str(),
+        _ => "",
     };
     let suggested = match error.kind() {
         ErrorKind::InvalidSubcommand => {
             let names = all.get_subcommands().map(clap::Command::get_name);
-            nearest(&of(ContextKind::InvalidSubcommand), names)
+            nearest(of(ContextKind::InvalidSubcommand), names)
         }
         ErrorKind::InvalidValue => {
-            let values = known(ContextKind::ValidValue);
+            let known = match error.get(ContextKind::ValidValue) {
+                Some(ContextValue::Strings(values)) => values.as_slice(),
+                _ => &[],
+            };
             nearest(
-                &of(ContextKind::InvalidValue),
-                values.iter().map(String::as_str),
+                of(ContextKind::InvalidValue),
+                known.iter().map(String::as_str),
             )
         }
         ErrorKind::UnknownArgument => {
-            let options: Vec<_> = command.get_arguments().filter_map(Arg::get_long).collect();
-            let word = of(ContextKind::InvalidArg);
-            let option = word.strip_prefix("--");
-            let found = option.and_then(|option| nearest(option, options.into_iter()));
-            found.map(|option| format!("--{option}"))
+            let argument = of(ContextKind::InvalidArg);
+            if let Some((option, value)) = negative(command, argument, &words) {
+                line = format!("{option} cannot be '{value}': {NEGATIVE}");
+            }
+            let option = argument.strip_prefix("--");
+            let options = command.get_arguments().filter_map(Arg::get_long);
+            option.and_then(|option| nearest(option, options))
         }
         _ => None,
     };
     if let Some(suggested) = suggested {
-        line.push_str(&format!("; did you mean '{suggested}'?"));
+        let dashes = match error.kind() {
+            ErrorKind::UnknownArgument => "--",
+            _ => "",
+        };
+        line.push_str(&format!("; did you mean '{dashes}{suggested}'?"));
     }
     if error.kind() == ErrorKind::MissingRequiredArgument {
         let positionals = command.get_positionals();
@@ -138,19 +148,31 @@ fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> St
     line + &format!("; see packtrain {names}--help")
 }
 
-/// The one of `known` that `word` is likely to stand for, if there is one: letters are wrong in a
-/// third of it at most, or it is an abbreviation.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
-    let wrong = |one: &str| strsim::damerau_levenshtein(word, one);
-    let is_abbreviation = |one: &str| {
-        let mut letters = one.chars();
-        word.len() > 2
-            && one.chars().next() == word.chars().next()
-            && word.chars().all(|c| letters.any(|letter| letter == c))
+/// Why a value below 0 is refused.
+const NEGATIVE: &str = "it must not be negative";
+
+fn is_negative(word: &str) -> bool {
+    word.strip_prefix('-')
+        .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+}
+
+/// The option and the value below 0 after it, of which clap says that its first letters are the
+/// unknown `argument`.
+fn negative<'a>(
+    command: &clap::Command,
+    argument: &str,
+    words: &'a [String],
+) -> Option<(&'a str, &'a str)> {
+    let takes_value = |word: &str| {
+        let name = word.strip_prefix("--");
+        let mut all = command.get_arguments();
+        let option = all.find(|one| one.get_long() == name);
+        name.is_some() && option.is_some_and(|one| one.get_action().takes_values())
     };
-    let is_like = |one: &&str| 3 * wrong(one) <= one.len().max(3) || is_abbreviation(one);
-    let nearest = known.filter(is_like).min_by_key(|one| wrong(one));
-    nearest.map(str::to_owned)
+    let pair = words.windows(2).find(|pair| {
+        is_negative(&pair[1]) && pair[1].starts_with(argument) && takes_value(&pair[0])
+    })?;
+    Some((&pair[0], &pair[1]))
 }
 
 /// The wrong word and what can be there instead.
@@ -173,6 +195,9 @@ fn what_is_wrong(error: &clap::Error) -> String {
         }
         ErrorKind::ValueValidation => {
             let why = error.source().map_or_else(String::new, ToString::to_string);
+            if is_negative(&value) {
+                return format!("{option} cannot be '{value}': {NEGATIVE}");
+            }
             let name = option.trim_start_matches('-');
             // Settings of the framework name themselves and the value.
             if why.starts_with(name) {
@@ -201,35 +226,6 @@ fn what_is_wrong(error: &clap::Error) -> String {
             let what: Vec<_> = lines.take_while(|line| !line.is_empty()).collect();
             let what = what.join(" ");
             what.strip_prefix("error: ").unwrap_or(&what).to_owned()
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_word_is_one_that_is_like_it() {
-        let commands = || ["forward", "plan", "blast", "ping", "rfc2544"].into_iter();
-        let options = || ["a", "b", "sizes", "through", "json", "final-duration"].into_iter();
-        for (word, found) in [
-            ("fwd", Some("forward")),
-            ("forwrad", Some("forward")),
-            ("blst", Some("blast")),
-            ("rfc", Some("rfc2544")),
-            ("nothing", None),
-            ("p", None),
-        ] {
-            assert_eq!(nearest(word, commands()).as_deref(), found, "{word}");
-        }
-        for (word, found) in [
-            ("frames", None),
-            ("size", Some("sizes")),
-            ("jso", Some("json")),
-            ("duration", None),
-        ] {
-            assert_eq!(nearest(word, options()).as_deref(), found, "{word}");
         }
     }
 }

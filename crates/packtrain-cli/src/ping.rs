@@ -27,11 +27,10 @@ fn conditions(measured: &Pinged) -> String {
         None => "one request after the other".to_owned(),
     };
     format!(
-        "{} over {}, frames of {} bytes, {rate}, {} s\n{}\n",
+        "{} over {}, frames of {} bytes, {rate}\n{}\n",
         of.protocol,
         of.ip,
         of.frame_bytes,
-        of.duration_seconds,
         tool::testbed(&measured.testbed),
     )
 }
@@ -49,9 +48,10 @@ fn text(measured: &Pinged, style: Style) -> String {
     for (name, of) in phases {
         let colon = if name.is_empty() { "" } else { ": " };
         text += &format!(
-            "{name}{colon}{} requests, {:.0} a second; {} lost ({:.3} %), {} late, {} replies \
-             arrived again\n",
+            "{name}{colon}{} requests in {:.2} s, {:.0} a second; {} lost ({:.3} %), {} late, {} \
+             replies arrived again\n",
             grouped(of.sent_requests),
+            of.sent_requests as f64 / of.requests_per_second,
             of.requests_per_second,
             grouped(of.lost_requests),
             of.lost_percent,
@@ -108,6 +108,7 @@ mod tests {
         };
         let idle = Phase {
             sent_requests: 1000,
+            requests_per_second: 2000.0,
             latency_us: times,
             ..Phase::default()
         };
@@ -140,13 +141,13 @@ mod tests {
         let text = text(&measured, Style::PLAIN);
         assert!(
             text.starts_with(
-                "icmp over ipv6, frames of 102 bytes, 1000 requests due a second, 1 s\n\
-                 through bridge, MTU 1500\n\nidle: 1,000 requests"
+                "icmp over ipv6, frames of 102 bytes, 1000 requests due a second\n\
+                 through bridge, MTU 1500\n\nidle: 1,000 requests in 0.50 s, 2000 a second"
             ),
             "{text}"
         );
         assert!(
-            text.contains("loaded: 2,000 requests, 0 a second; 1 lost"),
+            text.contains("loaded: 2,000 requests in 1.00 s, 2000 a second; 1 lost"),
             "{text}"
         );
         assert!(text.contains("load: 3.46 Gbit/s of TCP\n"), "{text}");

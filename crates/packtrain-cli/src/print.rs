@@ -3,6 +3,7 @@
 use crate::exit::{Exit, Failure};
 use packtrain::advice;
 use packtrain::file::STANDARD;
+use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 use std::os::fd::AsFd;
@@ -10,6 +11,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use textwrap::{WordSeparator, WordSplitter};
 
 /// Standard output is a file that a port writes packets to.
 static TAKEN: AtomicBool = AtomicBool::new(false);
@@ -138,6 +140,46 @@ impl Style {
 /// The emphasis of [`Style`].
 const EMPHASIS: [&str; 4] = ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m"];
 
+/// `line` in lines of at most `columns`, each indented as it is. A line ends at a space; a word
+/// that is longer is in one piece.
+pub fn filled(line: &str, columns: usize) -> String {
+    let words = line.trim_start_matches(' ');
+    let indent = &line[..line.len() - words.len()];
+    let options = textwrap::Options::new(columns)
+        .initial_indent(indent)
+        .subsequent_indent(indent)
+        .break_words(false)
+        .word_separator(WordSeparator::AsciiSpace)
+        .word_splitter(WordSplitter::NoHyphenation);
+    textwrap::fill(words, options)
+}
+
+/// `text` for a terminal of so many columns: lines that are longer, which are prose, are several.
+/// Elsewhere lines have any length.
+fn wrapped(text: &str, columns: Option<usize>) -> Cow<'_, str> {
+    let Some(columns) = columns else {
+        return text.into();
+    };
+    let lines = text.split_inclusive('\n').map(|line| {
+        let (line, end) = line
+            .strip_suffix('\n')
+            .map_or((line, ""), |line| (line, "\n"));
+        match textwrap::core::display_width(line) {
+            width if width <= columns => format!("{line}{end}"),
+            _ => filled(line, columns) + end,
+        }
+    });
+    lines.collect::<String>().into()
+}
+
+/// A command that a user may copy: its line is not wrapped.
+pub fn in_one_line(command: &str) -> String {
+    command.replace(' ', NO_BREAK)
+}
+
+/// A space at which no line ends. [`terminal`] makes it a space.
+const NO_BREAK: &str = "\u{a0}";
+
 /// `text` without control characters that a name from outside has brought: a file, an interface, a
 /// key of a TOML or JSON file. Lines and the emphasis of this program stay.
 fn terminal(text: &str) -> String {
@@ -156,7 +198,7 @@ fn terminal(text: &str) -> String {
         }
         rest = &rest[len..];
     }
-    clean
+    clean.replace(NO_BREAK, " ")
 }
 
 /// Writes text for people to standard output, or to standard error if packets are written there:
@@ -166,7 +208,11 @@ fn terminal(text: &str) -> String {
 ///
 /// If it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
-    document(&terminal(text))
+    if TAKEN.load(Ordering::Relaxed) {
+        message(text);
+        return Ok(());
+    }
+    document(&terminal(&wrapped(text, columns_of(stdout()))))
 }
 
 /// A JSON document, whose strings have control characters below U+0020 escaped, with those from
@@ -190,7 +236,7 @@ pub fn escaped(json: &str) -> String {
 /// As [`output`].
 pub fn document(text: &str) -> Result<(), Failure> {
     if TAKEN.load(Ordering::Relaxed) {
-        message(text);
+        raw(text);
         return Ok(());
     }
     let mut out = stdout().lock();
@@ -216,7 +262,7 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
 
 /// Writes to standard error. If that is closed, the text is lost, and the run continues.
 pub fn message(text: &str) {
-    raw(&terminal(text));
+    raw(&terminal(&wrapped(text, columns())));
 }
 
 /// Replaces the last line of standard error, a terminal. It is in one line.
@@ -255,6 +301,28 @@ pub fn error_line(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn prose_is_wrapped_at_the_width_of_the_terminal() {
+        let line = "offload: none; csum: checksums; full: checksums, TSO and USO";
+        let text = format!("{line}\n  {line}\nshort  line\n");
+        assert_eq!(wrapped(&text, None), text);
+        assert_eq!(wrapped(&text, Some(80)), text);
+        assert_eq!(
+            wrapped(&text, Some(40)),
+            "offload: none; csum: checksums; full:\nchecksums, TSO and USO\n  offload: none; csum: \
+             checksums; full:\n  checksums, TSO and USO\nshort  line\n"
+        );
+        // Emphasis has no width; a word and a command are in one piece.
+        let style = Style {
+            colour: true,
+            columns: None,
+        };
+        let bold = style.bold("0123456789");
+        assert_eq!(wrapped(&bold, Some(10)), bold);
+        let command = format!("  {}\n", in_one_line("modprobe tun"));
+        assert_eq!(terminal(&wrapped(&command, Some(10))), "  modprobe tun\n");
+    }
 
     #[test]
     fn a_json_document_has_no_control_characters_and_says_the_same() {

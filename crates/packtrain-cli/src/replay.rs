@@ -1,12 +1,13 @@
 //! `packtrain replay`: opens files, and prints what the library found.
 
-use crate::args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
+use crate::args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0, word};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::table::{Align, Table, grouped};
-use crate::{fifo, json, words};
+use crate::{fifo, json, report, words};
 use packtrain::advice;
+use packtrain::engine::Ledger;
 use packtrain::file;
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::policy::gro::Flush;
@@ -14,13 +15,13 @@ use packtrain_capture::replay::{
     self, HISTOGRAM_FROM, InterfaceReport, Limits, Options, ReplayError, Report, Segment,
 };
 use packtrain_capture::{CaptureError, Format, Reader, WriteError};
+use packtrain_lab::experiment::counters::counters;
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
-use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -57,22 +58,14 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let output = args.output.as_deref();
     let output = output.map(|path| create(path, &stop)).transpose()?;
     let report = replay::run(reader, output, &options).map_err(|error| of_replay(args, &error))?;
-    let text = if args.json {
+    if args.json {
         let mut document = json::document("replay");
         document.append(&mut fields(args, &options, &report, stop.requested()));
-        format!("{}\n", print::escaped(&Value::Object(document).to_string()))
+        json::write(document)?;
+    } else if writes_to_stdout(args) {
+        print::message(&tables(args, &report, Style::stderr()));
     } else {
-        let style = if writes_to_stdout(args) {
-            Style::stderr()
-        } else {
-            Style::stdout()
-        };
-        tables(&report, style)
-    };
-    if writes_to_stdout(args) {
-        print::message(&text);
-    } else {
-        print::output(&text)?;
+        print::output(&tables(args, &report, Style::stdout()))?;
     }
     conclude(args, &report, stop.requested())
 }
@@ -259,7 +252,8 @@ fn is_no_news(error: &io::Error) -> bool {
 /// The exit status, with the reason.
 fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Failure> {
     if !report.is_closed() {
-        let line = format!("the packet ledger does not close: {}", ledger(report));
+        let sums = report::sums(&ledger(report));
+        let line = format!("the packet ledger does not close: {sums}");
         return Err(Failure::new(Exit::Check, line));
     }
     if report.differing > 0 {
@@ -277,22 +271,16 @@ fn conclude(args: &ReplayArgs, report: &Report, stopped: bool) -> Result<(), Fai
     }
 }
 
-fn ledger(report: &Report) -> String {
-    let mut text = format!("{} received", grouped(report.received));
-    if report.expanded > 0 {
-        text.extend([" + ", &grouped(report.expanded), " expanded"]);
+fn ledger(report: &Report) -> Ledger {
+    Ledger {
+        received: report.received,
+        expanded: report.expanded,
+        transmitted: report.transmitted,
+        held: report.held,
+        absorbed: report.absorbed,
+        dropped: report.dropped,
+        ..Ledger::default()
     }
-    text.extend([" = ", &grouped(report.transmitted), " transmitted"]);
-    for (count, name) in [
-        (report.absorbed, "absorbed"),
-        (report.held, "held"),
-        (report.dropped, "dropped"),
-    ] {
-        if count > 0 {
-            text.extend([" + ", &grouped(count), " ", name]);
-        }
-    }
-    text
 }
 
 /// Packets that went into the coalescer for each that came out.
@@ -305,7 +293,7 @@ fn title(index: usize, seen: &InterfaceReport) -> String {
     name.unwrap_or_else(|| index.to_string())
 }
 
-fn tables(report: &Report, style: Style) -> String {
+fn tables(args: &ReplayArgs, report: &Report, style: Style) -> String {
     let mut text = String::new();
     let names = [
         "interface",
@@ -338,7 +326,7 @@ fn tables(report: &Report, style: Style) -> String {
         ]);
     }
     text.push_str(&table.render(0, style));
-    text.push_str(&hints(report));
+    text.push_str(&hints(args, report));
     text.push_str(&chart(report, style));
     text.push_str(&reasons(report, style));
     if report.restored > 0 {
@@ -355,7 +343,8 @@ fn tables(report: &Report, style: Style) -> String {
     } else {
         style.bad("NOT CLOSED")
     };
-    text.extend(["\nledger: ", &ledger(report), ": ", &state, "\n"]);
+    let sums = report::sums(&ledger(report));
+    text.extend(["\nledger: ", &sums, ": ", &state, "\n"]);
     if let (Some(error), None) = (report.last_bad, report.stopped) {
         text.extend([
             "the last record that cannot be read: ",
@@ -367,14 +356,19 @@ fn tables(report: &Report, style: Style) -> String {
 }
 
 /// What keeps the ratio low that is no matter of the traffic, and what the totals do not say.
-fn hints(report: &Report) -> String {
+fn hints(args: &ReplayArgs, report: &Report) -> String {
     let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
     let packets = grouped(sum(|seen| seen.frames));
+    // With `--segment` they are made wire packets, or the user knows of them.
+    let large = match args.segment {
+        Segment::Off => sum(|seen| seen.large),
+        Segment::Original | Segment::Mtu(_) => 0,
+    };
     let hints = [
         (
-            sum(|seen| seen.large),
-            "are large already, since they were captured with segmentation or receive offload on \
-             (TSO, GRO): switch both off before a capture to see wire packets",
+            large,
+            "are longer than those of any link, since they were captured with segmentation or \
+             receive offload on (TSO, GRO): switch both off before a capture to see wire packets",
         ),
         (
             sum(|seen| seen.cut_short),
@@ -402,7 +396,13 @@ fn hints(report: &Report) -> String {
 
 /// How many packets came out, by the number of packets merged into each.
 fn chart(report: &Report, style: Style) -> String {
-    const WIDTH: u64 = 40;
+    const WIDTH: usize = 40;
+    // What is beside a bar.
+    const LABELS: usize = 24;
+    let width = style
+        .columns()
+        .map_or(WIDTH, |columns| columns.saturating_sub(LABELS));
+    let width = width.clamp(8, WIDTH);
     let mut bars = [0; HISTOGRAM_FROM.len()];
     for seen in &report.interfaces {
         for (bar, count) in bars.iter_mut().zip(seen.histogram) {
@@ -425,9 +425,9 @@ fn chart(report: &Report, style: Style) -> String {
             Some(next) => format!("{from}-{}", next - 1),
         };
         // A count above 0 has a bar.
-        let length = (count * WIDTH).div_ceil(most) as usize;
+        let length = (count * width as u64).div_ceil(most) as usize;
         let bar = "#".repeat(length);
-        let line = format!("{label:>7} |{bar:<40} {}", grouped(count));
+        let line = format!("{label:>7} |{bar:<width$} {}", grouped(count));
         text.extend([line.trim_end(), "\n"]);
     }
     text
@@ -458,12 +458,10 @@ fn reasons(report: &Report, style: Style) -> String {
     let unfinished: u64 = report.interfaces.iter().map(|seen| seen.unfinished).sum();
     if unfinished > 0 {
         let count = grouped(unfinished);
-        write!(
-            text,
+        text += &format!(
             "\n{count} packets were captured before checksum offload: their checksums are \
              unfinished\n"
-        )
-        .expect("a string takes everything");
+        );
     }
     text
 }
@@ -485,17 +483,30 @@ fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
         .collect()
 }
 
+/// Packets that the coalescer did not see.
 fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
-    let words = [
-        "not captured whole (snapshot length)",
-        "of a link type that replay does not read",
-        "its IP length was left to the NIC (captured on the sender, with TSO on)",
-        "longer than --segment, and cannot be cut",
-    ];
-    let counts = oddities(seen).into_iter().zip(words);
-    counts
-        .map(|((name, count), words)| (name, count, words))
-        .collect()
+    vec![
+        (
+            "cut_short",
+            seen.cut_short,
+            "not captured whole (snapshot length)",
+        ),
+        (
+            "other_link",
+            seen.other_link,
+            "of a link type that replay does not read",
+        ),
+        (
+            "no_length",
+            seen.no_length,
+            "its IP length was left to the NIC (captured on the sender, with TSO on)",
+        ),
+        (
+            "not_cut",
+            seen.not_cut,
+            "longer than --segment, and cannot be cut",
+        ),
+    ]
 }
 
 /// The sum over all interfaces, without the reasons that never came up.
@@ -513,37 +524,9 @@ fn summed(report: &Report, of: impl Fn(&InterfaceReport) -> Vec<Reason>) -> Vec<
     sums
 }
 
-fn flushes(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
-    let counts = seen.stats.flushes.iter();
-    counts
-        .map(|(reason, count)| (reason.name(), count))
-        .collect()
-}
-
-fn not_taken(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
-    let counts = seen.stats.not_taken.iter();
-    counts
-        .map(|(reason, count)| (reason.name(), count))
-        .collect()
-}
-
-/// Packets that the coalescer did not see.
-fn oddities(seen: &InterfaceReport) -> Vec<(&'static str, u64)> {
-    vec![
-        ("cut_short", seen.cut_short),
-        ("other_link", seen.other_link),
-        ("no_length", seen.no_length),
-        ("not_cut", seen.not_cut),
-    ]
-}
-
-fn object(counts: Vec<(&'static str, u64)>) -> Value {
-    let counts = counts.into_iter();
-    Value::Object(
-        counts
-            .map(|(name, count)| (name.to_owned(), count.into()))
-            .collect(),
-    )
+fn object(reasons: Vec<Reason>) -> Map<String, Value> {
+    let counts = reasons.into_iter();
+    counters(counts.map(|(name, count, _)| (name, count)))
 }
 
 /// The keys of the JSON document that only a replay has.
@@ -557,26 +540,18 @@ fn fields(
     let semantics = options.coalesce.unwrap_or_default();
     let config = options.config(semantics, LinkType::Ethernet);
     let stream = semantics == Semantics::Stream;
-    let fields = json!({
+    json::fields(&json!({
         "settings": {
             "input": args.input,
             "output": args.output,
-            "coalesce": match args.coalesce {
-                Coalesce::Reversible => "reversible",
-                Coalesce::Stream => "stream",
-                Coalesce::Off => "off",
-            },
-            "mode": match args.mode {
-                FlowMode::Hash => "hash",
-                FlowMode::Sorted => "sorted",
-                FlowMode::Auto => "auto",
-            },
+            "coalesce": word(&args.coalesce),
+            "mode": word(&args.mode),
             "flows": config.flows,
             "bytes_max": config.max_bytes,
             "packets": args.gro_packets,
             "inactive": args.gro_inactive == Switch::On,
             "flush": args.gro_flush.to_string(),
-            "id": if options.limits.exact_id { "exact" } else { "atomic" },
+            "id": word(&args.gro_id),
             "ack_limit": stream.then_some(config.ack_limit),
             "rx_pause": args.rx_pause,
             "segment": match options.segment {
@@ -585,11 +560,7 @@ fn fields(
                 Segment::Mtu(mtu) => Value::from(mtu),
             },
             "hold_ns": options.hold_ns,
-            "user0": args.user0.map(|user0| match user0 {
-                User0::Ethernet => "ethernet",
-                User0::Ip => "ip",
-                User0::Ipoib => "ipoib",
-            }),
+            "user0": args.user0.as_ref().map(word),
         },
         "format": match report.format {
             Format::Pcap { .. } => "pcap",
@@ -602,22 +573,8 @@ fn fields(
         "differing": report.differing,
         "stopped": stopped,
         "unreadable": report.last_bad.map(|error| error.to_string()),
-        "conservation": {
-            "received": report.received,
-            "generated": 0,
-            "expanded": report.expanded,
-            "transmitted": report.transmitted,
-            "delivered": 0,
-            "held": report.held,
-            "absorbed": report.absorbed,
-            "dropped": report.dropped,
-            "closed": report.is_closed(),
-        },
-    });
-    match fields {
-        Value::Object(fields) => fields,
-        _ => Map::new(),
-    }
+        "conservation": json::conservation(&ledger(report)),
+    }))
 }
 
 fn row(index: usize, seen: &InterfaceReport) -> Value {
@@ -641,9 +598,9 @@ fn row(index: usize, seen: &InterfaceReport) -> Value {
         "unfinished": seen.unfinished,
         "large": seen.large,
         "sorted_windows": stats.sorted_windows,
-        "gro_flush": object(flushes(seen)),
-        "not_taken": object(not_taken(seen)),
-        "passed": object(oddities(seen)),
+        "gro_flush": object(held(seen)),
+        "not_taken": object(not_held(seen)),
+        "passed": object(not_seen(seen)),
         "records": seen.records,
         "record_bytes": seen.record_bytes,
     })

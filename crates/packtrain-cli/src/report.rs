@@ -108,17 +108,18 @@ pub fn details(
         text.push_str(&queues(name, port, style));
     }
     text.push_str(&batches(names, &snapshot.ports, style));
-    let devices = [0, 1].map(|port: usize| {
-        let device = report.devices[port].as_ref();
-        Some(device_values(device?).to_vec())
-    });
+    let devices = names.iter().zip(&report.devices);
+    let devices =
+        devices.filter_map(|(name, of)| Some((name.clone(), device_values(of.as_ref()?))));
+    let devices: Vec<_> = devices.map(|(name, of)| (name, of.to_vec())).collect();
     let title = "the device's own counters";
     // Losses are always listed, also if there are none.
     let always = |counter: &str| counter.ends_with("dropped");
-    text.push_str(&per_port(title, names, devices, always, style));
-    let faults = faults.each_ref().map(Option::as_ref);
-    let faults = faults.map(|faults| Some(fault_values(faults?).to_vec()));
-    text.push_str(&per_port("faults, packets", names, faults, |_| true, style));
+    text.push_str(&counters(title, &devices, always, style));
+    let faults = names.iter().zip(faults);
+    let faults = faults.filter_map(|(name, of)| Some((name.clone(), fault_values(of.as_ref()?))));
+    let faults: Vec<_> = faults.map(|(name, of)| (name, of.to_vec())).collect();
+    text.push_str(&counters("faults, packets", &faults, |_| true, style));
     text + &workers(&snapshot.workers, style)
 }
 
@@ -161,41 +162,47 @@ pub fn sums(ledger: &Ledger) -> String {
 
 /// The counters of one port, a column for each queue.
 fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
-    let rx: Vec<Vec<_>> = port
-        .rx
-        .iter()
-        .map(|queue| queue.values().collect())
-        .collect();
-    let tx: Vec<Vec<_>> = port
-        .tx
-        .iter()
-        .map(|queue| queue.values().collect())
-        .collect();
-    let mut text = String::new();
-    for (kind, what, queues) in [("rxq", "received", rx), ("txq", "transmitted", tx)] {
+    let rx = port.rx.iter().map(|queue| queue.values().collect());
+    let tx = port.tx.iter().map(|queue| queue.values().collect());
+    let of = |kind: &str, what: &str, queues: Vec<Counters>| -> String {
+        let queues = queues.into_iter().enumerate();
+        let queues = queues.map(|(index, values)| (format!("{kind}{index:02}"), values));
+        let queues: Vec<_> = queues.collect();
         let title = format!("{name}, {what}");
-        for (chunk_index, chunk) in queues.chunks(QUEUES_ABREAST).enumerate() {
-            let first = chunk_index * QUEUES_ABREAST;
-            let columns =
-                (0..chunk.len()).map(|index| (format!("{kind}{:02}", first + index), Align::Right));
-            let mut table = Table::new([(title.clone(), Align::Left)].into_iter().chain(columns));
-            for (row, (counter, _)) in chunk[0].iter().enumerate() {
-                let values = chunk.iter().map(|queue| queue[row].1);
-                if values.clone().any(|value| value > 0) {
-                    table.row(
-                        [(*counter).to_owned()]
-                            .into_iter()
-                            .chain(values.map(grouped)),
-                    );
-                }
-            }
-            if !table.is_empty() {
-                text.push_str(&table.render(0, style));
-                text.push('\n');
-            }
+        let abreast = queues.chunks(QUEUES_ABREAST);
+        let tables = abreast.map(|some| counters(&title, some, |_| false, style));
+        tables.collect()
+    };
+    of("rxq", "received", rx.collect()) + &of("txq", "transmitted", tx.collect())
+}
+
+/// Counters by name.
+type Counters = Vec<(&'static str, u64)>;
+
+/// A table with a column for each of `columns`, which have the same counters. A counter that is 0
+/// in all of them is left out, unless it is one of `always`; so is a table without counters.
+fn counters(
+    title: &str,
+    columns: &[(String, Counters)],
+    always: impl Fn(&str) -> bool,
+    style: Style,
+) -> String {
+    let heads = columns
+        .iter()
+        .map(|(name, _)| (name.as_str(), Align::Right));
+    let mut table = Table::new([(title, Align::Left)].into_iter().chain(heads));
+    let names = columns.first().into_iter().flat_map(|(_, values)| values);
+    for (row, (name, _)) in names.enumerate() {
+        let values = columns.iter().map(|(_, values)| values[row].1);
+        if always(name) || values.clone().any(|value| value > 0) {
+            let cells = [(*name).to_owned()];
+            table.row(cells.into_iter().chain(values.map(grouped)));
         }
     }
-    text
+    if table.is_empty() {
+        return String::new();
+    }
+    table.render(0, style) + "\n"
 }
 
 /// The batch sizes of each queue that had any, in packets.
@@ -254,41 +261,6 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
         table.row(cells.chain([cpu, worker.nice.to_string()]));
     }
     table.render(0, style)
-}
-
-/// Counters of a port as a whole, for the ports that have them. A counter that is 0 for both ports
-/// is left out, unless it is one of `always`.
-fn per_port(
-    title: &str,
-    names: &[String; 2],
-    values: [Option<Vec<(&'static str, u64)>>; 2],
-    always: impl Fn(&str) -> bool,
-    style: Style,
-) -> String {
-    let known: Vec<_> = names
-        .iter()
-        .zip(values)
-        .filter_map(|(name, values)| Some((name, values?)))
-        .collect();
-    let columns = known
-        .iter()
-        .map(|(name, _)| ((*name).clone(), Align::Right));
-    let title = (title.to_owned(), Align::Left);
-    let mut table = Table::new([title].into_iter().chain(columns));
-    let Some((_, first)) = known.first() else {
-        return String::new();
-    };
-    for (row, (counter, _)) in first.iter().enumerate() {
-        let values = known.iter().map(|(_, values)| values[row].1);
-        if always(counter) || values.clone().any(|value| value > 0) {
-            table.row(
-                [(*counter).to_owned()]
-                    .into_iter()
-                    .chain(values.map(grouped)),
-            );
-        }
-    }
-    table.render(0, style) + "\n"
 }
 
 /// What packtrain lost, and why.

@@ -1,21 +1,21 @@
 //! `packtrain rfc2544`: throughput by frame size beside that of the kernel, with latency, loss and
 //! bursts.
 
-use crate::args::Rfc2544Args;
+use crate::args::{Rfc2544Args, word};
 use crate::exit::Failure;
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table, bar, grouped};
 use crate::tool;
-use clap::ValueEnum;
 use indexmap::IndexMap;
 use packtrain::engine::Report;
 use packtrain_lab::ToolError;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tool::{self as lab, Control, Measured};
 use packtrain_lab::tools::ping::Times;
-use packtrain_lab::tools::rfc2544::{Figures, Rfc2544, Settings, Throughput};
+use packtrain_lab::tools::rfc2544::{Bursts, Figures, Rfc2544, Settings, Throughput};
 use serde_json::{Map, Value};
+use std::iter::repeat;
 
 /// Bytes of an Ethernet frame around its IP packet: header and FCS.
 const ETHERNET: u32 = 18;
@@ -73,7 +73,7 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
             let through = devices[device];
             let say = |line: &str| {
                 let (done, all) = (rows.len() + turn, args.sizes.len() * devices.len());
-                let name = name(through);
+                let name = word(&through);
                 (control.progress)(&format!("{} of {all}: through {name}: {line}", done + 1));
             };
             let control = Control {
@@ -120,11 +120,6 @@ fn measure(args: &Rfc2544Args, control: &Control<'_>) -> Result<Vec<Row>, ToolEr
     Ok(rows)
 }
 
-fn name(through: Through) -> String {
-    let value = through.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
 fn document(rows: Vec<Row>) -> Map<String, Value> {
     let mut document = json::document("rfc2544");
     let rows = rows.into_iter().map(|row| {
@@ -142,7 +137,9 @@ fn document(rows: Vec<Row>) -> Map<String, Value> {
 
 /// The tables.
 fn text(rows: &[Row], style: Style) -> String {
-    let mut text = throughput(rows, style);
+    let is_interrupted = rows.iter().any(|row| row.measured.is_interrupted());
+    let mut text = tool::interrupted(is_interrupted).to_owned();
+    text.push_str(&throughput(rows, style));
     text.push('\n');
     text.push_str(&bounds(rows, style));
     let latency = columns(
@@ -172,7 +169,7 @@ fn text(rows: &[Row], style: Style) -> String {
     }
     for row in rows {
         for flag in &row.measured.flags {
-            let through = name(row.through);
+            let through = word(&row.through);
             let line = format!(
                 "not to be judged: {} bytes through {through}: {flag}\n",
                 row.size
@@ -184,12 +181,9 @@ fn text(rows: &[Row], style: Style) -> String {
 }
 
 impl Row {
-    /// The throughput of the first goal.
-    fn throughput(&self) -> Throughput {
-        let search = self.measured.figures.search.as_ref();
-        search
-            .map(|search| search.first.clone())
-            .unwrap_or_default()
+    /// The throughput of the first goal; `None` if the search was stopped.
+    fn throughput(&self) -> Option<&Throughput> {
+        Some(&self.measured.figures.search.as_ref()?.first)
     }
 
     /// The results of all goals, by loss ratio.
@@ -206,7 +200,7 @@ impl Row {
         } else {
             self.size.to_string()
         };
-        vec![size, name(self.through)]
+        vec![size, word(&self.through)]
     }
 }
 
@@ -218,7 +212,8 @@ fn pairs(rows: &[Row]) -> impl Iterator<Item = (&Row, Option<&Row>)> {
 
 /// Throughput by frame size, with bars.
 fn throughput(rows: &[Row], style: Style) -> String {
-    let most = rows.iter().map(|row| row.throughput().throughput_gbps);
+    let all = rows.iter().filter_map(Row::throughput);
+    let most = all.map(|of| of.throughput_gbps);
     let most = most.fold(LINE / 1e9, f64::max);
     let steps = [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
     let step = steps
@@ -243,19 +238,24 @@ fn throughput(rows: &[Row], style: Style) -> String {
         ("%", Align::Right),
     ]);
     for (row, before) in pairs(rows) {
-        let of = row.throughput();
-        let (gbps, pps) = (of.throughput_gbps, of.throughput_kpps * 1e3);
-        // Above it the sender sends nothing.
-        let at_least = if of.end == "at_max" { ">= " } else { "" };
         let line = LINE / 8.0 / (f64::from(row.size) + BETWEEN_FRAMES);
+        let of_line = grouped(line as u64);
         let mut cells = row.cells(before);
-        cells.extend([
-            bar(gbps, 10.0 * step, 10 * STEP_COLUMNS),
-            format!("{:.2}", gbps * 1e3),
-            format!("{at_least}{}", grouped(pps as u64)),
-            grouped(line as u64),
-            format!("{:.2}", 100.0 * pps / line),
-        ]);
+        cells.extend(match row.throughput() {
+            None => ["", NOT_MEASURED, NOT_MEASURED, &of_line, NOT_MEASURED].map(str::to_owned),
+            Some(of) => {
+                let (gbps, pps) = (of.throughput_gbps, of.throughput_kpps * 1e3);
+                // Above it the sender sends nothing.
+                let at_least = if of.end == "at_max" { ">= " } else { "" };
+                [
+                    bar(gbps, 10.0 * step, 10 * STEP_COLUMNS),
+                    format!("{:.2}", gbps * 1e3),
+                    format!("{at_least}{}", grouped(pps as u64)),
+                    of_line,
+                    format!("{:.2}", 100.0 * pps / line),
+                ]
+            }
+        });
         table.row(cells);
     }
     let ratio = rows
@@ -301,11 +301,8 @@ fn bounds(rows: &[Row], style: Style) -> String {
                 limit.to_owned(),
             ]);
             if index == 0 {
-                let bursts = row.measured.figures.bursts.unwrap_or_default();
-                let frames = bursts.back_to_back_frames;
-                let is_all = frames > 0 && frames >= bursts.back_to_back_tried_frames;
-                let at_least = if is_all { ">= " } else { "" };
-                cells.push(format!("{at_least}{}", grouped(frames)));
+                let bursts = row.measured.figures.bursts.as_ref();
+                cells.push(bursts.map_or_else(|| NOT_MEASURED.to_owned(), longest));
             }
             table.row(cells);
         }
@@ -314,6 +311,17 @@ fn bounds(rows: &[Row], style: Style) -> String {
         "throughput in kpps with its bounds, and the longest burst that arrived, in frames\n{}",
         table.render(0, style)
     )
+}
+
+/// The cell of what was not measured.
+const NOT_MEASURED: &str = "-";
+
+/// The longest burst that arrived; that of all frames that were tried is not the device's limit.
+fn longest(bursts: &Bursts) -> String {
+    let frames = bursts.back_to_back_frames;
+    let is_all = frames > 0 && frames >= bursts.back_to_back_tried_frames;
+    let at_least = if is_all { ">= " } else { "" };
+    format!("{at_least}{}", grouped(frames))
 }
 
 /// What was measured at each of several loads: the share in percent, and a cell.
@@ -335,10 +343,20 @@ fn columns(rows: &[Row], title: &str, of: impl Fn(&Row) -> Option<Shares>, style
     let names = [("frame", Align::Right), ("through", Align::Left)];
     let names = names.map(|(name, align)| (name.to_owned(), align));
     let heads = shares.map(|(share, _)| (format!("{share} %"), Align::Right));
+    let heads: Vec<_> = heads.collect();
+    if heads.is_empty() {
+        return format!("{title}: not measured\n");
+    }
+    let columns = heads.len();
     let mut table = Table::new(names.into_iter().chain(heads));
-    for ((row, before), shares) in pairs(rows).zip(all) {
-        let cells = shares.into_iter().map(|(_, cell)| cell);
-        table.row(row.cells(before).into_iter().chain(cells));
+    for ((row, before), shares) in pairs(rows).zip(&all) {
+        let measured = shares.iter().map(|(_, cell)| cell.as_str());
+        let cells = measured.chain(repeat(NOT_MEASURED)).take(columns);
+        table.row(
+            row.cells(before)
+                .into_iter()
+                .chain(cells.map(str::to_owned)),
+        );
     }
     format!("{title}\n{}", table.render(0, style))
 }
@@ -359,7 +377,7 @@ fn loss(percent: f64, at_socket: Option<f64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packtrain_lab::tools::rfc2544::{Bursts, Latency, Loss, Search};
+    use packtrain_lab::tools::rfc2544::{Latency, Loss, Search};
 
     fn named<T>(values: impl IntoIterator<Item = (&'static str, T)>) -> IndexMap<String, T> {
         let values = values.into_iter();
@@ -434,7 +452,7 @@ mod tests {
             let first = Throughput {
                 end,
                 limit,
-                ..row.throughput()
+                ..row.throughput().expect("a search").clone()
             };
             let figures = &mut row.measured.figures;
             figures.search = Some(Search {
@@ -504,6 +522,33 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
+    }
+
+    #[test]
+    fn what_an_interrupted_search_did_not_measure_is_a_dash() {
+        let whole = row(64, Through::Packtrain, 581.0);
+        let mut bare = row(64, Through::Bridge, 0.0);
+        bare.measured.figures = Figures {
+            flat_out_kpps: Some(900.0),
+            ..Figures::default()
+        };
+        bare.measured.flags = vec!["interrupted before the end".to_owned()];
+        let mut part = row(128, Through::Packtrain, 581.0);
+        part.measured.figures.bursts = None;
+        part.measured.figures.latency = None;
+        let text = text(&[whole, bare, part], Style::PLAIN);
+        for line in [
+            "interrupted: these are the figures until then\n",
+            "       bridge                                                -        -  14,880,952",
+            "       bridge          -          -\n",
+            "  128  packtrain           0  581.0  581.0  592.6  device             -\n",
+        ] {
+            assert!(text.contains(line), "{line:?} in\n{text}");
+        }
+        let mut rows = [row(64, Through::Packtrain, 581.0)];
+        rows[0].measured.figures.loss = None;
+        let text = super::text(&rows, Style::PLAIN);
+        assert!(text.contains("not the device: not measured\n"), "{text}");
     }
 
     #[test]

@@ -40,7 +40,17 @@ pub fn run<T: Args + Tool>(
     if args.json {
         json::write(document(name, measured, report))
     } else {
-        print::output(&text(&measured, Style::stdout()))
+        let head = interrupted(measured.is_interrupted());
+        print::output(&format!("{head}{}", text(&measured, Style::stdout())))
+    }
+}
+
+/// The line in front of figures that end where a signal came.
+pub const fn interrupted(is_interrupted: bool) -> &'static str {
+    if is_interrupted {
+        "interrupted: these are the figures until then\n"
+    } else {
+        ""
     }
 }
 

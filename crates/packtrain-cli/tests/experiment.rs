@@ -3,7 +3,7 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, assert_documented, command, finish, packtrain, signal, start,
+    PACKTRAIN, Scratch, assert_documented, command, ends, interrupted, packtrain, start,
     wait_for_handlers,
 };
 use serde_json::{Value, json};
@@ -73,17 +73,19 @@ fn without_flags(document: &Value, packets: u64) -> Value {
 fn an_experiment_is_one_document_with_documented_keys() {
     let scratch = Scratch::new("experiment");
     let path = tiny(&scratch, TINY);
-    let ran = packtrain(&[
-        "experiment",
-        &path,
-        "--repeats",
-        "3",
-        "--seeds",
-        "2",
-        "--json",
-    ]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let document = ran.json();
+    let document = ends(
+        0,
+        &[
+            "experiment",
+            &path,
+            "--repeats",
+            "3",
+            "--seeds",
+            "2",
+            "--json",
+        ],
+    )
+    .json();
     assert_documented(&document, &["all", "experiment"]);
     assert_eq!(document["command"], "experiment");
     let rows = document["rows"].as_array().expect("rows");
@@ -106,8 +108,7 @@ fn an_experiment_is_one_document_with_documented_keys() {
 fn an_experiment_is_printed_for_people() {
     let scratch = Scratch::new("experiment-text");
     let path = tiny(&scratch, TINY);
-    let ran = packtrain(&["experiment", &path, "--quick"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["experiment", &path, "--quick"]);
     for text in [
         "packtrain: ",
         "; Kernel: ",
@@ -143,8 +144,7 @@ fn an_experiment_is_a_page() {
         "--save",
         &saved,
     ];
-    let ran = packtrain(&words);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &words);
     assert!(ran.out.ends_with(&format!("page: {page}\n")), "{ran:?}");
     let read = |path: &str| std::fs::read_to_string(path).expect("a file");
     let document: Value = serde_json::from_str(&read(&saved)).expect("JSON");
@@ -186,8 +186,7 @@ fn the_file_in_the_documentation_is_valid() {
 
 #[test]
 fn the_experiments_are_listed() {
-    let ran = packtrain(&["experiment", "list"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["experiment", "list"]);
     assert!(ran.out.contains("lro-flows"), "{ran:?}");
     for text in [
         "S0: FreeBSD, not dated",
@@ -281,18 +280,15 @@ fn saved_results_are_compared() {
     let scratch = Scratch::new("experiment-compare");
     let path = tiny(&scratch, TINY);
     let [a, b, c] = ["a.json", "b.json", "c.json"].map(|name| scratch.file(name));
-    let ran = packtrain(&["experiment", &path, "--quick", "--save", &a]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ends(0, &["experiment", &path, "--quick", "--save", &a]);
     let saved = std::fs::read_to_string(&a).expect("a document");
     let saved: Value = serde_json::from_str(&saved).expect("JSON");
     assert_documented(&saved, &["all", "experiment"]);
     for (path, packets) in [(&b, 1000), (&c, 900)] {
         std::fs::write(path, without_flags(&saved, packets).to_string()).expect("a file");
     }
-    let same = packtrain(&["compare", &b, &b]);
-    assert_eq!(same.code, Some(0), "{same:?}");
-    let ran = packtrain(&["compare", &b, &c, "--json"]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    ends(0, &["compare", &b, &b]);
+    let ran = ends(1, &["compare", &b, &c, "--json"]);
     let line = ran.error_line();
     assert!(
         line.starts_with("2 figures are worse by more than 5 %, the first: tiny"),
@@ -302,8 +298,7 @@ fn saved_results_are_compared() {
     assert_documented(&document, &["all", "compare"]);
     assert_eq!(document["rows"][0]["change"], "regression");
     assert_eq!(document["rows"][0]["ratio"]["median"], 0.9);
-    let tolerant = packtrain(&["compare", &b, &c, "--tolerance", "20"]);
-    assert_eq!(tolerant.code, Some(0), "{tolerant:?}");
+    let tolerant = ends(0, &["compare", &b, &c, "--tolerance", "20"]);
     assert_eq!(tolerant.out, "0 worse, 0 better, 2 within 20 %\n");
     let every = packtrain(&["compare", &b, &c, "--tolerance", "20", "--all"]);
     assert!(every.out.contains("0.900"), "{every:?}");
@@ -321,8 +316,7 @@ fn a_comparison_begins_with_its_sum_and_fits_a_terminal() {
     let scratch = Scratch::new("experiment-compare-sum");
     let path = tiny(&scratch, TINY);
     let [a, b, few] = ["a.json", "b.json", "few.json"].map(|name| scratch.file(name));
-    let ran = packtrain(&["experiment", &path, "--quick", "--save", &a]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ends(0, &["experiment", &path, "--quick", "--save", &a]);
     let saved = std::fs::read_to_string(&a).expect("a document");
     let saved: Value = serde_json::from_str(&saved).expect("JSON");
     for (path, packets) in [(&a, 1000), (&b, 900)] {
@@ -333,12 +327,13 @@ fn a_comparison_begins_with_its_sum_and_fits_a_terminal() {
         row["figures"]["packets"]["judged"] = json!(2);
     }
     std::fs::write(&few, document.to_string()).expect("a file");
-    let ran = packtrain(&["compare", &a, &few]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    // That nothing could be judged is no success.
+    let ran = ends(1, &["compare", &a, &few]);
+    let why = "no figure was judged: each has fewer than 3 clean runs in A or B; repeat";
+    assert!(ran.error_line().starts_with(why), "{ran:?}");
     let sum = "0 worse, 0 better, 2 not judged: fewer than 3 clean runs\n";
     assert!(ran.out.starts_with(sum), "{ran:?}");
-    let ran = packtrain(&["compare", &a, &b]);
-    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let ran = ends(1, &["compare", &a, &b]);
     assert!(ran.out.starts_with("2 worse, 0 better\n"), "{ran:?}");
     let widest = ran.out.lines().map(|line| line.chars().count()).max();
     assert!(widest < Some(100), "{ran:?}");
@@ -348,8 +343,7 @@ fn a_comparison_begins_with_its_sum_and_fits_a_terminal() {
 fn each_run_is_a_line_where_standard_error_is_a_file() {
     let scratch = Scratch::new("experiment-lines");
     let path = tiny(&scratch, TINY);
-    let ran = packtrain(&["experiment", &path, "--repeats", "1"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["experiment", &path, "--repeats", "1"]);
     let lines: Vec<&str> = ran.err.lines().collect();
     assert_eq!(lines.len(), 4, "{ran:?}");
     assert_eq!(lines[0], "tiny: count=1000: warm-up 1 of 2");
@@ -407,9 +401,7 @@ fn a_signal_keeps_what_was_measured() {
     let child = start(&mut command(PACKTRAIN, &words));
     wait_for_handlers(&child);
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     let document = ran.json();
     assert_eq!(document["stopped"], true);
     assert_eq!(document["experiments"][0]["stopped"], true);

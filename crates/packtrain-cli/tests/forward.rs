@@ -3,8 +3,8 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, finish, packtrain, signal, start,
-    wait_for_line,
+    PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, ends, finish, interrupted, packtrain,
+    signal, start, wait_for_line,
 };
 use serde_json::{Value, json};
 use std::io::Read;
@@ -70,8 +70,7 @@ fn the_documents_have_exactly_the_documented_keys() {
     assert_documented(&document, &["all", "plan"]);
     assert!(document["plan"]["directions"][0]["coalesce"].is_null());
     // Merging pays for an egress with descriptors, and not for a sink.
-    let merging = packtrain(&["plan", "null:source,coalesce=hash", "sim:segs=8", "--json"]);
-    let document = merging.json();
+    let document = packtrain(&["plan", "null:source,coalesce=hash", "sim:segs=8", "--json"]).json();
     assert_documented(&document, &["all", "plan"]);
     let [there, back] = [0, 1].map(|way| &document["plan"]["directions"][way]);
     assert_eq!(there["coalesce"]["setting"], "hash");
@@ -83,9 +82,7 @@ fn the_documents_have_exactly_the_documented_keys() {
 #[test]
 fn drops_are_named() {
     let source = "null:source,count=1000,drop=0.5,seed=3";
-    let ran = packtrain(&["forward", source, "null:", "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let document = ran.json();
+    let document = ends(0, &["forward", source, "null:", "--json"]).json();
     assert_documented(&document, &["all", "forward", "plan"]);
     let lost = document["drops"]["fault_injected"].as_u64().expect("drops");
     assert!((300..700).contains(&lost), "{lost}");
@@ -105,9 +102,7 @@ fn fit_and_headroom_decide_what_a_short_list_costs() {
     let run = |keys: &str| {
         let sink = format!("sim:segs=4{keys}");
         let source = "null:source,bytes=9000,count=1000";
-        let ran = packtrain(&["forward", source, &sink, "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        ran.json()
+        ends(0, &["forward", source, &sink, "--json"]).json()
     };
     let dropped = run(",fit=collapse");
     assert_eq!(dropped["drops"]["too_many_segments"], 1000);
@@ -133,9 +128,7 @@ fn fit_and_headroom_decide_what_a_short_list_costs() {
 fn limits_of_merging_are_read_back_and_in_force() {
     let limits = |keys: &str| {
         let source = format!("null:source,proto=tcp,count=2000,flows=16{keys}");
-        let ran = packtrain(&["forward", &source, "sim:", "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.json();
+        let document = ends(0, &["forward", &source, "sim:", "--json"]).json();
         assert_documented(&document, &["all", "forward", "plan"]);
         let how = document["plan"]["directions"][0]["coalesce"].clone();
         let read = |key: &str| how[key].clone();
@@ -185,9 +178,7 @@ fn short_pieces_are_merged_or_copied() {
     let run = |keys: &str| {
         let sink = format!("sim:rings=4096{keys}");
         let source = "null:source,bytes=65549,count=500,rx=pieces(512)";
-        let ran = packtrain(&["forward", source, &sink, "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.json();
+        let document = ends(0, &["forward", source, &sink, "--json"]).json();
         assert_eq!(document["conservation"]["closed"], true);
         document
     };
@@ -208,9 +199,7 @@ fn short_pieces_are_merged_or_copied() {
 #[test]
 fn the_keys_of_a_nic_in_memory_are_read_back_and_act() {
     let run = |source: &str, sink: &str| {
-        let ran = packtrain(&["forward", source, sink, "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.json();
+        let document = ends(0, &["forward", source, sink, "--json"]).json();
         assert_eq!(document["conservation"]["closed"], true);
         document
     };
@@ -263,9 +252,7 @@ fn faults_are_counted_also_within_other_wrappers() {
     let capture = scratch.file("all.pcapng");
     let faults = "duplicate=0.25,corrupt=0.25,reorder=0.25,seed=5";
     let source = format!("null:source,count=1000,{faults},capture={capture}");
-    let ran = packtrain(&["forward", &source, "null:", "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let document = ran.json();
+    let document = ends(0, &["forward", &source, "null:", "--json"]).json();
     let count = |name: &str| {
         let count = &document["ports"]["null0"]["faults"][name];
         count.as_u64().expect("a count")
@@ -305,9 +292,11 @@ fn a_capture_is_copied_packet_by_packet() {
     ]);
     assert_moved(&made.json(), 500);
     let read = format!("pcap:{first}");
-    let copied = packtrain(&["forward", &read, &format!("pcap:{second},write"), "--json"]);
-    assert_eq!(copied.code, Some(0), "{copied:?}");
-    let document = copied.json();
+    let document = ends(
+        0,
+        &["forward", &read, &format!("pcap:{second},write"), "--json"],
+    )
+    .json();
     assert_moved(&document, 500);
     let ports = &document["ports"];
     assert_eq!(ports["first.pcapng"]["rxq00"]["bytes"], 500 * 1514);
@@ -432,9 +421,7 @@ fn a_count_is_exact() {
     for queues in ["1", "4"] {
         let source = format!("null:source,queues={queues},flows=4");
         let sink = format!("null:queues={queues}");
-        let ran = packtrain(&["forward", &source, &sink, "--count", "1001", "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.json();
+        let document = ends(0, &["forward", &source, &sink, "--count", "1001", "--json"]).json();
         assert_moved(&document, 1001);
         assert_eq!(document["run"]["ended"], "end");
     }
@@ -495,10 +482,8 @@ fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
     let mut child = start(&mut command(PACKTRAIN, &["forward", "null:", "null:"]));
     wait_for_line(&mut child, "neither port has any input");
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
+    let ran = interrupted(child, "INT");
     assert!(asked.elapsed() < TIMEOUT, "{ran:?}");
-    assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(
         ran.out
             .contains("ledger (wire packets): 0 received = 0 transmitted: closed"),
@@ -508,8 +493,7 @@ fn a_run_without_input_says_so_and_ends_at_once_after_a_signal() {
 
 #[test]
 fn people_get_a_line_for_each_direction_first_and_the_totals_last() {
-    let ran = packtrain(&["forward", "null:source,count=1000", "null:"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["forward", "null:source,count=1000", "null:"]);
     assert_eq!(
         ran.err,
         "null0 -> null1: in software: nothing\n\
@@ -537,8 +521,10 @@ fn people_get_a_line_for_each_direction_first_and_the_totals_last() {
 
 #[test]
 fn verbose_adds_the_whole_plan_and_every_counter() {
-    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "--verbose"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(
+        0,
+        &["forward", "null:source,count=1000", "null:", "--verbose"],
+    );
     for text in ["ipv4-checksum  not needed", "large-receive", "workers: 0: "] {
         assert!(ran.err.contains(text), "{text} in {}", ran.err);
     }
@@ -553,8 +539,7 @@ fn verbose_adds_the_whole_plan_and_every_counter() {
 #[test]
 fn a_direction_says_what_is_done_in_software_and_why() {
     let first_line = |a: &str, b: &str| {
-        let ran = packtrain(&["plan", a, b]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = ends(0, &["plan", a, b]);
         ran.out.lines().next().expect("a line").to_owned()
     };
     assert_eq!(
@@ -569,8 +554,10 @@ fn a_direction_says_what_is_done_in_software_and_why() {
 
 #[test]
 fn a_loss_has_its_reason_in_words() {
-    let ran = packtrain(&["forward", "null:source,count=1000,drop=1", "null:", "-q"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(
+        0,
+        &["forward", "null:source,count=1000,drop=1", "null:", "-q"],
+    );
     let line = "fault_injected         1,000  dropped on request (drop=)\n";
     assert!(ran.out.contains(line), "{}", ran.out);
     let line = "ledger (wire packets): 1,000 received = 0 transmitted + 1,000 dropped: closed\n";
@@ -580,13 +567,15 @@ fn a_loss_has_its_reason_in_words() {
 /// Packets that a reset took back and that were sent again.
 #[test]
 fn the_totals_have_the_wire_packets_of_the_ledger() {
-    let ran = packtrain(&[
-        "forward",
-        "null:source,count=300,coalesce=off",
-        "sim:hang",
-        "-q",
-    ]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=300,coalesce=off",
+            "sim:hang",
+            "-q",
+        ],
+    );
     let row = ran.out.lines().nth(1).expect("a row");
     let words: Vec<_> = row.split_whitespace().collect();
     assert_eq!(
@@ -642,13 +631,15 @@ fn troubles<'a>(document: &'a Value, port: &str) -> &'a Value {
 
 #[test]
 fn a_device_that_hangs_is_reported_and_reset_and_loses_no_packet() {
-    let ran = packtrain(&[
-        "forward",
-        "null:source,count=300,coalesce=off",
-        "sim:hang",
-        "--json",
-    ]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=300,coalesce=off",
+            "sim:hang",
+            "--json",
+        ],
+    );
     let document = ran.json();
     assert_documented(&document, &["all", "forward", "plan"]);
     let account = &document["conservation"];
@@ -694,13 +685,15 @@ fn a_device_that_hangs_is_reported_and_reset_and_loses_no_packet() {
 #[test]
 fn a_lost_wake_up_of_a_device_is_reported_and_costs_no_packet() {
     let source = "null:source,count=300,coalesce=off";
-    let ran = packtrain(&[
-        "forward",
-        source,
-        "sim:lose-wakeups=4096,completion-delay=5reclaims",
-        "--json",
-    ]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(
+        0,
+        &[
+            "forward",
+            source,
+            "sim:lose-wakeups=4096,completion-delay=5reclaims",
+            "--json",
+        ],
+    );
     let document = ran.json();
     assert_eq!(document["conservation"]["transmitted"], 300);
     let trouble = &troubles(&document, "sim0")[0];
@@ -743,9 +736,7 @@ fn a_worker_runs_on_the_cpu_of_the_list() {
             assert!(start.elapsed() < TIMEOUT, "{input}: not on CPU {last}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        signal(&child, "TERM");
-        let ran = finish(child);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = interrupted(child, "TERM");
         let document = ran.json();
         let last: u64 = last.parse().expect("a number");
         assert_eq!(document["settings"]["cpus"][0], last);
@@ -766,9 +757,7 @@ fn of_all_workers(document: &Value, counter: &str) -> u64 {
 fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
     let run = |more: &[&str]| {
         let run = ["forward", "null:source,count=1000000"];
-        let ran = packtrain(&[&run, more, &["--json"]].concat());
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let document = ran.json();
+        let document = ends(0, &[&run, more, &["--json"]].concat()).json();
         assert_moved(&document, 1_000_000);
         document
     };
@@ -818,8 +807,7 @@ fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
 
 #[test]
 fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
-    let ran = packtrain(&["plan", "null:queues=2", "sim:queues=2,tx=shared"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["plan", "null:queues=2", "sim:queues=2,tx=shared"]);
     for line in [
         "TX of null0: owned (dispatch=adaptive, and one RX worker feeds each queue)\n",
         "TX of sim0: shared (tx=shared)\n",
@@ -835,8 +823,7 @@ fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
 #[test]
 fn as_many_queues_as_there_can_be_use_little_memory() {
     let ports = ["null:source,queues=256", "null:queues=256"];
-    let plan = packtrain(&[&["plan"], &ports[..]].concat());
-    assert_eq!(plan.code, Some(0), "{plan:?}");
+    let plan = ends(0, &[&["plan"], &ports[..]].concat());
     let at_most = number_after(&plan.out, "memory for packets: at most ") << 20;
     let run = [
         &["forward"],
@@ -849,9 +836,7 @@ fn as_many_queues_as_there_can_be_use_little_memory() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
     // The greatest resident memory until now, in KiB.
     let resident = number_after(&status.expect("it runs"), "VmHWM:") << 10;
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     let document = ran.json();
     assert_eq!(document["conservation"]["closed"], true, "{document}");
     let queues = document["ports"]["null0"].as_object().expect("a port");
@@ -1078,8 +1063,7 @@ fn a_capture_has_one_writer() {
     let other = std::fs::File::create(&output).expect("a file");
     other.lock().expect("as another program does");
     let port = format!("pcap:{output},write");
-    let ran = packtrain(&["forward", "null:source,count=5", &port]);
-    assert_eq!(ran.code, Some(4), "{ran:?}");
+    let ran = ends(4, &["forward", "null:source,count=5", &port]);
     assert!(
         ran.err.contains("another program or port writes to it"),
         "{ran:?}"

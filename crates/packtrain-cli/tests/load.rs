@@ -2,8 +2,10 @@
 
 mod program;
 
-use program::{PACKTRAIN, Ran, TIMEOUT, as_nobody, assert_documented, command, finish};
-use program::{Scratch, in_namespace, packtrain, signal, start, wait_for_handlers};
+use program::{
+    PACKTRAIN, Ran, Scratch, TIMEOUT, as_nobody, assert_documented, command, ends, finish,
+    in_namespace, packtrain, signal, start, wait_for_handlers,
+};
 use serde_json::Value;
 use std::fs;
 use std::thread;
@@ -57,22 +59,17 @@ fn a_table_for_people() {
     if in_namespace().is_none() {
         return;
     }
-    let blast = packtrain(&["blast", "--count", "100", "--quiet"]);
-    assert_eq!(blast.code, Some(0), "{blast:?}");
-    let conditions = "udp over ipv4, frames of 64 bytes, flat out, 1 sender, 1 s\n\
-                      through packtrain, MTU 1500\n\n";
-    let report = blast.out.strip_prefix(conditions).expect("conditions");
-    assert!(
-        report.starts_with("offered            100 packets"),
-        "{blast:?}"
-    );
+    let blast = ends(0, &["blast", "--count", "100", "--quiet"]);
+    let conditions = "udp over ipv4, frames of 64 bytes, flat out, 1 sender, 0.";
+    assert!(blast.out.starts_with(conditions), "{blast:?}");
+    let report = " s measured\nthrough packtrain, MTU 1500\n\noffered            100 packets";
+    assert!(blast.out.contains(report), "{blast:?}");
     assert!(blast.out.contains("\nforwarder "), "{blast:?}");
-    let ping = packtrain(&["ping", "--count", "20", "--quiet", "--flood"]);
-    assert_eq!(ping.code, Some(0), "{ping:?}");
-    let conditions = "udp over ipv4, frames of 102 bytes, one request after the other, 1 s\n\
+    let ping = ends(0, &["ping", "--count", "20", "--quiet", "--flood"]);
+    let conditions = "udp over ipv4, frames of 102 bytes, one request after the other\n\
                       through packtrain, MTU 1500\n\n";
     let report = ping.out.strip_prefix(conditions).expect("conditions");
-    assert!(report.starts_with("20 requests, "), "{ping:?}");
+    assert!(report.starts_with("20 requests in 0."), "{ping:?}");
     assert!(ping.out.contains("\nround trip "), "{ping:?}");
 }
 
@@ -86,6 +83,30 @@ fn no_privilege_is_needed() {
     for tool in ["blast", "ping"] {
         let args = [PACKTRAIN, tool, "--count", "50", "--json", "--quiet"];
         row(&as_nobody(&args).expect("setpriv runs"), tool);
+    }
+}
+
+#[test]
+fn an_interrupted_table_has_the_time_that_was_measured() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let tools: [&[&str]; 3] = [
+        &["blast", "--duration", "1h"],
+        &["ping", "--duration", "1h"],
+        &["stream", "--duration", "1h", "--warm-up", "0"],
+    ];
+    for args in tools {
+        let ran = interrupted(args, "INT");
+        if ran.out.is_empty() {
+            assert_eq!(ran.err, "interrupted before anything was measured\n");
+            continue;
+        }
+        let head = "interrupted: these are the figures until then\n";
+        assert!(ran.out.starts_with(head), "{ran:?}");
+        assert!(!ran.out.contains("3600"), "{ran:?}");
+        let flag = "not to be judged: interrupted before the end\n";
+        assert!(ran.out.ends_with(flag), "{ran:?}");
     }
 }
 
@@ -219,8 +240,7 @@ fn a_wrong_size_is_explained() {
     if in_namespace().is_none() {
         return;
     }
-    let ran = packtrain(&["blast", "--size", "1519"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["blast", "--size", "1519"]);
     let line = "--size cannot be '1519': a frame of ipv4 has 62 to 1518 bytes here";
     assert!(ran.error_line().starts_with(line), "{ran:?}");
 }

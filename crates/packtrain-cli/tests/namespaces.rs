@@ -2,8 +2,10 @@
 
 mod program;
 
-use program::{AWAIT, PACKTRAIN, Scratch, TIMEOUT, wait_for_line};
-use program::{assert_documented, command, finish, in_namespace, namespaced, signal, start};
+use program::{
+    AWAIT, PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, finish, in_namespace,
+    interrupted, namespaced, start, wait_for_line,
+};
 use std::time::{Duration, Instant};
 
 #[test]
@@ -164,9 +166,7 @@ fn two_taps_without_traffic_take_no_cpu_time() {
     let (start, before) = (Instant::now(), cpu_time(child.id()));
     std::thread::sleep(Duration::from_secs(4));
     let (wall, after) = (start.elapsed(), cpu_time(child.id()));
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    interrupted(child, "INT");
     let Some((before, after)) = before.zip(after) else {
         println!("SKIP: this kernel has no schedstat");
         return;
@@ -208,9 +208,7 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
     wait_for_line(&mut child, "");
     std::thread::sleep(Duration::from_millis(300));
     let asked = Instant::now();
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = interrupted(child, "INT");
     // The whole demo takes two minutes.
     assert!(ran.out.contains("stopped early"), "{ran:?}");
     assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());

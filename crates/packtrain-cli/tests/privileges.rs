@@ -2,8 +2,10 @@
 
 mod program;
 
-use program::{AWAIT, PACKTRAIN, Scratch, TIMEOUT, command, finish, in_namespace, namespaced};
-use program::{signal, start, wait_for_line};
+use program::{
+    AWAIT, PACKTRAIN, Scratch, TIMEOUT, command, finish, in_namespace, interrupted, namespaced,
+    start, wait_for_line,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -151,18 +153,14 @@ fn a_run_keeps_what_it_uses() {
         wait_for_line(&mut child, RUNS);
         let expected = with(May::own(), used & all);
         assert_threads(&child, &expected, priority);
-        signal(&child, "INT");
-        let ran = finish(child);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        interrupted(child, "INT");
     }
     let Some(way) = in_namespace() else { return };
     let args = ["forward", "tap:pta", "null:", "--priority", "none"];
     let mut child = namespaced(&way, &args);
     wait_for_line(&mut child, RUNS);
     assert_threads(&child, &with(May::own(), NET_ADMIN), "an interface");
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    interrupted(child, "INT");
 }
 
 #[test]
@@ -180,9 +178,7 @@ fn a_run_becomes_the_user_that_was_asked_for() {
         ..with(May::own(), SYS_NICE & May::own().permitted)
     };
     assert_threads(&child, &become_it, USER);
-    signal(&child, "INT");
-    let ran = finish(child);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    interrupted(child, "INT");
 }
 
 /// The user could open none of the files.

@@ -4,7 +4,7 @@ mod program;
 
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
 use program::{
-    PACKTRAIN, Ran, Scratch, assert_documented, command, finish, packtrain, signal, start,
+    PACKTRAIN, Ran, Scratch, assert_documented, command, ends, finish, packtrain, signal, start,
 };
 use std::fs;
 use std::io::{Read, Write};
@@ -65,8 +65,7 @@ fn merged_and_taken_apart_again_it_is_the_same_file() {
     let scratch = Scratch::new("replay-original");
     let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
     capture(&input, 100);
-    let ran = packtrain(&["replay", &input, &output, "--segment", "original"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["replay", &input, &output, "--segment", "original"]);
     assert!(ran.out.contains("every byte as it was"), "{ran:?}");
     assert!(
         ran.out.contains("100 received = 100 transmitted: closed"),
@@ -148,8 +147,7 @@ fn tcpdump_reads_what_was_merged_and_finds_nothing_wrong() {
     let scratch = Scratch::new("replay-tcpdump");
     let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
     capture(&input, 40);
-    let ran = packtrain(&["replay", &input, &output, "--hold", "1ms"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ends(0, &["replay", &input, &output, "--hold", "1ms"]);
     let dump = Command::new("tcpdump")
         .args(["-n", "-vv", "-r", &output])
         .output();
@@ -171,8 +169,7 @@ fn the_document_has_the_documented_keys() {
     let scratch = Scratch::new("replay-json");
     let input = scratch.file("in.pcapng");
     capture(&input, 50);
-    let ran = packtrain(&["replay", &input, "--json", "--segment", "1500"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["replay", &input, "--json", "--segment", "1500"]);
     assert_eq!(ran.err, "");
     let json = ran.json();
     assert_documented(&json, &["all", "replay"]);
@@ -200,9 +197,7 @@ fn limits_are_read_back_and_in_force() {
     capture(&input, 600);
     let run = |more: &[&str]| {
         let window = ["replay", &input, "--json", "--hold", "1s"];
-        let ran = packtrain(&[&window, more].concat());
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let json = ran.json();
+        let json = ends(0, &[&window, more].concat()).json();
         assert_documented(&json, &["all", "replay"]);
         let reasons = &json["rows"][0]["gro_flush"];
         let reasons = ["full", "timeout", "inactive"].map(|name| reasons[name].clone());
@@ -263,8 +258,7 @@ fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
     let scratch = Scratch::new("replay-chart");
     let input = scratch.file("in.pcapng");
     capture(&input, 90);
-    let ran = packtrain(&["replay", &input, "--hold", "10us"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["replay", &input, "--hold", "10us"]);
     for text in [
         "eth0",
         "10.00:1",
@@ -415,17 +409,14 @@ fn a_compressed_capture_is_read_like_any_other() {
             continue;
         }
         let packed = format!("{input}.{suffix}");
-        let ran = packtrain(&["replay", &packed, "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = ends(0, &["replay", &packed, "--json"]);
         assert_eq!(ran.json()["conservation"]["received"], 500);
         let port = format!("pcap:{packed},loop");
-        let ran = packtrain(&["forward", &port, "null:", "--count", "1200", "--json"]);
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let ran = ends(0, &["forward", &port, "null:", "--count", "1200", "--json"]);
         assert_eq!(ran.json()["conservation"]["received"], 1200);
         let bytes = fs::read(&packed).expect("the file");
         fs::write(&packed, &bytes[..bytes.len() - 9]).expect("a file");
-        let ran = packtrain(&["replay", &packed]);
-        assert_eq!(ran.code, Some(4), "{ran:?}");
+        let ran = ends(4, &["replay", &packed]);
         assert!(ran.error_line().contains("ends too early"), "{ran:?}");
     }
 }
@@ -477,8 +468,7 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
         assert!(ran.error_line().contains(expected), "{args:?}: {ran:?}");
     }
     // A capture that is cut off is replayed up to the cut, and the run fails.
-    let ran = packtrain(&["replay", &cut]);
-    assert_eq!(ran.code, Some(4), "{ran:?}");
+    let ran = ends(4, &["replay", &cut]);
     assert!(ran.out.contains("4 received = 4 transmitted"), "{ran:?}");
     assert!(ran.error_line().contains("cut.pcapng"), "{ran:?}");
     // A capture that is read from standard input is not overwritten either.
@@ -540,8 +530,7 @@ fn a_bad_command_line_is_2() {
 
 #[test]
 fn hold_needs_a_unit() {
-    let ran = packtrain(&["replay", "in.pcapng", "--hold", "10"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["replay", "in.pcapng", "--hold", "10"]);
     assert!(
         ran.err.contains("needs a unit: 10us, 10ms or 10s"),
         "{ran:?}"
@@ -553,30 +542,59 @@ fn hold_needs_a_unit() {
 fn cut_and_large_packets_are_named_at_the_ratio() {
     let scratch = Scratch::new("replay-hints");
     let input = scratch.file("in.pcapng");
-    let interface = Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 0,
-        name: None,
+    let hinted = |header: &[u8], bytes: u16, link: LinkCode, options: &[&str]| {
+        let interface = Interface {
+            link,
+            snaplen: 0,
+            name: None,
+        };
+        let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+        let mut large = segment(0);
+        large.resize(14 + usize::from(bytes), 0);
+        large[16..18].copy_from_slice(&bytes.to_be_bytes());
+        large.splice(..14, header.iter().copied());
+        writer.write(0, 1, 0, [&large]).expect("a record");
+        for index in 0..2 {
+            let packet = [header, &segment(index)[14..96]].concat();
+            writer.write(0, 2, 1054, [&packet]).expect("a record");
+        }
+        fs::write(&input, writer.finish().expect("the end")).expect("a file");
+        let ran = ends(0, &[&["replay", &input], options].concat());
+        let cut = "note: 2 of 3 packets are cut by the snapshot length";
+        assert!(ran.out.contains(cut), "{ran:?}");
+        let whole = header.len() + usize::from(bytes);
+        let [captured, wire] = [2 * (header.len() + 82), 2 * 1054]
+            .map(|cut| whole + cut)
+            .map(|bytes| format!("{},{:03}", bytes / 1000, bytes % 1000));
+        let bytes = format!("the capture has {captured} of {wire}\n");
+        assert!(ran.out.contains(&bytes), "{bytes}: {ran:?}");
+        ran.out
+            .contains("note: 1 of 3 packets are longer than those of any link, since")
     };
-    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
-    let mut large = segment(0);
-    large.resize(14 + 20_000, 0);
-    large[16..18].copy_from_slice(&20_000_u16.to_be_bytes());
-    writer.write(0, 1, 0, [&large]).expect("a record");
-    for index in 0..2 {
-        let packet = &segment(index)[..96];
-        writer.write(0, 2, 1054, [packet]).expect("a record");
-    }
-    fs::write(&input, writer.finish().expect("the end")).expect("a file");
-    let ran = packtrain(&["replay", &input]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    for note in [
-        "note: 1 of 3 packets are large already",
-        "note: 2 of 3 packets are cut by the snapshot length",
-        "note: bytes are those on the wire: the capture has 20,206 of 22,122\n",
-    ] {
-        assert!(ran.out.contains(note), "{ran:?}");
-    }
+    let ethernet = [2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+    let loopback = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 0];
+    // Of `tcpdump -i any`, for each type of device.
+    let any = |device: u16| {
+        let [high, low] = device.to_be_bytes();
+        [0, 0, high, low, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0, 8, 0]
+    };
+    let any2 = |device: u16| {
+        let [high, low] = device.to_be_bytes();
+        [
+            8, 0, 0, 0, 0, 0, 0, 1, high, low, 0, 6, 2, 0, 0, 0, 0, 1, 0, 0,
+        ]
+    };
+    const ETHER: LinkCode = LinkCode::ETHERNET;
+    assert!(hinted(&ethernet, 20_000, ETHER, &[]));
+    assert!(hinted(&any(1), 20_000, LinkCode::LINUX_SLL, &[]));
+    assert!(hinted(&any2(1), 20_000, LinkCode::LINUX_SLL2, &[]));
+    // A jumbo frame, interfaces without a wire, and packets that are segmented.
+    assert!(!hinted(&ethernet, 9000, ETHER, &[]));
+    assert!(!hinted(&loopback, 20_000, ETHER, &[]));
+    assert!(!hinted(&any(772), 20_000, LinkCode::LINUX_SLL, &[]));
+    assert!(!hinted(&any2(772), 20_000, LinkCode::LINUX_SLL2, &[]));
+    assert!(!hinted(&[2, 0, 0, 0], 20_000, LinkCode::NULL, &[]));
+    assert!(!hinted(&ethernet, 20_000, ETHER, &["--segment", "1500"]));
 }
 
 /// Standard output is the file that is written, under another name: it has the capture alone.

@@ -46,8 +46,7 @@ fn buckets(batches: &Value) -> BTreeMap<u64, u64> {
 
 #[test]
 fn batches_have_the_packets_that_the_counters_have() {
-    let ran = packtrain(&["forward", "null:source,count=1000", "null:", "--json"]);
-    let document = ran.json();
+    let document = packtrain(&["forward", "null:source,count=1000", "null:", "--json"]).json();
     let ports = &document["ports"];
     let drain = &ports["null1"]["txq00"]["batches"]["drain"];
     assert_batches(&ports["null0"]["rxq00"]["batches"]["poll"], 1000);

@@ -2,7 +2,7 @@
 
 mod program;
 
-use program::{PACKTRAIN, Ran, Scratch, command, finish, packtrain, start};
+use program::{PACKTRAIN, Ran, Scratch, command, ends, finish, packtrain, start};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -36,7 +36,34 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (&["fwd"], "did you mean 'forward'?"),
         (
             &["rfc2544", "--frames", "64"],
-            "packtrain: unexpected argument '--frames'; see packtrain rfc2544 --help\n",
+            "packtrain: unexpected argument '--frames'; did you mean '--sizes'?; see packtrain \
+             rfc2544 --help\n",
+        ),
+        (&["latency"], "did you mean 'ping'?"),
+        (
+            &["experiment", "tx-dispach"],
+            "lro-livelock, tx-dispatch, regret; did you mean 'tx-dispatch'?\n",
+        ),
+        (
+            &["stream", "--duration", "-1s"],
+            "packtrain: --duration cannot be '-1s': it must not be negative; see packtrain stream \
+             --help\n",
+        ),
+        (
+            &["blast", "--rate", "-5"],
+            "--rate cannot be '-5': it must not be negative;",
+        ),
+        (
+            &["ping", "--size=-3"],
+            "--size cannot be '-3': it must not be negative;",
+        ),
+        (
+            &["replay", "in.pcap", "--hold", "-.5us"],
+            "--hold cannot be '-.5us': it must not be negative;",
+        ),
+        (
+            &["forward", "null:", "null:", "-1"],
+            "unexpected argument '-1'; see",
         ),
         (
             &["forward", "null:", "null:", "--jso"],
@@ -124,6 +151,12 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
     let cases: &[(&str, i32, &str)] = &[
         ("eth0", 2, "KIND:NAME"),
         ("tapp:a", 2, "did you mean 'tap'?"),
+        ("tpa:a", 2, "did you mean 'tap'?"),
+        (
+            "null:source,count=-1",
+            2,
+            "count= cannot be '-1'; it takes 1..",
+        ),
         ("xdp:eth0", 2, "not built into this version"),
         ("tap:", 2, "needs an interface name"),
         ("tap:a-name-that-is-too-long", 2, "at most 15"),
@@ -173,9 +206,10 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
 fn a_key_of_a_port_beats_the_option_and_the_plan_has_the_source_of_each() {
     let plan = |more: &[&str]| {
         let a = "sim:moderation=fixed(50,32),dispatch=threshold(8),queues=2,shuffled,seed=7";
-        let ran = packtrain(&[&["plan", a, "null:", "--moderation", "off"], more].concat());
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        ran
+        ends(
+            0,
+            &[&["plan", a, "null:", "--moderation", "off"], more].concat(),
+        )
     };
     let json = plan(&["--json"]).json();
     let settings = &json["settings"];
@@ -231,10 +265,8 @@ fn a_capture_is_its_owners_and_follows_no_link() {
     };
     let source = |capture: &str| format!("null:source,count=3,capture={}", file(capture));
     let write = |name: &str| format!("pcap:{},write", file(name));
-    let ran = packtrain(&["forward", &source("a"), &write("b.pcap"), "-q"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let ran = packtrain(&["replay", &file("a"), &file("c")]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ends(0, &["forward", &source("a"), &write("b.pcap"), "-q"]);
+    ends(0, &["replay", &file("a"), &file("c")]);
     for name in ["a", "b.pcap", "c"] {
         assert_eq!(mode(name), 0o600, "{name}");
     }
@@ -243,8 +275,7 @@ fn a_capture_is_its_owners_and_follows_no_link() {
     std::fs::write(file("kept"), [0; 10_000]).expect("a file");
     let others = std::fs::Permissions::from_mode(0o640);
     std::fs::set_permissions(file("kept"), others).expect("our own");
-    let ran = packtrain(&["forward", &source("a"), &write("kept"), "-q"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ends(0, &["forward", &source("a"), &write("kept"), "-q"]);
     let bytes = std::fs::metadata(file("kept")).expect("it is there").len();
     assert!(bytes < 10_000, "{bytes}");
     assert_eq!(mode("kept"), 0o640);
@@ -260,8 +291,7 @@ fn a_capture_is_its_owners_and_follows_no_link() {
             ["experiment", "lro-sort", "--save", &file(link)],
             ["experiment", "lro-sort", "--html", &file(link)],
         ] {
-            let ran = packtrain(&args);
-            assert_eq!(ran.code, Some(4), "{ran:?}");
+            let ran = ends(4, &args);
             let line = ran.error_line();
             let why = "it is a symbolic link, which is not followed; name the file behind it";
             assert!(line.contains(&file(link)) && line.ends_with(why), "{ran:?}");
@@ -317,8 +347,7 @@ fn looking_at_a_plan_writes_no_file() {
     let (kept, made) = (scratch.file("kept.pcap"), scratch.file("made.pcap"));
     std::fs::write(&kept, "precious").expect("a file");
     let a = format!("null:capture={made}");
-    let ran = packtrain(&["plan", &a, &format!("pcap:{kept},write"), "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let ran = ends(0, &["plan", &a, &format!("pcap:{kept},write"), "--json"]);
     assert!(
         ran.json()["plan"]["ports"]["kept.pcap"].is_object(),
         "{ran:?}"
@@ -335,28 +364,23 @@ fn a_file_is_not_written_over_itself() {
     let scratch = Scratch::new("itself");
     let file = scratch.file("a.pcap");
     let write = format!("pcap:{file},write");
-    let made = packtrain(&["forward", "null:source,count=3", &write, "-q"]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    ends(0, &["forward", "null:source,count=3", &write, "-q"]);
     let before = std::fs::read(&file).expect("the file was written");
-    let ran = packtrain(&["forward", &format!("pcap:{file}"), &write, "-q"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["forward", &format!("pcap:{file}"), &write, "-q"]);
     assert!(ran.error_line().contains("named twice"), "{ran:?}");
     let capture = format!("pcap:{file},capture={file}");
-    let ran = packtrain(&["forward", &capture, "null:", "-q"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    ends(2, &["forward", &capture, "null:", "-q"]);
     assert_eq!(std::fs::read(&file).expect("it is still there"), before);
     // Two new files of one name are refused, too.
     let new = scratch.file("new.pcap");
     let same = format!("null:source,count=1,capture={new}");
-    let ran = packtrain(&["forward", &same, &format!("pcap:{new},write"), "-q"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    ends(2, &["forward", &same, &format!("pcap:{new},write"), "-q"]);
     assert!(!std::fs::exists(&new).expect("the directory can be read"));
 }
 
 #[test]
 fn an_interface_is_not_joined_to_itself() {
-    let ran = packtrain(&["forward", "tap:same0", "tap:same0,queues=2", "-q"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["forward", "tap:same0", "tap:same0,queues=2", "-q"]);
     assert!(ran.error_line().contains("both ports"), "{ran:?}");
 }
 
@@ -364,17 +388,21 @@ fn an_interface_is_not_joined_to_itself() {
 fn packets_for_a_file_that_is_read_are_a_counted_loss() {
     let scratch = Scratch::new("read-only");
     let file = scratch.file("a.pcap");
-    let made = packtrain(&[
-        "forward",
-        "null:source,count=3",
-        &format!("pcap:{file},write"),
-        "-q",
-    ]);
-    assert_eq!(made.code, Some(0), "{made:?}");
+    ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=3",
+            &format!("pcap:{file},write"),
+            "-q",
+        ],
+    );
     let read = format!("pcap:{file}");
-    let ran = packtrain(&["forward", "null:source,count=7", &read, "-q", "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let json = ran.json();
+    let json = ends(
+        0,
+        &["forward", "null:source,count=7", &read, "-q", "--json"],
+    )
+    .json();
     assert_eq!(json["drops"]["read_only"], 7, "{json}");
     assert_eq!(json["conservation"]["transmitted"], 3, "{json}");
 }
@@ -390,8 +418,7 @@ fn a_line_stays_one_line_whatever_a_name_contains() {
 fn ports_of_unlike_links_are_not_joined() {
     let scratch = Scratch::new("links");
     let ip = format!("pcap:{},write,link=ip", scratch.file("ip.pcap"));
-    let ran = packtrain(&["plan", &ip, "null:link=ethernet"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["plan", &ip, "null:link=ethernet"]);
     assert!(ran.error_line().contains("cannot join"), "{ran:?}");
 }
 
@@ -427,8 +454,7 @@ fn a_missing_privilege_is_3_and_says_how_to_get_it() {
 
 #[test]
 fn a_priority_that_the_system_refuses_is_3() {
-    let ran = packtrain(&["forward", "null:", "null:", "--priority", "high"]);
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &["forward", "null:", "null:", "--priority", "high"]);
     assert!(ran.error_line().contains("none, nice(n)"), "{ran:?}");
     let scratch = Scratch::new("priority");
     let file = scratch.file("never.pcap");
@@ -467,8 +493,7 @@ fn a_user_that_a_run_cannot_become_is_refused_before_a_port_is_opened() {
     let file = scratch.file("never.pcap");
     let write = format!("pcap:{file},write");
     let args = |user| ["forward", "null:", &write, "--quiet", "--user", user];
-    let ran = packtrain(&args("no-such-user"));
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let ran = ends(2, &args("no-such-user"));
     let line = ran.error_line();
     assert!(
         line.starts_with("--user no-such-user: no such user;"),

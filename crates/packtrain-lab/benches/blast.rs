@@ -15,10 +15,12 @@ use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
 use packtrain_lab::units::Time;
 use packtrain_lab::{netns, rootless};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common, Timed};
-use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 use std::error::Error;
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -57,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 /// One run of one sender.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 struct Row {
     sender: &'static str,
     round: usize,
@@ -159,22 +161,9 @@ fn report(
     );
     println!("{claim}");
     if let Some(file) = &arguments.common.json {
-        let row = |row: &Row| {
-            json!({
-                "experiment": "blast",
-                "sender": row.sender,
-                "round": row.round,
-                "sent_kpps": row.sent_kpps,
-                "received_percent": row.received_percent,
-            })
-        };
-        let rows: Vec<Value> = rows.iter().map(row).collect();
-        let mut document = report::envelope("bench blast", conditions, arguments.rounds, &rows);
-        document["medians"] = medians.into_iter().collect();
-        document["claims"] = json!([claim.document()]);
-        report::write(file, &document)
-            .map_err(|error| format!("write {}: {error}", file.display()))?;
-        println!("rows, medians and claims: {}", file.display());
+        let rounds = arguments.rounds;
+        let document = compared("blast", conditions, rounds, rows, medians, &[claim]);
+        save(file, &document)?;
     }
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! had a second thread, which the standard test harness does not allow. A test target with
 //! `harness = false` calls [`main`] instead.
 
+use std::any::Any;
+use std::fmt::Display;
 use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -17,17 +19,11 @@ use crate::testbed::{Testbed, TestbedOptions, Through};
 use crate::tool::{Control, Measured, Tool};
 use crate::{rootless, tap};
 
-/// How a test that did not panic ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// It checked what it is there for.
-    Done,
-    /// It could not, for this reason.
-    Skipped(String),
-}
+/// Why a test could not check what it is there for. It unwinds like a panic, without a message.
+struct Skipped(String);
 
 /// A test: its name and its function, which panics when a check fails.
-pub type Test = (&'static str, fn() -> Outcome);
+pub type Test = (&'static str, fn());
 
 /// Runs the tests one after the other, each on a thread in a network namespace of its own, and
 /// returns the exit status for `main`: success unless a test panicked. Call it first thing in
@@ -46,24 +42,24 @@ pub fn main(tests: &[Test]) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let missing = entered.and_then(|_| netns::namespaces_available()).err();
-    let (mut passed, mut skipped, mut failed) = (0, 0, Vec::new());
+    let (mut passed, mut left_out, mut failed) = (0, 0, Vec::new());
     println!("running {} tests", chosen.len());
     for (name, test) in chosen {
         let start = Instant::now();
-        let outcome = match &missing {
-            Some(missing) => Ok(Outcome::Skipped(missing.to_string())),
+        let ended = match &missing {
+            Some(missing) => Err(skipped(missing)),
             None => alone(*test),
         };
-        match outcome {
-            Ok(Outcome::Done) => {
+        match ended.map_err(<Box<dyn Any + Send>>::downcast::<Skipped>) {
+            Ok(()) => {
                 passed += 1;
                 println!("test {name} ... ok ({} ms)", start.elapsed().as_millis());
             }
-            Ok(Outcome::Skipped(reason)) => {
-                skipped += 1;
-                println!("SKIP: {name}: {reason}");
+            Err(Ok(why)) => {
+                left_out += 1;
+                println!("SKIP: {name}: {}", why.0);
             }
-            Err(_) => {
+            Err(Err(_)) => {
                 failed.push(*name);
                 println!("test {name} ... FAILED");
             }
@@ -72,7 +68,7 @@ pub fn main(tests: &[Test]) -> ExitCode {
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     failed.iter().for_each(|name| println!("failed: {name}"));
     println!(
-        "test result: {word}. {passed} passed; {} failed; {skipped} skipped",
+        "test result: {word}. {passed} passed; {} failed; {left_out} skipped",
         failed.len()
     );
     if failed.is_empty() {
@@ -83,19 +79,27 @@ pub fn main(tests: &[Test]) -> ExitCode {
 }
 
 /// Runs a test where no other program makes or removes an interface.
-fn alone(test: fn() -> Outcome) -> thread::Result<Outcome> {
+fn alone(test: fn()) -> thread::Result<()> {
     panic::catch_unwind(|| {
         let netns = Netns::new().expect("a namespace");
-        netns.run(test).expect("a thread in it")
+        netns.run(test).expect("a thread in it");
     })
 }
 
-/// The outcome for a test that needs a TAP where there cannot be one:
-/// `if let Some(skip) = without_tap() { return skip; }`.
-pub fn without_tap() -> Option<Outcome> {
-    tap::available()
-        .err()
-        .map(|missing| Outcome::Skipped(missing.to_string()))
+fn skipped(reason: impl Display) -> Box<dyn Any + Send> {
+    Box::new(Skipped(reason.to_string()))
+}
+
+/// Ends the calling test, which cannot check what it is there for.
+pub fn skip(reason: impl Display) -> ! {
+    panic::resume_unwind(skipped(reason))
+}
+
+/// Skips the calling test where there cannot be a TAP.
+pub fn need_tap() {
+    if let Err(missing) = tap::available() {
+        skip(missing);
+    }
 }
 
 /// A testbed whose port A is `a` if packtrain joins the hosts.
@@ -167,11 +171,7 @@ mod tests {
     use super::*;
 
     fn chosen(arguments: &[&str]) -> Vec<&'static str> {
-        const TESTS: [Test; 3] = [
-            ("tcp_v4", || Outcome::Done),
-            ("tcp_v6", || Outcome::Done),
-            ("udp", || Outcome::Done),
-        ];
+        const TESTS: [Test; 3] = [("tcp_v4", || {}), ("tcp_v6", || {}), ("udp", || {})];
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
         select(&TESTS, &arguments)
             .into_iter()

@@ -37,57 +37,54 @@ pub type Mac = [u8; 6];
 /// caps `min_dump_alloc` there), with room to spare.
 const ANSWER_MAX: usize = 64 * 1024;
 
-/// The kernel's counters of an interface (`IFLA_STATS64`, `rtnl_link_stats64`, `/proc/net/dev`).
-///
-/// Directions are the kernel's: frames that user space writes into a TAP are received. A TAP counts
-/// one packet per frame, also for a GSO frame; bytes include the Ethernet header and no virtio-net
-/// header. In `/proc/net/dev` `rx_dropped` includes `rx_missed_errors`, and `rx_frame_errors` the
-/// length, overrun and CRC errors; a TAP has none of these.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LinkStats {
-    /// Packets the kernel received from the interface.
-    pub rx_packets: u64,
-    /// Bytes of those, Ethernet header included.
-    pub rx_bytes: u64,
-    /// Bad packets received. On a TAP these are frames with an illegal virtio-net header.
-    pub rx_errors: u64,
-    /// Good packets dropped on reception, for lack of memory or because the link was down.
-    pub rx_dropped: u64,
-    /// Frame errors among `rx_errors`; on a TAP a refused virtio-net header.
-    pub rx_frame_errors: u64,
-    /// Packets the kernel transmitted through the interface.
-    pub tx_packets: u64,
-    /// Bytes of those, Ethernet header included.
-    pub tx_bytes: u64,
-    /// Packets that failed in transmission.
-    pub tx_errors: u64,
-    /// Packets dropped before transmission; on a TAP mostly because its ring was full.
-    pub tx_dropped: u64,
-    /// Multicast packets received (not counted by TAP).
-    pub multicast: u64,
+macro_rules! stats {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// The kernel's counters of an interface (`rtnl_link_stats64`, `/proc/net/dev`).
+        ///
+        /// Directions are the kernel's: frames that user space writes into a TAP are received. A
+        /// TAP counts one packet per frame, also for a GSO frame; bytes include the Ethernet header
+        /// and no virtio-net header. In `/proc/net/dev` `rx_dropped` includes `rx_missed_errors`,
+        /// and `rx_frame_errors` the length, overrun and CRC errors; a TAP has none of these.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LinkStats {
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl LinkStats {
+            /// Packets dropped in either direction.
+            pub fn dropped(&self) -> u64 {
+                self.rx_dropped + self.tx_dropped
+            }
+
+            /// The growth since `earlier`, counters wrapping.
+            pub fn since(&self, earlier: &Self) -> Self {
+                Self { $($field: self.$field.wrapping_sub(earlier.$field),)* }
+            }
+        }
+    };
 }
 
-impl LinkStats {
-    /// Packets dropped in either direction.
-    pub fn dropped(&self) -> u64 {
-        self.rx_dropped + self.tx_dropped
-    }
-
-    /// The growth since `earlier`, counters wrapping.
-    pub fn since(&self, earlier: &Self) -> Self {
-        Self {
-            rx_packets: self.rx_packets.wrapping_sub(earlier.rx_packets),
-            rx_bytes: self.rx_bytes.wrapping_sub(earlier.rx_bytes),
-            rx_errors: self.rx_errors.wrapping_sub(earlier.rx_errors),
-            rx_dropped: self.rx_dropped.wrapping_sub(earlier.rx_dropped),
-            rx_frame_errors: self.rx_frame_errors.wrapping_sub(earlier.rx_frame_errors),
-            tx_packets: self.tx_packets.wrapping_sub(earlier.tx_packets),
-            tx_bytes: self.tx_bytes.wrapping_sub(earlier.tx_bytes),
-            tx_errors: self.tx_errors.wrapping_sub(earlier.tx_errors),
-            tx_dropped: self.tx_dropped.wrapping_sub(earlier.tx_dropped),
-            multicast: self.multicast.wrapping_sub(earlier.multicast),
-        }
-    }
+stats! {
+    /// Packets the kernel received from the interface.
+    rx_packets,
+    /// Bytes of those, Ethernet header included.
+    rx_bytes,
+    /// Bad packets received. On a TAP these are frames with an illegal virtio-net header.
+    rx_errors,
+    /// Good packets dropped on reception, for lack of memory or because the link was down.
+    rx_dropped,
+    /// Frame errors among `rx_errors`; on a TAP a refused virtio-net header.
+    rx_frame_errors,
+    /// Packets the kernel transmitted through the interface.
+    tx_packets,
+    /// Bytes of those, Ethernet header included.
+    tx_bytes,
+    /// Packets that failed in transmission.
+    tx_errors,
+    /// Packets dropped before transmission; on a TAP mostly because its ring was full.
+    tx_dropped,
+    /// Multicast packets received (not counted by TAP).
+    multicast,
 }
 
 /// One interface, at the time of the query.
@@ -113,8 +110,6 @@ pub struct Link {
     pub gso_max_segs: u32,
     /// Queueing discipline; `noop` (which drops everything) as long as the device is not active.
     pub qdisc: String,
-    /// Counters.
-    pub stats: LinkStats,
 }
 
 impl Link {
@@ -152,6 +147,21 @@ impl std::fmt::Debug for Rtnl {
     }
 }
 
+/// Methods that set one attribute of the interface with an index.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident($value:ident: $kind:ty), $what:literal, $attribute:expr;)*) => {
+        $(
+            $(#[$doc])*
+            ///
+            /// # Errors
+            /// [`LabError::Os`]; `EINVAL` if the device does not accept the value.
+            pub fn $name(&mut self, index: u32, $value: $kind) -> Result<(), LabError> {
+                self.set_attribute(concat!("RTM_SETLINK ", $what), index, $attribute)
+            }
+        )*
+    };
+}
+
 impl Rtnl {
     /// Opens a socket in the namespace of the calling thread.
     ///
@@ -183,7 +193,7 @@ impl Rtnl {
         Ok(answers.iter().filter_map(link_of).collect())
     }
 
-    /// The interface called `name`, with its counters.
+    /// The interface called `name`.
     ///
     /// # Errors
     /// [`LabError::Os`] with `ENODEV` if there is none.
@@ -196,7 +206,7 @@ impl Rtnl {
         self.one_link(message)
     }
 
-    /// The interface with this index, with its counters.
+    /// The interface with this index.
     ///
     /// # Errors
     /// [`LabError::Os`] with `ENODEV` if there is none.
@@ -275,63 +285,28 @@ impl Rtnl {
         self.act(what, RouteNetlinkMessage::SetLink(message), 0)
     }
 
-    /// Sets the carrier of the interface, like a cable that is plugged in or pulled. Of the
-    /// interfaces made here TAP and TUN support it (`ndo_change_carrier`).
-    ///
-    /// # Errors
-    /// [`LabError::Os`]; `EOPNOTSUPP` for a driver that does not support it.
-    pub fn set_carrier(&mut self, index: u32, on: bool) -> Result<(), LabError> {
-        self.set_attribute(
-            "RTM_SETLINK carrier",
-            index,
-            LinkAttribute::Carrier(u8::from(on)),
-        )
-    }
+    setters! {
+        /// Sets the carrier of the interface, like a cable that is plugged in or pulled. Of the
+        /// interfaces made here TAP and TUN support it (`ndo_change_carrier`), others say
+        /// `EOPNOTSUPP`.
+        set_carrier(on: bool), "carrier", LinkAttribute::Carrier(on.into());
 
-    /// Sets the MTU in bytes, without the Ethernet header. IPv6 needs at least 1280 (RFC 8200
-    /// section 5); a TAP takes 68 to 65521.
-    ///
-    /// # Errors
-    /// [`LabError::Os`] with `EINVAL` if the device does not accept it.
-    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), LabError> {
-        self.set_attribute("RTM_SETLINK mtu", index, LinkAttribute::Mtu(mtu))
-    }
+        /// Sets the MTU in bytes, without the Ethernet header. IPv6 needs at least 1280 (RFC 8200
+        /// section 5); a TAP takes 68 to 65521.
+        set_mtu(mtu: u32), "mtu", LinkAttribute::Mtu(mtu);
 
-    /// Sets the transmit queue length in packets; on a TAP it resizes the ring of every queue.
-    ///
-    /// # Errors
-    /// [`LabError::Os`].
-    pub fn set_tx_queue_len(&mut self, index: u32, packets: u32) -> Result<(), LabError> {
-        self.set_attribute(
-            "RTM_SETLINK txqueuelen",
-            index,
-            LinkAttribute::TxQueueLen(packets),
-        )
-    }
+        /// Sets the transmit queue length in packets; on a TAP it resizes the ring of every queue.
+        set_tx_queue_len(packets: u32), "txqueuelen", LinkAttribute::TxQueueLen(packets);
 
-    /// Sets the most segments in a packet that the kernel passes to the device, 1 to 65535.
-    /// Connections that are open keep the limit that they had.
-    ///
-    /// # Errors
-    /// [`LabError::Os`] with `EINVAL` if the device segments fewer.
-    pub fn set_gso_max_segs(&mut self, index: u32, segments: u32) -> Result<(), LabError> {
-        self.set_attribute(
-            "RTM_SETLINK gso_max_segs",
-            index,
-            LinkAttribute::GsoMaxSegs(segments),
-        )
-    }
+        /// Sets the most segments in a packet that the kernel passes to the device, 1 to 65535.
+        /// Connections that are open keep the limit that they had.
+        set_gso_max_segs(segments: u32), "gso_max_segs", LinkAttribute::GsoMaxSegs(segments);
 
-    /// Sets the Ethernet address.
-    ///
-    /// # Errors
-    /// [`LabError::Os`] with `EBUSY` on drivers that require the link to be down.
-    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), LabError> {
-        self.set_attribute(
-            "RTM_SETLINK address",
-            index,
-            LinkAttribute::Address(mac.to_vec()),
-        )
+        /// Sets the Ethernet address; `EBUSY` from drivers that require the link to be down.
+        set_mac(mac: Mac), "address", LinkAttribute::Address(mac.to_vec());
+
+        /// Makes the interface a port of the bridge with that index.
+        set_bridge(bridge: u32), "master", LinkAttribute::Controller(bridge);
     }
 
     /// Moves an interface into the namespace of the descriptor `netns`. It loses its addresses and
@@ -405,18 +380,6 @@ impl Rtnl {
             "RTM_NEWLINK bridge",
             RouteNetlinkMessage::NewLink(message),
             NLM_F_CREATE | NLM_F_EXCL,
-        )
-    }
-
-    /// Makes the interface a port of a bridge.
-    ///
-    /// # Errors
-    /// [`LabError::Os`].
-    pub fn set_bridge(&mut self, index: u32, bridge: u32) -> Result<(), LabError> {
-        self.set_attribute(
-            "RTM_SETLINK master",
-            index,
-            LinkAttribute::Controller(bridge),
         )
     }
 
@@ -652,20 +615,6 @@ fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = *queues,
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = *segments,
             LinkAttribute::Qdisc(qdisc) => link.qdisc.clone_from(qdisc),
-            LinkAttribute::Stats64(s) => {
-                link.stats = LinkStats {
-                    rx_packets: s.rx_packets,
-                    rx_bytes: s.rx_bytes,
-                    rx_errors: s.rx_errors,
-                    rx_dropped: s.rx_dropped,
-                    rx_frame_errors: s.rx_frame_errors,
-                    tx_packets: s.tx_packets,
-                    tx_bytes: s.tx_bytes,
-                    tx_errors: s.tx_errors,
-                    tx_dropped: s.tx_dropped,
-                    multicast: s.multicast,
-                }
-            }
             _ => {}
         }
     }

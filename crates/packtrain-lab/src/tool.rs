@@ -62,6 +62,13 @@ pub struct Measured<S = Fields, F = Fields> {
     pub flags: Vec<String>,
 }
 
+impl<S, F> Measured<S, F> {
+    /// Whether it was stopped before its end.
+    pub fn is_interrupted(&self) -> bool {
+        self.flags.iter().any(|flag| flag == INTERRUPTED)
+    }
+}
+
 impl<S: Serialize, F: Serialize> Measured<S, F> {
     /// Names and values; the settings are those of testbed and tool.
     pub fn fields(self) -> Measured {

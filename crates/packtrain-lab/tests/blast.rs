@@ -3,7 +3,7 @@
 use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
 use packtrain_lab::cpu::Usage;
-use packtrain_lab::harness::{self, Outcome, assert_stops, count, testbed, without_tap};
+use packtrain_lab::harness::{self, assert_stops, count, need_tap, skip, testbed};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
@@ -49,10 +49,8 @@ fn through(through: Through) -> Testbed {
     testbed(through, "tap")
 }
 
-fn every_packet_arrives() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn every_packet_arrives() {
+    need_tap();
     for device in [Through::Packtrain, Through::Veth] {
         let testbed = through(device);
         let measured = run(&few(), &testbed).expect("a run");
@@ -79,10 +77,9 @@ fn every_packet_arrives() -> Outcome {
         assert!(cpu("machine") + cpu("idle") <= 100.0 + 1e-9, "{measured:?}");
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
-fn senders_and_sizes() -> Outcome {
+fn senders_and_sizes() {
     let testbed = through(Through::Veth);
     let before = testbed.hosts().right.stats().expect("counters");
     let blast = Blast {
@@ -102,7 +99,6 @@ fn senders_and_sizes() -> Outcome {
     // The kernel does not count the FCS.
     let mix = 7 * 60 + 4 * 590 + 1514;
     assert_eq!(growth.rx_bytes, 6 * mix);
-    Outcome::Done
 }
 
 fn with_faults(faults: &str) -> Testbed {
@@ -116,10 +112,8 @@ fn with_faults(faults: &str) -> Testbed {
     Testbed::start(&options).expect("a testbed")
 }
 
-fn losses_and_copies() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn losses_and_copies() {
+    need_tap();
     let testbed = with_faults("drop=0.05,duplicate=0.1");
     let measured = run(&few(), &testbed).expect("a run");
     let faults = testbed.faults()[0].expect("faults of port A");
@@ -130,13 +124,10 @@ fn losses_and_copies() -> Outcome {
     let percent = 100.0 * faults.dropped as f64 / PACKETS as f64;
     assert_eq!(measured.figures["lost_percent"], percent);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn reordering() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn reordering() {
+    need_tap();
     let testbed = with_faults("reorder=0.1");
     let blast = Blast {
         rate: None,
@@ -158,13 +149,10 @@ fn reordering() -> Outcome {
     assert_eq!(count(&measured, "lost_packets"), 0);
     assert_eq!(count(&measured, "duplicate_packets"), 0);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn flat_out() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn flat_out() {
+    need_tap();
     let testbed = through(Through::Packtrain);
     let before = testbed.hosts().left.stats().expect("counters");
     let blast = Blast {
@@ -189,10 +177,9 @@ fn flat_out() -> Outcome {
     let known = growth.tx_dropped + count(&measured, "lost_at_socket_packets") + dropped;
     // What remains was lost by the kernel behind packtrain: its backlog was full.
     assert!(lost >= known, "{measured:?}");
-    Outcome::Done
 }
 
-fn a_rate_is_kept() -> Outcome {
+fn a_rate_is_kept() {
     let testbed = through(Through::Veth);
     let blast = Blast {
         rate: Some(Rate(2000.0)),
@@ -206,15 +193,14 @@ fn a_rate_is_kept() -> Outcome {
     assert!((1..=500).contains(&count(&measured, "sent_packets")));
     let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
     assert!(offered <= 2.001, "{offered}");
-    Outcome::Done
 }
 
 /// The peer of the bench: both deliver, and report what they sent.
-fn c_loop() -> Outcome {
+fn c_loop() {
     let program = match Program::sender() {
         Ok(program) => program,
         Err(BaselineError::NoCompiler(_, error)) => {
-            return Outcome::Skipped(format!("no C compiler: {error}"));
+            skip(format!("no C compiler: {error}"));
         }
         Err(error) => panic!("{error}"),
     };
@@ -242,10 +228,9 @@ fn c_loop() -> Outcome {
     let measured = run(&ours, &testbed).expect("a run");
     assert_eq!(count(&measured, "sent_packets"), stats() - before);
     assert!(count(&measured, "received_packets") > 0);
-    Outcome::Done
 }
 
-fn busy_threads() -> Outcome {
+fn busy_threads() {
     let testbed = through(Through::Veth);
     let cpu = |busy: u32| {
         let blast = Blast {
@@ -266,10 +251,9 @@ fn busy_threads() -> Outcome {
     // Until the senders end, and no longer.
     assert!(time < Duration::from_secs(300), "{time:?}");
     assert!(with > without, "{with:?} {without:?}");
-    Outcome::Done
 }
 
-fn options_out_of_range() -> Outcome {
+fn options_out_of_range() {
     let testbed = through(Through::Veth);
     let wrong = [
         (
@@ -315,10 +299,9 @@ fn options_out_of_range() -> Outcome {
             other => panic!("{option}: {other:?}"),
         }
     }
-    Outcome::Done
 }
 
-fn a_stop_ends_it() -> Outcome {
+fn a_stop_ends_it() {
     let testbed = through(Through::Veth);
     let least = "0.001".parse().expect("a rate");
     for rate in [None, Some(least)] {
@@ -329,5 +312,4 @@ fn a_stop_ends_it() -> Outcome {
         };
         assert_stops(&blast, &testbed);
     }
-    Outcome::Done
 }

@@ -5,7 +5,7 @@
 //! example's name.
 
 use packtrain_lab::LabError;
-use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::harness::{self, need_tap};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
@@ -123,10 +123,8 @@ impl Drop for Program {
     }
 }
 
-fn forwards(name: &str, queues: usize) -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn forwards(name: &str, queues: usize) {
+    need_tap();
     let middle = Netns::new().expect("namespaces are available");
     let ports = ["loop-a", "loop-b"].map(|port| format!("tap:{port},queues={queues}"));
     let mut program = Program::start(name, &middle, &ports);
@@ -148,7 +146,6 @@ fn forwards(name: &str, queues: usize) -> Outcome {
     let printed = program.interrupt();
     println!("{name}, {queues} queues, {idle:?} CPU while idle: {printed}");
     check(name, &printed);
-    Outcome::Done
 }
 
 /// The hosts, to which the example's interfaces are moved.

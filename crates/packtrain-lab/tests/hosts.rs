@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use packtrain_lab::counters::{self, Counters};
 use packtrain_lab::cpus;
-use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::harness::{self, need_tap, skip};
 use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
 /// Longest wait for an event: a busy machine may be slow, and only a hang is a failure.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn namespace_made_and_gone() -> Outcome {
+fn namespace_made_and_gone() {
     let here = Netns::current().unwrap().inode().unwrap();
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     assert_ne!(a.inode().unwrap(), b.inode().unwrap());
@@ -70,10 +70,9 @@ fn namespace_made_and_gone() -> Outcome {
     let descriptors = descriptors();
     drop((a, b));
     assert_eq!(self::descriptors().len() + 2, descriptors.len());
-    Outcome::Done
 }
 
-fn links_addresses_routes() -> Outcome {
+fn links_addresses_routes() {
     let (a, b) = (Netns::new().unwrap(), Netns::new().unwrap());
     let mut rtnl = a.rtnl().unwrap();
     rtnl.create_veth("left", "right", &b, 4).unwrap();
@@ -150,7 +149,6 @@ fn links_addresses_routes() -> Outcome {
     let moved = peer.link("left").unwrap().index;
     peer.delete(moved).unwrap();
     assert_eq!(peer.links().unwrap().len(), 1, "a veth's peer goes with it");
-    Outcome::Done
 }
 
 fn assert_intact(report: &TransferReport, what: &str) {
@@ -171,7 +169,7 @@ fn both_ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
     [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
 }
 
-fn veth_tcp_both_ways() -> Outcome {
+fn veth_tcp_both_ways() {
     // The same with address resolution.
     let chatty = Settings {
         quiet: false,
@@ -203,16 +201,15 @@ fn veth_tcp_both_ways() -> Outcome {
         assert!(report.send_cpu.cpu() > Duration::ZERO, "{report:?}");
         assert!(report.receive_cpu.cpu() > Duration::ZERO, "{report:?}");
     }
-    Outcome::Done
 }
 
 /// The masks of the threads of a running transfer are read from `/proc`.
-fn transfers_run_on_their_cpus() -> Outcome {
+fn transfers_run_on_their_cpus() {
     const STREAMS: u32 = 2;
     let allowed = cpus::allowed().unwrap();
     let (first, last) = (allowed[0], allowed[allowed.len() - 1]);
     if first == last {
-        return Outcome::Skipped("one CPU: every thread is on it".to_owned());
+        skip("one CPU: every thread is on it");
     }
     let threads_on = |cpu: usize| {
         let line = format!("\nCpus_allowed_list:\t{cpu}\n");
@@ -249,10 +246,9 @@ fn transfers_run_on_their_cpus() -> Outcome {
             "{error}"
         );
     }
-    Outcome::Done
 }
 
-fn congestion_control() -> Outcome {
+fn congestion_control() {
     let said = traffic::congestion_control().unwrap();
     let there = || fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
     let available = Netns::new().unwrap().run(there).unwrap().unwrap();
@@ -261,10 +257,9 @@ fn congestion_control() -> Outcome {
     } else {
         assert!(available.split_whitespace().any(|name| name == said));
     }
-    Outcome::Done
 }
 
-fn veth_udp_both_ways() -> Outcome {
+fn veth_udp_both_ways() {
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
     for &ip in netns::ip_versions() {
         for (from, to) in both_ways(&hosts) {
@@ -304,7 +299,6 @@ fn veth_udp_both_ways() -> Outcome {
         assert!(report.elapsed < TIMEOUT, "{report:?}");
         assert_intact(&report, "timed");
     }
-    Outcome::Done
 }
 
 /// Growth of the counters of both hosts while `f` runs.
@@ -319,7 +313,7 @@ fn counted<T>(hosts: &TwoHosts, f: impl FnOnce() -> T) -> (T, Counters, Counters
     (value, left, right)
 }
 
-fn plain_payloads() -> Outcome {
+fn plain_payloads() {
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
     let plain = |mut transfer: Transfer| {
         transfer.payload = Payload::Plain;
@@ -353,10 +347,9 @@ fn plain_payloads() -> Outcome {
     udp.pace = Pace::Rate(0);
     let refused = udp.run(&hosts.left, &hosts.right);
     assert!(matches!(refused, Err(LabError::Setting(_))), "{refused:?}");
-    Outcome::Done
 }
 
-fn counters_equal_traffic() -> Outcome {
+fn counters_equal_traffic() {
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
     let stats = (hosts.left.stats().unwrap(), hosts.right.stats().unwrap());
     let transfer = Transfer::udp(IpVersion::V4, Amount::Bytes(1000 * 1000)).datagram(1000);
@@ -425,13 +418,10 @@ fn counters_equal_traffic() -> Outcome {
         left.tcp_retrans_segs == report.retransmits
     });
     assert!(same, "never the same retransmissions");
-    Outcome::Done
 }
 
-fn quiet_hosts_send_nothing() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn quiet_hosts_send_nothing() {
+    need_tap();
     let open = |_| Tap::new("tap0").queues(2).vnet_hdr(true);
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
     assert_eq!((left.len(), right.len()), (2, 2));
@@ -447,7 +437,6 @@ fn quiet_hosts_send_nothing() -> Outcome {
         assert_eq!((stats.tx_packets, stats.tx_dropped), (0, 0), "{stats:?}");
         assert_eq!(host.counters().unwrap().icmp6_out_msgs, 0);
     }
-    Outcome::Done
 }
 
 /// A cable between descriptors: thread `i` copies frames from `left[i]` to `right[i]`, and another
@@ -513,10 +502,8 @@ fn carry(
     frames
 }
 
-fn taps_carry_tcp_and_udp() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn taps_carry_tcp_and_udp() {
+    need_tap();
     for (mtu, queues) in [(1500, 1), (9000, 2)] {
         let settings = Settings {
             mtu,
@@ -554,20 +541,17 @@ fn taps_carry_tcp_and_udp() -> Outcome {
         assert_eq!((left.tx_dropped, right.tx_dropped), (0, 0));
         drop(kept);
     }
-    Outcome::Done
 }
 
-fn taps_with_offloads() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn taps_with_offloads() {
+    need_tap();
     let open = |_| Tap::new("tap0").vnet_hdr(true).offload(tap::OFFLOAD_ALL);
     let (hosts, left, right) = match TwoHosts::taps(&Settings::default(), open) {
         Err(LabError::Os {
             what: "TUNSETOFFLOAD",
             errno: libc::EINVAL,
         }) => {
-            return Outcome::Skipped("this kernel's TAP has no USO (Linux 6.2)".into());
+            skip("this kernel's TAP has no USO (Linux 6.2)");
         }
         result => result.unwrap(),
     };
@@ -598,13 +582,10 @@ fn taps_with_offloads() -> Outcome {
     );
     let frames = cable.cut();
     assert!(frames[0] > 100 && frames[1] > 0, "{frames:?}");
-    Outcome::Done
 }
 
-fn tuns_carry_tcp_and_udp() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn tuns_carry_tcp_and_udp() {
+    need_tap();
     let open = |_| Tap::tun("tun0").vnet_hdr(true).offload(tap::OFFLOAD_TSO);
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), open).unwrap();
     assert_eq!(hosts.left.link.mac, None);
@@ -616,16 +597,13 @@ fn tuns_carry_tcp_and_udp() -> Outcome {
         assert_intact(&udp.run(&hosts.right, &hosts.left).unwrap(), "udp");
     }
     cable.cut();
-    Outcome::Done
 }
 
 /// Offset of the UDP payload: Ethernet 14, IPv4 20, UDP 8.
 const PAYLOAD: usize = 42;
 
-fn loss_and_damage_are_seen() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn loss_and_damage_are_seen() {
+    need_tap();
     let run = |change: fn(u64, &mut [u8]) -> bool| {
         let (hosts, left, right) =
             TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -666,7 +644,6 @@ fn loss_and_damage_are_seen() -> Outcome {
     assert!(!report.hash_ok);
 
     tcp_damage_is_seen();
-    Outcome::Done
 }
 
 /// The same for TCP: words exchanged in one full segment pass TCP's checksum.
@@ -691,10 +668,8 @@ fn tcp_damage_is_seen() {
     );
 }
 
-fn stalls_and_stops_end() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn stalls_and_stops_end() {
+    need_tap();
     // Without a cable no connection opens, and no datagram arrives.
     let (hosts, _left, _right) =
         TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -744,13 +719,10 @@ fn stalls_and_stops_end() -> Outcome {
         assert_eq!(result, Err(LabError::Cancelled), "{protocol}");
         assert!(start.elapsed() < TIMEOUT, "{protocol}");
     }
-    Outcome::Done
 }
 
-fn setup_is_quick() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn setup_is_quick() {
+    need_tap();
     // The best of several: the kernel may be busy with other namespaces.
     let mut best = Duration::MAX;
     for _ in 0..20 {
@@ -764,15 +736,13 @@ fn setup_is_quick() -> Outcome {
     }
     println!("two hosts with 4-queue TAPs: {} us", best.as_micros());
     assert!(best < Duration::from_secs(2), "{best:?}");
-    Outcome::Done
 }
 
 /// Other programs make and remove interfaces in the namespace of the process at any time.
-fn alone() -> Outcome {
+fn alone() {
     let namespace = |of| fs::read_link(format!("/proc/{of}/ns/net")).expect("/proc");
     assert_ne!(namespace("thread-self"), namespace("self"));
     assert_eq!(interfaces(), ["lo"]);
-    Outcome::Done
 }
 
 /// What the process has open, sorted.
@@ -803,10 +773,8 @@ fn threads() -> usize {
     fs::read_dir("/proc/self/task").unwrap().count()
 }
 
-fn nothing_is_left() -> Outcome {
-    if let Some(skip) = harness::without_tap() {
-        return skip;
-    }
+fn nothing_is_left() {
+    need_tap();
     let before = (descriptors(), interfaces(), threads());
     {
         let (hosts, left, right) =
@@ -832,5 +800,4 @@ fn nothing_is_left() -> Outcome {
         thread::sleep(Duration::from_millis(1));
     }
     assert_eq!((descriptors(), interfaces(), threads()), before);
-    Outcome::Done
 }

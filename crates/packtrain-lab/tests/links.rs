@@ -12,7 +12,7 @@ use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant as Now;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, need_tap, skip};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap;
@@ -57,12 +57,10 @@ fn main() -> ExitCode {
 }
 
 /// As in a namespace that inherits `disable_ipv6` from a host that has it.
-fn without_ipv6() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn without_ipv6() {
+    need_tap();
     if !netns::has_ipv6() {
-        return Outcome::Skipped("this kernel has no IPv6".to_owned());
+        skip("this kernel has no IPv6");
     }
     let hosts = TwoHosts::with(&Settings::default(), |side| {
         // In the namespace of the side, for interfaces that are made there later.
@@ -79,7 +77,6 @@ fn without_ipv6() -> Outcome {
     let report = transfer.run(&hosts.left, &hosts.right).expect("IPv6");
     assert!(report.hash_ok, "{report:?}");
     assert_ended_well(&session.finish());
-    Outcome::Done
 }
 
 const NAMES: [&str; 2] = ["link-a", "link-b"];
@@ -188,10 +185,8 @@ fn assert_ended_well(report: &Report) {
     assert_closed(report);
 }
 
-fn down_and_up() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn down_and_up() {
+    need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
     assert_eq!(session.links(), [Link::Up; 2]);
@@ -215,19 +210,16 @@ fn down_and_up() -> Outcome {
     let drops = &report.snapshot.drops;
     assert!(drops.get(DropReason::LinkDown) > 0, "{drops:?}");
     assert_eq!(drops.total(), drops.get(DropReason::LinkDown), "{drops:?}");
-    Outcome::Done
 }
 
-fn carrier() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn carrier() {
+    need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
     let index = hosts.left.link.index;
     match rtnl(&hosts.left).set_carrier(index, false) {
         Err(LabError::Os { errno, .. }) if errno == libc::EOPNOTSUPP => {
-            return Outcome::Skipped("this kernel's TAP has no carrier to change".to_owned());
+            skip("this kernel's TAP has no carrier to change");
         }
         result => result.expect("carrier off"),
     }
@@ -245,13 +237,10 @@ fn carrier() -> Outcome {
     address(&hosts.left.netns, Side::Left);
     assert_carries(&hosts.left, &hosts.right);
     assert_ended_well(&session.finish());
-    Outcome::Done
 }
 
-fn moves() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn moves() {
+    need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
     assert_carries(&hosts.left, &hosts.right);
@@ -276,13 +265,10 @@ fn moves() -> Outcome {
     let report = session.finish();
     assert_ended_well(&report);
     assert!(report.snapshot.ports[1].tx_total().packets > before);
-    Outcome::Done
 }
 
-fn deleted() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn deleted() {
+    need_tap();
     for side in [Side::Left, Side::Right] {
         let (hosts, a, b) = taps();
         let session = forward(a, b);
@@ -308,13 +294,10 @@ fn deleted() -> Outcome {
         assert_eq!(error.to_string(), format!("{name}: the device was removed"));
         assert_closed(&report);
     }
-    Outcome::Done
 }
 
-fn watched() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn watched() {
+    need_tap();
     let (hosts, mut tap, _other) = taps();
     let host = &hosts.left;
     let (index, mut rtnl) = (host.link.index, rtnl(host));
@@ -357,7 +340,6 @@ fn watched() -> Outcome {
     let index = there.link(NAMES[0]).expect("it has arrived").index;
     there.delete(index).expect("it is deleted");
     assert_eq!(tap.link(), Link::Removed);
-    Outcome::Done
 }
 
 fn given_to(session: &Session, port: usize) -> u64 {
@@ -384,13 +366,10 @@ fn hold_one(session: &Session, port: usize) {
 }
 
 /// Under TCP: data go to one port and ACKs to the other.
-fn pauses() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn pauses() {
+    need_tap();
     pauses_of(PathKind::Owned);
     pauses_of(PathKind::Shared);
-    Outcome::Done
 }
 
 fn pauses_of(kind: PathKind) {
@@ -451,10 +430,8 @@ fn pauses_of(kind: PathKind) {
 }
 
 /// A change of media under load: the queues are paused, and resumed before the link is up.
-fn pauses_while_down() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn pauses_while_down() {
+    need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward_and_send(a, b);
     let index = hosts.right.link.index;
@@ -482,7 +459,6 @@ fn pauses_while_down() -> Outcome {
     assert_ended_well(&report);
     let drops = &report.snapshot.drops;
     assert_eq!(drops.total(), drops.get(DropReason::LinkDown), "{drops:?}");
-    Outcome::Done
 }
 
 /// A TAP that refuses TCP GSO packets over IPv4 although it announces them, as some kernels do.
@@ -528,10 +504,8 @@ impl WrapTx for RefusingTx {
     }
 }
 
-fn refuses_tso() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn refuses_tso() {
+    need_tap();
     let (hosts, a, b) = taps();
     let b = Refusing(b);
     let session = Session::between(a, b).start().expect("it starts");
@@ -555,7 +529,6 @@ fn refuses_tso() -> Outcome {
     if netns::has_ipv6() {
         assert!(tx.gso_packets > 0, "IPv6 is left to the device: {tx:?}");
     }
-    Outcome::Done
 }
 
 /// Removes the partial checksum of UDP GSO packets. Linux refuses such packets (`EINVAL`), and
@@ -580,13 +553,11 @@ impl Handler for WithoutChecksum {
     const COUNTED: bool = false;
 }
 
-fn kernel_refuses() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn kernel_refuses() {
+    need_tap();
     let (hosts, a, b) = taps();
     if !a.capabilities().tx.contains(Features::USO) {
-        return Outcome::Skipped("this kernel's TAP has no USO to refuse".to_owned());
+        skip("this kernel's TAP has no USO to refuse");
     }
     let session = Session::between(a, b).handler(|_| WithoutChecksum).start();
     let session = session.expect("it starts");
@@ -605,5 +576,4 @@ fn kernel_refuses() -> Outcome {
     let tx = report.snapshot.ports[1].tx_total();
     assert_eq!(tx.refused_features, 1, "{tx:?}");
     assert!(tx.gso_sw_packets > 0 && tx.gso_packets > 0, "{tx:?}");
-    Outcome::Done
 }

@@ -8,7 +8,7 @@ use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::stats::RxSnapshot;
 use packtrain_lab::LabError;
 use packtrain_lab::counters::Counters;
-use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::harness;
 use packtrain_lab::netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
@@ -197,7 +197,7 @@ fn check(case: Case, counts: &Counts) {
     assert_eq!(tx.defrag + tx.collapse, 0, "{case}: merged packets fit");
 }
 
-fn large_packets() -> Outcome {
+fn large_packets() {
     let versions = netns::ip_versions();
     let modes = [
         Coalesce::Auto,
@@ -231,12 +231,11 @@ fn large_packets() -> Outcome {
             }
         }
     }
-    Outcome::Done
 }
 
 /// Data goes to the interface without offloads, and is segmented. Its kernel acknowledges every
 /// second packet, and the ACKs are merged for the kernel that sends.
-fn acknowledgements() -> Outcome {
+fn acknowledgements() {
     let versions = netns::ip_versions();
     for &ip in versions {
         for (coalesce, streams) in [
@@ -266,7 +265,6 @@ fn acknowledgements() -> Outcome {
             }
         }
     }
-    Outcome::Done
 }
 
 fn print(case: Case, counts: &Counts) {
@@ -286,7 +284,7 @@ fn print(case: Case, counts: &Counts) {
     );
 }
 
-fn off() -> Outcome {
+fn off() {
     let case = Case {
         coalesce: Coalesce::Off,
         protocol: Protocol::Tcp,
@@ -299,5 +297,4 @@ fn off() -> Outcome {
     check(case, &counts);
     assert_eq!(counts.devices[0].tx_packets, counts.devices[1].rx_packets);
     assert_eq!(counts.report.snapshot.ports[1].tx_total().gso_packets, 0);
-    Outcome::Done
 }

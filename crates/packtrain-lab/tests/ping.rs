@@ -1,7 +1,7 @@
 //! What `ping` reports is what happened: injected delays are in the latency, losses are counted.
 
 use packtrain_lab::cpus::{self, Cpus};
-use packtrain_lab::harness::{self, Outcome, assert_stops, count, testbed, without_tap};
+use packtrain_lab::harness::{self, assert_stops, count, need_tap, testbed};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::ping::{Beside, Ping};
@@ -45,10 +45,8 @@ fn latency(measured: &Measured, of: &str) -> f64 {
     measured.figures["latency_us"][of].as_f64().expect(of)
 }
 
-fn every_request_is_answered() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn every_request_is_answered() {
+    need_tap();
     for device in [Through::Packtrain, Through::Veth] {
         let testbed = testbed(device, "tap");
         for (icmp, ipv6) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -77,13 +75,10 @@ fn every_request_is_answered() -> Outcome {
         }
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
-fn a_delay_is_the_minimum() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn a_delay_is_the_minimum() {
+    need_tap();
     // The delay is that of packets from A; replies have none.
     let testbed = testbed(Through::Packtrain, "tap,delay=5ms");
     for flood in [false, true] {
@@ -104,13 +99,10 @@ fn a_delay_is_the_minimum() -> Outcome {
         );
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn losses_and_copies() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn losses_and_copies() {
+    need_tap();
     let testbed = testbed(Through::Packtrain, "tap,drop=0.1,duplicate=0.1");
     let ping = Ping {
         // On a busy machine a reply takes a while, and would count as lost.
@@ -123,11 +115,10 @@ fn losses_and_copies() -> Outcome {
     assert_eq!(count(&measured, "lost_requests"), faults.dropped);
     assert_eq!(count(&measured, "duplicate_replies"), faults.duplicated);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
 /// Requests that are all due at once, as if the requester had not been on a CPU until then.
-fn late_requests() -> Outcome {
+fn late_requests() {
     let testbed = testbed(Through::Veth, "tap");
     let ping = Ping {
         rate: Rate(1e9),
@@ -144,10 +135,9 @@ fn late_requests() -> Outcome {
         // Not less: both have three digits.
         assert!(late <= Some(latency(&measured, of)), "{measured:?}");
     }
-    Outcome::Done
 }
 
-fn a_flood() -> Outcome {
+fn a_flood() {
     let testbed = testbed(Through::Veth, "tap");
     let ping = Ping {
         flood: true,
@@ -157,10 +147,9 @@ fn a_flood() -> Outcome {
     assert_eq!(count(&measured, "received_replies"), REQUESTS);
     assert_eq!(count(&measured, "late_requests"), 0);
     assert!(measured.settings["rate_per_second"].is_null());
-    Outcome::Done
 }
 
-fn idle_and_loaded() -> Outcome {
+fn idle_and_loaded() {
     let testbed = testbed(Through::Veth, "tap");
     let ping = Ping {
         load: Beside::Stream,
@@ -178,11 +167,10 @@ fn idle_and_loaded() -> Outcome {
         assert!(p50 > Some(0.0), "{prefix}");
     }
     assert!(figures["load_goodput_gbps"].as_f64() > Some(0.0));
-    Outcome::Done
 }
 
 /// Requester and answering thread, and both ends of the load, are bound to their CPU.
-fn bound_beside_a_load() -> Outcome {
+fn bound_beside_a_load() {
     let cpu = cpus::allowed().expect("a mask")[0];
     let options = TestbedOptions {
         through: Through::Veth,
@@ -222,10 +210,9 @@ fn bound_beside_a_load() -> Outcome {
         counting.join().expect("it counts")
     });
     assert!(most >= 4, "{most} threads were bound");
-    Outcome::Done
 }
 
-fn options_out_of_range() -> Outcome {
+fn options_out_of_range() {
     let testbed = testbed(Through::Veth, "tap");
     let wrong = [
         ("--size", Ping { size: 61, ..few() }),
@@ -243,10 +230,9 @@ fn options_out_of_range() -> Outcome {
             other => panic!("{option}: {other:?}"),
         }
     }
-    Outcome::Done
 }
 
-fn a_stop_ends_it() -> Outcome {
+fn a_stop_ends_it() {
     let testbed = testbed(Through::Veth, "tap");
     for load in [Beside::None, Beside::Stream] {
         let ping = Ping {
@@ -258,5 +244,4 @@ fn a_stop_ends_it() -> Outcome {
         };
         assert_stops(&ping, &testbed);
     }
-    Outcome::Done
 }

@@ -12,7 +12,7 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain_lab::LabError;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, need_tap};
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
@@ -24,20 +24,11 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
-        ("signals_are_as_far_apart_as_fixed_says", || with_tap(fixed)),
-        ("nothing_is_held_back_where_it_is_off", || with_tap(off)),
-        ("adaptive_loses_nothing", || with_tap(adaptive)),
-        ("producers_keep_their_order_under_every_policy", || {
-            with_tap(producers)
-        }),
+        ("signals_are_as_far_apart_as_fixed_says", fixed),
+        ("nothing_is_held_back_where_it_is_off", off),
+        ("adaptive_loses_nothing", adaptive),
+        ("producers_keep_their_order_under_every_policy", producers),
     ])
-}
-
-fn with_tap(test: fn()) -> Outcome {
-    without_tap().unwrap_or_else(|| {
-        test();
-        Outcome::Done
-    })
 }
 
 /// Room for all packets that TCP may have in flight, so that the kernel drops none in front of
@@ -147,6 +138,7 @@ fn signals(account: &Account) -> Vec<(u64, u64)> {
 }
 
 fn fixed() {
+    need_tap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         for usecs in [500_u32, 5000] {
             let moderation = Moderation::Fixed { usecs, frames: 256 };
@@ -163,6 +155,7 @@ fn fixed() {
 }
 
 fn off() {
+    need_tap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let account = check(protocol, Moderation::Off);
         for (wakeups, moderated) in signals(&account) {
@@ -174,6 +167,7 @@ fn off() {
 }
 
 fn adaptive() {
+    need_tap();
     for protocol in [Protocol::Tcp, Protocol::Udp] {
         let account = check(protocol, Moderation::Adaptive);
         println!("{protocol:?}, adaptive: {:?}", signals(&account));
@@ -334,6 +328,7 @@ fn under(settings: &engine::Settings) {
 
 /// Each dispatch mode with each idle mode, and the other settings among them.
 fn producers() {
+    need_tap();
     let held_back = Moderation::Fixed {
         usecs: 50,
         frames: 32,

@@ -1,7 +1,7 @@
 //! `rfc2544` on the kernel: figures that fit together, and the loss of a forwarder that drops.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, need_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::rfc2544::Rfc2544;
@@ -49,7 +49,7 @@ fn number(value: &Value) -> f64 {
         .unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-fn figures_fit_together() -> Outcome {
+fn figures_fit_together() {
     let testbed = through(&TestbedOptions {
         through: Through::Veth,
         ..TestbedOptions::default()
@@ -122,14 +122,11 @@ fn figures_fit_together() -> Outcome {
     }
     let burst = number(&figures["back_to_back_frames"]);
     assert!(burst <= number(&figures["back_to_back_tried_frames"]));
-    Outcome::Done
 }
 
 /// No load passes without loss if every second frame is dropped. The loss is that at any load.
-fn half_is_lost() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn half_is_lost() {
+    need_tap();
     let testbed = through(&TestbedOptions {
         a: "tap,seed=1,drop=0.5".to_owned(),
         ..TestbedOptions::default()
@@ -161,10 +158,9 @@ fn half_is_lost() -> Outcome {
         assert!(number(loss) > 20.0, "{percent}: {loss}");
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn too_long() -> Outcome {
+fn too_long() {
     let testbed = through(&TestbedOptions {
         through: Through::Veth,
         ..TestbedOptions::default()
@@ -177,10 +173,9 @@ fn too_long() -> Outcome {
         Err(ToolError::Usage(line)) => assert!(line.contains("raise the MTU"), "{line}"),
         other => panic!("{other:?}"),
     }
-    Outcome::Done
 }
 
-fn a_stop_ends_it() -> Outcome {
+fn a_stop_ends_it() {
     let testbed = through(&TestbedOptions {
         through: Through::Veth,
         ..TestbedOptions::default()
@@ -198,5 +193,4 @@ fn a_stop_ends_it() -> Outcome {
     };
     assert_eq!(short().run(&testbed, &control), Err(ToolError::Cancelled));
     assert_eq!(trials.load(Ordering::Relaxed), 2);
-    Outcome::Done
 }

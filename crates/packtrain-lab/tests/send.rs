@@ -2,7 +2,7 @@
 
 use packtrain_lab::ToolError;
 use packtrain_lab::experiment::{Experiment, Setup};
-use packtrain_lab::harness::{self, Outcome, count, without_tap};
+use packtrain_lab::harness::{self, count, need_tap};
 use packtrain_lab::tool::Control;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -12,18 +12,9 @@ use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
-        ("the_kernel_counts_what_was_sent", || {
-            with_tap(the_kernel_counts)
-        }),
-        ("a_stop_ends_it", || with_tap(a_stop_ends_it)),
+        ("the_kernel_counts_what_was_sent", the_kernel_counts),
+        ("a_stop_ends_it", a_stop_ends_it),
     ])
-}
-
-fn with_tap(test: fn()) -> Outcome {
-    without_tap().unwrap_or_else(|| {
-        test();
-        Outcome::Done
-    })
 }
 
 /// A run with a port, policies and options of the tool.
@@ -47,6 +38,7 @@ figures = [{{ key = "received_kpps", title = "rate" }}]
 }
 
 fn the_kernel_counts() {
+    need_tap();
     for (port, senders) in [("tap", 1), ("tap,queues=2", 3), ("tap,offload=off", 2)] {
         for dispatch in ["direct", "deferred", "adaptive"] {
             let policies = format!("dispatch = \"{dispatch}\"");
@@ -69,6 +61,7 @@ fn the_kernel_counts() {
 }
 
 fn a_stop_ends_it() {
+    need_tap();
     let setup = setup("tap", "mtu = 1500", "senders = 2, duration = \"600s\"");
     let control = Control::default();
     let stop = Arc::clone(&control.stop);

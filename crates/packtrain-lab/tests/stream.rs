@@ -2,7 +2,7 @@
 
 use packtrain::stats::DropReason;
 use packtrain_lab::ToolError;
-use packtrain_lab::harness::{self, Outcome, assert_stops, without_tap};
+use packtrain_lab::harness::{self, assert_stops, need_tap};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::stream::{Direction, Stream, Switch};
@@ -61,10 +61,8 @@ fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
 
-fn one_direction() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn one_direction() {
+    need_tap();
     for (through, check) in [(Through::Packtrain, true), (Through::Veth, false)] {
         let testbed = same_ports(through, "tap");
         let stream = Stream {
@@ -106,10 +104,9 @@ fn one_direction() -> Outcome {
         assert_eq!(figures.contains_key("drops"), has_forwarder);
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
-fn both_directions() -> Outcome {
+fn both_directions() {
     let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         direction: Direction::Both,
@@ -119,14 +116,11 @@ fn both_directions() -> Outcome {
     let [there, back, both] = ["goodput_a_to_b_gbps", "goodput_b_to_a_gbps", "goodput_gbps"]
         .map(|name| number(&figures[name]));
     assert!(there > 0.0 && back > 0.0 && (there + back - both).abs() < 1e-9);
-    Outcome::Done
 }
 
 /// A packet of the sending kernel has one segment or many, and packtrain gets one or many.
-fn segmentation() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn segmentation() {
+    need_tap();
     let testbed = same_ports(Through::Packtrain, "tap");
     let with = |tso, gso| {
         let stream = Stream {
@@ -159,13 +153,10 @@ fn segmentation() -> Outcome {
     assert_eq!(settings["gso_a"], true);
     assert!(count(&settings["gso_max_segments_a"]) > 1);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn not_taken() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn not_taken() {
+    need_tap();
     let testbed = same_ports(Through::Packtrain, "tap,offload=off");
     let wrong = [
         (
@@ -202,13 +193,10 @@ fn not_taken() -> Outcome {
         assert!(error.contains(expected), "{error}");
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-fn exchange() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn exchange() {
+    need_tap();
     let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         exchange: Some("100,5000".parse().unwrap()),
@@ -255,7 +243,6 @@ fn exchange() -> Outcome {
     let figures = run(&short, &testbed).figures;
     assert!(number(&figures["transactions_per_second"]) > 0.0);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
 /// What an independent observer saw of a whole run.
@@ -269,10 +256,8 @@ struct Truth {
 
 /// Everything counts: the warm-up is 0, and late datagrams are awaited. Packets go out in bursts of
 /// four, so that some overtake others in a few bursts, however busy the machine is.
-fn faults() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn faults() {
+    need_tap();
     let udp = Stream {
         protocol: Protocol::Udp,
         warm_up: "0".parse().unwrap(),
@@ -320,10 +305,9 @@ fn faults() -> Outcome {
     assert!(reordered > 0);
     let ([_, _, lost, duplicates, reordered], truth) = run("");
     assert_eq!((lost, duplicates, reordered), (truth.overflowed, 0, 0));
-    Outcome::Done
 }
 
-fn rate() -> Outcome {
+fn rate() {
     let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         protocol: Protocol::Udp,
@@ -354,15 +338,13 @@ fn rate() -> Outcome {
         ..stream
     };
     assert_eq!(run(&long, &testbed).settings["train"], 44);
-    Outcome::Done
 }
 
-fn stop() -> Outcome {
+fn stop() {
     let testbed = same_ports(Through::Veth, "tap");
     let stream = Stream {
         duration: "1h".parse().unwrap(),
         ..stream()
     };
     assert_stops(&stream, &testbed);
-    Outcome::Done
 }

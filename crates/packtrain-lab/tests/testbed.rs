@@ -4,7 +4,7 @@ use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
 use packtrain_lab::experiment::Experiment;
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, need_tap, skip};
 use packtrain_lab::options::{Fields, default_options};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
@@ -36,10 +36,8 @@ fn main() -> ExitCode {
 
 const BYTES: u64 = 4 << 20;
 
-fn joins(through: Through) -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn joins(through: Through) {
+    need_tap();
     let options = TestbedOptions {
         through,
         mtu: 9000,
@@ -48,7 +46,7 @@ fn joins(through: Through) -> Outcome {
     let testbed = match Testbed::start(&options) {
         Ok(testbed) => testbed,
         // A C compiler.
-        Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+        Err(ToolError::Missing(what)) => skip(what),
         Err(error) => panic!("{error}"),
     };
     let hosts = testbed.hosts();
@@ -79,10 +77,9 @@ fn joins(through: Through) -> Outcome {
     if let Some(report) = report {
         assert!(report.snapshot.ledger.received > 4 * BYTES / 65_536);
     }
-    Outcome::Done
 }
 
-fn wrong_port() -> Outcome {
+fn wrong_port() {
     for (a, expected) in [
         ("null", "--a cannot be 'null'"),
         ("tap,offlod=off", "--a: "),
@@ -97,13 +94,10 @@ fn wrong_port() -> Outcome {
             other => panic!("{a}: {other:?}"),
         }
     }
-    Outcome::Done
 }
 
-fn read_back() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn read_back() {
+    need_tap();
     let options = TestbedOptions {
         a: "tap,tx=shared,moderation=fixed(50,64)".to_owned(),
         mtu: 9000,
@@ -122,7 +116,6 @@ fn read_back() -> Outcome {
         assert_eq!(settings[name], value, "{name}");
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
 /// Ends the device under test, and fails as a tool does that only sees no more packets.
@@ -168,10 +161,8 @@ fn child() -> Option<Pid> {
     })
 }
 
-fn fails() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn fails() {
+    need_tap();
     let control = Control::default();
     for (through, cause) in [
         (Through::Packtrain, "pt-a: "),
@@ -184,17 +175,14 @@ fn fails() -> Outcome {
         match tool::measure(&options, &Breaks, &control) {
             Err(ToolError::Failed(line)) => assert!(line.starts_with(cause), "{line}"),
             // A C compiler.
-            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            Err(ToolError::Missing(what)) => skip(what),
             other => panic!("{other:?}"),
         }
     }
-    Outcome::Done
 }
 
-fn faults_and_memory() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn faults_and_memory() {
+    need_tap();
     let text = r#"
 name = "faults"
 source = "S1"
@@ -230,13 +218,10 @@ figures = [{ key = "lost_packets", title = "lost" }]
     let device = &figures["b"]["device"];
     assert!(device["rx_packets"].as_u64() > Some(0));
     assert_eq!(device["rx_errors"], 0);
-    Outcome::Done
 }
 
-fn c_bound() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn c_bound() {
+    need_tap();
     let allowed = cpus::allowed().expect("the mask");
     for worker in [None, allowed.last()] {
         let options = TestbedOptions {
@@ -247,7 +232,7 @@ fn c_bound() -> Outcome {
         let testbed = match Testbed::start(&options) {
             Ok(testbed) => testbed,
             // A C compiler.
-            Err(ToolError::Missing(what)) => return Outcome::Skipped(what),
+            Err(ToolError::Missing(what)) => skip(what),
             Err(error) => panic!("{error}"),
         };
         let found = testbed.settings()["c_cpus"].as_str().expect("CPUs");
@@ -257,13 +242,10 @@ fn c_bound() -> Outcome {
         }
         testbed.finish().expect("it runs");
     }
-    Outcome::Done
 }
 
-fn bound() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn bound() {
+    need_tap();
     let cpu = cpus::allowed().expect("the mask")[0];
     let with = |text: &str| TestbedOptions {
         cpus: Some(text.parse().expect("parts and CPUs")),
@@ -313,5 +295,4 @@ fn bound() -> Outcome {
         Err(ToolError::Missing(line)) => assert!(line.contains("'60000'"), "{line}"),
         other => panic!("{other:?}"),
     }
-    Outcome::Done
 }

@@ -2,7 +2,7 @@
 //! that what a kernel's TCP and UDP send to a neighbour comes back to it, in large packets. And the
 //! example `tokio_tunnel` between two kernels.
 
-use packtrain_lab::harness::{self, Outcome, without_tap};
+use packtrain_lab::harness::{self, need_tap, skip};
 use packtrain_lab::link::Rtnl;
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap::{OFFLOAD_TSO, Tap, wait_readable};
@@ -21,10 +21,10 @@ fn main() -> ExitCode {
     harness::main(&[
         ("tcp_through_writes_that_were_copied", || tcp(Form::Copied)),
         ("tcp_through_writes_that_were_gathered", || {
-            tcp(Form::Gathered)
+            tcp(Form::Gathered);
         }),
         ("tcp_through_a_tun_without_a_header", || {
-            tcp(Form::Headerless)
+            tcp(Form::Headerless);
         }),
         ("udp_trains_come_apart_in_order", udp),
         ("tcp_through_a_tunnel_of_tokio", tunnel),
@@ -160,10 +160,8 @@ fn with_echo(form: Form, traffic: impl FnOnce() + Send) -> Echoed {
     })
 }
 
-fn tcp(form: Form) -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn tcp(form: Form) {
+    need_tap();
     let echoed = with_echo(form, || {
         let listener = TcpListener::bind((HERE, 0)).expect("a listener");
         let port = listener.local_addr().expect("its address").port();
@@ -182,7 +180,6 @@ fn tcp(form: Form) -> Outcome {
         echoed.packets > 2 * echoed.writes,
         "it gets large packets: {echoed:?}"
     );
-    Outcome::Done
 }
 
 fn data() -> Vec<u8> {
@@ -205,10 +202,8 @@ fn send(to: SocketAddr, data: &[u8]) {
 }
 
 /// Two kernels, a TUN each, and two tunnels over the loopback of the first.
-fn tunnel() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn tunnel() {
+    need_tap();
     let ends = [world(HERE, true), world(THERE, true)];
     let [near, far] = ends.each_ref().map(|(netns, _)| netns);
     let sockets = near.run(|| {
@@ -274,14 +269,11 @@ fn tunnel() -> Outcome {
     for lost in [&near.unsent, &near.refused, &far.unsent, &far.refused] {
         assert_eq!(lost.load(Ordering::Relaxed), 0, "{counts:?}");
     }
-    Outcome::Done
 }
 
 /// What the kernel sends to smoltcp comes back.
-fn smoltcp() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn smoltcp() {
+    need_tap();
     let (netns, device) = world(HERE, true);
     let counts = thread::scope(|scope| {
         let limit = smoltcp::time::Duration::from_secs(60);
@@ -306,14 +298,11 @@ fn smoltcp() -> Outcome {
     });
     assert!(counts.received > 2 * counts.reads, "{counts:?}");
     assert!(counts.sent > 2 * counts.writes, "{counts:?}");
-    Outcome::Done
 }
 
 /// The errors of the page of `packtrain_offload::tun`.
-fn errors_of_a_write() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn errors_of_a_write() {
+    need_tap();
     let (netns, device) = world(HERE, true);
     let error = |mut device: &File, bytes: &[u8]| {
         let written = device.write(bytes);
@@ -348,13 +337,10 @@ fn errors_of_a_write() -> Outcome {
     let unattached = File::options().write(true).open("/dev/net/tun");
     let unattached = unattached.expect("a descriptor");
     assert_eq!(error(&unattached, &[0; 32]), Some(libc::EBADFD));
-    Outcome::Done
 }
 
-fn udp() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+fn udp() {
+    need_tap();
     const TRAIN: u32 = 50;
     let mut merged = 0;
     for form in [Form::Copied, Form::Gathered] {
@@ -379,12 +365,11 @@ fn udp() -> Outcome {
             }
         });
         if echoed.refused.contains(&ErrorKind::InvalidInput) {
-            return Outcome::Skipped("this kernel takes no UDP GSO packets (Linux 6.2)".into());
+            skip("this kernel takes no UDP GSO packets (Linux 6.2)");
         }
         assert_eq!(echoed.refused, [], "{echoed:?}");
         merged += echoed.packets - echoed.writes;
     }
     // How many are read at once is the scheduler's choice; that none ever are is not.
     assert!(merged > 0);
-    Outcome::Done
 }

@@ -1,10 +1,13 @@
 //! Goals of benches that compare whole programs, round by round.
 
-use crate::report::rounded;
+use crate::key::{Fields, fields};
+use crate::report::{Conditions, envelope, rounded, write};
 use crate::statistics::{Estimate, coverage_percent};
 use crate::verdict::{Expected, Verdict};
+use serde::Serialize;
 use serde_json::{Value, json};
 use std::fmt;
+use std::path::Path;
 
 /// A goal, and its result.
 #[derive(Clone, Debug)]
@@ -132,6 +135,40 @@ pub fn figures(estimate: Option<Estimate>) -> String {
             format!("median {median:.3}, {percent:.0} % [{low:.3}, {high:.3}], {count} pairs")
         },
     )
+}
+
+/// The document of the bench `name`, which compares whole programs: a row for each run, the medians
+/// of each program, and the goals.
+pub fn compared(
+    name: &str,
+    conditions: &Conditions,
+    rounds: usize,
+    rows: &[impl Serialize],
+    medians: impl IntoIterator<Item = Value>,
+    claims: &[Claim],
+) -> Value {
+    let rows = rows.iter().map(|row| {
+        let mut all = Fields::new();
+        all.insert("experiment".to_owned(), name.into());
+        all.extend(fields(row));
+        Value::Object(all)
+    });
+    let rows: Vec<_> = rows.collect();
+    let mut document = envelope(&format!("bench {name}"), conditions, rounds, &rows);
+    document["medians"] = medians.into_iter().collect();
+    document["claims"] = claims.iter().map(Claim::document).collect();
+    document
+}
+
+/// Writes such a document, and prints where it is.
+///
+/// # Errors
+///
+/// The file and the error of the file system.
+pub fn save(path: &Path, document: &Value) -> Result<(), String> {
+    write(path, document).map_err(|error| format!("write {}: {error}", path.display()))?;
+    println!("rows, medians and claims: {}", path.display());
+    Ok(())
 }
 
 #[cfg(test)]

@@ -26,8 +26,9 @@
 //! packet that is merged or split keeps what holds for each of its parts: direction and reception
 //! type. Comments go to the merged packet, as far as they are at most [`MAX_OPTION_BYTES`], and to
 //! the first part of a split one. Name resolution, statistics, decryption secrets and custom blocks
-//! that may be copied stay between the packets where they were. Blocks of other types are left out
-//! and counted; so are those of more than 320 KiB. The format is that of the input.
+//! that may be copied stay between the packets where they were. Comments on the capture are those
+//! of its first section. Blocks of other types are left out and counted; so are those of more than
+//! 320 KiB. The format is that of the input.
 //!
 //! [`MAX_OPTION_BYTES`]: crate::MAX_OPTION_BYTES
 //!
@@ -318,7 +319,8 @@ impl<W: Write> Replay<W> {
         };
         let interface = interface.map(|interface| replay.described(interface));
         if let Some(output) = output {
-            let writer = Writer::new(output, format, interface.as_slice())?;
+            let options = input.section_options();
+            let writer = Writer::with_section(output, format, interface.as_slice(), options)?;
             // Records may be longer than the snapshot length of the capture. They are kept whole.
             replay.writer = Some(writer.without_truncation());
         }
@@ -434,6 +436,7 @@ impl<W: Write> Replay<W> {
         seen.bytes += u64::from(arrival.original_bytes);
         seen.captured_bytes += data.len() as u64;
         let is_whole = arrival.original_bytes as usize == data.len();
+        let is_loopback = is_loopback(lane.code, &data);
         let mut link = lane.link;
         if lane.code.is_cooked() {
             match Lead::replace(lane.code, &mut data) {
@@ -454,8 +457,9 @@ impl<W: Write> Replay<W> {
         if let Some(layout) = &layout {
             seen.flows.add(&data, layout);
             let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
-            let is_large = layout.transport_kind == Transport::Tcp && bytes > WIRE_BYTES_MAX;
-            seen.large += u64::from(is_large);
+            let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
+            let is_large = bytes > WIRE_BYTES_MAX || restored.is_some();
+            seen.large += u64::from(is_tcp && is_large);
         }
         seen.cut_short += u64::from(!is_whole);
         seen.other_link += u64::from(link.is_none());
@@ -695,6 +699,20 @@ fn coalescer(
     let storage = Owned::for_config(&config);
     // The storage was made for this configuration.
     Coalescer::new(config, storage).ok().map(Box::new)
+}
+
+/// Whether a packet is of an interface that only reaches its own host. On Linux it has an Ethernet
+/// header of zeros, or the device type of loopback (`ARPHRD_LOOPBACK`) in a cooked header.
+fn is_loopback(link: LinkCode, packet: &[u8]) -> bool {
+    const ARPHRD_LOOPBACK: [u8; 2] = 772_u16.to_be_bytes();
+    let has = |at: usize, bytes: &[u8]| packet.get(at..at + bytes.len()) == Some(bytes);
+    match link {
+        LinkCode::NULL | LinkCode::LOOP => true,
+        LinkCode::ETHERNET => has(0, &[0; 12]),
+        LinkCode::LINUX_SLL => has(2, &ARPHRD_LOOPBACK),
+        LinkCode::LINUX_SLL2 => has(8, &ARPHRD_LOOPBACK),
+        _ => false,
+    }
 }
 
 /// The header of packets of a link type of captures, if it is supported.

@@ -18,6 +18,7 @@ use forwarder::{Contestant, Error};
 use measure::{Direction, Row};
 use packtrain_lab::baseline::Program;
 use packtrain_lab::{rootless, tap};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::{Claim, options};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -71,10 +72,9 @@ fn run(arguments: &Arguments) -> Result<bool, Error> {
     }
     let default = || directory.join("tap_forward.json");
     let file = arguments.common.json.clone().unwrap_or_else(default);
-    let document = report::document(&conditions, arguments, &rows, &medians, &claims);
-    packtrain_measure::report::write(&file, &document)
-        .map_err(|error| format!("write {}: {error}", file.display()))?;
-    println!("rows, medians and claims: {}", file.display());
+    let rounds = arguments.rounds;
+    let document = compared("tap_forward", &conditions, rounds, &rows, medians, &claims);
+    save(&file, &document)?;
     Ok(claims.iter().all(Claim::is_met))
 }
 

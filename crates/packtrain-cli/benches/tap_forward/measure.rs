@@ -7,14 +7,17 @@ use packtrain_lab::link::Rtnl;
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use serde::Serialize;
 use std::sync::{Mutex, PoisonError};
 
 /// Which way the payload goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Direction {
     /// From the host of `bench-a`.
+    #[serde(rename = "a_to_b")]
     AToB,
     /// From the host of `bench-b`.
+    #[serde(rename = "b_to_a")]
     BToA,
 }
 
@@ -32,9 +35,10 @@ impl Direction {
 }
 
 /// The figures of one transfer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Which comparison.
+    #[serde(rename = "comparison")]
     pub experiment: &'static str,
     /// The forwarder.
     pub forwarder: &'static str,

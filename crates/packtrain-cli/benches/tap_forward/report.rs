@@ -6,7 +6,7 @@ use crate::measure::{Direction, Row};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_measure::claim::figures;
-use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::statistics::{self, Estimate};
 use packtrain_measure::{Claim, Expected};
 use serde_json::{Value, json};
@@ -238,42 +238,4 @@ fn goal(experiment: Experiment, what: &str) -> Expected {
         (Experiment::Unequal | Experiment::Coalesce, "goodput") => Expected::AtLeast(1.0),
         (Experiment::Unequal | Experiment::Coalesce, _) => Expected::AtMost(1.0),
     }
-}
-
-/// Everything as one JSON document.
-pub fn document(
-    conditions: &Conditions,
-    arguments: &Arguments,
-    rows: &[Row],
-    medians: &[Value],
-    claims: &[Claim],
-) -> Value {
-    let rows: Vec<Value> = rows.iter().map(row_json).collect();
-    let mut document = report::envelope("bench tap_forward", conditions, arguments.rounds, &rows);
-    document["medians"] = medians.into();
-    document["claims"] = claims.iter().map(Claim::document).collect();
-    document
-}
-
-fn row_json(row: &Row) -> Value {
-    json!({
-        "experiment": "tap_forward",
-        "comparison": row.experiment,
-        "forwarder": row.forwarder,
-        "threads": row.threads,
-        "offload": row.offload,
-        "direction": row.direction.name(),
-        "round": row.round,
-        "gbps": row.gbps,
-        "cpu_s_per_gb": row.cpu_s_per_gb,
-        "user_s_per_gb": row.user_s_per_gb,
-        "cpu_ticks_s_per_gb": row.cpu_ticks_s_per_gb,
-        "retransmits": row.retransmits,
-        "kernel_drops": row.kernel_drops,
-        "lost": row.lost,
-        "syscalls_per_packet": row.syscalls_per_packet,
-        "packets_per_sleep": row.packets_per_sleep,
-        "packet_bytes": row.packet_bytes,
-        "packets_per_s": row.packets_per_s,
-    })
 }

@@ -59,6 +59,13 @@ pub fn packtrain(args: &[&str]) -> Ran {
     finish(start(&mut command(PACKTRAIN, args)))
 }
 
+/// Runs packtrain to its end, with this exit code.
+pub fn ends(code: i32, args: &[&str]) -> Ran {
+    let ran = packtrain(args);
+    assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+    ran
+}
+
 /// Runs a command as an unprivileged user. Root lets that user open `/dev/net/tun`, in a mount
 /// namespace of its own; any other user has what the host has.
 ///
@@ -163,6 +170,14 @@ pub fn signal(child: &Child, name: &str) {
         .status()
         .expect("a shell");
     assert!(sent.success(), "kill -{name}");
+}
+
+/// The end of a run after a signal, which is a success.
+pub fn interrupted(child: Child, name: &str) -> Ran {
+    signal(&child, name);
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    ran
 }
 
 /// Waits until the child handles SIGINT, so that it can be interrupted.

@@ -24,8 +24,9 @@ use measure::{Error, Row};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_lab::{rootless, tap};
+use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common, Timed};
-use packtrain_measure::report::{self, Conditions, rounded};
+use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -91,13 +92,9 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
         println!("{claim}");
     }
     if let Some(file) = &arguments.common.json {
-        let rows: Vec<Value> = rows.iter().map(row_json).collect();
-        let mut document = report::envelope("bench vpn", &conditions, arguments.rounds, &rows);
-        document["medians"] = medians.into_iter().collect();
-        document["claims"] = claims.iter().map(Claim::document).collect();
-        report::write(file, &document)
-            .map_err(|error| format!("write {}: {error}", file.display()))?;
-        println!("rows, medians and claims: {}", file.display());
+        let rounds = arguments.rounds;
+        let document = compared("vpn", &conditions, rounds, &rows, medians, &claims);
+        save(file, &document)?;
     }
     Ok(())
 }
@@ -168,19 +165,4 @@ fn claims(rows: &[Row]) -> Vec<Claim> {
         Claim::of_ratio("vpn", claim, WithTunRs::NAME, estimate, expected)
     };
     figures.map(claim).into()
-}
-
-fn row_json(row: &Row) -> Value {
-    json!({
-        "experiment": "vpn",
-        "offloads": row.endpoint,
-        "round": row.round,
-        "gbps": row.gbps,
-        "cpu_s_per_gb": row.cpu_s_per_gb,
-        "user_s_per_gb": row.user_s_per_gb,
-        "read_bytes": row.read_bytes,
-        "write_bytes": row.write_bytes,
-        "retransmits": row.retransmits,
-        "kernel_drops": row.kernel_drops,
-    })
 }

@@ -5,6 +5,7 @@ use packtrain_lab::cpu::Usage;
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use serde::Serialize;
 use std::net::UdpSocket;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,9 +24,10 @@ const INTERFACE: &str = "vpn0";
 const DISCARD: u16 = 9;
 
 /// The figures of one transfer.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// Whose offloads.
+    #[serde(rename = "offloads")]
     pub endpoint: &'static str,
     /// Figures of one round are compared.
     pub round: usize,

@@ -266,51 +266,43 @@ fn train(
     Ok(packet)
 }
 
-/// The headers of a GSO packet whose payload starts `position` bytes into the stream.
+/// The headers of a GSO packet whose payload starts `position` bytes into the stream, the checksum
+/// field preloaded with the sum of the pseudo-header.
 fn head(kind: GsoKind, arena: &Arena, position: u64) -> Result<Packet, PacketError> {
-    let headers = headers(kind, TRAIN_BYTES, position);
+    let (protocol, bytes, field) = if kind.is_tcp() {
+        (6, 20, 16)
+    } else {
+        (17, 8, 6)
+    };
+    let l4_bytes = bytes + TRAIN_BYTES;
+    let (mut headers, pseudo) = ethernet_ip(IpVersion::of(kind.is_ipv6()), protocol, l4_bytes);
+    let start = headers.len();
+    headers.resize(start + bytes, 0);
+    let mut put = |at: usize, value: &[u8]| {
+        headers[start + at..start + at + value.len()].copy_from_slice(value);
+    };
+    put(0, &PORT.to_be_bytes());
+    put(2, &PORT.to_be_bytes());
+    if kind.is_tcp() {
+        put(4, &(position as u32).to_be_bytes());
+        // Five words; ACK; the largest window.
+        put(12, &[5 << 4, 0x10, 0xff, 0xff]);
+    } else {
+        put(4, &(l4_bytes as u16).to_be_bytes());
+    }
+    put(field, &pseudo.fold().to_be_bytes());
     let mut packet = arena.packet_from(&headers)?;
     let bytes = (headers.len() + TRAIN_BYTES) as u32;
-    let layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
-    let offset = if kind.is_tcp() { 16 } else { 6 };
     let meta = packet.meta_mut();
-    meta.layout = layout;
-    if let Some(layout) = layout {
-        meta.checksum = ChecksumState::Partial {
-            start: layout.transport,
-            offset,
-        };
-    }
+    meta.layout = Layout::parse(LinkType::Ethernet, &headers, bytes).ok();
+    meta.checksum = ChecksumState::Partial {
+        start: start as u16,
+        offset: field as u16,
+    };
     let size = NonZeroU16::new(SEGMENT_BYTES as u16);
     meta.gso = size.map(|size| Gso::new(kind, size));
     meta.wire_packets = TRAIN_SEGMENTS as u16;
     Ok(packet)
-}
-
-/// Ethernet, IP and transport header of a train, its checksum field preloaded.
-fn headers(kind: GsoKind, payload_bytes: usize, position: u64) -> Vec<u8> {
-    let mut transport = if kind.is_tcp() {
-        let mut tcp = vec![0; 20];
-        tcp[4..8].copy_from_slice(&(position as u32).to_be_bytes());
-        tcp[12] = 5 << 4;
-        tcp[13] = 0x10; // ACK
-        tcp[14..16].copy_from_slice(&0xffff_u16.to_be_bytes());
-        tcp
-    } else {
-        let mut udp = vec![0; 8];
-        udp[4..6].copy_from_slice(&((8 + payload_bytes) as u16).to_be_bytes());
-        udp
-    };
-    transport[..2].copy_from_slice(&PORT.to_be_bytes());
-    transport[2..4].copy_from_slice(&PORT.to_be_bytes());
-    let protocol = if kind.is_tcp() { 6 } else { 17 };
-    let l4_bytes = transport.len() + payload_bytes;
-    let ip = IpVersion::of(kind.is_ipv6());
-    let (mut headers, pseudo) = ethernet_ip(ip, protocol, l4_bytes);
-    let field = if kind.is_tcp() { 16 } else { 6 };
-    transport[field..field + 2].copy_from_slice(&pseudo.fold().to_be_bytes());
-    headers.append(&mut transport);
-    headers
 }
 
 /// Checks arriving packets: headers, checksums, order, and every byte of the payload. Comparing
@@ -360,13 +352,9 @@ impl Receiver {
     /// `None` for a packet that is not the next one, complete and correct.
     fn accept(&mut self, packet: &Packet) -> Option<()> {
         let layout = packet.meta().layout?;
-        let (network, transport) = match self.kind {
-            GsoKind::TcpV4 => (Network::Ipv4, Transport::Tcp),
-            GsoKind::TcpV6 => (Network::Ipv6, Transport::Tcp),
-            GsoKind::UdpV4 => (Network::Ipv4, Transport::Udp),
-            GsoKind::UdpV6 => (Network::Ipv6, Transport::Udp),
-        };
-        if (layout.kind, layout.transport_kind) != (network, transport) {
+        let is_ipv6 = layout.kind == Network::Ipv6;
+        let is_tcp = layout.transport_kind == Transport::Tcp;
+        if (is_ipv6, is_tcp) != (self.kind.is_ipv6(), self.kind.is_tcp()) {
             return None;
         }
         let start = usize::from(layout.transport);
@@ -374,7 +362,7 @@ impl Receiver {
             return None;
         }
         let header = packet.first().get(start..)?;
-        if transport == Transport::Tcp {
+        if is_tcp {
             let sequence = u32::from_be_bytes(header.get(4..8)?.try_into().ok()?);
             if sequence != self.position as u32 {
                 return None;

@@ -3,6 +3,7 @@
 use packtrain::driver::Features;
 use packtrain::engine::{Ledger, Snapshot};
 use packtrain::stats::DropSnapshot;
+use serde::Serialize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -44,7 +45,8 @@ pub enum World {
 }
 
 /// The offloads that both ports may use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Setting {
     /// None.
     None,
@@ -80,7 +82,7 @@ impl Setting {
 }
 
 /// One transfer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// Offloads of both ports.
     pub setting: Setting,

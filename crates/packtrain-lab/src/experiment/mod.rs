@@ -31,46 +31,28 @@ pub use send::Senders;
 pub use sources::{SOURCES, Source};
 pub use workload::{TOOLS, Workload};
 
+macro_rules! files {
+    ($($name:literal,)*) => {
+        &[$(($name, include_str!(concat!("../../experiments/", $name, ".toml"))),)*]
+    };
+}
+
 /// The files of the built-in experiments, by the experiments' names.
-pub const BUILT_IN: &[(&str, &str)] = &[
-    (
-        "encap-limit",
-        include_str!("../../experiments/encap-limit.toml"),
-    ),
-    ("blast", include_str!("../../experiments/blast.toml")),
-    ("ping", include_str!("../../experiments/ping.toml")),
-    (
-        "udp-large",
-        include_str!("../../experiments/udp-large.toml"),
-    ),
-    (
-        "media-change",
-        include_str!("../../experiments/media-change.toml"),
-    ),
-    ("bad-rx", include_str!("../../experiments/bad-rx.toml")),
-    (
-        "placement",
-        include_str!("../../experiments/placement.toml"),
-    ),
-    (
-        "tso-matrix",
-        include_str!("../../experiments/tso-matrix.toml"),
-    ),
-    ("ipoib", include_str!("../../experiments/ipoib.toml")),
-    (
-        "lro-flows",
-        include_str!("../../experiments/lro-flows.toml"),
-    ),
-    ("lro-sort", include_str!("../../experiments/lro-sort.toml")),
-    (
-        "lro-livelock",
-        include_str!("../../experiments/lro-livelock.toml"),
-    ),
-    (
-        "tx-dispatch",
-        include_str!("../../experiments/tx-dispatch.toml"),
-    ),
-    ("regret", include_str!("../../experiments/regret.toml")),
+pub const BUILT_IN: &[(&str, &str)] = files![
+    "encap-limit",
+    "blast",
+    "ping",
+    "udp-large",
+    "media-change",
+    "bad-rx",
+    "placement",
+    "tso-matrix",
+    "ipoib",
+    "lro-flows",
+    "lro-sort",
+    "lro-livelock",
+    "tx-dispatch",
+    "regret",
 ];
 
 /// The built-in experiment `name`.

@@ -524,3 +524,25 @@ fn an_exact_figure_rests_on_flagged_runs_too() {
     let count = |exact| part.counted_runs_of(row, exact).len();
     assert_eq!((count(false), count(true)), (4, 5));
 }
+
+#[test]
+fn rows_with_the_same_settings_in_force_are_one_line() {
+    let mut document = document();
+    for row in document["rows"].as_array_mut().expect("rows") {
+        if row["settings"].is_object() {
+            row["settings"] = json!({ "mtu_in_force": row["setting"]["mtu"] });
+        }
+    }
+    let document = read(&document);
+    let views = View::all(&document);
+    let differing = views[0].differing.as_ref().expect("a table");
+    let lines = differing.rows.iter().map(|row| {
+        let cells: Vec<_> = row.iter().map(Cell::to_string).collect();
+        cells.join("; ")
+    });
+    let lines: Vec<_> = lines.collect();
+    assert_eq!(
+        lines,
+        ["1500; any; 1500", "9000; tso, gso \"<only>\"; 9000"]
+    );
+}

@@ -438,6 +438,28 @@ fn judged(one: &document::Claim) -> Judged {
     }
 }
 
+/// Names of each axis, and what all of their combinations have in force.
+type Same<'a> = (Vec<Vec<&'a str>>, Vec<String>);
+
+/// Rows with the same values, as few as there can be: rows that differ in one axis only are one.
+fn joined<'a>(axes: &[document::Axis], mut rows: Vec<Same<'a>>) -> Vec<Same<'a>> {
+    for at in (0..axes.len()).rev() {
+        let mut all: Vec<Same<'a>> = Vec::new();
+        for (names, values) in rows {
+            let same = all.iter_mut().find(|(others, other)| {
+                let mut differ = (0..axes.len()).filter(|axis| names[*axis] != others[*axis]);
+                *other == values && differ.all(|axis| axis == at)
+            });
+            match same {
+                Some((others, _)) => others[at].extend(&names[at]),
+                None => all.push((names, values)),
+            }
+        }
+        rows = all;
+    }
+    rows
+}
+
 /// The settings in force: those that differ between rows, and those that all rows have.
 fn settings(part: &Part<'_>) -> (Option<Table>, Option<Table>) {
     let rows = part.rows.iter();
@@ -464,11 +486,21 @@ fn settings(part: &Part<'_>) -> (Option<Table>, Option<Table>) {
     columns.extend(differ.iter().map(|name| column(*name, Kind::Words)));
     let differing = rows.iter().filter(|_| !differ.is_empty());
     let differing = differing.map(|(row, settings)| {
-        let values = differ.iter().map(|name| Cell::Words(value(settings, name)));
-        setting(part, &row.setting)
+        let names = part.axes().iter().map(|axis| row.setting.of(&axis.name));
+        let values = differ.iter().map(|name| value(settings, name));
+        (names.map(|name| vec![name]).collect(), values.collect())
+    });
+    let differing = joined(part.axes(), differing.collect()).into_iter();
+    let differing = differing.map(|(names, values)| {
+        let axes = names
             .into_iter()
-            .chain(values)
-            .collect()
+            .zip(part.axes())
+            .map(|(names, axis)| match names.len() {
+                1 => names[0].to_owned(),
+                all if all == axis.settings.len() => "any".to_owned(),
+                _ => names.join(", "),
+            });
+        axes.chain(values).map(Cell::Words).collect()
     });
     let differing = Table::filled(
         "Settings that differ between rows",

@@ -27,7 +27,7 @@ use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
 use packtrain_lab::baseline::Mode;
 use packtrain_lab::counters::Counters;
-use packtrain_lab::harness::{self, Outcome};
+use packtrain_lab::harness;
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
@@ -45,7 +45,7 @@ fn main() -> ExitCode {
 }
 
 /// The comparison itself, with made counts.
-fn excess_of_most_pairs() -> Outcome {
+fn excess_of_most_pairs() {
     let kind = |mtu, streams| Kind {
         mode: Mode::Plain,
         mtu,
@@ -64,7 +64,6 @@ fn excess_of_most_pairs() -> Outcome {
         excess.add(kind(mtu, 4), resent(ours), dropped, resent(reference));
     }
     assert_eq!(excess.too_many(), [(Mode::Plain, 4, &[2, -4, 1][..])]);
-    Outcome::Done
 }
 
 const OFFLOADS: [(&str, Features); 4] = [
@@ -156,7 +155,7 @@ fn cases() -> Vec<Case> {
         .collect()
 }
 
-fn forward_grid() -> Outcome {
+fn forward_grid() {
     let cases = cases();
     println!("{} cases", cases.len());
     let reference = match Reference::new() {
@@ -180,7 +179,6 @@ fn forward_grid() -> Outcome {
         too_many.is_empty(),
         "segments sent again, more than with the C forwarder: {too_many:?}"
     );
-    Outcome::Done
 }
 
 /// Runs a case, and checks all but one thing. Returns that: what TCP sent again, and the segments

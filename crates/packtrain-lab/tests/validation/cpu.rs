@@ -6,7 +6,7 @@
 //! has no more than the whole.
 
 use packtrain_lab::cpu::Usage;
-use packtrain_lab::harness::{Outcome, without_tap};
+use packtrain_lab::harness::need_tap;
 use packtrain_lab::machine::Activity;
 use packtrain_lab::testbed::Through;
 use packtrain_lab::tools::stream::Stream;
@@ -16,10 +16,8 @@ use std::time::Instant;
 use crate::{milliseconds, number, run, testbed};
 
 /// Sender, receiver and forwarder are the process, but for the thread that reads the counters.
-pub fn parts() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+pub fn parts() {
+    need_tap();
     for through in [Through::Packtrain, Through::Veth] {
         let testbed = testbed(through, "tap");
         let stream = Stream {
@@ -40,10 +38,9 @@ pub fn parts() -> Outcome {
         assert!(process <= parts * SQRT_2 + 0.020, "{parts} {process}");
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
-pub fn machine() -> Outcome {
+pub fn machine() {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let testbed = testbed(Through::Veth, "tap");
     let stream = Stream {
@@ -66,5 +63,4 @@ pub fn machine() -> Outcome {
     assert!(own <= (busy + steal) * SQRT_2, "{own} {busy} {steal}");
     let percent = number(&figures["cpu_machine_percent"]);
     assert!((0.0..=100.0).contains(&percent), "{percent}");
-    Outcome::Done
 }

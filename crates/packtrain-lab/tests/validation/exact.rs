@@ -1,7 +1,6 @@
 //! The kernel's counters beside nstat.
 
 use packtrain_lab::counters::Counters;
-use packtrain_lab::harness::Outcome;
 use packtrain_lab::netns;
 use packtrain_lab::testbed::Through;
 use packtrain_lab::tools::ping::Ping;
@@ -11,7 +10,7 @@ use packtrain_lab::traffic::Protocol;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use crate::program::{Program, without};
+use crate::program::{Program, need};
 use crate::{milliseconds, run, testbed};
 
 /// nstat's counters by their names, and ours before and after it. None of them ever decreases, so
@@ -65,10 +64,8 @@ fn check(name: &str, nstat: Option<u64>, low: u64, high: u64) {
     }
 }
 
-pub fn nstat() -> Outcome {
-    if let Some(skip) = without(&[("nstat", "iproute2")]) {
-        return skip;
-    }
+pub fn nstat() {
+    need(&[("nstat", "iproute2")]);
     let testbed = testbed(Through::Veth, "tap");
     let hosts = [&testbed.hosts().left, &testbed.hosts().right];
     let earlier = hosts.map(Reading::of);
@@ -110,5 +107,4 @@ pub fn nstat() -> Outcome {
     }
     // Segments, acknowledgements, datagrams, messages and IP packets, on both sides.
     assert!(grown >= 20, "{grown} counters grew");
-    Outcome::Done
 }

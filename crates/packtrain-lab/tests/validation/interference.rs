@@ -1,7 +1,6 @@
 //! A run beside other programs that use the CPUs.
 
 use packtrain_lab::experiment::{self, Experiment, Options, Setup, judge};
-use packtrain_lab::harness::Outcome;
 use packtrain_lab::tool::Control;
 use std::process::{Child, Command, Stdio};
 
@@ -63,7 +62,7 @@ impl Drop for Busy {
     }
 }
 
-pub fn disturbed() -> Outcome {
+pub fn disturbed() {
     let experiment =
         Experiment::read("disturbed.toml", EXPERIMENT).unwrap_or_else(|error| panic!("{error}"));
     let options = Options {
@@ -86,5 +85,4 @@ pub fn disturbed() -> Outcome {
     assert_eq!(judged.len(), 1);
     let why = judged[0].verdict.as_ref().expect_err("no verdict").why();
     assert!(why.contains("0 of 3 runs were clean"), "{why}");
-    Outcome::Done
 }

@@ -1,13 +1,13 @@
 //! Goodput and round trips beside iperf3, nuttcp and ping.
 
-use packtrain_lab::harness::{Outcome, without_tap};
+use packtrain_lab::harness::need_tap;
 use packtrain_lab::testbed::{Testbed, Through};
 use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::stream::{Stream, WarmUp};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-use crate::program::{Program, without};
+use crate::program::{Program, need};
 use crate::{milliseconds, number, run, testbed};
 
 /// Bytes of a write of all three programs: the default of `stream` and iperf3.
@@ -22,12 +22,11 @@ const DEVICES: [(Through, &str); 2] = [(Through::Packtrain, "packtrain"), (Throu
 /// Each program's goodput times the time that its whole run took is at least the payload that it
 /// sent: bits counted as bytes, or half of the bytes, are less. `stream` sent for [`TIME_MS`] at
 /// least, so its payload is at most what the receiver's interface counted.
-pub fn goodput() -> Outcome {
+pub fn goodput() {
     let programs = [("iperf3", "iperf3"), ("nuttcp", "nuttcp")];
     let tools = [&programs[..], &[("ip", "iproute2")]].concat();
-    if let Some(skip) = without_tap().or_else(|| without(&tools)) {
-        return skip;
-    }
+    need_tap();
+    need(&tools);
     for (through, name) in DEVICES {
         let testbed = testbed(through, "tap");
         // The others count from the first byte, too.
@@ -62,7 +61,6 @@ pub fn goodput() -> Outcome {
         }
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
 /// Makes the congestion control of `stream` that of the route between the hosts: one that paces
@@ -117,10 +115,9 @@ const DELAY_MS: u64 = 100;
 
 /// A round trip is at least the delay, and at most the time that its whole run took: one that is
 /// counted twice is more.
-pub fn round_trips() -> Outcome {
-    if let Some(skip) = without_tap().or_else(|| without(&[("ping", "iputils-ping")])) {
-        return skip;
-    }
+pub fn round_trips() {
+    need_tap();
+    need(&[("ping", "iputils-ping")]);
     let ping = Ping {
         flood: true,
         icmp: true,
@@ -148,7 +145,6 @@ pub fn round_trips() -> Outcome {
         assert!(least >= delay && least <= time * 1.001, "{program}");
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
 /// The round trip of a request in microseconds, as `ping -f` reports it. With `-U` it includes the

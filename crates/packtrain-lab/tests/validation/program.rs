@@ -1,6 +1,6 @@
 //! Other programs, started in a host.
 
-use packtrain_lab::harness::Outcome;
+use packtrain_lab::harness::skip;
 use packtrain_lab::topology::Host;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -12,17 +12,19 @@ use std::time::{Duration, Instant};
 /// What ends a program that does not end by itself, also if this process is gone: coreutils.
 const LIMIT: [&str; 3] = ["timeout", "--kill-after=1", "20"];
 
-/// The outcome of a test if one of these programs, each with its package, is not found.
-pub fn without(programs: &[(&str, &str)]) -> Option<Outcome> {
+/// Skips a test if one of these programs, each with its package, is not found.
+pub fn need(programs: &[(&str, &str)]) {
     let is_found = |name: &str| {
         let mut shell = Command::new("sh");
         shell.args(["-c", "command -v \"$0\"", name]);
         let status = shell.stdout(Stdio::null()).status();
         status.is_ok_and(|status| status.success())
     };
-    let (name, package) = programs.iter().find(|(name, _)| !is_found(name))?;
-    let reason = format!("{name} is not found: install the package {package}");
-    Some(Outcome::Skipped(reason))
+    if let Some((name, package)) = programs.iter().find(|(name, _)| !is_found(name)) {
+        skip(format!(
+            "{name} is not found: install the package {package}"
+        ));
+    }
 }
 
 /// A program that runs, and ends with this value.

@@ -1,7 +1,7 @@
 //! Faults that packtrain's port injects, beside what the tools report. Lost packets and copies of
 //! `blast` and `ping`, and lost packets of `stream`, are checked by the tests of these tools.
 
-use packtrain_lab::harness::{Outcome, without_tap};
+use packtrain_lab::harness::need_tap;
 use packtrain_lab::testbed::{Testbed, Through};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
@@ -19,10 +19,8 @@ fn packtrain(faults: &str) -> Testbed {
 /// What the sender sent, less what was dropped, more what was copied, is what the receiver got or
 /// what a full queue of a kernel lost. Packets go out in bursts of four, so that some overtake
 /// others in a few bursts, however busy the machine is.
-pub fn copies_and_order() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+pub fn copies_and_order() {
+    need_tap();
     let stream = Stream {
         protocol: Protocol::Udp,
         duration: milliseconds(250),
@@ -64,13 +62,10 @@ pub fn copies_and_order() -> Outcome {
         );
         testbed.finish().expect("a closed ledger");
     }
-    Outcome::Done
 }
 
-pub fn delays() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+pub fn delays() {
+    need_tap();
     let testbed = packtrain("delay=3ms");
     let stream = Stream {
         exchange: Some("100,100".parse().expect("sizes")),
@@ -97,13 +92,10 @@ pub fn delays() -> Outcome {
         assert_eq!(count(&measured, &format!("{name}_packets")), 0, "{name}");
     }
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
-pub fn replies_out_of_order() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+pub fn replies_out_of_order() {
+    need_tap();
     let testbed = packtrain("reorder=0.1");
     let ping = Ping {
         rate: Rate(5000.0),
@@ -118,14 +110,11 @@ pub fn replies_out_of_order() -> Outcome {
     assert_eq!(count(&measured, "lost_requests"), 0);
     assert_eq!(count(&measured, "duplicate_replies"), 0);
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }
 
 /// Where every frame is dropped, all is lost at any load. A delay is in the least latency.
-pub fn trials() -> Outcome {
-    if let Some(skip) = without_tap() {
-        return skip;
-    }
+pub fn trials() {
+    need_tap();
     let trials = Rfc2544 {
         loss_ratio: "0.9".parse().expect("a ratio"),
         initial_duration: milliseconds(10),
@@ -156,5 +145,4 @@ pub fn trials() -> Outcome {
     // Three digits.
     assert!(number(&latency["min"]) >= 3000.0 * 0.999, "{latency}");
     testbed.finish().expect("a closed ledger");
-    Outcome::Done
 }

@@ -1,5 +1,7 @@
 //! Suggestions for a misspelled word.
 
+use strsim::damerau_levenshtein;
+
 /// The known word that `word` is most likely a misspelling of, if one is near enough.
 pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     // Longer than any misspelled word. This also bounds the cost.
@@ -7,7 +9,7 @@ pub(super) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         return None;
     }
     let first = ranked(word, known).into_iter().next();
-    first.filter(|near| is_near(word, near, distance(word, near)))
+    first.filter(|near| is_near(word, near, damerau_levenshtein(word, near)))
 }
 
 /// The three nearest of the known words, in quotes.
@@ -24,7 +26,7 @@ fn ranked<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
     let mut ranked = known.to_vec();
     ranked.sort_by_cached_key(|near| {
         let is_part = word.len() > 1 && (near.contains(&word) || word.contains(near));
-        let slips = distance(&word, near);
+        let slips = damerau_levenshtein(&word, near);
         (!is_near(&word, near, slips), !is_part, slips)
     });
     ranked
@@ -33,19 +35,4 @@ fn ranked<'a>(word: &str, known: &[&'a str]) -> Vec<&'a str> {
 /// Whether `near` is likely meant by `word`, which is so many slips away.
 fn is_near(word: &str, near: &str, slips: usize) -> bool {
     slips <= (word.len().min(near.len()) / 2).min(2)
-}
-
-/// Letters to insert, delete or replace to get from `a` to `b` (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.chars().enumerate() {
-            let replaced = diagonal + usize::from(from != to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or_default()
 }

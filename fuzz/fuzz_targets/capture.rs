@@ -212,7 +212,10 @@ fn check_written(format: Format, whole: &[Result<Owned, CaptureError>]) {
         let timestamp_ns = record.timestamp_ns.unwrap_or(0);
         // The fraction of a second may carry it beyond the 32 bits of seconds.
         let timestamp_ns = match format {
-            Format::Pcap { .. } => timestamp_ns.min((1 << 32) * 1_000_000_000 - 1),
+            Format::Pcap { nanosecond } => {
+                let unit = if nanosecond { 1 } else { 1000 };
+                timestamp_ns.min((1 << 32) * 1_000_000_000 - unit)
+            }
             Format::PcapNg => timestamp_ns,
         };
         // Half in one piece, half in another: the writer gathers.

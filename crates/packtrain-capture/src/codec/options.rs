@@ -6,8 +6,8 @@
 use super::MAX_OPTION_BYTES;
 use super::fields::{ByteOrder, Fields};
 use super::pcapng::{
-    Described, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, padding, put_option,
-    put_option_end, put_padding, put_stamp, stamp,
+    Described, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, SECTION_HEADER,
+    SECTION_USER_APPLICATION, padding, put_option, put_option_end, put_padding, put_stamp, stamp,
 };
 
 /// Name Resolution Block.
@@ -116,21 +116,19 @@ const fn integers(block: u32, code: u16) -> &'static [usize] {
     }
 }
 
-/// Whether an option is copied: not a custom one that must not be, and not the time unit and offset
-/// of an interface, since the writer's times are in nanoseconds since 1970.
+/// Whether an option is copied: not a custom one that must not be, not the time unit and offset of
+/// an interface, since the writer's times are in nanoseconds since 1970, and not the application.
 const fn is_copied(block: u32, code: u16) -> bool {
     !matches!(
         (block, code),
-        (_, 19372 | 19373) | (INTERFACE_DESCRIPTION, 9 | 14)
+        (_, 19372 | 19373)
+            | (INTERFACE_DESCRIPTION, 9 | 14)
+            | (SECTION_HEADER, SECTION_USER_APPLICATION)
     )
 }
 
-/// The options of an Interface Description Block, as [`PacketOptions::to_vec`].
-pub(super) fn interface_options(order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
-    copied_options(INTERFACE_DESCRIPTION, order, bytes)
-}
-
-fn copied_options(block: u32, order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
+/// The options of a block of type `block`, as [`PacketOptions::to_vec`].
+pub(super) fn copied_options(block: u32, order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_options(&mut out, block, &mut Fields::new(bytes, order));
     out

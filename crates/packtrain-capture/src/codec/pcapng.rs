@@ -29,7 +29,7 @@ const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const VERSION: (u16, u16) = (1, 0);
 
 pub(super) const OPTION_END: u16 = 0;
-const SECTION_USER_APPLICATION: u16 = 4;
+pub(super) const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
 const INTERFACE_OFFSET: u16 = 14;
@@ -372,13 +372,14 @@ pub(super) fn put_padding(out: &mut Vec<u8>, length: usize) {
     out.extend_from_slice(&[0; 3][..padding(length)]);
 }
 
-pub(super) fn put_section_header(out: &mut Vec<u8>) {
+pub(super) fn put_section_header(out: &mut Vec<u8>, options: &[u8]) {
     put_block(out, SECTION_HEADER, |out| {
         out.extend_from_slice(&BYTE_ORDER_MAGIC.to_le_bytes());
         out.extend_from_slice(&VERSION.0.to_le_bytes());
         out.extend_from_slice(&VERSION.1.to_le_bytes());
         // The section's length is unknown in advance.
         out.extend_from_slice(&u64::MAX.to_le_bytes());
+        out.extend_from_slice(options);
         put_option(out, SECTION_USER_APPLICATION, b"packtrain");
         put_option_end(out);
     });

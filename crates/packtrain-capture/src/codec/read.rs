@@ -37,6 +37,8 @@ pub struct Reader<R> {
     minor: u16,
     /// Section headers so far.
     sections: u64,
+    /// The options of the first one.
+    section_options: Vec<u8>,
     /// Records so far, good or bad.
     records: u64,
     skip: Option<Skip>,
@@ -185,6 +187,7 @@ impl<R: Read> Reader<R> {
             snaplen: 0,
             minor: 0,
             sections: 0,
+            section_options: Vec::new(),
             records: 0,
             skip: None,
             failed: None,
@@ -233,7 +236,11 @@ impl<R: Read> Reader<R> {
                 Ok(Step::Packet(found)) => Item::Record(self.record(&found)),
                 Ok(Step::Interface(part)) => {
                     let bytes = self.window.consumed(part.at, part.bytes);
-                    Item::Interface(options::interface_options(self.order, bytes))
+                    Item::Interface(options::copied_options(
+                        pcapng::INTERFACE_DESCRIPTION,
+                        self.order,
+                        bytes,
+                    ))
                 }
                 Ok(Step::Block(kind, part)) => {
                     let body = self.window.consumed(part.at, part.bytes);
@@ -319,6 +326,12 @@ impl<R: Read> Reader<R> {
     /// Always 0 in classic pcap.
     pub fn sections(&self) -> u64 {
         self.sections
+    }
+
+    /// The options of the first pcapng section, as comments on the file, except for the program
+    /// that wrote it; for [`Writer::with_section`](super::Writer::with_section).
+    pub fn section_options(&self) -> &[u8] {
+        &self.section_options
     }
 
     /// The format of the input.
@@ -505,9 +518,18 @@ impl<R: Read> Reader<R> {
             return Err(self.broken(StructureFault::BlockLength { bytes: total }));
         }
         self.order = order;
+        let options = total as usize - fixed;
+        // A rewind finds the same ones.
+        if self.sections == 0 && self.section_options.is_empty() && options <= MAX_OPTION_BYTES {
+            self.require_block(total)?;
+            let at = self.window.consume(total as usize) + pcapng::SECTION_FIXED_BYTES;
+            let options = self.window.consumed(at, options);
+            self.section_options = options::copied_options(pcapng::SECTION_HEADER, order, options);
+        } else {
+            self.start_skip_block(total, None);
+        }
         self.interfaces.clear();
         self.sections += 1;
-        self.start_skip_block(total, None);
         Ok(())
     }
 

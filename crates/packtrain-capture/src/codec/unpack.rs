@@ -209,18 +209,19 @@ impl Gzip {
                     let before = (self.inflate.total_in(), self.inflate.total_out());
                     let status = self
                         .inflate
-                        .decompress(input.bytes(), out, FlushDecompress::None)
-                        .map_err(|_error| PackedFault::Corrupt)?;
+                        .decompress(input.bytes(), out, FlushDecompress::None);
                     // Both are at most the length of a buffer.
                     let taken = (self.inflate.total_in() - before.0) as usize;
                     let made = (self.inflate.total_out() - before.1) as usize;
                     input.consume(taken);
                     self.sum.update(&out[..made]);
-                    if status == Status::StreamEnd {
+                    if matches!(status, Ok(Status::StreamEnd)) {
                         self.part = GzipPart::Trailer;
-                    } else if taken == 0 && made == 0 {
+                    } else if made == 0 && (taken == 0 || status.is_err()) {
                         return Err(PackedFault::Corrupt.into());
                     }
+                    // Also what is before a fault, which the next call finds again: the result does
+                    // not depend on how the input is read.
                     if made > 0 {
                         return Ok(made);
                     }

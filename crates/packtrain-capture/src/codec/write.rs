@@ -63,6 +63,22 @@ impl<W: Write> Writer<W> {
         format: Format,
         interfaces: &[Interface<'_>],
     ) -> Result<Self, WriteError> {
+        Self::with_section(output, format, interfaces, &[])
+    }
+
+    /// As [`new`](Self::new), with the options of another capture
+    /// ([`Reader::section_options`](super::Reader::section_options)), which classic pcap has not.
+    ///
+    /// # Errors
+    ///
+    /// As `new`; [`WriteError::OptionsTooLong`].
+    pub fn with_section(
+        output: W,
+        format: Format,
+        interfaces: &[Interface<'_>],
+        options: &[u8],
+    ) -> Result<Self, WriteError> {
+        check_options(options, MAX_OPTION_BYTES)?;
         let count = interfaces.len();
         let fits = match format {
             Format::Pcap { .. } => count == 1,
@@ -89,7 +105,7 @@ impl<W: Write> Writer<W> {
             records: 0,
         };
         if format == Format::PcapNg {
-            pcapng::put_section_header(&mut writer.buffer);
+            pcapng::put_section_header(&mut writer.buffer, options);
         }
         for interface in interfaces {
             writer.make_room()?;

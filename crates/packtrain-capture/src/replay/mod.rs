@@ -26,8 +26,9 @@
 //! packet that is merged or split keeps what holds for each of its parts: direction and reception
 //! type. Comments go to the merged packet, as far as they are at most [`MAX_OPTION_BYTES`], and to
 //! the first part of a split one. Name resolution, statistics, decryption secrets and custom blocks
-//! that may be copied stay between the packets where they were. Blocks of other types are left out
-//! and counted; so are those of more than 320 KiB. The format is that of the input.
+//! that may be copied stay between the packets where they were. Comments on the capture are those
+//! of its first section. Blocks of other types are left out and counted; so are those of more than
+//! 320 KiB. The format is that of the input.
 //!
 //! [`MAX_OPTION_BYTES`]: crate::MAX_OPTION_BYTES
 //!
@@ -318,7 +319,8 @@ impl<W: Write> Replay<W> {
         };
         let interface = interface.map(|interface| replay.described(interface));
         if let Some(output) = output {
-            let writer = Writer::new(output, format, interface.as_slice())?;
+            let options = input.section_options();
+            let writer = Writer::with_section(output, format, interface.as_slice(), options)?;
             // Records may be longer than the snapshot length of the capture. They are kept whole.
             replay.writer = Some(writer.without_truncation());
         }

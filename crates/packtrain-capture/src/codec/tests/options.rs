@@ -122,11 +122,19 @@ fn replayed(file: &[u8]) -> (Vec<u8>, Report) {
 
 #[test]
 fn everything_but_packets_is_copied_from_either_byte_order() {
-    let ours = Writer::new(Vec::new(), Format::PcapNg, &[]).unwrap();
-    let header = ours.finish().unwrap();
+    let kept = [(1, b"of a test".to_vec()), (3, b"an OS".to_vec())];
+    let options = list(File::empty(ByteOrder::Little), &kept).bytes;
+    let options = &options[..options.len() - 4];
+    let ours = Writer::with_section(Vec::new(), Format::PcapNg, &[], options);
+    let header = ours.unwrap().finish().unwrap();
     let expected = [header, everything(ByteOrder::Little, true).bytes].concat();
     for order in BOTH {
-        let input = [File::pcapng(order).bytes, everything(order, false).bytes].concat();
+        let section = File::empty(order).u32(0x1a2b_3c4d).u16(1).u16(0);
+        let program = (4, b"another program".to_vec());
+        let with_program = [&kept[..], &[program]].concat();
+        let section = list(section.u32(!0).u32(!0), &with_program);
+        let section = File::empty(order).block(0x0a0d_0d0a, &section.bytes);
+        let input = [section.bytes, everything(order, false).bytes].concat();
         let (out, report) = replayed(&input);
         assert_eq!(out, expected, "{order:?}");
         assert_eq!((report.received, report.blocks_left_out), (2, 2));

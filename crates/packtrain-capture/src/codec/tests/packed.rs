@@ -148,6 +148,16 @@ fn a_cut_compressed_capture_says_so() {
     }
 }
 
+/// Gives one byte at once.
+struct OneByOne<'a>(&'a [u8]);
+
+impl Read for OneByOne<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let bytes = out.len().min(1);
+        self.0.read(&mut out[..bytes])
+    }
+}
+
 #[test]
 fn damage_is_found_and_named() {
     let plain = capture(Format::PcapNg);
@@ -157,6 +167,7 @@ fn damage_is_found_and_named() {
             let mut damaged = packed.clone();
             damaged[at] ^= 0x55;
             let outcome = read_all(&damaged[..]);
+            assert_eq!(outcome, read_all(OneByOne(&damaged)), "{packing} {at}");
             let last = outcome.last().expect("an error");
             assert!(last.is_err(), "{packing} {at}");
             // Before the checksum is checked, records may be wrong, too.

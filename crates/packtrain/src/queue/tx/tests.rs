@@ -65,6 +65,14 @@ fn burst(arena: &Arena, specs: &[Spec]) -> (Burst, Vec<Vec<u8>>) {
     (burst, wire)
 }
 
+/// Sends a packet, which the device accepts.
+#[track_caller]
+fn send(queue: &mut TxQueue<Scripted>, packet: Packet) {
+    let mut burst = Burst::new();
+    burst.push(packet).unwrap();
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+}
+
 #[track_caller]
 fn assert_all_free(arena: &Arena) {
     let census = arena.census();
@@ -124,11 +132,7 @@ fn without_defrag_only_collapsed_packets_are_sent() {
     let script = [COMPLETE, Err(Refused::TooManySegments)];
     let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
     queue.limits.fit = Fit::Collapse;
-    let pieces = |piece, payload| Spec {
-        payload,
-        piece,
-        ..PLAIN
-    };
+    let pieces = |piece, payload| PLAIN.payload(payload).piece(piece);
     // Refused by the device; collapsed; too long to collapse.
     let all = [
         PLAIN,
@@ -155,11 +159,7 @@ fn too_many_segments_once_is_copied_and_sent() {
     let arena = arena();
     let script = [COMPLETE, Err(Refused::TooManySegments)];
     let mut queue = queue(&arena, Features::ALL, Scripted::new(script));
-    let pieces = Spec {
-        payload: 600,
-        piece: 100,
-        ..PLAIN
-    };
+    let pieces = PLAIN.payload(600).piece(100);
     let (mut burst, wire) = burst(&arena, &[PLAIN, pieces, PLAIN]);
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().wire, wire);
@@ -386,27 +386,12 @@ fn a_feature_refused_on_a_packet_that_software_cannot_send_either_is_kept() {
 fn each_feature_is_removed_once_and_all_packets_are_sent() {
     let arena = arena();
     let every = [
-        Spec {
-            ecn: true,
-            vlan: true,
-            ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
-        },
-        Spec {
-            vlan: true,
-            ..Spec::gso(GsoKind::TcpV6, 3000, 1000)
-        },
+        Spec::gso(GsoKind::TcpV4, 3000, 1000).ecn().vlan(),
+        Spec::gso(GsoKind::TcpV6, 3000, 1000).vlan(),
         Spec::gso(GsoKind::UdpV4, 3000, 1000),
         Spec::gso(GsoKind::UdpV6, 3000, 1000),
-        Spec {
-            partial: true,
-            vlan: true,
-            ..PLAIN
-        },
-        Spec {
-            partial: true,
-            kind: GsoKind::UdpV6,
-            ..PLAIN
-        },
+        PLAIN.partial().vlan(),
+        PLAIN.partial().kind(GsoKind::UdpV6),
         PLAIN,
     ];
     for (feature, name) in Features::NAMED {
@@ -435,10 +420,7 @@ fn accurate_ecn_is_segmented_in_software_for_every_device() {
     const CWR: u8 = 0x80;
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
-    let spec = Spec {
-        ecn: true,
-        ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
-    };
+    let spec = Spec::gso(GsoKind::TcpV4, 3000, 1000).ecn();
     let (mut burst, _) = burst(&arena, &[spec]);
     let mut packet = burst.pop().unwrap();
     let gso = packet.meta().gso.unwrap();
@@ -511,10 +493,7 @@ fn a_device_that_refuses_everything_one_by_one_gets_plain_packets() {
         ..Scripted::new([])
     };
     let mut queue = queue(&arena, Features::ALL, device);
-    let gso = Spec {
-        vlan: true,
-        ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
-    };
+    let gso = Spec::gso(GsoKind::TcpV4, 3000, 1000).vlan();
     let (mut burst, wire) = burst(&arena, &[gso, PLAIN, gso]);
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().wire, wire);
@@ -528,10 +507,7 @@ fn a_device_that_refuses_everything_one_by_one_gets_plain_packets() {
 #[test]
 fn features_refused_for_a_segment_that_software_made() {
     let arena = arena();
-    let gso = Spec {
-        vlan: true,
-        ..Spec::gso(GsoKind::TcpV4, 5000, 1000)
-    };
+    let gso = Spec::gso(GsoKind::TcpV4, 5000, 1000).vlan();
     for feature in [
         Features::VLAN,
         Features::CSUM4,
@@ -569,11 +545,7 @@ fn a_device_that_refuses_at_any_index_loses_nothing() {
     let specs = [
         PLAIN,
         Spec::gso(GsoKind::TcpV4, 5000, 1000),
-        Spec {
-            payload: 700,
-            piece: 50,
-            ..PLAIN
-        },
+        PLAIN.payload(700).piece(50),
         Spec::gso(GsoKind::UdpV6, 2500, 1000),
     ];
     for features in [Features::ALL, Features::CSUM, Features::NONE] {
@@ -616,10 +588,7 @@ fn a_device_that_refuses_at_any_index_loses_nothing() {
 fn segmentation_counts_packets_that_it_adds_or_removes() {
     let arena = arena();
     for (surplus, expanded, absorbed) in [(0, 0, 0), (-2, 2, 0), (7, 0, 7), (-9, 4, 0)] {
-        let gso = Spec {
-            surplus,
-            ..Spec::gso(GsoKind::TcpV6, 5000, 1000)
-        };
+        let gso = Spec::gso(GsoKind::TcpV6, 5000, 1000).surplus(surplus);
         let mut queue = queue(
             &arena,
             Features::NONE,
@@ -657,10 +626,7 @@ fn segments_without_a_free_frame_are_counted_and_the_others_are_sent() {
         lines: 64,
     })
     .unwrap();
-    let gso = Spec {
-        piece: 60_000,
-        ..Spec::gso(GsoKind::TcpV4, 10_000, 1000)
-    };
+    let gso = Spec::gso(GsoKind::TcpV4, 10_000, 1000).piece(60_000);
     let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
     let (mut first, wire) = burst(&arena, &[gso, PLAIN]);
     // The packet has one small frame for its headers, the plain one two: five are left for ten
@@ -688,38 +654,19 @@ fn packets_that_cannot_be_segmented_or_summed_have_a_reason_each() {
     no_layout.meta_mut().layout = None;
     let mut wrong_kind = gso.build(&arena, 2);
     wrong_kind.meta_mut().gso.as_mut().unwrap().kind = GsoKind::UdpV4;
-    let mut outside = Spec {
-        partial: true,
-        ..PLAIN
-    }
-    .build(&arena, 3);
+    let mut outside = PLAIN.partial().build(&arena, 3);
     outside.meta_mut().checksum = ChecksumState::Partial {
         start: u16::MAX,
         offset: u16::MAX,
     };
-    let mut tagged = Spec {
-        partial: true,
-        vlan: true,
-        ..PLAIN
-    }
-    .build(&arena, 4);
+    let mut tagged = PLAIN.partial().vlan().build(&arena, 4);
     tagged.meta_mut().checksum = ChecksumState::Partial {
         start: u16::MAX - 3,
         offset: 0,
     };
     let mut runt = arena.packet_from(&[0; 13]).unwrap();
-    runt.meta_mut().vlan = Spec {
-        vlan: true,
-        ..PLAIN
-    }
-    .build(&arena, 5)
-    .meta()
-    .vlan;
-    let mut no_link = Spec {
-        vlan: true,
-        ..PLAIN
-    }
-    .build(&arena, 6);
+    runt.meta_mut().vlan = PLAIN.vlan().build(&arena, 5).meta().vlan;
+    let mut no_link = PLAIN.vlan().build(&arena, 6);
     no_link.meta_mut().link = LinkType::RawIp;
     for packet in [no_layout, wrong_kind, outside, tagged, runt, no_link] {
         burst.push(packet).unwrap();
@@ -745,15 +692,8 @@ fn packets_that_cannot_be_segmented_or_summed_have_a_reason_each() {
 fn headers_in_several_segments_are_handled_as_in_one() {
     let arena = arena();
     let specs = [
-        Spec {
-            vlan: true,
-            ..Spec::gso(GsoKind::TcpV4, 3000, 1000)
-        },
-        Spec {
-            vlan: true,
-            partial: true,
-            ..PLAIN
-        },
+        Spec::gso(GsoKind::TcpV4, 3000, 1000).vlan(),
+        PLAIN.vlan().partial(),
     ];
     for spec in specs {
         let whole = spec.build(&arena, 7);
@@ -766,9 +706,7 @@ fn headers_in_several_segments_are_handled_as_in_one() {
                 packet.copy_meta(&whole);
                 let keep = share.then(|| packet.try_clone().unwrap());
                 let mut queue = queue(&arena, Features::NONE, Scripted::new([]));
-                let mut burst = Burst::new();
-                burst.push(packet).unwrap();
-                assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+                send(&mut queue, packet);
                 assert_eq!(queue.device().wire, wire, "split at {split}");
                 drop(keep);
             }
@@ -781,12 +719,7 @@ fn headers_in_several_segments_are_handled_as_in_one() {
 #[test]
 fn a_tag_is_inserted_without_headroom() {
     let arena = arena();
-    let mut packet = Spec {
-        vlan: true,
-        partial: true,
-        ..PLAIN
-    }
-    .build(&arena, 1);
+    let mut packet = PLAIN.vlan().partial().build(&arena, 1);
     let wire = to_wire(&packet);
     // Without headroom in its frame.
     let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
@@ -801,9 +734,7 @@ fn a_tag_is_inserted_without_headroom() {
     assert_eq!((packet.headroom(), packet.bytes()), (0, bytes.len()));
     drop(full);
     let mut queue = queue(&arena, Features::CSUM, Scripted::new([]));
-    let mut burst = Burst::new();
-    burst.push(packet).unwrap();
-    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    send(&mut queue, packet);
     assert_eq!(queue.device().wire, wire);
     assert_all_free(&arena);
 }
@@ -836,9 +767,7 @@ fn a_gso_packet_with_a_third_tag_is_segmented_before_it_is_tagged() {
         let mut device = Scripted::new([]);
         device.segments_max = 64;
         let mut queue = queue(&arena, features, device);
-        let mut burst = Burst::new();
-        burst.push(packet()).unwrap();
-        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        send(&mut queue, packet());
         assert_eq!(queue.drops.snapshot().total(), 0, "{features:?}");
         queue.device().wire.clone()
     };
@@ -873,9 +802,7 @@ fn a_checksum_start_beyond_the_limit_drops_its_packet_and_keeps_the_offload() {
             Features::ALL,
             Scripted::new([Err(Refused::Feature(Features::CSUM))]),
         );
-        let mut burst = Burst::new();
-        burst.push(packet).unwrap();
-        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        send(&mut queue, packet);
         assert_eq!(queue.features() == Features::ALL, kept, "{start}");
     }
 }
@@ -898,9 +825,7 @@ fn a_checksum_far_from_the_start_is_completed_in_several_segments_as_in_one() {
             let mut device = Scripted::new([]);
             device.segments_max = 64;
             let mut queue = queue(&arena, Features::NONE, device);
-            let mut burst = Burst::new();
-            burst.push(packet).unwrap();
-            assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+            send(&mut queue, packet);
             assert_eq!(queue.drops.snapshot().total(), 0, "{class:?} {start}");
             let at = usize::from(start) + 6;
             let wire = queue.device().wire[0].clone();

@@ -40,12 +40,7 @@ fn only_a_partial_checksum_is_completed_and_once() {
             let what = format!("{kind:?} {field:?} {features:?}");
             let arena = arena();
             let mut queue = queue(&arena, features, Scripted::new([]));
-            let unfinished = Spec {
-                kind,
-                partial: true,
-                ..PLAIN
-            }
-            .build(&arena, 1);
+            let unfinished = PLAIN.kind(kind).partial().build(&arena, 1);
             let right = to_wire(&unfinished).remove(0);
             let ChecksumState::Partial { start, offset } = unfinished.meta().checksum else {
                 unreachable!("it was built like that");

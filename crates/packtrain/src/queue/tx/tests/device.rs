@@ -193,6 +193,14 @@ pub struct Spec {
     pub surplus: i8,
 }
 
+/// `spec.payload(20)` has another payload, and `spec.vlan()` a tag.
+macro_rules! setters {
+    ($($name:ident: $type:ty),*; $($flag:ident),*) => {
+        $(pub const fn $name(self, $name: $type) -> Self { Self { $name, ..self } })*
+        $(pub const fn $flag(self) -> Self { Self { $flag: true, ..self } })*
+    };
+}
+
 impl Spec {
     pub const PLAIN: Self = Self {
         kind: GsoKind::TcpV4,
@@ -215,6 +223,8 @@ impl Spec {
             ..Self::PLAIN
         }
     }
+
+    setters! { payload: usize, piece: usize, surplus: i8, kind: GsoKind; vlan, partial, ecn }
 
     /// Its number of wire packets.
     pub fn segments(&self) -> usize {

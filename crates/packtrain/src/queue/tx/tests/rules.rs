@@ -44,10 +44,7 @@ fn the_doorbell_is_rung_before_too_many_descriptors_are_pending() {
 #[test]
 fn the_number_of_doorbells_does_not_depend_on_packets_in_flight() {
     // One descriptor each.
-    let spec = Spec {
-        payload: 20,
-        ..PLAIN
-    };
+    let spec = PLAIN.payload(20);
     let full = TX_DOORBELL_DESCRIPTORS_MAX;
     for in_flight in [0, 100, 150, 600] {
         let mut bench = bench(1024);
@@ -260,11 +257,7 @@ fn completed_packets_are_collected_before_a_stall() {
 #[test]
 fn packets_beyond_the_byte_limit_wait() {
     let mut bench = bench(512);
-    let spec = Spec {
-        payload: 8000,
-        piece: 1700,
-        ..PLAIN
-    };
+    let spec = PLAIN.payload(8000).piece(1700);
     bench.add_many(&spec, 40);
     let Bench { queue, burst, .. } = &mut bench;
     let stalled = Sent::Stalled(Stall::ByteLimit);
@@ -295,10 +288,7 @@ fn packets_beyond_the_byte_limit_wait() {
 fn a_synchronous_device_has_no_byte_limit() {
     let arena = arena();
     let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
-    let spec = Spec {
-        payload: 8000,
-        ..PLAIN
-    };
+    let spec = PLAIN.payload(8000);
     for _ in 0..40 {
         let (mut burst, _) = burst(&arena, &[spec]);
         assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);

@@ -422,6 +422,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// work in software; else `fitted`. Moves the others of `burst` to here, as many as fit.
     /// Returns the cause if the device accepts no more for now.
     fn offer(&mut self, mut burst: Option<&mut Burst>) -> Result<Option<Stall>, DeviceError> {
+        let mut reclaimed = false;
         loop {
             // Most packets need no work in software, and are moved once.
             let direct = burst.as_deref_mut().filter(|_| self.is_ready());
@@ -450,17 +451,17 @@ impl<T: TxDescriptors> TxQueue<T> {
                 }
             };
             // Before each stall: completed packets make room, and some devices complete packets
-            // only after a doorbell. Each turn frees packets in flight, and only a turn that gives
-            // the device packets of the burst adds some, so there are at most as many as packets.
+            // only after a doorbell.
             if self.flight.doorbell.is_pending() {
                 self.flush()?;
             }
-            if self.reclaim(self.progress.now) == 0 {
+            if reclaimed || self.reclaim(self.progress.now) == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
                 }
                 return Ok(Some(stall));
             }
+            reclaimed = true;
         }
     }
 

@@ -10,8 +10,13 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often it is tried: nothing reports that a FIFO has a reader.
+/// The time between two attempts to open the FIFO: nothing reports that it has a reader.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Whether a path is a FIFO, or standard output that is a pipe.
+pub fn is_pipe(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
+}
 
 /// Waits until a FIFO has a reader, and says so on standard error if it has none yet. Returns it
 /// open for writing: as long as the caller keeps it, the reader finds no end. `None` at once for
@@ -25,7 +30,7 @@ pub fn wait_for_reader(
     time_max: Option<Duration>,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Option<File>, Failure> {
-    if !fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo()) {
+    if !is_pipe(path) {
         return Ok(None);
     }
     let mut options = File::options();

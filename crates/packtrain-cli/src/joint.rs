@@ -49,6 +49,12 @@ impl Joint {
         // Both are parsed before either is opened, so that a typo makes no interface.
         let specs = [parse('A', a)?, parse('B', b)?];
         check_twice(&specs)?;
+        // An input that does not exist is reported at once, not after the wait.
+        for spec in &specs {
+            if files(spec).any(|(path, writes)| !writes && !path.exists()) {
+                open(spec, spec)?;
+            }
+        }
         let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
         // A signal ends the program.
         let readers = written.map(|(path, _)| fifo::wait_for_reader(path, time_max, || false));
@@ -184,11 +190,15 @@ fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
     let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
     let files: Vec<_> = specs.iter().flat_map(files).collect();
     for (index, (path, written)) in files.iter().enumerate() {
-        let again = |(other, writes): &&(&Path, bool)| {
-            (*written || *writes) && place(path).is_some_and(|here| Some(here) == place(other))
-        };
-        if files[index + 1..].iter().any(|other| again(&other)) {
-            let name = path.display();
+        let name = path.display();
+        for (other, writes) in &files[index + 1..] {
+            // The packets of two writers would be mixed.
+            if *written && *writes && path == other && fifo::is_pipe(path) {
+                return refuse(format!("{name} is written twice; name another file"));
+            }
+            if !(*written || *writes) || place(path).is_none() || place(path) != place(other) {
+                continue;
+            }
             return refuse(format!(
                 "{name} is named twice, and writing empties it; name another file"
             ));
@@ -209,8 +219,10 @@ fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
 }
 
 /// The files of a port, and whether it writes them.
-fn files(spec: &PortSpec) -> impl Iterator<Item = (&Path, bool)> {
-    let capture = spec.wrappers.capture.as_deref().map(|path| (path, true));
+fn files<'a>(spec: &'a PortSpec) -> impl Iterator<Item = (&'a Path, bool)> {
+    let capture = spec.wrappers.capture.as_deref();
+    let named = |path: &'a Path| path.to_str().map_or(path, |name| file::named(name, true));
+    let capture = capture.map(|path| (named(path), true));
     let own = match &spec.kind {
         PortKind::Pcap(options) => Some((file::named(&spec.name, options.write), options.write)),
         _ => None,

@@ -184,9 +184,6 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
 }
 
 fn create(path: &str, stop: &Stop) -> Result<Box<dyn Write>, Failure> {
-    if path == "-" {
-        return Ok(Box::new(stdout().lock()));
-    }
     let reader = fifo::wait_for_reader(Path::new(path), None, || stop.requested())?;
     if reader.is_none() && stop.requested() {
         let line = format!("{path}: a signal came before it was created");

@@ -1015,6 +1015,30 @@ fn a_dash_is_standard_input_and_output() {
 }
 
 #[test]
+fn standard_output_has_one_writer_and_a_missing_input_does_not_wait_for_a_reader() {
+    let scratch = Scratch::new("forward-writers");
+    let script = "mkfifo fifo
+        \"$0\" forward null:source,count=5,capture=- pcap:-,write > file || echo $? >> codes
+        (\"$0\" forward null:source,count=5 pcap:-,write,capture=- || echo $? >> codes) | cat
+        \"$0\" forward pcap:missing.pcap pcap:fifo,write || echo $? >> codes
+        cat codes";
+    let script = format!("cd {}; {script}", scratch.file(""));
+    let ran = finish(start(&mut command("sh", &["-ec", &script, PACKTRAIN])));
+    assert_eq!(ran.out, "2\n2\n4\n", "{ran:?}");
+    let lines: Vec<_> = ran.err.lines().collect();
+    assert_eq!(lines.len(), 3, "{ran:?}");
+    let twice = ["named twice, and writing empties it", "is written twice"];
+    let wanted = [twice[0], twice[1], "missing.pcap"];
+    assert!(
+        lines
+            .iter()
+            .zip(wanted)
+            .all(|(line, wanted)| line.contains(wanted)),
+        "{ran:?}"
+    );
+}
+
+#[test]
 fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
     let scratch = Scratch::new("forward-fifo");
     let fifo = scratch.file("fifo");

@@ -7,7 +7,7 @@
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -68,15 +68,32 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Opens a capture to read; [`STANDARD`] is standard input.
+///
+/// # Errors
+///
+/// When the system refuses.
+pub fn open_to_read(path: &Path) -> io::Result<File> {
+    if path.as_os_str() != STANDARD {
+        return File::open(path);
+    }
+    let again = || File::open(named(STANDARD, false));
+    standard(io::stdin().as_fd(), again)
+}
+
+fn standard_output() -> io::Result<File> {
+    let again = || File::options().write(true).open(named(STANDARD, true));
+    standard(io::stdout().as_fd(), again)
+}
+
 /// A file shares the position with the shell. Anything else is opened again if it can be: made
 /// non-blocking, it would be so for other programs, too.
-fn standard_output() -> io::Result<File> {
-    let own = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+fn standard(own: BorrowedFd<'_>, again: impl Fn() -> io::Result<File>) -> io::Result<File> {
+    let own = File::from(own.try_clone_to_owned()?);
     if own.metadata()?.is_file() {
         return Ok(own);
     }
-    let again = File::options().write(true).open(named(STANDARD, true));
-    Ok(again.unwrap_or(own))
+    Ok(again().unwrap_or(own))
 }
 
 /// Writes `text` to `path`. A new file has the mode that the process gives to its files. A regular

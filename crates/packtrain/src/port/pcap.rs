@@ -29,7 +29,7 @@ use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
-use crate::file::named;
+use crate::file::open_to_read;
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
@@ -40,7 +40,6 @@ use packtrain_capture::{
 };
 use packtrain_offload::layout::EtherType;
 use packtrain_offload::offload::LinkType;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -125,9 +124,8 @@ impl Pcap {
     /// [`DeviceError::Unsupported`] when its packets are neither Ethernet nor IP.
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
-        let name = path.to_str();
-        let file = File::open(name.map_or(path, |name| named(name, false)));
-        let file = file.map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        let file =
+            open_to_read(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let input = Counted::new(file);
         let mut reader = Reader::new(input).map_err(|error| broken(&shown, error))?;
         let code = loop {

@@ -249,7 +249,11 @@ pub(super) fn parse_packet(
     }
     let data_at = body.len() - fields.remaining();
     let captured_bytes = captured as usize;
-    let options_at = data_at + captured_bytes + padding(captured_bytes);
+    let options_at = match kind {
+        // This block has no options. Bytes behind the snapshot length are payload.
+        SIMPLE_PACKET => body.len(),
+        _ => data_at + captured_bytes + padding(captured_bytes),
+    };
     Ok(Packet {
         original: packet.original.max(captured),
         data_at,

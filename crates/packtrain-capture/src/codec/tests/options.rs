@@ -244,3 +244,17 @@ fn a_reader_of_items_finds_the_same_packets() {
     assert_eq!(found, read_all(&input[..]));
     assert_eq!(others, [1, 4, 10, 0xbad, 0, 0, 5]);
 }
+
+/// A Simple Packet Block has no options, also if it has more data than its interface captures.
+#[test]
+fn the_data_of_a_simple_packet_is_not_parsed_as_options() {
+    for order in BOTH {
+        let comment = list(File::empty(order), &[(1, b"no comment".to_vec())]);
+        let data = [&[7; 68][..], &comment.bytes].concat();
+        let file = File::pcapng(order).interface(1, 68, &[]).simple(100, &data);
+        let mut reader = Reader::new(&file.bytes[..]).unwrap();
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!((record.data, record.original_bytes), (&data[..68], 100));
+        assert_eq!(record.options.to_vec(), []);
+    }
+}

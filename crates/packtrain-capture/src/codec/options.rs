@@ -200,7 +200,6 @@ pub(super) fn copied_block(
             }
             put_option_end(&mut out);
         }
-        _ if order == ByteOrder::Little => out.extend_from_slice(body),
         NAME_RESOLUTION => {
             while let Some((code, value)) = next_option(&mut fields) {
                 put_option(&mut out, code, value);

@@ -258,3 +258,34 @@ fn the_data_of_a_simple_packet_is_not_parsed_as_options() {
         assert_eq!(record.options.to_vec(), []);
     }
 }
+
+/// Names and secrets are parsed in both byte orders, so what must not be copied is left out.
+#[test]
+fn names_and_secrets_are_copied_alike_from_either_byte_order() {
+    let little = File::empty(ByteOrder::Little);
+    let names = |file: File| file.u16(1).u16(8).raw(b"\xc6\x12\0\x01ab\0\0").u32(0);
+    let secrets = |file: File| file.u32(0x544c_534b).u32(5).raw(b"key=1").pad();
+    let kept = [(1, b"kept".to_vec())];
+    let private = [(19372, vec![1; 8]), kept[0].clone(), (19373, vec![2; 8])];
+    let expected = [
+        Some((4, list(names(little.clone()), &kept).bytes)),
+        Some((10, list(secrets(little), &kept).bytes)),
+        None,
+    ];
+    for order in BOTH {
+        let body = || File::empty(order);
+        let file = File::pcapng(order).block(4, &list(names(body()), &private).bytes);
+        let file = file.block(10, &list(secrets(body()), &private).bytes);
+        // Secrets that are longer than their block.
+        let file = file.block(10, &body().u32(0x544c_534b).u32(!0).raw(b"key=").bytes);
+        let mut reader = Reader::new(&file.bytes[..]).unwrap();
+        let mut found = Vec::new();
+        while let Some(item) = reader.next_item().unwrap() {
+            found.push(match item {
+                Item::Block { kind, body, .. } => Some((kind, body)),
+                _ => None,
+            });
+        }
+        assert_eq!(found, expected, "{order:?}");
+    }
+}

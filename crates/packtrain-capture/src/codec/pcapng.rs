@@ -25,6 +25,10 @@ pub(super) const SECTION_FIXED_BYTES: usize = 24;
 /// An Interface Description Block without options.
 pub(super) const MIN_INTERFACE_BYTES: u32 = 20;
 
+/// The most bytes of options that the writer adds to those of a section or an interface: its
+/// program name (4 + 9 + 3) and an end (4). The time unit of an interface has 8.
+pub(super) const ADDED_OPTION_BYTES: usize = 20;
+
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const VERSION: (u16, u16) = (1, 0);
 

@@ -289,3 +289,41 @@ fn names_and_secrets_are_copied_alike_from_either_byte_order() {
         assert_eq!(found, expected, "{order:?}");
     }
 }
+
+/// What the writer adds to the longest options leaves its output readable, and copies of it equal.
+#[test]
+fn copies_of_the_longest_options_can_be_read_and_copied() {
+    for order in BOTH {
+        let filler = |bytes: usize| {
+            let comment = |bytes: usize| {
+                let file = File::empty(order).u16(1).u16(bytes as u16 - 4);
+                file.raw(&vec![b'x'; bytes - 4]).bytes
+            };
+            [comment(bytes / 2), comment(bytes - bytes / 2)].concat()
+        };
+        let options = filler(MAX_OPTION_BYTES);
+        let body = || File::empty(order);
+        let section = body().u32(0x1a2b_3c4d).u16(1).u16(0).u32(!0).u32(!0);
+        let file = body().block(0x0a0d_0d0a, &section.raw(&options).bytes);
+        let file = file.block(1, &body().u16(1).u16(0).u32(0).raw(&options).bytes);
+        let captured = MAX_CAPTURED_BYTES as u32;
+        let packet = body().u32(0).u32(0).u32(1).u32(captured).u32(captured);
+        let packet = packet.raw(&vec![7; MAX_CAPTURED_BYTES]).raw(&options);
+        let file = file.block(6, &packet.bytes);
+        // Secrets whose end of options, 4 bytes, makes the block too long, and fits exactly.
+        let secrets = |bytes: usize| {
+            let file = body().u32(1).u32(bytes as u32);
+            file.raw(&vec![7; bytes]).bytes
+        };
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 8));
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 12));
+        let (out, report) = replayed(&file.bytes);
+        assert_eq!((report.received, report.dropped), (1, 0), "{order:?}");
+        assert_eq!((report.blocks_left_out, report.last_bad), (1, None));
+        let (again, report) = replayed(&out);
+        assert_eq!((report.received, report.blocks_left_out), (1, 0));
+        assert!(again == out, "{order:?}");
+        let reader = Reader::new(&out[..]).unwrap();
+        assert_eq!(reader.section_options().len(), MAX_OPTION_BYTES);
+    }
+}

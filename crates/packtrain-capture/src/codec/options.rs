@@ -98,15 +98,16 @@ fn next_option<'a>(fields: &mut Fields<'a>) -> Option<(u16, &'a [u8])> {
 
 /// The widths in bytes of the integers that the value of an option begins with. What follows them
 /// has no byte order.
-const fn integers(block: u32, code: u16) -> &'static [usize] {
+const fn integers(block: u32, code: u16, value: &[u8]) -> &'static [usize] {
     match (block, code) {
         // The number of an enterprise.
         (_, 2988 | 2989) => &[4],
-        // Flags, queue; drops, number of the packet; verdict behind its type; process and thread.
+        // Flags, queue; drops, number of the packet; process and thread.
         (ENHANCED_PACKET, PACKET_FLAGS | 6) => &[4],
         (ENHANCED_PACKET, 4 | 5) => &[8],
-        (ENHANCED_PACKET, 7) => &[1, 8],
         (ENHANCED_PACKET, 8) => &[4, 4],
+        // A verdict behind its type: an integer of eBPF at TC (1) or XDP (2), else opaque.
+        (ENHANCED_PACKET, 7) if matches!(value, [1 | 2, ..]) => &[1, 8],
         // Speeds; time zone.
         (INTERFACE_DESCRIPTION, 8 | 16 | 17) => &[8],
         (INTERFACE_DESCRIPTION, 10) => &[4],
@@ -141,7 +142,7 @@ fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
             return;
         }
         if is_copied(block, code) {
-            let value = little_endian(fields.order(), value, integers(block, code));
+            let value = little_endian(fields.order(), value, integers(block, code, value));
             put_option(out, code, &value);
         }
     }
@@ -188,7 +189,7 @@ pub(super) fn copied_block(
             about = Some(interface);
             put_stamp(&mut out, interface, described.nanoseconds(fields.stamp()?));
             while let Some((code, value)) = next_option(&mut fields) {
-                let mut value = little_endian(order, value, integers(kind, code));
+                let mut value = little_endian(order, value, integers(kind, code, value));
                 // The start and the end of the capture.
                 if matches!(code, 2 | 3) {
                     let ns = described.nanoseconds(Fields::new(&value, order).stamp()?);

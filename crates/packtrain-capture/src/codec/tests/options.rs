@@ -327,3 +327,21 @@ fn copies_of_the_longest_options_can_be_read_and_copied() {
         assert_eq!(reader.section_options().len(), MAX_OPTION_BYTES);
     }
 }
+
+/// Only verdicts of eBPF are integers; those of hardware and of unknown types stay as they are.
+#[test]
+fn verdicts_that_are_not_integers_are_not_reversed() {
+    let verdicts = |first: [u8; 2]| {
+        let verdict = |kind: u8, first: u8| [&[kind, first][..], &[0; 6], &[9 - first]].concat();
+        let kinds = [(0, 1), (1, first[0]), (2, first[1]), (3, 1)];
+        kinds.map(|(kind, first)| (7, verdict(kind, first)))
+    };
+    let order = ByteOrder::Big;
+    let body = File::empty(order).raw(&[0; 20]);
+    let file = File::pcapng(order).interface(1, 0, &[]);
+    let file = file.block(6, &list(body, &verdicts([1, 2])).bytes);
+    let mut reader = Reader::new(&file.bytes[..]).unwrap();
+    let options = reader.next_record().unwrap().unwrap().options.to_vec();
+    let expected = list(File::empty(ByteOrder::Little), &verdicts([8, 7])).bytes;
+    assert_eq!(options, expected[..expected.len() - 4]);
+}

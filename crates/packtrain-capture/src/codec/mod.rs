@@ -33,6 +33,7 @@ pub use error::{
 };
 pub use options::PacketOptions;
 pub(crate) use options::{comments, options_of_part};
+pub(crate) use pcapng::name_option;
 pub use read::{Item, Reader, Record};
 pub use write::{Interface, Writer};
 

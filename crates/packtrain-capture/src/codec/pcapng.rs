@@ -394,7 +394,7 @@ pub(super) fn put_section_header(out: &mut Vec<u8>, options: &[u8]) {
 }
 
 /// The option of an interface's name.
-pub(super) fn name_option(name: &str) -> Vec<u8> {
+pub(crate) fn name_option(name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_option(&mut out, INTERFACE_NAME, name.as_bytes());
     out

@@ -66,7 +66,8 @@ pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
 pub use split::Segment;
 
 use crate::codec::{
-    Format, Interface, Item, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer, options_of_part,
+    Format, Interface, Item, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer, name_option,
+    options_of_part,
 };
 use frame::Frame;
 use lead::Lead;
@@ -225,8 +226,8 @@ pub fn run<R: Read, W: Write>(
             Err(error) => Err(error),
         };
         let options = match &item {
-            Ok(Item::Interface(options)) => &options[..],
-            _ => &[],
+            Ok(Item::Interface(options)) => Some(&options[..]),
+            _ => None,
         };
         replay.update_interfaces(&input, options)?;
         match item {
@@ -252,7 +253,7 @@ pub fn run<R: Read, W: Write>(
         }
         replay.write_out()?;
     }
-    replay.update_interfaces(&input, &[])?;
+    replay.update_interfaces(&input, None)?;
     replay.finish()
 }
 
@@ -337,12 +338,13 @@ impl<W: Write> Replay<W> {
         }
     }
 
-    /// Adds interfaces that the input has described since the last call; of pcapng one at most,
-    /// with these options.
+    /// Adds the interfaces that the input has described since the last call. The last one has these
+    /// options. An interface that the caller of [`run`] has read before has only its name: the
+    /// reader does not keep its options.
     fn update_interfaces<R: Read>(
         &mut self,
         input: &Reader<R>,
-        options: &[u8],
+        options: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
         if input.sections() != self.section {
             self.flush();
@@ -350,10 +352,17 @@ impl<W: Write> Replay<W> {
             self.section = input.sections();
             self.end_section();
         }
-        while (self.lanes.len() as u32) < input.interfaces() {
-            let lane = match input.interface(self.lanes.len() as u32) {
-                Some(interface) => Some(self.lane(interface, options)?),
-                None => None,
+        let interfaces = input.interfaces();
+        for index in self.lanes.len() as u32..interfaces {
+            let lane = match (input.interface(index), options) {
+                (Some(interface), Some(options)) if index + 1 == interfaces => {
+                    Some(self.lane(interface, options)?)
+                }
+                (Some(interface), _) => {
+                    let name = interface.name.map_or(Vec::new(), name_option);
+                    Some(self.lane(interface, &name)?)
+                }
+                (None, _) => None,
             };
             self.lanes.push(lane);
         }

@@ -130,7 +130,7 @@ fn memory_is_bounded_for_any_capture() {
     loop {
         let next = reader.next_record().expect("a record");
         let next = next.map(|record| Arrival::of(&record, replay.now));
-        replay.update_interfaces(&reader, &[]).expect("no output");
+        replay.update_interfaces(&reader, None).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);
         most = most.max(replay.order.span());

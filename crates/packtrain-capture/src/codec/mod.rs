@@ -32,7 +32,7 @@ pub use error::{
     WriteError,
 };
 pub use options::PacketOptions;
-pub(crate) use options::{comments, options_of_part};
+pub(crate) use options::{COMMENT, PACKET_FLAGS, select_options};
 pub(crate) use pcapng::name_option;
 pub use read::{Item, Reader, Record};
 pub use write::{Interface, Writer};

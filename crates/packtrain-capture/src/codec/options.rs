@@ -19,9 +19,11 @@ const SECRETS: u32 = 10;
 /// Custom Block that may be copied; one that may not is 0x40000bad.
 const CUSTOM: u32 = 0xbad;
 
-const COMMENT: u16 = 1;
-const PACKET_FLAGS: u16 = 2;
-/// Direction and reception type: the flags that hold for each part of a packet.
+/// The code of a comment, in any block.
+pub(crate) const COMMENT: u16 = 1;
+/// The code of a packet's flags.
+pub(crate) const PACKET_FLAGS: u16 = 2;
+/// The flags for direction and reception type.
 const PARTS_FLAGS: u32 = 0x1f;
 
 /// The options of a packet as they are in its capture, for [`Writer::write_with`].
@@ -34,12 +36,6 @@ pub struct PacketOptions<'a> {
 }
 
 impl<'a> PacketOptions<'a> {
-    /// No options.
-    pub const NONE: Self = Self {
-        bytes: &[],
-        order: ByteOrder::Little,
-    };
-
     pub(super) const fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
         Self { bytes, order }
     }
@@ -52,32 +48,21 @@ impl<'a> PacketOptions<'a> {
     }
 }
 
-/// What of a packet's options, from [`PacketOptions::to_vec`], holds for a packet that is made from
-/// a part of it, or from several: direction, reception type, and, if `comments`, the comments. The
-/// others are of the packet as it was captured: its hash, its number, errors of the link.
-pub(crate) fn options_of_part(options: &[u8], comments: bool) -> Vec<u8> {
+/// The options with these codes among those from [`PacketOptions::to_vec`], for a packet that is
+/// merged or split. Of the flags, direction and reception type are kept. The errors of the link,
+/// as the hash and the number, are true only of the packet that was captured.
+pub(crate) fn select_options(options: &[u8], codes: &[u16]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut fields = Fields::new(options, ByteOrder::Little);
     while let Some((code, value)) = next_option(&mut fields) {
         match (code, value.first_chunk()) {
-            (COMMENT, _) if comments => put_option(&mut out, code, value),
+            _ if !codes.contains(&code) => {}
             (PACKET_FLAGS, Some(flags)) => {
                 let flags = u32::from_le_bytes(*flags) & PARTS_FLAGS;
                 put_option(&mut out, code, &flags.to_le_bytes());
             }
-            _ => {}
-        }
-    }
-    out
-}
-
-/// The comments among a packet's options.
-pub(crate) fn comments(options: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut fields = Fields::new(options, ByteOrder::Little);
-    while let Some((code, value)) = next_option(&mut fields) {
-        if code == COMMENT {
-            put_option(&mut out, code, value);
+            (PACKET_FLAGS, None) => {}
+            _ => put_option(&mut out, code, value),
         }
     }
     out
@@ -220,7 +205,7 @@ pub(super) fn copied_block(
             put_options(&mut out, kind, &mut fields);
             put_option_end(&mut out);
         }
-        // The number of the enterprise; only that knows what follows.
+        // The number of the enterprise. The draft does not define the bytes after it.
         _ => out = little_endian(order, body, &[4]),
     }
     Some((out, about))

@@ -83,7 +83,7 @@ pub struct Record<'a> {
     pub options: PacketOptions<'a>,
 }
 
-/// What a capture has besides its headers, in order, for a copy of it.
+/// A packet or another part of a capture behind its file header, for a copy of the capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<R> {
     /// A packet.
@@ -220,8 +220,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// As [`next_record`](Self::next_record), with what is between the packets of a pcapng file.
-    /// Allocates memory for it.
+    /// The next packet, interface description or other block of a pcapng file. Allocates memory
+    /// for an [`Item`] other than a packet. A classic pcap file has only packets.
     ///
     /// # Errors
     ///

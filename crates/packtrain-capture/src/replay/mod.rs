@@ -66,8 +66,8 @@ pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
 pub use split::Segment;
 
 use crate::codec::{
-    Format, Interface, Item, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer, name_option,
-    options_of_part,
+    COMMENT, Format, Interface, Item, LinkCode, MAX_INTERFACES, PACKET_FLAGS, Reader, WriteError,
+    Writer, name_option, select_options,
 };
 use frame::Frame;
 use lead::Lead;
@@ -607,8 +607,10 @@ impl<W: Write> Replay<W> {
                 let bytes = lead.restored((packet.len() as u32).max(packet.as_is(&arrival)));
                 seen.record_bytes += u64::from(bytes);
                 if is_split && !arrival.options.is_empty() {
-                    // The first part has the comments.
-                    arrival.options = options_of_part(&arrival.options, index == 0);
+                    // Only the first part has the comments.
+                    let codes = [PACKET_FLAGS, COMMENT];
+                    let codes = if index == 0 { &codes } else { &codes[..1] };
+                    arrival.options = select_options(&arrival.options, codes);
                 }
                 if let Some(writer) = &mut self.writer {
                     let at = arrival.timestamp_ns;

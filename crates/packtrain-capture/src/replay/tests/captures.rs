@@ -1,7 +1,6 @@
 //! Captures that are odd, long or broken, as files.
 
 use super::*;
-use crate::codec::Record;
 
 /// A packet padded to 60 bytes, as receivers capture it, is whole also without the padding.
 #[test]
@@ -145,14 +144,18 @@ fn memory_is_bounded_for_any_capture() {
 
 #[test]
 fn a_record_without_a_time_gets_that_of_the_one_before() {
-    let record = Record {
-        timestamp_ns: None,
-        interface: 3,
+    let interface = Interface {
         link: LinkCode::ETHERNET,
-        original_bytes: 9,
-        data: &[1, 2],
-        options: crate::codec::PacketOptions::NONE,
+        snaplen: 2,
+        name: None,
     };
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+    // A Simple Packet Block: its length, and the captured bytes.
+    writer.write_block(3, &[9, 0, 0, 0, 1, 2]).expect("a block");
+    let input = writer.finish().expect("the end");
+    let mut reader = Reader::new(&input[..]).expect("a capture");
+    let record = reader.next_record().expect("a record").expect("a record");
+    assert_eq!(record.timestamp_ns, None);
     let (arrival, data) = Arrival::of(&record, 55);
     assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
     assert_eq!(data, [1, 2]);

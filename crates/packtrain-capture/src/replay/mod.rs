@@ -286,6 +286,8 @@ struct Replay<W: Write> {
     writer: Option<Writer<W>>,
     /// `None` for an interface whose description is bad.
     lanes: Vec<Option<Lane>>,
+    /// For each interface of the report, whether a lane of the current section has its number.
+    used: Vec<bool>,
     section: u64,
     order: Order,
     splitter: Splitter,
@@ -307,6 +309,7 @@ impl<W: Write> Replay<W> {
             options,
             writer: None,
             lanes: Vec::new(),
+            used: Vec::new(),
             section: input.sections(),
             order: Order::default(),
             splitter: Splitter::new(options.segment, options.coalesce),
@@ -371,17 +374,14 @@ impl<W: Write> Replay<W> {
 
     fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
         let seen = InterfaceReport::new(&interface, options);
-        let is_free = |to: usize| {
-            !self
-                .lanes
-                .iter()
-                .flatten()
-                .any(|lane| lane.to as usize == to)
-        };
-        let mut known = self.report.interfaces.iter().enumerate();
+        let mut known = self.report.interfaces.iter().zip(&mut self.used);
         // A later section may describe the same interfaces again.
-        let same = known.find(|(to, known)| known.is_same(&seen) && is_free(*to));
-        let to = if let Some((to, _)) = same {
+        let same = known.position(|(known, used)| {
+            let is_same = !*used && known.is_same(&seen);
+            *used |= is_same;
+            is_same
+        });
+        let to = if let Some(to) = same {
             to
         } else if self.report.interfaces.len() == MAX_INTERFACES {
             return Err(ReplayError::TooManyInterfaces);
@@ -391,6 +391,7 @@ impl<W: Write> Replay<W> {
                 writer.add_interface_with(&described, options)?;
             }
             self.report.interfaces.push(seen);
+            self.used.push(true);
             self.report.interfaces.len() - 1
         };
         Ok(Lane {
@@ -624,6 +625,7 @@ impl<W: Write> Replay<W> {
 
     /// Adds the counters of the section's coalescers to the report, and drops them.
     fn end_section(&mut self) {
+        self.used.fill(false);
         for lane in self.lanes.drain(..).flatten() {
             if let Some(coalescer) = &lane.coalescer
                 && let Some(seen) = self.report.interfaces.get_mut(lane.to as usize)

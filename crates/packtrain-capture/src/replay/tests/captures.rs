@@ -193,3 +193,34 @@ fn interfaces_of_all_sections_are_bounded() {
         Err(ReplayError::TooManyInterfaces)
     );
 }
+
+/// Equal interfaces of one section stay apart, and those of the next section get their numbers.
+#[test]
+fn equal_interfaces_keep_their_numbers_in_each_section() {
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let section = |count: usize| {
+        let interfaces = vec![interface; count];
+        let mut writer = Writer::new(Vec::new(), Format::PcapNg, &interfaces).expect("a writer");
+        for number in 0..count as u32 {
+            writer.write(number, 5, 1, [[7]]).expect("a record");
+        }
+        writer.finish().expect("the end")
+    };
+    let (output, report) = replayed(&[section(2), section(3)].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), 3);
+    let mut reader = Reader::new(&output[..]).expect("a capture");
+    let mut found = Vec::new();
+    while let Some(record) = reader.next_record().expect("a whole file") {
+        found.push(record.interface);
+    }
+    assert_eq!(found, [0, 1, 0, 1, 2]);
+
+    // Also at the limit, where time that is cubic in the interfaces shows.
+    let all = section(MAX_INTERFACES);
+    let (_, report) = replayed(&[&all[..], &all, &all, &all].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), MAX_INTERFACES);
+}

@@ -32,7 +32,8 @@ pub use error::{
     WriteError,
 };
 pub use options::PacketOptions;
-pub(crate) use options::{comments, options_of_part};
+pub(crate) use options::{COMMENT, PACKET_FLAGS, select_options};
+pub(crate) use pcapng::name_option;
 pub use read::{Item, Reader, Record};
 pub use write::{Interface, Writer};
 
@@ -42,7 +43,8 @@ pub use write::{Interface, Writer};
 /// The reader reports a longer record as [`RecordFault::TooLong`]; the writer truncates it.
 pub const MAX_CAPTURED_BYTES: usize = 256 * 1024;
 
-/// The most bytes of pcapng options in a block that the reader parses.
+/// The most bytes of pcapng options in a block that the reader parses, without the few that the
+/// writer adds: an end of options, a time unit, the name of the program.
 pub const MAX_OPTION_BYTES: usize = 64 * 1024;
 
 /// The most interfaces of one pcapng section; further ones are [`InterfaceFault::TooMany`].
@@ -57,9 +59,11 @@ pub const MAX_NAME_BYTES: usize = 255;
 /// the largest snapshot length of libpcap for any link type.
 pub const MAX_SKIPPED_BYTES: u32 = 128 * 1024 * 1024;
 
-/// The longest packet block that is held in memory: block header, the fixed fields of an
-/// Enhanced Packet Block, data, options, and the trailing length.
-const MAX_BLOCK_BYTES: usize = 8 + 20 + MAX_CAPTURED_BYTES + MAX_OPTION_BYTES + 4;
+/// The longest block that is held in memory: block header, the fixed fields of an Enhanced Packet
+/// Block, data, options and their end, and the trailing length.
+const MAX_BLOCK_BYTES: usize = 8 + 20 + MAX_CAPTURED_BYTES + MAX_OPTION_BYTES + 4 + 4;
+/// The body of such a block.
+const MAX_BODY_BYTES: usize = MAX_BLOCK_BYTES - 8 - 4;
 
 const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 

@@ -19,9 +19,11 @@ const SECRETS: u32 = 10;
 /// Custom Block that may be copied; one that may not is 0x40000bad.
 const CUSTOM: u32 = 0xbad;
 
-const COMMENT: u16 = 1;
-const PACKET_FLAGS: u16 = 2;
-/// Direction and reception type: the flags that hold for each part of a packet.
+/// The code of a comment, in any block.
+pub(crate) const COMMENT: u16 = 1;
+/// The code of a packet's flags.
+pub(crate) const PACKET_FLAGS: u16 = 2;
+/// The flags for direction and reception type.
 const PARTS_FLAGS: u32 = 0x1f;
 
 /// The options of a packet as they are in its capture, for [`Writer::write_with`].
@@ -34,12 +36,6 @@ pub struct PacketOptions<'a> {
 }
 
 impl<'a> PacketOptions<'a> {
-    /// No options.
-    pub const NONE: Self = Self {
-        bytes: &[],
-        order: ByteOrder::Little,
-    };
-
     pub(super) const fn new(bytes: &'a [u8], order: ByteOrder) -> Self {
         Self { bytes, order }
     }
@@ -52,32 +48,21 @@ impl<'a> PacketOptions<'a> {
     }
 }
 
-/// What of a packet's options, from [`PacketOptions::to_vec`], holds for a packet that is made from
-/// a part of it, or from several: direction, reception type, and, if `comments`, the comments. The
-/// others are of the packet as it was captured: its hash, its number, errors of the link.
-pub(crate) fn options_of_part(options: &[u8], comments: bool) -> Vec<u8> {
+/// The options with these codes among those from [`PacketOptions::to_vec`], for a packet that is
+/// merged or split. Of the flags, direction and reception type are kept. The errors of the link,
+/// as the hash and the number, are true only of the packet that was captured.
+pub(crate) fn select_options(options: &[u8], codes: &[u16]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut fields = Fields::new(options, ByteOrder::Little);
     while let Some((code, value)) = next_option(&mut fields) {
         match (code, value.first_chunk()) {
-            (COMMENT, _) if comments => put_option(&mut out, code, value),
+            _ if !codes.contains(&code) => {}
             (PACKET_FLAGS, Some(flags)) => {
                 let flags = u32::from_le_bytes(*flags) & PARTS_FLAGS;
                 put_option(&mut out, code, &flags.to_le_bytes());
             }
-            _ => {}
-        }
-    }
-    out
-}
-
-/// The comments among a packet's options.
-pub(crate) fn comments(options: &[u8]) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut fields = Fields::new(options, ByteOrder::Little);
-    while let Some((code, value)) = next_option(&mut fields) {
-        if code == COMMENT {
-            put_option(&mut out, code, value);
+            (PACKET_FLAGS, None) => {}
+            _ => put_option(&mut out, code, value),
         }
     }
     out
@@ -98,15 +83,16 @@ fn next_option<'a>(fields: &mut Fields<'a>) -> Option<(u16, &'a [u8])> {
 
 /// The widths in bytes of the integers that the value of an option begins with. What follows them
 /// has no byte order.
-const fn integers(block: u32, code: u16) -> &'static [usize] {
+const fn integers(block: u32, code: u16, value: &[u8]) -> &'static [usize] {
     match (block, code) {
         // The number of an enterprise.
         (_, 2988 | 2989) => &[4],
-        // Flags, queue; drops, number of the packet; verdict behind its type; process and thread.
+        // Flags, queue; drops, number of the packet; process and thread.
         (ENHANCED_PACKET, PACKET_FLAGS | 6) => &[4],
         (ENHANCED_PACKET, 4 | 5) => &[8],
-        (ENHANCED_PACKET, 7) => &[1, 8],
         (ENHANCED_PACKET, 8) => &[4, 4],
+        // A verdict behind its type: an integer of eBPF at TC (1) or XDP (2), else opaque.
+        (ENHANCED_PACKET, 7) if matches!(value, [1 | 2, ..]) => &[1, 8],
         // Speeds; time zone.
         (INTERFACE_DESCRIPTION, 8 | 16 | 17) => &[8],
         (INTERFACE_DESCRIPTION, 10) => &[4],
@@ -141,7 +127,7 @@ fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
             return;
         }
         if is_copied(block, code) {
-            let value = little_endian(fields.order(), value, integers(block, code));
+            let value = little_endian(fields.order(), value, integers(block, code, value));
             put_option(out, code, &value);
         }
     }
@@ -188,7 +174,7 @@ pub(super) fn copied_block(
             about = Some(interface);
             put_stamp(&mut out, interface, described.nanoseconds(fields.stamp()?));
             while let Some((code, value)) = next_option(&mut fields) {
-                let mut value = little_endian(order, value, integers(kind, code));
+                let mut value = little_endian(order, value, integers(kind, code, value));
                 // The start and the end of the capture.
                 if matches!(code, 2 | 3) {
                     let ns = described.nanoseconds(Fields::new(&value, order).stamp()?);
@@ -200,7 +186,6 @@ pub(super) fn copied_block(
             }
             put_option_end(&mut out);
         }
-        _ if order == ByteOrder::Little => out.extend_from_slice(body),
         NAME_RESOLUTION => {
             while let Some((code, value)) = next_option(&mut fields) {
                 put_option(&mut out, code, value);
@@ -220,7 +205,7 @@ pub(super) fn copied_block(
             put_options(&mut out, kind, &mut fields);
             put_option_end(&mut out);
         }
-        // The number of the enterprise; only that knows what follows.
+        // The number of the enterprise. The draft does not define the bytes after it.
         _ => out = little_endian(order, body, &[4]),
     }
     Some((out, about))

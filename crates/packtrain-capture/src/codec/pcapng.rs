@@ -25,6 +25,10 @@ pub(super) const SECTION_FIXED_BYTES: usize = 24;
 /// An Interface Description Block without options.
 pub(super) const MIN_INTERFACE_BYTES: u32 = 20;
 
+/// The most bytes of options that the writer adds to those of a section or an interface: its
+/// program name (4 + 9 + 3) and an end (4). The time unit of an interface has 8.
+pub(super) const ADDED_OPTION_BYTES: usize = 20;
+
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 const VERSION: (u16, u16) = (1, 0);
 
@@ -249,7 +253,11 @@ pub(super) fn parse_packet(
     }
     let data_at = body.len() - fields.remaining();
     let captured_bytes = captured as usize;
-    let options_at = data_at + captured_bytes + padding(captured_bytes);
+    let options_at = match kind {
+        // This block has no options. Bytes behind the snapshot length are payload.
+        SIMPLE_PACKET => body.len(),
+        _ => data_at + captured_bytes + padding(captured_bytes),
+    };
     Ok(Packet {
         original: packet.original.max(captured),
         data_at,
@@ -386,7 +394,7 @@ pub(super) fn put_section_header(out: &mut Vec<u8>, options: &[u8]) {
 }
 
 /// The option of an interface's name.
-pub(super) fn name_option(name: &str) -> Vec<u8> {
+pub(crate) fn name_option(name: &str) -> Vec<u8> {
     let mut out = Vec::new();
     put_option(&mut out, INTERFACE_NAME, name.as_bytes());
     out

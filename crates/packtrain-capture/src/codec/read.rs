@@ -10,9 +10,13 @@ use super::unpack::{PackedError, Unpack};
 use super::window::{READ_BYTES, Window};
 use super::write::Interface;
 use super::{
-    Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_OPTION_BYTES,
-    MAX_SKIPPED_BYTES, pcap,
+    Format, LinkCode, MAX_BLOCK_BYTES, MAX_BODY_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES,
+    MAX_OPTION_BYTES, MAX_SKIPPED_BYTES, pcap,
 };
+
+/// The most bytes of options of a section or an interface: what the writer makes of
+/// [`MAX_OPTION_BYTES`] is readable.
+const MAX_READ_OPTION_BYTES: usize = MAX_OPTION_BYTES + pcapng::ADDED_OPTION_BYTES;
 
 /// A streaming reader of pcap and pcapng, from any input, which may be compressed ([`Packing`]).
 ///
@@ -79,7 +83,7 @@ pub struct Record<'a> {
     pub options: PacketOptions<'a>,
 }
 
-/// What a capture has besides its headers, in order, for a copy of it.
+/// A packet or another part of a capture behind its file header, for a copy of the capture.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Item<R> {
     /// A packet.
@@ -216,8 +220,8 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// As [`next_record`](Self::next_record), with what is between the packets of a pcapng file.
-    /// Allocates memory for it.
+    /// The next packet, interface description or other block of a pcapng file. Allocates memory
+    /// for an [`Item`] other than a packet. A classic pcap file has only packets.
     ///
     /// # Errors
     ///
@@ -245,12 +249,15 @@ impl<R: Read> Reader<R> {
                 Ok(Step::Block(kind, part)) => {
                     let body = self.window.consumed(part.at, part.bytes);
                     let copied = options::copied_block(kind, self.order, body, &self.interfaces);
-                    let copied = copied.map(|(body, interface)| Item::Block {
-                        kind,
-                        body,
-                        interface,
-                    });
-                    copied.unwrap_or(Item::LeftOut)
+                    match copied {
+                        // The ends of its lists may make the copy longer than the block.
+                        Some((body, interface)) if body.len() <= MAX_BODY_BYTES => Item::Block {
+                            kind,
+                            body,
+                            interface,
+                        },
+                        _ => Item::LeftOut,
+                    }
                 }
                 Ok(Step::LeftOut) => Item::LeftOut,
                 Err(error) => return Err(self.remember(error)),
@@ -471,8 +478,7 @@ impl<R: Read> Reader<R> {
             self.start_skip_block(total, None);
             return Ok(Step::Passed);
         }
-        // A copy may be longer by the ends of two lists.
-        if !options::is_copied_block(kind) || total as usize > MAX_BLOCK_BYTES - 8 {
+        if !options::is_copied_block(kind) || total as usize > MAX_BLOCK_BYTES {
             self.start_skip_block(total, None);
             return Ok(Step::LeftOut);
         }
@@ -520,7 +526,8 @@ impl<R: Read> Reader<R> {
         self.order = order;
         let options = total as usize - fixed;
         // A rewind finds the same ones.
-        if self.sections == 0 && self.section_options.is_empty() && options <= MAX_OPTION_BYTES {
+        if self.sections == 0 && self.section_options.is_empty() && options <= MAX_READ_OPTION_BYTES
+        {
             self.require_block(total)?;
             let at = self.window.consume(total as usize) + pcapng::SECTION_FIXED_BYTES;
             let options = self.window.consumed(at, options);
@@ -548,7 +555,7 @@ impl<R: Read> Reader<R> {
             return Ok(Step::Passed);
         }
         let options = total.saturating_sub(pcapng::MIN_INTERFACE_BYTES);
-        if options as usize > MAX_OPTION_BYTES {
+        if options as usize > MAX_READ_OPTION_BYTES {
             self.interfaces.push(None);
             let fault = InterfaceFault::OptionsTooLong { bytes: options };
             let error = CaptureError::Interface {

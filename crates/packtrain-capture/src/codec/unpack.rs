@@ -220,8 +220,8 @@ impl Gzip {
                     } else if made == 0 && (taken == 0 || status.is_err()) {
                         return Err(PackedFault::Corrupt.into());
                     }
-                    // Also what is before a fault, which the next call finds again: the result does
-                    // not depend on how the input is read.
+                    // The bytes before a fault are returned first, and the next call finds the
+                    // fault again. So the result does not depend on the lengths of the reads.
                     if made > 0 {
                         return Ok(made);
                     }

@@ -5,15 +5,12 @@ use std::io::{self, Write};
 use super::error::{IoFault, WriteError};
 use super::pcapng::{self, BLOCK_HEADER_BYTES};
 use super::{
-    Format, LinkCode, MAX_BLOCK_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES, MAX_NAME_BYTES,
-    MAX_OPTION_BYTES, pcap,
+    Format, LinkCode, MAX_BLOCK_BYTES, MAX_BODY_BYTES, MAX_CAPTURED_BYTES, MAX_INTERFACES,
+    MAX_NAME_BYTES, MAX_OPTION_BYTES, pcap,
 };
 
 /// The bytes that are buffered before they are written to the output.
 const FLUSH_BYTES: usize = 64 * 1024;
-
-/// The longest record, block or description: with an end of options, that of the reader has none.
-const MAX_WRITTEN_BYTES: usize = MAX_BLOCK_BYTES + 4;
 
 /// One interface of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +96,7 @@ impl<W: Write> Writer<W> {
                 .map(|interface| effective(interface.snaplen))
                 .collect(),
             whole: false,
-            buffer: Vec::with_capacity(FLUSH_BYTES + MAX_WRITTEN_BYTES),
+            buffer: Vec::with_capacity(FLUSH_BYTES + MAX_BLOCK_BYTES),
             taken: 0,
             written: 0,
             records: 0,
@@ -180,7 +177,7 @@ impl<W: Write> Writer<W> {
     /// [`WriteError::OptionsTooLong`] if it is longer than the reader returns, or
     /// [`WriteError::Io`]. The block is then not in the capture.
     pub fn write_block(&mut self, kind: u32, body: &[u8]) -> Result<(), WriteError> {
-        check_options(body, MAX_BLOCK_BYTES - pcapng::MIN_BLOCK_BYTES as usize)?;
+        check_options(body, MAX_BODY_BYTES)?;
         if self.format == Format::PcapNg {
             self.make_room()?;
             pcapng::put_block(&mut self.buffer, kind, |out| {
@@ -330,7 +327,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Makes room for [`MAX_WRITTEN_BYTES`], so that a record never grows the buffer.
+    /// Makes room for [`MAX_BLOCK_BYTES`], so that a record never grows the buffer.
     fn make_room(&mut self) -> Result<(), WriteError> {
         if self.buffer.len() < FLUSH_BYTES {
             return Ok(());
@@ -419,6 +416,6 @@ fn put_pieces<P: AsRef<[u8]>>(
 }
 
 const _: () = assert!(
-    BLOCK_HEADER_BYTES + 12 + MAX_NAME_BYTES + 64 < MAX_WRITTEN_BYTES,
+    BLOCK_HEADER_BYTES + 12 + MAX_NAME_BYTES + 64 < MAX_BLOCK_BYTES,
     "an interface description fits into the buffer"
 );

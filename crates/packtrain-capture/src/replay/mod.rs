@@ -66,7 +66,8 @@ pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
 pub use split::Segment;
 
 use crate::codec::{
-    Format, Interface, Item, LinkCode, MAX_INTERFACES, Reader, WriteError, Writer, options_of_part,
+    COMMENT, Format, Interface, Item, LinkCode, MAX_INTERFACES, PACKET_FLAGS, Reader, WriteError,
+    Writer, name_option, select_options,
 };
 use frame::Frame;
 use lead::Lead;
@@ -225,8 +226,8 @@ pub fn run<R: Read, W: Write>(
             Err(error) => Err(error),
         };
         let options = match &item {
-            Ok(Item::Interface(options)) => &options[..],
-            _ => &[],
+            Ok(Item::Interface(options)) => Some(&options[..]),
+            _ => None,
         };
         replay.update_interfaces(&input, options)?;
         match item {
@@ -252,7 +253,7 @@ pub fn run<R: Read, W: Write>(
         }
         replay.write_out()?;
     }
-    replay.update_interfaces(&input, &[])?;
+    replay.update_interfaces(&input, None)?;
     replay.finish()
 }
 
@@ -285,6 +286,8 @@ struct Replay<W: Write> {
     writer: Option<Writer<W>>,
     /// `None` for an interface whose description is bad.
     lanes: Vec<Option<Lane>>,
+    /// For each interface of the report, whether a lane of the current section has its number.
+    used: Vec<bool>,
     section: u64,
     order: Order,
     splitter: Splitter,
@@ -306,6 +309,7 @@ impl<W: Write> Replay<W> {
             options,
             writer: None,
             lanes: Vec::new(),
+            used: Vec::new(),
             section: input.sections(),
             order: Order::default(),
             splitter: Splitter::new(options.segment, options.coalesce),
@@ -337,12 +341,13 @@ impl<W: Write> Replay<W> {
         }
     }
 
-    /// Adds interfaces that the input has described since the last call; of pcapng one at most,
-    /// with these options.
+    /// Adds the interfaces that the input has described since the last call. The last one has these
+    /// options. An interface that the caller of [`run`] has read before has only its name: the
+    /// reader does not keep its options.
     fn update_interfaces<R: Read>(
         &mut self,
         input: &Reader<R>,
-        options: &[u8],
+        options: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
         if input.sections() != self.section {
             self.flush();
@@ -350,10 +355,17 @@ impl<W: Write> Replay<W> {
             self.section = input.sections();
             self.end_section();
         }
-        while (self.lanes.len() as u32) < input.interfaces() {
-            let lane = match input.interface(self.lanes.len() as u32) {
-                Some(interface) => Some(self.lane(interface, options)?),
-                None => None,
+        let interfaces = input.interfaces();
+        for index in self.lanes.len() as u32..interfaces {
+            let lane = match (input.interface(index), options) {
+                (Some(interface), Some(options)) if index + 1 == interfaces => {
+                    Some(self.lane(interface, options)?)
+                }
+                (Some(interface), _) => {
+                    let name = interface.name.map_or(Vec::new(), name_option);
+                    Some(self.lane(interface, &name)?)
+                }
+                (None, _) => None,
             };
             self.lanes.push(lane);
         }
@@ -362,17 +374,14 @@ impl<W: Write> Replay<W> {
 
     fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
         let seen = InterfaceReport::new(&interface, options);
-        let is_free = |to: usize| {
-            !self
-                .lanes
-                .iter()
-                .flatten()
-                .any(|lane| lane.to as usize == to)
-        };
-        let mut known = self.report.interfaces.iter().enumerate();
+        let mut known = self.report.interfaces.iter().zip(&mut self.used);
         // A later section may describe the same interfaces again.
-        let same = known.find(|(to, known)| known.is_same(&seen) && is_free(*to));
-        let to = if let Some((to, _)) = same {
+        let same = known.position(|(known, used)| {
+            let is_same = !*used && known.is_same(&seen);
+            *used |= is_same;
+            is_same
+        });
+        let to = if let Some(to) = same {
             to
         } else if self.report.interfaces.len() == MAX_INTERFACES {
             return Err(ReplayError::TooManyInterfaces);
@@ -382,6 +391,7 @@ impl<W: Write> Replay<W> {
                 writer.add_interface_with(&described, options)?;
             }
             self.report.interfaces.push(seen);
+            self.used.push(true);
             self.report.interfaces.len() - 1
         };
         Ok(Lane {
@@ -598,8 +608,10 @@ impl<W: Write> Replay<W> {
                 let bytes = lead.restored((packet.len() as u32).max(packet.as_is(&arrival)));
                 seen.record_bytes += u64::from(bytes);
                 if is_split && !arrival.options.is_empty() {
-                    // The first part has the comments.
-                    arrival.options = options_of_part(&arrival.options, index == 0);
+                    // Only the first part has the comments.
+                    let codes = [PACKET_FLAGS, COMMENT];
+                    let codes = if index == 0 { &codes } else { &codes[..1] };
+                    arrival.options = select_options(&arrival.options, codes);
                 }
                 if let Some(writer) = &mut self.writer {
                     let at = arrival.timestamp_ns;
@@ -613,6 +625,7 @@ impl<W: Write> Replay<W> {
 
     /// Adds the counters of the section's coalescers to the report, and drops them.
     fn end_section(&mut self) {
+        self.used.fill(false);
         for lane in self.lanes.drain(..).flatten() {
             if let Some(coalescer) = &lane.coalescer
                 && let Some(seen) = self.report.interfaces.get_mut(lane.to as usize)

@@ -2,7 +2,7 @@
 
 use super::hash::StableHash;
 use super::lead::Lead;
-use crate::codec::{MAX_OPTION_BYTES, Record, comments, options_of_part};
+use crate::codec::{COMMENT, MAX_OPTION_BYTES, PACKET_FLAGS, Record, select_options};
 use std::collections::VecDeque;
 
 /// The record of a packet without its bytes.
@@ -179,7 +179,7 @@ impl Order {
             return;
         };
         place.state = State::Merged;
-        let more = comments(&std::mem::take(&mut place.arrival.options));
+        let more = select_options(&std::mem::take(&mut place.arrival.options), &[COMMENT]);
         if let Some(first) = self.place(into) {
             let options = &mut first.arrival.options;
             if options.len() + more.len() <= MAX_OPTION_BYTES {
@@ -191,7 +191,8 @@ impl Order {
     /// Other packets are merged into this one: options that hold for it alone are left out.
     pub(super) fn is_merged(&mut self, number: u64) {
         if let Some(place) = self.place(number) {
-            place.arrival.options = options_of_part(&place.arrival.options, true);
+            place.arrival.options =
+                select_options(&place.arrival.options, &[COMMENT, PACKET_FLAGS]);
         }
     }
 

@@ -244,3 +244,104 @@ fn a_reader_of_items_finds_the_same_packets() {
     assert_eq!(found, read_all(&input[..]));
     assert_eq!(others, [1, 4, 10, 0xbad, 0, 0, 5]);
 }
+
+/// A Simple Packet Block has no options, also if it has more data than its interface captures.
+#[test]
+fn the_data_of_a_simple_packet_is_not_parsed_as_options() {
+    for order in BOTH {
+        let comment = list(File::empty(order), &[(1, b"no comment".to_vec())]);
+        let data = [&[7; 68][..], &comment.bytes].concat();
+        let file = File::pcapng(order).interface(1, 68, &[]).simple(100, &data);
+        let mut reader = Reader::new(&file.bytes[..]).unwrap();
+        let record = reader.next_record().unwrap().unwrap();
+        assert_eq!((record.data, record.original_bytes), (&data[..68], 100));
+        assert_eq!(record.options.to_vec(), []);
+    }
+}
+
+/// Names and secrets are parsed in both byte orders, so what must not be copied is left out.
+#[test]
+fn names_and_secrets_are_copied_alike_from_either_byte_order() {
+    let little = File::empty(ByteOrder::Little);
+    let names = |file: File| file.u16(1).u16(8).raw(b"\xc6\x12\0\x01ab\0\0").u32(0);
+    let secrets = |file: File| file.u32(0x544c_534b).u32(5).raw(b"key=1").pad();
+    let kept = [(1, b"kept".to_vec())];
+    let private = [(19372, vec![1; 8]), kept[0].clone(), (19373, vec![2; 8])];
+    let expected = [
+        Some((4, list(names(little.clone()), &kept).bytes)),
+        Some((10, list(secrets(little), &kept).bytes)),
+        None,
+    ];
+    for order in BOTH {
+        let body = || File::empty(order);
+        let file = File::pcapng(order).block(4, &list(names(body()), &private).bytes);
+        let file = file.block(10, &list(secrets(body()), &private).bytes);
+        // Secrets that are longer than their block.
+        let file = file.block(10, &body().u32(0x544c_534b).u32(!0).raw(b"key=").bytes);
+        let mut reader = Reader::new(&file.bytes[..]).unwrap();
+        let mut found = Vec::new();
+        while let Some(item) = reader.next_item().unwrap() {
+            found.push(match item {
+                Item::Block { kind, body, .. } => Some((kind, body)),
+                _ => None,
+            });
+        }
+        assert_eq!(found, expected, "{order:?}");
+    }
+}
+
+/// What the writer adds to the longest options leaves its output readable, and copies of it equal.
+#[test]
+fn copies_of_the_longest_options_can_be_read_and_copied() {
+    for order in BOTH {
+        let filler = |bytes: usize| {
+            let comment = |bytes: usize| {
+                let file = File::empty(order).u16(1).u16(bytes as u16 - 4);
+                file.raw(&vec![b'x'; bytes - 4]).bytes
+            };
+            [comment(bytes / 2), comment(bytes - bytes / 2)].concat()
+        };
+        let options = filler(MAX_OPTION_BYTES);
+        let body = || File::empty(order);
+        let section = body().u32(0x1a2b_3c4d).u16(1).u16(0).u32(!0).u32(!0);
+        let file = body().block(0x0a0d_0d0a, &section.raw(&options).bytes);
+        let file = file.block(1, &body().u16(1).u16(0).u32(0).raw(&options).bytes);
+        let captured = MAX_CAPTURED_BYTES as u32;
+        let packet = body().u32(0).u32(0).u32(1).u32(captured).u32(captured);
+        let packet = packet.raw(&vec![7; MAX_CAPTURED_BYTES]).raw(&options);
+        let file = file.block(6, &packet.bytes);
+        // Secrets whose end of options, 4 bytes, makes the block too long, and fits exactly.
+        let secrets = |bytes: usize| {
+            let file = body().u32(1).u32(bytes as u32);
+            file.raw(&vec![7; bytes]).bytes
+        };
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 8));
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 12));
+        let (out, report) = replayed(&file.bytes);
+        assert_eq!((report.received, report.dropped), (1, 0), "{order:?}");
+        assert_eq!((report.blocks_left_out, report.last_bad), (1, None));
+        let (again, report) = replayed(&out);
+        assert_eq!((report.received, report.blocks_left_out), (1, 0));
+        assert!(again == out, "{order:?}");
+        let reader = Reader::new(&out[..]).unwrap();
+        assert_eq!(reader.section_options().len(), MAX_OPTION_BYTES);
+    }
+}
+
+/// Only verdicts of eBPF are integers; those of hardware and of unknown types stay as they are.
+#[test]
+fn verdicts_that_are_not_integers_are_not_reversed() {
+    let verdicts = |first: [u8; 2]| {
+        let verdict = |kind: u8, first: u8| [&[kind, first][..], &[0; 6], &[9 - first]].concat();
+        let kinds = [(0, 1), (1, first[0]), (2, first[1]), (3, 1)];
+        kinds.map(|(kind, first)| (7, verdict(kind, first)))
+    };
+    let order = ByteOrder::Big;
+    let body = File::empty(order).raw(&[0; 20]);
+    let file = File::pcapng(order).interface(1, 0, &[]);
+    let file = file.block(6, &list(body, &verdicts([1, 2])).bytes);
+    let mut reader = Reader::new(&file.bytes[..]).unwrap();
+    let options = reader.next_record().unwrap().unwrap().options.to_vec();
+    let expected = list(File::empty(ByteOrder::Little), &verdicts([8, 7])).bytes;
+    assert_eq!(options, expected[..expected.len() - 4]);
+}

@@ -1,7 +1,6 @@
 //! Captures that are odd, long or broken, as files.
 
 use super::*;
-use crate::codec::Record;
 
 /// A packet padded to 60 bytes, as receivers capture it, is whole also without the padding.
 #[test]
@@ -130,7 +129,7 @@ fn memory_is_bounded_for_any_capture() {
     loop {
         let next = reader.next_record().expect("a record");
         let next = next.map(|record| Arrival::of(&record, replay.now));
-        replay.update_interfaces(&reader, &[]).expect("no output");
+        replay.update_interfaces(&reader, None).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);
         most = most.max(replay.order.span());
@@ -145,14 +144,18 @@ fn memory_is_bounded_for_any_capture() {
 
 #[test]
 fn a_record_without_a_time_gets_that_of_the_one_before() {
-    let record = Record {
-        timestamp_ns: None,
-        interface: 3,
+    let interface = Interface {
         link: LinkCode::ETHERNET,
-        original_bytes: 9,
-        data: &[1, 2],
-        options: crate::codec::PacketOptions::NONE,
+        snaplen: 2,
+        name: None,
     };
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[interface]).expect("a writer");
+    // A Simple Packet Block: its length, and the captured bytes.
+    writer.write_block(3, &[9, 0, 0, 0, 1, 2]).expect("a block");
+    let input = writer.finish().expect("the end");
+    let mut reader = Reader::new(&input[..]).expect("a capture");
+    let record = reader.next_record().expect("a record").expect("a record");
+    assert_eq!(record.timestamp_ns, None);
     let (arrival, data) = Arrival::of(&record, 55);
     assert_eq!((arrival.timestamp_ns, arrival.original_bytes), (55, 9));
     assert_eq!(data, [1, 2]);
@@ -189,4 +192,35 @@ fn interfaces_of_all_sections_are_bounded() {
         replay(MAX_INTERFACES + 1),
         Err(ReplayError::TooManyInterfaces)
     );
+}
+
+/// Equal interfaces of one section stay apart, and those of the next section get their numbers.
+#[test]
+fn equal_interfaces_keep_their_numbers_in_each_section() {
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let section = |count: usize| {
+        let interfaces = vec![interface; count];
+        let mut writer = Writer::new(Vec::new(), Format::PcapNg, &interfaces).expect("a writer");
+        for number in 0..count as u32 {
+            writer.write(number, 5, 1, [[7]]).expect("a record");
+        }
+        writer.finish().expect("the end")
+    };
+    let (output, report) = replayed(&[section(2), section(3)].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), 3);
+    let mut reader = Reader::new(&output[..]).expect("a capture");
+    let mut found = Vec::new();
+    while let Some(record) = reader.next_record().expect("a whole file") {
+        found.push(record.interface);
+    }
+    assert_eq!(found, [0, 1, 0, 1, 2]);
+
+    // Also at the limit, where time that is cubic in the interfaces shows.
+    let all = section(MAX_INTERFACES);
+    let (_, report) = replayed(&[&all[..], &all, &all, &all].concat(), Options::default());
+    assert_eq!(report.interfaces.len(), MAX_INTERFACES);
 }

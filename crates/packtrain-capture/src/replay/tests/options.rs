@@ -104,3 +104,61 @@ fn comments_beyond_the_limit_stay_out_of_a_merged_packet() {
     let (merged, _) = replayed(&with_options(&each), Options::default());
     assert_eq!(options_of(&merged), [each[..2].concat()]);
 }
+
+/// A caller may read from the capture before the replay: each interface keeps its own name, and
+/// only the interface that is described later has the options of that description.
+#[test]
+fn interfaces_that_were_read_before_the_replay_have_no_options_of_others() {
+    let names = ["eth0", "eth1", "eth2"];
+    let mut writer = Writer::new(Vec::new(), Format::PcapNg, &[]).expect("a writer");
+    for name in names {
+        let interface = Interface {
+            link: LinkCode::ETHERNET,
+            snaplen: 0,
+            name: Some(name),
+        };
+        let options = [option(2, name.as_bytes()), option(3, b"described")].concat();
+        let added = writer.add_interface_with(&interface, &options);
+        let number = added.expect("an interface");
+        if number == 1 {
+            writer.write(0, 5, 1, [[7]]).expect("a record");
+        }
+    }
+    let input = writer.finish().expect("the end");
+    type Early = fn(&mut Reader<&[u8]>);
+    let early: [(Early, [bool; 3]); 3] = [
+        (|_| {}, [true; 3]),
+        (
+            |reader| assert!(reader.first_link().is_ok()),
+            [false, true, true],
+        ),
+        (
+            |reader| assert!(reader.next_record().is_ok()),
+            [false, false, true],
+        ),
+    ];
+    for (read, has_description) in early {
+        let mut reader = Reader::new(&input[..]).expect("a capture");
+        read(&mut reader);
+        let mut out = Vec::new();
+        let report = run(reader, Some(&mut out), &Options::default()).expect("a replay");
+        assert_eq!(report.interfaces.len(), 3);
+        let mut copy = Reader::new(&out[..]).expect("our own header");
+        let mut found = Vec::new();
+        while let Some(item) = copy.next_item().expect("a whole file") {
+            if let Item::Interface(options) = item {
+                found.push(options);
+            }
+        }
+        let expected: Vec<_> = names
+            .iter()
+            .zip(has_description)
+            .map(|(name, described)| {
+                let name = option(2, name.as_bytes());
+                let description = described.then(|| option(3, b"described"));
+                [name, description.unwrap_or_default()].concat()
+            })
+            .collect();
+        assert_eq!(found, expected);
+    }
+}

@@ -120,6 +120,15 @@ pub(super) fn copied_options(block: u32, order: ByteOrder, bytes: &[u8]) -> Vec<
     out
 }
 
+/// Puts the options that are copied, and their end if there are any.
+fn put_all_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
+    let before = out.len();
+    put_options(out, block, fields);
+    if out.len() > before {
+        put_option_end(out);
+    }
+}
+
 fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
     let limit = out.len() + MAX_OPTION_BYTES;
     while let Some((code, value)) = next_option(fields) {
@@ -191,8 +200,7 @@ pub(super) fn copied_block(
                 put_option(&mut out, code, value);
             }
             put_option_end(&mut out);
-            put_options(&mut out, kind, &mut fields);
-            put_option_end(&mut out);
+            put_all_options(&mut out, kind, &mut fields);
         }
         SECRETS => {
             let (format, bytes) = (fields.u32()?, fields.u32()?);
@@ -202,8 +210,7 @@ pub(super) fn copied_block(
             out.extend_from_slice(secrets);
             put_padding(&mut out, secrets.len());
             fields.take(padding(secrets.len()))?;
-            put_options(&mut out, kind, &mut fields);
-            put_option_end(&mut out);
+            put_all_options(&mut out, kind, &mut fields);
         }
         // The number of the enterprise. The draft does not define the bytes after it.
         _ => out = little_endian(order, body, &[4]),

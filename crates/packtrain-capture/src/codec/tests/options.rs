@@ -313,10 +313,11 @@ fn copies_of_the_longest_options_can_be_read_and_copied() {
         // Secrets whose end of options, 4 bytes, makes the block too long, and fits exactly.
         let secrets = |bytes: usize| {
             let file = body().u32(1).u32(bytes as u32);
-            file.raw(&vec![7; bytes]).bytes
+            let file = file.raw(&vec![7; bytes]);
+            file.u16(1).u16(4).raw(b"note").bytes
         };
-        let file = file.block(10, &secrets(MAX_BODY_BYTES - 8));
-        let file = file.block(10, &secrets(MAX_BODY_BYTES - 12));
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 16));
+        let file = file.block(10, &secrets(MAX_BODY_BYTES - 20));
         let (out, report) = replayed(&file.bytes);
         assert_eq!((report.received, report.dropped), (1, 0), "{order:?}");
         assert_eq!((report.blocks_left_out, report.last_bad), (1, None));

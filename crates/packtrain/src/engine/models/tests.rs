@@ -144,21 +144,28 @@ fn a_device_with_room_wakes_a_worker_that_falls_asleep() {
     }
 }
 
-/// One slot: the producer waits for space while others drain. In mode `direct` the consumer
-/// releases the role; in the others the worker keeps it.
+/// One slot: the producer waits for space while others drain. The consumer releases the role.
 #[test]
-fn a_producer_that_waits_for_space_is_woken() {
-    for dispatch in [Dispatch::Direct, Dispatch::Deferred] {
-        model(1, move || {
-            let mut world = World::new(dispatch, 1, roomy(3));
-            world.run_to_sleep();
-            let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20]]];
-            let senders = bursts.map(|bursts| world.producer(bursts));
-            world.notifier.sleep();
-            world.run_to_goal();
-            world.finish(senders, &[10, 11, 20]);
-        });
-    }
+fn a_producer_that_waits_for_space_is_woken_by_a_release() {
+    a_producer_that_waits_for_space_is_woken(Dispatch::Direct);
+}
+
+/// The same where the worker keeps the role. A test of its own, since either takes a minute.
+#[test]
+fn a_producer_that_waits_for_space_is_woken_by_the_worker() {
+    a_producer_that_waits_for_space_is_woken(Dispatch::Deferred);
+}
+
+fn a_producer_that_waits_for_space_is_woken(dispatch: Dispatch) {
+    model(1, move || {
+        let mut world = World::new(dispatch, 1, roomy(3));
+        world.run_to_sleep();
+        let bursts: [Bursts; 2] = [&[&[10, 11]], &[&[20]]];
+        let senders = bursts.map(|bursts| world.producer(bursts));
+        world.notifier.sleep();
+        world.run_to_goal();
+        world.finish(senders, &[10, 11, 20]);
+    });
 }
 
 /// One slot, and a producer that waits for each packet but the first. The worker keeps the role.

@@ -184,8 +184,8 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
 }
 
 fn create(path: &str, stop: &Stop) -> Result<Box<dyn Write>, Failure> {
-    let reader = fifo::wait_for_reader(Path::new(path), None, || stop.requested())?;
-    if reader.is_none() && stop.requested() {
+    let readers = fifo::wait_for_readers([Path::new(path)], None, || stop.requested())?;
+    if readers.is_empty() && stop.requested() {
         let line = format!("{path}: a signal came before it was created");
         return Err(Failure::new(Exit::Port, line));
     }

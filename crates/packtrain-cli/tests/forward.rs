@@ -7,7 +7,7 @@ use program::{
     signal, start, wait_for_line,
 };
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 /// Every received packet was transmitted, and the other terms of the ledger are 0.
@@ -307,7 +307,10 @@ fn a_capture_is_copied_packet_by_packet() {
 
 /// The times that a capture has, in nanoseconds since 1970.
 fn times(path: &str) -> Vec<Option<u64>> {
-    let input = std::fs::File::open(path).expect("the file");
+    times_of(std::fs::File::open(path).expect("the file"))
+}
+
+fn times_of(input: impl Read) -> Vec<Option<u64>> {
     let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
     let mut times = Vec::new();
     while let Some(record) = reader.next_record().expect("a whole file") {
@@ -1077,6 +1080,43 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
     wait_for_line(&mut child, &waits);
     assert_eq!(times(&fifo).len(), 5);
     assert_eq!(finish(child).code, Some(0));
+}
+
+/// The other end of all is one thread, which opens them one by one.
+#[test]
+fn fifos_are_opened_in_any_order() {
+    let scratch = Scratch::new("forward-order");
+    let [file, input, output, copy] = ["file", "in", "out", "copy"].map(|name| scratch.file(name));
+    let fifos = [&input, &output, &copy];
+    let made = std::process::Command::new("mkfifo").args(fifos).status();
+    assert!(made.expect("mkfifo").success());
+    ends(0, &["forward", "null:source,count=5", &format!("pcap:{file},write")]);
+    let bytes = std::fs::read(file).expect("a capture");
+    let (a, b) = (format!("pcap:{input}"), format!("pcap:{output},write,capture={copy}"));
+    for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0], [2, 1, 0]] {
+        let peer = std::thread::spawn({
+            let (bytes, order) = (bytes.clone(), order.map(|index| fifos[index].clone()));
+            let input = input.clone();
+            move || {
+                let mut outputs = Vec::new();
+                for path in order {
+                    let mut options = std::fs::File::options();
+                    if path == input {
+                        let mut fifo = options.write(true).open(path).expect("a FIFO");
+                        fifo.write_all(&bytes).expect("it has room");
+                    } else {
+                        outputs.push(options.read(true).open(path).expect("a FIFO"));
+                    }
+                }
+                outputs.into_iter().map(times_of).collect::<Vec<_>>()
+            }
+        });
+        // The peer of a run that waits for the wrong FIFO waits for ever.
+        let ran = packtrain(&["forward", &a, &b, "--duration", "60s"]);
+        assert_eq!(ran.code, Some(0), "{order:?}: {ran:?}");
+        let outputs = peer.join().expect("it read two captures");
+        assert_eq!(outputs.iter().map(Vec::len).collect::<Vec<_>>(), [5, 5]);
+    }
 }
 
 /// Two writers would corrupt a file.

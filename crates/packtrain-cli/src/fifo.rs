@@ -18,8 +18,8 @@ pub fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
-/// Waits until each FIFO of `paths` has a reader, and says so on standard error if one has none.
-/// Returns them open for writing: as long as the caller keeps them, a reader finds no end. Other
+/// Waits until each FIFO of `paths` has a reader, and says so on standard error if one has none,
+/// unless `is_quiet`. Returns them open for writing: as long as the caller keeps them, a reader finds no end. Other
 /// files are left out. Ends early when `is_stopped`.
 ///
 /// The readers may be one program that opens them in any order.
@@ -30,6 +30,7 @@ pub fn is_pipe(path: &Path) -> bool {
 pub fn wait_for_readers<'a>(
     paths: impl IntoIterator<Item = &'a Path>,
     time_max: Option<Duration>,
+    is_quiet: bool,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Vec<File>, Failure> {
     let mut options = File::options();
@@ -38,7 +39,7 @@ pub fn wait_for_readers<'a>(
     let mut waiting: Vec<_> = paths.into_iter().filter(|path| is_pipe(path)).collect();
     let mut open = Vec::new();
     let start = Instant::now();
-    let mut is_told = false;
+    let mut is_told = is_quiet;
     loop {
         waiting.retain(|path| match options.open(path) {
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => true,

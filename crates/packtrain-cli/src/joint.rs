@@ -38,7 +38,7 @@ pub struct Joint {
 impl Joint {
     /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
     /// will with these settings. Waits for `time_max` until each FIFO that is written has a reader.
-    /// Other programs may open the FIFOs in any order.
+    /// Says so, unless `is_quiet`. Other programs may open the FIFOs in any order.
     ///
     /// # Errors
     ///
@@ -48,6 +48,7 @@ impl Joint {
         b: &str,
         settings: &Settings,
         time_max: Option<Duration>,
+        is_quiet: bool,
     ) -> Result<Self, Failure> {
         // Both are parsed before either is opened, so that a typo makes no interface.
         let specs = [parse('A', a)?, parse('B', b)?];
@@ -68,7 +69,8 @@ impl Joint {
         let opener = opener.transpose().map_err(|error| Failure::of_thread(&error))?;
         // A signal ends the program.
         let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
-        let readers = fifo::wait_for_readers(written.map(|(path, _)| path), time_max, || {
+        let written = written.map(|(path, _)| path);
+        let readers = fifo::wait_for_readers(written, time_max, is_quiet, || {
             opener.as_ref().is_some_and(JoinHandle::is_finished)
         })?;
         let joined = match opener {

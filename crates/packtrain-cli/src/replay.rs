@@ -184,7 +184,7 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
 }
 
 fn create(path: &str, stop: &Stop) -> Result<Box<dyn Write>, Failure> {
-    let readers = fifo::wait_for_readers([Path::new(path)], None, || stop.requested())?;
+    let readers = fifo::wait_for_readers([Path::new(path)], None, false, || stop.requested())?;
     if readers.is_empty() && stop.requested() {
         let line = format!("{path}: a signal came before it was created");
         return Err(Failure::new(Exit::Port, line));

@@ -1058,6 +1058,8 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
             rest.contains("within --duration; start the reader first"),
             "{rest}"
         );
+        let quiet = ["forward", "null:source", port, "--duration", "1ms", "--quiet"];
+        assert_eq!(packtrain(&quiet).err, rest);
     }
     let forward = ["forward", "null:source", &port];
     let replay = ["replay", "-", &fifo];

@@ -809,6 +809,29 @@ fn packets_of_a_pipe_whose_reader_has_left_are_not_transmitted() {
     assert_counts_what_is_written(&mut queue, &drops, frames);
 }
 
+/// No later packet meets the error.
+#[test]
+fn a_reader_that_leaves_after_the_last_packet_fails_the_run_at_once() {
+    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut queue, reader, drops) = piped(&arena);
+    let mut frames = 0;
+    while queue.in_flight() == 0 {
+        transmit(&mut queue, &arena, &[frame(1000, 0)]);
+        frames += 1;
+        queue.reclaim(Instant::from_nanos(1));
+    }
+    assert!(queue.is_ready());
+    drop(reader);
+    // A step that follows a packet may leave its completion to the next one.
+    let error = (2..4).find_map(|ns| queue.service(Instant::from_nanos(ns)).err());
+    assert_eq!(
+        error.map(|error| error.to_string()).as_deref(),
+        Some("cannot write the capture: pipe: Broken pipe (os error 32)")
+    );
+    assert!(queue.trouble().is_none());
+    assert_counts_what_is_written(&mut queue, &drops, frames);
+}
+
 #[test]
 fn a_capture_that_is_read_takes_nothing_and_one_that_is_written_never_receives() {
     let arena = Arena::new(ArenaConfig::small()).unwrap();

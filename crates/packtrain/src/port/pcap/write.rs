@@ -117,7 +117,7 @@ impl Sink {
         self.check()
     }
 
-    /// Returns the packets that the file has whole.
+    /// Returns the packets that the file has whole, and the error after which no more complete.
     fn reclaim(&mut self, completed: &mut Completed) {
         if self.full {
             self.write_out();
@@ -127,6 +127,9 @@ impl Sink {
             && completed.push(*token)
         {
             self.pending.pop_front();
+        }
+        if let Err(error) = self.check() {
+            completed.fail(error);
         }
     }
 

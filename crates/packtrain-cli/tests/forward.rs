@@ -1017,6 +1017,41 @@ fn a_dash_is_standard_input_and_output() {
     assert_eq!(twice[5..], once);
 }
 
+/// Non-blocking, it would be so for all programs that have it.
+#[test]
+fn a_socket_as_standard_input_or_output_stays_blocking() {
+    use std::os::fd::OwnedFd;
+    let scratch = Scratch::new("forward-socket");
+    let file = scratch.file("file");
+    ends(0, &["forward", "null:source,count=5", &format!("pcap:{file},write")]);
+    let pair = || std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let ((mut to, input), (from, output)) = (pair(), pair());
+    to.write_all(&std::fs::read(file).expect("a capture")).expect("it has room");
+    drop(to);
+    let ran = |args: &[&str]| {
+        let of = |socket: &std::os::unix::net::UnixStream| {
+            OwnedFd::from(socket.try_clone().expect("a descriptor"))
+        };
+        let mut sockets = command(PACKTRAIN, args);
+        finish(start(sockets.stdin(of(&input)).stdout(of(&output))))
+    };
+    let copied = ran(&["forward", "pcap:-", "pcap:-,write"]);
+    // A socket that is not read ends a run no later.
+    let full = ["forward", "null:source,capture=-", "null:", "--duration", "200ms"];
+    let captured = ran(&full);
+    assert_eq!((copied.code, captured.code), (Some(0), Some(0)), "{copied:?} {captured:?}");
+    assert!(captured.err.contains("records are not in the capture"), "{captured:?}");
+    for socket in [&input, &output] {
+        let flags = rustix::fs::fcntl_getfl(socket).expect("its flags");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
+    }
+    drop(output);
+    let mut reader = packtrain_capture::Reader::new(from).expect("a capture");
+    for _ in 0..5 {
+        assert!(reader.next_record().expect("a record").is_some());
+    }
+}
+
 #[test]
 fn standard_output_has_one_writer_and_a_missing_input_does_not_wait_for_a_reader() {
     let scratch = Scratch::new("forward-writers");

@@ -86,8 +86,8 @@ fn standard_output() -> io::Result<File> {
     standard(io::stdout().as_fd(), again)
 }
 
-/// A file shares the position with the shell. Anything else is opened again if it can be: made
-/// non-blocking, it would be so for other programs, too.
+/// A file shares the position with the shell. Anything else is opened again if it can be, as all
+/// but a socket can: made non-blocking, it would be so for other programs, too.
 fn standard(own: BorrowedFd<'_>, again: impl Fn() -> io::Result<File>) -> io::Result<File> {
     let own = File::from(own.try_clone_to_owned()?);
     if own.metadata()?.is_file() {

@@ -3,8 +3,11 @@
 use crate::driver::DeviceError;
 use packtrain_capture::{CaptureError, WriteError};
 use rustix::io::ioctl_fionbio;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::FileTypeExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) const OPEN: &str = "open the capture";
@@ -14,20 +17,42 @@ const WRITE: &str = "write the capture";
 
 /// A file that counts the calls made on it.
 #[derive(Debug)]
-pub(super) struct Counted {
+pub(in crate::port) struct Counted {
     pub(super) file: File,
     pub(super) calls: u64,
+    /// Each call is made with `MSG_DONTWAIT`.
+    dont_wait: Cell<bool>,
 }
 
 impl Counted {
-    pub(super) fn new(file: File) -> Self {
-        Self { file, calls: 0 }
+    pub(in crate::port) const fn new(file: File) -> Self {
+        Self {
+            file,
+            calls: 0,
+            dont_wait: Cell::new(false),
+        }
+    }
+
+    /// From now on calls return instead of waiting for another program. A socket cannot be opened
+    /// by its name, so it is standard input or output: non-blocking, it would be so for the other
+    /// programs that have it, too.
+    pub(in crate::port) fn set_nonblocking(&self) -> io::Result<()> {
+        if self.file.metadata()?.file_type().is_socket() {
+            self.dont_wait.set(true);
+        } else if may_block(&self.file) {
+            ioctl_fionbio(&self.file, true)?;
+        }
+        Ok(())
     }
 }
 
 impl Read for Counted {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.calls += 1;
+        if self.dont_wait.get() {
+            let (bytes, _) = recv(&self.file, out, RecvFlags::DONTWAIT)?;
+            return Ok(bytes);
+        }
         self.file.read(out)
     }
 }
@@ -42,6 +67,9 @@ impl Seek for Counted {
 impl Write for Counted {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.calls += 1;
+        if self.dont_wait.get() {
+            return Ok(send(&self.file, bytes, SendFlags::DONTWAIT)?);
+        }
         self.file.write(bytes)
     }
 
@@ -55,14 +83,6 @@ impl Write for Counted {
 pub(super) fn may_block(file: &File) -> bool {
     // If the metadata cannot be read, it may.
     !file.metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Makes calls on a file return instead of waiting for another program.
-pub(in crate::port) fn set_nonblocking(file: &File) -> io::Result<()> {
-    if may_block(file) {
-        ioctl_fionbio(file, true)?;
-    }
-    Ok(())
 }
 
 /// Nanoseconds since 1970 by the machine's wall clock.

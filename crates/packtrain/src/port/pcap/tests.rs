@@ -668,13 +668,14 @@ fn piped(arena: &Arena) -> (TxQueue<PcapTx>, io::PipeReader, Arc<DropCounters>) 
 }
 
 fn writing_to(file: File, arena: &Arena) -> (TxQueue<PcapTx>, Arc<DropCounters>) {
-    set_nonblocking(&file).unwrap();
+    let file = Counted::new(file);
+    file.set_nonblocking().unwrap();
     let interface = Interface {
         link: LinkCode::ETHERNET,
         snaplen: 0,
         name: None,
     };
-    let writer = Writer::new(Counted::new(file), NANO, &[interface]).unwrap();
+    let writer = Writer::new(file, NANO, &[interface]).unwrap();
     let mut port = Pcap {
         name: "pipe".to_owned(),
         path: "pipe".into(),

@@ -7,7 +7,7 @@ use crate::driver::{
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::packet::{Arena, Burst, Packet};
-use crate::port::pcap::{link_code, set_nonblocking, wall_clock_ns};
+use crate::port::pcap::{Counted, link_code, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
@@ -165,8 +165,8 @@ impl<D: Driver> Capture<D> {
     ///
     /// When the file cannot be created or written.
     pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
-        let file = crate::file::create(path)?;
-        set_nonblocking(&file)?;
+        let file = Counted::new(crate::file::create(path)?);
+        file.set_nonblocking()?;
         Self::new(inner, Box::new(file), options)
     }
 

@@ -1156,6 +1156,31 @@ fn fifos_are_opened_in_any_order() {
     }
 }
 
+/// The limit on the size of a file is as a full disk.
+#[test]
+fn a_capture_that_a_full_disk_cuts_ends_with_a_whole_record() {
+    let scratch = Scratch::new("forward-full");
+    let script = "trap '' XFSZ; ulimit -f 16
+        exec \"$0\" forward null:source,count=100,bytes=1514 \"$1\" --json";
+    for (name, port) in [
+        ("a.pcap", "pcap:FILE,write"),
+        ("b.pcapng", "pcap:FILE,write"),
+        ("c.pcapng", "null:capture=FILE"),
+    ] {
+        let file = scratch.file(name);
+        let port = port.replace("FILE", &file);
+        let ran = finish(start(&mut command("sh", &["-c", script, PACKTRAIN, &port])));
+        assert_eq!(ran.code, Some(4), "{ran:?}");
+        assert!(ran.err.contains("File too large"), "{ran:?}");
+        let replayed = ends(0, &["replay", &file, "--json"]).json();
+        let records = replayed["conservation"]["received"].as_u64().expect("records");
+        assert!((1..100).contains(&records), "{records}");
+        if name != "c.pcapng" {
+            assert_eq!(ran.json()["conservation"]["transmitted"], records, "{ran:?}");
+        }
+    }
+}
+
 /// Two writers would corrupt a file.
 #[test]
 fn a_capture_has_one_writer() {

@@ -6,7 +6,7 @@
 
 use rustix::fs::OFlags;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -66,6 +66,18 @@ pub fn create(path: &Path) -> io::Result<File> {
         }
     }
     Ok(file)
+}
+
+/// Removes the last `bytes` bytes that were written to a regular file: a part of a record, without
+/// which the capture can be read. If the file continues behind them, nothing is removed.
+pub(crate) fn remove_last(mut file: &File, bytes: u64) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if bytes > 0 && metadata.is_file() && metadata.len() == file.stream_position()? {
+        let end = metadata.len().saturating_sub(bytes);
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+    }
+    Ok(())
 }
 
 /// Opens a capture to read; [`STANDARD`] is standard input.

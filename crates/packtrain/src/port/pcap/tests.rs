@@ -790,7 +790,7 @@ fn packets_that_a_full_disk_does_not_have_are_not_transmitted() {
     let mut input = &file;
     io::Seek::rewind(&mut input).unwrap();
     let mut reader = Reader::new(input).unwrap();
-    while reader.next_record().is_ok_and(|record| record.is_some()) {}
+    while reader.next_record().expect("no part of a record").is_some() {}
     assert_eq!(reader.records(), (40_960 - 24) / 1016);
     assert_eq!(arena.census().lines_used, left as u32);
 }

@@ -20,7 +20,7 @@ mod keys;
 mod tests;
 mod write;
 
-pub(super) use file::{Counted, wall_clock_ns};
+pub(super) use file::wall_clock_ns;
 pub use keys::PcapOptions;
 pub use write::PcapTx;
 
@@ -29,7 +29,7 @@ use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
-use crate::file::open_to_read;
+use crate::file::{Counted, open_to_read};
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;

@@ -1,10 +1,10 @@
 //! The transmitting half of a capture: a file or a pipe that is written.
 
-use super::file::{Counted, may_block, unwritable, wall_clock_ns};
+use super::file::{unwritable, wall_clock_ns};
 use crate::driver::{
     Accepted, Completed, DeviceError, Interest, Refused, Reset, Token, TxDescriptors, TxPacket,
 };
-use crate::file::remove_last;
+use crate::file::{Counted, may_block, remove_last};
 use crate::packet::Packet;
 use crate::stats::DropReason;
 use crate::time::{Instant, WallTime};

@@ -7,8 +7,8 @@ use crate::driver::{
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
 use crate::packet::{Arena, Burst, Packet};
-use crate::file::remove_last;
-use crate::port::pcap::{Counted, link_code, wall_clock_ns};
+use crate::file::{Counted, remove_last};
+use crate::port::pcap::{link_code, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;

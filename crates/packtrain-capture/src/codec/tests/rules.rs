@@ -593,7 +593,7 @@ fn what_a_full_output_has_of_a_record_is_known() {
         let mut whole = Writer::new(Vec::new(), format, &[ETHERNET]).unwrap();
         let mut ends = vec![whole.position()];
         for time in 0..5 {
-            let data = vec![7; 100 + time as usize];
+            let data = vec![7_u8; 100 + time as usize];
             whole.write(0, time, 0, [data]).unwrap();
             ends.push(whole.position());
         }
@@ -602,7 +602,7 @@ fn what_a_full_output_has_of_a_record_is_known() {
             let mut output = vec![0; room as usize];
             let mut writer = Writer::new(&mut output[..], format, &[ETHERNET]).unwrap();
             for time in 0..5 {
-                let data = vec![7; 100 + time as usize];
+                let data = vec![7_u8; 100 + time as usize];
                 writer.write(0, time, 0, [data]).unwrap();
             }
             assert!(writer.flush().is_err());

@@ -66,7 +66,9 @@ impl Joint {
         let is_read_pipe = |(path, writes): (&Path, bool)| !writes && fifo::is_pipe(path);
         let opener = specs.iter().flat_map(files).any(is_read_pipe);
         let opener = opener.then(|| Builder::new().spawn(join.clone()));
-        let opener = opener.transpose().map_err(|error| Failure::of_thread(&error))?;
+        let opener = opener
+            .transpose()
+            .map_err(|error| Failure::of_thread(&error))?;
         // A signal ends the program.
         let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
         let written = written.map(|(path, _)| path);

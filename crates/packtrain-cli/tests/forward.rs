@@ -1023,10 +1023,18 @@ fn a_socket_as_standard_input_or_output_stays_blocking() {
     use std::os::fd::OwnedFd;
     let scratch = Scratch::new("forward-socket");
     let file = scratch.file("file");
-    ends(0, &["forward", "null:source,count=5", &format!("pcap:{file},write")]);
+    ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=5",
+            &format!("pcap:{file},write"),
+        ],
+    );
     let pair = || std::os::unix::net::UnixStream::pair().expect("two sockets");
     let ((mut to, input), (from, output)) = (pair(), pair());
-    to.write_all(&std::fs::read(file).expect("a capture")).expect("it has room");
+    to.write_all(&std::fs::read(file).expect("a capture"))
+        .expect("it has room");
     drop(to);
     let ran = |args: &[&str]| {
         let of = |socket: &std::os::unix::net::UnixStream| {
@@ -1037,10 +1045,23 @@ fn a_socket_as_standard_input_or_output_stays_blocking() {
     };
     let copied = ran(&["forward", "pcap:-", "pcap:-,write"]);
     // A socket that is not read ends a run no later.
-    let full = ["forward", "null:source,capture=-", "null:", "--duration", "200ms"];
+    let full = [
+        "forward",
+        "null:source,capture=-",
+        "null:",
+        "--duration",
+        "200ms",
+    ];
     let captured = ran(&full);
-    assert_eq!((copied.code, captured.code), (Some(0), Some(0)), "{copied:?} {captured:?}");
-    assert!(captured.err.contains("records are not in the capture"), "{captured:?}");
+    assert_eq!(
+        (copied.code, captured.code),
+        (Some(0), Some(0)),
+        "{copied:?} {captured:?}"
+    );
+    assert!(
+        captured.err.contains("records are not in the capture"),
+        "{captured:?}"
+    );
     for socket in [&input, &output] {
         let flags = rustix::fs::fcntl_getfl(socket).expect("its flags");
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
@@ -1093,7 +1114,14 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
             rest.contains("within --duration; start the reader first"),
             "{rest}"
         );
-        let quiet = ["forward", "null:source", port, "--duration", "1ms", "--quiet"];
+        let quiet = [
+            "forward",
+            "null:source",
+            port,
+            "--duration",
+            "1ms",
+            "--quiet",
+        ];
         assert_eq!(packtrain(&quiet).err, rest);
     }
     let forward = ["forward", "null:source", &port];
@@ -1127,9 +1155,19 @@ fn fifos_are_opened_in_any_order() {
     let fifos = [&input, &output, &copy];
     let made = std::process::Command::new("mkfifo").args(fifos).status();
     assert!(made.expect("mkfifo").success());
-    ends(0, &["forward", "null:source,count=5", &format!("pcap:{file},write")]);
+    ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=5",
+            &format!("pcap:{file},write"),
+        ],
+    );
     let bytes = std::fs::read(file).expect("a capture");
-    let (a, b) = (format!("pcap:{input}"), format!("pcap:{output},write,capture={copy}"));
+    let (a, b) = (
+        format!("pcap:{input}"),
+        format!("pcap:{output},write,capture={copy}"),
+    );
     let forward = ["forward", &a, &b, "--duration", "60s"];
     let replay = ["replay", &input, &output, "--coalesce", "off"];
     let orders: [([&str; 5], &[usize]); 6] = [
@@ -1184,10 +1222,16 @@ fn a_capture_that_a_full_disk_cuts_ends_with_a_whole_record() {
         assert_eq!(ran.code, Some(4), "{ran:?}");
         assert!(ran.err.contains("File too large"), "{ran:?}");
         let replayed = ends(0, &["replay", &file, "--json"]).json();
-        let records = replayed["conservation"]["received"].as_u64().expect("records");
+        let records = replayed["conservation"]["received"]
+            .as_u64()
+            .expect("records");
         assert!((1..100).contains(&records), "{records}");
         if name != "c.pcapng" {
-            assert_eq!(ran.json()["conservation"]["transmitted"], records, "{ran:?}");
+            assert_eq!(
+                ran.json()["conservation"]["transmitted"],
+                records,
+                "{ran:?}"
+            );
         }
     }
 }

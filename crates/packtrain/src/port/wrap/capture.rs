@@ -6,8 +6,8 @@ use crate::driver::{
     Accepted, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
-use crate::packet::{Arena, Burst, Packet};
 use crate::file::{Counted, remove_last};
+use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};

@@ -961,12 +961,15 @@ fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
         \"$@\"; code=$?; cp out.* ..; exit $code";
     let is_root = rustix::process::geteuid().is_root();
     let space = if is_root { "-m" } else { "-rm" };
-    for name in ["out.pcapng", "out.pcap"] {
-        let port = format!("pcap:{name},write");
+    for (name, port) in [
+        ("out.pcapng", "pcap:out.pcapng,write"),
+        ("out.pcap", "pcap:out.pcap,write"),
+        ("out.pcapng", "null:capture=out.pcapng"),
+    ] {
         let args = [space, "sh", "-c", script, "sh", &disk, PACKTRAIN, "forward"];
         let args = [
             &args[..],
-            &["null:source,count=5000", &port, "--json", "--quiet"],
+            &["null:source,count=5000", port, "--json", "--quiet"],
         ]
         .concat();
         let ran = finish(start(&mut command("unshare", &args)));
@@ -976,16 +979,14 @@ fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
         }
         assert_eq!(ran.code, Some(4), "{ran:?}");
         assert!(ran.err.contains("No space left"), "{ran:?}");
-        let document = ran.json();
-        assert_eq!(document["run"]["ended"], "failure");
-        let input = std::fs::File::open(scratch.file(name)).expect("the file");
-        let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
-        let mut sent = 0;
-        while let Ok(Some(_)) = reader.next_record() {
-            sent += 1;
-        }
+        // Its last record is whole.
+        let sent = times(&scratch.file(name)).len() as u64;
         assert!(sent > 10, "{sent}");
-        assert_lost(&document, name, sent);
+        if port.starts_with("pcap:") {
+            let document = ran.json();
+            assert_eq!(document["run"]["ended"], "failure");
+            assert_lost(&document, name, sent);
+        }
     }
 }
 
@@ -1202,37 +1203,6 @@ fn fifos_are_opened_in_any_order() {
         let outputs = peer.join().expect("it read the captures");
         assert_eq!(outputs.len() + 1, order.len());
         assert!(outputs.iter().all(|times| times.len() == 5), "{outputs:?}");
-    }
-}
-
-/// The limit on the size of a file is as a full disk.
-#[test]
-fn a_capture_that_a_full_disk_cuts_ends_with_a_whole_record() {
-    let scratch = Scratch::new("forward-full");
-    let script = "trap '' XFSZ; ulimit -f 16
-        exec \"$0\" forward null:source,count=100,bytes=1514 \"$1\" --json";
-    for (name, port) in [
-        ("a.pcap", "pcap:FILE,write"),
-        ("b.pcapng", "pcap:FILE,write"),
-        ("c.pcapng", "null:capture=FILE"),
-    ] {
-        let file = scratch.file(name);
-        let port = port.replace("FILE", &file);
-        let ran = finish(start(&mut command("sh", &["-c", script, PACKTRAIN, &port])));
-        assert_eq!(ran.code, Some(4), "{ran:?}");
-        assert!(ran.err.contains("File too large"), "{ran:?}");
-        let replayed = ends(0, &["replay", &file, "--json"]).json();
-        let records = replayed["conservation"]["received"]
-            .as_u64()
-            .expect("records");
-        assert!((1..100).contains(&records), "{records}");
-        if name != "c.pcapng" {
-            assert_eq!(
-                ran.json()["conservation"]["transmitted"],
-                records,
-                "{ran:?}"
-            );
-        }
     }
 }
 

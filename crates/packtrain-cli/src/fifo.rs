@@ -19,8 +19,8 @@ pub fn is_pipe(path: &Path) -> bool {
 }
 
 /// Waits until each FIFO of `paths` has a reader, and says so on standard error if one has none,
-/// unless `is_quiet`. Returns them open for writing: as long as the caller keeps them, a reader finds no end. Other
-/// files are left out. Ends early when `is_stopped`.
+/// unless `is_quiet`. Returns them open for writing: as long as the caller keeps them, a reader
+/// finds no end. Other files are left out. Ends early when `is_stopped`.
 ///
 /// The readers may be one program that opens them in any order.
 ///

@@ -375,7 +375,8 @@ impl<W: Write> Replay<W> {
     fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
         let seen = InterfaceReport::new(&interface, options);
         let mut known = self.report.interfaces.iter().zip(&mut self.used);
-        // A later section may describe the same interfaces again.
+        // A later section may describe the same interfaces again. A description costs one pass over
+        // at most `MAX_INTERFACES` flags and descriptions, however many of them are equal.
         let same = known.position(|(known, used)| {
             let is_same = !*used && known.is_same(&seen);
             *used |= is_same;

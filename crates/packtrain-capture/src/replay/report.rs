@@ -171,7 +171,7 @@ pub struct InterfaceReport {
     pub name: Option<String>,
     /// Its link type.
     pub link: LinkCode,
-    snaplen: u32,
+    pub(super) snaplen: u32,
     /// A hash of its options.
     options: u64,
     /// Packets read.

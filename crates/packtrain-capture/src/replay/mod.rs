@@ -63,7 +63,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
+pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, Report};
 pub use split::Segment;
 
 use crate::codec::{
@@ -488,7 +488,7 @@ impl<W: Write> Replay<W> {
             seen.flows.add(&data, layout);
             let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
             let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
-            let is_large = bytes > WIRE_BYTES_MAX || restored.is_some();
+            let is_large = bytes > ETHERNET_MTU || restored.is_some();
             seen.large += u64::from(is_tcp && is_large);
         }
         seen.cut_short += u64::from(!is_whole);

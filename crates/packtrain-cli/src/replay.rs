@@ -376,8 +376,8 @@ fn hints(args: &ReplayArgs, report: &Report) -> String {
     let hints = [
         (
             large,
-            "are longer than those of any link, since they were captured with segmentation or \
-             receive offload on (TSO, GRO): switch both off before a capture to see wire packets",
+            "are longer than 1500 bytes: TSO or GRO made them before the capture (switch both off \
+             to see wire packets), or the MTU is larger",
         ),
         (
             sum(|seen| seen.cut_short),

@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail};
+use indexmap::{IndexMap, IndexSet};
 use packtrain_measure::statistics::median;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::command::{ensure, printed, program, read_json};
-use crate::report::{aligned, ends, number};
+use crate::report::{aligned, ends, number, text_of};
 
 /// This command owns everything below it.
 const FOLDER: &str = "target/against";
@@ -40,8 +41,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     let commit = commit(root, &arguments.revision)?;
     let tree = root.join(FOLDER).join("tree");
     remove_worktree(root, &tree)?;
-    let add = ["git", "worktree", "add", "--quiet", "--detach"];
-    ensure(program(root, &add).arg(&tree).arg(&commit))?;
+    let add = "git worktree add --quiet --detach";
+    ensure(program(root, add).arg(&tree).arg(&commit))?;
     let result = compare(root, &tree, arguments);
     if arguments.keep {
         println!("kept: {}", tree.display());
@@ -90,21 +91,14 @@ struct Side {
 impl Side {
     fn build(tree: &Path, bench: &str, target: Option<&Path>) -> Result<Self> {
         println!("against: building {bench} in {}", tree.display());
-        let package = package(tree, bench)?;
-        let words = [
-            "cargo",
-            "bench",
-            "--no-run",
-            "--package",
-            &package,
-            "--bench",
-            bench,
-        ];
-        let mut command = program(tree, &words);
-        command.args(["--message-format", "json-render-diagnostics"]);
-        if let Some(target) = target {
-            command.env("CARGO_TARGET_DIR", target);
-        }
+        let line = "cargo metadata --no-deps --format-version 1";
+        let metadata = printed(&mut program(tree, line))?;
+        let metadata = serde_json::from_str(&metadata).context("cargo metadata")?;
+        let package = package_of(&metadata, bench)?;
+        let line = "cargo bench --no-run --message-format json-render-diagnostics";
+        let mut command = program(tree, line);
+        command.args(["--package", &package, "--bench", bench]);
+        command.envs(target.map(|target| ("CARGO_TARGET_DIR", target)));
         let messages = printed(&mut command)?;
         let found = messages.lines().rev().find_map(|line| {
             let message: Value = serde_json::from_str(line).ok()?;
@@ -122,12 +116,8 @@ impl Side {
     /// Runs the bench once, and returns its figures.
     fn rows(&self, arguments: &[String], json: &Path) -> Result<Rows> {
         let mut command = Command::new(&self.executable);
-        command
-            .args(arguments)
-            .arg("--json")
-            .arg(json)
-            .current_dir(&self.folder);
-        printed(&mut command)?;
+        command.current_dir(&self.folder).args(arguments);
+        printed(command.arg("--json").arg(json))?;
         let rows = figures(&read_json(json)?);
         if rows.is_empty() {
             bail!("{} wrote no figure", self.executable.display());
@@ -136,9 +126,9 @@ impl Side {
     }
 }
 
-/// The figures of one run, in the order of its rows: the words that identify the row, the name of
-/// the figure, and the figure.
-type Rows = Vec<((Vec<String>, String), f64)>;
+/// The figures of one run in the order of its rows, by the words that identify the row and the name
+/// of the figure.
+type Rows = IndexMap<(Vec<String>, String), f64>;
 
 /// All figures in nanoseconds. The words and whole numbers of a row identify it.
 fn figures(document: &Value) -> Rows {
@@ -168,96 +158,68 @@ fn figures(document: &Value) -> Rows {
 
 /// A line for each figure of the old or the new side.
 fn table(runs: &[Vec<Rows>; 2]) -> String {
-    let mut names = Vec::new();
-    let rounds = runs[0].iter().zip(&runs[1]);
-    for (name, _) in rounds.flat_map(|(old, new)| old.iter().chain(new)) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
+    let rounds = || runs[0].iter().zip(&runs[1]);
+    let names: IndexSet<_> = rounds()
+        .flat_map(|(old, new)| old.keys().chain(new.keys()))
+        .collect();
     // Words that all rows have identify no row.
     let is_own = |word: &&String| !names.iter().all(|(words, _)| words.contains(word));
     let line = |name: &&(Vec<String>, String)| {
         let row: Vec<_> = name.0.iter().filter(is_own).map(String::as_str).collect();
-        let figure = |rows: &Rows| rows.iter().find(|row| row.0 == **name).map(|row| row.1);
-        let side = |side: usize| runs[side].iter().filter_map(figure).collect::<Vec<_>>();
-        let rounds = runs[0].iter().zip(&runs[1]);
-        let ratios = rounds.filter_map(|(old, new)| Some(figure(new)? / figure(old)?));
-        let ratios: Vec<f64> = ratios.collect();
-        let of = |figures: &[f64]| match figures {
+        let figure = |rows: &Rows| rows.get(*name).copied();
+        let side = |side: usize| runs[side].iter().filter_map(figure).collect();
+        let ratios = rounds().filter_map(|(old, new)| Some(figure(new)? / figure(old)?));
+        let figures: [Vec<f64>; 3] = [side(0), side(1), ratios.collect()];
+        let ends = ends(&figures[2]).map(|ends| ends.map(number).join(" .. "));
+        let mut cells = vec![row.join(", "), name.1.clone()];
+        cells.extend(figures.map(|figures| match &figures[..] {
             [] => "-".to_owned(),
             figures => number(median(figures)),
-        };
-        let ends = ends(&ratios).map(|ends| ends.map(number).join(" .. "));
-        let figures = [
-            of(&side(0)),
-            of(&side(1)),
-            of(&ratios),
-            ends.unwrap_or_default(),
-        ];
-        [&[row.join(", "), name.1.clone()], &figures[..]].concat()
+        }));
+        cells.push(ends.unwrap_or_default());
+        cells
     };
     let head = ["row", "figure", "old", "new", "ratio", "least .. most"];
-    let head = head.map(str::to_owned).to_vec();
-    aligned([head].into_iter().chain(names.iter().map(line)), |column| {
-        column < 2
-    })
+    aligned(&head, names.iter().map(line), |column| column < 2)
 }
 
 fn commit(root: &Path, revision: &str) -> Result<String> {
-    let verify = [
-        "git",
-        "rev-parse",
-        "--verify",
-        "--quiet",
-        "--end-of-options",
-    ];
-    let commit = printed(program(root, &verify).arg(format!("{revision}^{{commit}}")));
+    let verify = "git rev-parse --verify --quiet --end-of-options";
+    let commit = printed(program(root, verify).arg(format!("{revision}^{{commit}}")));
     commit.map_err(|_| anyhow!("`{revision}` is no commit of this repository"))
 }
 
-/// The package in `tree` that has a bench.
-fn package(tree: &Path, bench: &str) -> Result<String> {
-    let metadata = ["cargo", "metadata", "--no-deps", "--format-version", "1"];
-    let metadata = printed(&mut program(tree, &metadata))?;
-    package_of(
-        &serde_json::from_str(&metadata).context("cargo metadata")?,
-        bench,
-    )
-}
-
+/// The package that has a bench, by cargo's description of a tree.
 fn package_of(metadata: &Value, bench: &str) -> Result<String> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut benches = Vec::new();
+    let mut packages = IndexMap::new();
     for package in list(&metadata["packages"]) {
-        for target in list(&package["targets"]) {
-            if list(&target["kind"]).iter().any(|kind| kind == "bench") {
-                if target["name"] == bench {
-                    return Ok(package["name"].as_str().unwrap_or_default().to_owned());
-                }
-                benches.push(target["name"].as_str().unwrap_or_default().to_owned());
-            }
-        }
+        let targets = list(&package["targets"]).into_iter();
+        let benches = targets.filter(|target| target["kind"] == json!(["bench"]));
+        packages.extend(benches.map(|bench| (text_of(&bench["name"]), text_of(&package["name"]))));
     }
-    bail!(
-        "there is no bench `{bench}`; there are: {}",
-        benches.join(", ")
-    )
+    let package = packages.get(bench).cloned();
+    let names: Vec<_> = packages.into_keys().collect();
+    package.with_context(|| {
+        format!(
+            "there is no bench `{bench}`; there are: {}",
+            names.join(", ")
+        )
+    })
 }
 
 /// Also that of an interrupted run.
 fn remove_worktree(root: &Path, tree: &Path) -> Result<()> {
     if tree.exists() {
-        ensure(program(root, &["git", "worktree", "remove", "--force"]).arg(tree))?;
+        ensure(program(root, "git worktree remove --force").arg(tree))?;
     }
-    ensure(&mut program(root, &["git", "worktree", "prune"]))
+    ensure(&mut program(root, "git worktree prune"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::words;
-    use serde_json::json;
 
     #[test]
     fn what_does_not_exist_is_named_with_what_does() {

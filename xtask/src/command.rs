@@ -1,16 +1,17 @@
 //! Other programs, and the files that they write.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-/// A program with its arguments, which runs at the root of the repository.
-pub fn program(root: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(words[0]);
-    command.args(&words[1..]).current_dir(root);
+/// A program and its arguments, words without spaces, to be run at the root of the repository.
+pub fn program(root: &Path, line: &str) -> Command {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).current_dir(root);
     command
 }
 
@@ -42,24 +43,17 @@ pub fn printed(command: &mut Command) -> Result<String> {
 }
 
 /// Installs `cargo NAME` if `cargo`, which may have words in front, does not know it.
-pub fn provide(root: &Path, cargo: &[&str], name: &str, version: &str) -> Result<()> {
-    let run = |words: &[&str]| program(root, &[cargo, words].concat());
-    if printed(&mut run(&[name, "--version"])).is_ok() {
+pub fn provide(root: &Path, cargo: &str, name: &str, version: &str) -> Result<()> {
+    if printed(&mut program(root, &format!("{cargo} {name} --version"))).is_ok() {
         return Ok(());
     }
     eprintln!("{name}: cargo-{name} is missing; installing version {version}");
     // Not optimised: it only starts cargo, and is built in half the time. In a target directory of
     // its own: two cargos in one directory wait for each other.
     let package = format!("cargo-{name}");
-    let words = [
-        "install",
-        &package,
-        "--locked",
-        "--debug",
-        "--version",
-        version,
-    ];
-    ensure(run(&words).env("CARGO_TARGET_DIR", root.join("target").join(&package)))
+    let line = format!("{cargo} install {package} --locked --debug --version {version}");
+    let target = root.join("target").join(package);
+    ensure(program(root, &line).env("CARGO_TARGET_DIR", target))
 }
 
 /// The text of a file.
@@ -70,6 +64,13 @@ pub fn read(path: &Path) -> Result<String> {
 /// The JSON document in a file.
 pub fn read_json(path: &Path) -> Result<Value> {
     serde_json::from_str(&read(path)?).with_context(|| path.display().to_string())
+}
+
+/// A folder below the root, which is made if it is missing.
+pub fn folder(root: &Path, name: &str) -> Result<PathBuf> {
+    let folder = root.join(name);
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    Ok(folder)
 }
 
 /// Writes a file, and says so.

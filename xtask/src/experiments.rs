@@ -1,19 +1,21 @@
 //! Runs experiments several times, and writes how stable their verdicts are to their pages below
 //! `docs/experiments/`, and a row for each to the table of `docs/experiments.md`.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, ensure};
+use indexmap::IndexMap;
 use packtrain_measure::Verdict;
 use packtrain_measure::document::{Claim, Definition, Document};
+use packtrain_measure::host::Host;
 use packtrain_measure::statistics::median;
 use serde_json::Value;
 
 use crate::command::{self, printed, program};
-use crate::report::{ends, escaped, markdown, number, text_of};
+use crate::report::{common_head, ends, escaped, markdown, number, text_of};
 
 /// The page with a row for each experiment, below the root.
 const INDEX: &str = "docs/experiments.md";
@@ -84,8 +86,8 @@ fn page(name: &str) -> String {
 
 /// The program of this tree.
 fn build(root: &Path) -> Result<PathBuf> {
-    let words = ["cargo", "build", "--release", "-p", "packtrain-cli"];
-    command::ensure(&mut program(root, &words))?;
+    let line = "cargo build --release -p packtrain-cli";
+    command::ensure(&mut program(root, line))?;
     Ok(root.join("target/release/packtrain"))
 }
 
@@ -99,8 +101,7 @@ fn names(binary: &Path) -> Result<Vec<String>> {
 
 /// Runs the experiments; each run has a document.
 fn measure(root: &Path, binary: &Path, names: &[String], runs: u16) -> Result<Vec<PathBuf>> {
-    let folder = root.join(SCRATCH);
-    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    let folder = command::folder(root, SCRATCH)?;
     let one = |run| {
         println!("experiments: run {run} of {runs}");
         let file = folder.join(format!("run-{run}.json"));
@@ -136,31 +137,14 @@ fn written(
     page_text: impl Fn(&str) -> Result<String>,
     runs: &[Document],
 ) -> Result<Vec<(String, String)>> {
-    let first = runs.first().context("no run")?;
-    let head = |run: &Document| {
-        let host = &run.head.host;
-        [
-            ("version", run.head.version.clone()),
-            ("machine", host.machine.clone()),
-            ("kernel", host.kernel.clone()),
-            ("CPUs", host.cpus.to_string()),
-        ]
-    };
-    for run in runs {
-        for ((what, one), (_, other)) in head(first).into_iter().zip(head(run)) {
-            ensure!(
-                one == other,
-                "the runs do not belong together: {what} is {one} and {other}"
-            );
-        }
-    }
+    let host = &common_head(runs.iter().map(|run| &run.head))?.host;
     let mut index = page_text(INDEX)?;
     let mut pages = Vec::new();
-    for experiment in &first.experiments {
+    for experiment in &runs[0].experiments {
         let name = &experiment.name;
         let claims = claims(name, runs).with_context(|| name.clone())?;
         let table = table(&claims, runs.len());
-        let block = format!("\n{}\n\n{table}\n", conditions(experiment, runs));
+        let block = format!("\n{}\n\n{table}\n", conditions(experiment, host, runs));
         let path = page(name);
         pages.push((path.clone(), replaced(&page_text(&path)?, name, &block)?));
         index = with_row(&index, name, &row(&claims))?;
@@ -190,31 +174,25 @@ fn replaced(document: &str, name: &str, text: &str) -> Result<String> {
 /// The index with other cells behind the link to an experiment.
 fn with_row(index: &str, name: &str, cells: &str) -> Result<String> {
     let link = format!("| [`{name}`](experiments/{name}.md) |");
-    let mut rows = 0;
-    let lines = index.lines().map(|line| {
-        let is_row = line.starts_with(&link);
-        rows += usize::from(is_row);
-        if is_row {
-            format!("{link}{cells}\n")
-        } else {
-            format!("{line}\n")
-        }
-    });
-    let text = lines.collect();
+    let is_row = |line: &&str| line.starts_with(&link);
+    let rows = index.lines().filter(is_row).count();
     ensure!(
         rows == 1,
         "{INDEX} has {rows} lines that begin with `{link}`: it needs one"
     );
-    Ok(text)
+    let lines = index.lines().map(|line| match is_row(&line) {
+        true => format!("{link}{cells}\n"),
+        false => format!("{line}\n"),
+    });
+    Ok(lines.collect())
 }
 
 /// What the figures hold for.
-fn conditions(experiment: &Definition, runs: &[Document]) -> String {
+fn conditions(experiment: &Definition, host: &Host, runs: &[Document]) -> String {
     let date = |run: &Document| run.head.host.time.chars().take(10).collect::<String>();
     let dates: BTreeSet<String> = runs.iter().map(date).collect();
     let loads = runs.iter().filter_map(|run| run.load);
     let loads: Vec<_> = loads.map(|load| format!("{load:.2}")).collect();
-    let host = &runs[0].head.host;
     escaped(&format!(
         "{}: {} runs of `{}`, Linux {}, {} CPUs, {}; load at the start: {}.",
         dates.into_iter().collect::<Vec<_>>().join(", "),
@@ -337,26 +315,19 @@ fn measured(runs: &[&Claim]) -> String {
 
 /// How many runs have which verdict. Those that are not judged are counted by their reason.
 fn verdicts(runs: &[&Claim]) -> String {
-    let mut counts: Vec<(Verdict, &str, usize)> = Vec::new();
-    for verdict in Verdict::ALL {
-        for run in runs.iter().filter(|run| run.verdict == verdict) {
-            let reason = reason(run.why.as_deref().unwrap_or_default());
-            match counts
-                .iter_mut()
-                .find(|one| (one.0, one.1) == (verdict, reason))
-            {
-                Some((.., count)) => *count += 1,
-                None => counts.push((verdict, reason, 1)),
-            }
-        }
+    let mut runs = runs.to_vec();
+    runs.sort_by_key(|run| Reverse(run.verdict));
+    let mut counts = IndexMap::new();
+    for run in &runs {
+        let reason = reason(run.why.as_deref().unwrap_or_default());
+        *counts.entry((run.verdict.name(), reason)).or_insert(0) += 1;
     }
-    let parts = counts.iter().map(|(verdict, why, count)| match *why {
-        "" => format!("{count} {}", verdict.name()),
-        why => format!("{count} {}: {why}", verdict.name()),
+    let parts = counts.iter().map(|((verdict, why), count)| match *why {
+        "" => format!("{count} {verdict}"),
+        why => format!("{count} {verdict}: {why}"),
     });
     let text = parts.collect::<Vec<_>>().join(", ");
-    let is_stable = counts.iter().all(|(verdict, ..)| *verdict == counts[0].0);
-    if is_stable {
+    if runs.iter().all(|run| run.verdict == runs[0].verdict) {
         text
     } else {
         format!("**differs**: {text}")
@@ -381,6 +352,7 @@ mod tests {
     use anyhow::bail;
     use packtrain_measure::Expected;
     use serde_json::json;
+    use std::fs;
 
     /// A saved run: for each claim of `tso`, its median and verdict, or why it is not judged.
     fn saved(load: f64, figures: [Result<(f64, &str), &str>; 3]) -> Document {

@@ -3,15 +3,15 @@
 
 mod table;
 
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use clap::builder::PossibleValuesParser;
+use packtrain_measure::host::Head;
 use serde_json::{Value, json};
 
 use crate::command::{self, printed, program, read_json};
-use crate::report::text_of;
+use crate::report::{common_head, text_of};
 use table::List;
 
 /// Whole runs of each bench if none are asked for, and the fewest that are published.
@@ -158,17 +158,14 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
         .iter()
         .filter(|bench| names.is_empty() || names.iter().any(|name| name == bench.name));
     let commit = commit(root, quick)?;
-    let scratch = root.join(SCRATCH);
-    let folder = root.join(if quick { SCRATCH } else { FOLDER });
-    for folder in [&scratch, &folder] {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
+    let scratch = command::folder(root, SCRATCH)?;
+    let folder = command::folder(root, if quick { SCRATCH } else { FOLDER })?;
     let began = date(root)?;
     let file = |bench: &Bench, run| scratch.join(format!("{}-{run}.json", bench.name));
     for run in 1..=runs {
         for bench in benches.clone() {
             println!("figures: {}, run {run} of {runs}", bench.name);
-            let mut command = program(root, &bench.words(quick));
+            let mut command = program(root, &bench.command(quick));
             command::ensure(command.arg("--json").arg(file(bench, run)))?;
         }
     }
@@ -180,12 +177,8 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     for bench in benches {
         let runs = (1..=runs).map(|run| read_json(&file(bench, run)));
         let runs: Vec<Value> = runs.collect::<Result<_>>()?;
-        let origin = [
-            ("date", format!("{began} to {ended}")),
-            ("commit", commit.clone()),
-            ("command", bench.words(quick).join(" ")),
-        ];
-        let text = bench.table(&origin, &runs)?;
+        let date = format!("{began} to {ended}");
+        let text = bench.table([&date, &commit, &bench.command(quick)], &runs)?;
         command::write(&folder.join(format!("{}.txt", bench.name)), &text)?;
         if bench.draws {
             bench.draw(root, &runs, &folder)?;
@@ -195,16 +188,13 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
 }
 
 impl Bench {
-    fn words(&self, quick: bool) -> Vec<&'static str> {
-        let words = ["cargo", "bench"].into_iter().chain(self.cargo.split(' '));
-        words
-            .chain(["--"])
-            .chain(quick.then_some("--quick"))
-            .collect()
+    fn command(&self, quick: bool) -> String {
+        let quick = if quick { " --quick" } else { "" };
+        format!("cargo bench {} --{quick}", self.cargo)
     }
 
-    /// The table of these runs.
-    fn table(&self, origin: &[(&str, String); 3], runs: &[Value]) -> Result<String> {
+    /// The table of these runs, below their date, commit and command.
+    fn table(&self, origin: [&str; 3], runs: &[Value]) -> Result<String> {
         let mut text = head(origin, runs)?;
         let mut all = Vec::new();
         for list in self.lists {
@@ -219,11 +209,11 @@ impl Bench {
 
     /// Charts of the medians of these runs.
     fn draw(&self, root: &Path, runs: &[Value], folder: &Path) -> Result<()> {
+        let rows = self.lists[0].rows(runs)?.into_iter();
+        let document = json!({"rows": rows.map(|row| row.document).collect::<Vec<_>>()});
         let rows = root.join(SCRATCH).join(format!("{}.json", self.name));
-        let list = self.lists[0];
-        let document = json!({"rows": list.document(&list.rows(runs)?)});
         command::write(&rows, &document.to_string())?;
-        let mut command = program(root, &self.words(false));
+        let mut command = program(root, &self.command(false));
         command
             .args(["--as-built", "--rows"])
             .arg(&rows)
@@ -234,28 +224,23 @@ impl Bench {
 }
 
 /// What is above a table: when, where and of what the figures are.
-fn head([date, commit, command]: &[(&str, String); 3], runs: &[Value]) -> Result<String> {
-    let host = &runs.first().context("no run")?["host"];
-    for key in ["machine", "kernel", "cpus"] {
-        for other in runs.iter().map(|run| &run["host"][key]) {
-            let one = &host[key];
-            ensure!(
-                one == other,
-                "the runs are not of one machine: {key} is {one} and {other}"
-            );
-        }
-    }
-    let [machine, cpus, kernel] = ["machine", "cpus", "kernel"].map(|key| text_of(&host[key]));
-    let machine = format!("{machine}, {cpus} CPUs, Linux {kernel}");
+fn head([date, commit, command]: [&str; 3], runs: &[Value]) -> Result<String> {
+    let heads = runs.iter().map(|run| serde_json::from_value(run.clone()));
+    let heads: Vec<Head> = heads.collect::<Result<_, _>>()?;
+    let host = &common_head(&heads)?.host;
+    let machine = format!(
+        "{}, {} CPUs, Linux {}",
+        host.machine, host.cpus, host.kernel
+    );
     let count = format!("{}, whole; each figure is their median", runs.len());
     let loads = runs.iter().map(|run| text_of(&run["conditions"]["load"]));
     let loads = loads.collect::<Vec<_>>().join("; ");
     let mut lines = vec![
-        date.clone(),
+        ("date", date.to_owned()),
         ("machine", machine),
-        commit.clone(),
+        ("commit", commit.to_owned()),
         ("runs", count),
-        command.clone(),
+        ("command", command.to_owned()),
         ("load", loads),
     ];
     let conditions = runs[0]["conditions"].as_object().into_iter().flatten();
@@ -270,13 +255,12 @@ fn head([date, commit, command]: &[(&str, String); 3], runs: &[Value]) -> Result
 
 /// The commit of the tree. One with changes is refused, unless it is `quick`.
 fn commit(root: &Path, quick: bool) -> Result<String> {
-    let status = ["git", "status", "--porcelain", "--", ".", ":!docs"];
-    let changed = printed(&mut program(root, &status))?;
+    let changed = printed(&mut program(root, "git status --porcelain -- . :!docs"))?;
     ensure!(
         quick || changed.is_empty(),
         "figures are of a commit, and this tree has changes:\n{changed}"
     );
-    let commit = printed(&mut program(root, &["git", "rev-parse", "HEAD"]))?;
+    let commit = printed(&mut program(root, "git rev-parse HEAD"))?;
     let suffix = if changed.is_empty() {
         ""
     } else {
@@ -286,10 +270,7 @@ fn commit(root: &Path, quick: bool) -> Result<String> {
 }
 
 fn date(root: &Path) -> Result<String> {
-    printed(&mut program(
-        root,
-        &["date", "--utc", "+%Y-%m-%d %H:%M UTC"],
-    ))
+    printed(program(root, "date --utc").arg("+%Y-%m-%d %H:%M UTC"))
 }
 
 #[cfg(test)]
@@ -301,14 +282,7 @@ mod tests {
         ALL.iter().find(|bench| bench.name == name).unwrap()
     }
 
-    fn origin() -> [(&'static str, String); 3] {
-        let origin = [
-            ("date", "2026-11-26"),
-            ("commit", "abc"),
-            ("command", "cargo bench x"),
-        ];
-        origin.map(|(name, text)| (name, text.to_owned()))
-    }
+    const ORIGIN: [&str; 3] = ["2026-11-26", "abc", "cargo bench x"];
 
     #[test]
     fn too_few_runs_are_not_published() {
@@ -337,7 +311,7 @@ mod tests {
     #[test]
     fn a_table_says_what_it_is_of_and_what_is_missed() {
         let runs = [run_on("EPYC", "0.1"), run_on("EPYC", "0.2")];
-        let table = bench("ring").table(&origin(), &runs).unwrap();
+        let table = bench("ring").table(ORIGIN, &runs).unwrap();
         for line in [
             "date     2026-11-26\n",
             "machine  EPYC, 2 CPUs, Linux 6.18\n",
@@ -352,12 +326,9 @@ mod tests {
             assert!(table.contains(line), "{line}\n{table}");
         }
         let runs = [run_on("EPYC", "0.1"), run_on("Xeon", "0.2")];
-        let error = bench("ring")
-            .table(&origin(), &runs)
-            .unwrap_err()
-            .to_string();
-        let told = "the runs are not of one machine: machine is \"EPYC\" and \"Xeon\"";
-        assert_eq!(error, told);
+        let error = bench("ring").table(ORIGIN, &runs).unwrap_err();
+        let told = "the runs do not belong together: machine is EPYC and Xeon";
+        assert_eq!(error.to_string(), told);
     }
 
     #[test]
@@ -383,7 +354,7 @@ mod tests {
             run(12.0, 1, "direction"),
             run(8.0, 9, "not reproduced"),
         ];
-        let lines = words(&bench("tap").table(&origin(), &runs).unwrap());
+        let lines = words(&bench("tap").table(ORIGIN, &runs).unwrap());
         for line in [
             "offloaded packtrain 0.250 10.00 8.00 .. 12.00",
             "offloaded goodput - - 1.00 0.800 .. 1.20 >= 0.95 1 of 3, 1 direction",

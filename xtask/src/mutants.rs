@@ -15,9 +15,9 @@ const PACKAGES: &[&str] = &["packtrain-offload", "packtrain-capture", "packtrain
 
 /// Replaces this process by cargo-mutants, so that a signal reaches it. Returns only on an error.
 pub fn run(root: &Path, args: &[String]) -> Result<()> {
-    provide(root, &["cargo"], "mutants", VERSION)?;
+    provide(root, "cargo", "mutants", VERSION)?;
     // The copy of the tree that cargo-mutants makes has a target directory of its own.
-    let error = program(root, &["cargo", "mutants"])
+    let error = program(root, "cargo mutants")
         .args(PACKAGES.iter().flat_map(|name| ["--package", name]))
         .args(args)
         .env_remove("CARGO_TARGET_DIR")

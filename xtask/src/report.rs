@@ -1,5 +1,7 @@
 //! Figures and tables as text.
 
+use anyhow::{Context, Result, ensure};
+use packtrain_measure::host::Head;
 use serde_json::Value;
 
 /// A figure in about three digits.
@@ -26,18 +28,44 @@ pub fn text_of(value: &Value) -> String {
     }
 }
 
-/// Rows of cells in columns of one width each: words to the left, figures to the right.
-pub fn aligned<R: AsRef<[String]>>(
-    rows: impl IntoIterator<Item = R>,
+/// The head of the first of several documents, which are of one version and one machine.
+pub fn common_head<'a>(heads: impl IntoIterator<Item = &'a Head>) -> Result<&'a Head> {
+    let properties = |head: &Head| {
+        [
+            ("version", head.version.clone()),
+            ("machine", head.host.machine.clone()),
+            ("kernel", head.host.kernel.clone()),
+            ("CPUs", head.host.cpus.to_string()),
+        ]
+    };
+    let mut heads = heads.into_iter();
+    let first = heads.next().context("no run")?;
+    for head in heads {
+        for ((what, one), (_, other)) in properties(first).into_iter().zip(properties(head)) {
+            ensure!(
+                one == other,
+                "the runs do not belong together: {what} is {one} and {other}"
+            );
+        }
+    }
+    Ok(first)
+}
+
+/// Rows of cells below a head, in columns of one width each: words to the left, figures to the
+/// right.
+pub fn aligned(
+    head: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
     is_word: impl Fn(usize) -> bool,
 ) -> String {
-    let rows: Vec<R> = rows.into_iter().collect();
+    let head = head.iter().map(|cell| (*cell).to_owned()).collect();
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(rows).collect();
     let width = |column: usize| {
-        let cells = rows.iter().filter_map(|row| row.as_ref().get(column));
+        let cells = rows.iter().filter_map(|row| row.get(column));
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     };
-    let line = |row: &R| {
-        let cells = row.as_ref().iter().enumerate().map(|(column, cell)| {
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| {
             let width = width(column);
             if is_word(column) {
                 format!("{cell:<width$}")

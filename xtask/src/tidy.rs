@@ -21,17 +21,15 @@ mod port_lines;
 mod source;
 #[cfg(test)]
 mod tests;
+mod tokens;
 mod tree;
 mod unsafe_list;
 
 /// Prints the lines of the ports and of the crates, and what is broken.
 pub fn run(root: &Path) -> Result<()> {
     let tree = Tree::read(root)?;
-    print!(
-        "{}{}",
-        port_lines::table(&tree),
-        port_lines::of_crates(&tree)
-    );
+    let [ports, crates] = [port_lines::table(&tree), port_lines::of_crates(&tree)];
+    print!("{ports}{crates}");
     let breaches = check(&tree);
     for breach in &breaches {
         println!("{breach}");

@@ -1,8 +1,9 @@
 //! How the program ends: exit codes, and the one line that says why.
 
+use packtrain::advice;
 use packtrain::driver::DeviceError;
 use packtrain::engine::StartError;
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::process::ExitCode;
 
 /// Exit codes other than 0, "done".
@@ -53,6 +54,13 @@ impl Failure {
             None => error.to_string(),
         };
         Self { exit, line }
+    }
+
+    /// A thread that did not start.
+    pub fn of_thread(error: &Error) -> Self {
+        let advice = advice::on_threads(error.raw_os_error());
+        let line = format!("cannot start a thread: {error}{advice}");
+        Self::new(Exit::Port, line)
     }
 
     /// Why a run did not start.

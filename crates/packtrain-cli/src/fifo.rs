@@ -18,46 +18,55 @@ pub fn is_pipe(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_fifo())
 }
 
-/// Waits until a FIFO has a reader, and says so on standard error if it has none yet. Returns it
-/// open for writing: as long as the caller keeps it, the reader finds no end. `None` at once for
-/// any other file, and when `is_stopped`.
+/// Waits until each FIFO of `paths` has a reader, and says so on standard error if one has none,
+/// unless `is_quiet`. Returns them open for writing: as long as the caller keeps them, a reader
+/// finds no end. Other files are left out. Ends early when `is_stopped`.
+///
+/// The readers may be one program that opens them in any order.
 ///
 /// # Errors
 ///
-/// If it has no reader after `time_max`.
-pub fn wait_for_reader(
-    path: &Path,
+/// If one has no reader after `time_max`.
+pub fn wait_for_readers<'a>(
+    paths: impl IntoIterator<Item = &'a Path>,
     time_max: Option<Duration>,
+    is_quiet: bool,
     is_stopped: impl Fn() -> bool,
-) -> Result<Option<File>, Failure> {
-    if !is_pipe(path) {
-        return Ok(None);
-    }
+) -> Result<Vec<File>, Failure> {
     let mut options = File::options();
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     options.write(true).custom_flags(flags);
+    let mut waiting: Vec<_> = paths.into_iter().filter(|path| is_pipe(path)).collect();
+    let mut open = Vec::new();
     let start = Instant::now();
-    let shown = path.display();
-    let mut is_told = false;
-    while !is_stopped() {
-        match options.open(path) {
-            Ok(file) => return Ok(Some(file)),
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => {}
-            // The program reports it when it opens the file.
-            Err(_other) => return Ok(None),
-        }
+    let mut is_told = is_quiet;
+    loop {
+        waiting.retain(|path| match options.open(path) {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::NXIO) => true,
+            // The program reports another error when it opens the file.
+            result => {
+                open.extend(result);
+                false
+            }
+        });
+        let Some(first) = waiting.first().filter(|_| !is_stopped()) else {
+            return Ok(open);
+        };
         if !is_told {
-            print::message(&format!("waiting for a program that reads {shown}\n"));
+            for path in &waiting {
+                let shown = path.display();
+                print::message(&format!("waiting for a program that reads {shown}\n"));
+            }
             is_told = true;
         }
         if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             let line = format!(
-                "{shown}: no program has opened the FIFO for reading within --duration; start the \
-                 reader first"
+                "{}: no program has opened the FIFO for reading within --duration; start the \
+                 reader first",
+                first.display()
             );
             return Err(Failure::new(Exit::Port, line));
         }
         thread::sleep(POLL_INTERVAL);
     }
-    Ok(None)
 }

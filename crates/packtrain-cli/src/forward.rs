@@ -48,7 +48,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     // Before a port is opened: what `--user` may not do ends the program here.
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
-    let joint = Joint::open(&args.a, &args.b, &settings, args.duration)?;
+    let joint = Joint::open(&args.a, &args.b, &settings, args.duration, args.quiet)?;
     // The threads of the workers inherit what is left.
     privileges.keep(used(&settings, joint.has_interface))?;
     let names = joint.names();

@@ -12,7 +12,9 @@ use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain::runtime::{Runtime, System};
 use packtrain_offload::offload::LinkType;
 use std::os::unix::fs::MetadataExt;
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// The keys of a port that are not at their default, and their values.
@@ -36,6 +38,7 @@ pub struct Joint {
 impl Joint {
     /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
     /// will with these settings. Waits for `time_max` until each FIFO that is written has a reader.
+    /// Says so, unless `is_quiet`. Other programs may open the FIFOs in any order.
     ///
     /// # Errors
     ///
@@ -45,6 +48,7 @@ impl Joint {
         b: &str,
         settings: &Settings,
         time_max: Option<Duration>,
+        is_quiet: bool,
     ) -> Result<Self, Failure> {
         // Both are parsed before either is opened, so that a typo makes no interface.
         let specs = [parse('A', a)?, parse('B', b)?];
@@ -55,11 +59,26 @@ impl Joint {
                 open(spec, spec)?;
             }
         }
-        let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
+        let (opened, planned) = (specs.clone(), settings.clone());
+        let join = move || Self::join(&opened, &opened, &planned);
+        // The port of a FIFO that is read opens once its header is there. The program that writes
+        // the header may read the other FIFOs, and open them first.
+        let is_read_pipe = |(path, writes): (&Path, bool)| !writes && fifo::is_pipe(path);
+        let opener = specs.iter().flat_map(files).any(is_read_pipe);
+        let opener = opener.then(|| Builder::new().spawn(join.clone()));
+        let opener = opener
+            .transpose()
+            .map_err(|error| Failure::of_thread(&error))?;
         // A signal ends the program.
-        let readers = written.map(|(path, _)| fifo::wait_for_reader(path, time_max, || false));
-        let readers = readers.collect::<Result<Vec<_>, _>>()?;
-        let joined = Self::join(&specs, &specs, settings);
+        let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
+        let written = written.map(|(path, _)| path);
+        let readers = fifo::wait_for_readers(written, time_max, is_quiet, || {
+            opener.as_ref().is_some_and(JoinHandle::is_finished)
+        })?;
+        let joined = match opener {
+            Some(opener) => opener.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            None => join(),
+        };
         drop(readers);
         joined
     }

@@ -54,9 +54,7 @@ impl Privileges {
         };
         thread::scope(|scope| {
             let thread = thread::Builder::new().spawn_scoped(scope, run);
-            let thread = thread.map_err(|error| {
-                Failure::new(Exit::Port, format!("cannot start a thread: {error}"))
-            })?;
+            let thread = thread.map_err(|error| Failure::of_thread(&error))?;
             let result = thread.join();
             result.unwrap_or_else(|panic| panic::resume_unwind(panic))
         })

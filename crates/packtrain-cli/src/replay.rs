@@ -26,7 +26,9 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::panic::resume_unwind;
 use std::path::Path;
+use std::thread::Builder;
 use std::time::Duration;
 
 /// How long a signal can go unnoticed while the input has no data.
@@ -48,6 +50,15 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     start.end();
     stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
     let input = Stoppable::open(&args.input, stop.clone())?;
+    let output = args.output.as_deref();
+    // The program that writes the input may read the output, and open it first.
+    let (path, stopped) = (args.output.clone(), stop.clone());
+    let wait = move || {
+        let path = path.iter().map(Path::new);
+        fifo::wait_for_readers(path, None, false, || stopped.requested())
+    };
+    let waiter = Builder::new().spawn(wait);
+    let waiter = waiter.map_err(|error| Failure::of_thread(&error))?;
     let reader = Reader::new(input).map_err(|error| match error {
         CaptureError::Truncated { .. } if stop.requested() => {
             let line = format!("{}: a signal came before the capture began", args.input);
@@ -55,8 +66,10 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         }
         error => of_input(&args.input, &error),
     })?;
-    let output = args.output.as_deref();
-    let output = output.map(|path| create(path, &stop)).transpose()?;
+    let readers = waiter.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+    let is_stopped = readers.is_empty() && stop.requested();
+    let output = output.map(|path| create(path, is_stopped)).transpose()?;
+    drop(readers);
     let report = replay::run(reader, output, &options).map_err(|error| of_replay(args, &error))?;
     if args.json {
         let mut document = json::document("replay");
@@ -183,9 +196,8 @@ fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
     }
 }
 
-fn create(path: &str, stop: &Stop) -> Result<Box<dyn Write>, Failure> {
-    let reader = fifo::wait_for_reader(Path::new(path), None, || stop.requested())?;
-    if reader.is_none() && stop.requested() {
+fn create(path: &str, is_stopped: bool) -> Result<Box<dyn Write>, Failure> {
+    if is_stopped {
         let line = format!("{path}: a signal came before it was created");
         return Err(Failure::new(Exit::Port, line));
     }
@@ -364,8 +376,8 @@ fn hints(args: &ReplayArgs, report: &Report) -> String {
     let hints = [
         (
             large,
-            "are longer than those of any link, since they were captured with segmentation or \
-             receive offload on (TSO, GRO): switch both off before a capture to see wire packets",
+            "are longer than 1500 bytes: TSO or GRO made them before the capture (switch both off \
+             to see wire packets), or the MTU is larger",
         ),
         (
             sum(|seen| seen.cut_short),

@@ -81,8 +81,8 @@ pub fn controlled<R>(
     progress.clear();
     match outcome {
         Ok(result) => Ok(Some(result)),
-        Err(ToolError::Cancelled) => {
-            print::message("interrupted before anything was measured\n");
+        Err(error @ (ToolError::Cancelled | ToolError::InWarmUp(_))) => {
+            print::message(&format!("{error}\n"));
             Ok(None)
         }
         Err(error) => Err(failed(&error)),

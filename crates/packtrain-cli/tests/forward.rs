@@ -7,7 +7,7 @@ use program::{
     signal, start, wait_for_line,
 };
 use serde_json::{Value, json};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 /// Every received packet was transmitted, and the other terms of the ledger are 0.
@@ -307,7 +307,10 @@ fn a_capture_is_copied_packet_by_packet() {
 
 /// The times that a capture has, in nanoseconds since 1970.
 fn times(path: &str) -> Vec<Option<u64>> {
-    let input = std::fs::File::open(path).expect("the file");
+    times_of(std::fs::File::open(path).expect("the file"))
+}
+
+fn times_of(input: impl Read) -> Vec<Option<u64>> {
     let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
     let mut times = Vec::new();
     while let Some(record) = reader.next_record().expect("a whole file") {
@@ -958,12 +961,15 @@ fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
         \"$@\"; code=$?; cp out.* ..; exit $code";
     let is_root = rustix::process::geteuid().is_root();
     let space = if is_root { "-m" } else { "-rm" };
-    for name in ["out.pcapng", "out.pcap"] {
-        let port = format!("pcap:{name},write");
+    for (name, port) in [
+        ("out.pcapng", "pcap:out.pcapng,write"),
+        ("out.pcap", "pcap:out.pcap,write"),
+        ("out.pcapng", "null:capture=out.pcapng"),
+    ] {
         let args = [space, "sh", "-c", script, "sh", &disk, PACKTRAIN, "forward"];
         let args = [
             &args[..],
-            &["null:source,count=5000", &port, "--json", "--quiet"],
+            &["null:source,count=5000", port, "--json", "--quiet"],
         ]
         .concat();
         let ran = finish(start(&mut command("unshare", &args)));
@@ -973,16 +979,14 @@ fn a_full_disk_costs_the_packets_that_are_not_in_the_file() {
         }
         assert_eq!(ran.code, Some(4), "{ran:?}");
         assert!(ran.err.contains("No space left"), "{ran:?}");
-        let document = ran.json();
-        assert_eq!(document["run"]["ended"], "failure");
-        let input = std::fs::File::open(scratch.file(name)).expect("the file");
-        let mut reader = packtrain_capture::Reader::new(input).expect("a capture");
-        let mut sent = 0;
-        while let Ok(Some(_)) = reader.next_record() {
-            sent += 1;
-        }
+        // Its last record is whole.
+        let sent = times(&scratch.file(name)).len() as u64;
         assert!(sent > 10, "{sent}");
-        assert_lost(&document, name, sent);
+        if port.starts_with("pcap:") {
+            let document = ran.json();
+            assert_eq!(document["run"]["ended"], "failure");
+            assert_lost(&document, name, sent);
+        }
     }
 }
 
@@ -1012,6 +1016,62 @@ fn a_dash_is_standard_input_and_output() {
     let [once, twice] = ["once", "twice"].map(|name| times(&scratch.file(name)));
     assert_eq!((once.len(), twice.len()), (5, 10));
     assert_eq!(twice[5..], once);
+}
+
+/// Non-blocking, it would be so for all programs that have it.
+#[test]
+fn a_socket_as_standard_input_or_output_stays_blocking() {
+    use std::os::fd::OwnedFd;
+    let scratch = Scratch::new("forward-socket");
+    let file = scratch.file("file");
+    ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=5",
+            &format!("pcap:{file},write"),
+        ],
+    );
+    let pair = || std::os::unix::net::UnixStream::pair().expect("two sockets");
+    let ((mut to, input), (from, output)) = (pair(), pair());
+    to.write_all(&std::fs::read(file).expect("a capture"))
+        .expect("it has room");
+    drop(to);
+    let ran = |args: &[&str]| {
+        let of = |socket: &std::os::unix::net::UnixStream| {
+            OwnedFd::from(socket.try_clone().expect("a descriptor"))
+        };
+        let mut sockets = command(PACKTRAIN, args);
+        finish(start(sockets.stdin(of(&input)).stdout(of(&output))))
+    };
+    let copied = ran(&["forward", "pcap:-", "pcap:-,write"]);
+    // A socket that is not read ends a run no later.
+    let full = [
+        "forward",
+        "null:source,capture=-",
+        "null:",
+        "--duration",
+        "200ms",
+    ];
+    let captured = ran(&full);
+    assert_eq!(
+        (copied.code, captured.code),
+        (Some(0), Some(0)),
+        "{copied:?} {captured:?}"
+    );
+    assert!(
+        captured.err.contains("records are not in the capture"),
+        "{captured:?}"
+    );
+    for socket in [&input, &output] {
+        let flags = rustix::fs::fcntl_getfl(socket).expect("its flags");
+        assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "{flags:?}");
+    }
+    drop(output);
+    let mut reader = packtrain_capture::Reader::new(from).expect("a capture");
+    for _ in 0..5 {
+        assert!(reader.next_record().expect("a record").is_some());
+    }
 }
 
 #[test]
@@ -1055,6 +1115,15 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
             rest.contains("within --duration; start the reader first"),
             "{rest}"
         );
+        let quiet = [
+            "forward",
+            "null:source",
+            port,
+            "--duration",
+            "1ms",
+            "--quiet",
+        ];
+        assert_eq!(packtrain(&quiet).err, rest);
     }
     let forward = ["forward", "null:source", &port];
     let replay = ["replay", "-", &fifo];
@@ -1077,6 +1146,64 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
     wait_for_line(&mut child, &waits);
     assert_eq!(times(&fifo).len(), 5);
     assert_eq!(finish(child).code, Some(0));
+}
+
+/// The other end of all is one thread, which opens them one by one.
+#[test]
+fn fifos_are_opened_in_any_order() {
+    let scratch = Scratch::new("forward-order");
+    let [file, input, output, copy] = ["file", "in", "out", "copy"].map(|name| scratch.file(name));
+    let fifos = [&input, &output, &copy];
+    let made = std::process::Command::new("mkfifo").args(fifos).status();
+    assert!(made.expect("mkfifo").success());
+    ends(
+        0,
+        &[
+            "forward",
+            "null:source,count=5",
+            &format!("pcap:{file},write"),
+        ],
+    );
+    let bytes = std::fs::read(file).expect("a capture");
+    let (a, b) = (
+        format!("pcap:{input}"),
+        format!("pcap:{output},write,capture={copy}"),
+    );
+    let forward = ["forward", &a, &b, "--duration", "60s"];
+    let replay = ["replay", &input, &output, "--coalesce", "off"];
+    let orders: [([&str; 5], &[usize]); 6] = [
+        (forward, &[0, 1, 2]),
+        (forward, &[1, 0, 2]),
+        (forward, &[1, 2, 0]),
+        (forward, &[2, 1, 0]),
+        (replay, &[0, 1]),
+        (replay, &[1, 0]),
+    ];
+    for (args, order) in orders {
+        let peer = std::thread::spawn({
+            let order: Vec<_> = order.iter().map(|index| fifos[*index].clone()).collect();
+            let (bytes, input) = (bytes.clone(), input.clone());
+            move || {
+                let mut outputs = Vec::new();
+                for path in order {
+                    let mut options = std::fs::File::options();
+                    if path == input {
+                        let mut fifo = options.write(true).open(path).expect("a FIFO");
+                        fifo.write_all(&bytes).expect("it has room");
+                    } else {
+                        outputs.push(options.read(true).open(path).expect("a FIFO"));
+                    }
+                }
+                outputs.into_iter().map(times_of).collect::<Vec<_>>()
+            }
+        });
+        // The peer of a run that waits for the wrong FIFO waits for ever.
+        let ran = packtrain(&args);
+        assert_eq!(ran.code, Some(0), "{order:?}: {ran:?}");
+        let outputs = peer.join().expect("it read the captures");
+        assert_eq!(outputs.len() + 1, order.len());
+        assert!(outputs.iter().all(|times| times.len() == 5), "{outputs:?}");
+    }
 }
 
 /// Two writers would corrupt a file.

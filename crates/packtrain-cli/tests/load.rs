@@ -110,6 +110,18 @@ fn an_interrupted_table_has_the_time_that_was_measured() {
     }
 }
 
+#[test]
+fn an_interrupt_during_the_warm_up_says_so() {
+    if in_namespace().is_none() {
+        return;
+    }
+    let ran = interrupted(&["stream", "--duration", "1h"], "INT");
+    let none = "interrupted before anything was measured\n";
+    let warm_up = "interrupted during the warm-up of 360s: nothing was measured yet\n";
+    assert!([none, warm_up].contains(&&ran.err[..]), "{ran:?}");
+    assert_eq!(ran.out, "");
+}
+
 /// Runs a tool that would run for an hour, and interrupts it when it has sent for a while.
 fn interrupted(args: &[&str], signal_name: &str) -> Ran {
     let child = start(&mut command(PACKTRAIN, args));

@@ -9,6 +9,8 @@ use std::io;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use crate::units::Time;
+
 /// A kernel feature the laboratory needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -218,8 +220,10 @@ pub enum ToolError {
     Failed(String),
     /// A check failed: packets that are not accounted for, wrong bytes.
     Check(String),
-    /// The caller stopped it.
+    /// The caller stopped it before it measured anything.
     Cancelled,
+    /// The caller stopped it during the warm-up, of this length, which is not measured.
+    InWarmUp(Time),
 }
 
 impl ToolError {
@@ -271,7 +275,11 @@ impl fmt::Display for ToolError {
             Self::Usage(line) | Self::Missing(line) | Self::Failed(line) | Self::Check(line) => {
                 f.write_str(line)
             }
-            Self::Cancelled => f.write_str("stopped"),
+            Self::Cancelled => f.write_str("interrupted before anything was measured"),
+            Self::InWarmUp(length) => write!(
+                f,
+                "interrupted during the warm-up of {length}: nothing was measured yet"
+            ),
         }
     }
 }

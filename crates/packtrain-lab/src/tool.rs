@@ -40,8 +40,8 @@ pub trait Tool {
     /// measured until then.
     ///
     /// # Errors
-    /// [`ToolError`]; [`ToolError::Cancelled`] if it was stopped before it measured anything. Loss
-    /// and damage are figures, not errors.
+    /// [`ToolError`]; [`ToolError::Cancelled`] or [`ToolError::InWarmUp`] if it was stopped before
+    /// it measured anything. Loss and damage are figures, not errors.
     fn run(
         &self,
         testbed: &Testbed,

@@ -9,6 +9,8 @@ use packtrain_lab::tools::stream::{Direction, Stream, Switch};
 use packtrain_lab::traffic::Protocol;
 use serde_json::Value;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 fn main() -> ExitCode {
@@ -347,4 +349,25 @@ fn stop() {
         ..stream()
     };
     assert_stops(&stream, &testbed);
+    let stopped_in = |phase: &str, warm_up: &str| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let say = |line: &str| {
+            stop.fetch_or(line.starts_with(phase), Ordering::Relaxed);
+        };
+        let control = Control {
+            stop: Arc::clone(&stop),
+            progress: &say,
+        };
+        let stream = Stream {
+            duration: "2h".parse().unwrap(),
+            warm_up: warm_up.parse().unwrap(),
+            ..stream.clone()
+        };
+        stream.run(&testbed, &control)
+    };
+    let error = stopped_in("warm-up", "1h").expect_err("nothing was measured");
+    let line = "interrupted during the warm-up of 3600s: nothing was measured yet";
+    assert_eq!(error.to_string(), line);
+    let measured = stopped_in("measuring", "0").expect("what was measured");
+    assert!(measured.figures.seconds > 0.0, "{measured:?}");
 }

@@ -409,10 +409,12 @@ impl<'a> TxPacket<'a> {
     }
 }
 
-/// Tokens of completed packets, in any order.
+/// Tokens of completed packets, in any order, and the failure of the device that was found with
+/// them.
 #[derive(Debug, Default)]
 pub struct Completed {
     tokens: Vec<Token>,
+    failed: Option<DeviceError>,
 }
 
 impl Completed {
@@ -421,6 +423,7 @@ impl Completed {
     pub fn with_capacity(capacity: usize) -> Self {
         Self {
             tokens: Vec::with_capacity(capacity),
+            failed: None,
         }
     }
 
@@ -433,6 +436,17 @@ impl Completed {
         }
         self.tokens.push(token);
         true
+    }
+
+    /// The device as a whole failed, which ends the run as an error of
+    /// [`TxDescriptors::flush`] does. The first error stays.
+    pub fn fail(&mut self, error: DeviceError) {
+        self.failed.get_or_insert(error);
+    }
+
+    /// Removes the error of [`fail`](Self::fail).
+    pub const fn take_failure(&mut self) -> Option<DeviceError> {
+        self.failed.take()
     }
 
     /// Removes all tokens.
@@ -511,7 +525,8 @@ pub trait TxDescriptors: Send {
         Ok(())
     }
 
-    /// Returns the tokens of [`Accepted::Pending`] packets that have completed.
+    /// Returns the tokens of [`Accepted::Pending`] packets that have completed. If the device as a
+    /// whole has failed, so that no more complete, [`Completed::fail`] takes the error.
     fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         debug_assert!(completed.is_empty());
     }

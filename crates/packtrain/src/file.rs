@@ -5,10 +5,13 @@
 //! and its owner. No folder is made.
 
 use rustix::fs::OFlags;
+use rustix::io::ioctl_fionbio;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Where links are the kernel's or root's, and name what the process has open: `/dev/stdout`,
@@ -68,6 +71,88 @@ pub fn create(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// A file that counts the calls made on it.
+#[derive(Debug)]
+pub(crate) struct Counted {
+    pub(crate) file: File,
+    pub(crate) calls: u64,
+    /// Each call is made with `MSG_DONTWAIT`.
+    dont_wait: Cell<bool>,
+}
+
+impl Counted {
+    pub(crate) const fn new(file: File) -> Self {
+        Self {
+            file,
+            calls: 0,
+            dont_wait: Cell::new(false),
+        }
+    }
+
+    /// From now on calls return instead of waiting for another program. A socket cannot be opened
+    /// by its name, so it is standard input or output: non-blocking, it would be so for the other
+    /// programs that have it, too.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        if self.file.metadata()?.file_type().is_socket() {
+            self.dont_wait.set(true);
+        } else if may_block(&self.file) {
+            ioctl_fionbio(&self.file, true)?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Counted {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        self.calls += 1;
+        if self.dont_wait.get() {
+            let (bytes, _) = recv(&self.file, out, RecvFlags::DONTWAIT)?;
+            return Ok(bytes);
+        }
+        self.file.read(out)
+    }
+}
+
+impl Seek for Counted {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.calls += 1;
+        self.file.seek(to)
+    }
+}
+
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.calls += 1;
+        if self.dont_wait.get() {
+            return Ok(send(&self.file, bytes, SendFlags::DONTWAIT)?);
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        // A `File` buffers nothing.
+        Ok(())
+    }
+}
+
+/// Whether a call on the file may wait for another program: a pipe, a terminal and the like.
+pub(crate) fn may_block(file: &File) -> bool {
+    // If the metadata cannot be read, it may.
+    !file.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Removes the last `bytes` bytes that were written to a regular file: a part of a record, without
+/// which the capture can be read. If the file continues behind them, nothing is removed.
+pub(crate) fn remove_last(mut file: &File, bytes: u64) -> io::Result<()> {
+    let metadata = file.metadata()?;
+    if bytes > 0 && metadata.is_file() && metadata.len() == file.stream_position()? {
+        let end = metadata.len().saturating_sub(bytes);
+        file.set_len(end)?;
+        file.seek(SeekFrom::Start(end))?;
+    }
+    Ok(())
+}
+
 /// Opens a capture to read; [`STANDARD`] is standard input.
 ///
 /// # Errors
@@ -86,8 +171,8 @@ fn standard_output() -> io::Result<File> {
     standard(io::stdout().as_fd(), again)
 }
 
-/// A file shares the position with the shell. Anything else is opened again if it can be: made
-/// non-blocking, it would be so for other programs, too.
+/// A file shares the position with the shell. Anything else is opened again if it can be, as all
+/// but a socket can: made non-blocking, it would be so for other programs, too.
 fn standard(own: BorrowedFd<'_>, again: impl Fn() -> io::Result<File>) -> io::Result<File> {
     let own = File::from(own.try_clone_to_owned()?);
     if own.metadata()?.is_file() {

@@ -28,18 +28,13 @@ pub struct List {
 /// A row of all runs.
 #[derive(Debug, PartialEq)]
 pub struct Row {
-    /// By [`List::names`].
-    names: Vec<String>,
-    /// By [`List::figures`]: medians of the runs. `None` if no run has the figure.
-    figures: Vec<Option<f64>>,
-    /// The least and the greatest run of [`List::spread`].
-    spread: Option<[f64; 2]>,
-    /// In words.
-    goal: String,
+    /// As printed: names, medians of the runs, least and greatest run, goal, how many runs met it,
+    /// and why the row has no figures.
+    cells: Vec<String>,
+    /// Its names and medians, as in a document of the bench.
+    pub document: Value,
     /// Runs, runs that met the goal, and runs in which only the median did; `None` without a goal.
     met: Option<[usize; 3]>,
-    /// Why the row has no figures.
-    missing: String,
 }
 
 impl List {
@@ -83,8 +78,25 @@ impl List {
 
     /// The same row of each run.
     fn row(&self, rows: &[&Value]) -> Result<Row> {
-        let figures = self.figures.iter();
-        let figures = figures.map(|(_, pointer)| Ok(median_of(&figures_of(rows, pointer)?)));
+        let mut cells = self.names_of(rows[0]);
+        let mut document = json!({});
+        for name in self.names {
+            document[*name] = rows[0][*name].clone();
+        }
+        for (_, pointer) in self.figures {
+            let median = median_of(&figures_of(rows, pointer)?);
+            cells.push(median.map_or("-".to_owned(), number));
+            document[pointer.trim_start_matches('/')] = json!(median);
+        }
+        let spread = ends(&figures_of(rows, self.spread)?);
+        let spread = spread.map(|ends| ends.map(number).join(" .. "));
+        let goals: BTreeSet<String> = rows.iter().map(|row| text_of(&row[self.goal])).collect();
+        let numbers = figures_of(rows, &format!("/{}", self.goal)).unwrap_or_default();
+        let goal = match median_of(&numbers) {
+            Some(goal) => number(goal),
+            None if goals.len() == 1 => goals.into_iter().collect(),
+            None => "one for each run".to_owned(),
+        };
         let verdicts = rows.iter().filter_map(|row| row["verdict"].as_str());
         let verdicts: Vec<&str> = verdicts.collect();
         ensure!(
@@ -92,25 +104,21 @@ impl List {
             "not every run has a verdict"
         );
         let count = |of: Verdict| verdicts.iter().filter(|one| **one == of.name()).count();
-        let met = [
-            rows.len(),
-            count(Verdict::Reproduced),
-            count(Verdict::Direction),
-        ];
-        let goals: BTreeSet<String> = rows.iter().map(|row| text_of(&row[self.goal])).collect();
-        let numbers = figures_of(rows, &format!("/{}", self.goal)).unwrap_or_default();
+        let (runs, met) = (verdicts.len(), count(Verdict::Reproduced));
+        let direction = count(Verdict::Direction);
+        let in_words = match (runs, direction) {
+            (0, _) => String::new(),
+            (_, 0) => format!("{met} of {runs}"),
+            _ => format!("{met} of {runs}, {direction} direction"),
+        };
         let mut missing = rows.iter().map(|row| text_of(&row["missing"]));
+        let missing = missing.find(|why| !why.is_empty());
+        cells.extend([spread.unwrap_or_default(), goal, in_words]);
+        cells.push(missing.unwrap_or_default());
         Ok(Row {
-            names: self.names_of(rows[0]),
-            figures: figures.collect::<Result<_>>()?,
-            spread: ends(&figures_of(rows, self.spread)?),
-            goal: match median_of(&numbers) {
-                Some(goal) => number(goal),
-                None if goals.len() == 1 => goals.into_iter().collect(),
-                None => "one for each run".to_owned(),
-            },
-            met: (!verdicts.is_empty()).then_some(met),
-            missing: missing.find(|why| !why.is_empty()).unwrap_or_default(),
+            cells,
+            document,
+            met: (runs > 0).then_some([runs, met, direction]),
         })
     }
 
@@ -118,54 +126,11 @@ impl List {
     pub fn print(&self, rows: &[Row]) -> String {
         let figures = self.figures.iter().map(|(heading, _)| *heading);
         let head = self.names.iter().copied().chain(figures);
-        let head = head
-            .chain(["least .. most", "goal", "met", ""])
-            .map(str::to_owned)
-            .collect();
-        let line = |row: &Row| -> Vec<String> {
-            let figures = row
-                .figures
-                .iter()
-                .map(|one| one.map_or("-".to_owned(), number));
-            let spread = row
-                .spread
-                .map(|ends| ends.map(number).join(" .. "))
-                .unwrap_or_default();
-            let met = row
-                .met
-                .map_or(String::new(), |[runs, met, direction]| match direction {
-                    0 => format!("{met} of {runs}"),
-                    _ => format!("{met} of {runs}, {direction} direction"),
-                });
-            let others = [spread, row.goal.clone(), met, row.missing.clone()];
-            row.names
-                .iter()
-                .cloned()
-                .chain(figures)
-                .chain(others)
-                .collect()
-        };
-        let columns = self.names.len() + self.figures.len() + 4;
+        let head: Vec<_> = head.chain(["least .. most", "goal", "met", ""]).collect();
+        let rows = rows.iter().map(|row| row.cells.clone());
         // Names and the last columns are words.
-        aligned([head].into_iter().chain(rows.iter().map(line)), |column| {
-            column < self.names.len() || column + 3 >= columns
-        })
-    }
-
-    /// The rows as a document of such a list, for charts.
-    pub fn document(&self, rows: &[Row]) -> Value {
-        let rows = rows.iter().map(|row| {
-            let mut document = json!({});
-            for (name, value) in self.names.iter().zip(&row.names) {
-                let number = value.parse::<u64>();
-                document[*name] = number.map_or_else(|_| json!(value), |number| json!(number));
-            }
-            for ((_, pointer), figure) in self.figures.iter().zip(&row.figures) {
-                document[pointer.trim_start_matches('/')] = json!(figure);
-            }
-            document
-        });
-        rows.collect()
+        let is_word = |column: usize| column < self.names.len() || column + 3 >= head.len();
+        aligned(&head, rows, is_word)
     }
 }
 
@@ -238,16 +203,15 @@ mod tests {
             ]
         );
         // Charts get the medians.
-        let document = LIST.document(&rows);
-        let expected = json!([{"row": "a", "burst": 8, "peer": "rte_ring", "ours_ns": 2.0,
-                               "ratio": 1.1}]);
-        assert_eq!(document, expected);
+        let expected = json!({"row": "a", "burst": 8, "peer": "rte_ring", "ours_ns": 2.0,
+                              "ratio": 1.1});
+        assert_eq!(rows[0].document, expected);
         // Of an even number of runs none is chosen.
         let even = [(1.0, 1.0), (4.0, 3.0), (2.0, 1.5), (3.0, 2.5)];
         let even = even.map(|(ns, ratio)| vec![row("a", ns, ratio, "reproduced")]);
         let rows = LIST.rows(&runs(even)).unwrap();
-        assert_eq!(rows[0].figures, [Some(2.5), Some(2.0)]);
-        assert_eq!(rows[0].met, Some([4, 4, 0]));
+        let line = "a 8 rte_ring 2.50 2.00 1.00 .. 3.00 1.00 4 of 4";
+        assert_eq!(words(&LIST.print(&rows))[1], line);
         assert!(summary(&rows).contains("1 goals: 1 met in every run, 0 in some, 0 in none"));
     }
 
@@ -264,6 +228,7 @@ mod tests {
             part[0][key] = Value::Null;
             part
         };
+        let named = "row `a, 8, rte_ring`: not every run has";
         for (first, second, why) in [
             (of("a b"), of("a"), "run 2: no row `b, 8, rte_ring`"),
             (of("a"), of("a b"), "run 1: no row `b, 8, rte_ring`"),
@@ -271,13 +236,9 @@ mod tests {
             (
                 of("a"),
                 without("ratio"),
-                "row `a, 8, rte_ring`: not every run has the figure /ratio",
+                &*format!("{named} the figure /ratio"),
             ),
-            (
-                of("a"),
-                without("verdict"),
-                "row `a, 8, rte_ring`: not every run has a verdict",
-            ),
+            (of("a"), without("verdict"), &*format!("{named} a verdict")),
         ] {
             let error = LIST.rows(&runs([first, second])).unwrap_err();
             assert_eq!(format!("{error:#}"), why);
@@ -289,9 +250,8 @@ mod tests {
         part[0]["missing"] = json!("no DPDK");
         part[0]["verdict"] = Value::Null;
         let rows = LIST.rows(&runs([part.clone(), part])).unwrap();
-        assert_eq!(rows[0].figures, [Some(1.0), None]);
-        assert_eq!((rows[0].met, rows[0].spread), (None, None));
-        assert!(LIST.print(&rows).contains("no DPDK"));
+        let line = "a 8 rte_ring 1.00 - 1.00 no DPDK";
+        assert_eq!(words(&LIST.print(&rows))[1], line);
         assert_eq!(summary(&rows), "");
     }
 
@@ -309,7 +269,7 @@ mod tests {
                 vec![row]
             });
             let rows = LIST.rows(&runs(rows)).unwrap();
-            assert_eq!(rows[0].goal, told);
+            assert_eq!(rows[0].cells[6], told);
         }
     }
 }

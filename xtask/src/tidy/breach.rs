@@ -22,6 +22,13 @@ pub fn breach(path: &str, line: usize, what: impl Into<String>, why: &str, fix: 
     }
 }
 
+/// The breach of an entry that no source needs, in the tables of the file `table`.
+pub fn stale(table: &str, what: &str) -> Breach {
+    let what = format!("{what} and is listed");
+    let why = "an entry that no source needs guards nothing";
+    breach(table, 1, what, why, "correct or remove it")
+}
+
 impl fmt::Display for Breach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}: {}", self.path, self.line, self.text.join("; "))

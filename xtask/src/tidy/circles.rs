@@ -7,143 +7,97 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::breach::{Breach, breach};
-use super::paths::{self, Named, Place, module_path};
-use super::source::{Source, Token, is_word};
+use super::paths::Place;
+use super::source::Source;
 use super::tree::Tree;
 
-/// Names resolve through at most this many re-exports.
-const STEPS_MAX: usize = 16;
-
 /// For each file the files that it imports, with the line of the first import and its path.
-type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (usize, String)>>;
+type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (usize, &'a str)>>;
 
 /// The circles of each crate.
 pub fn check(tree: &Tree) -> Vec<Breach> {
-    let folders = tree
-        .sources
-        .keys()
-        .filter_map(|path| path.split_once("/src/"));
-    let folders: BTreeSet<String> = folders.map(|(name, _)| format!("{name}/src/")).collect();
-    folders
-        .iter()
-        .flat_map(|folder| circles(&Crate::new(tree, folder).graph()))
-        .collect()
+    let paths = tree.sources.keys();
+    let folders = paths.filter_map(|path| Some(&path[..path.find("/src/")? + "/src/".len()]));
+    let folders: BTreeSet<&str> = folders.collect();
+    let graphs = folders
+        .into_iter()
+        .map(|folder| Crate::new(tree, folder).graph());
+    graphs.flat_map(|graph| circles(&graph)).collect()
 }
 
-/// A breach for each group of files that reach each other.
+/// A breach for each circle of files that is the shortest one of its first file.
 fn circles(graph: &Graph<'_>) -> Vec<Breach> {
-    let ways: BTreeMap<_, _> = graph
-        .keys()
-        .map(|&file| (file, ways(graph, file)))
-        .collect();
-    let mut breaches = Vec::new();
-    for (&first, reached) in &ways {
-        let group: Vec<_> = reached
-            .keys()
-            .filter(|&file| ways[file].contains_key(first))
-            .collect();
-        // Each group once, at its first file.
-        if group.first() != Some(&&first) {
-            continue;
-        }
-        let (mut steps, mut at, mut line) = (Vec::new(), first, 1);
-        while steps.is_empty() || at != first {
-            at = reached[at];
-            let (number, path) = &graph[at][steps.last().map_or(first, |(file, _)| *file)];
-            steps.push((at, format!("{at}:{number} names `{path}`")));
-            line = *number;
-        }
-        let steps: Vec<_> = steps.into_iter().rev().map(|(_, step)| step).collect();
-        let what = format!("circle of {} files: {}", group.len(), steps.join(", "));
+    let found = graph.keys().filter_map(|&file| circle(graph, file));
+    let found = found.filter(|files| files.iter().min() == files.first());
+    let breach = |files: Vec<&str>| {
+        let next = files.iter().cycle().skip(1);
+        let steps = files.iter().zip(next).map(|(file, to)| {
+            let (line, written) = graph[file][to];
+            format!("{file}:{line} names `{written}`")
+        });
+        let steps = steps.collect::<Vec<_>>().join(", ");
+        let what = format!("circle of {} files: {steps}", files.len());
         let why = "a file can be read after those that it imports, if there is no circle";
-        breaches.push(breach(
-            first,
-            line,
-            what,
-            why,
-            "move what both sides need to a file below both",
-        ));
-    }
-    breaches
+        let fix = "move what both sides need to a file below both";
+        breach(files[0], graph[files[0]][files[1]].0, what, why, fix)
+    };
+    found.map(breach).collect()
 }
 
-/// The files that `first` reaches, with the file before each on the shortest way.
-fn ways<'a>(graph: &Graph<'a>, first: &'a str) -> BTreeMap<&'a str, &'a str> {
-    let mut before = BTreeMap::new();
-    let mut next = VecDeque::from([first]);
-    while let Some(file) = next.pop_front() {
-        for &to in graph[file].keys() {
-            before.entry(to).or_insert_with(|| {
-                next.push_back(to);
-                file
-            });
+/// The shortest way along imports from a file to itself.
+fn circle<'a>(graph: &Graph<'a>, file: &'a str) -> Option<Vec<&'a str>> {
+    let mut seen = BTreeSet::new();
+    let mut ways = VecDeque::from([vec![file]]);
+    while let Some(way) = ways.pop_front() {
+        for &to in graph[way.last()?].keys() {
+            if to == file {
+                return Some(way);
+            }
+            if seen.insert(to) {
+                ways.push_back([&way[..], &[to]].concat());
+            }
         }
     }
-    before
+    None
 }
 
-/// The files of one crate by module.
-struct Crate<'a> {
-    files: Vec<File<'a>>,
-    /// A module has several files if the target decides which of them is compiled.
-    modules: BTreeMap<Vec<String>, Vec<usize>>,
-}
+/// A file with its path.
+type File<'a> = (&'a str, &'a Source);
 
-struct File<'a> {
-    path: &'a str,
-    module: Vec<String>,
-    tokens: &'a [Token],
-    /// All paths in the file.
-    named: Vec<Named>,
-    /// The items at its top, macros included.
-    items: BTreeSet<&'a str>,
-}
+/// The files of a crate by module. The root has two if the crate is a library and a program.
+struct Crate<'a>(BTreeMap<&'a [String], Vec<File<'a>>>);
 
 impl<'a> Crate<'a> {
     fn new(tree: &'a Tree, folder: &'a str) -> Self {
-        let sources = || {
-            tree.product(folder)
-                .map(|(path, source)| (path, &path[folder.len()..], source))
-        };
-        let moved = sources().flat_map(|(_, file, source)| modules_elsewhere(file, source));
-        let moved: BTreeMap<_, _> = moved.collect();
-        let mut modules: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        let mut files = Vec::new();
-        for (path, file, source) in sources() {
-            let module = moved
-                .get(file)
-                .cloned()
-                .unwrap_or_else(|| module_path(file));
-            modules.entry(module.clone()).or_default().push(files.len());
-            files.push(File {
-                path,
-                named: paths::named(&source.product, &module),
-                items: items(&source.product),
-                module,
-                tokens: &source.product,
-            });
+        let mut files: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (path, source) in tree.product(folder) {
+            files
+                .entry(&*source.module)
+                .or_default()
+                .push((path, source));
         }
-        Self { files, modules }
+        Self(files)
     }
 
     fn graph(&self) -> Graph<'a> {
         let mut graph = Graph::new();
-        for file in &self.files {
-            let edges = graph.entry(file.path).or_default();
-            for named in &file.named {
-                let Some(path) = self.rooted(file, named, STEPS_MAX) else {
-                    continue;
+        for &(file, source) in self.0.values().flatten() {
+            let imports = graph.entry(file).or_default();
+            for named in &source.named {
+                let definers = match &named.path[..] {
+                    [name] if named.is_macro => self.exporters(name),
+                    path => self.definers(path, &[]),
                 };
-                for to in self.definers(&path, named.is_macro, STEPS_MAX) {
-                    let is_child = to.module != file.module && to.module.starts_with(&file.module);
-                    let is_own = named.place == Place::Reexport && is_child;
-                    let line = if is_own {
-                        file.first_use(&named.name)
+                for (path, to) in definers {
+                    let is_child =
+                        to.module != source.module && to.module.starts_with(&source.module);
+                    let line = if named.place == Place::Reexport && is_child {
+                        first_use(source, &named.name)
                     } else {
                         Some(named.line)
                     };
-                    if let Some(line) = line.filter(|_| to.path != file.path) {
-                        edges.entry(to.path).or_insert((line, path.join("::")));
+                    if let Some(line) = line.filter(|_| path != file) {
+                        imports.entry(path).or_insert((line, &*named.written));
                     }
                 }
             }
@@ -151,127 +105,64 @@ impl<'a> Crate<'a> {
         graph
     }
 
-    /// A path of a file from the root of the crate; `None` if it leads to another crate.
-    fn rooted(&self, file: &File<'_>, named: &Named, steps: usize) -> Option<Vec<String>> {
-        if named.is_rooted {
-            return Some(named.path.clone());
-        }
-        let (first, rest) = named.path.split_first()?;
-        let child = [&named.module[..], std::slice::from_ref(first)].concat();
-        let start = if self.modules.contains_key(&child) {
-            child
-        } else {
-            let known = file.known_as(first).find(|known| *known != named)?;
-            self.rooted(file, known, steps.checked_sub(1)?)?
-        };
-        Some([&start[..], rest].concat())
+    /// The files with a macro that `#[macro_export]` puts at the root.
+    fn exporters(&self, name: &str) -> Vec<File<'a>> {
+        let files = self.0.values().flatten().copied();
+        files
+            .filter(|(_, file)| file.items.contains(name))
+            .collect()
     }
 
-    /// The files that define the item of a path from the root; none if it is a module.
-    fn definers(&self, path: &[String], is_macro: bool, steps: usize) -> Vec<&File<'a>> {
-        if is_macro && path.len() == 1 {
-            // `#[macro_export]` puts a macro at the root.
-            return self
-                .files
-                .iter()
-                .filter(|file| file.items.contains(&*path[0]))
-                .collect();
-        }
-        let longest = (0..=path.len())
-            .rev()
-            .find(|&n| self.modules.contains_key(&path[..n]));
-        let Some((module, [item, ..])) = longest.map(|depth| path.split_at(depth)) else {
+    /// The files that define the item of a path; none if it is a module. What comes from another
+    /// crate, or from a macro, counts as defined by the file that has it. `asked` are the names for
+    /// which it is called: none leads to itself.
+    fn definers(&self, path: &[String], asked: &[&[String]]) -> Vec<File<'a>> {
+        let mut depths = (0..=path.len()).rev();
+        let depth = depths.find(|&depth| self.0.contains_key(&path[..depth]));
+        let Some((module, below @ [item, rest @ ..])) = depth.map(|depth| path.split_at(depth))
+        else {
             return Vec::new();
         };
-        let mut found = Vec::new();
-        for &at in &self.modules[module] {
-            let file = &self.files[at];
-            let elsewhere = self.elsewhere(file, item, steps);
-            if item == "*" || file.items.contains(&**item) || elsewhere.is_empty() {
-                found.push(file);
-            } else {
-                found.extend(elsewhere);
-            }
-        }
-        found
-    }
-
-    /// The files from which a `use` of `file` has `item`.
-    fn elsewhere(&self, file: &File<'a>, item: &str, steps: usize) -> Vec<&File<'a>> {
-        let Some(steps) = steps.checked_sub(1).filter(|_| item != "*") else {
+        let name = &path[..=module.len()];
+        if asked.contains(&name) {
             return Vec::new();
-        };
-        let mut found = Vec::new();
-        for known in file.known_as(item) {
-            let path = self.rooted(file, known, steps).unwrap_or_default();
-            found.extend(self.definers(&path, known.is_macro, steps));
         }
-        for glob in file.known_as("*") {
-            let mut path = self.rooted(file, glob, steps).unwrap_or_default();
-            if path.pop().is_some() {
-                path.push(item.to_owned());
-                let definers = self.definers(&path, false, steps).into_iter();
-                found.extend(definers.filter(|to| to.items.contains(item)));
-            }
-        }
-        found
-    }
-}
-
-impl File<'_> {
-    /// The `use`s that declare a name.
-    fn known_as<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Named> {
-        let named = self.named.iter();
-        named.filter(move |named| named.place != Place::Code && named.name == name)
-    }
-
-    /// The first line outside of a `use` with this name.
-    fn first_use(&self, name: &str) -> Option<usize> {
-        let (mut in_use, mut before) = (false, "");
-        self.tokens.iter().find_map(|token| {
-            in_use = (in_use || token.text == "use") && token.text != ";";
-            let is_other = [".", "::"].contains(&std::mem::replace(&mut before, &token.text));
-            (token.text == name && name != "*" && !in_use && !is_other).then_some(token.line)
-        })
-    }
-}
-
-/// The names after `fn`, `struct` and the like outside of braces.
-fn items(tokens: &[Token]) -> BTreeSet<&str> {
-    const KEYWORDS: &[&str] = &[
-        "fn", "struct", "enum", "union", "trait", "type", "const", "static", "mod",
-    ];
-    let mut found = BTreeSet::new();
-    let mut depth = 0_usize;
-    let text = |at: usize| tokens.get(at).map_or("", |token| &*token.text);
-    for at in 0..tokens.len() {
-        match text(at) {
-            "{" => depth += 1,
-            "}" => depth = depth.saturating_sub(1),
-            word if depth == 0 => {
-                let is_macro = word == "macro_rules" && text(at + 1) == "!";
-                let name = text(at + 1 + usize::from(is_macro));
-                if is_word(name) && (is_macro || KEYWORDS.contains(&word)) {
-                    found.insert(name);
+        let asked = [asked, &[name][..]].concat();
+        let mut all = Vec::new();
+        for &(file, source) in &self.0[module] {
+            let (mut found, mut is_module) = (Vec::new(), false);
+            let is_own = item == "*" || source.items.contains(item);
+            let uses = source.named.iter();
+            for used in uses.filter(|used| item != "*" && used.place != Place::Code) {
+                // A function may be called as a module that the file uses.
+                if used.name == *item {
+                    let path = [&used.path[..], rest].concat();
+                    is_module |= self.0.contains_key(&path[..]);
+                    found.extend(self.definers(&path, &asked));
+                } else if !is_own
+                    && let Some((last, above)) = used.path.split_last()
+                    && last == "*"
+                {
+                    let definers = self.definers(&[above, below].concat(), &asked);
+                    let definers = definers.into_iter();
+                    found.extend(definers.filter(|(_, to)| to.items.contains(item)));
                 }
             }
-            _ => {}
+            if is_own || found.is_empty() && !is_module {
+                found.push((file, source));
+            }
+            all.extend(found);
         }
+        all
     }
-    found
 }
 
-/// The modules of a file with an attribute `path`, by the file that they are in.
-fn modules_elsewhere(file: &str, source: &Source) -> Vec<(String, Vec<String>)> {
-    let folder = file.rfind('/').map_or("", |end| &file[..=end]);
-    let of_lines = |lines: &[String]| {
-        let path = lines[0]
-            .trim()
-            .strip_prefix("#[path = \"")?
-            .strip_suffix("\"]")?;
-        let (_, name) = lines[1].strip_suffix(';')?.rsplit_once("mod ")?;
-        let module = [&module_path(file)[..], &[name.to_owned()]].concat();
-        Some((format!("{folder}{path}"), module))
-    };
-    source.lines.windows(2).filter_map(of_lines).collect()
+/// The first line outside of a `use` with this name.
+fn first_use(source: &Source, name: &str) -> Option<usize> {
+    let (mut in_use, mut before) = (false, "");
+    source.product.iter().find_map(|token| {
+        in_use = (in_use || token.text == "use") && token.text != ";";
+        let is_other = [".", "::"].contains(&std::mem::replace(&mut before, &token.text));
+        (token.text == name && name != "*" && !in_use && !is_other).then_some(token.line)
+    })
 }

@@ -2,8 +2,8 @@
 //!
 //! A file that is not listed may have none of them, also if it is new.
 
-use super::breach::{Breach, breach};
-use super::paths::{self, Named, begins};
+use super::breach::{Breach, breach, stale};
+use super::paths::{Named, begins};
 use super::source::Source;
 use super::tree::{Tree, is_in};
 
@@ -98,40 +98,43 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
 
 impl Fence {
     fn check(&self, tree: &Tree) -> Vec<Breach> {
-        let mut breaches = Vec::new();
-        let stale = |place: &str| {
-            breach(
-                TABLE,
-                1,
-                format!("{place} and is listed"),
-                self.why,
-                "remove it",
-            )
+        let sources = self.within.iter().flat_map(|place| tree.product(place));
+        let found = sources.flat_map(|(path, source)| {
+            let names = self.names.iter();
+            names.filter_map(move |&name| Some((path, name, first_line(name, source)?)))
+        });
+        let found: Vec<_> = found.collect();
+        let granted = self.except.iter();
+        let granted =
+            granted.flat_map(|(place, names)| names.iter().map(move |name| (*place, *name)));
+        let granted: Vec<_> = granted.collect();
+        let is_of = |(place, granted): (&str, &str), path: &str, name: &str| {
+            granted == name && is_in(path, place)
         };
-        for (path, source) in self.within.iter().flat_map(|place| tree.product(place)) {
-            let named = paths::named(&source.product, &[]);
-            for name in self.names {
-                let is_granted = self
-                    .except
-                    .iter()
-                    .any(|(place, names)| names.contains(name) && is_in(path, place));
-                let line = line_of(name, source, &named).filter(|_| !is_granted);
+
+        let mut breaches = Vec::new();
+        for &(path, name, line) in &found {
+            if !granted.iter().any(|&grant| is_of(grant, path, name)) {
                 let fix = format!("{}, or list the file in {TABLE}", self.fix);
-                let what = |line| breach(path, line, format!("names `{name}`"), self.why, &fix);
-                breaches.extend(line.map(what));
+                breaches.push(breach(
+                    path,
+                    line,
+                    format!("names `{name}`"),
+                    self.why,
+                    &fix,
+                ));
             }
         }
         for place in self.within.iter().filter(|place| !tree.has(place)) {
-            breaches.push(stale(&format!("`{place}` does not exist")));
+            breaches.push(stale(TABLE, &format!("`{place}` does not exist")));
         }
-        for (place, names) in self.except {
-            for name in *names {
-                let has = |(_, source): (&str, &Source)| {
-                    line_of(name, source, &paths::named(&source.product, &[])).is_some()
-                };
-                if !tree.product(place).any(has) {
-                    breaches.push(stale(&format!("`{place}` does not name `{name}`")));
-                }
+        for &grant in &granted {
+            let (place, name) = grant;
+            if !found
+                .iter()
+                .any(|&(path, name, _)| is_of(grant, path, name))
+            {
+                breaches.push(stale(TABLE, &format!("`{place}` does not name `{name}`")));
             }
         }
         breaches
@@ -139,15 +142,16 @@ impl Fence {
 }
 
 /// The first line that has a name.
-fn line_of(name: &str, source: &Source, named: &[Named]) -> Option<usize> {
+fn first_line(name: &str, source: &Source) -> Option<usize> {
     if !name.contains("::") {
         let token = source.product.iter().find(|token| token.text == name);
         return token.map(|token| token.line);
     }
     let has = |named: &&Named| {
-        let path = named.path.join("::");
-        let is_harmless = HARMLESS.iter().any(|harmless| begins(&path, harmless));
-        begins(&path, name) && !is_harmless || name.starts_with("::") && path.ends_with(name)
+        let path = &named.written;
+        let is_harmless = HARMLESS.iter().any(|harmless| begins(path, harmless));
+        begins(path, name) && !is_harmless || name.starts_with("::") && path.ends_with(name)
     };
-    named.iter().filter(has).map(|named| named.line).min()
+    let lines = source.named.iter().filter(has).map(|named| named.line);
+    lines.min()
 }

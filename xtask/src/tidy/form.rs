@@ -26,36 +26,23 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
         let mut add =
             |line, what: String, why, fix| breaches.push(breach(path, line, what, why, fix));
         if let Some(error) = &source.error {
+            let what = format!("is not parsed: {error}");
             let why = "the rules hold for what they can read";
-            add(
-                1,
-                format!("is not parsed: {error}"),
-                why,
-                "let the compiler show the place",
-            );
+            add(1, what, why, "let the compiler show the place");
         }
         let lines = source.product_lines().count();
         if lines > MAX_FILE_LINES && !tree.is_test_file(path) {
             let what = format!("{lines} lines without tests, more than {MAX_FILE_LINES}");
-            add(
-                MAX_FILE_LINES + 1,
-                what,
-                "a file has one subject",
-                "split it by subject",
-            );
+            let why = "a file has one subject";
+            add(MAX_FILE_LINES + 1, what, why, "split it by subject");
         }
-        let parts = path
-            .split('/')
-            .map(|part| (1, part.strip_suffix(".rs").unwrap_or(part)));
+        let parts = path.split('/');
+        let parts = parts.map(|part| (1, part.strip_suffix(".rs").unwrap_or(part)));
         for (line, name) in parts.chain(inline_modules(source)) {
             if BANNED_MODULES.contains(&name) {
+                let what = format!("the name `{name}`");
                 let why = "such a name says nothing, so anything ends up there";
-                add(
-                    line,
-                    format!("the name `{name}`"),
-                    why,
-                    "name the module after its subject",
-                );
+                add(line, what, why, "name the module after its subject");
             }
         }
         for tokens in source.tokens.windows(3) {
@@ -69,8 +56,8 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
         for (number, line) in (1..).zip(&source.lines) {
             let columns = line.chars().count();
             if columns > MAX_COLUMNS {
-                let fix = "break the line; rustfmt leaves long strings and comments to you";
                 let what = format!("{columns} columns, more than {MAX_COLUMNS}");
+                let fix = "break the line; rustfmt leaves long strings and comments to you";
                 add(number, what, "two files must fit side by side", fix);
             }
             let comment = line.split_once("//").map_or("", |(_, comment)| comment);
@@ -87,13 +74,8 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
         if is_member && !text.contains("\n[lints]\nworkspace = true\n") {
             let what = "does not inherit the lints of the workspace";
             let why = "the lints hold for all of the code or for none";
-            breaches.push(breach(
-                path,
-                1,
-                what,
-                why,
-                "add `[lints]` with `workspace = true`",
-            ));
+            let fix = "add `[lints]` with `workspace = true`";
+            breaches.push(breach(path, 1, what, why, fix));
         }
     }
     breaches

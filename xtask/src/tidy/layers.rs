@@ -3,8 +3,8 @@
 //! Only paths that begin with `crate`, `super` or `self` are read, since cargo checks paths between
 //! crates. Test code is exempt.
 
-use super::breach::{Breach, breach};
-use super::paths::{self, Named, begins, module_path};
+use super::breach::{Breach, breach, stale};
+use super::paths::begins;
 use super::tree::Tree;
 
 /// The modules of each crate by layer. A module never imports one of a higher layer.
@@ -65,8 +65,8 @@ const TABLES: &str = "xtask/src/tidy/layers.rs";
 
 const WHY: &str = "imports point down only, so that each layer can be read without the next";
 
-/// Entries of the tables that name a file or a module that does not exist.
-fn stale(tree: &Tree) -> Vec<Breach> {
+/// The entries that name a file or a module that does not exist.
+fn missing(tree: &Tree) -> Vec<Breach> {
     let mut places = Vec::new();
     for (folder, layers) in LAYERS {
         let modules = layers.iter().flat_map(|(_, modules)| modules.split(' '));
@@ -82,26 +82,23 @@ fn stale(tree: &Tree) -> Vec<Breach> {
         places.extend(tops.map(|top| format!("{folder}/{top}")));
     }
     places.retain(|place| !tree.has(place));
-    let breach = |place| {
-        let what = format!("a table names `{place}`, which does not exist");
-        let why = "a rule about no file checks nothing";
-        breach(TABLES, 1, what, why, "correct or remove it")
-    };
-    places.into_iter().map(breach).collect()
+    let missing = places
+        .iter()
+        .map(|place| format!("`{place}` does not exist"));
+    missing.map(|what| stale(TABLES, &what)).collect()
 }
 
 /// The import rules.
 pub fn check(tree: &Tree) -> Vec<Breach> {
-    let mut breaches = stale(tree);
+    let mut breaches = missing(tree);
     for (folder, layers) in LAYERS {
         let layer_of = |module: &str| {
             let mut layers = layers.iter();
             layers.find(|(_, modules)| modules.split(' ').any(|name| name == module))
         };
         for (path, source) in tree.product(folder) {
-            let module = module_path(&path[folder.len()..]);
             // The root may name all modules.
-            let Some(top) = module.first() else {
+            let Some(top) = source.module.first() else {
                 continue;
             };
             let Some((own, _)) = layer_of(top) else {
@@ -110,16 +107,17 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
                 breaches.push(breach(path, 1, what, WHY, &fix));
                 continue;
             };
-            let only = ONLY
-                .iter()
-                .find(|(place, ..)| place.strip_prefix(folder) == Some(top));
-            for import in paths::named(&source.product, &module) {
-                let Some(to) = import.path.first().filter(|_| import.is_rooted) else {
+            let mut only = ONLY.iter();
+            let only = only.find(|(place, ..)| place.strip_prefix(folder) == Some(top));
+            let port = source.module.get(1);
+            let port = port.map_or("port/mod.rs", String::as_str);
+            for import in &source.named {
+                let Some(imported) = import.imported() else {
                     continue;
                 };
-                let imported = import.path.join("::");
-                let written = format!("crate::{imported}");
-                let may = |paths: &str| paths.split(' ').any(|start| begins(&imported, start));
+                let to = import.path.first().map_or("", String::as_str);
+                let written = &import.written;
+                let may = |paths: &str| paths.split(' ').any(|start| begins(imported, start));
                 let (what, why, fix) = match (layer_of(to), only) {
                     (None, _) if import.is_macro => continue,
                     (None, _) => (
@@ -132,10 +130,9 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
                         *why,
                         format!("use only {allowed}"),
                     ),
-                    _ if top == "port" && is_foreign(&module, &import) => (
+                    _ if top == "port" && is_foreign(port, imported) => (
                         format!(
-                            "`{}` imports `{written}`, which is not its own system call file",
-                            port(&module)
+                            "`{port}` imports `{written}`, which is not its own system call file"
                         ),
                         "a port and its system calls are read, and replaced, together",
                         format!(
@@ -156,21 +153,10 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
     breaches
 }
 
-/// The name of a port, or of what ports share.
-fn port(module: &[String]) -> &str {
-    module.get(1).map_or("port/mod.rs", String::as_str)
-}
-
-/// Whether a module of the ports imports system calls that are not its own.
-fn is_foreign(module: &[String], import: &Named) -> bool {
-    let own = SYS_OF_PORT.iter().find(|(name, _)| *name == port(module));
-    let mut own = own.map_or(port(module), |(_, files)| files).split(' ');
-    let names_sys = import
-        .path
-        .starts_with(&["port".to_owned(), "sys".to_owned()]);
-    let is_own = import
-        .path
-        .get(2)
-        .is_some_and(|file| own.any(|one| one == file));
-    names_sys && port(module) != "sys" && !is_own
+/// Whether a path leads to system calls that are not those of a port.
+fn is_foreign(port: &str, imported: &str) -> bool {
+    let own = SYS_OF_PORT.iter().find(|(name, _)| *name == port);
+    let mut own = own.map_or(port, |(_, files)| files).split(' ');
+    let is_own = own.any(|file| begins(imported, &format!("port::sys::{file}")));
+    begins(imported, "port::sys") && port != "sys" && !is_own
 }

@@ -1,6 +1,6 @@
 //! The paths that a source names, in `use` trees and elsewhere.
 
-use super::source::{Token, is_word};
+use super::tokens::{Token, is_word};
 
 /// In what a path stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,18 +18,25 @@ pub enum Place {
 pub struct Named {
     /// Line of its last segment.
     pub line: usize,
-    /// From the root of the crate if `is_rooted`, otherwise as written. A glob ends with `*`.
+    /// As written, but from `crate` if it begins with `crate`, `super` or `self`. A glob ends with
+    /// `*`.
+    pub written: String,
+    /// From the root of the crate. A path that begins with a name is taken as one below the module
+    /// of the file.
     pub path: Vec<String>,
-    /// Whether it begins with `crate`, `super` or `self`.
-    pub is_rooted: bool,
     /// The name under which a `use` makes it known.
     pub name: String,
     /// In what it stands.
     pub place: Place,
     /// Whether it calls a macro.
     pub is_macro: bool,
-    /// The module in which it stands, from the root of the crate.
-    pub module: Vec<String>,
+}
+
+impl Named {
+    /// The path below `crate`; `None` if it may lead to another crate.
+    pub fn imported(&self) -> Option<&str> {
+        self.written.strip_prefix("crate::")
+    }
 }
 
 /// `port/sys/tun.rs` is `port::sys::tun`; `lib.rs` and `main.rs` are the root.
@@ -53,6 +60,7 @@ pub fn begins(path: &str, start: &str) -> bool {
 pub fn named(tokens: &[Token], module: &[String]) -> Vec<Named> {
     let mut reader = Reader {
         tokens,
+        module,
         here: module.to_vec(),
         place: Place::Code,
         found: Vec::new(),
@@ -63,7 +71,8 @@ pub fn named(tokens: &[Token], module: &[String]) -> Vec<Named> {
 
 struct Reader<'a> {
     tokens: &'a [Token],
-    /// The module of the next token.
+    module: &'a [String],
+    /// The module of the next token: one in braces is below `module`.
     here: Vec<String>,
     place: Place,
     found: Vec<Named>,
@@ -98,7 +107,9 @@ impl<'a> Reader<'a> {
                 "}" if braces.pop() == Some(true) => drop(self.here.pop()),
                 // `impl Trait + use<'a>` imports nothing.
                 "use" if self.text(at + 1) != "<" => {
-                    self.place = if self.is_visible(at) {
+                    // A `use` after a parenthesis is one after `pub(…)`.
+                    let is_visible = ["pub", ")"].contains(&self.before(at, 1));
+                    self.place = if is_visible {
                         Place::Reexport
                     } else {
                         Place::Use
@@ -114,16 +125,6 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
             at += 1;
-        }
-    }
-
-    /// Whether `pub` or `pub(…)` stands before `at`.
-    fn is_visible(&self, at: usize) -> bool {
-        let before = &self.tokens[..at];
-        let open = before.iter().rposition(|token| token.text == "(");
-        match self.before(at, 1) {
-            ")" => open.is_some_and(|open| self.before(open, 1) == "pub"),
-            word => word == "pub",
         }
     }
 
@@ -167,16 +168,20 @@ impl<'a> Reader<'a> {
                 continue;
             }
             let is_renamed = self.text(at + 1) == "as" && is_word(next);
-            let name = if is_renamed { Some(next) } else { None };
-            let name = name.or(path.last().map(String::as_str)).unwrap_or_default();
+            let renamed = is_renamed.then_some(next);
+            let name = renamed.or(path.last().map(String::as_str));
+            let (root, above) = if is_rooted {
+                ("crate::", &[][..])
+            } else {
+                ("", self.module)
+            };
             self.found.push(Named {
                 line: self.tokens[at].line,
-                name: name.to_owned(),
-                path,
-                is_rooted,
+                written: format!("{root}{}", path.join("::")),
+                name: name.unwrap_or_default().to_owned(),
+                path: [above, &path[..]].concat(),
                 place: self.place,
                 is_macro: self.text(at + 1) == "!",
-                module: self.here.clone(),
             });
             return at + if is_renamed { 3 } else { 1 };
         }

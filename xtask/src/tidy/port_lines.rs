@@ -50,20 +50,19 @@ fn count(tree: &Tree) -> BTreeMap<&str, PortLines<'_>> {
     let mut ports: BTreeMap<_, PortLines<'_>> = BTreeMap::new();
     for (path, source) in tree.product(PORTS) {
         let inside = &path[PORTS.len()..];
-        let (folder, file) = match inside.strip_prefix("sys/") {
-            Some(file) => ("sys", file),
-            None => ("", inside),
-        };
-        let name = file.split(['/', '.']).next().unwrap_or(file);
-        if folder == "sys" {
-            // `sys/mod.rs` only declares the files.
-            if file != "mod.rs" {
-                ports.entry(name).or_default().sys += source.code_lines();
+        let file = inside.strip_prefix("sys/");
+        let name = file.unwrap_or(inside).split(['/', '.']).next();
+        let name = name.unwrap_or_default();
+        match file {
+            // It only declares the files.
+            Some("mod.rs") => {}
+            Some(_) => ports.entry(name).or_default().sys += source.code_lines(),
+            None if name == "wrap" || inside.ends_with(KEYS) => {}
+            None => {
+                let port = ports.entry(name).or_default();
+                port.code += source.code_lines();
+                port.driver = port.driver.or(implements_driver(source).then_some(path));
             }
-        } else if name != "wrap" && !file.ends_with(KEYS) {
-            let port = ports.entry(name).or_default();
-            port.code += source.code_lines();
-            port.driver = port.driver.or(implements_driver(source).then_some(path));
         }
     }
     ports
@@ -79,14 +78,12 @@ fn implements_driver(source: &Source) -> bool {
 pub fn check(tree: &Tree) -> Vec<Breach> {
     let too_long = |(name, port): (&str, PortLines<'_>)| {
         let longer = LONGER.iter().find(|(longer, ..)| *longer == name);
-        let (code, most) = (
-            port.code,
-            longer.map_or(MAX_CODE_LINES, |&(_, lines, _)| lines),
-        );
+        let most = longer.map_or(MAX_CODE_LINES, |&(_, lines, _)| lines);
+        let code = port.code;
+        let path = port.driver.filter(|_| code > most)?;
         let what = format!("port `{name}` has {code} code lines, more than {most}");
         let why = "what makes a driver long is the framework's work";
         let fix = "move what another driver would repeat into the framework";
-        let path = port.driver.filter(|_| code > most)?;
         Some(breach(path, 1, what, why, fix))
     };
     count(tree).into_iter().filter_map(too_long).collect()
@@ -94,30 +91,21 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
 
 /// The table of the ports that `tidy` prints.
 pub fn table(tree: &Tree) -> String {
-    let number = |n: usize| {
-        if n == 0 {
-            "-".to_owned()
-        } else {
-            n.to_string()
-        }
+    let number = |lines: usize| match lines {
+        0 => "-".to_owned(),
+        lines => lines.to_string(),
     };
-    let head = ["port", "", "code lines", "port/sys/"].map(str::to_owned);
     let rows = count(tree).into_iter().map(|(name, port)| {
-        let kind = match port {
-            PortLines {
-                driver: Some(_), ..
-            } => "driver",
-            PortLines { code: 0, .. } => "sys",
-            _ => "shared",
+        let kind = match (port.driver, port.code) {
+            (Some(_), _) => "driver",
+            (None, 0) => "sys",
+            (None, _) => "shared",
         };
-        [
-            name.to_owned(),
-            kind.to_owned(),
-            number(port.code),
-            number(port.sys),
-        ]
+        let (code, sys) = (number(port.code), number(port.sys));
+        vec![name.to_owned(), kind.to_owned(), code, sys]
     });
-    aligned([head].into_iter().chain(rows), |column| column < 2)
+    let head = ["port", "", "code lines", "port/sys/"];
+    aligned(&head, rows, |column| column < 2)
 }
 
 /// The lines of Rust of each crate: all of them, and those outside of tests.
@@ -127,19 +115,18 @@ pub fn of_crates(tree: &Tree) -> String {
     for (path, source) in &tree.sources {
         let inside = path.strip_prefix("crates/").unwrap_or(path);
         let name = inside.split('/').next().unwrap_or(inside);
-        let product = if tree.is_test_file(path) {
-            0
-        } else {
-            source.product_lines().count()
+        let product = match tree.is_test_file(path) {
+            true => 0,
+            false => source.product_lines().count(),
         };
         for of in [crates.entry(name).or_default(), &mut total] {
             of[0] += source.lines.len();
             of[1] += product;
         }
     }
-    let head = ["crate", "lines", "without tests"].map(str::to_owned);
     let rows = crates.into_iter().chain([("total", total)]);
-    let rows =
-        rows.map(|(name, [all, product])| [name.to_owned(), all.to_string(), product.to_string()]);
-    aligned([head].into_iter().chain(rows), |column| column == 0)
+    let rows = rows
+        .map(|(name, [all, product])| vec![name.to_owned(), all.to_string(), product.to_string()]);
+    let head = ["crate", "lines", "without tests"];
+    aligned(&head, rows, |column| column == 0)
 }

@@ -1,60 +1,64 @@
-//! A Rust source file as the rules need it: its tokens, and the lines of test code.
+//! A Rust source file as the rules need it: its tokens, its paths, and the lines of test code.
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
+use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-/// A word, `::`, another sign, or `"` for a literal.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Token {
-    /// Line, from 1.
-    pub line: usize,
-    /// Its text.
-    pub text: String,
-}
-
-/// Whether the text of a token is an identifier or a keyword.
-pub fn is_word(text: &str) -> bool {
-    text.starts_with(|first: char| first.is_alphabetic() || first == '_')
-}
+use super::paths::{Named, Place, module_path, named};
+use super::tokens::{Token, flatten};
 
 /// One parsed file.
 #[derive(Debug)]
 pub struct Source {
     /// Its lines.
     pub lines: Vec<String>,
+    /// Its module, from the root of the crate.
+    pub module: Vec<String>,
     /// All tokens, test code included. Comments are none.
     pub tokens: Vec<Token>,
     /// The tokens outside of test code.
     pub product: Vec<Token>,
+    /// The paths outside of test code.
+    pub named: Vec<Named>,
+    /// The names of the items at its top, macros included.
+    pub items: BTreeSet<String>,
     /// Why the text is no Rust.
     pub error: Option<String>,
     tests: TestCode,
 }
 
 impl Source {
-    /// Parses a text.
-    pub fn parse(text: &str) -> Self {
+    /// Parses the text of a file, which is named from the `src/` of its crate.
+    pub fn parse(file: &str, text: &str) -> Self {
         let (mut tokens, mut tests) = (Vec::new(), TestCode::default());
         let read = text.parse::<TokenStream>().map_err(syn::Error::from);
         let read = read.and_then(|stream| {
             flatten(stream.clone(), &mut tokens);
             syn::parse2::<syn::File>(stream)
         });
-        let read = read.map(|file| {
+        let mut items: &[syn::Item] = &[];
+        if let Ok(parsed) = &read {
             let is_test = |attribute: &syn::Attribute| is_cfg_test(&attribute.meta);
-            tests.is_all = file.attrs.iter().any(is_test);
-            tests.visit_file(&file);
-        });
+            tests.is_all = parsed.attrs.iter().any(is_test);
+            tests.visit_file(parsed);
+            items = &parsed.items;
+        }
         let product = tokens.iter().filter(|token| !tests.has(token.line));
+        let product: Vec<Token> = product.cloned().collect();
+        let module = module_path(file);
+        let mut named = named(&product, &module);
+        named.extend(items.iter().filter_map(|item| moved(file, item)));
         Self {
             lines: text.lines().map(str::to_owned).collect(),
-            product: product.cloned().collect(),
+            module,
+            product,
+            named,
+            items: items.iter().filter_map(name).collect(),
+            error: read.as_ref().err().map(ToString::to_string),
             tokens,
-            error: read.err().map(|error| error.to_string()),
             tests,
         }
     }
@@ -78,38 +82,49 @@ impl Source {
     }
 }
 
-fn flatten(stream: TokenStream, found: &mut Vec<Token>) {
-    let mut is_joint = false;
-    for tree in stream {
-        let (start, end) = (tree.span().start().line, tree.span().end().line);
-        let was_joint = std::mem::take(&mut is_joint);
-        let mut push = |line, text: String| found.push(Token { line, text });
-        match tree {
-            TokenTree::Ident(word) => push(start, word.to_string()),
-            TokenTree::Literal(_) => push(start, "\"".to_owned()),
-            TokenTree::Punct(sign) if was_joint && sign.as_char() == ':' => {
-                found.pop();
-                let text = "::".to_owned();
-                found.push(Token { line: start, text });
-            }
-            TokenTree::Punct(sign) => {
-                is_joint = sign.as_char() == ':' && sign.spacing() == Spacing::Joint;
-                push(start, sign.to_string());
-            }
-            TokenTree::Group(group) => {
-                let [open, close] = match group.delimiter() {
-                    Delimiter::Parenthesis => ["(", ")"],
-                    Delimiter::Bracket => ["[", "]"],
-                    // Without a delimiter is only what a macro has put together.
-                    Delimiter::Brace | Delimiter::None => ["{", "}"],
-                };
-                push(start, open.to_owned());
-                flatten(group.stream(), found);
-                let text = close.to_owned();
-                found.push(Token { line: end, text });
-            }
-        }
-    }
+/// The name of an item that is defined where it stands.
+fn name(item: &syn::Item) -> Option<String> {
+    let name = match item {
+        syn::Item::Const(item) => &item.ident,
+        syn::Item::Enum(item) => &item.ident,
+        syn::Item::Fn(item) => &item.sig.ident,
+        syn::Item::Macro(item) => item.ident.as_ref()?,
+        syn::Item::Mod(item) if item.content.is_some() => &item.ident,
+        syn::Item::Static(item) => &item.ident,
+        syn::Item::Struct(item) => &item.ident,
+        syn::Item::Trait(item) => &item.ident,
+        syn::Item::Type(item) => &item.ident,
+        syn::Item::Union(item) => &item.ident,
+        _ => return None,
+    };
+    Some(name.to_string())
+}
+
+/// A module with an attribute `path`, as a `use` of the module that its file is named after.
+fn moved(file: &str, item: &syn::Item) -> Option<Named> {
+    let syn::Item::Mod(module) = item else {
+        return None;
+    };
+    let values = module.attrs.iter();
+    let mut values = values.filter_map(|attribute| attribute.meta.require_name_value().ok());
+    let value = &values.find(|value| value.path.is_ident("path"))?.value;
+    let syn::Expr::Lit(syn::ExprLit {
+        lit: syn::Lit::Str(to),
+        ..
+    }) = value
+    else {
+        return None;
+    };
+    let folder = file.rfind('/').map_or("", |end| &file[..=end]);
+    let path = module_path(&format!("{folder}{}", to.value()));
+    Some(Named {
+        line: module.ident.span().start().line,
+        written: format!("crate::{}", path.join("::")),
+        path,
+        name: module.ident.to_string(),
+        place: Place::Use,
+        is_macro: false,
+    })
 }
 
 /// What is compiled for tests only.

@@ -1,9 +1,10 @@
 //! Each rule on a tree that breaks it, and on the nearest tree that does not.
 
-use super::breach::{Breach, breach};
+use super::breach::breach;
 use super::source::Source;
 use super::tree::Tree;
-use super::{check, fences, layers, port_lines};
+use super::{check, port_lines};
+use crate::report::words;
 
 /// The breaches of all rules in a tree of these files, as `path:line: what`. Those of the tables
 /// and of the list, which it lacks, are left out.
@@ -18,11 +19,8 @@ fn found(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 fn tree(files: &[(&str, &str)]) -> Tree {
-    Tree::new(
-        files
-            .iter()
-            .map(|(path, text)| ((*path).to_owned(), (*text).to_owned())),
-    )
+    let files = files.iter();
+    Tree::new(files.map(|&(path, text)| (path.to_owned(), text.to_owned())))
 }
 
 /// `breaches.txt` has trees: a title after `# `, files after `--- `, and after `=> ` each breach of
@@ -55,15 +53,7 @@ fn each_tree_has_the_breaches_that_it_says() {
 }
 
 #[test]
-fn a_breach_is_one_line_with_place_reason_and_remedy() {
-    assert_eq!(
-        breach("a.rs", 3, "x", "y", "z").to_string(),
-        "a.rs:3: x; y; z"
-    );
-}
-
-#[test]
-fn breaches_of_all_rules_are_sorted_by_place() {
+fn breaches_of_all_rules_are_lines_sorted_by_place() {
     let files = [
         ("x/src/b.rs", "use crate::a::A; struct B;"),
         ("x/src/a.rs", "use crate::b::B; struct A;\nmod utils {}"),
@@ -74,64 +64,45 @@ fn breaches_of_all_rules_are_sorted_by_place() {
     ];
     let breaches = check(&tree(&files));
     assert!(breaches.is_sorted());
-    let places = [
+    for place in [
         "ARCHITECTURE.md",
         "crates/packtrain/src/plan.rs",
         "x/src/a.rs",
-    ];
-    for place in places
-        .iter()
-        .chain(&["xtask/src/tidy/fences.rs", "xtask/src/tidy/layers.rs"])
-    {
-        assert!(
-            breaches.iter().any(|breach| breach.path == *place),
-            "{place}"
-        );
+        "xtask/src/tidy/fences.rs",
+        "xtask/src/tidy/layers.rs",
+    ] {
+        assert!(breaches.iter().any(|one| one.path == place), "{place}");
     }
-}
-
-/// What a rule says of its table when there is only this file.
-fn stale(rule: fn(&Tree) -> Vec<Breach>, file: &str, text: &str) -> Vec<String> {
-    let path = format!("crates/packtrain/src/{file}");
-    let breaches = rule(&tree(&[(&path, text)])).into_iter();
-    let of_table = breaches.filter(|breach| breach.path.starts_with("xtask/"));
-    of_table.map(|breach| breach.text[0].clone()).collect()
+    let line = breach("a.rs", 3, "x", "y", "z").to_string();
+    assert_eq!(line, "a.rs:3: x; y; z");
 }
 
 #[test]
 fn entries_of_tables_name_what_exists() {
-    let names = |told: &[String], what: &str| told.iter().any(|one| one.contains(what));
     let clock = "`crates/packtrain/src/time.rs` does not name `std::time`";
-    assert!(names(&stale(fences::check, "time.rs", ""), clock));
-    assert!(!names(
-        &stale(fences::check, "time.rs", "use std::time::Instant;"),
-        clock
-    ));
     let policy = "`crates/packtrain/src/policy` does not exist";
-    assert!(names(&stale(fences::check, "time.rs", ""), policy));
-    assert!(!names(&stale(fences::check, "policy/idle.rs", ""), policy));
     let system = "`crates/packtrain/src/port/sys/` does not name `libc`";
-    assert!(names(&stale(fences::check, "port/sys/tun.rs", ""), system));
-    assert!(!names(
-        &stale(fences::check, "port/sys/tun.rs", "use libc::c_int;"),
-        system
-    ));
-    for (file, exists) in [
-        ("stats.rs", true),
-        ("stats/mod.rs", true),
-        ("stats/deeper/one.rs", true),
-        ("statistics.rs", false),
+    let stats = "`crates/packtrain/src/stats` does not exist";
+    let tun = "`crates/packtrain/src/port/sys/tun` does not exist";
+    for (file, text, entry, is_stale) in [
+        ("time.rs", "", clock, true),
+        ("time.rs", "use std::time::Instant;", clock, false),
+        ("time.rs", "", policy, true),
+        ("policy/idle.rs", "", policy, false),
+        ("port/sys/tun.rs", "", system, true),
+        ("port/sys/tun.rs", "use libc::c_int;", system, false),
+        ("port/sys/tun.rs", "", tun, false),
+        ("stats.rs", "", stats, false),
+        ("stats/mod.rs", "", stats, false),
+        ("stats/deeper/one.rs", "", stats, false),
+        ("statistics.rs", "", stats, true),
+        ("statistics.rs", "", tun, true),
     ] {
-        let told = stale(layers::check, file, "");
-        assert_eq!(
-            names(&told, "`crates/packtrain/src/stats`"),
-            !exists,
-            "{file}"
-        );
-        assert!(
-            names(&told, "`crates/packtrain/src/port/sys/tun`"),
-            "{file}"
-        );
+        let path = format!("crates/packtrain/src/{file}");
+        let breaches = check(&tree(&[(&path, text)]));
+        let told = format!("{entry} and is listed");
+        let is_told = breaches.iter().any(|breach| breach.text[0] == told);
+        assert_eq!(is_told, is_stale, "{file}: {text}: {entry}");
     }
 }
 
@@ -168,6 +139,14 @@ fn circles_are_found_through_re_exports_globs_and_other_names() {
         ("mod a; mod b; pub use a::*;", "use crate::A; pub struct B;"),
         ("mod a; mod b;", "use crate::a::A as X; pub struct B;"),
         ("mod a; mod b;", "use super::a; pub struct B(a::A);"),
+        (
+            "mod a; mod b;",
+            "use super::a; use x::*; use y::*; use z::z; pub struct B(a::A, z::Z);",
+        ),
+        (
+            "mod a; mod b;",
+            "use super::a; fn a() { a::A } pub struct B;",
+        ),
         ("mod a; mod b;", "use crate::a::*; pub struct B;"),
         ("mod a; mod b;", "fn f() { crate::word!() } pub struct B;"),
         (
@@ -214,31 +193,12 @@ fn what_ports_share_is_shown_and_not_bounded() {
     let files = files.map(|(file, text)| (format!("crates/packtrain/src/port/{file}"), text));
     let tree = Tree::new(files);
     assert_eq!(port_lines::check(&tree), []);
-    let table = port_lines::table(&tree);
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
-    assert_eq!(
-        rows[1..],
-        [
-            vec!["spec", "shared", "300", "-"],
-            vec!["tap", "driver", "100", "40"],
-            vec!["tun", "sys", "-", "7"],
-        ]
-    );
-    let table = port_lines::of_crates(&tree);
-    let rows: Vec<Vec<&str>> = table
-        .lines()
-        .map(|line| line.split_whitespace().collect())
-        .collect();
+    let rows = ["spec shared 300 -", "tap driver 100 40", "tun sys - 7"];
+    assert_eq!(words(&port_lines::table(&tree))[1..], rows);
     let all = (3 * 98 + 2 + 4) + 400 + 300 + 40 + 1 + 7 + 2 * (3 * 298 + 2 + 4);
     let product = (3 * 98 + 2) + 400 + 300 + 40 + 1 + 7 + (3 * 298 + 2);
-    let sizes = [all.to_string(), product.to_string()];
-    assert_eq!(
-        rows[1..],
-        ["packtrain", "total"].map(|name| vec![name, &*sizes[0], &*sizes[1]])
-    );
+    let rows = ["packtrain", "total"].map(|name| format!("{name} {all} {product}"));
+    assert_eq!(words(&port_lines::of_crates(&tree))[1..], rows);
 }
 
 #[test]
@@ -269,13 +229,9 @@ fn files_are_bounded_without_their_tests_and_lines_in_columns_not_bytes() {
 #[test]
 fn comments_and_literals_are_no_words() {
     let text = "//! doc\n/// word\nfn f() { // yes\n    let a = \"b\\nc\";\n\n}";
-    let source = Source::parse(text);
-    let texts: Vec<_> = source
-        .tokens
-        .iter()
-        .map(|token| token.text.as_str())
-        .collect();
-    let code = texts.join(" ");
+    let source = Source::parse("a.rs", text);
+    let texts = source.tokens.iter().map(|token| token.text.as_str());
+    let code = texts.collect::<Vec<_>>().join(" ");
     assert!(code.ends_with("fn f ( ) { let a = \" ; }"), "{code}");
     assert!(!code.contains("word") && !code.contains("yes"), "{code}");
     assert_eq!(source.code_lines(), 3);
@@ -287,13 +243,10 @@ fn test_items_end_where_they_end() {
         #[cfg(all(test, unix))]\n#[derive(Debug)]\nstruct T([u8; 3]);\nfn product2() {}\n\
         struct S {\n    #[cfg(test)]\n    f: u8,\n    g: u8,\n}\n\
         #[cfg(not(test))]\nfn product3() {}\n";
-    let source = Source::parse(text);
-    let product: Vec<usize> = source.product_lines().map(|(number, _)| number).collect();
-    assert_eq!(product, [3, 7, 8, 11, 12, 13, 14]);
-    assert_eq!(
-        Source::parse("#![cfg(test)]\nfn f() {}\n")
-            .product_lines()
-            .count(),
-        0
-    );
+    let product = |text: &str| -> Vec<usize> {
+        let source = Source::parse("a.rs", text);
+        source.product_lines().map(|(number, _)| number).collect()
+    };
+    assert_eq!(product(text), [3, 7, 8, 11, 12, 13, 14]);
+    assert_eq!(product("#![cfg(test)]\nfn f() {}\n"), [0; 0]);
 }

@@ -28,7 +28,10 @@ impl Tree {
         let mut tree = Self::default();
         for (path, text) in files {
             if let Some(stem) = path.strip_suffix(".rs") {
-                let source = Source::parse(&text);
+                let inside = path
+                    .split_once("/src/")
+                    .map_or(&*path, |(_, inside)| inside);
+                let source = Source::parse(inside, &text);
                 let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
                 let is_folder = ["mod", "lib", "main"].contains(&name);
                 let base = if is_folder { folder } else { stem };

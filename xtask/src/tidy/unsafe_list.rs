@@ -14,36 +14,34 @@ const WHY: &str = "a reader must know which files can break memory safety";
 
 /// The list matches the sources (with tests, examples and benches).
 pub fn check(tree: &Tree) -> Vec<Breach> {
+    let page = tree.texts.get(PAGE).map_or("", String::as_str);
+    let list = page
+        .split_once(MARKS[0])
+        .and_then(|(before, rest)| Some((before, rest.split_once(MARKS[1])?.0)));
+    let Some((before, list)) = list else {
+        let what = format!("has no list between `{}` and `{}`", MARKS[0], MARKS[1]);
+        return vec![breach(
+            PAGE,
+            1,
+            what,
+            WHY,
+            "write the list between its marks",
+        )];
+    };
     let mut breaches = Vec::new();
     let mut add = |path: &str, line, what: String, fix: &str| {
         breaches.push(breach(path, line, what, WHY, fix));
     };
-    let page = tree.texts.get(PAGE).map_or("", String::as_str);
-    let mut marks = MARKS.iter();
-    let mut mark = marks.next();
     let mut listed = BTreeMap::new();
-    for (number, line) in (1..).zip(page.lines().map(str::trim)) {
-        let entry = line
-            .strip_prefix("- `")
-            .and_then(|rest| rest.strip_suffix('`'));
-        match (mark, entry) {
-            (Some(next), _) if line == *next => mark = marks.next(),
-            (Some(&end), Some(entry)) if end == MARKS[1] => drop(listed.insert(entry, number)),
-            (Some(&end), None) if end == MARKS[1] && !line.is_empty() => {
-                let what = format!("has `{line}` in the list of files with `unsafe`");
-                add(PAGE, number, what, "write one \"- `path`\" a line");
-            }
-            _ => {}
+    let lines = (before.lines().count() + 1..).zip(list.lines().map(str::trim));
+    for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
+        let entry = line.strip_prefix("- `");
+        if let Some(entry) = entry.and_then(|entry| entry.strip_suffix('`')) {
+            listed.insert(entry, number);
+        } else {
+            let what = format!("has `{line}` in the list of files with `unsafe`");
+            add(PAGE, number, what, "write one \"- `path`\" a line");
         }
-    }
-    if let Some(mark) = mark {
-        add(
-            PAGE,
-            1,
-            format!("has no line `{mark}`"),
-            "write the list between its marks",
-        );
-        return breaches;
     }
     for (path, source) in &tree.sources {
         let first = source.tokens.iter().find(|token| token.text == "unsafe");

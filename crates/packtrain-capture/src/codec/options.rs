@@ -54,7 +54,7 @@ impl<'a> PacketOptions<'a> {
 pub(crate) fn select_options(options: &[u8], codes: &[u16]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut fields = Fields::new(options, ByteOrder::Little);
-    while let Some((code, value)) = next_option(&mut fields) {
+    while let Ok(Some((code, value))) = next_option(&mut fields) {
         match (code, value.first_chunk()) {
             _ if !codes.contains(&code) => {}
             (PACKET_FLAGS, Some(flags)) => {
@@ -68,17 +68,24 @@ pub(crate) fn select_options(options: &[u8], codes: &[u16]) -> Vec<u8> {
     out
 }
 
-/// The next option, or the next record of a Name Resolution Block; `None` at their end, and if one
-/// exceeds the block.
-fn next_option<'a>(fields: &mut Fields<'a>) -> Option<(u16, &'a [u8])> {
-    let (code, bytes) = (fields.u16()?, fields.u16()?);
-    if code == OPTION_END {
-        return None;
+/// A list of options that exceeds its block, or is longer than [`MAX_OPTION_BYTES`].
+struct Incomplete;
+
+/// The next option, or the next record of a Name Resolution Block; `None` at their end.
+fn next_option<'a>(fields: &mut Fields<'a>) -> Result<Option<(u16, &'a [u8])>, Incomplete> {
+    if fields.remaining() == 0 {
+        return Ok(None);
     }
-    let value = fields.take(usize::from(bytes))?;
+    let (Some(code), Some(bytes)) = (fields.u16(), fields.u16()) else {
+        return Err(Incomplete);
+    };
+    if code == OPTION_END {
+        return Ok(None);
+    }
+    let value = fields.take(usize::from(bytes)).ok_or(Incomplete)?;
     // The last one of a block may lack its padding.
     fields.take(padding(value.len()).min(fields.remaining()));
-    Some((code, value))
+    Ok(Some((code, value)))
 }
 
 /// The widths in bytes of the integers that the value of an option begins with. What follows them
@@ -116,30 +123,34 @@ const fn is_copied(block: u32, code: u16) -> bool {
 /// The options of a block of type `block`, as [`PacketOptions::to_vec`].
 pub(super) fn copied_options(block: u32, order: ByteOrder, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    put_options(&mut out, block, &mut Fields::new(bytes, order));
+    // Of an incomplete list, those before the end are kept.
+    put_options(&mut out, block, &mut Fields::new(bytes, order)).ok();
     out
 }
 
-/// Puts the options that are copied, and their end if there are any.
-fn put_all_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
+/// Puts the options that are copied, and their end if there are any; `None` if the list is
+/// incomplete.
+fn put_all_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) -> Option<()> {
     let before = out.len();
-    put_options(out, block, fields);
+    put_options(out, block, fields).ok()?;
     if out.len() > before {
         put_option_end(out);
     }
+    Some(())
 }
 
-fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) {
+fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) -> Result<(), Incomplete> {
     let limit = out.len() + MAX_OPTION_BYTES;
-    while let Some((code, value)) = next_option(fields) {
+    while let Some((code, value)) = next_option(fields)? {
         if out.len() + 4 + value.len() + padding(value.len()) > limit {
-            return;
+            return Err(Incomplete);
         }
         if is_copied(block, code) {
             let value = little_endian(fields.order(), value, integers(block, code, value));
             put_option(out, code, &value);
         }
     }
+    Ok(())
 }
 
 /// A value with its first integers, of these widths, in little-endian order.
@@ -165,8 +176,9 @@ pub(super) const fn is_copied_block(kind: u32) -> bool {
 }
 
 /// The body of a block of such a type in little-endian order, with times in nanoseconds. `None` if
-/// it is malformed, or has the statistics of an interface that is unknown; of a known one, its
-/// index is returned, too. The content of secrets and of custom blocks is as it was.
+/// it is malformed, has more than [`MAX_OPTION_BYTES`] of options, or has the statistics of an
+/// interface that is unknown; of a known one, its index is returned, too. The content of secrets
+/// and of custom blocks is as it was.
 pub(super) fn copied_block(
     kind: u32,
     order: ByteOrder,
@@ -182,7 +194,7 @@ pub(super) fn copied_block(
             let described = interfaces.get(interface as usize)?.as_ref()?;
             about = Some(interface);
             put_stamp(&mut out, interface, described.nanoseconds(fields.stamp()?));
-            while let Some((code, value)) = next_option(&mut fields) {
+            while let Some((code, value)) = next_option(&mut fields).ok()? {
                 let mut value = little_endian(order, value, integers(kind, code, value));
                 // The start and the end of the capture.
                 if matches!(code, 2 | 3) {
@@ -196,11 +208,11 @@ pub(super) fn copied_block(
             put_option_end(&mut out);
         }
         NAME_RESOLUTION => {
-            while let Some((code, value)) = next_option(&mut fields) {
+            while let Some((code, value)) = next_option(&mut fields).ok()? {
                 put_option(&mut out, code, value);
             }
             put_option_end(&mut out);
-            put_all_options(&mut out, kind, &mut fields);
+            put_all_options(&mut out, kind, &mut fields)?;
         }
         SECRETS => {
             let (format, bytes) = (fields.u32()?, fields.u32()?);
@@ -210,7 +222,7 @@ pub(super) fn copied_block(
             out.extend_from_slice(secrets);
             put_padding(&mut out, secrets.len());
             fields.take(padding(secrets.len()))?;
-            put_all_options(&mut out, kind, &mut fields);
+            put_all_options(&mut out, kind, &mut fields)?;
         }
         // The number of the enterprise. The draft does not define the bytes after it.
         _ => out = little_endian(order, body, &[4]),

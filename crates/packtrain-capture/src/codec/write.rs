@@ -306,6 +306,28 @@ impl<W: Write> Writer<W> {
         self.written
     }
 
+    /// The bytes that the output has of a record whose end it has not. After an error other than
+    /// [`WouldBlock`](io::ErrorKind::WouldBlock), remove them from a file, which then ends with a
+    /// whole record.
+    pub fn begun(&self) -> u64 {
+        // The buffer begins with a record or another block.
+        let (at, header) = match self.format {
+            Format::Pcap { .. } => (8, pcap::RECORD_HEADER_BYTES),
+            Format::PcapNg => (4, 0),
+        };
+        let mut start = 0;
+        while start < self.taken {
+            let length = self.buffer[start..].get(at..at + 4);
+            let length = length.and_then(|bytes| bytes.try_into().ok());
+            let length = header + length.map_or(0, u32::from_le_bytes) as usize;
+            if length == 0 || start + length > self.taken {
+                return (self.taken - start) as u64;
+            }
+            start += length;
+        }
+        0
+    }
+
     /// Removes what lies behind `position`, except for bytes that the output has accepted. A
     /// position other than the end of a record corrupts the capture.
     pub fn truncate(&mut self, position: u64) {

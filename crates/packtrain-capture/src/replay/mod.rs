@@ -22,13 +22,14 @@
 //! time, and compared with the input; the order is that of the input. With [`Segment::Mtu`] the
 //! packets split from one have its time.
 //!
-//! Interfaces keep number, link type, snapshot length and options, and packets their options. A
-//! packet that is merged or split keeps what holds for each of its parts: direction and reception
-//! type. Comments go to the merged packet, as far as they are at most [`MAX_OPTION_BYTES`], and to
-//! the first part of a split one. Name resolution, statistics, decryption secrets and custom blocks
+//! Interfaces keep number, link type, snapshot length and options, and packets their options. An
+//! interface whose description is bad has the name `bad description` and no packets. A packet that
+//! is merged or split keeps what holds for each of its parts: direction and reception type.
+//! Comments go to the merged packet, as far as they are at most [`MAX_OPTION_BYTES`], and to the
+//! first part of a split one. Name resolution, statistics, decryption secrets and custom blocks
 //! that may be copied stay between the packets where they were. Comments on the capture are those
-//! of its first section. Blocks of other types are left out and counted; so are those of more than
-//! 320 KiB. The format is that of the input.
+//! of its first section. Blocks of other types are left out and counted; so are malformed ones and
+//! those of more than 320 KiB. The format is that of the input.
 //!
 //! [`MAX_OPTION_BYTES`]: crate::MAX_OPTION_BYTES
 //!
@@ -62,7 +63,7 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use report::{HISTOGRAM_FROM, InterfaceReport, Report, WIRE_BYTES_MAX};
+pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, Report};
 pub use split::Segment;
 
 use crate::codec::{
@@ -85,6 +86,9 @@ use std::io::{Read, Write};
 pub const SPAN_MAX: usize = 4096;
 /// The most bytes of packets in memory, without the last one.
 pub const BYTES_MAX: usize = 32 << 20;
+
+/// The name of an interface in the output whose description is bad in the input. It has no packets.
+const BAD_INTERFACE: &str = "bad description";
 
 /// The most flows held at once, on each interface, unless set otherwise.
 const FLOWS: u32 = 1024;
@@ -365,17 +369,33 @@ impl<W: Write> Replay<W> {
                     let name = interface.name.map_or(Vec::new(), name_option);
                     Some(self.lane(interface, &name)?)
                 }
-                (None, _) => None,
+                (None, _) => {
+                    self.lane(self.placeholder(), &name_option(BAD_INTERFACE))?;
+                    None
+                }
             };
             self.lanes.push(lane);
         }
         Ok(())
     }
 
+    /// An interface for one whose description is bad, so that later ones keep their numbers. Link
+    /// type and snapshot length are those of the first interface: libpcap refuses others.
+    fn placeholder(&self) -> Interface<'static> {
+        let first = self.lanes.iter().flatten().next();
+        let first = first.and_then(|lane| self.report.interfaces.get(lane.to as usize));
+        Interface {
+            link: first.map_or(LinkCode::ETHERNET, |first| first.link),
+            snaplen: first.map_or(0, |first| first.snaplen),
+            name: Some(BAD_INTERFACE),
+        }
+    }
+
     fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
         let seen = InterfaceReport::new(&interface, options);
         let mut known = self.report.interfaces.iter().zip(&mut self.used);
-        // A later section may describe the same interfaces again.
+        // A later section may describe the same interfaces again. A description costs one pass over
+        // at most `MAX_INTERFACES` flags and descriptions, however many of them are equal.
         let same = known.position(|(known, used)| {
             let is_same = !*used && known.is_same(&seen);
             *used |= is_same;
@@ -468,7 +488,7 @@ impl<W: Write> Replay<W> {
             seen.flows.add(&data, layout);
             let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
             let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
-            let is_large = bytes > WIRE_BYTES_MAX || restored.is_some();
+            let is_large = bytes > ETHERNET_MTU || restored.is_some();
             seen.large += u64::from(is_tcp && is_large);
         }
         seen.cut_short += u64::from(!is_whole);

@@ -10,10 +10,9 @@ use std::ops::{AddAssign, Deref};
 /// [`InterfaceReport::histogram`].
 pub const HISTOGRAM_FROM: [u64; 8] = [1, 2, 3, 5, 9, 17, 33, 65];
 
-/// The most bytes of an IP datagram that are taken for one wire packet: the largest MTU that is
-/// usual for switches and NICs with jumbo frames. A longer TCP packet is
+/// The MTU of Ethernet without jumbo frames, in bytes of an IP datagram. A longer TCP packet is
 /// [`InterfaceReport::large`].
-pub const WIRE_BYTES_MAX: u32 = 9216;
+pub const ETHERNET_MTU: u32 = 1500;
 
 /// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,7 +170,7 @@ pub struct InterfaceReport {
     pub name: Option<String>,
     /// Its link type.
     pub link: LinkCode,
-    snaplen: u32,
+    pub(super) snaplen: u32,
     /// A hash of its options.
     options: u64,
     /// Packets read.
@@ -194,9 +193,9 @@ pub struct InterfaceReport {
     /// Packets with a partial checksum: captured before the offloads of their host. They are merged
     /// like others.
     pub unfinished: u64,
-    /// TCP packets that TSO or GRO of the capturing host made: those with an IP datagram of more
-    /// than [`WIRE_BYTES_MAX`] bytes, and those whose length was left to the NIC. Packets of a
-    /// loopback interface are not counted, since its MTU may be as large.
+    /// TCP packets with an IP datagram of more than [`ETHERNET_MTU`] bytes, or whose length was
+    /// left to the NIC: TSO or GRO of the capturing host made them, or the MTU is larger. Packets
+    /// of a loopback interface are not counted, since its MTU is.
     pub large: u64,
     /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or
     /// RST, too many segments) nor fragmented (DF, or IPv6). A merged packet counts once, or each

@@ -199,7 +199,7 @@ pub fn run(
                     check(&at, &setup, &measured)?;
                     measured
                 }
-                Err(ToolError::Cancelled) => {
+                Err(ToolError::Cancelled | ToolError::InWarmUp(_)) => {
                     results.stopped = true;
                     return Ok(results);
                 }

@@ -20,7 +20,7 @@ mod keys;
 mod tests;
 mod write;
 
-pub(super) use file::{set_nonblocking, wall_clock_ns};
+pub(super) use file::wall_clock_ns;
 pub use keys::PcapOptions;
 pub use write::PcapTx;
 
@@ -29,12 +29,12 @@ use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
-use crate::file::open_to_read;
+use crate::file::{Counted, open_to_read};
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::{Instant, WallTime};
-use file::{CREATE, Counted, OPEN, broken, failed, unwritable};
+use file::{CREATE, OPEN, broken, failed, unwritable};
 use packtrain_capture::{
     CaptureError, Cooked, Format, Interface, LinkCode, Reader, Record, Writer,
 };
@@ -157,8 +157,8 @@ impl Pcap {
             ))
         })?;
         // From here on a worker reads, which must not block on the writer.
-        let file = &reader.get_ref().file;
-        set_nonblocking(file).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
+        let set = reader.get_ref().set_nonblocking();
+        set.map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let endless = how.repeat && how.count.is_none();
         Ok(Self {
             name: name_of(path),
@@ -183,14 +183,15 @@ impl Pcap {
     pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
         let shown: Arc<str> = path.display().to_string().into();
         let file = crate::file::create(path);
+        let file = file.map(Counted::new);
+        let file = file.and_then(|file| file.set_nonblocking().map(|()| file));
         let file = file.map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
-        set_nonblocking(&file).map_err(|error| failed(CREATE, &shown, error.kind(), &error))?;
         let interface = Interface {
             link: link_code(how.link),
             snaplen: how.snaplen,
             name: None,
         };
-        let writer = Writer::new(Counted::new(file), how.format, &[interface])
+        let writer = Writer::new(file, how.format, &[interface])
             .map_err(|error| unwritable(&shown, error))?;
         Ok(Self {
             name: name_of(path),

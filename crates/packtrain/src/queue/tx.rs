@@ -158,7 +158,7 @@ struct Progress {
     troubles: TroubleLog,
     /// `troubles` has changed since the last [`TxQueue::take_troubles`].
     troubles_changed: bool,
-    /// The error of a doorbell in a call that returns no error.
+    /// An error that a call met which returns none: of a doorbell, or with completions.
     failed: Option<DeviceError>,
 }
 
@@ -288,9 +288,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// [`TX_DOORBELL_DESCRIPTORS_MAX`]: crate::limits::TX_DOORBELL_DESCRIPTORS_MAX
     /// [`TX_DOORBELL_HOLD_MAX`]: crate::limits::TX_DOORBELL_HOLD_MAX
     pub fn transmit_more(&mut self, burst: &mut Burst) -> Result<Sent, DeviceError> {
-        if let Some(error) = self.progress.failed.take() {
-            return Err(error);
-        }
+        self.check()?;
         let mut queue = self.counting();
         let (submitted, before) = (burst.len(), queue.counters.packets.get());
         let packets = submitted + queue.staged.packets();
@@ -455,7 +453,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             if self.flight.doorbell.is_pending() {
                 self.flush()?;
             }
-            if reclaimed || self.reclaim(self.progress.now) == 0 {
+            if reclaimed || self.collect()? == 0 {
                 if stall == Stall::NoDescriptor {
                     self.counters.no_desc.add(1);
                 }

@@ -176,6 +176,41 @@ fn sections_that_differ_in_an_option_have_interfaces_of_their_own() {
 }
 
 #[test]
+fn an_interface_behind_one_with_a_bad_description_keeps_its_number() {
+    for order in BOTH {
+        let section = |file: File| {
+            let file = file.interface(101, 96, &[(2, b"one")]);
+            let file = file.interface(1, 0, &[(9, &[6, 6])]);
+            let file = file.interface(101, 96, &[(2, b"three")]);
+            let file = file.enhanced(2, 1, (1, 1), b"x");
+            file.enhanced(1, 2, (1, 1), b"y")
+                .enhanced(0, 3, (1, 1), b"z")
+        };
+        let file = section(section(File::pcapng(order)).section(order));
+        let (out, report) = replayed(&file.bytes);
+        assert_eq!((report.received, report.dropped), (6, 2));
+        let names = report.interfaces.iter().map(|seen| seen.name.as_deref());
+        let expected = ["one", "bad description", "three"].map(Some);
+        assert_eq!(names.collect::<Vec<_>>(), expected);
+        let mut reader = Reader::new(&out[..]).unwrap();
+        let mut found = Vec::new();
+        while let Some(record) = reader.next_record().unwrap() {
+            found.push((record.interface, record.data.to_vec()));
+        }
+        let section = [(2, b"x".to_vec()), (0, b"z".to_vec())];
+        assert_eq!(found, [&section[..], &section].concat());
+        for (index, name) in expected.into_iter().enumerate() {
+            let interface = Interface {
+                link: LinkCode::RAW,
+                snaplen: 96,
+                name,
+            };
+            assert_eq!(reader.interface(index as u32), Some(interface));
+        }
+    }
+}
+
+#[test]
 fn long_and_malformed_options_and_blocks_cost_no_packet() {
     let order = ByteOrder::Big;
     let packet = |options: &[u8]| {
@@ -200,15 +235,24 @@ fn long_and_malformed_options_and_blocks_cost_no_packet() {
     let beyond = [comment(8), vec![0, 1, 0, 9, 1, 2, 3, 4]].concat();
     let file = file.block(6, &packet(&beyond));
     let file = file.block(6, &packet(&[comment(4), vec![0, 2, 0, 4]].concat()));
-    // Names that do not end, secrets and statistics that are too short, and of no interface.
-    let file = file.block(4, &[0, 1, 0, 100]);
+    // Names of which one does not end, and with comments of which one does not, or too many.
+    let name = File::empty(order)
+        .u16(1)
+        .u16(8)
+        .raw(b"\xc6\x12\0\x01ab\0\0");
+    let names = name.clone().u32(0).bytes;
+    let file = file.block(4, &[&name.bytes[..], &[0, 1, 0, 100]].concat());
+    let file = file.block(4, &[&names[..], &beyond].concat());
+    let file = file.block(4, &[&names[..], &long].concat());
+    // Secrets and statistics that are too short, and of no interface, and with such a comment.
     let file = file.block(10, &File::empty(order).u32(1).u32(9).raw(&[1; 8]).bytes);
     let file = file.block(5, &[0; 8]).block(5, &[1; 12]).block(0xbad, &[]);
+    let file = file.block(5, &[&[0; 12][..], &beyond].concat());
     // Secrets that are too long to be held.
     let file = file.block(10, &vec![0; MAX_BLOCK_BYTES]);
     let (out, report) = replayed(&file.bytes);
     assert_eq!((report.received, report.dropped), (3, 0));
-    assert_eq!(report.blocks_left_out, 4);
+    assert_eq!(report.blocks_left_out, 8);
     let mut reader = Reader::new(&out[..]).unwrap();
     let mut kept = Vec::new();
     while let Some(record) = reader.next_record().unwrap() {

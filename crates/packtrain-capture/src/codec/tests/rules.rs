@@ -588,6 +588,33 @@ fn an_output_that_blocks_loses_only_the_refused_packets() {
 }
 
 #[test]
+fn what_a_full_output_has_of_a_record_is_known() {
+    for format in [Format::Pcap { nanosecond: true }, Format::PcapNg] {
+        let mut whole = Writer::new(Vec::new(), format, &[ETHERNET]).unwrap();
+        let mut ends = vec![whole.position()];
+        for time in 0..5 {
+            let data = vec![7_u8; 100 + time as usize];
+            whole.write(0, time, 0, [data]).unwrap();
+            ends.push(whole.position());
+        }
+        let whole = whole.finish().unwrap();
+        for room in ends[0]..whole.len() as u64 {
+            let mut output = vec![0; room as usize];
+            let mut writer = Writer::new(&mut output[..], format, &[ETHERNET]).unwrap();
+            for time in 0..5 {
+                let data = vec![7_u8; 100 + time as usize];
+                writer.write(0, time, 0, [data]).unwrap();
+            }
+            assert!(writer.flush().is_err());
+            let last = ends.iter().rfind(|end| **end <= room).unwrap();
+            assert_eq!(writer.begun(), room - last, "{room}");
+            drop(writer);
+            assert_eq!(output, whole[..room as usize]);
+        }
+    }
+}
+
+#[test]
 fn the_drop_of_a_writer_writes_the_buffered_bytes() {
     let mut output = Trickle::default();
     let mut writer = Writer::new(&mut output, Format::PcapNg, &[ETHERNET]).unwrap();

@@ -23,6 +23,7 @@ use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::topology::{Host, Side};
 use crate::traffic::{Opened, Protocol, TransferReport};
+use crate::units::Time;
 
 /// How often progress is reported and a stop is noticed.
 const TICK: Duration = Duration::from_millis(100);
@@ -180,7 +181,7 @@ impl Stream {
                     None => {
                         wait(start + warm_up, "warm-up");
                         if control.stopped() {
-                            return Err(ToolError::Cancelled);
+                            return Err(ToolError::InWarmUp(Time(warm_up)));
                         }
                         opened.iter().for_each(Opened::mark);
                         (Watch::start()?, read()?)

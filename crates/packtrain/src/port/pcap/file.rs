@@ -1,69 +1,14 @@
-//! The file behind a capture, its errors, and the time of its records.
+//! The errors of the file behind a capture, and the time of its records.
 
 use crate::driver::DeviceError;
 use packtrain_capture::{CaptureError, WriteError};
-use rustix::io::ioctl_fionbio;
-use std::fs::File;
-use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub(super) const OPEN: &str = "open the capture";
 pub(super) const CREATE: &str = "create the capture";
 const READ: &str = "read the capture";
 const WRITE: &str = "write the capture";
-
-/// A file that counts the calls made on it.
-#[derive(Debug)]
-pub(super) struct Counted {
-    pub(super) file: File,
-    pub(super) calls: u64,
-}
-
-impl Counted {
-    pub(super) fn new(file: File) -> Self {
-        Self { file, calls: 0 }
-    }
-}
-
-impl Read for Counted {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.read(out)
-    }
-}
-
-impl Seek for Counted {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.calls += 1;
-        self.file.seek(to)
-    }
-}
-
-impl Write for Counted {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.calls += 1;
-        self.file.write(bytes)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        // A `File` buffers nothing.
-        Ok(())
-    }
-}
-
-/// Whether a call on the file may wait for another program: a pipe, a terminal and the like.
-pub(super) fn may_block(file: &File) -> bool {
-    // If the metadata cannot be read, it may.
-    !file.metadata().is_ok_and(|metadata| metadata.is_file())
-}
-
-/// Makes calls on a file return instead of waiting for another program.
-pub(in crate::port) fn set_nonblocking(file: &File) -> io::Result<()> {
-    if may_block(file) {
-        ioctl_fionbio(file, true)?;
-    }
-    Ok(())
-}
 
 /// Nanoseconds since 1970 by the machine's wall clock.
 pub(in crate::port) fn wall_clock_ns() -> u64 {

@@ -1,9 +1,10 @@
 //! The transmitting half of a capture: a file or a pipe that is written.
 
-use super::file::{Counted, may_block, unwritable, wall_clock_ns};
+use super::file::{unwritable, wall_clock_ns};
 use crate::driver::{
     Accepted, Completed, DeviceError, Interest, Refused, Reset, Token, TxDescriptors, TxPacket,
 };
+use crate::file::{Counted, may_block, remove_last};
 use crate::packet::Packet;
 use crate::stats::DropReason;
 use crate::time::{Instant, WallTime};
@@ -98,9 +99,20 @@ impl Sink {
         self.full = written.is_err_and(|fault| fault.kind == ErrorKind::WouldBlock);
         if let Err(fault) = written
             && !self.full
+            && self.fault.is_none()
         {
             self.fault = Some(fault);
+            self.end();
         }
+    }
+
+    /// After a fault nothing follows: a regular file ends with its last whole record.
+    fn end(&mut self) {
+        if let Some(output) = self.writer.get_ref() {
+            // If that fails, too, the record stays cut. The run ends with the first error.
+            remove_last(&output.file, self.writer.begun()).ok();
+        }
+        self.writer.truncate(0);
     }
 
     fn check(&self) -> Result<(), DeviceError> {
@@ -117,7 +129,7 @@ impl Sink {
         self.check()
     }
 
-    /// Returns the packets that the file has whole.
+    /// Returns the packets that the file has whole, and the error after which no more complete.
     fn reclaim(&mut self, completed: &mut Completed) {
         if self.full {
             self.write_out();
@@ -128,11 +140,14 @@ impl Sink {
         {
             self.pending.pop_front();
         }
+        if let Err(error) = self.check() {
+            completed.fail(error);
+        }
     }
 
     /// Removes records that the file does not have. The rest of one that a pipe has in part is
     /// written when it has room, since a reader could not read what follows otherwise. After a
-    /// fault nothing follows, and that packet is lost.
+    /// fault nothing follows, and the packet of such a record is lost.
     fn reset(&mut self, sent: &mut Completed, unsent: &mut Completed) {
         let written = self.writer.written();
         let (mut whole, mut end) = (true, written);

@@ -6,11 +6,13 @@ use crate::driver::{
     Accepted, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
+use crate::file::{Counted, remove_last};
 use crate::packet::{Arena, Burst, Packet};
-use crate::port::pcap::{link_code, set_nonblocking, wall_clock_ns};
+use crate::port::pcap::{link_code, wall_clock_ns};
 use crate::time::Instant;
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -87,6 +89,8 @@ impl CaptureStatus {
 
 struct Sink {
     writer: Writer<Output>,
+    /// The file behind the output, if [`Capture::create`] made it.
+    file: Option<File>,
     link: LinkType,
     whole: bool,
     scratch: Box<Scratch>,
@@ -148,6 +152,12 @@ impl Sink {
 
     fn settle(&mut self, result: Result<(), WriteError>) {
         if let Err(error) = result {
+            if let Some(file) = &self.file {
+                // If that fails, too, the last record stays cut. The first error is reported.
+                remove_last(file, self.writer.begun()).ok();
+            }
+            // Nothing follows, not even if the file has room again.
+            self.writer.truncate(0);
             self.progress.stop("the capture", &io::Error::other(error));
         }
     }
@@ -166,8 +176,12 @@ impl<D: Driver> Capture<D> {
     /// When the file cannot be created or written.
     pub fn create(inner: D, path: &Path, options: CaptureOptions) -> io::Result<Self> {
         let file = crate::file::create(path)?;
-        set_nonblocking(&file)?;
-        Self::new(inner, Box::new(file), options)
+        let own = file.try_clone()?;
+        let output = Counted::new(file);
+        output.set_nonblocking()?;
+        let capture = Self::new(inner, Box::new(output), options)?;
+        lock(&capture.sink).file = Some(own);
+        Ok(capture)
     }
 
     /// Captures to any output.
@@ -195,6 +209,7 @@ impl<D: Driver> Capture<D> {
             })?;
         let sink = Sink {
             writer,
+            file: None,
             link,
             whole: options.whole,
             scratch: Box::default(),

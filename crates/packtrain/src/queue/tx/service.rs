@@ -23,14 +23,13 @@ impl<T: TxDescriptors> TxQueue<T> {
     ///
     /// # Errors
     ///
-    /// If the device was removed or failed, also if [`TxQueue::arm`] found it.
+    /// If the device was removed or failed, also if [`TxQueue::arm`] or [`TxQueue::reclaim`] found
+    /// it.
     pub fn service(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.progress.now = now;
         self.progress.recheck_at = None;
         self.flight.bytes.observe_poll(now);
-        if let Some(error) = self.progress.failed.take() {
-            return Err(error);
-        }
+        self.check()?;
         if self.flight.doorbell.is_due(now) {
             self.ring()?;
         }
@@ -46,7 +45,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.progress.watchdog.poll_is_due(now) {
             self.poll()?;
         } else if quiet || few_free || self.flight.unreclaimed >= TX_RECLAIM_PACKETS {
-            self.reclaim(self.progress.now);
+            self.collect()?;
         }
         if self.progress.stalled.is_none() {
             // No packet waits for room, but many packets in flight hold much memory.
@@ -93,7 +92,7 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn poll(&mut self) -> Result<(), DeviceError> {
         let before = self.moved();
         let report = self.describe(Trouble::MissedWakeup);
-        let completed = self.reclaim(self.progress.now);
+        let completed = self.collect()?;
         if !self.is_ready() {
             let mut queue = self.counting();
             let before = queue.counters.packets.get();
@@ -123,7 +122,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             return Ok(());
         }
         // First: a busy queue may not have collected completions for a while.
-        self.reclaim(self.progress.now);
+        self.collect()?;
         let (lost, since) = self.flight.in_flight.take_lost(self.progress.now);
         if lost == 0 {
             return Ok(());
@@ -184,7 +183,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         std::mem::take(&mut self.progress.troubles_changed).then_some(self.progress.troubles)
     }
 
-    /// Frees the packets that the device has completed by `now`; returns their number.
+    /// As [`TxQueue::reclaim`], and returns the error that was found.
+    pub(super) fn collect(&mut self) -> Result<usize, DeviceError> {
+        let freed = self.reclaim(self.progress.now);
+        self.check().map(|()| freed)
+    }
+
+    /// Returns an error that a call met which returns none.
+    pub(super) fn check(&mut self) -> Result<(), DeviceError> {
+        self.progress.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Frees the packets that the device has completed by `now`; returns their number. If the
+    /// device has failed, [`TxQueue::service`] and [`TxQueue::transmit`] return the error.
     pub fn reclaim(&mut self, now: Instant) -> usize {
         self.progress.now = now;
         self.flight.unreclaimed = 0;
@@ -192,6 +203,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             return 0;
         }
         self.device.reclaim(now, &mut self.flight.completed);
+        if let Some(error) = self.flight.completed.take_failure() {
+            self.progress.failed = Some(error);
+        }
         let freed = self.free_completed();
         if freed > 0 {
             self.counters.reclaims.add(1);

@@ -69,7 +69,6 @@ impl Joint {
         let opener = opener
             .transpose()
             .map_err(|error| Failure::of_thread(&error))?;
-        // A signal ends the program.
         let written = specs.iter().flat_map(files).filter(|(_, writes)| *writes);
         let written = written.map(|(path, _)| path);
         let readers = fifo::wait_for_readers(written, time_max, is_quiet, || {

@@ -439,7 +439,8 @@ impl Completed {
     }
 
     /// The device as a whole failed, which ends the run as an error of
-    /// [`TxDescriptors::flush`] does. The first error stays.
+    /// [`TxDescriptors::flush`] does. For [`TxDescriptors::reclaim`]: a reset returns its error.
+    /// The first error stays.
     pub fn fail(&mut self, error: DeviceError) {
         self.failed.get_or_insert(error);
     }

@@ -1,4 +1,5 @@
-//! Files that are written for the user: captures, documents and pages.
+//! Files that are written for the user: captures, documents and pages; and pipes and sockets that
+//! are read or written without waiting.
 //!
 //! A symbolic link is not followed, since another user may have made it to have a file of this one
 //! emptied; links of `/dev`, `/dev/fd` and `/proc/self/fd` are. A file that exists keeps its mode

@@ -361,6 +361,13 @@ impl<W: Write> Replay<W> {
         }
         let interfaces = input.interfaces();
         for index in self.lanes.len() as u32..interfaces {
+            let first = input.interface(index);
+            if let Some(first) = first.filter(|_| self.report.interfaces.is_empty()) {
+                // For all before it, whose descriptions are bad.
+                for _ in 0..index {
+                    self.placeholder(first.link, first.snaplen)?;
+                }
+            }
             let lane = match (input.interface(index), options) {
                 (Some(interface), Some(options)) if index + 1 == interfaces => {
                     Some(self.lane(interface, options)?)
@@ -370,7 +377,11 @@ impl<W: Write> Replay<W> {
                     Some(self.lane(interface, &name)?)
                 }
                 (None, _) => {
-                    self.lane(self.placeholder(), &name_option(BAD_INTERFACE))?;
+                    // Before the first good one, its link type is not known.
+                    if let Some(first) = self.report.interfaces.first() {
+                        let (link, snaplen) = (first.link, first.snaplen);
+                        self.placeholder(link, snaplen)?;
+                    }
                     None
                 }
             };
@@ -379,16 +390,16 @@ impl<W: Write> Replay<W> {
         Ok(())
     }
 
-    /// An interface for one whose description is bad, so that later ones keep their numbers. Link
-    /// type and snapshot length are those of the first interface: libpcap refuses others.
-    fn placeholder(&self) -> Interface<'static> {
-        let first = self.lanes.iter().flatten().next();
-        let first = first.and_then(|lane| self.report.interfaces.get(lane.to as usize));
-        Interface {
-            link: first.map_or(LinkCode::ETHERNET, |first| first.link),
-            snaplen: first.map_or(0, |first| first.snaplen),
+    /// Adds an interface for one whose description is bad, so that later ones keep their numbers.
+    /// Link type and snapshot length are those of the first good interface: libpcap refuses a file
+    /// whose interfaces differ in them.
+    fn placeholder(&mut self, link: LinkCode, snaplen: u32) -> Result<(), ReplayError> {
+        let interface = Interface {
+            link,
+            snaplen,
             name: Some(BAD_INTERFACE),
-        }
+        };
+        self.lane(interface, &name_option(BAD_INTERFACE)).map(drop)
     }
 
     fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
@@ -486,7 +497,12 @@ impl<W: Write> Replay<W> {
         layout = layout.or(restored.as_ref().map(|(_, layout)| *layout));
         if let Some(layout) = &layout {
             seen.flows.add(&data, layout);
-            let bytes = arrival.original_bytes.saturating_sub(layout.network.into());
+            // Of a cut packet the IP length is not checked. A whole one may have a trailer behind.
+            let end = match is_whole {
+                true => layout.ip_end,
+                false => arrival.original_bytes,
+            };
+            let bytes = end.saturating_sub(layout.network.into());
             let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
             let is_large = bytes > ETHERNET_MTU || restored.is_some();
             seen.large += u64::from(is_tcp && is_large);

@@ -195,7 +195,7 @@ pub struct InterfaceReport {
     pub unfinished: u64,
     /// TCP packets with an IP datagram of more than [`ETHERNET_MTU`] bytes, or whose length was
     /// left to the NIC: TSO or GRO of the capturing host made them, or the MTU is larger. Packets
-    /// of a loopback interface are not counted, since its MTU is.
+    /// of a loopback interface are not counted, since its MTU is larger.
     pub large: u64,
     /// Packets longer than the MTU that could be neither segmented (UDP, wrong checksums, SYN or
     /// RST, too many segments) nor fragmented (DF, or IPv6). A merged packet counts once, or each

@@ -210,6 +210,27 @@ fn an_interface_behind_one_with_a_bad_description_keeps_its_number() {
     }
 }
 
+/// In a file that libpcap reads: its interfaces have one link type.
+#[test]
+fn a_bad_description_before_the_first_good_one_has_its_link_type() {
+    for order in BOTH {
+        let file = File::pcapng(order).interface(1, 0, &[(9, &[6, 6])]);
+        let file = file.interface(101, 96, &[(2, b"two")]);
+        let (out, report) = replayed(&file.enhanced(1, 1, (1, 1), b"x").bytes);
+        assert_eq!((report.received, report.dropped), (1, 0));
+        let mut reader = Reader::new(&out[..]).unwrap();
+        assert_eq!(reader.next_record().unwrap().unwrap().interface, 1);
+        for (index, name) in (0..).zip(["bad description", "two"].map(Some)) {
+            let interface = Interface {
+                link: LinkCode::RAW,
+                snaplen: 96,
+                name,
+            };
+            assert_eq!(reader.interface(index), Some(interface));
+        }
+    }
+}
+
 #[test]
 fn long_and_malformed_options_and_blocks_cost_no_packet() {
     let order = ByteOrder::Big;

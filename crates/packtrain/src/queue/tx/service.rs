@@ -204,7 +204,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         self.device.reclaim(now, &mut self.flight.completed);
         if let Some(error) = self.flight.completed.take_failure() {
-            self.progress.failed = Some(error);
+            self.progress.failed.get_or_insert(error);
         }
         let freed = self.free_completed();
         if freed > 0 {

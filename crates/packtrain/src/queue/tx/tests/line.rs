@@ -106,6 +106,9 @@ impl TxDescriptors for Line {
 
     fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
         self.reclaims += 1;
+        if self.fails {
+            completed.fail(DeviceError::Removed);
+        }
         if self.silent {
             return;
         }

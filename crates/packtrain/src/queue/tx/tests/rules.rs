@@ -400,6 +400,31 @@ fn a_device_without_an_interrupt_is_polled_by_time() {
     }
 }
 
+/// The call that reclaims returns the error: the one that looks for room in the ring, and the one
+/// that polls after a sleep.
+#[test]
+fn a_device_that_fails_with_its_completions_ends_the_run_at_once() {
+    let mut bench = bench(16);
+    bench.add_many(&PLAIN, 40);
+    let Bench { queue, burst, .. } = &mut bench;
+    assert!(matches!(queue.transmit(burst), Ok(Sent::Stalled(_))));
+    bench.line().work(16);
+    bench.line().fails = true;
+    let Bench { queue, burst, .. } = &mut bench;
+    assert!(matches!(queue.transmit(burst), Err(DeviceError::Removed)));
+    bench.line().fails = false;
+    assert_eq!(bench.end(), 0);
+    for after in [TX_POLL_AFTER, TX_HUNG_AFTER] {
+        let mut bench = self::bench(16);
+        asleep(&mut bench, 10);
+        bench.line().fails = true;
+        let error = bench.queue.service(us(0).after(after)).unwrap_err();
+        assert!(matches!(error, DeviceError::Removed), "{error}");
+        bench.line().fails = false;
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 #[test]
 fn the_next_event_of_a_device_bounds_the_sleep() {
     for packets in [10, 40] {

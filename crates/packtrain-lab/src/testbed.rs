@@ -75,6 +75,10 @@ pub struct TestbedOptions {
     #[arg(long, value_name = "WHERE", default_value_t)]
     #[serde(deserialize_with = "from_text")]
     pub placement: Placement,
+    /// Nice value of packtrain's workers: none (inherited), nice(n) with n from -20 to 19, auto
+    #[arg(long, value_name = "HOW", default_value_t)]
+    #[serde(deserialize_with = "from_text")]
+    pub priority: Priority,
     /// Binds the parts to CPUs, as in sender=0,worker=1,receiver=2; worker is all workers of
     /// packtrain, in the place of --placement, or the C forwarder
     #[arg(long, value_name = "LIST")]
@@ -104,7 +108,7 @@ impl TestbedOptions {
             moderation: self.moderation,
             idle: self.idle,
             placement: placement(self)?,
-            priority: Priority::default(),
+            priority: self.priority,
         };
         policies
             .check()

@@ -276,6 +276,15 @@ fn bound() {
         ..all.clone()
     };
     refused(&veth, "leave worker= out");
+    let last = TestbedOptions {
+        priority: "nice(19)".parse().expect("a nice value"),
+        ..TestbedOptions::default()
+    };
+    let testbed = Testbed::start(&last).expect("a testbed");
+    let session = testbed.session().expect("packtrain joins the hosts");
+    let workers = session.snapshot().workers;
+    assert!(workers.iter().all(|worker| worker.nice == 19));
+    testbed.finish().expect("a closed ledger");
     let both = TestbedOptions {
         placement: Placement::None,
         ..all

@@ -12,6 +12,7 @@ use crate::limits::{
 };
 use crate::packet::Packet;
 use crate::policy::gro::Gro;
+use crate::policy::priority::Serves;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -266,6 +267,23 @@ impl Plan {
         let large = Features::TSO | Features::USO;
         let mut attached = self.attach.iter();
         attached.any(|port| !port.rx.intersection(large).is_empty())
+    }
+
+    /// Whose packets a worker moves, which decides its priority.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such worker.
+    #[must_use]
+    pub fn serves(&self, worker: usize) -> Serves {
+        let is_of_senders = |part: &PlannedPart| match *part {
+            PlannedPart::Lanes { .. } => false,
+            PlannedPart::Tx { port, .. } => self.paths[port].senders > 0,
+        };
+        match self.workers[worker].iter().all(is_of_senders) {
+            true => Serves::Senders,
+            false => Serves::Devices,
+        }
     }
 
     /// The plan, with paths and workers for `demand`.

@@ -512,3 +512,38 @@ fn each_direction_has_a_worker_where_large_packets_arrive() {
     assert!(workers(Features::CSUM, tso));
     assert!(workers(tso | Features::USO, tso));
 }
+
+/// Senders are announced for the first port.
+#[test]
+fn a_worker_serves_senders_if_they_send_to_all_its_queues() {
+    let with = |queues| {
+        let mut side = able("eth0");
+        side.config.queues = Some(queues);
+        side
+    };
+    let serves = |plan: Plan, senders, cpus| {
+        let plan = plan.working(&Demand {
+            senders: [senders, 0],
+            cpus,
+            ..Demand::default()
+        });
+        let workers = 0..plan.workers.len();
+        Vec::from_iter(workers.map(|worker| plan.serves(worker)))
+    };
+    let (devices, senders) = (Serves::Devices, Serves::Senders);
+    let one = |queues| plan_one(&with(queues)).unwrap();
+    assert_eq!(serves(one(1), 0, 2), [devices]);
+    assert_eq!(serves(one(1), 1, 2), [devices, senders]);
+    assert_eq!(serves(one(2), 3, 4), [devices, devices, senders, senders]);
+    // Each has the RX queue of a pair and the TX queue of the other.
+    assert_eq!(serves(one(2), 3, 2), [devices, devices]);
+    let mut other = able("eth1");
+    let joined = |other: &Side| plan(&with(1), other).unwrap();
+    assert_eq!(serves(joined(&other), 1, 4).last(), Some(&senders));
+    // The last two workers, or the last one, have a TX queue of each port.
+    other.config.work.shared = true;
+    let apart = serves(joined(&other), 1, 8);
+    assert_eq!(apart[apart.len() - 2..], [senders, devices]);
+    assert!(!serves(joined(&other), 1, 2).contains(&senders));
+    assert!(!serves(joined(&other), 0, 8).contains(&senders));
+}

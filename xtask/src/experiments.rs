@@ -434,8 +434,8 @@ mod tests {
         assert_eq!(
             texts[0],
             "# tso\n\n<!-- runs tso -->\n\n\
-             2026-11-26: 2 runs of `packtrain experiment tso --quick` at 1234abcd, Linux 6.18, 2 CPUs, EPYC; \
-             load at the start: 0.25, 1.50.\n\n\
+             2026-11-26: 2 runs of `packtrain experiment tso --quick` at 1234abcd, Linux 6.18, \
+             2 CPUs, EPYC; load at the start: 0.25, 1.50.\n\n\
              | claim | settings | document | expected | median of 2 runs [least, greatest] | \
              verdicts |\n\
              | --- | --- | --- | --- | --- | --- |\n\
@@ -450,8 +450,8 @@ mod tests {
         assert_eq!(
             texts[1],
             "# none\n\n<!-- runs none -->\n\n\
-             2026-11-26: 2 runs of `packtrain experiment none --quick` at 1234abcd, Linux 6.18, 2 CPUs, EPYC; \
-             load at the start: 0.25, 1.50.\n\n\
+             2026-11-26: 2 runs of `packtrain experiment none --quick` at 1234abcd, Linux 6.18, \
+             2 CPUs, EPYC; load at the start: 0.25, 1.50.\n\n\
              Nothing is claimed of the figures.\n\
              \n<!-- end -->\n"
         );

@@ -57,8 +57,8 @@ pub struct TestbedOptions {
     /// MTU of both interfaces, in bytes without the Ethernet header: 1280 to 65521
     #[arg(long, value_name = "N", default_value_t = 1500)]
     pub mtu: u32,
-    /// Line rate of both hosts' interfaces in bit/s, as 1G: senders wait for it, as for a NIC; without
-    /// it a TAP whose queue is full drops
+    /// Line rate of both hosts' interfaces in bit/s, as 1G: senders wait for it, as for a NIC;
+    /// without it a TAP whose queue is full drops
     #[arg(long, value_name = "RATE")]
     pub link: Option<LineRate>,
     /// Whether the C forwarder's interfaces have offloads

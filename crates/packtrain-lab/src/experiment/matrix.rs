@@ -522,8 +522,8 @@ fn claim(
         .is_some_and(|effect| claim.to.is_none() || !beyond(effect))
     {
         return Err(wrong(
-            "effect is the document's ratio: a claim with it has a `to`, and at-least from 1 to the \
-             effect, or at-most from the effect to 1",
+            "effect is the document's ratio: a claim with it has a `to`, and at-least from 1 to \
+             the effect, or at-most from the effect to 1",
         ));
     }
     let of = select(axes, &claim.of)?;

@@ -470,13 +470,13 @@ fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
     let segments = limits.advertised();
     if from.capabilities.limits_large {
         return format!(
-            "{ingress}: its kernel builds packets of at most {bytes} bytes, for {egress} takes \
-             {segments} segments (gso-limit=off of {ingress} lifts it)"
+            "{ingress}: its kernel builds packets of at most {bytes} bytes, since {egress} is given \
+             at most {segments} segments (gso-limit=off of {ingress} lifts it)"
         );
     }
     let fate = match limits.fit {
         Fit::Defrag => "copied",
-        Fit::Collapse => "copied in part, or lost",
+        Fit::Collapse => "merged in place, or lost",
     };
     let advice = match &from.interface {
         Some(Interface { name, .. }) => format!(
@@ -486,8 +486,8 @@ fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
         None => "receive in longer pieces (rx=), or allow more segments (segs=)".to_owned(),
     };
     format!(
-        "{ingress}: its packets of more than {bytes} bytes are {fate}, for {egress} takes \
-         {segments} segments: {advice}"
+        "{ingress}: its packets of more than {bytes} bytes are {fate}, since {egress} is given at \
+         most {segments} segments; to avoid that, {advice}"
     )
 }
 

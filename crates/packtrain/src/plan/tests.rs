@@ -535,8 +535,8 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
     };
     let (limit, notes) = of(pieces(512), |_, _| {});
     assert_eq!(limit, Some(23 * 512));
-    let said = "in0: its kernel builds packets of at most 11776 bytes, for out0 takes 23 segments \
-                (gso-limit=off of in0 lifts it)";
+    let said = "in0: its kernel builds packets of at most 11776 bytes, since out0 is given at most \
+                23 segments (gso-limit=off of in0 lifts it)";
     assert_eq!(notes, [said]);
     let bytes = |buffers, change| of(buffers, change).0;
     assert_eq!(
@@ -570,8 +570,9 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
         from.capabilities.limits_large = false;
     });
     assert_eq!(limit, None);
-    let said = "in0: its packets of more than 11776 bytes are copied, for out0 takes 23 segments: \
-                receive in longer pieces (rx=), or allow more segments (segs=)";
+    let said = "in0: its packets of more than 11776 bytes are copied, since out0 is given at most \
+                23 segments; to avoid that, receive in longer pieces (rx=), or allow more \
+                segments (segs=)";
     assert_eq!(notes, [said]);
     let (_, notes) = of(pieces(512), |from, to| {
         from.capabilities.limits_large = false;
@@ -581,9 +582,10 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
         });
         to.config.fit = Fit::Collapse;
     });
-    let said = "in0: its packets of more than 11776 bytes are copied in part, or lost, for out0 \
-                takes 23 segments: lower its limit (ip link set dev eth7 gso_max_size 11776 \
-                gso_ipv4_max_size 11776), or receive in longer pieces (rx=)";
+    let said = "in0: its packets of more than 11776 bytes are merged in place, or lost, since out0 \
+                is given at most 23 segments; to avoid that, lower its limit (ip link set dev \
+                eth7 gso_max_size 11776 gso_ipv4_max_size 11776), or receive in longer pieces \
+                (rx=)";
     assert_eq!(notes, [said]);
 }
 

@@ -99,6 +99,16 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
             36,
             "`of` and `to` choose",
         ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nat-least = 1\neffect = 2"),
+            36,
+            "a claim with it has a `to`",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 2 }\nat-least = 3\neffect = 2"),
+            36,
+            "at-least from 1 to the effect",
+        ),
     ];
     let mut missed = Vec::new();
     for (text, line, expected) in cases {

@@ -3,7 +3,8 @@
 use crate::print::Style;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use comfy_table::{LineStyle, TableStyle};
-use packtrain_lab::units::PREFIXES;
+pub use packtrain_measure::numbers::grouped;
+use packtrain_measure::numbers::prefixed;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
@@ -162,25 +163,9 @@ impl Table {
     }
 }
 
-/// A count with its digits in groups of three: 1,234,567.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// A rate in three to four digits with a decimal prefix: 12.3 M.
 pub fn scaled(rate: f64) -> String {
-    let (value, prefix) = PREFIXES
-        .into_iter()
-        .find(|(_, scale)| rate >= *scale)
-        .map_or((rate, ""), |(prefix, scale)| (rate / scale, prefix));
+    let (value, prefix) = prefixed(rate);
     let decimals = if prefix.is_empty() || value >= 100.0 {
         0
     } else {
@@ -280,10 +265,6 @@ mod tests {
 
     #[test]
     fn numbers() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1,000");
-        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
         assert_eq!(scaled(0.0), "0 ");
         assert_eq!(scaled(999.0), "999 ");
         assert_eq!(scaled(12_345.0), "12.3 k");

@@ -6,6 +6,9 @@ use comfy_table::{LineStyle, TableStyle};
 pub use packtrain_measure::numbers::grouped;
 use packtrain_measure::numbers::prefixed;
 
+/// The length of the longest bar of a column.
+pub const BAR_COLUMNS: usize = 24;
+
 /// Spaces between two columns.
 const GAP: usize = 2;
 
@@ -175,11 +178,12 @@ pub fn scaled(rate: f64) -> String {
 }
 
 /// A bar whose length is `value` on a scale of `columns` that ends at `most`, in eighths of a
-/// column.
+/// column. What is more than 0 has a bar.
 pub fn bar(value: f64, most: f64, columns: usize) -> String {
     let eighths = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let share = if most > 0.0 { value / most } else { 0.0 };
     let length = (share.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
+    let length = length.max(usize::from(share > 0.0));
     let mut bar = "█".repeat(length / 8);
     if !length.is_multiple_of(8) {
         bar.push(eighths[length % 8]);
@@ -259,6 +263,7 @@ mod tests {
         assert_eq!(bar(10.0, 10.0, 24), "█".repeat(24));
         assert_eq!(bar(11.0, 10.0, 24), "█".repeat(24));
         assert_eq!(bar(10.0 / 24.0 * 1.5, 10.0, 24), "█▌");
+        assert_eq!(bar(1.0, 1e6, 24), "▏");
         assert_eq!(bar(1.0, 0.0, 24), "");
         assert_eq!(bar(f64::NAN, 1.0, 24), "");
     }

@@ -63,6 +63,7 @@ Exit codes:
   2  the command line is wrong, or the two ports cannot be joined
   3  a privilege or a kernel feature is missing
   4  a port or file cannot be opened, or failed while running
+  5  an experiment's runs do not decide its claims
 
 NO_COLOR, or output that is not a terminal, turns colours off.";
 

@@ -17,7 +17,15 @@ use std::iter;
 
 /// A document of `command`, with the keys that every document has.
 pub fn document(command: &str) -> Map<String, Value> {
-    fields(&Head::of(command))
+    fields(&head(command))
+}
+
+/// The beginning of a document of `command`.
+pub fn head(command: &str) -> Head {
+    Head {
+        commit: option_env!("PACKTRAIN_COMMIT").map(str::to_owned),
+        ..Head::of(command)
+    }
 }
 
 /// Writes the document as one line.

@@ -20,6 +20,7 @@ use crate::netns::Netns;
 use crate::options::{Fields, PolicyOptions, default_options};
 use crate::session;
 use crate::topology::{self, Settings, Side, TwoHosts};
+use crate::units::LineRate;
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -52,6 +53,10 @@ pub struct TestbedOptions {
     /// MTU of both interfaces, in bytes without the Ethernet header: 1280 to 65521
     #[arg(long, value_name = "N", default_value_t = 1500)]
     pub mtu: u32,
+    /// Line rate of both hosts' interfaces in bit/s, as 1G: senders wait for it, as for a NIC;
+    /// without it a TAP whose queue is full drops
+    #[arg(long, value_name = "RATE")]
+    pub link: Option<LineRate>,
     /// Whether the C forwarder's interfaces have offloads
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub c_offload: bool,
@@ -72,12 +77,17 @@ impl Default for TestbedOptions {
 }
 
 impl TestbedOptions {
-    /// Refuses `through` for a tool without two hosts, which only packtrain can run.
+    /// Refuses what is for two hosts, for a tool without them, which only packtrain can run.
     pub(crate) fn refuse_through(&self, tool: &str) -> Result<(), ToolError> {
-        if self.through == Through::Packtrain {
-            return Ok(());
-        }
-        let line = format!("tool {tool} does not join two hosts: leave `through` out");
+        let option = match self {
+            Self { link: Some(_), .. } => "link",
+            Self {
+                through: Through::Packtrain,
+                ..
+            } => return Ok(()),
+            _ => "through",
+        };
+        let line = format!("tool {tool} does not join two hosts: leave `{option}` out");
         Err(ToolError::Usage(line))
     }
 
@@ -180,6 +190,7 @@ impl Testbed {
         ToolError::unless_in(topology::MTU, "--mtu", options.mtu.into())?;
         let topology = Settings {
             mtu: options.mtu,
+            line_rate: options.link.map(LineRate::bytes),
             ..Settings::default()
         };
         let mut faults = [None, None];
@@ -206,6 +217,18 @@ impl Testbed {
                 "the interfaces did not take an MTU of {}",
                 options.mtu
             )));
+        }
+        if let Some(wanted) = options.link {
+            for side in [Side::Left, Side::Right] {
+                let host = hosts.host(side);
+                let found = host.netns.rtnl()?.line_rate(host.link.index)?;
+                if found != Some(wanted.bytes()) {
+                    return Err(ToolError::Failed(format!(
+                        "--link {wanted} did not take: an interface has another rate"
+                    )));
+                }
+            }
+            settings.insert("link".into(), wanted.to_string().into());
         }
         let cpus = options.cpus.unwrap_or_default();
         if options.cpus.is_some() {

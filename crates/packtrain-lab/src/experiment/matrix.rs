@@ -519,6 +519,20 @@ fn claim(
             ));
         }
     };
+    let beyond = |effect: f64| match expected {
+        Expected::AtLeast(least) => least >= 1.0 && effect >= least,
+        Expected::AtMost(most) => most <= 1.0 && effect > 0.0 && effect <= most,
+        Expected::Within { .. } => false,
+    };
+    if claim
+        .effect
+        .is_some_and(|effect| claim.to.is_none() || !beyond(effect))
+    {
+        return Err(wrong(
+            "effect is the document's ratio: a claim with it has a `to`, and at-least from 1 to \
+             the effect, or at-most from the effect to 1",
+        ));
+    }
     let of = select(axes, &claim.of)?;
     let to = claim.to.as_ref().map(|to| select(axes, to)).transpose()?;
     let key = key(&claim.figure)?;
@@ -574,7 +588,9 @@ fn claim(
             to: None,
             expected,
             document: claim.document.clone(),
+            effect: claim.effect,
             if_not: claim.if_not.clone(),
+            if_more: claim.if_more.clone(),
             exact: claim.exact,
             measured: None,
             verdict: Verdict::NotJudged,

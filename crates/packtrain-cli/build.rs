@@ -1,4 +1,4 @@
-//! Names the commit for `packtrain --version`.
+//! Names the commit for `packtrain --version` and for documents.
 
 use std::env;
 use std::path::Path;
@@ -8,7 +8,10 @@ fn main() {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     println!("cargo::rerun-if-changed=build.rs");
     let version = match commit() {
-        Some(commit) => format!("{version} ({commit})"),
+        Some(commit) => {
+            println!("cargo::rustc-env=PACKTRAIN_COMMIT={commit}");
+            format!("{version} ({commit})")
+        }
         None => version,
     };
     println!("cargo::rustc-env=PACKTRAIN_VERSION={version}");

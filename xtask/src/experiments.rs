@@ -193,8 +193,16 @@ fn conditions(experiment: &Definition, host: &Host, runs: &[Document]) -> String
     let dates: BTreeSet<String> = runs.iter().map(date).collect();
     let loads = runs.iter().filter_map(|run| run.load);
     let loads: Vec<_> = loads.map(|load| format!("{load:.2}")).collect();
+    let commits: BTreeSet<&str> = runs
+        .iter()
+        .filter_map(|run| run.head.commit.as_deref())
+        .collect();
+    let commits = match commits.into_iter().collect::<Vec<_>>() {
+        none if none.is_empty() => String::new(),
+        commits => format!(" at {}", commits.join(", ")),
+    };
     escaped(&format!(
-        "{}: {} runs of `{}`, Linux {}, {} CPUs, {}; load at the start: {}.",
+        "{}: {} runs of `{}`{commits}, Linux {}, {} CPUs, {}; load at the start: {}.",
         dates.into_iter().collect::<Vec<_>>().join(", "),
         runs.len(),
         experiment.command,
@@ -377,6 +385,7 @@ mod tests {
             json!({ "name": name, "command": command })
         };
         let document = json!({
+            "commit": "1234abcd",
             "schema": "packtrain/1", "command": "experiment", "stopped": false, "load": load,
             "host": { "machine": "EPYC", "kernel": "6.18", "cpus": 2,
                       "time": "2026-11-26T12:00:00Z" },
@@ -425,8 +434,8 @@ mod tests {
         assert_eq!(
             texts[0],
             "# tso\n\n<!-- runs tso -->\n\n\
-             2026-11-26: 2 runs of `packtrain experiment tso --quick`, Linux 6.18, 2 CPUs, EPYC; \
-             load at the start: 0.25, 1.50.\n\n\
+             2026-11-26: 2 runs of `packtrain experiment tso --quick` at 1234abcd, Linux 6.18, \
+             2 CPUs, EPYC; load at the start: 0.25, 1.50.\n\n\
              | claim | settings | document | expected | median of 2 runs [least, greatest] | \
              verdicts |\n\
              | --- | --- | --- | --- | --- | --- |\n\
@@ -441,8 +450,8 @@ mod tests {
         assert_eq!(
             texts[1],
             "# none\n\n<!-- runs none -->\n\n\
-             2026-11-26: 2 runs of `packtrain experiment none --quick`, Linux 6.18, 2 CPUs, EPYC; \
-             load at the start: 0.25, 1.50.\n\n\
+             2026-11-26: 2 runs of `packtrain experiment none --quick` at 1234abcd, Linux 6.18, \
+             2 CPUs, EPYC; load at the start: 0.25, 1.50.\n\n\
              Nothing is claimed of the figures.\n\
              \n<!-- end -->\n"
         );

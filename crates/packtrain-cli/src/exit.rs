@@ -17,6 +17,8 @@ pub enum Exit {
     Privilege = 3,
     /// A port or file cannot be opened, or failed while running.
     Port = 4,
+    /// Nothing failed, and the runs do not decide what was to be judged.
+    NotJudged = 5,
 }
 
 impl From<Exit> for ExitCode {

@@ -11,6 +11,7 @@ use crate::tool::{self, Progress};
 use packtrain::advice;
 use packtrain::file;
 use packtrain_lab::experiment::document::{Notices, part};
+use packtrain_lab::experiment::judge::CLEAN_MIN;
 use packtrain_lab::experiment::{
     BUILT_IN, Experiment, FileError, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup,
     built_in, run as measure,
@@ -20,8 +21,7 @@ use packtrain_lab::report::view::{self, Cell, Claimed, Kind, View};
 use packtrain_lab::tool::Control;
 use packtrain_lab::{ToolError, rootless};
 use packtrain_measure::Verdict;
-use packtrain_measure::document::Document;
-use packtrain_measure::host::Head;
+use packtrain_measure::document::{Claim, Document};
 use serde_json::json;
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     };
     let load = Load::now();
     let mut all = Document {
-        head: Head::of("experiment"),
+        head: json::head("experiment"),
         quick: options.quick,
         load: Some(load.one_minute),
         uptime_seconds: Some(load.uptime_seconds),
@@ -114,10 +114,46 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     if let Some(failure) = failure {
         return Err(failure);
     }
-    match notices.failed.first() {
-        Some(line) => Err(Failure::new(Exit::Check, line)),
-        None => Ok(()),
+    if let Some(line) = notices.failed.first() {
+        return Err(Failure::new(Exit::Check, line));
     }
+    let Some(line) = unjudged(&all) else {
+        return Ok(());
+    };
+    // The user asked for fewer runs, or the rest has its verdicts.
+    let is_asked_for = all.stopped || options.rounds < CLEAN_MIN;
+    if is_asked_for || (notices.open.is_empty() && all.claims.iter().any(is_judged)) {
+        if !args.quiet {
+            print::message(&format!("{}\n", advice::printable(&line)));
+        }
+        return Ok(());
+    }
+    Err(Failure::new(Exit::NotJudged, line))
+}
+
+fn is_judged(claim: &Claim) -> bool {
+    claim.verdict != Verdict::NotJudged
+}
+
+/// How many verdicts there are not, and the most frequent reason; `None` if there are all.
+fn unjudged(all: &Document) -> Option<String> {
+    let mut reasons: Vec<&str> = all
+        .claims
+        .iter()
+        .filter(|claim| !is_judged(claim))
+        .map(|claim| claim.why.as_deref().unwrap_or_default())
+        .collect();
+    reasons.sort_unstable();
+    let most = reasons
+        .chunk_by(|a, b| a == b)
+        .max_by_key(|equal| equal.len())?;
+    Some(format!(
+        "not judged: {} of {} verdicts; {} of them: {}",
+        reasons.len(),
+        all.claims.len(),
+        most.len(),
+        most[0]
+    ))
 }
 
 fn refuse(error: &RunError) -> Failure {
@@ -369,7 +405,7 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
         let verdict = match one.verdict {
             Verdict::Reproduced => style.good(name),
             Verdict::NotReproduced => style.bad(name),
-            Verdict::Direction | Verdict::NotJudged => name.to_owned(),
+            Verdict::Exceeds | Verdict::Direction | Verdict::NotJudged => name.to_owned(),
         };
         let mut settings = one.of.clone();
         if !one.to.is_empty() {
@@ -391,9 +427,7 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
         let verdict = Verdict::NotJudged.name();
         text.push_str(&format!("    {verdict}: {settings}: {why}\n"));
     }
-    if !of.if_not.is_empty() {
-        text.push_str(&paragraph(&format!("Not reproduced: {}", of.if_not), style));
-    }
+    text.extend(of.reasons.iter().map(|why| paragraph(why, style)));
     text
 }
 
@@ -474,7 +508,7 @@ mod tests {
             for claim in &view.claims {
                 both(claim.text);
                 both(&claim.about);
-                both(claim.if_not);
+                claim.reasons.iter().for_each(|why| both(why));
                 for one in &claim.judged {
                     both(one.verdict.name());
                     if one.measured.is_some() {

@@ -4,6 +4,7 @@
 use crate::exit::{Exit, Failure};
 use nix::unistd::{User, getgrouplist};
 use packtrain::engine::Settings;
+use packtrain::policy::priority::Serves;
 use rustix::io::Errno;
 use rustix::process::getpriority_process;
 use rustix::thread::{
@@ -143,7 +144,7 @@ pub fn used(settings: &Settings, has_interface: bool) -> CapabilitySet {
     }
     let now = getpriority_process(None).ok();
     if let Some(now) = now.and_then(|nice| i8::try_from(nice).ok())
-        && let Some(wanted) = settings.priority.nice(settings.idle, now)
+        && let Some(wanted) = settings.priority.nice(settings.idle, Serves::Devices, now)
         && wanted < now
     {
         // Gives the workers' threads their priority (`--priority`).

@@ -45,6 +45,7 @@ text = "every packet arrives"
 figure = "packets"
 of = { count = 1000 }
 within = { value = 1000, distance = 0 }
+exact = true
 must = true
 "#;
 
@@ -121,7 +122,7 @@ fn an_experiment_is_printed_for_people() {
         "Medians of 3 rounds [least, greatest: ",
         "count  received, packets",
         "Spread of equal settings",
-        "every packet arrives. Expected: 1000 ± 0 · must hold",
+        "every packet arrives. Expected: 1000 ± 0 · must hold · counts",
         "What it means",
         "--quick\n",
     ] {
@@ -275,6 +276,26 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
     }
 }
 
+/// What this machine lacks decides no claim, which is neither a pass nor a failure.
+#[test]
+fn an_experiment_without_a_verdict_has_an_exit_code_of_its_own() {
+    let scratch = Scratch::new("experiment-unjudged");
+    let lacking = TINY.replace("[[axes]]", "[needs]\ncpus = 100000\n\n[[axes]]");
+    let ran = packtrain(&[
+        "experiment",
+        &tiny(&scratch, &lacking),
+        "--quick",
+        "--quiet",
+    ]);
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    let line = ran.error_line();
+    assert!(
+        line.contains("not judged: 1 of 1 verdicts; 1 of them: "),
+        "{line}"
+    );
+    assert!(line.contains("100000 CPUs"), "{line}");
+}
+
 #[test]
 fn saved_results_are_compared() {
     let scratch = Scratch::new("experiment-compare");
@@ -345,10 +366,14 @@ fn each_run_is_a_line_where_standard_error_is_a_file() {
     let path = tiny(&scratch, TINY);
     let ran = ends(0, &["experiment", &path, "--repeats", "1"]);
     let lines: Vec<&str> = ran.err.lines().collect();
-    assert_eq!(lines.len(), 4, "{ran:?}");
+    assert_eq!(lines.len(), 5, "{ran:?}");
     assert_eq!(lines[0], "tiny: count=1000: warm-up 1 of 2");
     assert!(
         lines[3].starts_with("tiny: count=1000: run 2 of 2"),
+        "{ran:?}"
+    );
+    assert!(
+        lines[4].contains("not judged: 1 of 1 verdicts; 1 of them: "),
         "{ran:?}"
     );
     let ran = packtrain(&["experiment", &path, "--repeats", "1", "--quiet"]);

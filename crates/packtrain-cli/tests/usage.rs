@@ -550,7 +550,7 @@ fn help_and_version() {
         "queues=1..256",
         "offload=",
         "segs=",
-        "coalesce=auto|off|on|hash|sorted|stream",
+        "coalesce=auto|off|on|hash|sorted|stream|stream-hash|stream-sorted",
         "--duration",
         "Examples:",
     ] {

@@ -9,8 +9,8 @@ use std::num::NonZeroI32;
 use std::os::fd::{AsFd, AsRawFd};
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
-    NetlinkPayload,
+    DefaultNla, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkMessage, NetlinkPayload, Nla,
 };
 use netlink_packet_route::address::{
     AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage,
@@ -22,6 +22,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
@@ -34,6 +35,16 @@ pub type Mac = [u8; 6];
 /// Bytes for one netlink datagram: the kernel builds answers of at most 32 KiB (`rtnl_dump_ifinfo`
 /// caps `min_dump_alloc` there), with room to spare.
 const ANSWER_MAX: usize = 64 * 1024;
+
+/// The queueing discipline of a [line rate](Rtnl::set_line_rate).
+const TOKEN_BUCKET: &str = "tbf";
+/// What a link has beside a frame: preamble, frame check sequence and gap (IEEE 802.3).
+const FRAME_OVERHEAD: u16 = 8 + 4 + 12;
+/// Bytes that may leave at once: more than a GSO packet, which would be cut otherwise.
+const LINE_BURST: u32 = 128 * 1024;
+/// Bytes that wait at most, more than the send buffers of usual tests: then a socket waits, and
+/// nothing is dropped.
+const LINE_QUEUE: u32 = 64 * 1024 * 1024;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
@@ -307,6 +318,49 @@ impl Rtnl {
         set_bridge(bridge: u32), "master", LinkAttribute::Controller(bridge);
     }
 
+    /// Gives an interface a line rate, in bytes a second. Its packets wait in a token bucket
+    /// (tc-tbf(8)) until it is their turn. They stay in their socket's send buffer meanwhile, so
+    /// that a sender waits as it does for a NIC, where a TAP whose ring is full drops.
+    ///
+    /// # Errors
+    /// [`LabError::Os`]; `ENOENT` if the kernel has no such queueing discipline.
+    pub fn set_line_rate(&mut self, index: u32, bytes: u32) -> Result<(), LabError> {
+        /// `TC_LINKLAYER_ETHERNET`.
+        const ETHERNET: u8 = 1;
+        /// `TCA_TBF_PARMS` and `TCA_TBF_BURST` of linux/pkt_sched.h.
+        const PARAMETERS: u16 = 1;
+        const BURST: u16 = 6;
+        // `tc_tbf_qopt`: the rate (`tc_ratespec`), no peak rate, the limit; the burst is apart.
+        let mut parameters = vec![0; 36];
+        parameters[1] = ETHERNET;
+        parameters[2..4].copy_from_slice(&FRAME_OVERHEAD.to_ne_bytes());
+        parameters[8..12].copy_from_slice(&bytes.to_ne_bytes());
+        parameters[24..28].copy_from_slice(&LINE_QUEUE.to_ne_bytes());
+        let options = [
+            DefaultNla::new(PARAMETERS, parameters),
+            DefaultNla::new(BURST, LINE_BURST.to_ne_bytes().to_vec()),
+        ];
+        let mut message = TcMessage::with_index(index.cast_signed());
+        message.header.parent = TcHandle::ROOT;
+        message.attributes = vec![
+            TcAttribute::Kind(TOKEN_BUCKET.to_owned()),
+            TcAttribute::Options(options.map(TcOption::Other).into()),
+        ];
+        let request = RouteNetlinkMessage::NewQueueDiscipline(message);
+        self.act("RTM_NEWQDISC tbf", request, NLM_F_CREATE | NLM_F_REPLACE)
+    }
+
+    /// The line rate in force, in bytes a second; `None` without one.
+    ///
+    /// # Errors
+    /// [`LabError::Os`].
+    pub fn line_rate(&mut self, index: u32) -> Result<Option<u32>, LabError> {
+        let message = TcMessage::with_index(index.cast_signed());
+        let request = RouteNetlinkMessage::GetQueueDiscipline(message);
+        let answers = self.request("RTM_GETQDISC dump", request, NLM_F_DUMP)?;
+        Ok(answers.iter().find_map(|answer| rate_of(answer, index)))
+    }
+
     /// Moves an interface into the namespace of the descriptor `netns`. It loses its addresses and
     /// is set down; its index may change.
     ///
@@ -553,6 +607,29 @@ fn route_address(ip: IpAddr) -> RouteAddress {
         IpAddr::V4(ip) => RouteAddress::Inet(ip),
         IpAddr::V6(ip) => RouteAddress::Inet6(ip),
     }
+}
+
+fn rate_of(message: &RouteNetlinkMessage, index: u32) -> Option<u32> {
+    let RouteNetlinkMessage::NewQueueDiscipline(message) = message else {
+        return None;
+    };
+    let is_kind = |one: &TcAttribute| *one == TcAttribute::Kind(TOKEN_BUCKET.to_owned());
+    if message.header.index != index.cast_signed() || !message.attributes.iter().any(is_kind) {
+        return None;
+    }
+    message.attributes.iter().find_map(|one| match one {
+        TcAttribute::Options(options) => match options.as_slice() {
+            // The parameters come first, behind an attribute's header.
+            [TcOption::Other(nested)] => {
+                let mut bytes = vec![0; nested.value_len()];
+                nested.emit_value(&mut bytes);
+                let rate = bytes.get(4 + 8..4 + 12)?;
+                Some(u32::from_ne_bytes(rate.try_into().ok()?))
+            }
+            _ => None,
+        },
+        _ => None,
+    })
 }
 
 fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {

@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use packtrain::driver::Port;
-use packtrain::engine::{Report, Session, Settings as Policies, Snapshot};
-use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::idle::Idle;
-use packtrain::policy::moderation::Moderation;
+use packtrain::engine::{Report, Session, Snapshot};
 use packtrain::policy::placement::Placement;
-use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
 use packtrain::port::{AnyPort, open_spec};
@@ -21,9 +17,10 @@ use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
 use crate::netns::Netns;
-use crate::options::{Fields, default_options, from_text};
+use crate::options::{Fields, PolicyOptions, default_options};
 use crate::session;
 use crate::topology::{self, Settings, Side, TwoHosts};
+use crate::units::LineRate;
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -56,25 +53,17 @@ pub struct TestbedOptions {
     /// MTU of both interfaces, in bytes without the Ethernet header: 1280 to 65521
     #[arg(long, value_name = "N", default_value_t = 1500)]
     pub mtu: u32,
+    /// Line rate of both hosts' interfaces in bit/s, as 1G: senders wait for it, as for a NIC;
+    /// without it a TAP whose queue is full drops
+    #[arg(long, value_name = "RATE")]
+    pub link: Option<LineRate>,
     /// Whether the C forwarder's interfaces have offloads
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub c_offload: bool,
-    /// Which thread drains the ring of a shared TX queue
-    #[arg(long, value_name = "HOW", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub dispatch: Dispatch,
-    /// How long RX queues delay wake-ups: off, fixed(usecs,frames), adaptive
-    #[arg(long, value_name = "WHEN", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub moderation: Moderation,
-    /// What a worker without work does: halt, poll, adaptive
-    #[arg(long, value_name = "HOW", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub idle: Idle,
-    /// On which CPU each worker runs: none, list(0,2-3), auto
-    #[arg(long, value_name = "WHERE", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub placement: Placement,
+    /// The policies of packtrain's queues and workers.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub policies: PolicyOptions,
     /// Binds the parts to CPUs, as in sender=0,worker=1,receiver=2; worker is all workers of
     /// packtrain, in the place of --placement, or the C forwarder
     #[arg(long, value_name = "LIST")]
@@ -88,27 +77,28 @@ impl Default for TestbedOptions {
 }
 
 impl TestbedOptions {
-    /// Refuses `through` for a tool without two hosts, which only packtrain can run.
+    /// Refuses what is for two hosts, for a tool without them, which only packtrain can run.
     pub(crate) fn refuse_through(&self, tool: &str) -> Result<(), ToolError> {
-        if self.through == Through::Packtrain {
-            return Ok(());
-        }
-        let line = format!("tool {tool} does not join two hosts: leave `through` out");
+        let option = match self {
+            Self { link: Some(_), .. } => "link",
+            Self {
+                through: Through::Packtrain,
+                ..
+            } => return Ok(()),
+            _ => "through",
+        };
+        let line = format!("tool {tool} does not join two hosts: leave `{option}` out");
         Err(ToolError::Usage(line))
     }
 
-    /// The policies of packtrain's workers.
-    pub(crate) fn policies(&self) -> Result<Policies, ToolError> {
-        let policies = Policies {
-            dispatch: self.dispatch,
-            moderation: self.moderation,
-            idle: self.idle,
+    /// The policies, with the worker of `--cpus` as placement.
+    pub(crate) fn checked_policies(&self) -> Result<PolicyOptions, ToolError> {
+        let policies = PolicyOptions {
             placement: placement(self)?,
-            priority: Priority::default(),
+            ..self.policies.clone()
         };
-        policies
-            .check()
-            .map_err(|error| ToolError::of_start(&error))?;
+        let checked = policies.settings().check();
+        checked.map_err(|error| ToolError::of_start(&error))?;
         Ok(policies)
     }
 
@@ -200,6 +190,7 @@ impl Testbed {
         ToolError::unless_in(topology::MTU, "--mtu", options.mtu.into())?;
         let topology = Settings {
             mtu: options.mtu,
+            line_rate: options.link.map(LineRate::bytes),
             ..Settings::default()
         };
         let mut faults = [None, None];
@@ -226,6 +217,18 @@ impl Testbed {
                 "the interfaces did not take an MTU of {}",
                 options.mtu
             )));
+        }
+        if let Some(wanted) = options.link {
+            for side in [Side::Left, Side::Right] {
+                let host = hosts.host(side);
+                let found = host.netns.rtnl()?.line_rate(host.link.index)?;
+                if found != Some(wanted.bytes()) {
+                    return Err(ToolError::Failed(format!(
+                        "--link {wanted} did not take: an interface has another rate"
+                    )));
+                }
+            }
+            settings.insert("link".into(), wanted.to_string().into());
         }
         let cpus = options.cpus.unwrap_or_default();
         if options.cpus.is_some() {
@@ -324,25 +327,29 @@ fn packtrain(
         let spec = &specs[usize::from(side == Side::Right)];
         Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
     })?;
-    *faults = [&a, &b].map(|port| port.driver.faults());
+    let ports = [a, b];
+    *faults = ports.each_ref().map(|port| port.driver.faults());
+    let (sides, policies) = (session::sides(&ports), options.checked_policies()?);
+    let [a, b] = ports;
     let session = Session::between(a, b)
-        .settings(options.policies()?)
+        .settings(policies.settings())
         .start()
         .map_err(|error| ToolError::of_start(&error))?;
-    let settings = session::settings(&session, &[&options.a, &options.b]);
+    let settings = session::settings(&session, &sides, &policies, &[&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
 /// Where the workers run: the CPU of `--cpus`, or `--placement`.
 fn placement(options: &TestbedOptions) -> Result<Placement, ToolError> {
+    let placement = &options.policies.placement;
     match options.cpus.and_then(|cpus| cpus.worker) {
-        None => Ok(options.placement.clone()),
-        Some(cpu) if options.placement == Placement::default() => format!("list({cpu})")
+        None => Ok(placement.clone()),
+        Some(cpu) if *placement == Placement::default() => format!("list({cpu})")
             .parse()
             .map_err(|error| ToolError::Usage(format!("--cpus: {error}"))),
         Some(_) => Err(ToolError::Usage(format!(
-            "--placement {} and a worker in --cpus contradict each other: give one of the two",
-            options.placement
+            "--placement {placement} and a worker in --cpus contradict each other: give one of the \
+             two"
         ))),
     }
 }

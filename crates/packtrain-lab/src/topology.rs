@@ -70,6 +70,9 @@ pub struct Settings {
     /// the interfaces carry only the traffic of the test. Permanent neighbour entries exist in
     /// either case.
     pub quiet: bool,
+    /// The line rate of both interfaces in bytes a second, for what the hosts send; `None` for as
+    /// fast as the forwarder takes packets.
+    pub line_rate: Option<u32>,
 }
 
 impl Default for Settings {
@@ -79,6 +82,7 @@ impl Default for Settings {
             mtu: 1500,
             tx_queue_len: 1000,
             quiet: true,
+            line_rate: None,
         }
     }
 }
@@ -310,6 +314,9 @@ fn bring_up(rtnl: &mut Rtnl, name: &str, side: Side, settings: &Settings) -> Res
         rtnl.set_mac(index, side.mac())?;
         // Before the addresses: adding them joins multicast groups, and sends reports.
         rtnl.set_arp(index, !settings.quiet)?;
+    }
+    if let Some(rate) = settings.line_rate {
+        rtnl.set_line_rate(index, rate)?;
     }
     rtnl.set_up(index)
 }

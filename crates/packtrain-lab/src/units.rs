@@ -133,6 +133,43 @@ impl<'de> Deserialize<'de> for Rate {
     }
 }
 
+/// Line rates, in bit/s. The greatest that the kernel's token bucket takes as 32 bits is 34 Gbit/s.
+const LINE_RATES: RangeInclusive<f64> = 1e6..=30e9;
+
+/// The rate of a link in bit/s, frames with their preamble and gap: `100M`, `1G`, `10G`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineRate(pub f64);
+
+impl LineRate {
+    /// In bytes a second.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        (self.0 / 8.0) as u32
+    }
+}
+
+impl FromStr for LineRate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        scaled(text, LINE_RATES).map(Self).ok_or_else(|| {
+            "write the bits per second of a link, 1M to 30G: 100M, 1G, 10G".to_owned()
+        })
+    }
+}
+
+impl fmt::Display for LineRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Scaled(self.0).fmt(f)
+    }
+}
+
+impl<'de> Deserialize<'de> for LineRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        crate::options::from_text(deserializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,6 +239,21 @@ mod tests {
             "", "0", "-1", "k", "pps", "2Gpps", "inf", "1e3", "2000M", "1 k", "0.0009", "1kk",
         ] {
             assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn line_rates() {
+        for (text, bytes) in [
+            ("100M", 12_500_000),
+            ("1G", 125_000_000),
+            ("2.5G", 312_500_000),
+        ] {
+            let rate: LineRate = text.parse().unwrap();
+            assert_eq!((rate.bytes(), rate.to_string().as_str()), (bytes, text));
+        }
+        for text in ["", "1k", "40G", "-1G", "1Gbit"] {
+            assert!(text.parse::<LineRate>().is_err(), "{text}");
         }
     }
 }

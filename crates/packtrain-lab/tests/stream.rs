@@ -19,6 +19,8 @@ fn main() -> ExitCode {
         ("both_directions_at_once", both_directions),
         ("segmentation_is_where_it_was_requested", segmentation),
         ("settings_that_do_not_take_are_errors", not_taken),
+        ("no_packet_is_built_that_the_egress_copies", built_to_fit),
+        ("a_link_with_a_rate_holds_the_sender_up", line_rate),
         ("requests_are_answered", exchange),
         ("injected_faults_are_reported_as_they_are", faults),
         ("a_rate_is_kept", rate),
@@ -53,6 +55,59 @@ fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
 
 fn run(stream: &Stream, testbed: &Testbed) -> Measured {
     try_run(stream, testbed).unwrap_or_else(|error| panic!("{stream:?}: {error}"))
+}
+
+/// S0's "one segment less", at the kernel behind the ingress: with its limit, all its packets have
+/// few enough pieces; without, too many.
+fn built_to_fit() {
+    need_tap();
+    for (key, fits) in [("", true), (",gso-limit=off", false)] {
+        let testbed = Testbed::start(&TestbedOptions {
+            a: format!("tap,rx=pieces(512){key}"),
+            b: "tap,segs=24".to_owned(),
+            ..TestbedOptions::default()
+        })
+        .expect("a testbed");
+        let stream = Stream {
+            direction: Direction::AToB,
+            ..stream()
+        };
+        run(&stream, &testbed);
+        let snapshot = testbed.session().expect("packtrain").snapshot();
+        let tx = snapshot.ports[1].tx_total();
+        assert!(tx.gso_packets > 100, "{}", tx.gso_packets);
+        assert_eq!(tx.defrag == 0, fits, "{key}: {} copied", tx.defrag);
+        testbed.finish().expect("the ledger closes");
+    }
+}
+
+/// A flood of datagrams waits in the sender's socket: the TAP behind the link drops none.
+fn line_rate() {
+    need_tap();
+    let link = Some("100M".parse().unwrap());
+    let testbed = Testbed::start(&TestbedOptions {
+        link,
+        ..TestbedOptions::default()
+    });
+    let testbed = testbed.expect("a testbed");
+    let host = &testbed.hosts().left;
+    let mut rtnl = host.netns.rtnl().expect("netlink");
+    assert_eq!(rtnl.line_rate(host.link.index).unwrap(), Some(12_500_000));
+    let stream = Stream {
+        protocol: Protocol::Udp,
+        rate: "max".parse().unwrap(),
+        direction: Direction::AToB,
+        ..stream()
+    };
+    let figures = run(&stream, &testbed).figures;
+    assert_eq!(testbed.settings()["link"], "100M");
+    assert!(count(&figures["sent_packets"]) > 0);
+    assert_eq!(figures["interface_a"]["tx_dropped"], 0);
+    testbed.finish().expect("a closed ledger");
+    let plain = same_ports(Through::Veth, "tap");
+    let host = &plain.hosts().left;
+    let mut rtnl = host.netns.rtnl().expect("netlink");
+    assert_eq!(rtnl.line_rate(host.link.index).unwrap(), None);
 }
 
 fn number(value: &Value) -> f64 {

@@ -274,9 +274,15 @@ pub struct Claim {
     /// The value in the source, in words.
     #[serde(default)]
     pub document: String,
+    /// The same ratio in the source; `None` if it has no values.
+    #[serde(default)]
+    pub effect: Option<f64>,
     /// Why it may not be reproduced here, in one sentence; may be empty.
     #[serde(default)]
     pub if_not: String,
+    /// Why it may exceed the source here, in one sentence; may be empty.
+    #[serde(default)]
+    pub if_more: String,
     /// Whether the figure is a count that no load of the machine changes: then flagged runs are
     /// judged too.
     #[serde(default)]
@@ -292,6 +298,22 @@ pub struct Claim {
     /// Whether the program fails if it is not reproduced.
     #[serde(default)]
     pub must: bool,
+}
+
+impl Claim {
+    /// The verdict on `measured`.
+    #[must_use]
+    pub fn verdict_on(&self, measured: &Estimate) -> Verdict {
+        let verdict = self.expected.verdict(measured);
+        // A ratio that is as expected is on the side of 1 on which the effect is.
+        let size = |ratio: f64| ratio.ln().abs();
+        let exceeds = |effect: f64| size(measured.median) > 2.0 * size(effect);
+        if verdict > Verdict::NotReproduced && self.effect.is_some_and(exceeds) {
+            Verdict::Exceeds
+        } else {
+            verdict
+        }
+    }
 }
 
 /// What of a figure's runs is compared.

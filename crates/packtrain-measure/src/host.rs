@@ -20,6 +20,8 @@ pub struct Head {
     pub command: String,
     /// packtrain's version.
     pub version: String,
+    /// The commit that it was built from, shortened; `None` outside of a checkout.
+    pub commit: Option<String>,
     /// Where its figures were measured.
     pub host: Host,
 }
@@ -46,6 +48,7 @@ impl Head {
             schema: SCHEMA.to_owned(),
             command: command.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: None,
             host: Host::here(),
         }
     }

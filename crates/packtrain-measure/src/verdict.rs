@@ -140,6 +140,10 @@ pub enum Verdict {
     /// The median misses the expectation.
     #[serde(rename = "not reproduced")]
     NotReproduced,
+    /// The median meets the expectation, with more than twice the effect of the source in
+    /// logarithms: another cause is at work than there.
+    #[serde(rename = "exceeds")]
+    Exceeds,
     /// The median meets the expectation, the interval does not.
     #[serde(rename = "direction")]
     Direction,
@@ -150,9 +154,10 @@ pub enum Verdict {
 
 impl Verdict {
     /// From the best to none.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Reproduced,
         Self::Direction,
+        Self::Exceeds,
         Self::NotReproduced,
         Self::NotJudged,
     ];
@@ -163,6 +168,7 @@ impl Verdict {
         match self {
             Self::NotJudged => "not judged",
             Self::NotReproduced => "not reproduced",
+            Self::Exceeds => "exceeds",
             Self::Direction => "direction",
             Self::Reproduced => "reproduced",
         }

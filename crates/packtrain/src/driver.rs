@@ -94,6 +94,9 @@ pub struct Capabilities {
     pub tx_segment_bytes_max: usize,
     /// The memory of segments.
     pub tx_memory: TxMemory,
+    /// The other end takes a limit on the large packets that it sends
+    /// ([`Attach::large_bytes_max`]).
+    pub limits_large: bool,
     /// Descriptors in the TX ring, if the device has one. A packet uses at most a twelfth of them.
     pub tx_ring: Option<usize>,
     /// The device needs all headers in the first segment.
@@ -121,6 +124,7 @@ impl Default for Capabilities {
             tx_gso_segments_max: 1,
             tx_segment_bytes_max: usize::MAX,
             tx_memory: TxMemory::Any,
+            limits_large: false,
             tx_ring: None,
             contiguous_headers: false,
             min_packet_bytes: 0,
@@ -183,6 +187,9 @@ pub struct Attach {
     pub rx: Features,
     /// Buffers to receive into.
     pub rx_buffers: RxBuffers,
+    /// The longest GSO packet that the other end may send, link header included, in bytes; `None`
+    /// for no limit, and where [`Capabilities::limits_large`] is false.
+    pub large_bytes_max: Option<u32>,
 }
 
 impl Default for Attach {
@@ -191,6 +198,7 @@ impl Default for Attach {
             queues: 1,
             rx: Features::ALL,
             rx_buffers: RxBuffers::Whole,
+            large_bytes_max: None,
         }
     }
 }

@@ -7,11 +7,12 @@ use crate::driver::{
     QueueConfig, RxBuffers, TxMemory,
 };
 use crate::limits::{
-    COALESCE_PACKETS, COALESCE_PACKETS_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
+    COALESCE_PACKETS, COALESCE_PACKETS_MAX, PACKET_BYTES_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
     RX_PIECE_BYTES_MIN, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
 use crate::policy::gro::Gro;
+use crate::policy::priority::Serves;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -165,7 +166,9 @@ impl Coalescing {
     #[must_use]
     pub const fn setting(&self) -> Coalesce {
         match (self.semantics, self.mode) {
-            (Semantics::Stream, _) => Coalesce::Stream,
+            (Semantics::Stream, Mode::Hash) => Coalesce::StreamHash,
+            (Semantics::Stream, Mode::Sorted) => Coalesce::StreamSorted,
+            (Semantics::Stream, Mode::Auto) => Coalesce::Stream,
             (Semantics::Reversible, Mode::Hash) => Coalesce::Hash,
             (Semantics::Reversible, Mode::Sorted) => Coalesce::Sorted,
             (Semantics::Reversible, Mode::Auto) => Coalesce::On,
@@ -268,6 +271,23 @@ impl Plan {
         attached.any(|port| !port.rx.intersection(large).is_empty())
     }
 
+    /// Whose packets a worker moves, which decides its priority.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such worker.
+    #[must_use]
+    pub fn serves(&self, worker: usize) -> Serves {
+        let is_of_senders = |part: &PlannedPart| match *part {
+            PlannedPart::Lanes { .. } => false,
+            PlannedPart::Tx { port, .. } => self.paths[port].senders > 0,
+        };
+        match self.workers[worker].iter().all(is_of_senders) {
+            true => Serves::Senders,
+            false => Serves::Devices,
+        }
+    }
+
     /// The plan, with paths and workers for `demand`.
     #[must_use]
     pub fn working(mut self, demand: &Demand) -> Self {
@@ -343,14 +363,24 @@ fn plan_ports(sides: &[&Side]) -> Result<Plan, Incompatible> {
         let notes = side.capabilities.notes.iter();
         notes.map(|note| format!("{}: {note}", side.name))
     });
-    let attach = others().map(|(port, other)| attach(port, other));
+    let mut notes: Vec<_> = notes.collect();
+    let directions: Vec<_> = others().map(|(from, to)| direction(from, to)).collect();
+    let attach = others().zip(&directions).map(|((port, other), direction)| {
+        let mut attach = attach(port, other)?;
+        if let Some(bytes) = large_bytes_max(&attach, direction) {
+            let tells = port.capabilities.limits_large;
+            attach.large_bytes_max = tells.then_some(bytes);
+            notes.push(limit_note(port, direction, bytes));
+        }
+        Ok(attach)
+    });
     let plan = Plan {
         attach: attach.collect::<Result<_, _>>()?,
-        directions: others().map(|(from, to)| direction(from, to)).collect(),
+        directions,
         work: sides.iter().map(|side| side.config.work).collect(),
         paths: Vec::new(),
         workers: Vec::new(),
-        notes: notes.collect(),
+        notes,
     };
     Ok(plan.working(&Demand::default()))
 }
@@ -404,7 +434,61 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
         queues,
         rx: usable(port.capabilities.rx, &port.config),
         rx_buffers,
+        large_bytes_max: None,
     })
+}
+
+/// The longest large packet of a direction that has no more segments than packets for its egress
+/// are built with (S0: what the stack builds by the limit needs no copy); `None` if every packet
+/// has, or if none arrives large and leaves as it came.
+fn large_bytes_max(attach: &Attach, direction: &Direction) -> Option<u32> {
+    let large = Features::TSO | Features::USO;
+    if attach
+        .rx
+        .intersection(direction.tx)
+        .intersection(large)
+        .is_empty()
+    {
+        return None;
+    }
+    let limits = &direction.limits;
+    let small = RxBuffers::PIECES.small_bytes();
+    let piece = match attach.rx_buffers {
+        RxBuffers::Pieces { .. } => attach.rx_buffers.small_bytes(),
+        // Received whole, a packet is copied for such a device in any case.
+        RxBuffers::Whole if limits.memory == TxMemory::SmallFrames => small,
+        RxBuffers::Whole => PACKET_BYTES_MAX.min(limits.segment_bytes_max),
+    };
+    let pieces = limits.advertised() / piece.div_ceil(limits.segment_bytes_max);
+    let bytes = pieces * piece;
+    (bytes < PACKET_BYTES_MAX).then_some(bytes.max(1) as u32)
+}
+
+/// What the limit on large packets means for a direction.
+fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
+    let (ingress, egress, limits) = (&direction.from, &direction.to, &direction.limits);
+    let segments = limits.advertised();
+    if from.capabilities.limits_large {
+        return format!(
+            "{ingress}: its kernel builds packets of at most {bytes} bytes, for {egress} takes \
+             {segments} segments (gso-limit=off of {ingress} lifts it)"
+        );
+    }
+    let fate = match limits.fit {
+        Fit::Defrag => "copied",
+        Fit::Collapse => "copied in part, or lost",
+    };
+    let advice = match &from.interface {
+        Some(Interface { name, .. }) => format!(
+            "lower its limit (ip link set dev {name} gso_max_size {bytes} gso_ipv4_max_size \
+             {bytes}), or receive in longer pieces (rx=)"
+        ),
+        None => "receive in longer pieces (rx=), or allow more segments (segs=)".to_owned(),
+    };
+    format!(
+        "{ingress}: its packets of more than {bytes} bytes are {fate}, for {egress} takes \
+         {segments} segments: {advice}"
+    )
 }
 
 fn usable(device: Features, config: &PortConfig) -> Features {
@@ -549,13 +633,14 @@ fn coalescing(
         return Err("they arrive large (coalesce=on merges the others)".to_owned());
     }
     Ok(Coalescing {
-        semantics: match coalesce {
-            Coalesce::Stream => Semantics::Stream,
-            _ => Semantics::Reversible,
+        semantics: if coalesce.keeps_streams() {
+            Semantics::Stream
+        } else {
+            Semantics::Reversible
         },
         mode: match coalesce {
-            Coalesce::Hash => Mode::Hash,
-            Coalesce::Sorted => Mode::Sorted,
+            Coalesce::Hash | Coalesce::StreamHash => Mode::Hash,
+            Coalesce::Sorted | Coalesce::StreamSorted => Mode::Sorted,
             _ => Mode::Auto,
         },
         kinds,

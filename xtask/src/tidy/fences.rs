@@ -43,6 +43,8 @@ const FENCES: &[Fence] = &[
             ("crates/packtrain/src/engine/priority.rs", &["std::thread"]),
             // The number of CPUs.
             ("crates/packtrain/src/runtime.rs", &["std::thread"]),
+            // A request to another network namespace, which a thread enters and ends in.
+            ("crates/packtrain/src/port/sys/tun.rs", &["std::thread"]),
             // The one monotonic clock.
             ("crates/packtrain/src/time.rs", &["std::time"]),
             // The wall clock, for a capture without a packet's time.

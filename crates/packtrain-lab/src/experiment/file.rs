@@ -123,9 +123,14 @@ pub struct Claim {
     /// The value in the document, in words.
     #[serde(default)]
     pub document: String,
+    /// The same ratio in the document, if it has the values.
+    pub effect: Option<f64>,
     /// Why it may not be reproduced here, in one sentence.
     #[serde(default)]
     pub if_not: String,
+    /// Why it may exceed the document's ratio by far, in one sentence.
+    #[serde(default)]
+    pub if_more: String,
     /// Whether the figure is a count that no load of the machine changes.
     #[serde(default)]
     pub exact: bool,

@@ -186,16 +186,16 @@ impl Judge<'_> {
             Statistic::Median => self.median(compared[0]),
             Statistic::Spread => self.spread(&compared),
         });
-        let verdict = measured.clone().and_then(|measured| {
-            let expected = self.claim.expected;
-            match expected.verdict(&measured) {
-                Verdict::NotReproduced if expected.is_reached(&measured) => {
-                    Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
-                }
-                verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
-                verdict => Ok(verdict),
-            }
-        });
+        let verdict =
+            measured
+                .clone()
+                .and_then(|measured| match self.claim.verdict_on(&measured) {
+                    Verdict::NotReproduced if self.claim.expected.is_reached(&measured) => {
+                        Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
+                    }
+                    verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
+                    verdict => Ok(verdict),
+                });
         Judged {
             of: pairs.iter().map(|pair| pair.of).collect(),
             to,

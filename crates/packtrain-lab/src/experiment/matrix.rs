@@ -12,6 +12,7 @@ use toml::{Spanned, Value};
 use super::file::{File, Layer, Names, Needs, Overlay, Selection};
 use super::known;
 use super::workload::{ReadOptions, TOOLS, Workload};
+use crate::options::option_names;
 use crate::testbed::TestbedOptions;
 
 /// Most combinations of one experiment, with those that `skip` leaves out.
@@ -353,8 +354,14 @@ impl Cell {
             (tool.span(), what)
         };
         let check = filled(&self.check)?.into_iter();
+        let (testbed, names) = (filled(&self.testbed)?, option_names::<TestbedOptions>());
+        if let Some((name, value)) = testbed.iter().find(|(name, _)| !names.contains(name)) {
+            let names = names.join(", ");
+            let what = format!("[testbed] there is no '{name}'; the names are {names}");
+            return Err((value.span(), what));
+        }
         Ok(Setup {
-            testbed: Table("testbed", &filled(&self.testbed)?).options()?,
+            testbed: Table("testbed", &testbed).options()?,
             workload: workload.ok_or_else(unknown)??,
             check: check
                 .map(|(name, value)| (name, shown(value.as_ref())))
@@ -512,6 +519,20 @@ fn claim(
             ));
         }
     };
+    let beyond = |effect: f64| match expected {
+        Expected::AtLeast(least) => least >= 1.0 && effect >= least,
+        Expected::AtMost(most) => most <= 1.0 && effect > 0.0 && effect <= most,
+        Expected::Within { .. } => false,
+    };
+    if claim
+        .effect
+        .is_some_and(|effect| claim.to.is_none() || !beyond(effect))
+    {
+        return Err(wrong(
+            "effect is the document's ratio: a claim with it has a `to`, and at-least from 1 to \
+             the effect, or at-most from the effect to 1",
+        ));
+    }
     let of = select(axes, &claim.of)?;
     let to = claim.to.as_ref().map(|to| select(axes, to)).transpose()?;
     let key = key(&claim.figure)?;
@@ -567,7 +588,9 @@ fn claim(
             to: None,
             expected,
             document: claim.document.clone(),
+            effect: claim.effect,
             if_not: claim.if_not.clone(),
+            if_more: claim.if_more.clone(),
             exact: claim.exact,
             measured: None,
             verdict: Verdict::NotJudged,

@@ -120,9 +120,7 @@ fn claims(m: &mut Markup, view: &View<'_>) {
 fn claim(m: &mut Markup, of: &Claimed<'_>) {
     m.leaf("h4", &[], of.text);
     m.leaf("p", &[("class", "about")], &of.about);
-    if !of.if_not.is_empty() {
-        m.leaf("p", &[], &format!("Not reproduced: {}", of.if_not));
-    }
+    of.reasons.iter().for_each(|why| m.leaf("p", &[], why));
     let estimates = of.judged.iter().filter_map(|one| one.measured);
     let values = estimates.flat_map(|one| [one.median, one.low, one.high]);
     let values: Vec<f64> = values.collect();

@@ -286,14 +286,21 @@ fn a_figure_that_is_a_text_is_in_its_column() {
 #[test]
 fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
     let mut document = document();
-    let if_not = |document: &Value| {
+    let reasons = |document: &Value| {
         View::all(&read(document)).remove(0).claims[2]
-            .if_not
-            .to_owned()
+            .reasons
+            .clone()
     };
-    assert_eq!(if_not(&document), "The CPUs are <shared>.");
+    assert_eq!(
+        reasons(&document),
+        ["Not reproduced: The CPUs are <shared>."]
+    );
+    document["claims"][3]["verdict"] = "exceeds".into();
+    assert_eq!(reasons(&document), [""; 0]);
+    document["claims"][3]["if_more"] = "The queue is full.".into();
+    assert_eq!(reasons(&document), ["Exceeds: The queue is full."]);
     document["claims"][3]["verdict"] = "direction".into();
-    assert_eq!(if_not(&document), "");
+    assert_eq!(reasons(&document), [""; 0]);
     // A claim on the spread of all rows has no settings of its own.
     document["claims"][3]["of"] = json!({});
     let document = read(&document);

@@ -16,7 +16,7 @@ pub struct Kind {
 }
 
 /// From the best to none.
-pub const KINDS: [Kind; 4] = [
+pub const KINDS: [Kind; 5] = [
     Kind {
         verdict: Verdict::Reproduced,
         sign: "✓",
@@ -28,6 +28,12 @@ pub const KINDS: [Kind; 4] = [
         sign: "~",
         class: "direction",
         meaning: "the median is as expected; the interval is not, or the runs were quick",
+    },
+    Kind {
+        verdict: Verdict::Exceeds,
+        sign: "»",
+        class: "direction",
+        meaning: "more than twice the document's effect, in logarithms: another cause is at work",
     },
     Kind {
         verdict: Verdict::NotReproduced,

@@ -94,8 +94,9 @@ pub struct Claimed<'a> {
     pub about: String,
     /// What is measured: the title of the figure, or of which figure it is the ratio.
     pub measured: String,
-    /// Why it may not be reproduced here; empty if it is in all settings, or if nothing is known.
-    pub if_not: &'a str,
+    /// Why it may not be reproduced here, or exceeds the document; empty if neither is so in any
+    /// setting, or if nothing is known.
+    pub reasons: Vec<String>,
     /// The least and the greatest expected value.
     pub expected: (f64, f64),
     /// Whether settings are compared.
@@ -383,7 +384,14 @@ fn claim<'a>(part: &Part<'_>, all: &[&'a document::Claim]) -> Claimed<'a> {
     if first.exact {
         about.push_str(" · counts, which flagged runs have too");
     }
-    let missed = all.iter().find(|one| one.verdict == Verdict::NotReproduced);
+    let reason = |verdict, name, why: fn(&document::Claim) -> &str| {
+        let why = why(all.iter().find(|one| one.verdict == verdict)?);
+        (!why.is_empty()).then(|| format!("{name}: {why}"))
+    };
+    let reasons = [
+        reason(Verdict::NotReproduced, "Not reproduced", |one| &one.if_not),
+        reason(Verdict::Exceeds, "Exceeds", |one| &one.if_more),
+    ];
     let compares = all.iter().any(|one| one.to.is_some());
     let figure = title(part, &first.figure.to_string());
     let measured = match (first.statistic, compares) {
@@ -398,7 +406,7 @@ fn claim<'a>(part: &Part<'_>, all: &[&'a document::Claim]) -> Claimed<'a> {
         text: &first.claim,
         about,
         measured,
-        if_not: missed.map_or("", |one| &one.if_not),
+        reasons: reasons.into_iter().flatten().collect(),
         expected: first.expected.range(),
         compares,
         judged: all.iter().map(|one| judged(one)).collect(),

@@ -246,6 +246,8 @@ fn run(case: Case) -> Result<Accounts, LabError> {
         let config = TapConfig {
             queues: case.queues,
             offload,
+            // With `segs=` some packets have to be copied.
+            gso_limit: false,
             ..TapConfig::new(TapKind::Tap, name)
         };
         let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));

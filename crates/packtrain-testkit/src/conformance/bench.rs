@@ -146,6 +146,7 @@ impl<R: Rig> Bench<R> {
             } else {
                 RxBuffers::PIECES
             },
+            ..Attach::default()
         };
         let mut pairs = rig
             .driver()

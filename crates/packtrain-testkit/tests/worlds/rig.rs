@@ -62,14 +62,15 @@ impl Rig {
         settings: Settings,
         senders: usize,
     ) -> usize {
-        let nice = settings.priority.nice(settings.idle, 0);
+        let (priority, idle) = (settings.priority, settings.idle);
         let placement = settings.placement.clone();
         let builder = builder.settings(settings);
         let (session, workers) = builder.assemble(self.world.runtime()).unwrap();
         self.world.counters(session.counters());
         let cpus = place(&placement, &topology(self.machine), workers.len(), senders);
-        for (worker, cpu) in workers.into_iter().zip(cpus.cpus) {
+        for (index, (worker, cpu)) in workers.into_iter().zip(cpus.cpus).enumerate() {
             let task = self.world.worker(worker, cpu);
+            let nice = priority.nice(idle, session.plan().serves(index), 0);
             self.world.set_nice(task, nice.unwrap_or(0));
             self.workers.push(task);
         }

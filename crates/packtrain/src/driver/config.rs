@@ -27,6 +27,17 @@ pub enum Coalesce {
     /// As `On`, and merging keeps byte streams instead of packets: it also merges TCP segments of
     /// unequal sizes, and pure ACKs. Segmentation does not restore the same packets.
     Stream,
+    /// As `Stream`, always with a table of flows.
+    StreamHash,
+    /// As `Stream`, always with sorting.
+    StreamSorted,
+}
+
+impl Coalesce {
+    /// Whether merging keeps byte streams instead of packets.
+    pub(crate) const fn keeps_streams(self) -> bool {
+        matches!(self, Self::Stream | Self::StreamHash | Self::StreamSorted)
+    }
 }
 
 impl Words for Coalesce {
@@ -37,6 +48,8 @@ impl Words for Coalesce {
         ("hash", Self::Hash),
         ("sorted", Self::Sorted),
         ("stream", Self::Stream),
+        ("stream-hash", Self::StreamHash),
+        ("stream-sorted", Self::StreamSorted),
     ];
 }
 
@@ -164,7 +177,7 @@ impl PortConfig {
     ///
     /// One line with what, why and what to do.
     pub(crate) fn check(&self) -> Result<(), String> {
-        if self.gro.ack_limit.is_none() || self.coalesce == Coalesce::Stream {
+        if self.gro.ack_limit.is_none() || self.coalesce.keeps_streams() {
             return Ok(());
         }
         Err(

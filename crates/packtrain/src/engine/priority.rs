@@ -3,7 +3,7 @@
 use super::error::StartError;
 use super::sys::{nice, set_nice};
 use crate::policy::idle::Idle;
-use crate::policy::priority::{NICE, Priority};
+use crate::policy::priority::{NICE, Priority, Serves};
 use std::io;
 use std::thread;
 
@@ -12,7 +12,11 @@ use std::thread;
 /// # Errors
 ///
 /// [`StartError::System`] if the system refuses a value that the user set by number.
-pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartError> {
+pub(super) fn take_priority(
+    priority: Priority,
+    idle: Idle,
+    serves: Serves,
+) -> Result<i8, StartError> {
     if let Priority::Nice(asked) = priority {
         let asked = asked.clamp(*NICE.start(), *NICE.end());
         let refused = |error: io::Error| io::Error::new(error.kind(), priority.refused(&error));
@@ -28,7 +32,7 @@ pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartE
         // Only a filter of system calls refuses this call: the thread keeps its value.
         return Ok(0);
     };
-    let wanted = priority.nice(idle, now).unwrap_or(now);
+    let wanted = priority.nice(idle, serves, now).unwrap_or(now);
     // The lowest value that the system permits.
     let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
     Ok(taken.unwrap_or(now))
@@ -41,7 +45,8 @@ pub(super) fn take_priority(priority: Priority, idle: Idle) -> Result<i8, StartE
 /// As [`take_priority`], and if the system refuses a thread.
 pub(super) fn try_priority(priority: Priority, idle: Idle) -> Result<(), StartError> {
     thread::scope(|scope| {
-        let probe = thread::Builder::new().spawn_scoped(scope, || take_priority(priority, idle));
+        let take = || take_priority(priority, idle, Serves::Devices);
+        let probe = thread::Builder::new().spawn_scoped(scope, take);
         let probe = probe.map_err(StartError::system("start a thread"))?;
         let taken = probe.join();
         taken.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;

@@ -196,7 +196,9 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     }
 
     /// Announces that `threads` application threads will send to a port, each with a [`TxHandle`].
-    /// The TX queues of the port are then shared. A thread with several handles counts once.
+    /// The TX queues of the port are then shared, and a worker with no other queues does not go
+    /// ahead of the threads ([`Priority::Auto`](crate::policy::priority::Priority::Auto)). A thread
+    /// with several handles counts once.
     ///
     /// # Panics
     ///
@@ -249,9 +251,9 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let (mut session, workers) = self.assemble(Arc::clone(&runtime))?;
         session.placed = settings.place(workers.len(), senders);
-        session
-            .threads
-            .start(workers, &settings, &session.placed, &runtime)?;
+        let (plan, placed) = (&session.plan, &session.placed);
+        let threads = &mut session.threads;
+        threads.start(workers, plan, &settings, placed, &runtime)?;
         Ok(session)
     }
 

@@ -11,9 +11,10 @@ use super::sys::{Poll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_tim
 use super::worker::{Worker, WorkerCounters};
 use crate::driver::{DeviceError, Interest};
 use crate::packet::Burst;
+use crate::plan::Plan;
 use crate::policy::idle::{Idle, LIMIT_MAX};
 use crate::policy::placement::Placed;
-use crate::policy::priority::Priority;
+use crate::policy::priority::{Priority, Serves};
 use crate::policy::topology::CpuId;
 use crate::runtime::Runtime;
 use crate::time::Instant;
@@ -46,11 +47,12 @@ impl Threads {
         }
     }
 
-    /// Starts a thread for each worker, and returns after each has its CPU and its priority. If the
-    /// system refuses one of these, all threads end.
+    /// Starts a thread for each worker of the plan, and returns after each has its CPU and its
+    /// priority. If the system refuses one of these, all threads end.
     pub(super) fn start(
         &mut self,
         workers: Vec<Worker>,
+        plan: &Plan,
         settings: &Settings,
         placed: &Placed,
         runtime: &Arc<dyn Runtime>,
@@ -59,10 +61,11 @@ impl Threads {
         let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let (priority, idle) = (settings.priority, settings.idle);
+            let serves = plan.serves(index);
             let (ready, runtime) = (ready.clone(), Arc::clone(runtime));
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || match settle(cpu, priority, idle) {
+                .spawn(move || match settle(cpu, priority, idle, serves) {
                     Ok(nice) => {
                         worker.counters().nice.store(nice, Ordering::Relaxed);
                         report(&ready, Ok(()));
@@ -150,12 +153,17 @@ fn report(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>
 
 /// Prepares the calling thread for a worker: its CPU, its priority and its timer slack. Returns its
 /// nice value.
-fn settle(cpu: Option<CpuId>, priority: Priority, idle: Idle) -> Result<i8, StartError> {
+fn settle(
+    cpu: Option<CpuId>,
+    priority: Priority,
+    idle: Idle,
+    serves: Serves,
+) -> Result<i8, StartError> {
     if let Some(cpu) = cpu {
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
     }
     wake_in_time();
-    take_priority(priority, idle)
+    take_priority(priority, idle, serves)
 }
 
 /// Publishes the CPU time and context switches of the calling thread, which is the worker's.

@@ -153,6 +153,8 @@ fn who_merges_in_software_and_why_not() {
         (Coalesce::Hash, Semantics::Reversible, Mode::Hash),
         (Coalesce::Sorted, Semantics::Reversible, Mode::Sorted),
         (Coalesce::Stream, Semantics::Stream, Mode::Auto),
+        (Coalesce::StreamHash, Semantics::Stream, Mode::Hash),
+        (Coalesce::StreamSorted, Semantics::Stream, Mode::Sorted),
     ] {
         let expected = Coalescing {
             semantics,
@@ -511,4 +513,111 @@ fn each_direction_has_a_worker_where_large_packets_arrive() {
     assert!(workers(tso, Features::NONE));
     assert!(workers(Features::CSUM, tso));
     assert!(workers(tso | Features::USO, tso));
+}
+
+/// The longest large packet has as many segments as packets for its egress are built with; and the
+/// notes say who keeps to that, or what it costs.
+#[test]
+fn large_packets_are_limited_to_what_their_egress_takes() {
+    let all = Features::ALL.without(Features::LARGE_RECEIVE);
+    let pieces = |bytes| RxBuffers::Pieces { bytes };
+    let of = |buffers, change: fn(&mut Side, &mut Side)| {
+        let mut from = side("in0", all, all, Features::ALL);
+        let mut to = side("out0", all, all, Features::ALL);
+        from.capabilities.limits_large = true;
+        from.config.rx_buffers = Some(buffers);
+        to.capabilities.tx_gso_segments_max = 64;
+        to.capabilities.tx_segments_max = 64;
+        to.config.segments = Some(24);
+        change(&mut from, &mut to);
+        let plan = plan(&from, &to).unwrap();
+        (plan.attach[0].large_bytes_max, plan.notes)
+    };
+    let (limit, notes) = of(pieces(512), |_, _| {});
+    assert_eq!(limit, Some(23 * 512));
+    let said = "in0: its kernel builds packets of at most 11776 bytes, for out0 takes 23 segments \
+                (gso-limit=off of in0 lifts it)";
+    assert_eq!(notes, [said]);
+    let bytes = |buffers, change| of(buffers, change).0;
+    assert_eq!(
+        bytes(pieces(512), |_, to| to.config.segment_headroom = 0),
+        Some(24 * 512)
+    );
+    assert_eq!(bytes(RxBuffers::Whole, |_, _| {}), None);
+    let split = |_: &mut Side, to: &mut Side| to.capabilities.tx_segment_bytes_max = 300;
+    assert_eq!(
+        bytes(pieces(512), split),
+        Some(11 * 512),
+        "each piece is two segments"
+    );
+    assert_eq!(bytes(RxBuffers::Whole, split), Some(23 * 300));
+    let small = RxBuffers::PIECES.small_bytes() as u32;
+    let memory = |_: &mut Side, to: &mut Side| {
+        to.capabilities.tx_memory = TxMemory::SmallFrames;
+    };
+    assert_eq!(bytes(RxBuffers::Whole, memory), Some(23 * small));
+    // What does not arrive large, or is cut in software, has no limit.
+    assert_eq!(
+        bytes(pieces(512), |from, _| from.config.offload = Features::CSUM),
+        None
+    );
+    assert_eq!(
+        bytes(pieces(512), |_, to| to.config.offload = Features::CSUM),
+        None
+    );
+
+    let (limit, notes) = of(pieces(512), |from, _| {
+        from.capabilities.limits_large = false;
+    });
+    assert_eq!(limit, None);
+    let said = "in0: its packets of more than 11776 bytes are copied, for out0 takes 23 segments: \
+                receive in longer pieces (rx=), or allow more segments (segs=)";
+    assert_eq!(notes, [said]);
+    let (_, notes) = of(pieces(512), |from, to| {
+        from.capabilities.limits_large = false;
+        from.interface = Some(Interface {
+            name: "eth7".to_owned(),
+            namespace: None,
+        });
+        to.config.fit = Fit::Collapse;
+    });
+    let said = "in0: its packets of more than 11776 bytes are copied in part, or lost, for out0 \
+                takes 23 segments: lower its limit (ip link set dev eth7 gso_max_size 11776 \
+                gso_ipv4_max_size 11776), or receive in longer pieces (rx=)";
+    assert_eq!(notes, [said]);
+}
+
+/// Senders are announced for the first port.
+#[test]
+fn a_worker_serves_senders_if_they_send_to_all_its_queues() {
+    let with = |queues| {
+        let mut side = able("eth0");
+        side.config.queues = Some(queues);
+        side
+    };
+    let serves = |plan: Plan, senders, cpus| {
+        let plan = plan.working(&Demand {
+            senders: [senders, 0],
+            cpus,
+            ..Demand::default()
+        });
+        let workers = 0..plan.workers.len();
+        Vec::from_iter(workers.map(|worker| plan.serves(worker)))
+    };
+    let (devices, senders) = (Serves::Devices, Serves::Senders);
+    let one = |queues| plan_one(&with(queues)).unwrap();
+    assert_eq!(serves(one(1), 0, 2), [devices]);
+    assert_eq!(serves(one(1), 1, 2), [devices, senders]);
+    assert_eq!(serves(one(2), 3, 4), [devices, devices, senders, senders]);
+    // Each has the RX queue of a pair and the TX queue of the other.
+    assert_eq!(serves(one(2), 3, 2), [devices, devices]);
+    let mut other = able("eth1");
+    let joined = |other: &Side| plan(&with(1), other).unwrap();
+    assert_eq!(serves(joined(&other), 1, 4).last(), Some(&senders));
+    // The last two workers, or the last one, have a TX queue of each port.
+    other.config.work.shared = true;
+    let apart = serves(joined(&other), 1, 8);
+    assert_eq!(apart[apart.len() - 2..], [senders, devices]);
+    assert!(!serves(joined(&other), 1, 2).contains(&senders));
+    assert!(!serves(joined(&other), 0, 8).contains(&senders));
 }

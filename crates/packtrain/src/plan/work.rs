@@ -33,6 +33,8 @@ pub struct Path {
     pub kind: PathKind,
     /// The dispatch mode of the port's TX queues.
     pub dispatch: Dispatch,
+    /// Application threads that send to the port.
+    pub senders: usize,
     /// Why, in words.
     pub why: String,
 }
@@ -106,6 +108,7 @@ impl Path {
         Self {
             kind,
             dispatch,
+            senders,
             why,
         }
     }

@@ -4,6 +4,11 @@
 //! [`AHEAD`] nice levels before the thread that started it: three quarters of a CPU that two
 //! threads want. A real-time priority would leave applications nothing under a flood of packets
 //! (receive livelock).
+//!
+//! A worker that sends what threads of an application hand it has nothing to hurry for: a full
+//! queue holds them up, and loses nothing. Ahead of a thread on its CPU, it would take the CPU from
+//! it for each packet that wakes it, at two context switches a packet. At the same nice value it
+//! sends many packets at once, whenever it is its turn. So `auto` leaves it with the senders.
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +28,15 @@ pub const NICE: RangeInclusive<i8> = -20..=19;
 
 const TAKES: &str = "none, nice(n) with n from -20 to 19, or auto";
 
+/// Whose packets a worker moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Serves {
+    /// Those of devices: it has an RX queue, or a TX queue to which only RX workers send.
+    Devices,
+    /// Those of an application: it has TX queues only, and threads of the application send to each.
+    Senders,
+}
+
 /// The nice value of the threads of workers: the setting `priority=`. The kernel compares it among
 /// the threads of a control group, and with autogroups (sched(7)) of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -32,8 +46,9 @@ pub enum Priority {
     /// This value. The start fails if the system refuses it.
     Nice(i8),
     /// [`AHEAD`] of the thread that starts the worker, or as far as the system permits: a lower
-    /// value requires `CAP_SYS_NICE` or `RLIMIT_NICE`. With `idle=poll` as `None`: a worker that
-    /// never sleeps would take three quarters of a CPU for polling.
+    /// value requires `CAP_SYS_NICE` or `RLIMIT_NICE`. As `None` with `idle=poll`, since a worker
+    /// that never sleeps would take three quarters of a CPU for polling, and for a worker that
+    /// serves [`Serves::Senders`].
     ///
     /// Threads and programs that a handler starts inherit the value.
     #[default]
@@ -43,11 +58,11 @@ pub enum Priority {
 impl Priority {
     /// The nice value of a worker's thread whose inherited value is `now`; `None` to keep that.
     #[must_use]
-    pub fn nice(self, idle: Idle, now: i8) -> Option<i8> {
+    pub fn nice(self, idle: Idle, serves: Serves, now: i8) -> Option<i8> {
         let wanted = match self {
             Self::None => return None,
             Self::Nice(nice) => nice,
-            Self::Auto if idle == Idle::Poll => return None,
+            Self::Auto if idle == Idle::Poll || serves == Serves::Senders => return None,
             Self::Auto => now.saturating_sub(AHEAD),
         };
         let wanted = wanted.clamp(*NICE.start(), *NICE.end());

@@ -102,6 +102,7 @@ impl Driver for Tap {
             tx: self.opened.tx,
             tx_segments_max: TX_SEGMENTS_MAX,
             tx_gso_segments_max: TX_SEGMENTS_MAX,
+            limits_large: self.opened.limits_large,
             notes: self.opened.notes.clone(),
             ..Capabilities::default()
         }
@@ -116,6 +117,12 @@ impl Driver for Tap {
         }
         let rx = how.rx.intersection(self.opened.rx);
         setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
+        if let Some(bytes) = how.large_bytes_max {
+            let limited = self.control.limit_gso(bytes.max(setup::GSO_BYTES_MIN));
+            limited.map_err(failed(
+                "limit the interface's GSO packets (gso-limit=off does not)",
+            ))?;
+        }
         let (header, link) = (self.opened.header, self.link_type());
         let front = header.map_or(0, HeaderLen::bytes);
         // The others are closed: the kernel must not steer packets to a queue that is not read.

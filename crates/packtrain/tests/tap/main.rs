@@ -245,6 +245,44 @@ fn attaching_can_take_offloads_back() {
 }
 
 #[test]
+fn an_interface_that_was_created_takes_a_limit_on_large_packets() {
+    in_namespace(|| {
+        for (limit, packets) in [(None, 1), (Some(2048), 4), (Some(1), 4)] {
+            let tap = Tap::open(&TapConfig::new(TapKind::Tun, "pt0")).expect("it opens");
+            assert!(tap.capabilities().limits_large);
+            let how = Attach {
+                large_bytes_max: limit,
+                ..Attach::default()
+            };
+            let mut port = Port::attach(tap, &how);
+            configure("pt0", 1, 1);
+            for (from, to) in [
+                ("198.18.1.1:0", "198.18.1.2:9"),
+                ("[fd00:1::1]:0", "[fd00:1::2]:9"),
+            ] {
+                let socket = UdpSocket::bind(from).expect("an address");
+                world::set_udp_segment(&socket, 1000);
+                socket.send_to(&payload(3500), to).expect("a route");
+                let found = port.wait_for(Transport::Udp, packets).len();
+                assert_eq!(found, packets, "{limit:?}, {to}");
+            }
+        }
+        let config = TapConfig {
+            gso_limit: false,
+            ..TapConfig::new(TapKind::Tun, "pt0")
+        };
+        let ours = Tap::open(&config).expect("it opens");
+        assert!(!ours.capabilities().limits_large, "switched off");
+        drop(ours);
+        let stale = raw_tun("pt0", TUN | libc::IFF_VNET_HDR).expect("it is created");
+        set_int(&stale, libc::TUNSETPERSIST, 1);
+        drop(stale);
+        let theirs = Tap::open(&TapConfig::new(TapKind::Tun, "pt0")).expect("it opens");
+        assert!(!theirs.capabilities().limits_large, "it was there before");
+    });
+}
+
+#[test]
 fn the_kernels_tcp_syn_says_what_is_left_to_do() {
     in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");

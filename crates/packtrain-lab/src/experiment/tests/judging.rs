@@ -70,6 +70,38 @@ fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
 }
 
 #[test]
+fn more_than_twice_the_documents_effect_has_another_cause() {
+    let text = RATIO.replace("at-least = 2", "at-least = 2\neffect = 3");
+    let of = |fast: f64| {
+        move |cell: &str, _: usize| measured(if cell.starts_with('r') { fast } else { 1.0 })
+    };
+    for (fast, expected) in [
+        (1.9, Verdict::NotReproduced),
+        (8.9, Verdict::Reproduced),
+        (9.1, Verdict::Exceeds),
+    ] {
+        let judged = verdict(&text, &OPTIONS, &of(fast));
+        assert!(
+            judged.iter().all(|one| one.verdict == Ok(expected)),
+            "{judged:?}"
+        );
+        assert_eq!(
+            notice(&experiment(&text).claims[0].claim, &judged).is_some(),
+            fast < 2.0
+        );
+    }
+    let quick = Options {
+        quick: true,
+        ..OPTIONS
+    };
+    let judged = verdict(&text, &quick, &of(9.1));
+    assert_eq!(judged[0].verdict, Ok(Verdict::Exceeds));
+    let text = RATIO.replace("at-least = 2", "at-most = 0.5\neffect = 0.25");
+    let judged = verdict(&text, &OPTIONS, &of(1.0 / 16.5));
+    assert_eq!(judged[0].verdict, Ok(Verdict::Exceeds));
+}
+
+#[test]
 fn a_quick_run_says_direction_at_most() {
     let of = |cell: &str, _: usize| measured(if cell.starts_with('r') { 9.0 } else { 1.0 });
     let options = Options {

@@ -36,6 +36,11 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
             "[testbed] mtu: ",
         ),
         (
+            TEXT.replace("mtu = 9000", "mut = 9000"),
+            23,
+            "[testbed] there is no 'mut'; the names are through, a, b, mtu, link, c-offload, ",
+        ),
+        (
             TEXT.replace("b = \"{y}\"", "b = \"{z}\""),
             12,
             "there is no axis 'z'; the names are",
@@ -98,6 +103,16 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
             claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 1 }\nat-most = 1"),
             36,
             "`of` and `to` choose",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nat-least = 1\neffect = 2"),
+            36,
+            "a claim with it has a `to`",
+        ),
+        (
+            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 2 }\nat-least = 3\neffect = 2"),
+            36,
+            "at-least from 1 to the effect",
         ),
     ];
     let mut missed = Vec::new();

@@ -233,14 +233,20 @@ fn may_have(nice: i32) -> bool {
     probe.join().unwrap()
 }
 
+/// The nice value of this thread, and that of a worker which `auto` puts ahead of it: by as many
+/// levels as the system permits (`RLIMIT_NICE`), which may be none.
+fn own_and_ahead() -> (i32, i32) {
+    let own = getpriority_process(None).unwrap();
+    let ahead = (own - i32::from(AHEAD)).max(-20);
+    let ahead = (ahead..own).find(|&nice| may_have(nice));
+    (own, ahead.unwrap_or(own))
+}
+
 /// The handler reads the value from the kernel, and the snapshot has the same. A number that the
 /// system refuses is an error.
 #[test]
 fn a_thread_has_its_configured_priority() {
-    let own = getpriority_process(None).unwrap();
-    let ahead = (own - i32::from(AHEAD)).max(-20);
-    // As many levels as the system permits (`RLIMIT_NICE`), which may be none.
-    let ahead = (ahead..own).find(|&nice| may_have(nice)).unwrap_or(own);
+    let (own, ahead) = own_and_ahead();
     for (priority, idle, expected) in [
         (Priority::Auto, Idle::Halt, ahead),
         (Priority::Auto, Idle::Poll, own),
@@ -276,6 +282,22 @@ fn a_thread_has_its_configured_priority() {
         own,
         "the starting thread keeps its own"
     );
+}
+
+/// The RX worker goes ahead of the threads that send, and the TX worker, which serves them, does
+/// not.
+#[test]
+fn a_worker_of_senders_does_not_go_ahead_of_them() {
+    let (own, ahead) = own_and_ahead();
+    let settings = Settings {
+        idle: Idle::Halt,
+        ..Settings::default()
+    };
+    let builder = Session::on(port::open("null:").unwrap()).settings(settings);
+    let session = builder.senders(0, 1).start().unwrap();
+    let workers = session.finish().snapshot.workers;
+    let nice: Vec<_> = workers.iter().map(|one| i32::from(one.nice)).collect();
+    assert_eq!(nice, [ahead, own]);
 }
 
 /// A worker that never sleeps publishes its CPU time, too.

@@ -53,10 +53,23 @@ fn auto_goes_ahead_of_the_starting_thread_unless_it_polls() {
         (Priority::Nice(-100), adaptive, 3, Some(-20)),
     ] {
         assert_eq!(
-            priority.nice(idle, now),
+            priority.nice(idle, Serves::Devices, now),
             expected,
             "{priority} {idle} {now}"
         );
+    }
+}
+
+/// A number is obeyed in any case.
+#[test]
+fn auto_leaves_the_worker_of_senders_where_they_are() {
+    for idle in [Idle::Halt, Idle::Poll, Idle::Adaptive] {
+        for now in [-20, 0, 10] {
+            let nice = |priority: Priority| priority.nice(idle, Serves::Senders, now);
+            assert_eq!(nice(Priority::Auto), None, "{idle} {now}");
+            assert_eq!(nice(Priority::None), None, "{idle} {now}");
+            assert_eq!(nice(Priority::Nice(-3)), Some(-3), "{idle} {now}");
+        }
     }
 }
 
@@ -66,10 +79,12 @@ proptest! {
     fn the_result_is_a_nice_value(asked in any::<i8>(), now in any::<i8>()) {
         for idle in [Idle::Halt, Idle::Poll, Idle::Adaptive] {
             for priority in [Priority::None, Priority::Auto, Priority::Nice(asked)] {
-                let wanted = priority.nice(idle, now);
-                prop_assert!(wanted.is_none_or(|nice| NICE.contains(&nice)));
-                if priority == Priority::Auto && NICE.contains(&now) {
-                    prop_assert!(wanted.is_none_or(|nice| nice < now));
+                for serves in [Serves::Devices, Serves::Senders] {
+                    let wanted = priority.nice(idle, serves, now);
+                    prop_assert!(wanted.is_none_or(|nice| NICE.contains(&nice)));
+                    if priority == Priority::Auto && NICE.contains(&now) {
+                        prop_assert!(wanted.is_none_or(|nice| nice < now));
+                    }
                 }
             }
         }

@@ -261,7 +261,10 @@ fn keys_of_one_kind_set_its_settings() {
         lose_wakeups: 6,
         link: Some(LinkType::Ipoib),
     };
-    let tap = |fds: &[i32]| TunTapOptions { fds: fds.to_vec() };
+    let tap = |fds: &[i32]| TunTapOptions {
+        fds: fds.to_vec(),
+        ..TunTapOptions::default()
+    };
     for (text, kind) in [
         ("tap:t", PortKind::Tap(tap(&[]))),
         ("tun:,fd=5+6+7", PortKind::Tun(tap(&[5, 6, 7]))),

@@ -14,6 +14,12 @@ use std::{fmt, io};
 /// is 1000; that of TUN is 500, which one burst of small packets overruns.
 const KERNEL_QUEUE_PACKETS: u16 = 1000;
 
+/// `GSO_LEGACY_MAX_SIZE`: the limit of an interface's GSO packets, unless another is set.
+const GSO_BYTES_DEFAULT: u32 = 65_536;
+/// The kernel takes no limit that its longest headers of TCP exceed (`MAX_TCP_HEADER`), a few
+/// hundred bytes.
+pub(in crate::port) const GSO_BYTES_MIN: u32 = 512;
+
 /// Offloads that can be requested of the kernel: a bit of `TUNSETOFFLOAD`, and all features that it
 /// stands for. The newest comes last.
 const OFFLOADS: [(u32, Features); 5] = [
@@ -56,6 +62,9 @@ pub struct TapConfig {
     pub offload: Features,
     /// Fail if the interface exists.
     pub exclusive: bool,
+    /// An interface that is created takes the limit of
+    /// [`Attach::large_bytes_max`](crate::driver::Attach::large_bytes_max).
+    pub gso_limit: bool,
 }
 
 impl TapConfig {
@@ -68,6 +77,7 @@ impl TapConfig {
             queues: 1,
             offload: Features::ALL,
             exclusive: false,
+            gso_limit: true,
         }
     }
 }
@@ -86,6 +96,8 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) rx: Features,
     /// Offloads that packets to the kernel may come with.
     pub(in crate::port) tx: Features,
+    /// Whether the interface is ours, and takes a limit on GSO packets.
+    pub(in crate::port) limits_large: bool,
     /// The requested settings that were refused, in sentences.
     pub(in crate::port) notes: Vec<String>,
 }
@@ -122,6 +134,9 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
             "the kernel's queue of {name} keeps its length: {error}"
         ));
     }
+    // Setting the default changes nothing, and shows whether a limit can be set.
+    opened.limits_large =
+        created && config.gso_limit && opened.queues[0].limit_gso(GSO_BYTES_DEFAULT).is_ok();
     Ok(opened)
 }
 
@@ -189,6 +204,7 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
         header,
         rx,
         tx,
+        limits_large: false,
         notes,
     })
 }

@@ -8,6 +8,7 @@
 use crate::driver::DeviceCounters;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::{c_int, c_short, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
@@ -279,6 +280,34 @@ impl Queue {
         }
     }
 
+    /// Sets the bytes that GSO packets of the interface stay below, link header included
+    /// (`gso_max_size` of both IP versions; IPv4 has one of its own since Linux 6.3).
+    pub(in crate::port) fn limit_gso(&self, bytes: u32) -> io::Result<()> {
+        /// `IFLA_GSO_IPV4_MAX_SIZE` of linux/if_link.h.
+        const IPV4_MAX_SIZE: u16 = 63;
+        let (name, _flags) = self.interface()?;
+        let value = bytes.to_ne_bytes();
+        let set = || {
+            let sizes: [(u16, &[u8]); 2] =
+                [(libc::IFLA_GSO_MAX_SIZE, &value), (IPV4_MAX_SIZE, &value)];
+            set_link(&name, &sizes)
+        };
+        match self.namespace() {
+            // A request of this namespace would move the interface to it. A thread of its own,
+            // since this one's namespace is its caller's.
+            Ok(namespace) if !is_current(&namespace)? => std::thread::scope(|scope| {
+                let there = std::thread::Builder::new().spawn_scoped(scope, || {
+                    move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;
+                    set()
+                })?;
+                there
+                    .join()
+                    .map_err(|_| io::Error::other("a thread panicked"))?
+            }),
+            _ => set(),
+        }
+    }
+
     /// The network namespace that the interface is in (`TUNGETDEVNETNS`, Linux 5.4).
     fn namespace(&self) -> io::Result<File> {
         // SAFETY: no memory is passed; the result is checked before use.
@@ -322,10 +351,14 @@ pub(in crate::port) fn is_mismatch(error: &io::Error) -> bool {
 /// network namespace.
 pub(in crate::port) fn set_queue_length(name: &str, packets: u16) -> io::Result<()> {
     let value = u32::from(packets).to_ne_bytes();
-    // Unlike SIOCSIFTXQLEN, the administrator of a user namespace may use this.
+    set_link(name, &[(libc::IFLA_TXQLEN, &value)])
+}
+
+/// Sets attributes of an interface of this thread's network namespace. Unlike an ioctl, the
+/// administrator of a user namespace may use it.
+fn set_link(name: &str, attributes: &[(u16, &[u8])]) -> io::Result<()> {
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
-    let attributes: [(u16, &[u8]); 1] = [(libc::IFLA_TXQLEN, &value)];
-    about_link(libc::RTM_SETLINK, flags, name, &attributes)?;
+    about_link(libc::RTM_SETLINK, flags, name, attributes)?;
     Ok(())
 }
 

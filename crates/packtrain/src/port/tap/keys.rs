@@ -16,6 +16,9 @@ pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
 pub struct TunTapOptions {
     /// Open descriptors of the device, one for each queue (`fd=5+6`); empty to open it by name.
     pub fds: Vec<i32>,
+    /// Leave the longest GSO packets of the kernel as they are, even if the other port does not
+    /// take them without a copy (`gso-limit=off`).
+    pub any_gso: bool,
 }
 
 /// Open descriptors, one for each queue, none twice.
@@ -44,6 +47,8 @@ impl Options for TunTapOptions {
     const KEYS: &'static [Key<Self>] = keys! { Self;
         "fd" (Text("N or N+N+... (open descriptors, one for each queue)")) fds:
             "use inherited descriptors instead of opening the device";
+        "gso-limit" (Switch("plan", "off")) any_gso:
+            "plan: an interface that it creates builds no packets that the other port has to copy";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
@@ -70,6 +75,7 @@ impl Options for TunTapOptions {
             return Tap::open(&TapConfig {
                 queues: port.config.queues.unwrap_or(1),
                 offload: port.config.offload,
+                gso_limit: !self.any_gso,
                 ..TapConfig::new(kind, port.name)
             });
         }

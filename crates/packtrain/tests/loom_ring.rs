@@ -1,6 +1,6 @@
 //! Models of the ring: all orders of events that the memory model allows, for a few threads.
 //!
-//! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --test loom_ring`
+//! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --profile loom --test loom_ring`
 //!
 //! Models of three threads bound the number of preemptions: without the bound they take minutes.
 

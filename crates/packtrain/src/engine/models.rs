@@ -1,7 +1,7 @@
 //! Models of a shared TX queue and its worker. loom runs every order of events that the memory
 //! model allows between the TX worker, producers, the device, a command and the end of the run.
 //!
-//! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --release --lib engine::models`
+//! `RUSTFLAGS="--cfg packtrain_loom" cargo test -p packtrain --profile loom --lib engine::models`
 //!
 //! The code is the engine's: [`Worker`], [`TxPart`], [`SharedTx`], the ring, the TX queue,
 //! [`Wakeup`] and [`Interrupt`]. Only the device and the notifier are replaced. Time does not

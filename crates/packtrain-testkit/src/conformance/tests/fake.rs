@@ -11,6 +11,7 @@ use packtrain::time::Instant;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
+use std::thread;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defect {
@@ -214,24 +215,28 @@ fn failures(defect: Defect) -> Vec<(&'static str, String)> {
             suite::transmits_the_same_without_offloads,
         ),
     ];
-    let mut failed = Vec::new();
-    for (name, case) in cases {
-        let run = || {
+    // Side by side: a case that fails may have waited for a wake-up that never comes.
+    thread::scope(|scope| {
+        let run = |(name, case): (_, Case)| {
             let (rx, tx) = Default::default();
-            case(Fake { rx, tx, defect }, 1)
+            (name, scope.spawn(move || case(Fake { rx, tx, defect }, 1)))
         };
-        match std::panic::catch_unwind(run) {
-            Ok(outcome) => assert_eq!(outcome, Outcome::Passed, "{name}"),
+        let ended = cases.map(run).into_iter();
+        let failed = ended.filter_map(|(name, case)| match case.join() {
+            Ok(outcome) => {
+                assert_eq!(outcome, Outcome::Passed, "{name}");
+                None
+            }
             Err(panic) => {
                 let words = panic.downcast::<String>().map_or_else(
                     |other| (*other.downcast::<&str>().unwrap()).to_owned(),
                     |words| *words,
                 );
-                failed.push((name, words));
+                Some((name, words))
             }
-        }
-    }
-    failed
+        });
+        failed.collect()
+    })
 }
 
 #[test]
@@ -241,7 +246,7 @@ fn a_device_without_a_defect_passes() {
 
 #[test]
 fn defects_of_waiting_are_found_by_the_case_for_them() {
-    for (defect, case, words) in [
+    let defects = [
         (
             Defect::RxIsAlwaysIdle,
             "arm_reports_waiting_work",
@@ -263,12 +268,16 @@ fn defects_of_waiting_are_found_by_the_case_for_them() {
             "resumes_after_a_full_device",
             "set `fills` of `Traits`",
         ),
-    ] {
-        let failed = failures(defect);
-        let found = failed.iter().find(|(name, _)| *name == case);
-        let Some((_, message)) = found else {
-            panic!("{defect:?} is not found by {case}: {failed:?}");
-        };
-        assert!(message.contains(words), "{defect:?}: {message}");
-    }
+    ];
+    thread::scope(|scope| {
+        for (defect, case, words) in defects {
+            scope.spawn(move || {
+                let failed = failures(defect);
+                let Some((_, message)) = failed.iter().find(|(name, _)| *name == case) else {
+                    panic!("{defect:?} is not found by {case}: {failed:?}");
+                };
+                assert!(message.contains(words), "{defect:?}: {message}");
+            });
+        }
+    });
 }

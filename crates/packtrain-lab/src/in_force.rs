@@ -58,6 +58,8 @@ pub struct Port {
     pub queues_max: usize,
     /// Its buffers, as in `rx=`.
     pub rx: String,
+    /// The longest large packet that its other end is told to send, in bytes; `None` for no limit.
+    pub rx_large_bytes_max: Option<u32>,
     /// The offloads that the device may use on packets that it delivers.
     pub rx_offloads: Offloads,
     /// The offloads that the device may be given.
@@ -374,6 +376,7 @@ impl Port {
             queues: attach.queues,
             queues_max: device.queues_max,
             rx: attach.rx_buffers.to_string(),
+            rx_large_bytes_max: attach.large_bytes_max,
             rx_offloads: names(attach.rx),
             tx_offloads: names(to.tx),
             tx_segments: Segments::of(&to.limits, &FitLimits::new(device, None)),

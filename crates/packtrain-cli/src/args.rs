@@ -1,15 +1,10 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use packtrain::engine::Settings;
-use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::gro::{self, Flush};
-use packtrain::policy::idle::Idle;
-use packtrain::policy::moderation::Moderation;
-use packtrain::policy::placement::Placement;
-use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{KeyHelp, common_keys, kinds};
 use packtrain_capture::replay::Segment;
+use packtrain_lab::options::PolicyOptions;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
 use packtrain_lab::tools::ping::Ping;
@@ -549,7 +544,7 @@ pub struct ForwardArgs {
     pub user: Option<String>,
     /// Policies of queues and workers.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub settings: PolicyOptions,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
@@ -562,44 +557,6 @@ pub struct ForwardArgs {
     pub quiet: bool,
 }
 
-/// What `forward` and `plan` take about queues and threads.
-#[derive(Clone, Debug, Default, Args)]
-pub struct SettingArgs {
-    /// Which thread drains the ring of a shared TX queue: direct, deferred, abdicate, threshold(n),
-    /// adaptive. Quote parentheses in a shell: 'threshold(8)'. A port's own `dispatch=` takes
-    /// precedence [default: adaptive]
-    #[arg(long, value_name = "HOW")]
-    pub dispatch: Option<Dispatch>,
-    /// How long RX queues delay wake-ups: off, fixed(usecs,frames), adaptive. `frames` end the
-    /// delay if the device counts waiting packets (a TAP does not). A port's own `moderation=`
-    /// takes precedence [default: adaptive]
-    #[arg(long, value_name = "WHEN")]
-    pub moderation: Option<Moderation>,
-    /// What a worker without work does: halt, poll, adaptive
-    #[arg(long, value_name = "HOW", default_value_t)]
-    pub idle: Idle,
-    /// On which CPU each worker runs: none (the scheduler chooses), list(0,2-3), auto
-    #[arg(long, value_name = "WHERE", default_value_t)]
-    pub placement: Placement,
-    /// Nice value of the workers' threads: none (inherited), nice(n) with n from -20 to 19, auto
-    /// (five levels lower than inherited, as far as the system permits; inherited with --idle poll)
-    #[arg(long, value_name = "HOW", default_value_t)]
-    pub priority: Priority,
-}
-
-impl SettingArgs {
-    /// In the framework's type.
-    pub fn settings(&self) -> Settings {
-        Settings {
-            dispatch: self.dispatch.unwrap_or_default(),
-            moderation: self.moderation.unwrap_or_default(),
-            idle: self.idle,
-            placement: self.placement.clone(),
-            priority: self.priority,
-        }
-    }
-}
-
 /// `packtrain plan`.
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
@@ -610,7 +567,7 @@ pub struct PlanArgs {
     pub b: String,
     /// Policies of queues and workers.
     #[command(flatten)]
-    pub settings: SettingArgs,
+    pub settings: PolicyOptions,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

@@ -4,16 +4,13 @@ use crate::args::DemoArgs;
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::Stop;
-use crate::table::{Align, Table, bar, grouped};
+use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{json, report, words};
 use packtrain_lab::demo::{self, DemoError, Options, Outcome, Row, Setting, World};
 use packtrain_lab::{LabError, Missing, rootless};
 use serde_json::{Map, Value, json};
 use std::io::{IsTerminal, stderr};
 use std::time::Duration;
-
-/// Columns of the longest bar.
-const BAR_COLUMNS: usize = 24;
 
 /// Runs the command.
 ///

@@ -12,6 +12,7 @@ use packtrain::driver::{DeviceError, Link};
 use packtrain::engine::{Forward, Report, Session};
 use packtrain::port::LinkWatch;
 use packtrain::port::wrap::Faults;
+use packtrain_lab::in_force::{InForce, WorkerCpus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -52,11 +53,11 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     // The threads of the workers inherit what is left.
     privileges.keep(used(&settings, joint.has_interface))?;
     let names = joint.names();
-    let plan_json = json::plan(&joint);
+    let mut in_force = joint.in_force(&args.settings);
     if !args.quiet && !args.json {
         if args.verbose {
-            let text = plan::text(&joint, &args.settings, Style::stderr());
-            let line = plan::settings_line(&settings, &joint.place(&settings));
+            let text = plan::text(&joint, &in_force, Style::stderr());
+            let line = plan::policies_line(&in_force.settings);
             print::message(&format!("{text}{line}\n"));
         } else {
             print::message(&summary::plan(&joint));
@@ -65,7 +66,6 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let has_no_input = joint.has_no_input();
     let captures = joint.ports.each_ref().map(|port| port.driver.capture());
     let faults = joint.ports.each_ref().map(|port| port.driver.faults());
-    let parts = joint.parts();
     let [a, b] = joint.ports;
     // The session calls it before any worker runs.
     let handler = move |_| {
@@ -86,7 +86,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
-    let settings = json::settings(&args.settings, &joint.sides, &joint.keys, session.placed());
+    in_force.settings.placed = session.placed().into();
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
@@ -97,8 +97,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
             &names,
-            &parts,
-            [plan_json, settings],
+            &in_force,
             &report,
             &faults,
             ended.word(&report),
@@ -223,19 +222,17 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
 /// The JSON document of a run.
 fn document(
     names: &[String; 2],
-    parts: &[Vec<String>],
-    [plan, settings]: [Value; 2],
+    in_force: &InForce,
     report: &Report,
     faults: &[Option<Faults>; 2],
     ended: &str,
     error: Option<&str>,
 ) -> Map<String, Value> {
     let snapshot = &report.snapshot;
-    let workers = snapshot.workers.iter().zip(parts);
+    let workers = snapshot.workers.iter().zip(&in_force.plan.workers);
     let workers = workers.map(|(worker, parts)| json::worker(worker, parts));
     let mut document = json::document("forward");
-    document.insert("plan".into(), plan);
-    document.insert("settings".into(), settings);
+    document.extend(json::fields(in_force));
     document.insert(
         "run".into(),
         json!({
@@ -244,7 +241,7 @@ fn document(
             "syscalls": snapshot.syscalls,
             "sleeps": snapshot.sleeps,
             "workers": workers.collect::<Vec<_>>(),
-            "placement": json::placement(&report.placed),
+            "placement": WorkerCpus::from(&report.placed),
             "ended": ended,
             "error": error,
         }),

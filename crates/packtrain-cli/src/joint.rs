@@ -5,12 +5,13 @@ use crate::{fifo, print};
 use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
 use packtrain::file;
-use packtrain::plan::{Demand, Plan, PlannedPart, Side, plan};
-use packtrain::policy::placement::Placed;
+use packtrain::plan::{Demand, Plan, Side, plan};
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
 use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
 use packtrain::runtime::{Runtime, System};
-use packtrain_offload::offload::LinkType;
+use packtrain_lab::in_force::InForce;
+use packtrain_lab::options::PolicyOptions;
+use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
@@ -134,34 +135,19 @@ impl Joint {
         })
     }
 
-    /// The word for the link type of a port.
-    pub fn link_name(&self, index: usize) -> &'static str {
-        match self.sides[index].capabilities.link {
-            LinkType::Ethernet => "ethernet",
-            LinkType::RawIp => "ip",
-            LinkType::Ipoib => "ipoib",
+    /// The settings that would be in force with these options.
+    pub fn in_force(&self, options: &PolicyOptions) -> InForce {
+        let settings = options.settings();
+        let placed = settings.place(self.plan.workers.len(), 0);
+        let mut in_force = InForce::of(&self.sides, &self.plan, &settings, options, &placed);
+        for (port, keys) in in_force.settings.ports.values_mut().zip(&self.keys) {
+            let keys = keys.iter().map(|(name, value)| match &**value {
+                "" => (*name, Value::Bool(true)),
+                value => (*name, value.into()),
+            });
+            port.keys = keys.collect();
         }
-    }
-
-    /// On which CPUs the workers would run, and why.
-    pub fn place(&self, settings: &Settings) -> Placed {
-        settings.place(self.plan.workers.len(), 0)
-    }
-
-    /// What each worker has, in words.
-    pub fn parts(&self) -> Vec<Vec<String>> {
-        let words = |part: &PlannedPart| match *part {
-            PlannedPart::Lanes { direction, pair } => {
-                format!("RX of {}, pair {pair}", self.sides[direction].name)
-            }
-            PlannedPart::Tx { port, queue } => {
-                format!("TX queue {queue} of {}", self.sides[port].name)
-            }
-        };
-        let workers = self.plan.workers.iter();
-        workers
-            .map(|parts| parts.iter().map(words).collect())
-            .collect()
+        in_force
     }
 
     /// Whether neither port has any input, as a sink joined to a file that is written.

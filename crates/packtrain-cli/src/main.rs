@@ -9,7 +9,6 @@ mod exit;
 mod experiment;
 mod fifo;
 mod forward;
-mod in_force;
 mod joint;
 mod json;
 mod live;

@@ -1,22 +1,18 @@
 //! `packtrain plan`, and the plan that `packtrain forward` prints at its start.
 
-use crate::args::{PlanArgs, SettingArgs};
+use crate::args::PlanArgs;
 use crate::exit::Failure;
-use crate::in_force::PortSettings;
 use crate::joint::Joint;
 use crate::json;
 use crate::print::{self, Style};
 use crate::summary;
 use crate::table::{Align, Table};
 use packtrain::driver::Fit;
-use packtrain::engine::{Settings, arena_config};
-use packtrain::limits::COALESCE_HOLD_MAX;
-use packtrain::plan::{Coalescing, FitLimits, PlannedPart};
+use packtrain::engine::Settings;
+use packtrain::plan::{Coalescing, PlannedPart};
 use packtrain::policy::gro::Flush;
-use packtrain::policy::placement::Placed;
-use packtrain::policy::topology::CpuId;
+use packtrain_lab::in_force::{InForce, Merging, Path, Policies, Setting, Source};
 use packtrain_offload::coalesce::{Mode, Semantics};
-use packtrain_offload::offload::LinkType;
 
 /// Opens the ports, prints the plan and closes the ports.
 ///
@@ -27,16 +23,14 @@ pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     check(&settings)?;
     let joint = Joint::look(&args.a, &args.b, &settings)?;
-    let placed = joint.place(&settings);
+    let in_force = joint.in_force(&args.settings);
     if args.json {
         let mut document = json::document("plan");
-        document.insert("plan".into(), json::plan(&joint));
-        let settings = json::settings(&args.settings, &joint.sides, &joint.keys, &placed);
-        document.insert("settings".into(), settings);
+        document.extend(json::fields(&in_force));
         json::write(document)
     } else {
-        let mut text = text(&joint, &args.settings, Style::stdout());
-        text.push_str(&settings_line(&settings, &placed));
+        let mut text = text(&joint, &in_force, Style::stdout());
+        text.push_str(&policies_line(&in_force.settings));
         print::output(&text)
     }
 }
@@ -52,30 +46,23 @@ pub fn check(settings: &Settings) -> Result<(), Failure> {
 }
 
 /// What idle workers do, their priority and where they run, in a line.
-pub fn settings_line(settings: &Settings, placed: &Placed) -> String {
-    let (idle, priority, placement) = (&settings.idle, &settings.priority, &settings.placement);
-    let cpus = cpus(placed);
-    format!(
-        "idle: {idle}; priority: {priority}; placement: {placement}, {}{cpus}\n",
-        placed.why
-    )
-}
-
-/// The CPUs that threads are bound to, to append to the reason; empty if none is bound.
-fn cpus(placed: &Placed) -> String {
-    let cpus: Vec<_> = placed.cpus.iter().flatten().map(CpuId::to_string).collect();
-    if cpus.is_empty() {
-        String::new()
-    } else {
-        format!(", on CPU {}", cpus.join(", "))
-    }
+pub fn policies_line(policies: &Policies) -> String {
+    let (idle, priority, placement) = (&policies.idle, &policies.priority, &policies.placement);
+    let (why, cpus) = (&policies.placed.why, policies.placed.cpus.iter().flatten());
+    let cpus: Vec<_> = cpus.map(u16::to_string).collect();
+    let cpus = match &*cpus {
+        [] => String::new(),
+        cpus => format!(", on CPU {}", cpus.join(", ")),
+    };
+    format!("idle: {idle}; priority: {priority}; placement: {placement}, {why}{cpus}\n")
 }
 
 /// The whole plan, which begins with its [`summary`](summary::plan).
-pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
+pub fn text(joint: &Joint, in_force: &InForce, style: Style) -> String {
     let mut text = summary::plan(joint);
     text.push('\n');
-    for direction in &joint.plan.directions {
+    let plan = &in_force.plan;
+    for (direction, limits) in joint.plan.directions.iter().zip(&plan.directions) {
         let title = format!("{} -> {}", direction.from, direction.to);
         text.push_str(&style.bold(&title));
         text.push('\n');
@@ -92,19 +79,17 @@ pub fn text(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
             ]);
         }
         text.push_str(&table.render(2, style));
-        if let Some(how) = &direction.coalesce {
-            text.push_str(&coalescing(how));
+        if let Some((how, limits)) = direction.coalesce.as_ref().zip(limits.coalesce.as_ref()) {
+            text.push_str(&merging(how, limits));
         }
         text.push('\n');
     }
-    text.push_str(&attachments(joint, settings, style));
-    for (side, path) in joint.sides.iter().zip(&joint.plan.paths) {
-        let (name, kind, why) = (&side.name, path.kind, &path.why);
+    text.push_str(&attachments(joint, in_force, style));
+    for (name, Path { kind, why, .. }) in &plan.paths {
         text.push_str(&format!("TX of {name}: {kind} ({why})\n"));
     }
     text.push_str(&workers(joint));
-    let bytes = arena_config(&joint.plan).bytes();
-    let mib = bytes.div_ceil(1 << 20);
+    let mib = plan.memory_bytes_max.div_ceil(1 << 20);
     text.push_str(&format!("memory for packets: at most {mib} MiB\n"));
     text
 }
@@ -151,8 +136,7 @@ fn workers(joint: &Joint) -> String {
 }
 
 /// How packets are merged, in a sentence.
-fn coalescing(how: &Coalescing) -> String {
-    let (gro, config) = (&how.gro, how.config(LinkType::Ethernet));
+fn merging(how: &Coalescing, limits: &Merging) -> String {
     let mut text = format!(
         "  merging: {}; flows found by {}; at most {} segments and {} bytes in a packet; at most \
          {} packets of {} flows held",
@@ -165,60 +149,52 @@ fn coalescing(how: &Coalescing) -> String {
             Mode::Sorted => "sorting",
             Mode::Auto => "hash or sorting",
         },
-        how.segments_max,
-        config.max_bytes,
-        how.packets_max(),
-        config.flows,
+        limits.segments,
+        limits.bytes_max,
+        limits.packets,
+        limits.flows,
     );
-    if gro.inactive {
-        text.push_str(&format!(", for {} us", COALESCE_HOLD_MAX.as_micros()));
+    if let Some(time) = limits.hold_us {
+        text.push_str(&format!(", for {time} us"));
     }
-    if let (Semantics::Stream, Some(limit)) = (how.semantics, gro.ack_limit) {
+    if let (Semantics::Stream, Some(limit)) = (how.semantics, how.gro.ack_limit) {
         text.push_str(&format!("; ack-limit={limit}"));
     }
-    if gro.flush != Flush::Off {
-        text.push_str(&format!("; gro-flush={}", gro.flush));
+    if how.gro.flush != Flush::Off {
+        text.push_str(&format!("; gro-flush={}", limits.flush));
     }
-    if let Some(packets) = gro.rx_pause {
+    if let Some(packets) = limits.rx_pause {
         text.push_str(&format!("; rx-pause={packets}"));
     }
-    text.push_str(if gro.exact_id {
+    text.push_str(if how.gro.exact_id {
         "; IPv4 packets with DF and one identification are not merged (gro-id=exact)"
     } else {
         "; IPv4 packets with DF and one identification are merged (gro-id=exact does not)"
     });
-    let kib = how.bytes().div_ceil(1024);
+    let kib = limits.bytes.div_ceil(1024);
     text.push_str(&format!("; {kib} KiB of memory for each queue\n"));
     text
 }
 
 /// How each port is attached, and the settings of its queues, side by side.
-fn attachments(joint: &Joint, settings: &SettingArgs, style: Style) -> String {
+fn attachments(joint: &Joint, in_force: &InForce, style: Style) -> String {
     let [a, b] = joint.names();
     let mut table = Table::new([
         ("port".to_owned(), Align::Left),
         (a, Align::Left),
         (b, Align::Left),
     ]);
-    let columns = [attachment(joint, 0), attachment(joint, 1)];
-    let [a, b] = columns;
+    let [a, b] = [0, 1].map(|index| attachment(joint, in_force, index));
     for ((name, a), (_, b)) in a.into_iter().zip(b) {
         table.row([name, &a, &b]);
     }
-    let [a, b] = [0, 1].map(|port| {
-        let work = PortSettings::of(settings, &joint.sides[port].config.work);
-        [work.dispatch.to_string(), work.moderation.to_string()]
-    });
-    table.row(["dispatch", &a[0], &b[0]]);
-    table.row(["moderation", &a[1], &b[1]]);
     table.render(0, style)
 }
 
-/// How one port is attached: names and values.
-fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 10] {
-    let (side, attach) = (&joint.sides[index], &joint.plan.attach[index]);
-    let limits = &joint.plan.directions[1 - index].limits;
-    let device = FitLimits::new(&side.capabilities, None);
+/// How one port is attached, and the settings of its queues: names and values.
+fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str, String); 12] {
+    let (port, policies) = (&in_force.plan.ports[index], &in_force.settings.ports[index]);
+    let segments = &port.tx_segments;
     let both = |ordinary: usize, gso: usize| {
         if ordinary == gso {
             ordinary.to_string()
@@ -226,45 +202,52 @@ fn attachment(joint: &Joint, index: usize) -> [(&'static str, String); 10] {
             format!("{ordinary} ({gso} with GSO)")
         }
     };
-    let bytes = if limits.segment_bytes_max == usize::MAX {
-        "any".to_owned()
-    } else {
-        format!("at most {}", limits.segment_bytes_max)
-    };
-    let headers = if limits.contiguous_headers {
+    let bytes = segments.bytes_max;
+    let bytes = bytes.map_or_else(|| "any".to_owned(), |most| format!("at most {most}"));
+    let headers = if segments.contiguous_headers {
         "in the first segment"
     } else {
         "anywhere"
     };
-    let unfit = match limits.fit {
+    let unfit = match joint.plan.directions[1 - index].limits.fit {
         Fit::Collapse => "merged, else dropped",
         Fit::Defrag => "merged, else copied",
     };
-    let padding = match limits.min_packet_bytes {
+    let padding = match port.min_packet_bytes {
         0 => "none".to_owned(),
         bytes => format!("to {bytes} bytes"),
     };
-    let buffers = attach.rx_buffers.to_string();
-    let queues = format!("{} of {}", attach.queues, side.capabilities.queues_max);
+    let queues = format!("{} of {}", port.queues, port.queues_max);
     [
-        ("link", joint.link_name(index).to_owned()),
+        ("link", port.link.to_owned()),
         ("queues", queues),
-        ("receive buffers", buffers),
+        ("receive buffers", port.rx.clone()),
         (
             "transmit segments, device",
-            both(device.segments_max, device.gso_segments_max),
+            both(segments.device, segments.gso_device),
         ),
         (
             "transmit segments, effective",
-            both(limits.segments_max, limits.gso_segments_max),
+            both(segments.effective, segments.gso_effective),
         ),
         (
             "transmit segments, advertised",
-            limits.advertised().to_string(),
+            segments.advertised.to_string(),
         ),
         ("too many segments", unfit.to_owned()),
         ("bytes of a segment", bytes),
         ("headers", headers.to_owned()),
         ("padding", padding),
+        ("dispatch", sourced("dispatch", &policies.dispatch)),
+        ("moderation", sourced("moderation", &policies.moderation)),
     ]
+}
+
+/// A setting with its source.
+fn sourced(name: &str, Setting { setting, from }: &Setting) -> String {
+    match from {
+        Source::Port => format!("{setting}, by {name}="),
+        Source::Option => format!("{setting}, by --{name}"),
+        Source::Default => format!("{setting}, by default"),
+    }
 }

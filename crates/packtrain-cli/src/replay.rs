@@ -4,7 +4,7 @@ use crate::args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0, word};
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
-use crate::table::{Align, Table, grouped};
+use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{fifo, json, report, words};
 use packtrain::advice;
 use packtrain::engine::Ledger;
@@ -405,41 +405,31 @@ fn hints(args: &ReplayArgs, report: &Report) -> String {
 
 /// How many packets came out, by the number of packets merged into each.
 fn chart(report: &Report, style: Style) -> String {
-    const WIDTH: usize = 40;
-    // What is beside a bar.
-    const LABELS: usize = 24;
-    let width = style
-        .columns()
-        .map_or(WIDTH, |columns| columns.saturating_sub(LABELS));
-    let width = width.clamp(8, WIDTH);
-    let mut bars = [0; HISTOGRAM_FROM.len()];
-    for seen in &report.interfaces {
-        for (bar, count) in bars.iter_mut().zip(seen.histogram) {
-            *bar += count;
-        }
-    }
-    let most = bars.iter().copied().max().unwrap_or(0);
+    let count = |index: usize| {
+        let seen = report.interfaces.iter();
+        seen.map(|seen| seen.histogram[index]).sum::<u64>()
+    };
+    let counts: [u64; HISTOGRAM_FROM.len()] = std::array::from_fn(count);
+    let most = counts.iter().copied().max().unwrap_or(0);
     if most == 0 {
         return String::new();
     }
-    let mut text = format!(
-        "\n{}\n",
-        style.bold("packets merged into one, and how many such packets came out")
-    );
-    for (index, count) in bars.into_iter().enumerate() {
+    let mut table = Table::new([
+        ("packets merged into one", Align::Right),
+        ("", Align::Bar),
+        ("how often", Align::Right),
+    ]);
+    for (index, count) in counts.into_iter().enumerate() {
         let from = HISTOGRAM_FROM[index];
-        let label = match HISTOGRAM_FROM.get(index + 1) {
+        let merged = match HISTOGRAM_FROM.get(index + 1) {
             None => format!("{from}+"),
             Some(next) if next - from == 1 => from.to_string(),
             Some(next) => format!("{from}-{}", next - 1),
         };
-        // A count above 0 has a bar.
-        let length = (count * width as u64).div_ceil(most) as usize;
-        let bar = "#".repeat(length);
-        let line = format!("{label:>7} |{bar:<width$} {}", grouped(count));
-        text.extend([line.trim_end(), "\n"]);
+        let bar = bar(count as f64, most as f64, BAR_COLUMNS);
+        table.row([merged, bar, grouped(count)]);
     }
-    text
+    format!("\n{}", table.render(0, style))
 }
 
 /// Every reason that came up, with its count over all interfaces and what it means.

@@ -3,7 +3,11 @@
 use crate::print::Style;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use comfy_table::{LineStyle, TableStyle};
-use packtrain_lab::units::PREFIXES;
+pub use packtrain_measure::numbers::grouped;
+use packtrain_measure::numbers::prefixed;
+
+/// The length of the longest bar of a column.
+pub const BAR_COLUMNS: usize = 24;
 
 /// Spaces between two columns.
 const GAP: usize = 2;
@@ -162,25 +166,9 @@ impl Table {
     }
 }
 
-/// A count with its digits in groups of three: 1,234,567.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
 /// A rate in three to four digits with a decimal prefix: 12.3 M.
 pub fn scaled(rate: f64) -> String {
-    let (value, prefix) = PREFIXES
-        .into_iter()
-        .find(|(_, scale)| rate >= *scale)
-        .map_or((rate, ""), |(prefix, scale)| (rate / scale, prefix));
+    let (value, prefix) = prefixed(rate);
     let decimals = if prefix.is_empty() || value >= 100.0 {
         0
     } else {
@@ -190,11 +178,12 @@ pub fn scaled(rate: f64) -> String {
 }
 
 /// A bar whose length is `value` on a scale of `columns` that ends at `most`, in eighths of a
-/// column.
+/// column. What is more than 0 has a bar.
 pub fn bar(value: f64, most: f64, columns: usize) -> String {
     let eighths = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let share = if most > 0.0 { value / most } else { 0.0 };
     let length = (share.clamp(0.0, 1.0) * (columns * 8) as f64).round() as usize;
+    let length = length.max(usize::from(share > 0.0));
     let mut bar = "█".repeat(length / 8);
     if !length.is_multiple_of(8) {
         bar.push(eighths[length % 8]);
@@ -274,16 +263,13 @@ mod tests {
         assert_eq!(bar(10.0, 10.0, 24), "█".repeat(24));
         assert_eq!(bar(11.0, 10.0, 24), "█".repeat(24));
         assert_eq!(bar(10.0 / 24.0 * 1.5, 10.0, 24), "█▌");
+        assert_eq!(bar(1.0, 1e6, 24), "▏");
         assert_eq!(bar(1.0, 0.0, 24), "");
         assert_eq!(bar(f64::NAN, 1.0, 24), "");
     }
 
     #[test]
     fn numbers() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1000), "1,000");
-        assert_eq!(grouped(u64::MAX), "18,446,744,073,709,551,615");
         assert_eq!(scaled(0.0), "0 ");
         assert_eq!(scaled(999.0), "999 ");
         assert_eq!(scaled(12_345.0), "12.3 k");

@@ -262,7 +262,7 @@ fn a_chart_and_the_reasons_are_printed_without_colour_in_a_pipe() {
     for text in [
         "eth0",
         "10.00:1",
-        "   9-16 |####",
+        "   9-16  ████",
         "timeout                           9  the --hold window ended",
     ] {
         assert!(ran.out.contains(text), "{text}: {}", ran.out);

@@ -35,6 +35,7 @@ pub mod ethtool;
 pub mod experiment;
 pub mod harness;
 mod headers;
+pub mod in_force;
 mod ip;
 pub mod link;
 pub mod machine;

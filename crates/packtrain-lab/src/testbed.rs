@@ -5,12 +5,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use packtrain::driver::Port;
-use packtrain::engine::{Report, Session, Settings as Policies, Snapshot};
-use packtrain::policy::dispatch::Dispatch;
-use packtrain::policy::idle::Idle;
-use packtrain::policy::moderation::Moderation;
+use packtrain::engine::{Report, Session, Snapshot};
 use packtrain::policy::placement::Placement;
-use packtrain::policy::priority::Priority;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
 use packtrain::port::{AnyPort, open_spec};
@@ -21,7 +17,7 @@ use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
 use crate::netns::Netns;
-use crate::options::{Fields, default_options, from_text};
+use crate::options::{Fields, PolicyOptions, default_options};
 use crate::session;
 use crate::topology::{self, Settings, Side, TwoHosts};
 use crate::units::LineRate;
@@ -64,26 +60,10 @@ pub struct TestbedOptions {
     /// Whether the C forwarder's interfaces have offloads
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub c_offload: bool,
-    /// Which thread drains the ring of a shared TX queue
-    #[arg(long, value_name = "HOW", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub dispatch: Dispatch,
-    /// How long RX queues delay wake-ups: off, fixed(usecs,frames), adaptive
-    #[arg(long, value_name = "WHEN", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub moderation: Moderation,
-    /// What a worker without work does: halt, poll, adaptive
-    #[arg(long, value_name = "HOW", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub idle: Idle,
-    /// On which CPU each worker runs: none, list(0,2-3), auto
-    #[arg(long, value_name = "WHERE", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub placement: Placement,
-    /// Nice value of packtrain's workers: none (inherited), nice(n) with n from -20 to 19, auto
-    #[arg(long, value_name = "HOW", default_value_t)]
-    #[serde(deserialize_with = "from_text")]
-    pub priority: Priority,
+    /// The policies of packtrain's queues and workers.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub policies: PolicyOptions,
     /// Binds the parts to CPUs, as in sender=0,worker=1,receiver=2; worker is all workers of
     /// packtrain, in the place of --placement, or the C forwarder
     #[arg(long, value_name = "LIST")]
@@ -111,18 +91,14 @@ impl TestbedOptions {
         Err(ToolError::Usage(line))
     }
 
-    /// The policies of packtrain's workers.
-    pub(crate) fn policies(&self) -> Result<Policies, ToolError> {
-        let policies = Policies {
-            dispatch: self.dispatch,
-            moderation: self.moderation,
-            idle: self.idle,
+    /// The policies, with the worker of `--cpus` as placement.
+    pub(crate) fn checked_policies(&self) -> Result<PolicyOptions, ToolError> {
+        let policies = PolicyOptions {
             placement: placement(self)?,
-            priority: self.priority,
+            ..self.policies.clone()
         };
-        policies
-            .check()
-            .map_err(|error| ToolError::of_start(&error))?;
+        let checked = policies.settings().check();
+        checked.map_err(|error| ToolError::of_start(&error))?;
         Ok(policies)
     }
 
@@ -351,25 +327,29 @@ fn packtrain(
         let spec = &specs[usize::from(side == Side::Right)];
         Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
     })?;
-    *faults = [&a, &b].map(|port| port.driver.faults());
+    let ports = [a, b];
+    *faults = ports.each_ref().map(|port| port.driver.faults());
+    let (sides, policies) = (session::sides(&ports), options.checked_policies()?);
+    let [a, b] = ports;
     let session = Session::between(a, b)
-        .settings(options.policies()?)
+        .settings(policies.settings())
         .start()
         .map_err(|error| ToolError::of_start(&error))?;
-    let settings = session::settings(&session, &[&options.a, &options.b]);
+    let settings = session::settings(&session, &sides, &policies, &[&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
 }
 
 /// Where the workers run: the CPU of `--cpus`, or `--placement`.
 fn placement(options: &TestbedOptions) -> Result<Placement, ToolError> {
+    let placement = &options.policies.placement;
     match options.cpus.and_then(|cpus| cpus.worker) {
-        None => Ok(options.placement.clone()),
-        Some(cpu) if options.placement == Placement::default() => format!("list({cpu})")
+        None => Ok(placement.clone()),
+        Some(cpu) if *placement == Placement::default() => format!("list({cpu})")
             .parse()
             .map_err(|error| ToolError::Usage(format!("--cpus: {error}"))),
         Some(_) => Err(ToolError::Usage(format!(
-            "--placement {} and a worker in --cpus contradict each other: give one of the two",
-            options.placement
+            "--placement {placement} and a worker in --cpus contradict each other: give one of the \
+             two"
         ))),
     }
 }

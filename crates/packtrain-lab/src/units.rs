@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use packtrain_measure::numbers::{PREFIXES, prefixed};
 use serde::{Deserialize, Deserializer};
 
 /// Units of time. If a name ends like another, the longer one is first.
@@ -82,9 +83,6 @@ impl<'de> Deserialize<'de> for Time {
     }
 }
 
-/// Prefixes of numbers, the largest first.
-pub const PREFIXES: [(&str, f64); 3] = [("G", 1e9), ("M", 1e6), ("k", 1e3)];
-
 /// Reads a rate without its unit, such as `500k`, `1.2M` or `1000`, in which `range` is allowed.
 pub(crate) fn scaled(text: &str, range: RangeInclusive<f64>) -> Option<f64> {
     let (number, scale) = PREFIXES
@@ -101,11 +99,8 @@ pub(crate) struct Scaled(pub f64);
 
 impl fmt::Display for Scaled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let fits = PREFIXES.iter().find(|(_, scale)| self.0 >= *scale);
-        match fits {
-            Some((prefix, scale)) => write!(f, "{}{prefix}", self.0 / scale),
-            None => self.0.fmt(f),
-        }
+        let (value, prefix) = prefixed(self.0);
+        write!(f, "{value}{prefix}")
     }
 }
 

@@ -4,6 +4,7 @@ use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
 use packtrain_lab::cpu::Usage;
 use packtrain_lab::harness::{self, assert_stops, count, need_tap, skip, testbed};
+use packtrain_lab::options::PolicyOptions;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::blast::{self, Blast};
@@ -106,7 +107,10 @@ fn with_faults(faults: &str) -> Testbed {
         // With this seed the last packets are not held back: none could overtake them.
         a: format!("tap,seed=1,{faults}"),
         // The worker does not wait between polls.
-        moderation: "off".parse().expect("a moderation"),
+        policies: PolicyOptions {
+            moderation: Some("off".parse().expect("a moderation")),
+            ..PolicyOptions::default()
+        },
         ..TestbedOptions::default()
     };
     Testbed::start(&options).expect("a testbed")

@@ -5,7 +5,7 @@ use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
 use packtrain_lab::experiment::Experiment;
 use packtrain_lab::harness::{self, need_tap, skip};
-use packtrain_lab::options::{Fields, default_options};
+use packtrain_lab::options::{Fields, PolicyOptions, default_options};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
@@ -277,16 +277,23 @@ fn bound() {
     };
     refused(&veth, "leave worker= out");
     let last = TestbedOptions {
-        priority: "nice(19)".parse().expect("a nice value"),
+        policies: PolicyOptions {
+            priority: "nice(19)".parse().expect("a nice value"),
+            ..PolicyOptions::default()
+        },
         ..TestbedOptions::default()
     };
     let testbed = Testbed::start(&last).expect("a testbed");
+    assert_eq!(testbed.settings()["priority"], "nice(19)");
     let session = testbed.session().expect("packtrain joins the hosts");
     let workers = session.snapshot().workers;
     assert!(workers.iter().all(|worker| worker.nice == 19));
     testbed.finish().expect("a closed ledger");
     let both = TestbedOptions {
-        placement: Placement::None,
+        policies: PolicyOptions {
+            placement: Placement::None,
+            ..PolicyOptions::default()
+        },
         ..all
     };
     refused(&both, "contradict each other");

@@ -1,15 +1,19 @@
-//! What packtrain's benches and experiments measure with: clocks, statistics, verdicts, reports.
+//! What packtrain's benches and experiments measure and report with: clocks, statistics, verdicts,
+//! reports, charts.
 //!
 //! A figure is the median over rounds, with a bootstrap interval of 95 % ([`statistics`]). A goal
 //! or a claim is met if the whole interval meets it ([`verdict`]).
 
+pub mod chart;
 pub mod claim;
 pub mod clock;
 pub mod document;
 pub mod host;
 pub mod key;
 pub mod keys;
+pub mod markup;
 pub mod native;
+pub mod numbers;
 pub mod options;
 pub mod random;
 pub mod report;

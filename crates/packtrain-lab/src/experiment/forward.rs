@@ -58,9 +58,11 @@ impl Forward {
         testbed.refuse_through("forward")?;
         let hint = "tool forward takes whole ports, as in null:source,count=1000000";
         let specs = [whole("a", &testbed.a, hint)?, whole("b", &testbed.b, hint)?];
-        let policies = testbed.policies()?;
-        let [a, b] = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
-        let mut builder = Session::between(a, b).settings(policies);
+        let policies = testbed.checked_policies()?;
+        let ports = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
+        let sides = session::sides(&ports);
+        let [a, b] = ports;
+        let mut builder = Session::between(a, b).settings(policies.settings());
         if let Some(count) = self.count {
             builder = builder.packets(count);
         }
@@ -68,7 +70,8 @@ impl Forward {
         let session = builder
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let mut settings = session::settings(&session, &[&testbed.a, &testbed.b]);
+        let requested = [&*testbed.a, &*testbed.b];
+        let mut settings = session::settings(&session, &sides, &policies, &requested);
         let seconds = |time: Time| time.0.as_secs_f64();
         let own = [
             ("duration_seconds", json!(seconds(self.duration))),

@@ -12,6 +12,7 @@ use toml::{Spanned, Value};
 use super::file::{File, Layer, Names, Needs, Overlay, Selection};
 use super::known;
 use super::workload::{ReadOptions, TOOLS, Workload};
+use crate::options::option_names;
 use crate::testbed::TestbedOptions;
 
 /// Most combinations of one experiment, with those that `skip` leaves out.
@@ -353,8 +354,14 @@ impl Cell {
             (tool.span(), what)
         };
         let check = filled(&self.check)?.into_iter();
+        let (testbed, names) = (filled(&self.testbed)?, option_names::<TestbedOptions>());
+        if let Some((name, value)) = testbed.iter().find(|(name, _)| !names.contains(name)) {
+            let names = names.join(", ");
+            let what = format!("[testbed] there is no '{name}'; the names are {names}");
+            return Err((value.span(), what));
+        }
         Ok(Setup {
-            testbed: Table("testbed", &filled(&self.testbed)?).options()?,
+            testbed: Table("testbed", &testbed).options()?,
             workload: workload.ok_or_else(unknown)??,
             check: check
                 .map(|(name, value)| (name, shown(value.as_ref())))

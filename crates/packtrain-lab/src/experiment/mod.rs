@@ -40,7 +40,7 @@ macro_rules! files {
 /// The files of the built-in experiments, by the experiments' names.
 pub const BUILT_IN: &[(&str, &str)] = files![
     "encap-limit",
-    "blast",
+    "netblast",
     "ping",
     "udp-large",
     "media-change",

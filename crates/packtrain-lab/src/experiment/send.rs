@@ -2,6 +2,7 @@
 //! that announces its senders does.
 
 use std::net::UdpSocket;
+use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -95,12 +96,14 @@ impl Senders {
         ToolError::unless_in(topology::MTU, "mtu", testbed.mtu.into())?;
         let load = self.load(testbed.mtu)?;
         let (receiver, port) = port(testbed)?;
+        let sides = session::sides(slice::from_ref(&port));
+        let policies = testbed.checked_policies()?;
         let session = Session::on(port)
-            .settings(testbed.policies()?)
+            .settings(policies.settings())
             .senders(0, self.senders as usize)
             .start()
             .map_err(|error| ToolError::of_start(&error))?;
-        let mut settings = session::settings(&session, &[&testbed.a]);
+        let mut settings = session::settings(&session, &sides, &policies, &[&testbed.a]);
         settings.append(&mut self.settings(&load, testbed));
         let mtu = receiver.as_ref().map(|receiver| receiver.host.link.mtu);
         settings.extend(mtu.map(|mtu| ("mtu".to_owned(), json!(mtu))));
@@ -501,6 +504,7 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::PolicyOptions;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
@@ -652,7 +656,10 @@ mod tests {
         assert!(refused(senders(1), &bound).contains("leave receiver= out"));
         let twice = TestbedOptions {
             cpus: Some(format!("worker={cpu}").parse().unwrap()),
-            placement: "none".parse().unwrap(),
+            policies: PolicyOptions {
+                placement: "none".parse().unwrap(),
+                ..PolicyOptions::default()
+            },
             ..testbed("null:")
         };
         let line = "--placement none and a worker in --cpus contradict each other";

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use packtrain_measure::chart::Percentiles;
 use packtrain_measure::document::{Fields, Row};
 use packtrain_measure::{key, statistics};
 use serde_json::Value;
 
-use super::chart::Percentiles;
 use super::read::Part;
 
 /// Bins of a histogram that is drawn, about.

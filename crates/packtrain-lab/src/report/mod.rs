@@ -3,10 +3,7 @@
 //! The page needs nothing else: no network, no script, no font. Each chart is part of a table with
 //! the same numbers, or has one below it. All text of the document is escaped.
 
-mod chart;
 mod distribution;
-mod markup;
-mod numbers;
 mod page;
 mod part;
 mod read;
@@ -17,6 +14,5 @@ mod text;
 mod verdict;
 pub mod view;
 
-pub use numbers::number;
 pub use page::html;
 pub use read::interval;

@@ -1,11 +1,11 @@
 //! The whole page: conditions, warnings, all experiments, and how to read them.
 
 use packtrain_measure::document::Document;
+use packtrain_measure::markup::Markup;
 
-use super::markup::Markup;
 use super::read::{Part, is_clean};
 use super::verdict::{KINDS, badge, count};
-use super::{chart, part, table, view};
+use super::{part, table, view};
 use crate::experiment::{SOURCES, Source};
 
 /// Forbids the page to load anything or to run scripts, whatever is in the document.
@@ -158,7 +158,7 @@ fn legend(m: &mut Markup) {
                         run; from six runs on, with its bootstrap interval of 95 %. That of a \
                         ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
-        m.element("dt", &[], chart::sample);
+        m.element("dt", &[], part::sample);
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";
         m.leaf("dd", &[], bar);
         m.leaf("dt", &[], "Flagged");

@@ -2,11 +2,12 @@
 
 use std::{ptr, slice};
 
+use packtrain_measure::chart::{self, Scale};
 use packtrain_measure::document::{Axis, Figure, Row, Run};
+use packtrain_measure::markup::Markup;
+use packtrain_measure::numbers::number;
+use packtrain_measure::statistics::Estimate;
 
-use super::chart::{self, Decades, Linear};
-use super::markup::Markup;
-use super::numbers::number;
 use super::read::{Part, better, is_clean};
 use super::text::{notes, paragraphs};
 use super::verdict::{KINDS, badge, count};
@@ -125,7 +126,7 @@ fn claim(m: &mut Markup, of: &Claimed<'_>) {
     let values: Vec<f64> = values.collect();
     let is_drawn = !values.is_empty();
     let has_reason = of.judged.iter().any(|one| !one.why.is_empty());
-    let axis = Linear::of(values.into_iter().chain([of.expected.0, of.expected.1]));
+    let axis = Scale::linear(values.into_iter().chain([of.expected.0, of.expected.1]));
     table::boxed(m, "claims", &of.measured, |m| {
         table::heads(m, |m| {
             table::head(m, "verdict", false);
@@ -223,11 +224,39 @@ fn key(m: &mut Markup, part: &Part<'_>) {
         if let Some(axis) = subject(part) {
             m.leaf("strong", &[], &axis.name);
             for (at, name) in axis.settings.iter().enumerate() {
-                m.element("span", &[], |m| chart::swatch(m, at % COLOURS, name));
+                m.element("span", &[], |m| swatch(m, at % COLOURS, name));
             }
         }
-        m.element("span", &[], chart::marks);
+        m.element("span", &[], marks);
     });
+}
+
+/// A colour and its name.
+fn swatch(m: &mut Markup, colour: usize, name: &str) {
+    let class = format!("swatch b{colour}");
+    m.leaf("i", &[("class", &class)], "");
+    m.leaf("span", &[], name);
+}
+
+/// What the marks of bars are.
+fn marks(m: &mut Markup) {
+    m.element("i", &[("class", "marks")], sample);
+    let text = "bar: median; whisker: its interval; ● a run; ○ a disturbed run; a pale bar: no \
+                run was clean";
+    m.leaf("span", &[], text);
+}
+
+/// A bar as an example.
+pub fn sample(m: &mut Markup) {
+    let estimate = Estimate {
+        median: 6.0,
+        low: 5.0,
+        high: 7.0,
+        count: 3,
+    };
+    let runs = [(5.0, true), (6.4, true), (8.5, false)];
+    let scale = Scale::linear([10.0].into_iter());
+    chart::bar(m, &scale, &estimate, &runs, 0);
 }
 
 fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
@@ -244,7 +273,7 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         let ends = of_row(row).into_iter();
         runs.chain(ends.flat_map(|one| [one.median, one.low, one.high]))
     });
-    let axis = Linear::of(values);
+    let axis = Scale::linear(values);
     let caption = match better(figure) {
         "" => figure.head(),
         better => format!("{} ({better})", figure.head()),
@@ -352,7 +381,7 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
         m.element("div", &[("class", "wide")], |m| {
             for (name, rows) in &all {
                 let values = rows.iter().flat_map(|(_, of)| [of.min, of.p50, of.max]);
-                let scale = Decades::of(values);
+                let scale = Scale::decades(values);
                 let names: Vec<_> = rows.iter().map(|(row, _)| *row).collect();
                 chart_table(
                     m,

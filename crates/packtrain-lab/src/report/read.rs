@@ -1,10 +1,9 @@
 //! The parts of a document that belong to one experiment.
 
 use packtrain_measure::document::{Axis, Better, Claim, Definition, Document, Figure, Row, Run};
+use packtrain_measure::numbers::number;
 use packtrain_measure::statistics::Estimate;
 use serde_json::Value;
-
-use super::numbers::number;
 
 /// A value as text: nothing for `null`, numbers as people read them.
 pub fn word(value: &Value) -> String {

@@ -1,10 +1,10 @@
 //! Tables that scroll within their own box.
 
 use packtrain_measure::document::Setting;
+use packtrain_measure::markup::Markup;
+use packtrain_measure::numbers::number;
 use packtrain_measure::statistics::Estimate;
 
-use super::markup::Markup;
-use super::numbers::number;
 use super::read::Part;
 use super::view::{Cell, Column, Kind, Table};
 

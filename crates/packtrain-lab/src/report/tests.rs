@@ -1,11 +1,7 @@
 use packtrain_measure::document::Document;
-use packtrain_measure::statistics::Estimate;
 use serde_json::{Value, json};
 
-use super::chart::{self, Decades, Linear};
 use super::distribution;
-use super::markup::Markup;
-use super::numbers::{elapsed, number, scaled};
 use super::read::Part;
 use super::view::{Cell, Table, View};
 
@@ -39,19 +35,6 @@ fn text(page: &str) -> String {
         }
     }
     text
-}
-
-#[test]
-fn all_text_is_escaped() {
-    let mut m = Markup::default();
-    let evil = "<b a='1' c=\"2\">&\u{1b}";
-    m.leaf("p", &[("title", evil)], evil);
-    m.empty("br", &[]);
-    let escaped = "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\u{fffd}";
-    assert_eq!(
-        m.finish(),
-        format!("<p title=\"{escaped}\">{escaped}</p><br/>")
-    );
 }
 
 #[test]
@@ -366,81 +349,6 @@ fn a_document_without_runs_is_a_page() {
         let text = text(&html(&document));
         assert!(text.contains("No run has ended yet."), "{text}");
         assert!(!text.contains("NaN") && !text.contains("null"));
-    }
-}
-
-#[test]
-fn numbers_are_written_for_people() {
-    for (value, expected) in [
-        (0.0, "0"),
-        (0.1234, "0.123"),
-        (-0.5, "-0.500"),
-        (1.0, "1"),
-        (1.234, "1.23"),
-        (12.34, "12.3"),
-        (123.4, "123"),
-        (999.6, "1,000"),
-        (1234.5, "1,234"),
-        (-1234.0, "-1,234"),
-        (1_234_567.0, "1,234,567"),
-        (f64::INFINITY, "inf"),
-    ] {
-        assert_eq!(number(value), expected);
-    }
-    assert_eq!(
-        [0.5, 1.0, 1500.0, -20_000.0, 1e6].map(scaled),
-        ["0.5", "1", "1.5k", "-20k", "1M"]
-    );
-    assert_eq!(elapsed(59.9), "59 s");
-    assert_eq!(elapsed(3599.0), "59 min 59 s");
-    assert_eq!(elapsed(7200.0), "2 h 0 min");
-    assert_eq!(elapsed(93_784.0), "1 d 2 h");
-}
-
-#[test]
-fn an_axis_has_all_values_and_round_ends() {
-    let places = |values: &[f64]| {
-        let axis = Linear::of(values.iter().copied());
-        values
-            .iter()
-            .map(|value| axis.place(*value).round())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(places(&[0.0, 30.0, 100.0]), [0.0, 30.0, 100.0]);
-    assert_eq!(places(&[75.0]), [94.0], "the axis ends at 80");
-    assert_eq!(places(&[-50.0, 50.0]), [0.0, 100.0]);
-    assert_eq!(places(&[0.0]), [0.0]);
-    assert_eq!(places(&[f64::NAN, 1.0])[1], 100.0);
-    for values in [&[][..], &[0.0, -1.0], &[1.0, 1000.0], &[5.0, 5.0]] {
-        let mut m = Markup::default();
-        Decades::of(values.iter().copied()).draw(&mut m);
-        let markup = m.finish();
-        assert!(
-            markup.contains("<text") && !markup.contains("NaN"),
-            "{markup}"
-        );
-    }
-}
-
-#[test]
-fn a_bar_is_as_long_as_its_median() {
-    let mut m = Markup::default();
-    let axis = Linear::of([200.0].into_iter());
-    let estimate = Estimate {
-        median: 50.0,
-        low: 40.0,
-        high: 60.0,
-        count: 2,
-    };
-    chart::bar(&mut m, &axis, &estimate, &[(44.0, true), (100.0, false)], 2);
-    let markup = m.finish();
-    for expected in [
-        r#"<rect class="value c2" x="0.00%" width="25.00%""#,
-        r#"<line class="whisker" x1="20.00%" x2="30.00%""#,
-        r#"<circle class="run" cx="22.00%""#,
-        r#"<circle class="run flagged" cx="50.00%""#,
-    ] {
-        assert!(markup.contains(expected), "{expected} in {markup}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Text of a document.
 
-use super::markup::Markup;
+use packtrain_measure::markup::Markup;
 
 /// Text as paragraphs: an empty line begins a new one.
 pub fn paragraphs(m: &mut Markup, text: &str) {

@@ -1,8 +1,8 @@
 //! Verdicts as marks.
 
 use packtrain_measure::Verdict;
+use packtrain_measure::markup::Markup;
 
-use super::markup::Markup;
 use super::read::Part;
 
 /// A verdict on the page.

@@ -6,11 +6,11 @@ use std::fmt;
 use packtrain_measure::document::{
     self, Definition, Document, Figure, Over, Row, Setting, Statistic,
 };
+use packtrain_measure::numbers::{elapsed, number};
 use packtrain_measure::statistics::{Estimate, coverage_percent};
 use packtrain_measure::{Key, Verdict};
 use serde_json::Value;
 
-use super::numbers::{elapsed, number};
 use super::read::{Part, interval, word};
 
 /// With fewer runs, the bootstrap interval of a median ends at the least and the greatest run.

@@ -156,9 +156,9 @@ fn build() -> String {
 
 fn draw(directory: &Path, rows: &[Row]) -> std::io::Result<()> {
     fs::create_dir_all(directory)?;
-    for chart in plot::charts(rows) {
-        if let Some(svg) = chart.svg() {
-            let file = directory.join(format!("{}.svg", chart.name));
+    for (name, lines) in plot::charts(rows) {
+        if let Some(svg) = lines.document() {
+            let file = directory.join(format!("{name}.svg"));
             fs::write(&file, svg)?;
             println!("chart: {}", file.display());
         }

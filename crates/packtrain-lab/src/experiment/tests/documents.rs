@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{RATIO, SPREAD, TEXT, document, document_of, experiment, flagged, measured};
 use crate::experiment::Experiment;
 use crate::experiment::known::schemas;
+use crate::in_force::InForce;
 
 #[test]
 fn the_document_has_rows_claims_and_every_run() {
@@ -99,6 +100,7 @@ fn the_published_schema_is_that_of_the_structures() {
     let schema = json!({
         "experiment": schema_for!(Document),
         "figures": figures.collect::<Fields>(),
+        "in_force": schema_for!(InForce),
     });
     let text = format!("{schema:#}\n");
     if std::env::var_os("PACKTRAIN_SCHEMA").is_some() {

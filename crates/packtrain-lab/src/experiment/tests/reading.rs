@@ -36,6 +36,11 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
             "[testbed] mtu: ",
         ),
         (
+            TEXT.replace("mtu = 9000", "mut = 9000"),
+            23,
+            "[testbed] there is no 'mut'; the names are through, a, b, mtu, link, c-offload, ",
+        ),
+        (
             TEXT.replace("b = \"{y}\"", "b = \"{z}\""),
             12,
             "there is no axis 'z'; the names are",

@@ -231,9 +231,9 @@ fn a_policy_that_a_port_overrides_is_read_back_and_fails_a_check() {
         .replace("[\"1\", \"2\"]", "[\"null:dispatch=direct\"]")
         .replace(
             "[workload]",
-            "moderation = \"fixed(50,64)\"\nidle = \"halt\"\n[check]\nidle = \"halt\"\n\
-             path = \"owned\"\ndispatch_b = \"direct\"\nmoderation = \"fixed(50,64)\"\n\
-             [workload]",
+            "moderation = \"fixed(50,64)\"\nidle = \"halt\"\npriority = \"none\"\n\
+             [check]\nidle = \"halt\"\npriority = \"none\"\npath = \"owned\"\n\
+             dispatch_b = \"direct\"\nmoderation = \"fixed(50,64)\"\n[workload]",
         );
     let experiment = Experiment::read("fake.toml", &text).unwrap();
     let mut made = Vec::new();

@@ -72,3 +72,21 @@ impl Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_text_is_escaped() {
+        let mut m = Markup::default();
+        let evil = "<b a='1' c=\"2\">&\u{1b}";
+        m.leaf("p", &[("title", evil)], evil);
+        m.empty("br", &[]);
+        let escaped = "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\u{fffd}";
+        assert_eq!(
+            m.finish(),
+            format!("<p title=\"{escaped}\">{escaped}</p><br/>")
+        );
+    }
+}

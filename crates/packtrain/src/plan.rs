@@ -470,8 +470,8 @@ fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
     let segments = limits.advertised();
     if from.capabilities.limits_large {
         return format!(
-            "{ingress}: its kernel builds packets of at most {bytes} bytes, since {egress} is given \
-             at most {segments} segments (gso-limit=off of {ingress} lifts it)"
+            "{ingress}: its kernel builds packets of at most {bytes} bytes, since {egress} is \
+             given at most {segments} segments (gso-limit=off of {ingress} lifts it)"
         );
     }
     let fate = match limits.fit {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::unistd::getppid;
 use packtrain::driver::{Driver, Port};
 use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle};
 use packtrain::limits::BURST_PACKETS_MAX;
@@ -58,6 +59,9 @@ pub struct Senders {
     pub senders: u32,
     /// The most packets in one call: 1 to 64.
     pub batch: u32,
+    /// System calls that a sender makes before each of its calls, as one that takes its packets
+    /// from a socket does: 0 to 100.
+    pub system_calls: u32,
     /// How long packets are sent.
     pub duration: Time,
 }
@@ -69,6 +73,7 @@ impl Default for Senders {
             rate: None,
             senders: 1,
             batch: 32,
+            system_calls: 0,
             duration: Time(Duration::from_secs(1)),
         }
     }
@@ -154,9 +159,11 @@ impl Senders {
         for (option, value, most) in in_range {
             ToolError::unless_in(1..=most, option, value.into())?;
         }
+        ToolError::unless_in(0..=100, "system-calls", self.system_calls.into())?;
         Ok(Load {
             payload: frame::payload("size", self.size, IpVersion::V4, 0, mtu)?,
             batch: self.batch as usize,
+            system_calls: self.system_calls,
             pace: self.rate.map(|rate| {
                 let rate = rate.0 / f64::from(self.senders);
                 let burst = usual_burst(rate).min(self.batch.into());
@@ -174,6 +181,7 @@ impl Senders {
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
             ("batch_packets", json!(self.batch)),
+            ("system_calls", json!(self.system_calls)),
             ("duration_seconds", json!(load.duration.as_secs_f64())),
             ("cpus", json!(cpus)),
         ];
@@ -236,6 +244,8 @@ struct Load {
     payload: usize,
     /// The most packets in one call.
     batch: usize,
+    /// System calls before each call.
+    system_calls: u32,
     /// Packets sent back to back, and the seconds from one such burst to the next; `None` if a
     /// sender sends flat out.
     pace: Option<(usize, f64)>,
@@ -344,6 +354,9 @@ impl Sender {
                 Some(pacer) if pacer.due() < end => pacer.wait(stopped),
                 Some(_) => break,
                 None => {}
+            }
+            for _ in 0..load.system_calls {
+                getppid();
             }
             if !self.send(burst, end, is_over) || is_over() {
                 break;
@@ -631,6 +644,11 @@ mod tests {
             ..senders(1)
         };
         assert!(wrong(batch, "null:").contains("batch cannot be '65'"));
+        let calls = Senders {
+            system_calls: 101,
+            ..senders(1)
+        };
+        assert!(wrong(calls, "null:").contains("system-calls cannot be '101'"));
         assert!(wrong(senders(1), "nul:").contains("tool send takes"));
         assert!(wrong(senders(1), "null:link=ip").contains("Ethernet"));
         assert!(wrong(senders(1), "tap,offlod=off").starts_with("a: "));

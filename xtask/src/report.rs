@@ -33,6 +33,7 @@ pub fn common_head<'a>(heads: impl IntoIterator<Item = &'a Head>) -> Result<&'a 
     let properties = |head: &Head| {
         [
             ("version", head.version.clone()),
+            ("commit", head.commit.clone().unwrap_or_default()),
             ("machine", head.host.machine.clone()),
             ("kernel", head.host.kernel.clone()),
             ("CPUs", head.host.cpus.to_string()),

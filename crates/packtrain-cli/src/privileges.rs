@@ -138,8 +138,8 @@ impl Account {
 pub fn used(settings: &Settings, has_interface: bool) -> CapabilitySet {
     let mut used = CapabilitySet::empty();
     if has_interface {
-        // Asks for the link state and the counters of an interface that is moved to another
-        // network namespace.
+        // Limits the kernel's large packets, and asks for the link state and the counters of an
+        // interface that is moved to another network namespace.
         used |= CapabilitySet::NET_ADMIN;
     }
     let now = getpriority_process(None).ok();

@@ -21,6 +21,8 @@ pub enum Feature {
     NetworkNamespaces,
     /// The TUN/TAP driver behind `/dev/net/tun`.
     Tun,
+    /// The queueing discipline of a line rate (tc-tbf(8)).
+    TokenBucket,
 }
 
 impl fmt::Display for Feature {
@@ -29,6 +31,7 @@ impl fmt::Display for Feature {
             Self::UserNamespaces => "user namespaces",
             Self::NetworkNamespaces => "network namespaces",
             Self::Tun => "/dev/net/tun",
+            Self::TokenBucket => "the queueing discipline tbf",
         })
     }
 }

@@ -26,7 +26,7 @@ use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use crate::error::LabError;
+use crate::error::{Feature, LabError, Missing};
 use crate::sys;
 
 /// An Ethernet address.
@@ -38,9 +38,11 @@ const ANSWER_MAX: usize = 64 * 1024;
 
 /// The queueing discipline of a [line rate](Rtnl::set_line_rate).
 const TOKEN_BUCKET: &str = "tbf";
-/// What a link has beside a frame: preamble, frame check sequence and gap (IEEE 802.3).
+/// What a link has beside a frame: preamble, frame check sequence and gap (IEEE 802.3). The kernel adds
+/// it once to a GSO packet, so with TSO the rate is up to 1.6 % higher than that of such a link.
 const FRAME_OVERHEAD: u16 = 8 + 4 + 12;
-/// Bytes that may leave at once: more than a GSO packet, which would be cut otherwise.
+/// Bytes that may leave at once: more than a GSO packet, which would be cut otherwise; and as many as
+/// a millisecond has, for timers that are late.
 const LINE_BURST: u32 = 128 * 1024;
 /// Bytes that wait at most, more than the send buffers of usual tests: then a socket waits, and
 /// nothing is dropped.
@@ -323,7 +325,7 @@ impl Rtnl {
     /// that a sender waits as it does for a NIC, where a TAP whose ring is full drops.
     ///
     /// # Errors
-    /// [`LabError::Os`]; `ENOENT` if the kernel has no such queueing discipline.
+    /// [`LabError::Missing`] if the kernel has no such queueing discipline, else [`LabError::Os`].
     pub fn set_line_rate(&mut self, index: u32, bytes: u32) -> Result<(), LabError> {
         /// `TC_LINKLAYER_ETHERNET`.
         const ETHERNET: u8 = 1;
@@ -338,7 +340,7 @@ impl Rtnl {
         parameters[24..28].copy_from_slice(&LINE_QUEUE.to_ne_bytes());
         let options = [
             DefaultNla::new(PARAMETERS, parameters),
-            DefaultNla::new(BURST, LINE_BURST.to_ne_bytes().to_vec()),
+            DefaultNla::new(BURST, LINE_BURST.max(bytes / 1000).to_ne_bytes().to_vec()),
         ];
         let mut message = TcMessage::with_index(index.cast_signed());
         message.header.parent = TcHandle::ROOT;
@@ -347,7 +349,18 @@ impl Rtnl {
             TcAttribute::Options(options.map(TcOption::Other).into()),
         ];
         let request = RouteNetlinkMessage::NewQueueDiscipline(message);
-        self.act("RTM_NEWQDISC tbf", request, NLM_F_CREATE | NLM_F_REPLACE)
+        let set = self.act("RTM_NEWQDISC tbf", request, NLM_F_CREATE | NLM_F_REPLACE);
+        set.map_err(|error| match error {
+            LabError::Os {
+                errno: libc::ENOENT,
+                ..
+            } => LabError::Missing(Missing {
+                feature: Feature::TokenBucket,
+                errno: libc::ENOENT,
+                hint: "load it (modprobe sch_tbf), or leave the link without a rate",
+            }),
+            error => error,
+        })
     }
 
     /// The line rate in force, in bytes a second; `None` without one.

@@ -40,7 +40,8 @@ pub struct PolicyOptions {
     #[serde(deserialize_with = "from_text")]
     pub placement: Placement,
     /// Nice value of the workers' threads: none (inherited), nice(n) with n from -20 to 19, auto
-    /// (five levels lower than inherited, as far as the system permits; inherited with --idle poll)
+    /// (five levels lower than inherited, as far as the system permits; inherited with --idle poll,
+    /// and by TX workers of application senders)
     #[arg(long, value_name = "HOW", default_value_t)]
     #[serde(deserialize_with = "from_text")]
     pub priority: Priority,

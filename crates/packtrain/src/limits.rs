@@ -17,6 +17,9 @@ pub const PACKET_BYTES_MAX: usize = offload::PACKET_BYTES_MAX;
 pub const SEGMENTS_MAX: usize = 288;
 /// The fewest bytes of a packet in each small frame that it is received into.
 pub const RX_PIECE_BYTES_MIN: usize = 256;
+/// The least limit on the GSO packets of an interface. Linux takes none as short as its longest
+/// headers of TCP (`MAX_TCP_HEADER`), a few hundred bytes.
+pub const GSO_BYTES_MIN: usize = 1024;
 /// Most packets in one burst.
 pub const BURST_PACKETS_MAX: usize = 64;
 /// A burst also ends after this many bytes, so that its packets stay in the cache.

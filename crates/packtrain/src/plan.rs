@@ -7,7 +7,7 @@ use crate::driver::{
     QueueConfig, RxBuffers, TxMemory,
 };
 use crate::limits::{
-    COALESCE_PACKETS, COALESCE_PACKETS_MAX, PACKET_BYTES_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
+    COALESCE_PACKETS, COALESCE_PACKETS_MAX, GSO_BYTES_MIN, PACKET_BYTES_MAX, QUEUES_MAX, RING_FRACTION_PER_PACKET,
     RX_PIECE_BYTES_MIN, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
@@ -370,7 +370,7 @@ fn plan_ports(sides: &[&Side]) -> Result<Plan, Incompatible> {
         if let Some(bytes) = large_bytes_max(&attach, direction) {
             let tells = port.capabilities.limits_large;
             attach.large_bytes_max = tells.then_some(bytes);
-            notes.push(limit_note(port, direction, bytes));
+            notes.push(limit_note(port, attach.rx_buffers, direction, bytes));
         }
         Ok(attach)
     });
@@ -460,12 +460,12 @@ fn large_bytes_max(attach: &Attach, direction: &Direction) -> Option<u32> {
         RxBuffers::Whole => PACKET_BYTES_MAX.min(limits.segment_bytes_max),
     };
     let pieces = limits.advertised() / piece.div_ceil(limits.segment_bytes_max);
-    let bytes = pieces * piece;
-    (bytes < PACKET_BYTES_MAX).then_some(bytes.max(1) as u32)
+    let bytes = (pieces * piece).max(GSO_BYTES_MIN);
+    (bytes < PACKET_BYTES_MAX).then_some(bytes as u32)
 }
 
 /// What the limit on large packets means for a direction.
-fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
+fn limit_note(from: &Side, buffers: RxBuffers, direction: &Direction, bytes: u32) -> String {
     let (ingress, egress, limits) = (&direction.from, &direction.to, &direction.limits);
     let segments = limits.advertised();
     if from.capabilities.limits_large {
@@ -478,16 +478,18 @@ fn limit_note(from: &Side, direction: &Direction, bytes: u32) -> String {
         Fit::Defrag => "copied",
         Fit::Collapse => "merged in place, or lost",
     };
-    let advice = match &from.interface {
-        Some(Interface { name, .. }) => format!(
-            "lower its limit (ip link set dev {name} gso_max_size {bytes} gso_ipv4_max_size \
-             {bytes}), or receive in longer pieces (rx=)"
-        ),
-        None => "receive in longer pieces (rx=), or allow more segments (segs=)".to_owned(),
-    };
+    let mut advice = vec!["allow more segments (segs=)".to_owned()];
+    if buffers != RxBuffers::Whole && buffers != RxBuffers::PIECES {
+        advice.insert(0, "receive in longer pieces (rx=)".to_owned());
+    }
+    if let Some(Interface { name, .. }) = &from.interface {
+        let command = format!("lower its limit (ip link set dev {name} gso_max_size {bytes})");
+        advice.insert(0, command);
+    }
     format!(
         "{ingress}: its packets of more than {bytes} bytes are {fate}, since {egress} is given at \
-         most {segments} segments; to avoid that, {advice}"
+         most {segments} segments; to avoid that, {}",
+        advice.join(", or ")
     )
 }
 

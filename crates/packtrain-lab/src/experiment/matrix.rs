@@ -520,8 +520,8 @@ fn claim(
         }
     };
     let beyond = |effect: f64| match expected {
-        Expected::AtLeast(least) => least >= 1.0 && effect >= least,
-        Expected::AtMost(most) => most <= 1.0 && effect > 0.0 && effect <= most,
+        Expected::AtLeast(least) => least >= 1.0 && effect >= least && effect > 1.0,
+        Expected::AtMost(most) => most <= 1.0 && (0.0..=most).contains(&effect) && effect < 1.0,
         Expected::Within { .. } => false,
     };
     if claim

@@ -556,6 +556,8 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
         to.capabilities.tx_memory = TxMemory::SmallFrames;
     };
     assert_eq!(bytes(RxBuffers::Whole, memory), Some(23 * small));
+    let few = |_: &mut Side, to: &mut Side| to.config.segments = Some(2);
+    assert_eq!(bytes(pieces(256), few), Some(GSO_BYTES_MIN as u32));
     // What does not arrive large, or is cut in software, has no limit.
     assert_eq!(
         bytes(pieces(512), |from, _| from.config.offload = Features::CSUM),
@@ -584,8 +586,8 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
     });
     let said = "in0: its packets of more than 11776 bytes are merged in place, or lost, since out0 \
                 is given at most 23 segments; to avoid that, lower its limit (ip link set dev \
-                eth7 gso_max_size 11776 gso_ipv4_max_size 11776), or receive in longer pieces \
-                (rx=)";
+                eth7 gso_max_size 11776), or receive in longer pieces (rx=), or allow more \
+                segments (segs=)";
     assert_eq!(notes, [said]);
 }
 

@@ -5,7 +5,7 @@
 //! threads want. A real-time priority would leave applications nothing under a flood of packets
 //! (receive livelock).
 //!
-//! A worker that sends what threads of an application hand it has nothing to hurry for: a full
+//! A worker that sends what threads of an application hand it gains nothing by going first: a full
 //! queue holds them up, and loses nothing. Ahead of a thread on its CPU, it would take the CPU from
 //! it for each packet that wakes it, at two context switches a packet. At the same nice value it
 //! sends many packets at once, whenever it is its turn. So `auto` leaves it with the senders.

@@ -117,11 +117,12 @@ impl Driver for Tap {
         }
         let rx = how.rx.intersection(self.opened.rx);
         setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
-        if let Some(bytes) = how.large_bytes_max {
-            let limited = self.control.limit_gso(bytes.max(setup::GSO_BYTES_MIN));
-            limited.map_err(failed(
-                "limit the interface's GSO packets (gso-limit=off does not)",
-            ))?;
+        // It saves copies, so the port works without: in a namespace that this process may not enter.
+        if let Some(bytes) = how.large_bytes_max
+            && let Err(error) = self.control.limit_gso(bytes)
+        {
+            let note = format!("the kernel's GSO packets keep their length: {error}");
+            self.opened.notes.push(note);
         }
         let (header, link) = (self.opened.header, self.link_type());
         let front = header.map_or(0, HeaderLen::bytes);

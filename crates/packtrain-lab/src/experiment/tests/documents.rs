@@ -5,7 +5,7 @@ use schemars::schema_for;
 use serde_json::json;
 
 use super::{RATIO, SPREAD, TEXT, document, document_of, experiment, flagged, measured};
-use crate::experiment::Experiment;
+use crate::experiment::{BUILT_IN, Experiment, built_in};
 use crate::experiment::known::schemas;
 use crate::in_force::InForce;
 
@@ -111,4 +111,24 @@ fn the_published_schema_is_that_of_the_structures() {
         published == text,
         "docs/schema.json is old: run this test with PACKTRAIN_SCHEMA=1, which writes it"
     );
+}
+
+/// A page has verdicts on the claims of its experiment: one whose claims changed has to be run again.
+#[test]
+fn published_verdicts_are_of_claims_that_are_made() {
+    for (name, _) in BUILT_IN {
+        let path = format!("{}/../../docs/experiments/{name}.md", env!("CARGO_MANIFEST_DIR"));
+        let page = std::fs::read_to_string(&path).unwrap();
+        let (_, runs) = page.split_once(&format!("<!-- runs {name} -->")).expect(name);
+        let (runs, _) = runs.split_once("<!-- end -->").expect(name);
+        let experiment = built_in(name).unwrap();
+        let claims: Vec<_> = experiment.claims.iter().map(|one| &one.claim.claim).collect();
+        let cells = runs.lines().filter_map(|line| {
+            let cell = line.strip_prefix("| ")?.split(" | ").next()?;
+            Some(cell.replace("\\|", "|").replace("&lt;", "<"))
+        });
+        for cell in cells.filter(|cell| !["", "claim", "---"].contains(&cell.trim())) {
+            assert!(claims.contains(&&cell), "{path}: no claim is {cell:?}: run {name} again");
+        }
+    }
 }

@@ -16,9 +16,6 @@ const KERNEL_QUEUE_PACKETS: u16 = 1000;
 
 /// `GSO_LEGACY_MAX_SIZE`: the limit of an interface's GSO packets, unless another is set.
 const GSO_BYTES_DEFAULT: u32 = 65_536;
-/// The kernel takes no limit that its longest headers of TCP exceed (`MAX_TCP_HEADER`), a few
-/// hundred bytes.
-pub(in crate::port) const GSO_BYTES_MIN: u32 = 512;
 
 /// Offloads that can be requested of the kernel: a bit of `TUNSETOFFLOAD`, and all features that it
 /// stands for. The newest comes last.

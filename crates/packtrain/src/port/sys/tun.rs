@@ -281,17 +281,10 @@ impl Queue {
     }
 
     /// Sets the bytes that GSO packets of the interface stay below, link header included
-    /// (`gso_max_size` of both IP versions; IPv4 has one of its own since Linux 6.3).
+    /// (`gso_max_size`; that of IPv4, which Linux has since 6.3, follows).
     pub(in crate::port) fn limit_gso(&self, bytes: u32) -> io::Result<()> {
-        /// `IFLA_GSO_IPV4_MAX_SIZE` of linux/if_link.h.
-        const IPV4_MAX_SIZE: u16 = 63;
         let (name, _flags) = self.interface()?;
-        let value = bytes.to_ne_bytes();
-        let set = || {
-            let sizes: [(u16, &[u8]); 2] =
-                [(libc::IFLA_GSO_MAX_SIZE, &value), (IPV4_MAX_SIZE, &value)];
-            set_link(&name, &sizes)
-        };
+        let set = || set_link(&name, &[(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes())]);
         match self.namespace() {
             // A request of this namespace would move the interface to it. A thread of its own,
             // since this one's namespace is its caller's.

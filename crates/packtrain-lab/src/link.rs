@@ -38,11 +38,12 @@ const ANSWER_MAX: usize = 64 * 1024;
 
 /// The queueing discipline of a [line rate](Rtnl::set_line_rate).
 const TOKEN_BUCKET: &str = "tbf";
-/// What a link has beside a frame: preamble, frame check sequence and gap (IEEE 802.3). The kernel adds
-/// it once to a GSO packet, so with TSO the rate is up to 1.6 % higher than that of such a link.
+/// What a link has beside a frame: preamble, frame check sequence and gap (IEEE 802.3). The kernel
+/// adds it once to a GSO packet, so with TSO the rate is up to 1.6 % higher than that of such a
+/// link.
 const FRAME_OVERHEAD: u16 = 8 + 4 + 12;
-/// Bytes that may leave at once: more than a GSO packet, which would be cut otherwise; and as many as
-/// a millisecond has, for timers that are late.
+/// Bytes that may leave at once, at least: more than a GSO packet, which would be cut otherwise.
+/// Above 1 Gbit/s as many as a millisecond has, for timers that are late.
 const LINE_BURST: u32 = 128 * 1024;
 /// Bytes that wait at most, more than the send buffers of usual tests: then a socket waits, and
 /// nothing is dropped.

@@ -117,7 +117,8 @@ impl Driver for Tap {
         }
         let rx = how.rx.intersection(self.opened.rx);
         setup::offer(&self.control, rx).map_err(failed("set the interface's offloads"))?;
-        // It saves copies, so the port works without: in a namespace that this process may not enter.
+        // It saves copies, so the port also works without: where the interface is in a namespace
+        // that this process may not enter.
         if let Some(bytes) = how.large_bytes_max
             && let Err(error) = self.control.limit_gso(bytes)
         {

@@ -5,8 +5,8 @@ use schemars::schema_for;
 use serde_json::json;
 
 use super::{RATIO, SPREAD, TEXT, document, document_of, experiment, flagged, measured};
-use crate::experiment::{BUILT_IN, Experiment, built_in};
 use crate::experiment::known::schemas;
+use crate::experiment::{BUILT_IN, Experiment, built_in};
 use crate::in_force::InForce;
 
 #[test]
@@ -117,18 +117,30 @@ fn the_published_schema_is_that_of_the_structures() {
 #[test]
 fn published_verdicts_are_of_claims_that_are_made() {
     for (name, _) in BUILT_IN {
-        let path = format!("{}/../../docs/experiments/{name}.md", env!("CARGO_MANIFEST_DIR"));
+        let path = format!(
+            "{}/../../docs/experiments/{name}.md",
+            env!("CARGO_MANIFEST_DIR")
+        );
         let page = std::fs::read_to_string(&path).unwrap();
-        let (_, runs) = page.split_once(&format!("<!-- runs {name} -->")).expect(name);
+        let (_, runs) = page
+            .split_once(&format!("<!-- runs {name} -->"))
+            .expect(name);
         let (runs, _) = runs.split_once("<!-- end -->").expect(name);
         let experiment = built_in(name).unwrap();
-        let claims: Vec<_> = experiment.claims.iter().map(|one| &one.claim.claim).collect();
+        let claims: Vec<_> = experiment
+            .claims
+            .iter()
+            .map(|one| &one.claim.claim)
+            .collect();
         let cells = runs.lines().filter_map(|line| {
             let cell = line.strip_prefix("| ")?.split(" | ").next()?;
             Some(cell.replace("\\|", "|").replace("&lt;", "<"))
         });
         for cell in cells.filter(|cell| !["", "claim", "---"].contains(&cell.trim())) {
-            assert!(claims.contains(&&cell), "{path}: no claim is {cell:?}: run {name} again");
+            assert!(
+                claims.contains(&&cell),
+                "{path}: no claim is {cell:?}: run {name} again"
+            );
         }
     }
 }

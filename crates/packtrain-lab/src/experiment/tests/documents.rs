@@ -113,7 +113,7 @@ fn the_published_schema_is_that_of_the_structures() {
     );
 }
 
-/// A page has verdicts on the claims of its experiment: one whose claims changed has to be run again.
+/// A page has verdicts on the claims of its experiment. If these change, it has to be run again.
 #[test]
 fn published_verdicts_are_of_claims_that_are_made() {
     for (name, _) in BUILT_IN {

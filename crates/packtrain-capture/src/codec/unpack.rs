@@ -162,6 +162,8 @@ fn require<R: Read>(input: &mut Window<R>, count: usize) -> Result<(), Stop> {
 struct Gzip {
     part: GzipPart,
     inflate: Decompress,
+    /// The data is corrupt behind what was given out.
+    broken: bool,
     /// Of the member.
     sum: Crc,
 }
@@ -178,6 +180,7 @@ impl Default for Gzip {
         Self {
             part: GzipPart::Header,
             inflate: Decompress::new(false),
+            broken: false,
             sum: Crc::new(),
         }
     }
@@ -205,6 +208,9 @@ impl Gzip {
                     self.part = GzipPart::Data;
                 }
                 GzipPart::Data => {
+                    if self.broken {
+                        return Err(PackedFault::Corrupt.into());
+                    }
                     require(input, 1)?;
                     let before = (self.inflate.total_in(), self.inflate.total_out());
                     let status = self
@@ -217,11 +223,11 @@ impl Gzip {
                     self.sum.update(&out[..made]);
                     if matches!(status, Ok(Status::StreamEnd)) {
                         self.part = GzipPart::Trailer;
-                    } else if made == 0 && (taken == 0 || status.is_err()) {
-                        return Err(PackedFault::Corrupt.into());
+                    } else {
+                        self.broken = status.is_err() || made == 0 && taken == 0;
                     }
-                    // The bytes before a fault are returned first, and the next call finds the
-                    // fault again. So the result does not depend on the lengths of the reads.
+                    // The bytes before a fault are returned first, so the result does not depend on
+                    // the lengths of the reads.
                     if made > 0 {
                         return Ok(made);
                     }

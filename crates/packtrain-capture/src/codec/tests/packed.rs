@@ -188,3 +188,32 @@ fn damage_is_found_and_named() {
         format!("the gzip data at byte {sum} is corrupt: its checksum is wrong")
     );
 }
+
+/// At most so many bytes at a time.
+#[derive(Debug)]
+struct AtMost<'a>(&'a [u8], usize);
+
+impl Read for AtMost<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let most = self.1.min(out.len());
+        self.0.read(&mut out[..most])
+    }
+}
+
+/// Two bytes are decompressed before the fault, which is in the last byte of the input.
+#[test]
+fn a_fault_at_the_end_of_the_input_is_named_however_it_is_read() {
+    const BROKEN: [u8; 24] = [
+        0x1f, 0x8b, 8, 0xfa, 13, 13, 45, 10, 0, 39, 10, 13, 0, 0, 68, 13, 10, 255, 6, 128, 19, 0,
+        0, 0,
+    ];
+    for most in 1..=BROKEN.len() {
+        let error = Reader::new(AtMost(&BROKEN, most)).expect_err("it is broken");
+        let expected = CaptureError::Packed {
+            packing: Packing::Gzip,
+            fault: PackedFault::Corrupt,
+            offset: 24,
+        };
+        assert_eq!(error, expected, "{most} bytes at a time");
+    }
+}

@@ -89,8 +89,8 @@ fn a_delay_is_added() {
         };
         let measured = run(&ping, &testbed).expect("a run");
         assert_eq!(count(&measured, "lost_requests"), 0);
-        // The delay counts from the worker's last look at the clock. A packet that was sent after it,
-        // while the worker had no CPU, has a shorter one; not half of the packets. Three digits.
+        // The delay counts from the worker's last look at the clock. A packet that was sent after
+        // it, while the worker had no CPU, has a shorter one; not half of them. Three digits.
         assert!(latency(&measured, "p50") >= 5000.0 * 0.999, "{measured:?}");
         // One after the other: none is sent before the reply to the one before it.
         let rate = measured.figures["requests_per_second"].as_f64();

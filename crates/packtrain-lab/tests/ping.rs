@@ -14,7 +14,7 @@ use std::time::Duration;
 fn main() -> ExitCode {
     harness::main(&[
         ("every_request_is_answered", every_request_is_answered),
-        ("a_delay_is_added", a_delay_is_the_minimum),
+        ("a_delay_is_added", a_delay_is_added),
         ("losses_and_copies_are_counted", losses_and_copies),
         ("late_requests_count_from_when_they_were_due", late_requests),
         ("a_flood_waits_for_replies", a_flood),

@@ -515,8 +515,8 @@ fn each_direction_has_a_worker_where_large_packets_arrive() {
     assert!(workers(tso | Features::USO, tso));
 }
 
-/// The longest large packet has as many segments as packets for its egress are built with; and the
-/// notes say who keeps to that, or what it costs.
+/// The longest large packet has as many segments as packets for its egress are built with. A note
+/// names the limit, or what longer packets cost.
 #[test]
 fn large_packets_are_limited_to_what_their_egress_takes() {
     let all = Features::ALL.without(Features::LARGE_RECEIVE);

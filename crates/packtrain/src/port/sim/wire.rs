@@ -481,6 +481,9 @@ impl RxState {
         self.arrived += 1;
         let every = end.config.corrupt_every;
         let corrupt = end.corrupts_next() || every != 0 && self.arrived.is_multiple_of(every);
+        if corrupt {
+            add(&end.counts.bad_descriptors, 1);
+        }
         Word { corrupt, ..word }
     }
 
@@ -570,6 +573,8 @@ pub struct SimCounters {
     pub wire_bytes: u64,
     /// Packets that broke the endpoint's capabilities: a bug of the framework.
     pub unfit: u64,
+    /// Packets that arrived and that the endpoint reported in a bad descriptor.
+    pub bad_descriptors: u64,
 }
 
 /// The hardware's counters. Both ends' threads add, so these are locked additions. They have cache
@@ -587,6 +592,7 @@ pub(super) struct Counts {
     wire_packets: AtomicU64,
     wire_bytes: AtomicU64,
     unfit: AtomicU64,
+    bad_descriptors: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, n: usize) {
@@ -649,6 +655,7 @@ impl Counts {
             wire_packets: self.wire_packets.load(Ordering::Relaxed),
             wire_bytes: self.wire_bytes.load(Ordering::Relaxed),
             unfit: self.unfit.load(Ordering::Relaxed),
+            bad_descriptors: self.bad_descriptors.load(Ordering::Relaxed),
         }
     }
 }

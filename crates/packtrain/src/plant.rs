@@ -76,9 +76,9 @@ mod on {
         StallNotRestarted "stall-not-restarted";
         /// A bad packet is counted as received and not as dropped. The ledger does not close.
         NotCounted "not-counted";
-        /// A bad packet takes the last good one of its poll with it, under the same reason. There
-        /// are more bad packets than bad descriptors (`SimCounters::bad_descriptors`), and packets
-        /// that no fault has hit do not arrive.
+        /// A bad packet takes the last good one of its poll with it, under the same reason. More
+        /// packets are dropped as `bad_descriptor` than the device reported
+        /// (`SimCounters::bad_descriptors`).
         BadDropsNeighbour "bad-drops-neighbour";
         /// A producer does not notify the TX worker. Packets in the ring wait until time ends the
         /// worker's sleep: the virtual world finds a worker that would move packets if it ran.

@@ -159,7 +159,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         result.map(|()| exhausted)
     }
 
-    /// Plants, after a poll before which `burst` had `before` packets and this queue had `received`.
+    /// Plants, after a poll that found `before` packets in `burst` and `received` counted.
     #[cfg(feature = "plants")]
     fn plant(&mut self, now: Instant, burst: &mut Burst, before: usize, received: u64) {
         let good = burst.len() - before;

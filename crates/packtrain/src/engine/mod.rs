@@ -50,4 +50,4 @@ pub use shell::Action;
 #[doc(hidden)]
 pub use snapshot::Work;
 pub use snapshot::{PortSnapshot, Snapshot, WorkerSnapshot};
-pub use worker::Worker;
+pub use worker::{ThreadUsage, Worker};

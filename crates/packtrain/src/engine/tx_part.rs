@@ -21,9 +21,9 @@ use std::time::Duration;
 /// producer was probably preempted.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// The longest sleep, and the longest time without the role while the device has packets. Completions
-/// wake the TX worker only if packets wait for them, so the watchdog needs a step at this interval to
-/// find a hung device.
+/// The longest sleep, and the longest time without the role while the device has packets.
+/// Completions wake the TX worker only if packets wait for them, so the watchdog needs a step at
+/// this interval to find a hung device.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// One shared TX queue of a TX worker.
@@ -298,8 +298,8 @@ impl<T: TxDescriptors> Part for TxPart<T> {
         // are out of date.
         let due = self.retry_at.is_some_and(|at| now >= at);
         let signalled = due || self.reason == Reason::Interrupt;
-        // Only a device with packets needs a poll when time ends a sleep. A worker that never sleeps
-        // polls it as often.
+        // Only a device with packets needs a poll when time ends a sleep. A worker that never
+        // sleeps polls it as often.
         let is_late = began.slept || now.since(self.worked_at) >= SLEEP_MAX;
         if began.notified || due || (in_flight && is_late) {
             self.needs(Reason::Work);

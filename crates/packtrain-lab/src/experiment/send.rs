@@ -288,13 +288,7 @@ fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), T
     let text = &testbed.a;
     let is_tap = text.split(',').next() == Some("tap");
     let (receiver, port) = if is_tap {
-        let spec = spec("a", text, "pt-a")?;
-        let settings = Settings {
-            mtu: testbed.mtu,
-            ..Settings::default()
-        };
-        let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
-        let (host, port) = Host::alone(&settings, Side::Right, create)?;
+        let (host, port) = testbed.open_alone("a", text)?;
         if host.link.mtu != testbed.mtu {
             let wanted = testbed.mtu;
             return Err(ToolError::Failed(format!(

@@ -153,7 +153,7 @@ impl Changes {
         let Some(Time(every)) = every else {
             return Ok(None);
         };
-        let link = host.map(|host| Ok((host.netns.rtnl()?, host.link.index)));
+        let link = host.map(|host| Ok::<_, LabError>((host.netns.rtnl()?, host.link.index)));
         Ok(Some(Self {
             every,
             at: every,

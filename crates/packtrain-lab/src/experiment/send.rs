@@ -28,11 +28,11 @@ use crate::headers::udp_frame;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, open, spec, whole};
+use crate::testbed::{TestbedOptions, open, whole};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
-use crate::topology::{self, Host, Settings, Side};
+use crate::topology::{self, Host};
 use crate::traffic::pace::{Pacer, usual_burst};
 use crate::units::{Rate, Time};
 

@@ -5,9 +5,9 @@ use crate::costs::{Costs, Work};
 use crate::cpu::{Lag, RunQueue};
 use crate::runtime::{NotifierId, VirtualRuntime};
 use crate::trace::{CpuTrace, Digest, TaskTrace, Trace};
-use packtrain::engine::{Action, Snapshot, Worker};
+use packtrain::engine::{Action, Snapshot, ThreadUsage, Worker};
 use packtrain::policy::topology::CpuId;
-use packtrain::runtime::{Machine, Runtime};
+use packtrain::runtime::Runtime;
 use packtrain::time::Instant;
 use packtrain_offload::random::Random;
 use std::cmp::Reverse;
@@ -138,7 +138,8 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// A world at time 0, with the CPUs of `machine`.
+    /// A world at time 0, with the CPUs of `machine`. `seed` decides the order of equal events, and
+    /// what ports do at random ([`Runtime::seed`]).
     ///
     /// # Panics
     ///
@@ -151,10 +152,7 @@ impl World {
             "a step that costs nothing never ends"
         );
         Self {
-            runtime: Arc::new(VirtualRuntime::new(Machine {
-                cpus: machine.cpus,
-                memory: machine.memory,
-            })),
+            runtime: Arc::new(VirtualRuntime::new(machine, seed)),
             costs,
             seed,
             now: Instant::default(),
@@ -535,6 +533,14 @@ impl World {
             Action::Sleep { until: None } => 4,
             Action::Sleep { until: Some(at) } => 5 + at.as_nanos(),
         });
+        if let Kind::Worker(worker) = &task.kind {
+            let sleeps = matches!(action, Action::Sleep { .. });
+            worker.publish(&ThreadUsage {
+                cpu_ns: task.trace.busy.as_nanos() as u64,
+                voluntary_switches: task.trace.sleeps + u64::from(sleeps),
+                involuntary_switches: task.trace.preemptions,
+            });
+        }
         match action {
             Action::Step | Action::Spin => {}
             Action::Yield => cpu.queue.give_way(),

@@ -3,6 +3,7 @@
 use crate::rig::{burst, fixed, ms};
 use packtrain::engine::{Action, Session};
 use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::topology::{Topology, TopologyError};
 use packtrain::port;
 use packtrain::runtime::{Machine, Notifier, Runtime};
 use packtrain::time::{Clock, Instant};
@@ -42,6 +43,10 @@ impl Runtime for Broken {
 
     fn machine(&self) -> Machine {
         self.runtime.machine()
+    }
+
+    fn topology(&self) -> Result<Topology, TopologyError> {
+        self.runtime.topology()
     }
 }
 

@@ -47,4 +47,4 @@ pub use shared::Closed;
 pub use shared::HalfSend;
 pub use shell::Action;
 pub use snapshot::{PortSnapshot, Snapshot, WorkerSnapshot};
-pub use worker::Worker;
+pub use worker::{ThreadUsage, Worker};

@@ -247,14 +247,29 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     pub fn start(self) -> Result<Session, StartError> {
         let settings = self.settings.clone();
         settings.check()?;
-        let senders = self.senders.iter().sum();
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
-        let (mut session, workers) = self.assemble(Arc::clone(&runtime))?;
-        session.placed = settings.place(workers.len(), senders);
+        let (mut session, workers) = self.assemble_placed(Arc::clone(&runtime))?;
         let (plan, placed) = (&session.plan, &session.placed);
         let threads = &mut session.threads;
         threads.start(workers, plan, &settings, placed, &runtime)?;
         Ok(session)
+    }
+
+    /// As [`Builder::assemble`], for workers on threads that have the CPUs of [`Session::placed`]:
+    /// the placement policy chooses them on the machine of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn assemble_placed(
+        self,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<(Session, Vec<Worker>), StartError> {
+        let senders = self.senders.iter().sum();
+        let (mut session, workers) = self.assemble(runtime)?;
+        let (settings, runtime) = (&session.settings, &*session.runtime);
+        session.placed = settings.place(runtime, workers.len(), senders);
+        Ok((session, workers))
     }
 
     /// Starts without threads, for a caller with an event loop of its own: it drives the workers

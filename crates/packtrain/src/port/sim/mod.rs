@@ -148,7 +148,7 @@ impl Driver for Sim {
         }
         Ok((0..how.queues)
             .map(|queue| {
-                let seed = self.seed.wrapping_add(queue as u64);
+                let seed = self.seed.wrapping_add(how.seed).wrapping_add(queue as u64);
                 (
                     SimRx::new(Arc::clone(wire), side, queue),
                     SimTx::new(Arc::clone(wire), side, self.destination, queue, seed),

@@ -12,9 +12,6 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use serde::{Deserialize, Deserializer};
 
-use crate::testbed::TestbedOptions;
-use crate::tools::{blast::Blast, ping::Ping, rfc2544::Rfc2544, stream::Stream};
-
 pub use packtrain_measure::document::Fields;
 
 /// The policies of queues and workers: options of `forward`, `plan` and every tool, and keys of the
@@ -70,20 +67,9 @@ pub fn option_names<T: Args>() -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-macro_rules! defaults {
-    ($($of:ty),*) => {$(
-        impl Default for $of {
-            fn default() -> Self {
-                default_options()
-            }
-        }
-    )*};
-}
-defaults! { TestbedOptions, Blast, Ping, Rfc2544, Stream }
-
 /// The options as a command line without any gives them: the defaults are written once, in the
 /// attributes that clap reads.
-fn default_options<T: Args>() -> T {
+pub(crate) fn default_options<T: Args>() -> T {
     let command = T::augment_args(Command::new("").no_binary_name(true));
     let no_words: [&str; 0] = [];
     command

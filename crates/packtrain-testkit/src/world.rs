@@ -5,7 +5,7 @@ use crate::costs::{Costs, Work};
 use crate::cpu::{Lag, RunQueue};
 use crate::runtime::{NotifierId, VirtualRuntime};
 use crate::trace::{CpuTrace, Digest, TaskTrace, Trace};
-use packtrain::engine::{Action, Snapshot, ThreadUsage, Worker};
+use packtrain::engine::{Action, Ledger, Session, Snapshot, ThreadUsage, Worker};
 use packtrain::policy::topology::CpuId;
 use packtrain::runtime::Runtime;
 use packtrain::time::Instant;
@@ -13,6 +13,7 @@ use packtrain_offload::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -49,10 +50,17 @@ pub struct World {
     cpus: Vec<Cpu>,
     cores: usize,
     hardware: Vec<Box<dyn FnMut(Instant) -> Option<Instant>>>,
-    counters: Vec<Box<dyn Fn() -> Snapshot>>,
+    sessions: Vec<Counted>,
     /// As of the end of the last step.
     work: Work,
     digest: Digest,
+}
+
+/// The counters of a session.
+struct Counted {
+    /// Adds what its steps have done.
+    work: Box<dyn Fn(&mut Work)>,
+    ledger: Box<dyn Fn() -> Ledger>,
 }
 
 /// Ordered by its fields.
@@ -170,7 +178,7 @@ impl World {
                 .collect(),
             cores: machine.cores,
             hardware: Vec::new(),
-            counters: Vec::new(),
+            sessions: Vec::new(),
             work: Work::default(),
             digest: Digest::default(),
         }
@@ -191,7 +199,25 @@ impl World {
     /// Counters of a session: the cost of a step is what they change by. Without any, each step
     /// costs [`Costs::step`].
     pub fn counters(&mut self, read: impl Fn() -> Snapshot + 'static) {
-        self.counters.push(Box::new(read));
+        let read = Rc::new(read);
+        let work = Rc::clone(&read);
+        self.counted(Counted {
+            work: Box::new(move |sum| sum.add(&work())),
+            ledger: Box::new(move || read().ledger),
+        });
+    }
+
+    /// The same for a session, without a copy of all its counters at each step.
+    pub fn session(&mut self, session: &Session) {
+        let (work, counters) = (session.work(), session.counters());
+        self.counted(Counted {
+            work: Box::new(move |sum| sum.add_session(&work())),
+            ledger: Box::new(move || counters().ledger),
+        });
+    }
+
+    fn counted(&mut self, session: Counted) {
+        self.sessions.push(session);
         self.work = self.work_now();
     }
 
@@ -308,8 +334,8 @@ impl World {
             let held = held(&task.kind);
             assert!(held == 0, "task {number} sleeps for ever and holds {held}");
         }
-        for read in &self.counters {
-            let ledger = read().ledger;
+        for session in &self.sessions {
+            let ledger = (session.ledger)();
             assert!(ledger.held == 0, "all tasks sleep for ever: {ledger:?}");
         }
     }
@@ -593,8 +619,8 @@ impl World {
 
     fn work_now(&self) -> Work {
         let mut work = Work::default();
-        for read in &self.counters {
-            work.add(&read());
+        for session in &self.sessions {
+            (session.work)(&mut work);
         }
         work
     }
@@ -618,7 +644,6 @@ mod tests {
     use super::*;
     use crate::{machine, machine_with_siblings};
     use std::cell::RefCell;
-    use std::rc::Rc;
 
     const STEP: Duration = Duration::from_micros(1);
 

@@ -457,6 +457,14 @@ impl Session {
         move || stats.snapshot()
     }
 
+    /// A function that reads what the steps have done, on any thread and even after the end.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn work(&self) -> impl Fn() -> super::snapshot::Work + Send + Sync + use<> {
+        let stats = Arc::clone(&self.stats);
+        move || stats.work()
+    }
+
     /// The plan: which side does each offload, which parts each worker has, and the reasons.
     #[must_use]
     pub const fn plan(&self) -> &Plan {

@@ -77,7 +77,7 @@ pub struct Group {
 
 /// The two groups of `values`, the lesser one first, if there are two that are far apart: a median
 /// of all would then be between them, or that of one of them by chance. Two neighbours, in ascending
-/// order, have a ratio of 2 or more, and of 4 or more if one side is a single value; and in
+/// order, have a ratio of more than 2, and of more than 4 if one side is a single value; and in
 /// logarithms their distance is two thirds or more of that of the least to the greatest. So neither
 /// values within 30 % of their middle are two groups, nor, with 10 % of standard deviation, normal
 /// ones. Needs four values, which are all positive.
@@ -95,7 +95,7 @@ pub fn groups(values: &[f64]) -> Option<[Group; 2]> {
         true => GAP_OF_ONE,
         false => GAP,
     };
-    let is_far = gap(at) >= needed && gap(at).powi(3) >= (greatest / least).powi(2);
+    let is_far = gap(at) > needed && gap(at).powi(3) >= (greatest / least).powi(2);
     let (low, high) = sorted.split_at(at);
     is_far.then(|| {
         [low, high].map(|group| Group {
@@ -255,7 +255,7 @@ mod tests {
             // Too few, one that is not far enough, and no gap between the others.
             &[41.0, 41.0, 3398.0][..],
             &[10.0, 10.0, 10.0, 35.0],
-            &[10.0, 10.0, 19.0, 19.0],
+            &[1.0, 1.0, 2.0, 2.0],
             &[1.0, 2.0, 4.0, 8.0, 16.0],
             &[0.0, 0.0, 5.0, 5.0],
             &[1.0, 1.0, f64::INFINITY, f64::INFINITY],

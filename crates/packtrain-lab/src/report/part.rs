@@ -418,7 +418,7 @@ fn histograms(m: &mut Markup, part: &Part<'_>) {
     let (batches, others): (Vec<_>, Vec<_>) = all.partition(is_batch);
     if !batches.is_empty() {
         fold(m, "Batch sizes, in packets", false, |m| {
-            columns(m, part, &batches)
+            columns(m, part, &batches);
         });
     }
     for one in &others {

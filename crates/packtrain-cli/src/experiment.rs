@@ -326,12 +326,16 @@ fn text(view: &View<'_>, all: bool, style: Style) -> String {
         false => ours,
         true => view::Table {
             caption: format!(
-                "{}. {} of {rows} settings: those of claims that are not reproduced, and those that \
-                 they are compared to. --all shows the others",
+                "{}. {} of {rows} settings: those of claims that are not reproduced, and those \
+                 that they are compared to. --all shows the others",
                 ours.caption,
                 view.lost.len()
             ),
-            rows: view.lost.iter().map(|&row| ours.rows[row].clone()).collect(),
+            rows: view
+                .lost
+                .iter()
+                .map(|&row| ours.rows[row].clone())
+                .collect(),
             ..ours
         },
     });

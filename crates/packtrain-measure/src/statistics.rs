@@ -76,11 +76,11 @@ pub struct Group {
 }
 
 /// The two groups of `values`, the lesser one first, if there are two that are far apart: a median
-/// of all would then be between them, or that of one of them by chance. Two neighbours, in ascending
-/// order, have a ratio of more than 2, and of more than 4 if one side is a single value; and in
-/// logarithms their distance is two thirds or more of that of the least to the greatest. So neither
-/// values within 30 % of their middle are two groups, nor, with 10 % of standard deviation, normal
-/// ones. Needs four values, which are all positive.
+/// of all would then be between them, or that of one of them by chance. Two neighbours, in
+/// ascending order, have a ratio of more than 2, and of more than 4 if one side is a single value;
+/// and in logarithms their distance is two thirds or more of that of the least to the greatest. So
+/// neither values within 30 % of their middle are two groups, nor, with 10 % of standard deviation,
+/// normal ones. Needs four values, which are all positive.
 #[must_use]
 pub fn groups(values: &[f64]) -> Option<[Group; 2]> {
     let mut sorted = values.to_vec();
@@ -304,8 +304,8 @@ mod tests {
 
     #[test]
     fn a_spread_is_not_smaller_with_fewer_clean_runs() {
-        // All values that three of five equally likely ones can have: the mean of the variances is that
-        // of the five.
+        // All values that three of five equally likely ones can have: the mean of the variances is
+        // that of the five.
         let all = [8.0, 9.0, 10.0, 11.0, 12.0];
         let variance = |values: &[f64]| {
             let squares = deviations(values);

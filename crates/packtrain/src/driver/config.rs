@@ -95,8 +95,8 @@ pub struct QueueConfig {
     /// The port's TX queues are shared (`tx=shared`), also if the plan would make them owned. For
     /// experiments.
     pub shared: bool,
-    /// Lanes put packets into the rings of the port's TX queues one by one (`handover=packet`), as a
-    /// system without batches does (S4). The queues are shared then. For experiments.
+    /// Lanes put packets into the rings of the port's TX queues one by one (`handover=packet`), as
+    /// a system without batches does (S4). The queues are shared then. For experiments.
     pub by_packet: bool,
 }
 

@@ -226,8 +226,8 @@ fn frames_in_use_are_counted_if_a_figure_needs_them() {
     }
 }
 
-/// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs. Where packets stay in memory, no
-/// figure is made of these.
+/// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs. Where packets stay in memory,
+/// no figure is made of these.
 #[test]
 fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
     let mut short = Vec::new();

@@ -27,8 +27,9 @@ use std::time::Duration;
 pub const WAKEUP: Duration = Duration::from_micros(20);
 /// The longest that `adaptive` polls in one gap (Linux's `guest_halt_poll_ns`).
 pub const LIMIT_MAX: Duration = Duration::from_micros(200);
-/// The most credit: five gaps in which polling finds nothing.
-const CREDIT_MAX: Duration = LIMIT_MAX.saturating_mul(5);
+/// The most credit. A burst of traffic after a pause is polled for until it is used up; and the more
+/// it is, the less often a worker changes over, which delays the packets of that moment.
+const CREDIT_MAX: Duration = Duration::from_millis(10);
 /// One part in so many of the time without work is credit.
 const SHARE: u32 = 256;
 /// What one poll costs at most. If more time passes until the next one, another thread had the CPU,
@@ -93,6 +94,8 @@ pub struct Idler {
     credit: Duration,
     /// Whether it polls at all: from full credit until none is left.
     polls: bool,
+    /// Whether the last gap was short enough to poll through: sparse work is not polled for.
+    soon: bool,
     gap: Option<Gap>,
 }
 
@@ -106,13 +109,15 @@ struct Gap {
 }
 
 impl Idler {
-    /// The policy of a worker that has not polled yet: it has all the credit.
+    /// The policy of a worker that has had no work yet. It has all the credit, and begins with a
+    /// sleep.
     #[must_use]
     pub const fn new(setting: Idle) -> Self {
         Self {
             setting,
             credit: CREDIT_MAX,
             polls: true,
+            soon: false,
             gap: None,
         }
     }
@@ -136,7 +141,7 @@ impl Idler {
         // A clock that goes back ends the polling, so it cannot prolong it.
         let within = now >= gap.last && now.since(gap.since) < LIMIT_MAX;
         gap.last = now;
-        gap.halted = !(self.polls && within);
+        gap.halted = !(self.polls && self.soon && within);
         match gap.halted {
             true => Wait::Halt,
             false => Wait::Yield,
@@ -155,6 +160,7 @@ impl Idler {
         let earned = saved + now.since(gap.since) / SHARE;
         self.credit = (self.credit + earned).min(CREDIT_MAX);
         self.polls |= self.credit == CREDIT_MAX;
+        self.soon = now.since(gap.since) <= LIMIT_MAX;
     }
 }
 

@@ -1,6 +1,8 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "plants")]
+use packtrain::plant::{self, Plant};
 use packtrain::policy::gro::{self, Flush};
 use packtrain::port::spec::{KeyHelp, common_keys, kinds};
 use packtrain_capture::replay::Segment;
@@ -220,6 +222,28 @@ pub struct ExperimentArgs {
     /// Prints no progress
     #[arg(short, long)]
     pub quiet: bool,
+    /// A planted fault.
+    #[cfg(feature = "plants")]
+    #[command(flatten)]
+    pub planted: PlantOption,
+}
+
+/// A fault that is planted in the framework, in builds with the feature `plants` only: for tests
+/// that a check can fail.
+#[cfg(feature = "plants")]
+#[derive(Debug, Args)]
+pub struct PlantOption {
+    /// Plants a fault for the whole run
+    #[arg(long, value_name = "NAME")]
+    pub plant: Option<Plant>,
+}
+
+#[cfg(feature = "plants")]
+impl PlantOption {
+    /// Sets the plant of this process.
+    pub fn set(&self) {
+        plant::set(self.plant);
+    }
 }
 
 /// Where experiments run.

@@ -41,6 +41,8 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         return list(args.json);
     }
     let experiments = chosen(&args.what)?;
+    #[cfg(feature = "plants")]
+    args.planted.set();
     // Before any thread starts: only a process with one thread can make a user namespace. Some
     // experiments need none, and the others say what they lack.
     let refused = rootless::enter_if_needed().err();
@@ -211,6 +213,10 @@ fn command(name: &str, args: &ExperimentArgs) -> String {
     }
     if let Some(seeds) = args.seeds {
         command.push_str(&format!(" --seeds {seeds}"));
+    }
+    #[cfg(feature = "plants")]
+    if let Some(plant) = args.planted.plant {
+        command.push_str(&format!(" --plant {plant}"));
     }
     command
 }

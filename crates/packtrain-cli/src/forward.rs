@@ -105,7 +105,10 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         ))?;
     } else {
         let style = Style::stdout();
-        let mut text = report::totals(&names, &report, &faults, style);
+        let is_interface =
+            |port: &String| ["tap:", "tun:"].iter().any(|kind| port.starts_with(kind));
+        let interfaces = [&args.a, &args.b].map(is_interface);
+        let mut text = report::totals(&names, interfaces, &report, &faults, style);
         if args.verbose {
             text.push_str(&report::details(&names, &report, &faults, style));
         }

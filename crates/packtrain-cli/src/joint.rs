@@ -138,7 +138,7 @@ impl Joint {
     /// The settings that would be in force with these options.
     pub fn in_force(&self, options: &PolicyOptions) -> InForce {
         let settings = options.settings();
-        let placed = settings.place(self.plan.workers.len(), 0);
+        let placed = settings.place(&System::new(), self.plan.workers.len(), 0);
         let mut in_force = InForce::of(&self.sides, &self.plan, &settings, options, &placed);
         for (port, keys) in in_force.settings.ports.values_mut().zip(&self.keys) {
             let keys = keys.iter().map(|(name, value)| match &**value {

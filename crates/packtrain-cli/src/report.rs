@@ -11,9 +11,11 @@ use packtrain_lab::experiment::counters::{device_values, fault_values, worker_va
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
 
-/// The packets of each direction, the losses with their reasons, and the ledger.
+/// The packets of each direction, the losses with their reasons, and the ledger. `interfaces` are
+/// the ports that are TAP or TUN interfaces.
 pub fn totals(
     names: &[String; 2],
+    interfaces: [bool; 2],
     report: &Report,
     faults: &[Option<Faults>; 2],
     style: Style,
@@ -30,10 +32,11 @@ pub fn totals(
         text.extend(faults.as_ref().map(|faults| fault_line(name, faults)));
     }
     text.push_str(&drops(&snapshot.drops, style));
-    for (name, device) in names.iter().zip(&report.devices) {
+    let devices = report.devices.iter().zip(interfaces);
+    for (name, (device, is_interface)) in names.iter().zip(devices) {
         // `rx` and `tx` are named from the device: it receives what packtrain transmits.
         let lost = device.map(|device| (device.rx_dropped, device.tx_dropped));
-        text.extend(lost.and_then(|(from, to)| device_losses(name, from, to)));
+        text.extend(lost.and_then(|(from, to)| device_losses(name, is_interface, from, to)));
     }
     text + &ledger_line(&snapshot.ledger, style)
 }
@@ -84,7 +87,12 @@ fn fault_line(name: &str, faults: &Faults) -> String {
 }
 
 /// Losses outside of packtrain, which are not in the ledger; `None` if there are none.
-fn device_losses(name: &str, from_packtrain: u64, to_packtrain: u64) -> Option<String> {
+fn device_losses(
+    name: &str,
+    is_interface: bool,
+    from_packtrain: u64,
+    to_packtrain: u64,
+) -> Option<String> {
     let sides = [(from_packtrain, "from"), (to_packtrain, "to")];
     let lost: Vec<_> = sides
         .into_iter()
@@ -92,7 +100,17 @@ fn device_losses(name: &str, from_packtrain: u64, to_packtrain: u64) -> Option<S
         .map(|(count, side)| format!("{} packets {side} packtrain", grouped(count)))
         .collect();
     let lost = lost.join(", ");
-    (!lost.is_empty()).then(|| format!("counted as dropped by the other side of {name}: {lost}\n"))
+    let advice = if is_interface && to_packtrain > 0 {
+        format!(
+            "an interface with a full queue drops: for a longer one, ip link set dev {name} \
+             txqueuelen 4000; for senders that wait, tc qdisc replace dev {name} root tbf rate \
+             1gbit burst 1mb limit 64mb (at most the rate that packtrain forwards)\n"
+        )
+    } else {
+        String::new()
+    };
+    (!lost.is_empty())
+        .then(|| format!("counted as dropped by the other side of {name}: {lost}\n{advice}"))
 }
 
 /// Every counter: by queue, by device, by fault and by worker.
@@ -281,5 +299,25 @@ fn drops(drops: &DropSnapshot, style: Style) -> String {
         "lost by packtrain: nothing\n".to_owned()
     } else {
         table.render(0, style)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_that_a_full_interface_dropped_come_with_what_to_do() {
+        let said = |is_interface, from, to| device_losses("tap0", is_interface, from, to);
+        let lost = "counted as dropped by the other side of tap0: ";
+        let only = |packets| Some(format!("{lost}{packets}\n"));
+        assert_eq!(said(true, 0, 0), None);
+        assert_eq!(said(true, 3, 0), only("3 packets from packtrain"));
+        assert_eq!(said(false, 0, 4), only("4 packets to packtrain"));
+        let full = said(true, 0, 4).expect("a loss");
+        assert!(full.starts_with(&only("4 packets to packtrain").expect("a line")));
+        for command in ["ip link set dev tap0 ", "tc qdisc replace dev tap0 root "] {
+            assert!(full.contains(command), "{full}");
+        }
     }
 }

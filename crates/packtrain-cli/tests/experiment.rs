@@ -185,6 +185,41 @@ fn the_file_in_the_documentation_is_valid() {
     }
 }
 
+/// The numbers of a text.
+fn numbers(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_ascii_digit() && !['.', ','].contains(&c));
+    let words = words.map(|word| word.trim_matches(['.', ',']));
+    words.filter(|word| !word.is_empty())
+}
+
+#[test]
+fn the_figures_of_the_documents_are_those_of_the_experiments_that_are_named() {
+    let text = include_str!("../../../docs/experiments.md");
+    let (_, table) = text
+        .split_once("\n## The figures of the documents\n")
+        .expect("a table");
+    let table = table.split("\n## ").next().expect("its end");
+    for source in packtrain_lab::experiment::SOURCES {
+        let row = format!("\n| {} | ", source.id);
+        assert!(table.contains(&row), "{row}");
+    }
+    for row in table.lines().filter(|line| line.starts_with("| S")) {
+        let cells: Vec<_> = row.trim_matches(['|', ' ']).split(" | ").collect();
+        let [source, figures, place] = cells[..] else {
+            panic!("{row}");
+        };
+        for link in place.split("](experiments/").skip(1) {
+            let (name, _) = link.split_once(".md)").expect(row);
+            let built_in = packtrain_lab::experiment::BUILT_IN;
+            let (_, file) = built_in.iter().find(|(one, _)| *one == name).expect(row);
+            assert!(file.contains(&format!("source = \"{source}\"")), "{row}");
+            for number in numbers(figures) {
+                assert!(numbers(file).any(|one| one == number), "{name}: {number}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_experiments_are_listed() {
     let ran = ends(0, &["experiment", "list"]);

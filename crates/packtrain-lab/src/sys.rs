@@ -163,6 +163,42 @@ pub(crate) fn try_xdp_copy(fd: BorrowedFd<'_>, interface: u32) -> io::Result<()>
     .map(drop)
 }
 
+/// The most instructions of [`filter_getppid`]: `BPF_MAXINSNS` less its own.
+pub(crate) const FILTER_INSTRUCTIONS_MAX: u16 = 4096 - 4;
+
+/// Makes `getppid` of the calling thread pass a seccomp filter of so many instructions, which
+/// permits it. The thread keeps the filter until it ends.
+pub(crate) fn filter_getppid(instructions: u16) -> io::Result<()> {
+    let instruction = |code: u32, k, jt| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf: 0,
+        k,
+    };
+    let allow = instruction(libc::BPF_RET, libc::SECCOMP_RET_ALLOW, 0);
+    // The data begin with the call's number. For the other calls the kernel runs no filter: it
+    // notes once that they are permitted (`seccomp_is_const_allow`), which an addition prevents.
+    let mut code = vec![
+        instruction(libc::BPF_LD | libc::BPF_ABS, 0, 0),
+        instruction(libc::BPF_JMP | libc::BPF_JEQ, libc::SYS_getppid as u32, 1),
+        allow,
+    ];
+    code.extend((0..instructions).map(|_| instruction(libc::BPF_ALU, 1, 0)));
+    code.push(allow);
+    let program = libc::sock_fprog {
+        len: code.len() as u16,
+        filter: code.as_mut_ptr(),
+    };
+    rustix::thread::set_no_new_privs(true)?;
+    let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+    // SAFETY: `program` points at `len` instructions, alive during the call, which copies them.
+    let set = unsafe {
+        let mode = libc::SECCOMP_SET_MODE_FILTER;
+        libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program)
+    };
+    check(set as c_int).map(drop)
+}
+
 /// The descriptor that a system call returned, or its error.
 fn own(result: libc::c_long) -> io::Result<OwnedFd> {
     let fd = c_int::try_from(result).map_err(io::Error::other)?;

@@ -1,6 +1,6 @@
 //! What a step costs in virtual time.
 
-use packtrain::engine::Snapshot;
+use packtrain::engine::{self, Snapshot};
 use std::ops::Sub;
 use std::time::Duration;
 
@@ -84,6 +84,15 @@ impl Work {
             }
         }
         self.syscalls += snapshot.syscalls;
+    }
+
+    /// Adds what a session has done.
+    pub(crate) const fn add_session(&mut self, work: &engine::Work) {
+        self.packets += work.packets;
+        self.bytes += work.bytes;
+        self.doorbells += work.doorbells;
+        self.syscalls += work.syscalls;
+        self.wakeups += work.wakeups;
     }
 
     /// Packets received from devices, or given to them.

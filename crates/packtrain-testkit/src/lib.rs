@@ -60,6 +60,7 @@
 pub mod conformance;
 mod costs;
 mod cpu;
+pub mod rig;
 mod runtime;
 mod trace;
 mod world;

@@ -1,5 +1,7 @@
 //! The runtime of a world: virtual time, and notifiers that the world reads.
 
+use crate::{Hardware, topology};
+use packtrain::policy::topology::{Topology, TopologyError};
 use packtrain::runtime::{Machine, Notifier, Runtime};
 use packtrain::time::{Clock, Instant};
 use std::io;
@@ -14,6 +16,8 @@ pub(crate) type NotifierId = usize;
 #[derive(Debug)]
 pub(crate) struct VirtualRuntime {
     machine: Machine,
+    topology: Topology,
+    seed: u64,
     now: AtomicU64,
     state: Arc<Mutex<Notifiers>>,
 }
@@ -40,9 +44,14 @@ fn lock(state: &Mutex<Notifiers>) -> MutexGuard<'_, Notifiers> {
 }
 
 impl VirtualRuntime {
-    pub(crate) fn new(machine: Machine) -> Self {
+    pub(crate) fn new(machine: Hardware, seed: u64) -> Self {
         Self {
-            machine,
+            machine: Machine {
+                cpus: machine.cpus,
+                memory: machine.memory,
+            },
+            topology: topology(machine),
+            seed,
             now: AtomicU64::new(0),
             state: Arc::default(),
         }
@@ -88,6 +97,14 @@ impl Runtime for VirtualRuntime {
 
     fn machine(&self) -> Machine {
         self.machine
+    }
+
+    fn topology(&self) -> Result<Topology, TopologyError> {
+        Ok(self.topology.clone())
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
     }
 }
 

@@ -5,14 +5,15 @@ use crate::costs::{Costs, Work};
 use crate::cpu::{Lag, RunQueue};
 use crate::runtime::{NotifierId, VirtualRuntime};
 use crate::trace::{CpuTrace, Digest, TaskTrace, Trace};
-use packtrain::engine::{Action, Snapshot, Worker};
+use packtrain::engine::{Action, Ledger, Session, Snapshot, ThreadUsage, Worker};
 use packtrain::policy::topology::CpuId;
-use packtrain::runtime::{Machine, Runtime};
+use packtrain::runtime::Runtime;
 use packtrain::time::Instant;
 use packtrain_offload::random::Random;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -49,10 +50,17 @@ pub struct World {
     cpus: Vec<Cpu>,
     cores: usize,
     hardware: Vec<Box<dyn FnMut(Instant) -> Option<Instant>>>,
-    counters: Vec<Box<dyn Fn() -> Snapshot>>,
+    sessions: Vec<Counted>,
     /// As of the end of the last step.
     work: Work,
     digest: Digest,
+}
+
+/// The counters of a session.
+struct Counted {
+    /// Adds what its steps have done.
+    work: Box<dyn Fn(&mut Work)>,
+    ledger: Box<dyn Fn() -> Ledger>,
 }
 
 /// Ordered by its fields.
@@ -138,7 +146,8 @@ impl fmt::Debug for World {
 }
 
 impl World {
-    /// A world at time 0, with the CPUs of `machine`.
+    /// A world at time 0, with the CPUs of `machine`. `seed` decides the order of equal events, and
+    /// what ports do at random ([`Runtime::seed`]).
     ///
     /// # Panics
     ///
@@ -151,10 +160,7 @@ impl World {
             "a step that costs nothing never ends"
         );
         Self {
-            runtime: Arc::new(VirtualRuntime::new(Machine {
-                cpus: machine.cpus,
-                memory: machine.memory,
-            })),
+            runtime: Arc::new(VirtualRuntime::new(machine, seed)),
             costs,
             seed,
             now: Instant::default(),
@@ -172,7 +178,7 @@ impl World {
                 .collect(),
             cores: machine.cores,
             hardware: Vec::new(),
-            counters: Vec::new(),
+            sessions: Vec::new(),
             work: Work::default(),
             digest: Digest::default(),
         }
@@ -193,7 +199,25 @@ impl World {
     /// Counters of a session: the cost of a step is what they change by. Without any, each step
     /// costs [`Costs::step`].
     pub fn counters(&mut self, read: impl Fn() -> Snapshot + 'static) {
-        self.counters.push(Box::new(read));
+        let read = Rc::new(read);
+        let work = Rc::clone(&read);
+        self.counted(Counted {
+            work: Box::new(move |sum| sum.add(&work())),
+            ledger: Box::new(move || read().ledger),
+        });
+    }
+
+    /// The same for a session, without a copy of all its counters at each step.
+    pub fn session(&mut self, session: &Session) {
+        let (work, counters) = (session.work(), session.counters());
+        self.counted(Counted {
+            work: Box::new(move |sum| sum.add_session(&work())),
+            ledger: Box::new(move || counters().ledger),
+        });
+    }
+
+    fn counted(&mut self, session: Counted) {
+        self.sessions.push(session);
         self.work = self.work_now();
     }
 
@@ -310,8 +334,8 @@ impl World {
             let held = held(&task.kind);
             assert!(held == 0, "task {number} sleeps for ever and holds {held}");
         }
-        for read in &self.counters {
-            let ledger = read().ledger;
+        for session in &self.sessions {
+            let ledger = (session.ledger)();
             assert!(ledger.held == 0, "all tasks sleep for ever: {ledger:?}");
         }
     }
@@ -535,6 +559,14 @@ impl World {
             Action::Sleep { until: None } => 4,
             Action::Sleep { until: Some(at) } => 5 + at.as_nanos(),
         });
+        if let Kind::Worker(worker) = &task.kind {
+            let sleeps = matches!(action, Action::Sleep { .. });
+            worker.publish(&ThreadUsage {
+                cpu_ns: task.trace.busy.as_nanos() as u64,
+                voluntary_switches: task.trace.sleeps + u64::from(sleeps),
+                involuntary_switches: task.trace.preemptions,
+            });
+        }
         match action {
             Action::Step | Action::Spin => {}
             Action::Yield => cpu.queue.give_way(),
@@ -587,8 +619,8 @@ impl World {
 
     fn work_now(&self) -> Work {
         let mut work = Work::default();
-        for read in &self.counters {
-            work.add(&read());
+        for session in &self.sessions {
+            (session.work)(&mut work);
         }
         work
     }
@@ -612,7 +644,6 @@ mod tests {
     use super::*;
     use crate::{machine, machine_with_siblings};
     use std::cell::RefCell;
-    use std::rc::Rc;
 
     const STEP: Duration = Duration::from_micros(1);
 

@@ -190,6 +190,9 @@ pub struct Attach {
     /// The longest GSO packet that the other end may send, link header included, in bytes; `None`
     /// for no limit, and where [`Capabilities::limits_large`] is false.
     pub large_bytes_max: Option<u32>,
+    /// What is added to the seed of the device: see
+    /// [`Runtime::seed`](crate::runtime::Runtime::seed).
+    pub seed: u64,
 }
 
 impl Default for Attach {
@@ -199,6 +202,7 @@ impl Default for Attach {
             rx: Features::ALL,
             rx_buffers: RxBuffers::Whole,
             large_bytes_max: None,
+            seed: 0,
         }
     }
 }

@@ -38,6 +38,10 @@ pub mod file;
 pub mod limits;
 pub mod packet;
 pub mod plan;
+#[cfg(feature = "plants")]
+pub mod plant;
+#[cfg(not(feature = "plants"))]
+mod plant;
 pub mod policy;
 pub mod port;
 #[cfg(feature = "internals")]

@@ -434,7 +434,7 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
         queues,
         rx: usable(port.capabilities.rx, &port.config),
         rx_buffers,
-        large_bytes_max: None,
+        ..Attach::default()
     })
 }
 

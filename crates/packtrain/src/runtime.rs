@@ -5,6 +5,7 @@
 //! virtual time, and then runs the same workers and handles.
 
 use crate::packet::memory_available;
+use crate::policy::topology::{Topology, TopologyError};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, Padded};
 use crate::time::{Clock, Instant, MonotonicClock};
 use rustix::event::{EventfdFlags, eventfd};
@@ -12,6 +13,7 @@ use std::fmt;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::task::Wake;
 use std::thread::available_parallelism;
@@ -48,6 +50,19 @@ pub trait Runtime: Clock + fmt::Debug {
 
     /// What the run may use.
     fn machine(&self) -> Machine;
+
+    /// The CPUs among which the placement policy chooses.
+    ///
+    /// # Errors
+    ///
+    /// If they are not known.
+    fn topology(&self) -> Result<Topology, TopologyError>;
+
+    /// What is added to the seed of each port: with another one, devices and fault injectors make
+    /// other random choices.
+    fn seed(&self) -> u64 {
+        0
+    }
 }
 
 /// The runtime of this machine: its monotonic clock, an eventfd for each worker.
@@ -81,6 +96,10 @@ impl Runtime for System {
             cpus: available_parallelism().map_or(1, NonZero::get),
             memory: memory_available(),
         }
+    }
+
+    fn topology(&self) -> Result<Topology, TopologyError> {
+        Topology::read(Path::new("/"))
     }
 }
 

@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[(u8, &str)])] = &[
     (
         "crates/packtrain/src/",
         &[
-            (2, "advice file limits stats sync time trace"),
+            (2, "advice file limits plant stats sync time trace"),
             (3, "packet policy"),
             (4, "driver runtime"),
             (6, "plan"),

@@ -28,16 +28,20 @@ use crate::headers::udp_frame;
 use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, open, spec, whole};
+use crate::sys;
+use crate::testbed::{TestbedOptions, open, whole};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
-use crate::topology::{self, Host, Settings, Side};
+use crate::topology::{self, Host};
 use crate::traffic::pace::{Pacer, usual_burst};
 use crate::units::{Rate, Time};
 
 /// How long a sender waits for space in a queue before it checks whether the run has to end.
 const QUANTUM: Duration = Duration::from_millis(10);
+
+/// System calls that are timed, in less than a millisecond.
+const CALLS_TIMED: u32 = 200;
 
 /// The source port of the first sender; each has its own flow.
 const FIRST_PORT: u16 = 1024;
@@ -59,9 +63,9 @@ pub struct Senders {
     pub senders: u32,
     /// The most packets in one call: 1 to 64.
     pub batch: u32,
-    /// System calls that a sender makes before each of its calls, as one that takes its packets
-    /// from a socket does: 0 to 100.
-    pub system_calls: u32,
+    /// Instructions of a seccomp filter. A system call that passes it is made before each call, as
+    /// by one that sends through a socket: 1 to 4092, or 0 for no system call.
+    pub filter: u16,
     /// How long packets are sent.
     pub duration: Time,
 }
@@ -73,7 +77,7 @@ impl Default for Senders {
             rate: None,
             senders: 1,
             batch: 32,
-            system_calls: 0,
+            filter: 0,
             duration: Time(Duration::from_secs(1)),
         }
     }
@@ -151,7 +155,7 @@ impl Senders {
         })
     }
 
-    fn load(&self, mtu: u32) -> Result<Load, ToolError> {
+    fn load(&self, mtu: u32) -> Result<Load<'_>, ToolError> {
         let in_range = [
             ("senders", self.senders, 64),
             ("batch", self.batch, BURST_PACKETS_MAX as u64),
@@ -159,21 +163,20 @@ impl Senders {
         for (option, value, most) in in_range {
             ToolError::unless_in(1..=most, option, value.into())?;
         }
-        ToolError::unless_in(0..=100, "system-calls", self.system_calls.into())?;
+        let filter = 0..=sys::FILTER_INSTRUCTIONS_MAX.into();
+        ToolError::unless_in(filter, "filter", self.filter.into())?;
         Ok(Load {
+            options: self,
             payload: frame::payload("size", self.size, IpVersion::V4, 0, mtu)?,
-            batch: self.batch as usize,
-            system_calls: self.system_calls,
             pace: self.rate.map(|rate| {
                 let rate = rate.0 / f64::from(self.senders);
                 let burst = usual_burst(rate).min(self.batch.into());
                 (burst as usize, burst as f64 / rate)
             }),
-            duration: self.duration.0,
         })
     }
 
-    fn settings(&self, load: &Load, testbed: &TestbedOptions) -> Fields {
+    fn settings(&self, load: &Load<'_>, testbed: &TestbedOptions) -> Fields {
         let cpus = testbed.cpus.map(|cpus| cpus.to_string());
         let fields = [
             ("frame_bytes", json!(self.size)),
@@ -181,8 +184,8 @@ impl Senders {
             ("burst_packets", json!(load.pace.map(|(burst, _)| burst))),
             ("senders", json!(self.senders)),
             ("batch_packets", json!(self.batch)),
-            ("system_calls", json!(self.system_calls)),
-            ("duration_seconds", json!(load.duration.as_secs_f64())),
+            ("filter_instructions", json!(self.filter)),
+            ("duration_seconds", json!(self.duration.0.as_secs_f64())),
             ("cpus", json!(cpus)),
         ];
         let fields = fields.into_iter();
@@ -195,7 +198,7 @@ impl Senders {
     fn send(
         &self,
         session: &Session,
-        load: &Load,
+        load: &Load<'_>,
         to_port: u16,
         testbed: &TestbedOptions,
         control: &Control<'_>,
@@ -225,7 +228,7 @@ impl Senders {
                         sent: Sent::default(),
                     };
                     spawn(scope, move || {
-                        on_cpu(cpu, || Ok(sender.run(load, start, stopped)))
+                        on_cpu(cpu, || sender.run(load, start, stopped))
                     })
                 })
                 .collect();
@@ -239,18 +242,13 @@ impl Senders {
 
 /// What each sender sends.
 #[derive(Debug)]
-struct Load {
+struct Load<'a> {
+    options: &'a Senders,
     /// Payload bytes of a packet.
     payload: usize,
-    /// The most packets in one call.
-    batch: usize,
-    /// System calls before each call.
-    system_calls: u32,
     /// Packets sent back to back, and the seconds from one such burst to the next; `None` if a
     /// sender sends flat out.
     pace: Option<(usize, f64)>,
-    /// How long to send.
-    duration: Duration,
 }
 
 /// The kernel at the other end of a TAP.
@@ -288,13 +286,7 @@ fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), T
     let text = &testbed.a;
     let is_tap = text.split(',').next() == Some("tap");
     let (receiver, port) = if is_tap {
-        let spec = spec("a", text, "pt-a")?;
-        let settings = Settings {
-            mtu: testbed.mtu,
-            ..Settings::default()
-        };
-        let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
-        let (host, port) = Host::alone(&settings, Side::Right, create)?;
+        let (host, port) = testbed.open_alone("a", text)?;
         if host.link.mtu != testbed.mtu {
             let wanted = testbed.mtu;
             return Err(ToolError::Failed(format!(
@@ -331,6 +323,8 @@ struct Sent {
     /// Calls after which the queue was full.
     full: u64,
     cpu: Usage,
+    /// What the system call through the filter took before the run.
+    system_call: Duration,
 }
 
 struct Sender {
@@ -342,12 +336,31 @@ struct Sender {
 
 impl Sender {
     /// Sends from `start` on, or from when its thread runs.
-    fn run(mut self, load: &Load, start: Instant, stopped: &impl Fn() -> bool) -> Sent {
+    fn run(
+        mut self,
+        load: &Load<'_>,
+        start: Instant,
+        stopped: &impl Fn() -> bool,
+    ) -> Result<Sent, LabError> {
+        let Senders {
+            batch,
+            filter,
+            duration,
+            ..
+        } = *load.options;
+        if filter > 0 {
+            sys::filter_getppid(filter).map_err(LabError::from_io("seccomp"))?;
+            let before = Instant::now();
+            for _ in 0..CALLS_TIMED {
+                getppid();
+            }
+            self.sent.system_call = before.elapsed() / CALLS_TIMED;
+        }
         let cpu = Usage::of_thread();
         let start = start.max(Instant::now());
-        let end = start + load.duration;
+        let end = start + duration.0;
         let mut pacer = load.pace.map(|(_, interval)| Pacer::new(start, interval));
-        let burst = load.pace.map_or(load.batch, |(burst, _)| burst);
+        let burst = load.pace.map_or(batch as usize, |(burst, _)| burst);
         let is_over = || stopped() || Instant::now() >= end;
         loop {
             match &mut pacer {
@@ -355,7 +368,7 @@ impl Sender {
                 Some(_) => break,
                 None => {}
             }
-            for _ in 0..load.system_calls {
+            if filter > 0 {
                 getppid();
             }
             if !self.send(burst, end, is_over) || is_over() {
@@ -363,7 +376,7 @@ impl Sender {
             }
         }
         self.sent.cpu = Usage::of_thread().since(&cpu);
-        self.sent
+        Ok(self.sent)
     }
 
     /// Sends `count` packets in one burst, or fewer if the run is over. False if the session ends.
@@ -440,6 +453,8 @@ pub struct Figures {
     pub send_calls: u64,
     /// Of these, the ones after which the queue was full.
     pub full_percent: f64,
+    /// What the system call through the filter takes, the mean of all senders.
+    pub system_call_ns: f64,
     /// What a packet cost senders and workers.
     #[serde(flatten)]
     pub costs: Costs,
@@ -491,6 +506,7 @@ impl Run {
         let percent = |work: Work| per(100.0 * work.cpu.as_secs_f64(), self.seconds);
         let (calls, full) = (count(|one| one.calls), count(|one| one.full));
         let per_second = |value: f64| per(value, self.seconds);
+        let timed: Duration = self.sent.iter().map(|one| one.system_call).sum();
         let mut figures = counters::figures(report);
         figures.extend(fields(&Figures {
             seconds: self.seconds,
@@ -508,6 +524,7 @@ impl Run {
             ns_per_packet_worker: workers.ns_per_packet(received),
             send_calls: calls,
             full_percent: per(100.0 * full as f64, calls as f64),
+            system_call_ns: per(1e9 * timed.as_secs_f64(), self.sent.len() as f64),
             costs: all.costs(received, self.seconds),
         }));
         Ok(figures)
@@ -518,6 +535,7 @@ impl Run {
 mod tests {
     use super::*;
     use crate::options::PolicyOptions;
+    use std::fs;
     use std::sync::Arc;
     use std::sync::atomic::Ordering;
 
@@ -587,6 +605,33 @@ mod tests {
     }
 
     #[test]
+    fn system_calls_of_a_sender_pass_its_filter_and_others_do_not() {
+        let filters = || {
+            let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("Seccomp_filters:"));
+            line.expect("Linux 5.9").trim().parse::<u32>().unwrap()
+        };
+        let before = filters();
+        let there = thread::spawn(move || {
+            sys::filter_getppid(1).unwrap();
+            filters()
+        });
+        assert_eq!((there.join().unwrap(), filters()), (before + 1, before));
+        let run = |filter| {
+            let senders = Senders {
+                filter,
+                ..senders(2)
+            };
+            let measured = senders.run(&testbed("null:"), &Control::default());
+            measured.unwrap().figures["system_call_ns"].as_f64()
+        };
+        assert!(run(4092) > Some(0.0));
+        assert_eq!(run(0), Some(0.0));
+    }
+
+    #[test]
     fn a_queue_that_is_not_drained_ends_it() {
         let slow = testbed("sim:rate=1");
         let measured = senders(2).run(&slow, &Control::default()).unwrap();
@@ -644,11 +689,11 @@ mod tests {
             ..senders(1)
         };
         assert!(wrong(batch, "null:").contains("batch cannot be '65'"));
-        let calls = Senders {
-            system_calls: 101,
+        let filter = Senders {
+            filter: 4093,
             ..senders(1)
         };
-        assert!(wrong(calls, "null:").contains("system-calls cannot be '101'"));
+        assert!(wrong(filter, "null:").contains("filter cannot be '4093'"));
         assert!(wrong(senders(1), "nul:").contains("tool send takes"));
         assert!(wrong(senders(1), "null:link=ip").contains("Ethernet"));
         assert!(wrong(senders(1), "tap,offlod=off").starts_with("a: "));

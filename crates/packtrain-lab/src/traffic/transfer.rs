@@ -129,6 +129,9 @@ pub struct Transfer {
     /// TCP: bytes per `write`, at most 256 KiB. A hashed payload is written in smaller pieces where
     /// the block that it is cut from ends, and in 128 KiB on average at most.
     pub write_size: usize,
+    /// TCP: how often a receiver passes over the bytes that it has read, with a multiplication for
+    /// each, as a program that works on its data does.
+    pub work: u32,
     /// Request and response instead of a stream. The payload is [`Payload::Plain`].
     pub exchange: Option<Exchange>,
     /// TCP: the maximum segment size (`TCP_MAXSEG`), 88 to 32767; by default that of the MTU.
@@ -193,6 +196,7 @@ impl Transfer {
             seed: 1,
             payload: Payload::default(),
             write_size: 128 * 1024,
+            work: 0,
             exchange: None,
             mss: None,
             buffers: None,

@@ -1,12 +1,14 @@
 //! Application threads that send at saturation through one shared TX queue.
 
-use crate::rig::{Order, Preemptions, Rig, Sender, States, burst, fixed, ms, number, twice, us};
 use crate::watched::Watched;
 use packtrain::engine::{Action, Session, Snapshot, TxHandle};
 use packtrain::policy::dispatch::{Dispatch, RingState};
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::stats::TxSnapshot;
 use packtrain::time::Instant;
+use packtrain_testkit::rig::{
+    Order, Preemptions, Rig, Sender, States, burst, fixed, ms, number, twice, us,
+};
 use packtrain_testkit::{Costs, TaskTrace, Trace, machine};
 use std::cell::Cell;
 use std::collections::HashSet;

@@ -1,6 +1,5 @@
 //! Sleeps, wake-ups, watchdogs and the end of a run, with devices that misbehave.
 
-use crate::rig::{Rig, burst, fixed, ms, twice, us};
 use packtrain::engine::{Action, Deliver, Session, Settings, Snapshot, TrySendError};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
@@ -8,6 +7,7 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::port::sim::{Far, Sim, SimConfig, SimControl};
 use packtrain::stats::{DropReason, Trouble};
 use packtrain::time::Instant;
+use packtrain_testkit::rig::{Rig, burst, fixed, ms, twice, us};
 use packtrain_testkit::{Costs, Trace, machine};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -24,7 +24,11 @@ struct OneNic {
 
 impl OneNic {
     fn new(config: SimConfig, far: Far, settings: Settings) -> Self {
-        let mut rig = Rig::new(machine(4), Costs::default(), 1);
+        Self::with(Costs::default(), config, far, settings)
+    }
+
+    fn with(costs: Costs, config: SimConfig, far: Far, settings: Settings) -> Self {
+        let mut rig = Rig::new(machine(4), costs, 1);
         let sim = Sim::alone(config, far, 1);
         let control = sim.control();
         let builder = Session::on(sim).senders(0, 1).handler(|_| Deliver);
@@ -217,6 +221,35 @@ fn a_device_that_hangs_twice_is_reset_twice() {
 }
 
 /// Without a link packets are dropped, and no worker waits; with it they go again.
+/// A producer drains, and the worker that polls never sleeps: time does not end a sleep.
+#[test]
+fn a_worker_that_polls_finds_a_device_that_hangs() {
+    let costs = Costs {
+        step: Duration::from_micros(10),
+        ..Costs::default()
+    };
+    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+        let settings = Settings {
+            idle: Idle::Poll,
+            ..fixed(dispatch)
+        };
+        let (_, snapshot) = twice(|| {
+            let config = SimConfig::default();
+            let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+            nic.then(ms(50), |control| control.hang(0));
+            nic.sender(ms(100), Duration::from_millis(1), 3);
+            nic.rig.world.run(ms(2_300));
+            let snapshot = nic.rig.sessions[0].snapshot();
+            let report = snapshot.ports[0].troubles[0].iter().last();
+            let report = report.expect("it hangs");
+            assert_eq!(report.cause, Trouble::Hung, "{dispatch}");
+            assert!(report.was_reset, "{dispatch}");
+            nic.end()
+        });
+        assert_eq!(snapshot.ledger.transmitted, 3, "{dispatch}");
+    }
+}
+
 #[test]
 fn a_link_that_goes_down_and_up_loses_only_what_came_meanwhile() {
     for dispatch in MODES {

@@ -1,11 +1,12 @@
 //! The world finds a wake-up that gets lost.
 
-use crate::rig::{burst, fixed, ms};
 use packtrain::engine::{Action, Session};
 use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::topology::{Topology, TopologyError};
 use packtrain::port;
 use packtrain::runtime::{Machine, Notifier, Runtime};
 use packtrain::time::{Clock, Instant};
+use packtrain_testkit::rig::{burst, fixed, ms};
 use packtrain_testkit::{Costs, World, machine};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -42,6 +43,10 @@ impl Runtime for Broken {
 
     fn machine(&self) -> Machine {
         self.runtime.machine()
+    }
+
+    fn topology(&self) -> Result<Topology, TopologyError> {
+        self.runtime.topology()
     }
 }
 

@@ -8,5 +8,4 @@ mod paced;
 mod ping;
 mod placement;
 mod preempted;
-mod rig;
 mod watched;

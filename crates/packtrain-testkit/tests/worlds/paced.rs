@@ -1,11 +1,11 @@
 //! Application threads that send single packets: as fast as they can, and at a constant rate.
 
-use crate::rig::{Rig, burst, fixed, ms, number, twice, us};
 use crate::watched::Watched;
 use packtrain::engine::{Action, Session, Settings};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::time::Instant;
+use packtrain_testkit::rig::{Rig, burst, fixed, ms, number, twice, us};
 use packtrain_testkit::{Costs, Hardware, machine};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;

@@ -1,12 +1,12 @@
 //! A request and its reply through `forward`, between two hosts.
 
-use crate::rig::{Rig, burst, fixed, ms, twice, us};
 use packtrain::engine::{Action, Forward, Handler, RxId, Session, Settings, TxHandle};
 use packtrain::packet::Burst;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
 use packtrain::port::sim::{SimConfig, pair};
 use packtrain::time::Instant;
+use packtrain_testkit::rig::{Rig, burst, fixed, ms, twice, us};
 use packtrain_testkit::{Costs, Hardware, machine};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;

@@ -1,11 +1,11 @@
 //! Workers and an application thread on four cores with two CPUs each.
 
-use crate::rig::{Rig, Sender, fixed, ms, twice};
 use packtrain::engine::{Session, Settings};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::placement::Placement;
 use packtrain::policy::topology::CpuId;
 use packtrain::port::sim::{Far, Sim, SimConfig};
+use packtrain_testkit::rig::{Rig, Sender, fixed, ms, twice};
 use packtrain_testkit::{Costs, machine_with_siblings};
 use std::cell::Cell;
 use std::rc::Rc;

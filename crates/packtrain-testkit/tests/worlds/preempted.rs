@@ -1,6 +1,5 @@
 //! Producers that are preempted in the middle of a send, at known times.
 
-use crate::rig::{Order, Producer, Rig, fixed, number, twice, us};
 use crate::watched::Watched;
 use packtrain::driver::Port;
 use packtrain::engine::{Action, Session, Settings, Snapshot, TxHandle};
@@ -9,6 +8,7 @@ use packtrain::policy::idle::Idle;
 use packtrain::port::sim::{Far, Sim, SimConfig};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
+use packtrain_testkit::rig::{Order, Producer, Rig, fixed, number, twice, us};
 use packtrain_testkit::{Costs, Hardware, Trace, machine};
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -67,6 +67,10 @@ pub trait WrapDriver: Send {
         arena: &Arena,
     ) -> (Self::Rx, Self::Tx);
 
+    /// Adds to the wrapper's own seed, before its queues are wrapped
+    /// ([`Attach::seed`](super::Attach::seed)).
+    fn add_seed(&mut self, _seed: u64) {}
+
     pass_on_driver! { inner }
 }
 
@@ -76,6 +80,7 @@ impl<W: WrapDriver> Driver for W {
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
         let queues = self.inner_mut().attach(how, arena)?.into_iter().enumerate();
+        self.add_seed(how.seed);
         Ok(queues
             .map(|(queue, halves)| self.wrap(queue, halves, arena))
             .collect())

@@ -15,7 +15,9 @@ use super::stats::{LaneCounters, PathStats};
 use super::tx_part::TxPart;
 use super::worker::{Part, Worker, WorkerCounters, WorkerPart};
 use crate::advice;
-use crate::driver::{Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors};
+use crate::driver::{
+    Attach, Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors,
+};
 use crate::limits::{
     BURST_PACKETS_MAX, COALESCE_LARGE_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
     SMALL_FRAME_BYTES, TX_RING_PACKETS,
@@ -133,6 +135,8 @@ pub struct Assembly<'a> {
     settings: &'a Settings,
     arena: &'a Arena,
     senders: [usize; 2],
+    /// Of the runtime.
+    seed: u64,
     intake: Arc<Intake>,
     sites: Vec<Site>,
     ports: Vec<PortStats>,
@@ -175,6 +179,7 @@ impl<'a> Assembly<'a> {
             settings,
             arena,
             senders,
+            seed: runtime.seed(),
             sites,
         })
     }
@@ -185,8 +190,11 @@ impl<'a> Assembly<'a> {
         port: usize,
         driver: &mut D,
     ) -> Result<Halves<D>, StartError> {
-        let queues = driver.attach(&self.plan.attach[port], self.arena);
-        let asked = self.plan.attach[port].queues;
+        let how = Attach {
+            seed: self.seed,
+            ..self.plan.attach[port]
+        };
+        let (asked, queues) = (how.queues, driver.attach(&how, self.arena));
         let queues = queues.and_then(|queues| match queues.len() == asked {
             false => Err(DeviceError::Unsupported(format!(
                 "{} was attached with {} of {asked} queues: a driver has to return as many as it \

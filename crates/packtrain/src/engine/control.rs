@@ -225,6 +225,14 @@ impl Control {
             .wait()
     }
 
+    /// As [`Control::command`], but does not wait for the workers: in virtual time the caller's
+    /// thread runs them. Returns false if there is no such queue.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn post(&self, queues: Queues, command: Command) -> bool {
+        self.send(queues, command).is_some()
+    }
+
     /// Posts `command` to the workers that have any of `queues`; `None` if there is no such worker.
     pub(super) fn send(&self, queues: Queues, command: Command) -> Option<Arc<Ticket>> {
         let owns = |desk: &&Desk| desk.queues.iter().any(|&(half, id)| queues.has(half, id));

@@ -46,5 +46,8 @@ pub use shared::Closed;
 #[doc(hidden)]
 pub use shared::HalfSend;
 pub use shell::Action;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub use snapshot::Work;
 pub use snapshot::{PortSnapshot, Snapshot, WorkerSnapshot};
-pub use worker::Worker;
+pub use worker::{ThreadUsage, Worker};

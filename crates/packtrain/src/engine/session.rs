@@ -247,14 +247,29 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     pub fn start(self) -> Result<Session, StartError> {
         let settings = self.settings.clone();
         settings.check()?;
-        let senders = self.senders.iter().sum();
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
-        let (mut session, workers) = self.assemble(Arc::clone(&runtime))?;
-        session.placed = settings.place(workers.len(), senders);
+        let (mut session, workers) = self.assemble_placed(Arc::clone(&runtime))?;
         let (plan, placed) = (&session.plan, &session.placed);
         let threads = &mut session.threads;
         threads.start(workers, plan, &settings, placed, &runtime)?;
         Ok(session)
+    }
+
+    /// As [`Builder::assemble`], for workers on threads that have the CPUs of [`Session::placed`]:
+    /// the placement policy chooses them on the machine of `runtime`.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`].
+    pub fn assemble_placed(
+        self,
+        runtime: Arc<dyn Runtime>,
+    ) -> Result<(Session, Vec<Worker>), StartError> {
+        let senders = self.senders.iter().sum();
+        let (mut session, workers) = self.assemble(runtime)?;
+        let (settings, runtime) = (&session.settings, &*session.runtime);
+        session.placed = settings.place(runtime, workers.len(), senders);
+        Ok((session, workers))
     }
 
     /// Starts without threads, for a caller with an event loop of its own: it drives the workers
@@ -440,6 +455,14 @@ impl Session {
     pub fn counters(&self) -> impl Fn() -> Snapshot + Send + Sync + use<> {
         let stats = Arc::clone(&self.stats);
         move || stats.snapshot()
+    }
+
+    /// A function that reads what the steps have done, on any thread and even after the end.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    pub fn work(&self) -> impl Fn() -> super::snapshot::Work + Send + Sync + use<> {
+        let stats = Arc::clone(&self.stats);
+        move || stats.work()
     }
 
     /// The plan: which side does each offload, which parts each worker has, and the reasons.

@@ -8,8 +8,7 @@ use crate::policy::idle::Idle;
 use crate::policy::moderation::Moderation;
 use crate::policy::placement::{Placed, Placement, place, place_unseen};
 use crate::policy::priority::Priority;
-use crate::policy::topology::Topology;
-use std::path::Path;
+use crate::runtime::{Runtime, System};
 
 /// The settings of the queues and threads of a run. The defaults are adaptive. The settings of a
 /// port's own queues override these.
@@ -47,7 +46,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), StartError> {
         // If the topology cannot be read, a list is not checked here. The session does not start if
         // the system refuses it.
-        if let Ok(topology) = Topology::read(Path::new("/")) {
+        if let Ok(topology) = System::new().topology() {
             let checked = self.placement.check(&topology);
             checked.map_err(StartError::Setting)?;
         }
@@ -57,11 +56,11 @@ impl Settings {
         }
     }
 
-    /// The CPUs of the threads of `workers` workers beside `senders` application threads, with the
-    /// reason.
+    /// The CPUs of the threads of `workers` workers beside `senders` application threads, on the
+    /// machine of `runtime`, with the reason.
     #[must_use]
-    pub fn place(&self, workers: usize, senders: usize) -> Placed {
-        match Topology::read(Path::new("/")) {
+    pub fn place(&self, runtime: &dyn Runtime, workers: usize, senders: usize) -> Placed {
+        match runtime.topology() {
             Ok(topology) => place(&self.placement, &topology, workers, senders),
             Err(error) => place_unseen(&self.placement, &error, workers),
         }

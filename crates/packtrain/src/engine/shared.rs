@@ -33,6 +33,7 @@ use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
 use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
+use crate::plant::planted;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
 use crate::queue::ring::{
     ConsumerGuard, Ended, Items, ProducerKind, Put, Released, Reservation, Ring, Turn,
@@ -256,7 +257,7 @@ impl<T> SharedTx<T> {
     }
 
     fn notify(&self, own: &Producer) {
-        if self.tx_worker.notify() {
+        if !planted!(LostWakeup) && self.tx_worker.notify() {
             own.counters.wakeups.add(1);
         }
     }

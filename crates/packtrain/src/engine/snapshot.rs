@@ -149,7 +149,50 @@ impl WorkerSnapshot {
     }
 }
 
+/// What the steps of a run have done: the counters that have a price in virtual time, read without
+/// a copy of the others.
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Work {
+    /// Packets received from devices, or given to them.
+    pub packets: u64,
+    /// Their bytes, and those copied since a device could not take them as they were.
+    pub bytes: u64,
+    /// Doorbells.
+    pub doorbells: u64,
+    /// Wake-ups of workers for TX queues.
+    pub wakeups: u64,
+    /// System calls.
+    pub syscalls: u64,
+}
+
 impl Stats {
+    /// See [`Work`].
+    #[cfg(feature = "internals")]
+    pub(super) fn work(&self) -> Work {
+        let mut work = Work::default();
+        for port in &self.ports {
+            for rx in &port.rx {
+                work.packets += rx.packets.get();
+                work.bytes += rx.bytes.get();
+                work.syscalls += rx.syscalls.get();
+            }
+            for (tx, path) in port.tx.iter().zip(&port.paths) {
+                work.packets += tx.packets.get();
+                work.bytes += tx.bytes.get() + tx.fit_bytes_copied.get();
+                work.doorbells += tx.doorbells.get();
+                let of_producers = path.wakeups();
+                work.wakeups += tx.wakeups.get() + of_producers;
+                work.syscalls += tx.syscalls.get() + of_producers;
+            }
+        }
+        for worker in &self.workers {
+            work.syscalls += worker.syscalls.get();
+        }
+        work
+    }
+
     /// A copy of everything.
     pub(super) fn snapshot(&self) -> Snapshot {
         let mut all = Snapshot::default();

@@ -100,6 +100,14 @@ impl PathStats {
         producers.gone.merge(&counters.snapshot());
     }
 
+    /// Times that producers woke the TX worker.
+    #[cfg(feature = "internals")]
+    pub(super) fn wakeups(&self) -> u64 {
+        let producers = self.producers();
+        let here = producers.here.iter().map(|block| block.wakeups.get());
+        producers.gone.wakeups + here.sum::<u64>()
+    }
+
     /// A copy of everything.
     pub(super) fn snapshot(&self) -> PathSnapshot {
         // In this order the packets taken never exceed those submitted, though packets move

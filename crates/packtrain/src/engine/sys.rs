@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
+use super::worker::ThreadUsage;
 use crate::driver::Interest;
 use crate::policy::topology::CpuId;
 use std::io;
@@ -142,17 +143,6 @@ pub(super) fn set_nice(nice: i8) -> io::Result<()> {
 pub(super) fn wake_in_time() {
     // SAFETY: no pointers are passed.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000 as libc::c_ulong) };
-}
-
-/// The CPU time and context switches of a thread since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct ThreadUsage {
-    /// CPU time in nanoseconds.
-    pub cpu_ns: u64,
-    /// Voluntary context switches: the thread waited for something.
-    pub voluntary_switches: u64,
-    /// Involuntary context switches: the scheduler took the CPU away.
-    pub involuntary_switches: u64,
 }
 
 /// System calls that [`thread_usage`] makes.

@@ -8,7 +8,7 @@ use super::priority::take_priority;
 use super::settings::Settings;
 use super::shell::Action;
 use super::sys::{Poll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_time};
-use super::worker::{Worker, WorkerCounters};
+use super::worker::Worker;
 use crate::driver::{DeviceError, Interest};
 use crate::packet::Burst;
 use crate::plan::Plan;
@@ -167,14 +167,9 @@ fn settle(
 }
 
 /// Publishes the CPU time and context switches of the calling thread, which is the worker's.
-fn publish_usage(counters: &WorkerCounters) {
-    let usage = thread_usage();
-    counters.cpu_ns.set(usage.cpu_ns);
-    counters.voluntary_switches.set(usage.voluntary_switches);
-    counters
-        .involuntary_switches
-        .set(usage.involuntary_switches);
-    counters.syscalls.add(THREAD_USAGE_SYSCALLS);
+fn publish_usage(worker: &Worker) {
+    worker.publish(&thread_usage());
+    worker.counters().syscalls.add(THREAD_USAGE_SYSCALLS);
 }
 
 /// Runs a worker on this thread until it has ended.
@@ -186,7 +181,7 @@ fn drive(mut worker: Worker, runtime: &dyn Runtime) -> Result<(), RunError> {
     let result = loop {
         let now = runtime.now();
         if now >= usage_due {
-            publish_usage(&counters);
+            publish_usage(&worker);
             usage_due = now.after(USAGE_AGE_MAX);
         }
         match worker.run(now) {
@@ -207,7 +202,7 @@ fn drive(mut worker: Worker, runtime: &dyn Runtime) -> Result<(), RunError> {
             Err(error) => break Err(error),
         }
     };
-    publish_usage(&counters);
+    publish_usage(&worker);
     result
 }
 

@@ -21,8 +21,9 @@ use std::time::Duration;
 /// producer was probably preempted.
 const GAP_RETRY: Duration = Duration::from_micros(50);
 
-/// The longest sleep. Completions wake the TX worker only if packets wait for them, so the watchdog
-/// needs a step at this interval to find a hung device.
+/// The longest sleep, and the longest time without the role while the device has packets.
+/// Completions wake the TX worker only if packets wait for them, so the watchdog needs a step at
+/// this interval to find a hung device.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// One shared TX queue of a TX worker.
@@ -47,6 +48,8 @@ pub(super) struct TxPart<T: TxDescriptors> {
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
     stepped_at: Instant,
+    /// When the worker had the role last.
+    worked_at: Instant,
     /// Packets that the worker took out of rings.
     drained: Arc<Counter>,
 }
@@ -105,6 +108,7 @@ impl<T: TxDescriptors> TxPart<T> {
             retry_at: None,
             gap_until: None,
             stepped_at: Instant::default(),
+            worked_at: Instant::default(),
             drained,
         }
     }
@@ -182,6 +186,7 @@ impl<T: TxDescriptors> TxPart<T> {
         let dispatch = self.shared.dispatch;
         let keeps = dispatch.keeps_until_sleep();
         let ending = self.is_ending();
+        self.worked_at = now;
         if ending {
             self.phase = Phase::Ending { missed: false };
         }
@@ -293,8 +298,10 @@ impl<T: TxDescriptors> Part for TxPart<T> {
         // are out of date.
         let due = self.retry_at.is_some_and(|at| now >= at);
         let signalled = due || self.reason == Reason::Interrupt;
-        // Only a device with packets needs a poll when time ends a sleep.
-        if began.notified || due || (began.slept && in_flight) {
+        // Only a device with packets needs a poll when time ends a sleep. A worker that never
+        // sleeps polls it as often.
+        let is_late = began.slept || now.since(self.worked_at) >= SLEEP_MAX;
+        if began.notified || due || (in_flight && is_late) {
             self.needs(Reason::Work);
         }
         if stopped && self.phase == Phase::Running {

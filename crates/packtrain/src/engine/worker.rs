@@ -38,6 +38,17 @@ pub(super) struct WorkerCounters {
     pub(super) nice: AtomicI8,
 }
 
+/// The CPU time and context switches of a thread since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadUsage {
+    /// CPU time in nanoseconds.
+    pub cpu_ns: u64,
+    /// Voluntary context switches: the thread waited for something.
+    pub voluntary_switches: u64,
+    /// Involuntary context switches: the scheduler took the CPU away.
+    pub involuntary_switches: u64,
+}
+
 /// One part of a worker: the lanes of a direction, or one shared TX queue. No call blocks.
 pub(super) trait Part: Send {
     /// Moves packets. Returns whether there may be more to do now.
@@ -287,6 +298,15 @@ impl Worker {
     #[must_use]
     pub fn notifier(&self) -> &dyn Notifier {
         self.sleeper.wakeup().notifier()
+    }
+
+    /// Publishes what the thread that drives the worker has used
+    /// ([`WorkerSnapshot`](super::WorkerSnapshot)).
+    pub fn publish(&self, usage: &ThreadUsage) {
+        self.counters.cpu_ns.set(usage.cpu_ns);
+        let (voluntary, involuntary) = (usage.voluntary_switches, usage.involuntary_switches);
+        self.counters.voluntary_switches.set(voluntary);
+        self.counters.involuntary_switches.set(involuntary);
     }
 
     /// Wire packets in the worker's queues and rings.

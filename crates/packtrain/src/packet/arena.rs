@@ -16,6 +16,7 @@ use super::free::FreeSet;
 use super::meta::Meta;
 use super::sys::Mapping;
 use crate::limits::{LARGE_FRAME_BYTES, PACKET_BYTES_MAX, SEGMENTS_MAX, SMALL_FRAME_BYTES};
+use crate::plant::planted;
 
 use std::cell::RefCell;
 use std::fmt;
@@ -467,6 +468,9 @@ impl Core {
         // The common case is a single owner, and then no other thread changes the count.
         if references.load(Ordering::Acquire) == 1 {
             references.store(0, Ordering::Relaxed);
+            if planted!(DoubleFree) {
+                references.fetch_sub(1, Ordering::AcqRel);
+            }
         } else if references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }

@@ -8,6 +8,7 @@ use crate::driver::Features;
 use crate::limits::{BURST_PACKETS_MAX, COALESCE_HOLD_MAX, COALESCE_LARGE_MAX};
 use crate::packet::{Burst, FrameClass, Packet};
 use crate::plan::Coalescing;
+use crate::plant::planted;
 use crate::policy::gro::Gro;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
@@ -283,6 +284,11 @@ fn sink<'a>(
                 meta.wire_packets -= absorbed;
                 counters.absorbed.add(u64::from(absorbed));
             }
+        }
+        if planted!(FlushReorders)
+            && let Done::Alone(_) | Done::Merged(_) = done
+        {
+            return out.push_front(packet);
         }
         out.push_back(packet);
     }

@@ -4,16 +4,21 @@
 use crate::driver::{Features, Fit, TxMemory};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::plan::FitLimits;
+use crate::plant::planted;
 use crate::stats::DropReason;
 
 impl FitLimits {
     /// The limit that applies to `packet`.
     fn limit(&self, packet: &Packet) -> usize {
-        if packet.meta().gso.is_some() {
+        let limit = if packet.meta().gso.is_some() {
             self.gso_segments_max
         } else {
             self.segments_max
+        };
+        if planted!(SegmentLimit) {
+            return limit.saturating_add(1);
         }
+        limit
     }
 
     fn is_fit(&self, packet: &Packet) -> bool {

@@ -5,6 +5,7 @@ mod throttle;
 use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescriptors};
 use crate::limits::RX_COPY_BREAK_BYTES;
 use crate::packet::{Arena, Burst, Ingress, Packet};
+use crate::plant::planted;
 use crate::policy::moderation::Moderation;
 use crate::stats::{DropCounters, DropReason, RxCounters};
 use crate::time::Instant;
@@ -35,6 +36,9 @@ pub struct RxQueue<R> {
     throttle: Throttle,
     /// The device counts waiting packets, so it wakes the worker during a delay as well.
     counts: bool,
+    /// The plant `bad-descriptor-resets`: packets are lost until then.
+    #[cfg(feature = "plants")]
+    resets_at: Instant,
 }
 
 /// The time to the next refill of a device that lacks buffers, if no packet arrives.
@@ -51,6 +55,9 @@ impl BadPackets for Bad<'_> {
     fn bad(&mut self, reason: DropReason, wire_packets: u64) {
         self.counters.bad_packets.add(1);
         self.counters.wire_packets.add(wire_packets);
+        if planted!(NotCounted) {
+            return;
+        }
         self.drops.add(reason, wire_packets);
     }
 }
@@ -79,6 +86,8 @@ impl<R: RxDescriptors> RxQueue<R> {
             retry_at: Instant::from_nanos(0),
             throttle: Throttle::new(Moderation::Off),
             counts: false,
+            #[cfg(feature = "plants")]
+            resets_at: Instant::from_nanos(0),
         }
     }
 
@@ -127,6 +136,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         for packet in burst.iter_mut().skip(before) {
             self.admit(packet);
         }
+        #[cfg(feature = "plants")]
+        self.plant(now, burst, before, received);
         let nothing_came = self.received() == received;
         if !nothing_came {
             self.counters
@@ -146,6 +157,28 @@ impl<R: RxDescriptors> RxQueue<R> {
         self.counters.syscalls.set(self.device.syscalls());
         self.counters.publish();
         result.map(|()| exhausted)
+    }
+
+    /// Plants, after a poll that found `before` packets in `burst` and `received` counted.
+    #[cfg(feature = "plants")]
+    fn plant(&mut self, now: Instant, burst: &mut Burst, before: usize, received: u64) {
+        let good = burst.len() - before;
+        let has_bad = self.received() - received > good as u64;
+        if planted!(BadDropsNeighbour)
+            && has_bad
+            && good > 0
+            && let Some(neighbour) = burst.batch().pop_back()
+        {
+            let wire_packets = u64::from(neighbour.meta().wire_packets);
+            self.drops.add(DropReason::BadDescriptor, wire_packets);
+        }
+        if planted!(BadDescriptorResets) {
+            if now < self.resets_at {
+                self.abandon(burst, DropReason::DeviceReset);
+            } else if has_bad {
+                self.resets_at = now.after(crate::plant::RESET_AFTER);
+            }
+        }
     }
 
     fn refill(&mut self, now: Instant) {

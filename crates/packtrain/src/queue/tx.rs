@@ -23,6 +23,7 @@ use crate::driver::{
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
+use crate::plant::planted;
 use crate::stats::{DropCounters, DropReason, Stall, TroubleLog, TxCounters};
 use crate::time::Instant;
 use crate::trace;
@@ -160,6 +161,9 @@ struct Progress {
     troubles_changed: bool,
     /// An error that a call met which returns none: of a doorbell, or with completions.
     failed: Option<DeviceError>,
+    /// The plant `link-change-ignored`: nothing in flight is completed until a reset.
+    #[cfg(feature = "plants")]
+    locked_up: bool,
 }
 
 /// The result of [`TxQueue::transmit`].
@@ -366,6 +370,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.progress.stopped {
             return Ok(self.stall(Stall::Flush));
         }
+        if planted!(StallNotRestarted)
+            && let Some(Stall::NoDescriptor) = self.progress.stalled
+        {
+            return Ok(self.stall(Stall::NoDescriptor));
+        }
         loop {
             if !self.staged.waiting.is_empty() || !self.staged.again.is_empty() {
                 self.prepare();
@@ -512,6 +521,8 @@ impl<T: TxDescriptors> TxQueue<T> {
                 DropReason::TooManySegments
             }
             Refused::LinkDown => {
+                #[cfg(feature = "plants")]
+                self.ignore_change();
                 // Counted as one stall until a packet is accepted, though no packet waits.
                 if !std::mem::replace(&mut self.progress.link_down, true) {
                     self.count_stall(Stall::LinkDown);
@@ -522,6 +533,12 @@ impl<T: TxDescriptors> TxQueue<T> {
             _ => DropReason::DeviceRefused,
         };
         self.drop_front(reason);
+    }
+
+    /// The plant `link-change-ignored`: the device goes on, and the queue does not wait for it.
+    #[cfg(feature = "plants")]
+    fn ignore_change(&mut self) {
+        self.progress.locked_up |= planted!(LinkChangeIgnored) && self.in_flight() > 0;
     }
 
     fn drop_front(&mut self, reason: DropReason) {

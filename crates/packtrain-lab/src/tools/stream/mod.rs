@@ -252,6 +252,7 @@ impl Stream {
         set("receive_buffer_bytes", in_force.receive_buffer.into());
         if self.protocol == Protocol::Tcp {
             set("mss_bytes", json!(in_force.mss));
+            set("receive_work", self.receive_work.into());
             set("congestion_control", json!(in_force.congestion_control));
         } else {
             set("rate", self.rate.to_string().into());

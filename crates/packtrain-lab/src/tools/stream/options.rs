@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::error::ToolError;
 use crate::ip::IpVersion;
-use crate::options::{default_options, from_text};
+use crate::options::from_text;
 use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, Transfer, range};
 use crate::units::{Scaled, Time, scaled, time};
 
@@ -196,16 +196,14 @@ pub struct Stream {
     /// UDP: datagrams in one send (UDP_SEGMENT), received by UDP_GRO: 1 to 64, at most 65000 bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub train: u32,
+    /// TCP: how often a receiver passes over the bytes that it has read (FNV-1a), as a program that
+    /// works on its data does: 0 to 100
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub receive_work: u32,
     /// Makes every message different and compares all bytes: takes CPU time of the receiver, with
     /// UDP of both ends, and with TCP time after the run
     #[arg(long)]
     pub check: bool,
-}
-
-impl Default for Stream {
-    fn default() -> Self {
-        default_options()
-    }
 }
 
 impl Stream {
@@ -244,6 +242,7 @@ impl Stream {
             ("--message", self.message.map(u64::from), message.clone()),
             ("--window", self.window.map(u64::from), range::BUFFERS),
             ("--mss", self.mss.map(u64::from), range::MSS),
+            ("--receive-work", Some(self.receive_work.into()), 0..=100),
             ("--train", Some(self.train.into()), range::TRAIN),
             (
                 "the request of --exchange",
@@ -274,6 +273,7 @@ impl Stream {
             Protocol::Tcp if self.rate != BitRate::Max => return wrong("--rate", "udp"),
             Protocol::Tcp if self.train != 1 => return wrong("--train", "udp"),
             Protocol::Udp if self.mss.is_some() => return wrong("--mss", "tcp"),
+            Protocol::Udp if self.receive_work > 0 => return wrong("--receive-work", "tcp"),
             _ => {}
         }
         let only_streams = [
@@ -281,6 +281,7 @@ impl Stream {
             ("--check", self.check),
             ("--rate", self.rate != BitRate::Max),
             ("--train", self.train != 1),
+            ("--receive-work", self.receive_work > 0),
         ];
         let is_set = |(_, is_set): &&(&str, bool)| *is_set;
         if let (Some(_), Some((option, _))) = (self.exchange, only_streams.iter().find(is_set)) {
@@ -309,6 +310,7 @@ impl Stream {
             transfer.datagram = request.or(message).unwrap_or(mtu as usize - headers);
         }
         transfer.buffers = self.window;
+        transfer.work = self.receive_work;
         transfer.mss = self.mss;
         transfer.exchange = self.exchange.map(|ExchangeSizes(exchange)| exchange);
         transfer.train = self.train;
@@ -384,6 +386,8 @@ mod tests {
             ("--mss", "--protocol udp --mss 1000"),
             ("--train", "--protocol udp --exchange 1,1 --train 2"),
             ("--check", "--exchange 1,1 --check"),
+            ("--receive-work", "--protocol udp --receive-work 1"),
+            ("--receive-work", "--exchange 1,1 --receive-work 1"),
             (
                 "the response of --exchange cannot be '300000'",
                 "--exchange 1,300000",
@@ -397,6 +401,7 @@ mod tests {
             "--message 262145",
             "--window 100",
             "--mss 87",
+            "--receive-work 101",
             "--protocol=udp --message 7",
             "--protocol=udp --train 65",
             "--protocol=udp --train=2 --message 65001",

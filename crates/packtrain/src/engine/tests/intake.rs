@@ -1,6 +1,6 @@
 //! The packet limit, which is exact over all workers, and the sums of the ledger.
 
-use super::rig::TestNotifier;
+use super::rig::{Random, TestNotifier};
 use crate::engine::Ledger;
 use crate::engine::intake::Intake;
 use crate::stats::{DropCounters, DropReason, RxSnapshot, TxSnapshot};
@@ -78,13 +78,10 @@ fn the_limit_is_exact_over_several_threads() {
             for thread in 1..=4u64 {
                 let (intake, used) = (&intake, &used);
                 scope.spawn(move || {
-                    let mut random = thread;
+                    let mut random = Random::new(thread);
                     while !intake.is_stopped() {
                         let claimed = intake.claim(64);
-                        random = random
-                            .wrapping_mul(6_364_136_223_846_793_005)
-                            .wrapping_add(1);
-                        let mine = (random >> 33) % (claimed as u64 + 1);
+                        let mine = random.below(claimed as u64 + 1);
                         used.fetch_add(mine, Ordering::SeqCst);
                         intake.refund(claimed, mine);
                     }

@@ -12,6 +12,7 @@ use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{Arena, ArenaConfig, Burst};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::Idle;
+use crate::policy::topology::{Topology, TopologyError};
 use crate::runtime::{Machine, Notifier, Runtime};
 use crate::stats::TxSnapshot;
 use crate::time::{Clock, Instant, ManualClock};
@@ -106,6 +107,10 @@ impl Runtime for Virtual {
 
     fn machine(&self) -> Machine {
         self.machine
+    }
+
+    fn topology(&self) -> Result<Topology, TopologyError> {
+        Err(TopologyError::NoCpu)
     }
 }
 

@@ -36,8 +36,7 @@ pub use wire::SimCounters;
 use crate::driver::{Attach, Capabilities, DeviceCounters, DeviceError, Driver, Link, QueuePair};
 use crate::packet::Arena;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use wire::{Attached, Wire};
+use wire::{Attached, End, Fault, Interrupt, Wire};
 
 /// The far end of an endpoint that is not one of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,7 +96,7 @@ impl Sim {
     }
 
     fn config(&self) -> &SimConfig {
-        &self.control.wire.end(self.control.side).config
+        &self.control.end().config
     }
 }
 
@@ -149,7 +148,7 @@ impl Driver for Sim {
         }
         Ok((0..how.queues)
             .map(|queue| {
-                let seed = self.seed.wrapping_add(queue as u64);
+                let seed = self.seed.wrapping_add(how.seed).wrapping_add(queue as u64);
                 (
                     SimRx::new(Arc::clone(wire), side, queue),
                     SimTx::new(Arc::clone(wire), side, self.destination, queue, seed),
@@ -176,6 +175,10 @@ pub struct SimControl {
 }
 
 impl SimControl {
+    fn end(&self) -> &End {
+        self.wire.end(self.side)
+    }
+
     /// Plugs the cable in or pulls it, for both ends.
     pub fn set_link(&self, up: bool) {
         self.wire.set_up(up);
@@ -188,38 +191,78 @@ impl SimControl {
 
     /// The next `packets` packets that arrive at this endpoint are reported as received in error.
     pub fn corrupt_next(&self, packets: u64) {
-        let end = self.wire.end(self.side);
-        end.corrupt.fetch_add(packets, Ordering::AcqRel);
+        self.end().add_faults(Fault::Corrupt, packets);
+    }
+
+    /// The next `packets` packets that arrive at this endpoint are reported with a length of 0.
+    pub fn truncate_next(&self, packets: u64) {
+        self.end().add_faults(Fault::Truncate, packets);
+    }
+
+    /// The next `packets` packets that arrive at this endpoint are reported with a length beyond
+    /// their buffer.
+    pub fn overrun_next(&self, packets: u64) {
+        self.end().add_faults(Fault::Overrun, packets);
     }
 
     /// The completions of the next `packets` packets that this endpoint sends are lost.
     pub fn lose_completions(&self, packets: u64) {
-        let end = self.wire.end(self.side);
-        end.lose_completions.fetch_add(packets, Ordering::AcqRel);
+        self.end().add_faults(Fault::LoseCompletion, packets);
+    }
+
+    /// The completions of the next `packets` packets that this endpoint sends are late: 16 further
+    /// calls of `reclaim` with nothing sent before. Later ones wait for them.
+    pub fn delay_completions(&self, packets: u64) {
+        self.end().add_faults(Fault::DelayCompletion, packets);
+    }
+
+    /// The next `packets` completions of this endpoint are reported twice.
+    pub fn repeat_completions(&self, packets: u64) {
+        self.end().add_faults(Fault::RepeatCompletion, packets);
     }
 
     /// The next `times` completion interrupts of this endpoint are lost.
     pub fn lose_interrupts(&self, times: u64) {
-        let end = self.wire.end(self.side);
-        end.lose_interrupts.fetch_add(times, Ordering::AcqRel);
+        self.end().add_faults(Fault::LoseInterrupt, times);
+    }
+
+    /// The next `times` completion interrupts of this endpoint are 1 ms late. Only a device with a
+    /// rate has them.
+    pub fn delay_interrupts(&self, times: u64) {
+        self.end().add_faults(Fault::DelayInterrupt, times);
+    }
+
+    /// Raises both interrupts of queue `queue` of this endpoint now, without a cause.
+    pub fn interrupt(&self, queue: usize) {
+        if let Some(attached) = self.end().attached.get() {
+            let rx = attached.rings.get(queue).map(|ring| &ring.interrupt);
+            let tx = attached.waiters.get(queue).map(|waiter| &waiter.interrupt);
+            [rx, tx].into_iter().flatten().for_each(Interrupt::raise);
+        }
+    }
+
+    /// While `full` is true, the TX queues of this endpoint take no packet, as if their rings were
+    /// full. What they have is sent and completed.
+    pub fn set_full(&self, full: bool) {
+        self.wire.set_full(self.side, full);
     }
 
     /// TX queue `queue` of this endpoint is stalled from now on: it takes packets while its ring
     /// has room, and sends and completes none until it is reset.
     pub fn hang(&self, queue: usize) {
-        self.wire.end(self.side).set_hung(queue, true);
+        self.end().set_hung(queue, true);
     }
 
     /// The hardware's counters beside [`Self::device_counters`].
     #[must_use]
     pub fn counters(&self) -> SimCounters {
-        self.wire.end(self.side).counts.hardware()
+        self.end().counts.hardware()
     }
 
     /// The hardware's counters. A packet is the unit of one doorbell or one reception: a GSO packet
     /// is one.
     #[must_use]
     pub fn device_counters(&self) -> DeviceCounters {
-        self.wire.end(self.side).counts.device()
+        self.end().counts.device()
     }
 }

@@ -1,6 +1,6 @@
 //! The receiving half of a simulated queue.
 
-use super::wire::{RxRing, Wire, Written};
+use super::wire::{RxRing, Status, Wire, Written};
 use crate::driver::{Armed, DeviceError, Link, RxBurst, RxDescriptors, RxInfo};
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
@@ -150,7 +150,8 @@ struct Chain {
 
 impl Chain {
     /// Adds the next buffer; with the last one the packet goes to `burst`, and true is returned.
-    fn add(&mut self, written: Written, burst: &mut RxBurst<'_>) -> bool {
+    fn add(&mut self, mut written: Written, burst: &mut RxBurst<'_>) -> bool {
+        let room = written.buffer.bytes() + written.buffer.tailroom_mut().len();
         match &mut self.packet {
             None => self.packet = Some(written.buffer),
             // A packet of many buffers needs lines for its segments; the arena may have none.
@@ -160,9 +161,16 @@ impl Chain {
             return false;
         };
         let wire_packets = u64::from(word.wire_packets);
-        match self.packet.take() {
-            _ if word.corrupt => burst.bad(DropReason::BadDescriptor, wire_packets),
-            Some(mut packet) if !self.broken => {
+        // As any driver: a length that the device wrote is compared with its buffer.
+        let wrong = match word.status {
+            Status::Good if self.broken => Some(DropReason::NoBuffer),
+            Status::Good => None,
+            Status::Error => Some(DropReason::BadDescriptor),
+            Status::Length(bytes) if bytes > room => Some(DropReason::TooLong),
+            Status::Length(_) => Some(DropReason::Truncated),
+        };
+        match (self.packet.take(), wrong) {
+            (Some(mut packet), None) => {
                 packet.meta_mut().vlan = word.vlan;
                 let info = RxInfo {
                     checksum: word.checksum,
@@ -172,7 +180,7 @@ impl Chain {
                 };
                 burst.push(packet, &info);
             }
-            _ => burst.bad(DropReason::NoBuffer, wire_packets),
+            (_, wrong) => burst.bad(wrong.unwrap_or(DropReason::NoBuffer), wire_packets),
         }
         true
     }

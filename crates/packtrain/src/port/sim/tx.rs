@@ -1,7 +1,7 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
 use super::config::{CompletionDelay, Interrupts, SimConfig};
-use super::wire::{Arrival, End, RxState, TxWaiter, Wire, Word, take_one};
+use super::wire::{Arrival, End, Fault, RxState, TxWaiter, Wire, Word};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxDescriptors,
     TxMemory, TxPacket,
@@ -18,8 +18,14 @@ use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 use std::collections::VecDeque;
 use std::iter;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
+
+/// Calls of `reclaim` without a packet sent before, until a late completion is reported.
+const LATE_COMPLETION: u64 = 16;
+/// How much later a late interrupt is raised: far sooner than a watchdog looks for a lost one.
+const LATE_INTERRUPT: Duration = Duration::from_millis(1);
 
 /// The transmitting half of one queue.
 #[derive(Debug)]
@@ -199,12 +205,14 @@ impl SimTx {
     fn take_front(&mut self) -> Option<Entry> {
         self.visible = self.visible.checked_sub(1)?;
         let entry = self.ring.pop_front()?;
-        if take_one(&self.wire.end(self.side).lose_completions) {
+        let end = self.wire.end(self.side);
+        if end.takes(Fault::LoseCompletion) {
             // Its descriptors stay in use, as the driver does not know of it.
             self.lost.push(entry.token);
             return Some(entry);
         }
-        let after = match self.config().delay {
+        let late = u64::from(end.takes(Fault::DelayCompletion)) * LATE_COMPLETION;
+        let after = match end.config.delay {
             CompletionDelay::None => 0,
             CompletionDelay::Flushes(n) | CompletionDelay::Reclaims(n) => n,
             CompletionDelay::Packets(n) => {
@@ -219,7 +227,7 @@ impl SimTx {
         self.sent.push_back(Sent {
             token: entry.token,
             descriptors: entry.descriptors,
-            due: self.clock + u64::from(after),
+            due: self.clock + u64::from(after) + late,
             at,
         });
         Some(entry)
@@ -263,7 +271,12 @@ impl SimTx {
         if at <= self.now {
             return Armed::WorkPending;
         }
-        let lost = take_one(&self.wire.end(self.side).lose_interrupts);
+        let end = self.wire.end(self.side);
+        let (lost, late) = (
+            end.takes(Fault::LoseInterrupt),
+            end.takes(Fault::DelayInterrupt),
+        );
+        let at = if late { at.after(LATE_INTERRUPT) } else { at };
         if let Some(pace) = &mut self.pace {
             pace.wakes_at = (!lost).then_some(at);
         }
@@ -285,7 +298,7 @@ impl SimTx {
         } else if self.pace.is_some() {
             self.arm_until(packets)
         } else if self.sent.is_empty() && self.due.is_empty()
-            || take_one(&self.wire.end(self.side).lose_interrupts)
+            || self.wire.end(self.side).takes(Fault::LoseInterrupt)
         {
             Armed::Idle
         } else {
@@ -351,7 +364,8 @@ impl TxDescriptors for SimTx {
         if descriptors > self.config().tx_ring {
             return Err(Refused::TooManySegments);
         }
-        if descriptors > self.free {
+        let full = self.wire.end(self.side).full.load(Ordering::SeqCst);
+        if full || descriptors > self.free {
             return Err(Refused::NoDescriptor);
         }
         let Ok(packet) = packet.try_clone() else {
@@ -414,6 +428,10 @@ impl TxDescriptors for SimTx {
             }
             if let Some(sent) = self.due.swap_remove_front(next) {
                 self.free += sent.descriptors;
+                let again = self.wire.end(self.side).takes(Fault::RepeatCompletion);
+                if again && !completed.push(sent.token) {
+                    break;
+                }
             }
         }
     }

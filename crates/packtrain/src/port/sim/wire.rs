@@ -27,21 +27,51 @@ pub(super) struct Wire {
 pub(super) struct End {
     pub(super) config: SimConfig,
     pub(super) removed: AtomicBool,
-    /// Packets to come that will be reported as received in error.
-    pub(super) corrupt: AtomicU64,
-    /// Packets to be sent whose completions will be lost.
-    pub(super) lose_completions: AtomicU64,
-    /// Completion interrupts to come that are lost.
-    pub(super) lose_interrupts: AtomicU64,
+    /// How many of each kind are still to come.
+    faults: [AtomicU64; FAULTS],
+    /// The TX queues take no packet.
+    pub(super) full: AtomicBool,
     /// Stalled TX queues, a bit for each.
     hung: [AtomicU64; QUEUES_MAX.div_ceil(64)],
     pub(super) attached: OnceLock<Attached>,
     pub(super) counts: Counts,
 }
 
+/// A fault of so many packets or interrupts to come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fault {
+    /// A packet that arrives is reported as received in error.
+    Corrupt,
+    /// The length of a packet that arrives is reported as 0.
+    Truncate,
+    /// The length of a packet that arrives is reported as more than its buffer has.
+    Overrun,
+    /// A completion is lost.
+    LoseCompletion,
+    /// A completion is late.
+    DelayCompletion,
+    /// A completion is reported twice.
+    RepeatCompletion,
+    /// A completion interrupt is lost.
+    LoseInterrupt,
+    /// A completion interrupt is late.
+    DelayInterrupt,
+}
+
+const FAULTS: usize = Fault::DelayInterrupt as usize + 1;
+
 impl End {
-    fn corrupts_next(&self) -> bool {
-        take_one(&self.corrupt)
+    /// `times` more faults of this kind are to come.
+    pub(super) fn add_faults(&self, fault: Fault, times: u64) {
+        self.faults[fault as usize].fetch_add(times, Ordering::AcqRel);
+    }
+
+    /// Whether this packet or interrupt has the fault. The common case is a plain load.
+    pub(super) fn takes(&self, fault: Fault) -> bool {
+        let times = &self.faults[fault as usize];
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        let less = |n: u64| n.checked_sub(1);
+        times.load(fetch) != 0 && times.try_update(set, fetch, less).is_ok()
     }
 
     /// Whether TX queue `queue` is stalled.
@@ -63,13 +93,6 @@ impl End {
     }
 }
 
-/// Counts down the faults that a test has requested. The common case is a plain load.
-pub(super) fn take_one(times: &AtomicU64) -> bool {
-    let less = |n: u64| n.checked_sub(1);
-    let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
-    times.load(fetch) != 0 && times.try_update(set, fetch, less).is_ok()
-}
-
 impl Wire {
     pub(super) fn new(configs: [SimConfig; 2], feeders: [usize; 2]) -> Self {
         Self {
@@ -79,9 +102,8 @@ impl Wire {
             ends: configs.map(|config| End {
                 config,
                 removed: AtomicBool::new(false),
-                corrupt: AtomicU64::new(0),
-                lose_completions: AtomicU64::new(0),
-                lose_interrupts: AtomicU64::new(0),
+                faults: Default::default(),
+                full: AtomicBool::new(false),
                 hung: std::array::from_fn(|_| AtomicU64::new(0)),
                 attached: OnceLock::new(),
                 counts: Counts::default(),
@@ -144,6 +166,15 @@ impl Wire {
     pub(super) fn remove(&self, side: usize) {
         self.ends[side].removed.store(true, Ordering::SeqCst);
         self.wake_all();
+    }
+
+    /// The TX queues of an end take no packet, or take packets again.
+    pub(super) fn set_full(&self, side: usize, full: bool) {
+        self.ends[side].full.store(full, Ordering::SeqCst);
+        let attached = self.ends[side].attached.get().filter(|_| !full);
+        for waiter in attached.iter().flat_map(|attached| &attached.waiters) {
+            waiter.raise_if_armed();
+        }
     }
 
     /// Interrupts every armed queue of both ends, as a change of the link does.
@@ -303,7 +334,18 @@ pub(super) struct Word {
     pub(super) gso: Option<Gso>,
     pub(super) vlan: Option<VlanTag>,
     pub(super) wire_packets: u16,
-    pub(super) corrupt: bool,
+    pub(super) status: Status,
+}
+
+/// What the last descriptor of a packet says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Status {
+    #[default]
+    Good,
+    /// It was received in error.
+    Error,
+    /// The device wrote this length, which is not that of the data.
+    Length(usize),
 }
 
 /// The result of a packet at the receiver.
@@ -480,8 +522,18 @@ impl RxState {
     fn judged(&mut self, word: Word, end: &End) -> Word {
         self.arrived += 1;
         let every = end.config.corrupt_every;
-        let corrupt = end.corrupts_next() || every != 0 && self.arrived.is_multiple_of(every);
-        Word { corrupt, ..word }
+        let status =
+            if every != 0 && self.arrived.is_multiple_of(every) || end.takes(Fault::Corrupt) {
+                Status::Error
+            } else if end.takes(Fault::Truncate) {
+                Status::Length(0)
+            } else if end.takes(Fault::Overrun) {
+                Status::Length(usize::MAX)
+            } else {
+                return word;
+            };
+        add(&end.counts.bad_descriptors, 1);
+        Word { status, ..word }
     }
 
     fn push(&mut self, buffer: Packet, is_large: bool, end: Option<Word>) {
@@ -570,6 +622,8 @@ pub struct SimCounters {
     pub wire_bytes: u64,
     /// Packets that broke the endpoint's capabilities: a bug of the framework.
     pub unfit: u64,
+    /// Packets that arrived and that the endpoint reported in a bad descriptor.
+    pub bad_descriptors: u64,
 }
 
 /// The hardware's counters. Both ends' threads add, so these are locked additions. They have cache
@@ -587,6 +641,7 @@ pub(super) struct Counts {
     wire_packets: AtomicU64,
     wire_bytes: AtomicU64,
     unfit: AtomicU64,
+    bad_descriptors: AtomicU64,
 }
 
 fn add(counter: &AtomicU64, n: usize) {
@@ -649,6 +704,7 @@ impl Counts {
             wire_packets: self.wire_packets.load(Ordering::Relaxed),
             wire_bytes: self.wire_bytes.load(Ordering::Relaxed),
             unfit: self.unfit.load(Ordering::Relaxed),
+            bad_descriptors: self.bad_descriptors.load(Ordering::Relaxed),
         }
     }
 }

@@ -166,6 +166,10 @@ impl<D: Driver> WrapDriver for Fault<D> {
         capabilities
     }
 
+    fn add_seed(&mut self, seed: u64) {
+        self.options.seed = self.options.seed.wrapping_add(seed);
+    }
+
     fn wrap(&mut self, queue: usize, (rx, tx): QueuePair<D>, arena: &Arena) -> QueuePair<Self> {
         let capabilities = self.inner.capabilities();
         let rx = FaultRx {

@@ -5,6 +5,7 @@ use super::source::First;
 use crate::driver::{Features, Fit, TxDescriptors};
 use crate::limits::TX_STAGED_PACKETS_MAX;
 use crate::packet::{Burst, Packet};
+use crate::plant::planted;
 use crate::queue::fit::{Fitted, fit};
 use crate::queue::segment::{Segmentation, complete_checksum, insert_vlan_tag};
 use crate::stats::DropReason;
@@ -20,6 +21,9 @@ impl<T: TxDescriptors> TxQueue<T> {
                 && let Some(packet) = burst.pop_if(|packet| limits.takes_as_is(packet, features))
             {
                 self.staged.fitted.push_back(packet);
+            }
+            if planted!(LostPacket) {
+                self.staged.fitted.pop_back();
             }
         }
         while self.staged.waiting.packets() < TX_STAGED_PACKETS_MAX

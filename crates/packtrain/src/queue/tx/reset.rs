@@ -2,6 +2,7 @@
 
 use super::TxQueue;
 use crate::driver::{DeviceError, Reset, TxDescriptors};
+use crate::plant::planted;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use std::cmp::Reverse;
@@ -48,6 +49,10 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.flight.bytes.reset();
         self.progress.room.clear();
         self.flight.doorbell.rung();
+        #[cfg(feature = "plants")]
+        {
+            self.progress.locked_up = false;
+        }
         self.staged.front_defragged = false;
         self.progress.watchdog.restart(self.progress.now);
         Ok(true)
@@ -67,6 +72,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             };
             let wire_packets = u64::from(packet.meta().wire_packets);
             self.counters.taken_back.add(wire_packets);
+            if planted!(ResetForgets) {
+                continue;
+            }
             self.staged.again.push_front(packet);
         }
         self.flight.unsent = tokens;

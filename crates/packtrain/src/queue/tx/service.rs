@@ -199,6 +199,10 @@ impl<T: TxDescriptors> TxQueue<T> {
     pub fn reclaim(&mut self, now: Instant) -> usize {
         self.progress.now = now;
         self.flight.unreclaimed = 0;
+        #[cfg(feature = "plants")]
+        if self.progress.locked_up {
+            return 0;
+        }
         if self.flight.in_flight.is_empty() {
             return 0;
         }
@@ -252,6 +256,8 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// collected; once [`TxQueue::in_flight`] is 0, the device is empty. It counts as one stall for
     /// `flush`, unless the queue was stalled already.
     pub fn stop(&mut self) {
+        #[cfg(feature = "plants")]
+        self.ignore_change();
         self.progress.stopped = true;
         self.counting().stall(Stall::Flush);
     }

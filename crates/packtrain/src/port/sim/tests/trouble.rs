@@ -2,6 +2,7 @@
 //! No packet is lost uncounted, and none is overtaken.
 
 use super::*;
+use crate::driver::{BadPackets, RxBurst};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::queue::Sent;
 use crate::stats::{DropReason, DropSnapshot, Trouble, TxSnapshot};
@@ -464,4 +465,126 @@ fn an_interrupt_is_raised_once_for_each_time_that_the_queue_is_armed() {
     a.tx.reclaim(Instant::default());
     a.close();
     b.close();
+}
+
+/// The driver compares what the device wrote with its buffer. Each costs one packet.
+#[test]
+fn a_descriptor_with_a_wrong_length_costs_its_packet() {
+    #[derive(Debug, Default)]
+    struct Reasons(Vec<DropReason>);
+    impl BadPackets for Reasons {
+        fn bad(&mut self, reason: DropReason, wire_packets: u64) {
+            self.0.extend((0..wire_packets).map(|_| reason));
+        }
+    }
+    // In one buffer, and in several.
+    for bytes in [100, 5000] {
+        let (a, b) = pair(small(), small(), 7);
+        let how = Attach {
+            rx_buffers: RxBuffers::PIECES,
+            ..Attach::default()
+        };
+        let (mut a, mut b) = (Station::new(a, &Attach::default()), Station::new(b, &how));
+        let (sent, control) = (frames(5, bytes), b.driver.control());
+        a.send(&sent[..1]);
+        control.truncate_next(1);
+        a.send(&sent[1..3]);
+        control.overrun_next(1);
+        a.send(&sent[3..]);
+        let (mut burst, mut reasons) = (Burst::new(), Reasons::default());
+        let mut sink = RxBurst::new(&mut burst, 64, &mut reasons);
+        let received = b.rx.device_mut().receive(Instant::default(), &mut sink);
+        received.unwrap();
+        let got: Vec<_> = burst.iter().map(Outside::of).collect();
+        let good = [0, 2, 4].map(|n: usize| sent[n].clone());
+        assert_eq!(got, good, "{bytes}");
+        assert_eq!(reasons.0, [DropReason::Truncated, DropReason::TooLong]);
+        assert_eq!(control.counters().bad_descriptors, 2);
+        drop(burst);
+        a.tx.reclaim(Instant::default());
+        a.close();
+        b.close();
+    }
+}
+
+#[test]
+fn late_completions_come_in_order_and_are_not_lost() {
+    let mut load = Load::new(small(), small());
+    load.a.driver.control().delay_completions(2);
+    load.step(20);
+    let quiet = |load: &mut Load| {
+        load.now = load.now.after(Duration::from_millis(1));
+        load.a.tx.reclaim(load.now);
+        load.a.tx.in_flight()
+    };
+    let states: Vec<_> = (0..18).map(|_| quiet(&mut load)).collect();
+    let end = states.iter().position(|&left| left == 0);
+    assert!(end.is_some_and(|calls| calls >= 15), "{states:?}");
+    assert!(
+        states.iter().all(|left| [0, 20].contains(left)),
+        "{states:?}"
+    );
+    assert_eq!(load.counters().troubles().count(), 0);
+    load.receive();
+    load.end(0);
+}
+
+#[test]
+fn a_completion_that_is_reported_twice_is_counted_and_frees_one_packet() {
+    let mut load = Load::new(small(), small());
+    load.a.driver.control().repeat_completions(3);
+    for _ in 0..5 {
+        load.now = load.now.after(Duration::from_millis(1));
+        load.step(20);
+        load.receive();
+    }
+    let counters = load.counters();
+    assert_eq!((counters.bad_completions, counters.resets), (3, 0));
+    load.end(0);
+}
+
+#[test]
+fn a_late_interrupt_is_waited_for_and_a_spurious_one_does_no_harm() {
+    let at = |us: u64| Instant::from_nanos(us * 1000);
+    let config = SimConfig {
+        rate: Some(10_000),
+        ..small()
+    };
+    let (mut a, mut b) = stations(config, small());
+    a.tx.service(at(0)).unwrap();
+    a.send(&frames(10, 100));
+    let control = a.driver.control();
+    control.delay_interrupts(1);
+    assert_eq!(a.tx.arm(), Armed::Idle);
+    assert_eq!(a.tx.device().next_at(), Some(at(500 + 1000)));
+    control.interrupt(0);
+    control.interrupt(99);
+    assert!(a.tx_signal.take(Duration::ZERO) && a.rx_signal.take(Duration::ZERO));
+    a.tx.service(at(1500)).unwrap();
+    assert_eq!(a.tx.reclaim(at(1500)), 10);
+    assert_eq!(a.tx.counters().snapshot().missed_wakeups, 0);
+    assert_eq!(b.receive(), frames(10, 100));
+    a.close();
+    b.close();
+}
+
+/// No packet is lost. The queue is woken when the device has room again.
+#[test]
+fn a_device_that_is_full_for_a_while_stalls_its_queue() {
+    let mut load = Load::new(small(), small());
+    let control = load.a.driver.control();
+    load.step(10);
+    load.receive();
+    control.set_full(true);
+    load.step(30);
+    load.step(0);
+    assert_eq!((load.a.tx.in_flight(), load.a.tx.held()), (0, 30));
+    assert_eq!(load.counters().stall_no_desc, 1);
+    assert_eq!(load.a.tx.arm(), Armed::Idle);
+    assert!(!load.a.tx_signal.take(Duration::ZERO));
+    control.set_full(false);
+    assert!(load.a.tx_signal.take(Duration::ZERO));
+    load.step(0);
+    assert_eq!((load.a.tx.held(), load.counters().restarts), (0, 1));
+    load.end(0);
 }

@@ -1,6 +1,7 @@
 //! Threads that use all operations at once; conservation and order are checked.
 
 use super::*;
+use packtrain_offload::random::Random;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -16,19 +17,6 @@ const PRODUCERS: [(ProducerKind, Decide); 4] = [
     (ProducerKind::Application, deferred),
     (ProducerKind::Lane, abdicate),
 ];
-
-/// A pseudo-random sequence.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        // SplitMix64 (Steele, Lea, Flood 2014).
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let word = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (word ^ (word >> 31)) % bound
-    }
-}
 
 /// The producer and the number of its item.
 type Item = Box<(usize, u64)>;
@@ -261,7 +249,7 @@ fn run(capacity: usize, seed: u64) {
         done: AtomicBool::new(false),
     };
     shared.ring.withhold(capacity / 2);
-    let random = |which: u64| Random(seed ^ (which << 32));
+    let random = |which: u64| Random::new(seed ^ (which << 32));
     thread::scope(|scope| {
         let shared = &shared;
         let producers: Vec<_> = (0..PRODUCERS.len())

@@ -1,8 +1,10 @@
-//! Sessions in a world, and what applications do there.
+//! Sessions in a [`World`], and what applications do there: shared by the tests of packtrain, the
+//! worlds that are drawn from a seed, and experiments in virtual time.
 
+use crate::{Costs, Hardware, Trace, World, topology};
 use packtrain::engine::{
-    Action, Builder, HalfSend, Handler, Ports, Report, Session, Settings, Snapshot, TrySendError,
-    TxHandle,
+    Action, Builder, HalfSend, Handler, Ports, Report, Session, Settings, Snapshot, StartError,
+    TrySendError, TxHandle,
 };
 use packtrain::limits::TX_RING_PACKETS;
 use packtrain::packet::Burst;
@@ -12,39 +14,51 @@ use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::{Placement, place};
 use packtrain::policy::priority::Priority;
 use packtrain::time::Instant;
-use packtrain_testkit::{Costs, Hardware, Trace, World, topology};
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::fmt::Debug;
+use std::fmt;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+/// Milliseconds after the start of a world.
+#[must_use]
 pub const fn ms(ms: u64) -> Instant {
     us(1000 * ms)
 }
 
+/// Microseconds after the start of a world.
+#[must_use]
 pub const fn us(us: u64) -> Instant {
     Instant::from_nanos(us * 1000)
 }
 
 /// Runs a scenario twice with the same seed.
-pub fn twice<T: PartialEq + Debug>(mut run: impl FnMut() -> T) -> T {
+///
+/// # Panics
+///
+/// If the two results differ.
+pub fn twice<T: PartialEq + fmt::Debug>(mut run: impl FnMut() -> T) -> T {
     let first = run();
     assert!(first == run(), "two runs with equal seeds are equal");
     first
 }
 
 /// Sessions whose workers run in one world.
+#[derive(Debug)]
 pub struct Rig {
+    /// The world.
     pub world: World,
     machine: Hardware,
+    /// The sessions, by number.
     pub sessions: Vec<Session>,
     /// The tasks that are workers.
     pub workers: Vec<usize>,
 }
 
 impl Rig {
+    /// An empty world of `machine`.
+    #[must_use]
     pub fn new(machine: Hardware, costs: Costs, seed: u64) -> Self {
         Self {
             world: World::new(machine, costs, seed),
@@ -56,17 +70,21 @@ impl Rig {
 
     /// Adds a session. Its workers have the CPUs and the priority that `settings` say, beside so
     /// many senders. Returns its number.
-    pub fn add<P: Ports, H: Handler + 'static>(
+    ///
+    /// # Errors
+    ///
+    /// If the session cannot start.
+    pub fn try_add<P: Ports, H: Handler + 'static>(
         &mut self,
         builder: Builder<P, H>,
         settings: Settings,
         senders: usize,
-    ) -> usize {
+    ) -> Result<usize, StartError> {
         let (priority, idle) = (settings.priority, settings.idle);
         let placement = settings.placement.clone();
         let builder = builder.settings(settings);
-        let (session, workers) = builder.assemble(self.world.runtime()).unwrap();
-        self.world.counters(session.counters());
+        let (session, workers) = builder.assemble(self.world.runtime())?;
+        self.world.session(&session);
         let cpus = place(&placement, &topology(self.machine), workers.len(), senders);
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus.cpus).enumerate() {
             let task = self.world.worker(worker, cpu);
@@ -75,16 +93,40 @@ impl Rig {
             self.workers.push(task);
         }
         self.sessions.push(session);
-        self.sessions.len() - 1
+        Ok(self.sessions.len() - 1)
+    }
+
+    /// As [`Rig::try_add`], for a session that can start.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot.
+    pub fn add<P: Ports, H: Handler + 'static>(
+        &mut self,
+        builder: Builder<P, H>,
+        settings: Settings,
+        senders: usize,
+    ) -> usize {
+        let added = self.try_add(builder, settings, senders);
+        added.expect("the session can start")
     }
 
     /// A handle to the first TX queue of a port.
+    ///
+    /// # Panics
+    ///
+    /// If no senders were announced for it.
+    #[must_use]
     pub fn handle(&self, session: usize, port: usize) -> TxHandle {
         let handle = self.sessions[session].handle(port, 0);
         handle.expect("senders were announced")
     }
 
     /// Stops the sessions, lets three seconds pass, and checks the ledgers.
+    ///
+    /// # Panics
+    ///
+    /// If a worker has not ended or reports an error, or a ledger is not closed.
     pub fn end(self) -> (Trace, Vec<Report>) {
         let workers = self.workers.clone();
         let (trace, reports) = self.end_with_errors();
@@ -95,6 +137,10 @@ impl Rig {
     }
 
     /// The same if a worker may report an error.
+    ///
+    /// # Panics
+    ///
+    /// As [`Rig::end`].
     pub fn end_with_errors(mut self) -> (Trace, Vec<Report>) {
         for session in &self.sessions {
             session.stop();
@@ -115,6 +161,7 @@ impl Rig {
 }
 
 /// Nothing adapts itself. A worker without work sleeps.
+#[must_use]
 pub fn fixed(dispatch: Dispatch) -> Settings {
     Settings {
         dispatch,
@@ -126,6 +173,10 @@ pub fn fixed(dispatch: Dispatch) -> Settings {
 }
 
 /// A packet of 64 bytes that begins, behind the Ethernet header, with a number.
+///
+/// # Panics
+///
+/// For more numbers than a burst holds, and if the arena has no frame.
 pub fn burst(handle: &TxHandle, numbers: impl Iterator<Item = u64>) -> Burst {
     let mut bytes = [0; 64];
     bytes[12..14].copy_from_slice(&[0x88, 0xb5]);
@@ -139,6 +190,11 @@ pub fn burst(handle: &TxHandle, numbers: impl Iterator<Item = u64>) -> Burst {
 }
 
 /// The number in a packet of [`burst`].
+///
+/// # Panics
+///
+/// If the packet is shorter.
+#[must_use]
 pub fn number(packet: &[u8]) -> u64 {
     let bytes = packet[14..22].try_into();
     u64::from_be_bytes(bytes.expect("eight bytes"))
@@ -151,6 +207,10 @@ pub struct Order(Vec<u64>);
 
 impl Order {
     /// A packet with this number.
+    ///
+    /// # Panics
+    ///
+    /// If it is not the next one of its producer.
     pub fn check(&mut self, number: u64) {
         let (producer, number) = ((number >> 32) as usize, number & 0xffff_ffff);
         self.0.resize(self.0.len().max(producer + 1), 0);
@@ -161,8 +221,11 @@ impl Order {
 }
 
 /// A handle, and the burst that it sends. The thread may be preempted in the middle of a send.
+#[derive(Debug)]
 pub struct Producer {
+    /// The handle.
     pub handle: TxHandle,
+    /// What it sends next, or has begun to send.
     pub burst: Burst,
     /// The next number.
     next: u64,
@@ -171,6 +234,7 @@ pub struct Producer {
 
 impl Producer {
     /// It numbers its packets from `first` on.
+    #[must_use]
     pub fn new(handle: TxHandle, first: u64) -> Self {
         Self {
             handle,
@@ -193,6 +257,10 @@ impl Producer {
     }
 
     /// Sends the burst, or goes on with the send that was begun.
+    ///
+    /// # Errors
+    ///
+    /// As [`TxHandle::try_send`].
     pub fn send(&mut self) -> Result<usize, TrySendError> {
         match self.half.take() {
             Some(half) => self.handle.finish_send(half, &mut self.burst),
@@ -200,6 +268,8 @@ impl Producer {
         }
     }
 
+    /// Whether a send was begun and not finished.
+    #[must_use]
     pub const fn is_preempted(&self) -> bool {
         self.half.is_some()
     }
@@ -217,7 +287,9 @@ impl Drop for Producer {
 /// When threads are preempted: at random, in one of `one_in` sends, for at most so long.
 #[derive(Clone, Copy, Debug)]
 pub struct Preemptions {
+    /// One of so many sends is interrupted.
     pub one_in: u64,
+    /// The longest interruption.
     pub longest: Duration,
 }
 
@@ -225,6 +297,7 @@ pub struct Preemptions {
 pub type States = Rc<RefCell<HashSet<RingState>>>;
 
 /// The preemptions of one sender.
+#[derive(Debug)]
 struct Preempt {
     how: Preemptions,
     random: u64,
@@ -265,9 +338,23 @@ pub struct Sender {
     preempt: Option<Preempt>,
 }
 
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender")
+            .field("producer", &self.producer)
+            .field("left", &self.left)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Sender {
     /// Sender `number` of a session: for so many packets, in bursts of `size`. Adds what is
     /// accepted to `accepted`.
+    ///
+    /// # Panics
+    ///
+    /// If no senders were announced for the first port.
+    #[must_use]
     pub fn new(
         session: &Session,
         number: usize,
@@ -288,6 +375,7 @@ impl Sender {
     }
 
     /// It is preempted, and adds to `states` in which states it finds the ring.
+    #[must_use]
     pub fn preempted(self, how: Preemptions, seed: u64, states: &States) -> Self {
         let preempt = Preempt {
             how,
@@ -300,6 +388,7 @@ impl Sender {
         }
     }
 
+    /// The next step of the thread, for [`World::actor`].
     pub fn run(&mut self, now: Instant, waker: &Waker) -> Action {
         if self.producer.burst.is_empty() {
             let next = self.left.min(self.size);

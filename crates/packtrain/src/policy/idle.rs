@@ -6,7 +6,8 @@
 //! costs the time that it took. A worker whose credit is used up sleeps in each gap until it has
 //! earned it again, at one 256th of the time that it had no work. So the worker tries again from
 //! time to time, for 0.4 % of a CPU: whether polling pays depends on how fast the other threads
-//! answer, and they answer faster while no CPU sleeps.
+//! answer, and they answer faster while no CPU sleeps. After a gap of more than [`LIMIT_MAX`] it does
+//! not poll: the next one is likely as long.
 //!
 //! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it
 //! waits for, and these need not wake it. What they use of its CPU it does not pay for.

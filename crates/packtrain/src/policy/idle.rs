@@ -2,12 +2,12 @@
 //!
 //! A sleep and the wake-up after it cost CPU time ([`WAKEUP`]), and so does each poll that finds
 //! nothing. `adaptive` keeps an account of both, so that polling costs no more CPU time than it
-//! saves: a gap in which polling found the next packets earns the price of a wake-up, and each poll
-//! costs the time that it took. A worker whose credit is used up sleeps in each gap until it has
-//! earned it again, at one 256th of the time that it had no work. So the worker tries again from
-//! time to time, for 0.4 % of a CPU: whether polling pays depends on how fast the other threads
-//! answer, and they answer faster while no CPU sleeps. After a gap of more than [`LIMIT_MAX`] it does
-//! not poll: the next one is likely as long.
+//! saves: a gap in which polling found the next packets earns the price of a wake-up, and each
+//! poll costs the time that it took. A worker whose credit is used up sleeps in each gap until it
+//! has earned it again, at one 256th of the time that it had no work. So the worker tries again
+//! from time to time, for 0.4 % of a CPU: whether polling pays depends on how fast the other
+//! threads answer, and they answer faster while no CPU sleeps. After a gap of more than
+//! [`LIMIT_MAX`] it does not poll: the next one is likely as long.
 //!
 //! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it
 //! waits for, and these need not wake it. What they use of its CPU it does not pay for.
@@ -28,8 +28,8 @@ use std::time::Duration;
 pub const WAKEUP: Duration = Duration::from_micros(20);
 /// The longest that `adaptive` polls in one gap (Linux's `guest_halt_poll_ns`).
 pub const LIMIT_MAX: Duration = Duration::from_micros(200);
-/// The most credit. A burst of traffic after a pause is polled for until it is used up; and the more
-/// it is, the less often a worker changes over, which delays the packets of that moment.
+/// The most credit. A burst of traffic after a pause is polled for until it is used up; and the
+/// more it is, the less often a worker changes over, which delays the packets of that moment.
 const CREDIT_MAX: Duration = Duration::from_millis(10);
 /// One part in so many of the time without work is credit.
 const SHARE: u32 = 256;

@@ -54,8 +54,8 @@ fn each_setting_polls_as_it_says() {
     }
 }
 
-/// In gaps that are shorter than a wake-up costs, the worker always polls; in longer ones, until the
-/// credit is used up.
+/// In gaps that are shorter than a wake-up costs, the worker always polls; in longer ones, until
+/// the credit is used up.
 #[test]
 fn polling_goes_on_while_it_pays() {
     for (length, ends) in [

@@ -249,7 +249,7 @@ pub struct ExperimentArgs {
     /// The part that is run
     #[arg(long, value_enum, value_name = "WHERE")]
     pub only: Option<Only>,
-    /// Rounds: each has one run of every setting [default: 5, and 3 with --quick]
+    /// Rounds: each has one run of every setting [default: 3 with --quick, else the file's, or 5]
     #[arg(long, value_name = "N", value_parser = within(1..=1000_usize))]
     pub repeats: Option<usize>,
     /// Shorter runs, fewer settings, three rounds
@@ -264,6 +264,9 @@ pub struct ExperimentArgs {
     /// Writes one page with tables and charts, which needs no network
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Prints every row of a large table, not only those of claims that are not reproduced
+    #[arg(long, conflicts_with = "json")]
+    pub all: bool,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

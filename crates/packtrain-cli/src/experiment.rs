@@ -26,8 +26,8 @@ use serde_json::json;
 use std::fs;
 use std::path::Path;
 
-/// Rounds without `--repeats`.
-const ROUNDS: usize = 5;
+/// A table with more rows is shown in part, unless `--all` is given.
+const ROWS_MAX: usize = 100;
 /// Columns of a line of text, if the terminal has them.
 const WIDTH: usize = 100;
 
@@ -53,17 +53,18 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         stop: stop.flag(),
         progress: &say,
     };
-    let options = Options {
-        rounds: args
-            .repeats
-            .unwrap_or(if args.quick { QUICK_ROUNDS } else { ROUNDS }),
+    let options = |experiment: &Experiment| Options {
+        rounds: args.repeats.unwrap_or(match args.quick {
+            true => QUICK_ROUNDS,
+            false => experiment.rounds,
+        }),
         quick: args.quick,
         seeds: args.seeds.unwrap_or(u64::MAX),
     };
     let load = Load::now();
     let mut all = Document {
         head: json::head("experiment"),
-        quick: options.quick,
+        quick: args.quick,
         load: Some(load.one_minute),
         uptime_seconds: Some(load.uptime_seconds),
         ..Document::default()
@@ -75,6 +76,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     let mut notices = Notices::default();
     let mut failure = None;
     for (name, experiment) in &experiments {
+        let options = options(experiment);
         let mut setup = |setup: &Setup, control: &Control<'_>| setup.run(control);
         let results = measure(experiment, &options, &mut setup, &control);
         progress.clear();
@@ -86,7 +88,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
                 print::output(&machine(&all))?;
             }
             for view in View::all(&one) {
-                print::output(&text(&view, Style::stdout()))?;
+                print::output(&text(&view, args.all, Style::stdout()))?;
             }
         }
         all.append(one);
@@ -123,7 +125,8 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         return Ok(());
     };
     // The user asked for fewer runs, or the rest has its verdicts.
-    let is_asked_for = all.stopped || options.rounds < CLEAN_MIN;
+    let is_few = |(_, one): &(String, Experiment)| options(one).rounds < CLEAN_MIN;
+    let is_asked_for = all.stopped || experiments.iter().any(is_few);
     if is_asked_for || (notices.open.is_empty() && all.claims.iter().any(is_judged)) {
         if !args.quiet {
             print::message(&format!("{}\n", advice::printable(&line)));
@@ -315,8 +318,27 @@ fn machine(document: &Document) -> String {
     lines.collect::<String>() + "\n"
 }
 
-/// One experiment for people.
-fn text(view: &View<'_>, style: Style) -> String {
+/// One experiment for people. Of a large one without `all`, the rows that lose to others.
+fn text(view: &View<'_>, all: bool, style: Style) -> String {
+    let rows = view.ours.as_ref().map_or(0, |ours| ours.rows.len());
+    let is_brief = rows > ROWS_MAX && !all;
+    let ours = view.ours.clone().map(|ours| match is_brief {
+        false => ours,
+        true => view::Table {
+            caption: format!(
+                "{}. {} of {rows} settings: those of claims that are not reproduced, and those \
+                 that they are compared to. --all shows the others",
+                ours.caption,
+                view.lost.len()
+            ),
+            rows: view
+                .lost
+                .iter()
+                .map(|&row| ours.rows[row].clone())
+                .collect(),
+            ..ours
+        },
+    });
     let heading = |text: &str| format!("\n{}\n", style.bold(text));
     let of = view.definition;
     let title = format!("{} ({}): {}", of.name, of.source, of.title);
@@ -328,12 +350,13 @@ fn text(view: &View<'_>, style: Style) -> String {
     }
     text.extend(of.document.notes.iter().map(|note| paragraph(note, style)));
     text.push_str(&heading("What this machine shows"));
-    for one in [&view.ours, &view.spreads].into_iter().flatten() {
+    let tables = ours.iter().chain(&view.extremes).chain(&view.spreads);
+    for one in tables {
         let caption = paragraph(&one.caption, style);
         text.push_str(&format!("{caption}{}\n", table(one, style)));
     }
     text.extend(view.missing.iter().map(|line| paragraph(line, style)));
-    if let Some(differing) = &view.differing {
+    if let Some(differing) = view.differing.as_ref().filter(|_| !is_brief) {
         text.push_str(&paragraph(&differing.caption, style));
         text.extend(differing.rows.iter().map(|row| {
             // As a table it would have a column for each setting.
@@ -477,7 +500,7 @@ mod tests {
         let mut count = 0;
         for view in &views {
             let of = view.definition;
-            let text = words(&super::text(view, Style::PLAIN));
+            let text = words(&super::text(view, true, Style::PLAIN));
             let mut both = |of: &str| {
                 count += 1;
                 let of = words(of);
@@ -503,7 +526,7 @@ mod tests {
             let differing = view.differing.iter();
             differing.for_each(|table| both(&table.caption));
             let tables = [&view.theirs, &view.ours, &view.spreads, &view.differing];
-            for table in tables.into_iter().flatten() {
+            for table in tables.into_iter().flatten().chain(&view.extremes) {
                 table.columns.iter().for_each(|one| both(&one.title));
                 table
                     .rows
@@ -528,5 +551,27 @@ mod tests {
             }
         }
         assert!(count > 90, "{count}");
+    }
+
+    #[test]
+    fn a_large_table_shows_what_loses_unless_all_is_asked_for() {
+        let text = include_str!("../../packtrain-lab/tests/report/document.json");
+        let document: Document = serde_json::from_str(text).expect("a document");
+        let mut view = View::all(&document).remove(0);
+        let ours = view.ours.as_mut().expect("a table");
+        ours.rows = vec![ours.rows.clone(); 20].concat();
+        let rows = |view: &View<'_>, all| {
+            let text = super::text(view, all, Style::PLAIN);
+            (text.matches("not shown here").count(), text)
+        };
+        assert_eq!(view.lost, [3]);
+        assert_eq!(rows(&view, true).0, 20);
+        let (missing, text) = rows(&view, false);
+        assert_eq!(missing, 0, "{text}");
+        assert!(
+            words(&text).contains("1 of 120 settings: those of claims"),
+            "{text}"
+        );
+        assert!(text.contains("TSO <doubles> goodput"), "{text}");
     }
 }

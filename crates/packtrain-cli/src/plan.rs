@@ -85,8 +85,13 @@ pub fn text(joint: &Joint, in_force: &InForce, style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&attachments(joint, in_force, style));
-    for (name, Path { kind, why, .. }) in &plan.paths {
-        text.push_str(&format!("TX of {name}: {kind} ({why})\n"));
+    for (name, path) in &plan.paths {
+        let Path { kind, why, .. } = path;
+        let each = match path.handover {
+            "packet" => ", packet by packet",
+            _ => "",
+        };
+        text.push_str(&format!("TX of {name}: {kind} ({why}){each}\n"));
     }
     text.push_str(&workers(joint));
     let mib = plan.memory_bytes_max.div_ceil(1 << 20);

@@ -238,7 +238,7 @@ fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String 
                 sizes.quantile(0.99),
                 sizes.max(),
             ];
-            let words = [name.to_owned(), kind.to_owned()];
+            let words = [name.to_owned(), kind.replace("_us", " (us)")];
             table.row(words.into_iter().chain(values.map(grouped)));
         }
     };

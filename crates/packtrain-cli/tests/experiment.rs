@@ -160,7 +160,7 @@ fn an_experiment_is_a_page() {
         "<data value=\"1000\">1,000</data>",
         "<data value=\"2000\">2,000</data>",
         "received, packets (higher is better)",
-        "Batch sizes of a.rx (poll), in packets",
+        "Batch sizes, in packets",
         "null:source,count=1000",
         "every packet arrives",
         "All runs (6)",

@@ -810,9 +810,10 @@ fn a_tx_worker_drains_a_shared_queue_and_an_owned_one_has_no_ring() {
 
 #[test]
 fn the_plan_has_a_line_for_each_port_and_one_for_the_workers() {
-    let ran = ends(0, &["plan", "null:queues=2", "sim:queues=2,tx=shared"]);
+    let ports = ["null:queues=2,handover=packet", "sim:queues=2,tx=shared"];
+    let ran = ends(0, &[&["plan"], &ports[..]].concat());
     for line in [
-        "TX of null0: owned (dispatch=adaptive, and one RX worker feeds each queue)\n",
+        "TX of null0: shared (handover=packet), packet by packet\n",
         "TX of sim0: shared (tx=shared)\n",
         "\nworkers: 0: ",
         "\nmemory for packets: at most ",

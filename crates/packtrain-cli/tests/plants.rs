@@ -40,7 +40,15 @@ fn a_queue_that_ignores_a_change_fails() {
 }
 
 #[test]
-fn without_a_plant_no_check_fails() {
-    let ran = packtrain(&["experiment", "bad-rx", "--quick", "--quiet"]);
+fn without_a_plant_no_claim_that_must_hold_fails() {
+    let ran = packtrain(&["experiment", "media-change", "--quick", "--json"]);
     assert!(matches!(ran.code, Some(0 | 5)), "{ran:?}");
+    let document = ran.json();
+    let runs = document["runs"].as_array().expect("runs");
+    for run in runs.iter().filter(|run| run["settings"]["b"] == "tap") {
+        let (tx, drops) = (&run["figures"]["b"]["tx"], &run["figures"]["drops"]);
+        assert!(tx["stall_link_down"].as_u64() > Some(0), "{run}");
+        assert!(tx["restarts"].as_u64() > Some(0), "{run}");
+        assert_eq!(drops["link_down"], drops["total"], "{run}");
+    }
 }

@@ -19,7 +19,7 @@ const PARTS: [&str; 3] = ["sender", "worker", "receiver"];
 /// let cpus = Cpus::parse("sender=0,worker=1,receiver=0", &[0, 1])?;
 /// assert_eq!((cpus.sender, cpus.worker), (Some(0), Some(1)));
 /// assert_eq!(cpus.sharing().as_deref(), Some("sender and receiver share CPU 0"));
-/// # Ok::<(), packtrain_lab::cpus::CpusError>(())
+/// # Ok::<(), String>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cpus {
@@ -32,60 +32,46 @@ pub struct Cpus {
     pub receiver: Option<usize>,
 }
 
-/// A text that states no [`Cpus`]: one line with what is wrong and what to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CpusError(String);
-
-impl fmt::Display for CpusError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl core::error::Error for CpusError {}
-
 impl Cpus {
     /// Parses `PART=CPU,PART=CPU…`, each part at most once. `allowed` are the CPUs that may be used
     /// ([`allowed`]).
     ///
     /// # Errors
-    /// [`CpusError`] if the text has another form, a part is unknown or repeated, or a CPU is not
-    /// allowed.
-    pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, CpusError> {
+    /// One line with what is wrong and what to do, if the text has another form, a part is unknown
+    /// or repeated, or a CPU is not allowed.
+    pub fn parse(text: &str, allowed: &[usize]) -> Result<Self, String> {
         let cpus = Self::read(text)?;
         cpus.check(allowed)?;
         Ok(cpus)
     }
 
     /// Parses the text. The CPUs are those of any machine.
-    fn read(text: &str) -> Result<Self, CpusError> {
+    fn read(text: &str) -> Result<Self, String> {
         let mut cpus = Self::default();
         for item in text.split(',') {
             let Some((part, cpu)) = item.split_once('=') else {
-                return Err(CpusError(format!(
+                return Err(format!(
                     "'{}' is not PART=CPU: write as in sender=0,worker=1,receiver=2",
                     item.escape_default()
-                )));
+                ));
             };
             let Some(slot) = cpus.slot(part) else {
-                return Err(CpusError(format!(
+                return Err(format!(
                     "unknown part '{}': the parts are {}",
                     part.escape_default(),
                     PARTS.join(", ")
-                )));
+                ));
             };
             if slot.is_some() {
-                return Err(CpusError(format!(
-                    "part '{part}' is given twice; keep one of the two"
-                )));
+                return Err(format!("part '{part}' is given twice; keep one of the two"));
             }
             let digits = !cpu.is_empty() && cpu.bytes().all(|byte| byte.is_ascii_digit());
             let number = digits.then(|| cpu.parse().ok()).flatten();
             let Some(number) = number else {
-                return Err(CpusError(format!(
+                return Err(format!(
                     "{part}= cannot be '{}': write the number of a CPU, as in sender=0",
                     cpu.escape_default()
-                )));
+                ));
             };
             *slot = Some(number);
         }
@@ -95,15 +81,15 @@ impl Cpus {
     /// Checks that the process may use the CPUs.
     ///
     /// # Errors
-    /// [`CpusError`] with the first part whose CPU is not among the `allowed` ones.
-    pub fn check(&self, allowed: &[usize]) -> Result<(), CpusError> {
+    /// One line with the first part whose CPU is not among the `allowed` ones.
+    pub fn check(&self, allowed: &[usize]) -> Result<(), String> {
         match self.parts().find(|(_, cpu)| !allowed.contains(cpu)) {
             None => Ok(()),
-            Some((part, cpu)) => Err(CpusError(format!(
+            Some((part, cpu)) => Err(format!(
                 "{part}= cannot be '{cpu}': the process may use the CPUs {}; choose one of them, \
                  or widen its affinity mask",
                 listed(allowed)
-            ))),
+            )),
         }
     }
 
@@ -139,10 +125,10 @@ impl Cpus {
 
 /// For the CPUs that the calling thread may use.
 impl FromStr for Cpus {
-    type Err = CpusError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, CpusError> {
-        let allowed = allowed().map_err(|error| CpusError(error.to_string()))?;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let allowed = allowed().map_err(|error| error.to_string())?;
         Self::parse(text, &allowed)
     }
 }
@@ -273,7 +259,7 @@ mod tests {
                 format!("receiver= cannot be '1-2': {number}"),
             ),
         ] {
-            assert_eq!(parse(text).unwrap_err().to_string(), line);
+            assert_eq!(parse(text).unwrap_err(), line);
         }
     }
 

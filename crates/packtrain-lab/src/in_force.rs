@@ -109,6 +109,8 @@ pub struct Path {
     pub dispatch: String,
     /// The reason for the kind.
     pub why: String,
+    /// As in `handover=`.
+    pub handover: &'static str,
 }
 
 /// Packets that go one way.
@@ -312,6 +314,7 @@ impl InForce {
         [
             ("path", json!(path.kind)),
             ("dispatch", json!(path.dispatch)),
+            ("handover", json!(path.handover)),
             ("moderation", json!(moderation)),
             ("queues", json!(port.queues)),
             ("rx", json!(port.rx)),
@@ -334,7 +337,7 @@ impl InForce {
 }
 
 /// The settings of a port that a row has.
-const OF_PORT: usize = 19;
+const OF_PORT: usize = 20;
 
 /// Names of offloads, or `off`.
 fn listed(offloads: &[&str]) -> String {
@@ -414,6 +417,7 @@ impl From<&plan::Path> for Path {
             kind: path.kind.to_string(),
             dispatch: path.dispatch.to_string(),
             why: path.why.clone(),
+            handover: if path.by_packet { "packet" } else { "burst" },
         }
     }
 }

@@ -69,7 +69,7 @@ pub fn option_names<T: Args>() -> Vec<String> {
 
 /// The options as a command line without any gives them: the defaults are written once, in the
 /// attributes that clap reads.
-pub fn default_options<T: Args>() -> T {
+pub(crate) fn default_options<T: Args>() -> T {
     let command = T::augment_args(Command::new("").no_binary_name(true));
     let no_words: [&str; 0] = [];
     command

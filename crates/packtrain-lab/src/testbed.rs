@@ -17,9 +17,9 @@ use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
 use crate::netns::Netns;
-use crate::options::{Fields, PolicyOptions, default_options};
+use crate::options::{Fields, PolicyOptions};
 use crate::session;
-use crate::topology::{self, Settings, Side, TwoHosts};
+use crate::topology::{self, Host, Settings, Side, TwoHosts};
 use crate::units::LineRate;
 
 /// What joins the hosts.
@@ -70,12 +70,6 @@ pub struct TestbedOptions {
     pub cpus: Option<Cpus>,
 }
 
-impl Default for TestbedOptions {
-    fn default() -> Self {
-        default_options()
-    }
-}
-
 impl TestbedOptions {
     /// Refuses what is for two hosts, for a tool without them, which only packtrain can run.
     pub(crate) fn refuse_through(&self, tool: &str) -> Result<(), ToolError> {
@@ -100,6 +94,21 @@ impl TestbedOptions {
         let checked = policies.settings().check();
         checked.map_err(|error| ToolError::of_start(&error))?;
         Ok(policies)
+    }
+
+    /// Opens a TAP from its keys, as in `tap,queues=2`, in a host of its own.
+    pub(crate) fn open_alone(
+        &self,
+        option: &str,
+        text: &str,
+    ) -> Result<(Host, Port<AnyPort>), ToolError> {
+        let spec = spec(option, text, &format!("pt-{option}"))?;
+        let settings = Settings {
+            mtu: self.mtu,
+            ..Settings::default()
+        };
+        let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
+        Host::alone(&settings, Side::Right, create)
     }
 
     /// Whether the process may use the CPUs to which parts are bound.

@@ -5,7 +5,7 @@ use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
 use packtrain_lab::experiment::Experiment;
 use packtrain_lab::harness::{self, need_tap, skip};
-use packtrain_lab::options::{Fields, PolicyOptions, default_options};
+use packtrain_lab::options::{Fields, PolicyOptions};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
@@ -261,7 +261,7 @@ fn bound() {
     let blast = Blast {
         count: Some(1000),
         rate: Some("100kpps".parse().expect("a rate")),
-        ..default_options()
+        ..Blast::default()
     };
     let measured = blast.run(&testbed, &Control::default()).expect("a run");
     assert_eq!(measured.figures.sent_packets, 1000);

@@ -5,7 +5,7 @@
 use crate::host::{Head, SCHEMA};
 pub use crate::key::Fields;
 use crate::key::Key;
-use crate::statistics::{Estimate, significant};
+use crate::statistics::{Estimate, Group, significant};
 use crate::verdict::{Expected, Verdict};
 use indexmap::IndexMap;
 use schemars::JsonSchema;
@@ -231,6 +231,9 @@ pub struct Summary {
     /// The number of runs on which a verdict may rest. The others are shown if there are none.
     #[serde(default)]
     pub judged: usize,
+    /// The two groups of the runs that are far from each other; empty if there are none.
+    #[serde(default)]
+    pub groups: Vec<Group>,
     /// Values that are more than 1.5 interquartile ranges below the first or above the third
     /// quartile (Tukey's fences).
     #[serde(default)]
@@ -246,6 +249,12 @@ impl Summary {
             min: significant(self.min),
             max: significant(self.max),
             judged: self.judged,
+            groups: (self.groups.iter())
+                .map(|group| Group {
+                    median: significant(group.median),
+                    ..*group
+                })
+                .collect(),
             outliers: self.outliers.iter().copied().map(significant).collect(),
         }
     }

@@ -59,6 +59,87 @@ pub fn coverage_percent(count: usize) -> f64 {
     }
 }
 
+/// Neighbouring values whose ratio is this separate two groups of two values or more.
+const GAP: f64 = 2.0;
+/// The same, if one of the groups is a single value.
+const GAP_OF_ONE: f64 = 4.0;
+/// The fewest values that can be two groups.
+const GROUPED_MIN: usize = 4;
+
+/// Values that are near each other, of a figure that has two such groups.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Group {
+    /// Their median.
+    pub median: f64,
+    /// Their number.
+    pub runs: usize,
+}
+
+/// The two groups of `values`, the lesser one first, if there are two that are far apart: a median
+/// of all would then be between them, or that of one of them by chance. Two neighbours, in
+/// ascending order, have a ratio of more than 2, and of more than 4 if one side is a single value;
+/// and in logarithms their distance is two thirds or more of that of the least to the greatest. So
+/// neither values within 30 % of their middle are two groups, nor, with 10 % of standard deviation,
+/// normal ones. Needs four values, which are all positive.
+#[must_use]
+pub fn groups(values: &[f64]) -> Option<[Group; 2]> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (least, greatest) = (*sorted.first()?, *sorted.last()?);
+    if sorted.len() < GROUPED_MIN || least <= 0.0 || !greatest.is_finite() {
+        return None;
+    }
+    let gap = |at: usize| sorted[at] / sorted[at - 1];
+    let at = (1..sorted.len()).max_by(|&a, &b| gap(a).total_cmp(&gap(b)))?;
+    let needed = match at == 1 || at == sorted.len() - 1 {
+        true => GAP_OF_ONE,
+        false => GAP,
+    };
+    let is_far = gap(at) > needed && gap(at).powi(3) >= (greatest / least).powi(2);
+    let (low, high) = sorted.split_at(at);
+    is_far.then(|| {
+        [low, high].map(|group| Group {
+            median: median(group),
+            runs: group.len(),
+        })
+    })
+}
+
+/// The values outside of Tukey's fences, in ascending order: more than 1.5 interquartile ranges
+/// below the first or above the third quartile.
+#[must_use]
+pub fn outliers(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    let Some(last) = values.len().checked_sub(1) else {
+        return values;
+    };
+    let quartile = |share: f64| {
+        let place = share * last as f64;
+        let (low, high) = (
+            values[place.floor() as usize],
+            values[place.ceil() as usize],
+        );
+        low + (high - low) * place.fract()
+    };
+    let (first, third) = (quartile(0.25), quartile(0.75));
+    let fence = 1.5 * (third - first);
+    values.retain(|value| *value < first - fence || *value > third + fence);
+    values
+}
+
+/// The squared distance of each value from the mean, in parts of the mean, with Bessel's
+/// correction. The mean of the result estimates the relative variance without a bias that depends
+/// on the number of values.
+#[must_use]
+pub fn deviations(values: &[f64]) -> Vec<f64> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares = values.iter().map(|value| (value / mean - 1.0).powi(2));
+    squares
+        .map(|square| square * count / (count - 1.0))
+        .collect()
+}
+
 /// The median of `values` and its interval. `None` for no value, or one that is not a positive
 /// number.
 pub fn estimate(values: &[f64]) -> Option<Estimate> {
@@ -155,6 +236,86 @@ mod tests {
         assert_eq!(negative.median, -5.0);
         assert!(negative.low < -5.0 && negative.high > -5.0, "{negative:?}");
         assert_eq!(bootstrap(0, |_| 1.0), None);
+    }
+
+    #[test]
+    fn runs_of_two_kinds_are_two_groups() {
+        let groups = |values: &[f64]| {
+            let groups = groups(values)?;
+            Some(groups.map(|group| (group.median, group.runs)))
+        };
+        for (values, expected) in [
+            (&[41.0, 3398.0, 41.0, 66.0][..], [(41.0, 3), (3398.0, 1)]),
+            (&[2.2, 10.0, 9.0, 10.0, 9.5], [(2.2, 1), (9.75, 4)]),
+            (&[451.0, 1017.0, 449.0, 924.0], [(450.0, 2), (970.5, 2)]),
+        ] {
+            assert_eq!(groups(values), Some(expected), "{values:?}");
+        }
+        for values in [
+            // Too few, one that is not far enough, and no gap between the others.
+            &[41.0, 41.0, 3398.0][..],
+            &[10.0, 10.0, 10.0, 35.0],
+            &[1.0, 1.0, 2.0, 2.0],
+            &[1.0, 2.0, 4.0, 8.0, 16.0],
+            &[0.0, 0.0, 5.0, 5.0],
+            &[1.0, 1.0, f64::INFINITY, f64::INFINITY],
+            &[7.0; 30],
+            &[],
+        ] {
+            assert_eq!(groups(values), None, "{values:?}");
+        }
+    }
+
+    /// Uniform noise of 30 % and normal noise of 10 % are one group each time; of samples with
+    /// more noise, one in two hundred may look like two.
+    #[test]
+    fn noise_is_no_two_groups() {
+        let mut random = Random::new(1);
+        for runs in [4, 5, 6, 10, 30] {
+            let mut found = [0; 4];
+            for _ in 0..1000 {
+                let mut uniform = || random.below(1 << 20) as f64 / f64::from(1 << 20) - 0.5;
+                // Of twelve uniform values the sum is nearly normal, with a deviation of 1.
+                let mut normal = || (0..12).map(|_| uniform()).sum::<f64>();
+                let normal: Vec<f64> = (0..runs).map(|_| normal()).collect();
+                let uniform: Vec<f64> = (0..runs).map(|_| uniform()).collect();
+                let of = |values: &[f64], noise: f64| {
+                    let values: Vec<f64> = values.iter().map(|one| 1.0 + noise * one).collect();
+                    usize::from(groups(&values).is_some())
+                };
+                let cases = [
+                    of(&uniform, 0.6),
+                    of(&normal, 0.1),
+                    of(&uniform, 0.8),
+                    of(&normal, 0.2),
+                ];
+                found
+                    .iter_mut()
+                    .zip(cases)
+                    .for_each(|(sum, one)| *sum += one);
+            }
+            assert_eq!(found[..2], [0, 0], "{runs} runs");
+            assert!(
+                found[2..].iter().all(|&count| count <= 5),
+                "{runs}: {found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_spread_is_not_smaller_with_fewer_clean_runs() {
+        // All values that three of five equally likely ones can have: the mean of the variances is
+        // that of the five.
+        let all = [8.0, 9.0, 10.0, 11.0, 12.0];
+        let variance = |values: &[f64]| {
+            let squares = deviations(values);
+            let mean = values.iter().sum::<f64>() / values.len() as f64;
+            squares.iter().sum::<f64>() / squares.len() as f64 * mean * mean
+        };
+        let draws = (0..125).map(|draw| [draw % 5, draw / 5 % 5, draw / 25].map(|at| all[at]));
+        let of_three = draws.map(|draw| variance(&draw)).sum::<f64>() / 125.0;
+        // Drawn with replacement, so without the correction.
+        assert!((of_three - 2.0).abs() < 1e-9, "{of_three}");
     }
 
     #[test]

@@ -25,8 +25,9 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
     (
         "null",
-        590,
-        "its source builds packets of three protocols and three links, in trains",
+        630,
+        "its source builds packets of three protocols and three links, in trains, and ACKs among \
+         data",
     ),
 ];
 

@@ -144,17 +144,16 @@ fn all(snapshot: &Snapshot, devices: &[Option<DeviceCounters>]) -> Fields {
     figures
 }
 
+/// The names of these fields, each with its value.
+macro_rules! named {
+    ($of:ident: $($field:ident)*) => {
+        [$((stringify!($field), $of.$field)),*]
+    };
+}
+
 /// Names and values of the counters of a worker, for JSON, tables and figures alike.
 pub fn worker_values(worker: &WorkerSnapshot) -> [(&'static str, u64); 7] {
-    [
-        ("steps", worker.steps),
-        ("sleeps", worker.sleeps),
-        ("wakeups", worker.wakeups),
-        ("drained", worker.drained),
-        ("voluntary_switches", worker.voluntary_switches),
-        ("involuntary_switches", worker.involuntary_switches),
-        ("syscalls", worker.syscalls),
-    ]
+    named!(worker: steps sleeps wakeups drained voluntary_switches involuntary_switches syscalls)
 }
 
 /// The faults that ports `a` and `b` have injected; `null` for a port without an injector.
@@ -170,27 +169,13 @@ pub fn faults_names() -> Fields {
 
 /// Names and values of the counters of the other side of a port: `rx` is from packtrain.
 pub fn device_values(device: &DeviceCounters) -> [(&'static str, u64); 8] {
-    [
-        ("rx_packets", device.rx_packets),
-        ("rx_bytes", device.rx_bytes),
-        ("rx_dropped", device.rx_dropped),
-        ("rx_errors", device.rx_errors),
-        ("tx_packets", device.tx_packets),
-        ("tx_bytes", device.tx_bytes),
-        ("tx_dropped", device.tx_dropped),
-        ("tx_errors", device.tx_errors),
-    ]
+    named!(device: rx_packets rx_bytes rx_dropped rx_errors
+                   tx_packets tx_bytes tx_dropped tx_errors)
 }
 
 /// Names and values of the injected faults.
 pub fn fault_values(faults: &Faults) -> [(&'static str, u64); 5] {
-    [
-        ("dropped", faults.dropped),
-        ("duplicated", faults.duplicated),
-        ("corrupted", faults.corrupted),
-        ("delayed", faults.delayed),
-        ("reordered", faults.reordered),
-    ]
+    named!(faults: dropped duplicated corrupted delayed reordered)
 }
 
 /// Counters by name.

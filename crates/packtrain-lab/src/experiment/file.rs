@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 
 use packtrain_measure::document::{Better, Original, Statistic};
 use serde::de::value::MapAccessDeserializer;
@@ -29,6 +30,8 @@ pub struct File {
     #[serde(default)]
     pub limits: String,
     pub document: Original,
+    /// Rounds without `--repeats`.
+    pub repeats: Option<NonZeroUsize>,
     #[serde(default)]
     pub needs: Needs,
     #[serde(default)]

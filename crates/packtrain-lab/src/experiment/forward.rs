@@ -3,26 +3,30 @@
 use std::thread;
 use std::time::Duration;
 
+use packtrain::driver::Port;
 use packtrain::engine::{Command, CommandError, PortSnapshot, Queues, Report, Session};
-use packtrain::port::open_pair;
+use packtrain::port::{AnyPort, open_pair};
 use packtrain_measure::key::fields;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::counters::{self, Costs, Work, per};
-use crate::error::ToolError;
+use crate::error::{LabError, ToolError};
+use crate::link::Rtnl;
 use crate::options::Fields;
 use crate::session;
-use crate::testbed::{TestbedOptions, whole};
+use crate::testbed::{TestbedOptions, open, whole};
 use crate::tool::{Control, Measured, Watch};
+use crate::topology::Host;
 use crate::units::Time;
 
 /// How often the end of the input and the stop flag are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// A session between two ports. `a` and `b` of the testbed are whole port specs, such as
-/// `null:source,count=1000000`, and its policies apply.
+/// `null:source,count=1000000`, or `b` is a TAP with its keys, which gets a host of its own. The
+/// testbed's policies apply.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Forward {
@@ -30,8 +34,8 @@ pub struct Forward {
     pub duration: Time,
     /// How many wire packets are received at most.
     pub count: Option<u64>,
-    /// Port B's TX queues are stopped and resumed in turn, a change each time that this time has
-    /// passed.
+    /// Port B's TX queues are stopped and resumed in turn, or its host's interface is set down and
+    /// up, a change each time that this time has passed.
     pub stop_resume: Option<Time>,
 }
 
@@ -56,10 +60,9 @@ impl Forward {
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
         testbed.refuse_through("forward")?;
-        let hint = "tool forward takes whole ports, as in null:source,count=1000000";
-        let specs = [whole("a", &testbed.a, hint)?, whole("b", &testbed.b, hint)?];
         let policies = testbed.checked_policies()?;
-        let ports = open_pair(&specs[0], &specs[1]).map_err(|error| ToolError::of_open(&error))?;
+        let (host, ports) = ports(testbed)?;
+        let mut changes = Changes::of(self.stop_resume, host.as_ref())?;
         let sides = session::sides(&ports);
         let [a, b] = ports;
         let mut builder = Session::between(a, b).settings(policies.settings());
@@ -80,7 +83,6 @@ impl Forward {
         ];
         settings.extend(own.map(|(name, value)| (name.to_owned(), value)));
         let mut pauses = Pauses::default();
-        let mut changes = self.stop_resume.map(|time| Changes::every(time.0));
         while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
             if let Some(changes) = &mut changes {
                 changes.make(&session)?;
@@ -95,13 +97,26 @@ impl Forward {
         }
         let report = session::finish(session)?;
         let (_, flag) = watch.end(Duration::ZERO)?;
+        let stops = changes.map_or(0, |changes| changes.made.div_ceil(2));
         Ok(Measured {
             settings,
-            figures: figures(&report, pauses.longest),
+            figures: figures(&report, pauses.longest, stops),
             flags: flag.into_iter().collect(),
             ..Measured::default()
         })
     }
+}
+
+/// Opens both ports, for a TAP as port B with the host that it leads to.
+fn ports(testbed: &TestbedOptions) -> Result<(Option<Host>, [Port<AnyPort>; 2]), ToolError> {
+    let hint = "tool forward takes whole ports, as in null:source,count=1000000";
+    let a = whole("a", &testbed.a, hint)?;
+    if testbed.b.split(',').next() == Some("tap") {
+        let (host, b) = testbed.open_alone("b", &testbed.b)?;
+        return Ok((Some(host), [open(&a)?, b]));
+    }
+    let ports = open_pair(&a, &whole("b", &testbed.b, hint)?);
+    Ok((None, ports.map_err(|error| ToolError::of_open(&error))?))
 }
 
 /// The times in which port A sent nothing, as far as its counters are read.
@@ -124,21 +139,27 @@ impl Pauses {
     }
 }
 
-/// Stops and resumes port B's TX queues.
+/// Stops and resumes port B in turn: its TX queues, or the interface of its host.
 #[derive(Debug)]
 struct Changes {
     every: Duration,
     at: Duration,
-    command: Command,
+    made: u64,
+    link: Option<(Rtnl, u32)>,
 }
 
 impl Changes {
-    const fn every(every: Duration) -> Self {
-        Self {
+    fn of(every: Option<Time>, host: Option<&Host>) -> Result<Option<Self>, LabError> {
+        let Some(Time(every)) = every else {
+            return Ok(None);
+        };
+        let link = host.map(|host| Ok::<_, LabError>((host.netns.rtnl()?, host.link.index)));
+        Ok(Some(Self {
             every,
             at: every,
-            command: Command::Pause,
-        }
+            made: 0,
+            link: link.transpose()?,
+        }))
     }
 
     /// Makes the change that is due.
@@ -146,15 +167,20 @@ impl Changes {
         if session.elapsed() < self.at {
             return Ok(());
         }
-        match session.command(Queues::tx(1), self.command) {
-            // The input may have ended meanwhile.
-            Ok(_) | Err(CommandError::Ended { .. }) => {}
-            Err(error) => return Err(ToolError::Failed(error.to_string())),
+        let stops = self.made.is_multiple_of(2);
+        match &mut self.link {
+            Some((rtnl, index)) if stops => rtnl.set_down(*index)?,
+            Some((rtnl, index)) => rtnl.set_up(*index)?,
+            None => {
+                let command = [Command::Resume, Command::Pause][usize::from(stops)];
+                match session.command(Queues::tx(1), command) {
+                    // The input may have ended meanwhile.
+                    Ok(_) | Err(CommandError::Ended { .. }) => {}
+                    Err(error) => return Err(ToolError::Failed(error.to_string())),
+                }
+            }
         }
-        self.command = match self.command {
-            Command::Pause => Command::Resume,
-            _ => Command::Pause,
-        };
+        self.made += 1;
         self.at = session.elapsed() + self.every;
         Ok(())
     }
@@ -181,6 +207,8 @@ pub struct Figures {
     pub lost_percent: f64,
     /// The longest time in which port A sent nothing.
     pub longest_pause_ms: f64,
+    /// Times that port B was stopped, or its interface set down.
+    pub stops: u64,
     /// What a packet cost.
     #[serde(flatten)]
     pub costs: Costs,
@@ -188,7 +216,7 @@ pub struct Figures {
 
 /// Rates and costs by packet, of both directions together. Packets are wire packets received;
 /// `received_kpps` counts those that the other port then sent.
-fn figures(report: &Report, longest_pause: Duration) -> Fields {
+fn figures(report: &Report, longest_pause: Duration, stops: u64) -> Fields {
     let snapshot = &report.snapshot;
     let sum =
         |of: fn(&PortSnapshot) -> u64| -> f64 { snapshot.ports.iter().map(of).sum::<u64>() as f64 };
@@ -210,6 +238,7 @@ fn figures(report: &Report, longest_pause: Duration) -> Fields {
         lost,
         lost_percent: per(100.0 * lost, packets),
         longest_pause_ms: longest_pause.as_secs_f64() * 1e3,
+        stops,
         costs: Work::of(snapshot).costs(wire_packets, seconds),
     });
     figures.append(&mut counters::figures(report));
@@ -260,8 +289,8 @@ mod tests {
     fn a_queue_that_is_stopped_and_resumed_loses_nothing() {
         let forward = Forward {
             duration: Time(Duration::from_millis(300)),
-            count: None,
             stop_resume: Some(Time(Duration::from_millis(10))),
+            ..Forward::default()
         };
         let testbed = TestbedOptions {
             a: "null:source".to_owned(),

@@ -1,7 +1,7 @@
 //! What came out: figures with their spread, and verdicts on claims.
 
 use packtrain_measure::document::{Better, Claim, Common, Figure, Statistic, Summary};
-use packtrain_measure::statistics::{self, Estimate};
+use packtrain_measure::statistics::{self, Estimate, deviations, groups, outliers};
 use packtrain_measure::{Key, Verdict};
 
 use super::matrix::{Expectation, Experiment, Pair};
@@ -28,28 +28,9 @@ pub fn summary(results: &Results, cell: usize, figure: &Figure) -> Option<Summar
         min: values[0],
         max: values[values.len() - 1],
         judged,
+        groups: groups(&values).into_iter().flatten().collect(),
         outliers: outliers(values),
     })
-}
-
-/// The values outside of Tukey's fences, sorted.
-pub(crate) fn outliers(mut values: Vec<f64>) -> Vec<f64> {
-    values.sort_by(f64::total_cmp);
-    let Some(last) = values.len().checked_sub(1) else {
-        return values;
-    };
-    let quartile = |share: f64| {
-        let place = share * last as f64;
-        let (low, high) = (
-            values[place.floor() as usize],
-            values[place.ceil() as usize],
-        );
-        low + (high - low) * place.fract()
-    };
-    let (first, third) = (quartile(0.25), quartile(0.75));
-    let fence = 1.5 * (third - first);
-    values.retain(|value| *value < first - fence || *value > third + fence);
-    values
 }
 
 /// The most frequent text of a figure of a cell, over its clean runs, or over all of them if none
@@ -350,18 +331,6 @@ fn finite(estimate: Option<Estimate>, below: &str) -> Result<Estimate, NotJudged
     let is_finite = |one: &Estimate| one.low.is_finite() && one.high.is_finite();
     let why = || NotJudged::Unclear(format!("{below} is 0 where it is divided by"));
     estimate.filter(is_finite).ok_or_else(why)
-}
-
-/// The squared distance of each value from the mean, in parts of the mean, with Bessel's
-/// correction. The mean of the result estimates the relative variance without a bias that depends
-/// on the number of values.
-pub fn deviations(values: &[f64]) -> Vec<f64> {
-    let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares = values.iter().map(|value| (value / mean - 1.0).powi(2));
-    squares
-        .map(|square| square * count / (count - 1.0))
-        .collect()
 }
 
 fn mean(values: &[f64], rounds: &[usize]) -> f64 {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::ops::Range;
 
 use packtrain_measure::document::{Axis, Better, Claim, Definition, Figure, Setting};
@@ -18,6 +19,9 @@ use crate::testbed::TestbedOptions;
 /// Most combinations of one experiment, with those that `skip` leaves out.
 const CELLS_MAX: usize = 10_000;
 
+/// Rounds of an experiment whose file does not say.
+const ROUNDS: usize = 5;
+
 /// An experiment: what a document claims, and the settings whose figures show it.
 #[derive(Clone, Debug)]
 pub struct Experiment {
@@ -27,6 +31,8 @@ pub struct Experiment {
     pub claims: Vec<Expectation>,
     /// The combinations of settings.
     pub cells: Vec<Cell>,
+    /// Rounds, unless others are asked for.
+    pub rounds: usize,
     /// Its own file, or a name in angle brackets.
     path: String,
     text: String,
@@ -177,6 +183,7 @@ impl Experiment {
                 ..Definition::default()
             },
             cells,
+            rounds: file.repeats.map_or(ROUNDS, NonZeroUsize::get),
             path: path.to_owned(),
             text: text.to_owned(),
         })

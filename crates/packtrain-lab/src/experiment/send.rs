@@ -29,11 +29,11 @@ use crate::ip::IpVersion;
 use crate::options::Fields;
 use crate::session;
 use crate::sys;
-use crate::testbed::{TestbedOptions, open, spec, whole};
+use crate::testbed::{TestbedOptions, open, whole};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Watch};
 use crate::tools::frame;
-use crate::topology::{self, Host, Settings, Side};
+use crate::topology::{self, Host};
 use crate::traffic::pace::{Pacer, usual_burst};
 use crate::units::{Rate, Time};
 
@@ -286,13 +286,7 @@ fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), T
     let text = &testbed.a;
     let is_tap = text.split(',').next() == Some("tap");
     let (receiver, port) = if is_tap {
-        let spec = spec("a", text, "pt-a")?;
-        let settings = Settings {
-            mtu: testbed.mtu,
-            ..Settings::default()
-        };
-        let create = || Ok::<_, ToolError>((spec.name.clone(), open(&spec)?));
-        let (host, port) = Host::alone(&settings, Side::Right, create)?;
+        let (host, port) = testbed.open_alone("a", text)?;
         if host.link.mtu != testbed.mtu {
             let wanted = testbed.mtu;
             return Err(ToolError::Failed(format!(

@@ -158,6 +158,10 @@ fn legend(m: &mut Markup) {
                         run; from six runs on, with its bootstrap interval of 95 %. That of a \
                         ratio or of a spread is always the bootstrap's";
         m.leaf("dd", &[], interval);
+        m.leaf("dt", &[], "41 (3 of 4) | 3,398 (1 of 4)");
+        let groups = "the runs are two groups far from each other: the median and the number of \
+                      runs of each";
+        m.leaf("dd", &[], groups);
         m.element("dt", &[], part::sample);
         let bar = "bar: the median; whisker: the interval; dots: single runs, hollow if flagged";
         m.leaf("dd", &[], bar);

@@ -6,14 +6,14 @@ use packtrain_measure::chart::{self, Scale};
 use packtrain_measure::document::{Axis, Figure, Row, Run};
 use packtrain_measure::markup::Markup;
 use packtrain_measure::numbers::number;
-use packtrain_measure::statistics::Estimate;
+use packtrain_measure::statistics::{Estimate, outliers};
 
+use super::distribution::Histogram;
 use super::read::{Part, better, is_clean};
 use super::text::{notes, paragraphs};
 use super::verdict::{KINDS, badge, count};
 use super::view::{Claimed, View};
 use super::{distribution, table, view};
-use crate::experiment::judge::outliers;
 
 /// Colours of the style sheet.
 const COLOURS: usize = 8;
@@ -99,6 +99,7 @@ fn theirs_and_ours(m: &mut Markup, view: &View<'_>) {
             if let Some(ours) = &view.ours {
                 table::draw(m, "ours", ours);
             }
+            (view.extremes.iter()).for_each(|one| table::draw(m, "", one));
             for line in &view.missing {
                 m.leaf("p", &[("class", "missing")], line);
             }
@@ -296,7 +297,7 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
                 }
             });
             m.element("td", &[("class", "n")], |m| {
-                table::interval(m, estimate.as_ref());
+                table::number_of(m, &view::figure(row, &figure.key));
             });
         },
     );
@@ -411,54 +412,73 @@ fn percentiles(m: &mut Markup, part: &Part<'_>) {
 }
 
 fn histograms(m: &mut Markup, part: &Part<'_>) {
-    for histogram in distribution::histograms(part) {
-        let total = |counts: &[u64]| counts.iter().sum::<u64>();
-        let shares = |counts: &[u64]| -> Vec<f64> {
-            let all = total(counts).max(1) as f64;
-            counts.iter().map(|count| *count as f64 / all).collect()
-        };
-        let most = histogram.rows.iter().flat_map(|(_, counts)| shares(counts));
-        let most = most.fold(0.0, f64::max);
-        let title = match histogram.name.split_once(".batches.") {
-            Some((queue, what)) => format!("Batch sizes of {queue} ({what}), in packets"),
-            None => format!("Histogram of {}", histogram.name),
-        };
-        fold(m, &title, false, |m| {
-            let about = format!(
-                "A column is as high as the share of its values; the full height is {} %. Below \
-                 are the least values of the bins. The table has the counts.",
-                number(100.0 * most)
-            );
-            m.leaf("p", &[("class", "about")], &about);
-            m.element("div", &[("class", "histograms")], |m| {
-                for (row, counts) in &histogram.rows {
-                    let setting = row.setting.to_string();
-                    m.element("figure", &[], |m| {
-                        let about = format!("Histogram of {}, {setting}", histogram.name);
-                        chart::columns(m, &about, &histogram.bins, &shares(counts), most);
-                        m.leaf("figcaption", &[], &setting);
-                    });
+    let is_batch =
+        |one: &Histogram<'_>| one.name.contains(".batches.") && !one.name.ends_with("us");
+    let all = distribution::histograms(part).into_iter();
+    let (batches, others): (Vec<_>, Vec<_>) = all.partition(is_batch);
+    if !batches.is_empty() {
+        fold(m, "Batch sizes, in packets", false, |m| {
+            columns(m, part, &batches);
+        });
+    }
+    for one in &others {
+        let title = format!("Histogram of {}", one.name);
+        fold(m, &title, false, |m| columns(m, part, slice::from_ref(one)));
+    }
+}
+
+/// Histograms, those of a row side by side, and tables of their counts.
+fn columns(m: &mut Markup, part: &Part<'_>, all: &[Histogram<'_>]) {
+    let shares = |counts: &[u64]| -> Vec<f64> {
+        let all = counts.iter().sum::<u64>().max(1) as f64;
+        counts.iter().map(|count| *count as f64 / all).collect()
+    };
+    let most = |of: &Histogram<'_>| {
+        let shares = of.rows.iter().flat_map(|(_, counts)| shares(counts));
+        shares.fold(0.0, f64::max)
+    };
+    let heights = all
+        .iter()
+        .map(|one| format!("{} %", number(100.0 * most(one))));
+    let about = format!(
+        "A column is as high as the share of its values; the full height is {}. Below are the \
+         least values of the bins. The tables have the counts.",
+        heights.collect::<Vec<_>>().join(", ")
+    );
+    m.leaf("p", &[("class", "about")], &about);
+    m.element("div", &[("class", "histograms")], |m| {
+        for row in &part.rows {
+            for one in all {
+                let Some((_, counts)) = one.rows.iter().find(|(of, _)| ptr::eq(*of, *row)) else {
+                    continue;
+                };
+                let about = format!("{}: {}", one.name.replace(".batches", ""), row.setting);
+                m.element("figure", &[], |m| {
+                    chart::columns(m, &about, &one.bins, &shares(counts), most(one));
+                    m.leaf("figcaption", &[], &about);
+                });
+            }
+        }
+    });
+    for one in all {
+        let caption = format!("{}: counts by the least value of the bin", one.name);
+        table::boxed(m, "counts", &caption, |m| {
+            table::heads(m, |m| {
+                table::axes(m, part);
+                for least in &one.bins {
+                    table::head(m, &number(*least as f64), true);
                 }
             });
-            let caption = format!("{}: counts by the least value of the bin", histogram.name);
-            table::boxed(m, "counts", &caption, |m| {
-                table::heads(m, |m| {
-                    table::axes(m, part);
-                    for least in &histogram.bins {
-                        table::head(m, &number(*least as f64), true);
-                    }
-                });
-                m.element("tbody", &[], |m| {
-                    for (row, counts) in &histogram.rows {
-                        m.element("tr", &[], |m| {
-                            table::settings(m, part, &row.setting);
-                            for count in counts {
-                                let count = (*count > 0).then_some(*count as f64);
-                                table::cell(m, count);
-                            }
-                        });
-                    }
-                });
+            m.element("tbody", &[], |m| {
+                for (row, counts) in &one.rows {
+                    m.element("tr", &[], |m| {
+                        table::settings(m, part, &row.setting);
+                        for count in counts {
+                            let count = (*count > 0).then_some(*count as f64);
+                            table::cell(m, count);
+                        }
+                    });
+                }
             });
         });
     }

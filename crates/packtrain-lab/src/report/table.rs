@@ -74,7 +74,8 @@ fn cells(m: &mut Markup, columns: &[Column], row: &[Cell], before: Option<&Vec<C
     }
 }
 
-fn number_of(m: &mut Markup, of: &Cell) {
+/// A cell of a column of numbers.
+pub fn number_of(m: &mut Markup, of: &Cell) {
     match of {
         Cell::Number(value) => exact(m, *value),
         Cell::Estimate(estimate) => interval(m, estimate.as_ref()),

@@ -105,7 +105,8 @@ fn every_part_of_a_document_is_on_its_page() {
         "What it cannot show",
         "&lt;here&gt;.",
         "mtu=9000 offload=none cannot be shown here: no &lt;MTU&gt;",
-        "Batch sizes of a.rx (poll), in packets",
+        "Batch sizes, in packets",
+        "a.rx.poll: mtu=1500 offload=tso",
         "Histogram of latency_us",
         "owned, shared",
         "Flagged and outlying runs (2)",
@@ -263,6 +264,48 @@ fn only_the_outlier_of_small_figures_is_marked() {
     assert_eq!(page.matches(">outlier<").count(), 2);
     assert!(page.contains("<data value=\"0.0103\">0.010</data> <span class=\"flag\">outlier<"));
     assert!(page.contains("Flagged and outlying runs (1)"));
+}
+
+#[test]
+fn runs_that_are_two_groups_are_shown_as_two() {
+    let groups = json!([{ "median": 42.0, "runs": 3 }, { "median": 3398.0, "runs": 1 }]);
+    let row = json!({ "median": 53.5, "low": 41.0, "high": 3398.0, "rounds": 4, "groups": groups });
+    let document = one_row(&row, &[41.0, 41.0, 66.0, 3398.0].map(Value::from));
+    let ours = View::all(&read(&document)).remove(0).ours.expect("a table");
+    assert_eq!(ours.rows[0][1].to_string(), "42 (3 of 4) | 3,398 (1 of 4)");
+    let text = text(&html(&document));
+    assert_eq!(
+        text.matches("42 (3 of 4) | 3,398 (1 of 4)").count(),
+        2,
+        "{text}"
+    );
+}
+
+#[test]
+fn a_claim_on_a_spread_has_the_worst_and_the_best_run_of_each_row() {
+    let mut document = document();
+    document["claims"][3]["of"] = json!({ "offload": "tso" });
+    document["claims"][3]["to"] = json!({ "offload": "none" });
+    document["rows"][1]["figures"]["goodput_gbps"]["min"] = 3.25.into();
+    document["rows"][1]["figures"]["goodput_gbps"]["max"] = 4.5.into();
+    let document = read(&document);
+    let view = View::all(&document).remove(0);
+    let [table] = &view.extremes[..] else {
+        panic!("one table: {:?}", view.extremes)
+    };
+    let titles: Vec<_> = table.columns.iter().map(|one| one.title.clone()).collect();
+    let [none, tso] = ["offload=none", "offload=tso"];
+    let expected = [none, tso].map(|side| [format!("worst, {side}"), format!("best, {side}")]);
+    assert_eq!(
+        (titles[0].clone(), &titles[1..]),
+        ("mtu".to_owned(), &expected.concat()[..])
+    );
+    let cells: Vec<_> = table.rows[0].iter().map(Cell::to_string).collect();
+    assert_eq!(cells, ["1500", "3.25", "4.50", "15.7", "16.3"]);
+    // That of MTU 9000 has no runs to compare it with.
+    assert_eq!(table.rows.len(), 1);
+    // The claim is not reproduced: all rows of both sides.
+    assert_eq!(view.lost, [0, 1, 3, 4]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fmt;
 
 use packtrain_measure::document::{
-    self, Definition, Document, Figure, Over, Row, Setting, Statistic,
+    self, Better, Definition, Document, Figure, Over, Row, Setting, Statistic,
 };
 use packtrain_measure::numbers::{elapsed, number};
 use packtrain_measure::statistics::{Estimate, coverage_percent};
@@ -27,6 +27,10 @@ pub struct View<'a> {
     pub theirs: Option<Table>,
     /// The figures of this machine, if there are runs.
     pub ours: Option<Table>,
+    /// Of each claim on a spread, the worst and the best run of the settings that it compares.
+    pub extremes: Vec<Table>,
+    /// The rows of `ours` of which a claim is not reproduced, and those that they are compared to.
+    pub lost: Vec<usize>,
     /// What this host cannot show, a sentence for each reason.
     pub missing: Vec<String>,
     /// How far apart the runs of equal settings are, if rounds were repeated.
@@ -133,6 +137,12 @@ impl<'a> View<'a> {
             definition: part.definition,
             theirs: theirs(&part.definition.document),
             ours: ours(part),
+            extremes: part
+                .claims
+                .iter()
+                .filter_map(|one| extremes(part, one))
+                .collect(),
+            lost: lost(part),
             missing: missing(part),
             spreads: spreads(part),
             claims: claims(part),
@@ -286,15 +296,89 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     Table::filled(caption, columns, rows.collect())
 }
 
-/// A figure over runs: a number, or the most frequent text.
-fn figure(row: &Row, key: &Key) -> Cell {
+/// A figure over runs: a number, two groups that are far from each other, or the most frequent
+/// text.
+pub(super) fn figure(row: &Row, key: &Key) -> Cell {
     match row.figures.get(&key.to_string()) {
         Some(Some(Over::Words(of))) if of.times == of.rounds => Cell::Words(of.word.clone()),
         Some(Some(Over::Words(of))) => {
             Cell::Words(format!("{} ({} of {})", of.word, of.times, of.rounds))
         }
+        Some(Some(Over::Numbers(of))) if !of.groups.is_empty() => {
+            let all: usize = of.groups.iter().map(|group| group.runs).sum();
+            let groups = of.groups.iter();
+            let groups = groups.map(|of| format!("{} ({} of {all})", number(of.median), of.runs));
+            Cell::Words(groups.collect::<Vec<_>>().join(" | "))
+        }
         _ => Cell::Estimate(row.estimate(key)),
     }
+}
+
+/// Whether a row has all settings of a side of a claim.
+fn has(row: &Row, side: &Setting) -> bool {
+    let mut settings = side.0.iter();
+    settings.all(|(axis, name)| row.setting.of(axis) == name)
+}
+
+/// The worst and the best run of each row of a claim on a spread, as S4 has two tables of equal
+/// settings: first those that are compared to, then those that the claim is about.
+fn extremes(part: &Part<'_>, claim: &document::Claim) -> Option<Table> {
+    let figure = part.figures().iter().find(|one| one.key == claim.figure)?;
+    let to = claim
+        .to
+        .as_ref()
+        .filter(|_| claim.statistic == Statistic::Spread)?;
+    let sides = [to.without(&claim.of), claim.of.without(to)];
+    let fixed = |axis: &&document::Axis| !claim.of.0.contains_key(&axis.name);
+    let free: Vec<_> = part.axes().iter().filter(fixed).collect();
+    let ends = |row: &Row| {
+        let of = row.summary(&figure.key)?;
+        Some(match figure.better {
+            Some(Better::Lower) => [of.max, of.min],
+            _ => [of.min, of.max],
+        })
+    };
+    let rows = part.rows.iter().filter(|row| has(row, &claim.of));
+    let rows = rows.filter_map(|of| {
+        let beside = |row: &&&Row| {
+            let same =
+                |axis: &&document::Axis| row.setting.of(&axis.name) == of.setting.of(&axis.name);
+            has(row, to) && free.iter().all(same)
+        };
+        let to = part.rows.iter().find(beside)?;
+        let names = free
+            .iter()
+            .map(|axis| Cell::Words(of.setting.of(&axis.name).to_owned()));
+        let numbers = [ends(to)?, ends(of)?]
+            .concat()
+            .into_iter()
+            .map(Cell::Number);
+        Some(names.chain(numbers).collect())
+    });
+    let numbers = sides.iter().flat_map(|side| {
+        ["worst", "best"].map(|which| column(format!("{which}, {side}"), Kind::Number))
+    });
+    let names = free.iter().map(|axis| column(&axis.name, Kind::Name));
+    let (head, same) = (figure.head(), claim.of.without(&sides[1]));
+    let caption = format!("Worst and best run of equal settings: {head} {same}");
+    Table::filled(
+        caption.trim_end(),
+        names.chain(numbers).collect(),
+        rows.collect(),
+    )
+}
+
+fn lost(part: &Part<'_>) -> Vec<usize> {
+    let missed = part.claims.iter();
+    let missed = missed.filter(|claim| claim.verdict == Verdict::NotReproduced);
+    let sides: Vec<_> = missed
+        .flat_map(|claim| [Some(&claim.of), claim.to.as_ref()])
+        .collect();
+    let is_lost = |row: &Row| sides.iter().flatten().any(|side| has(row, side));
+    let rows = part.rows.iter().enumerate();
+    rows.filter(|(_, row)| is_lost(row))
+        .map(|(at, _)| at)
+        .collect()
 }
 
 fn missing(part: &Part<'_>) -> Vec<String> {

@@ -386,3 +386,20 @@ fn receive(
         elapsed,
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From the authors' list of test vectors (isthe.com, `test_fnv.c`).
+    #[test]
+    fn the_work_on_data_is_that_of_fnv() {
+        let works = [work_on(b""), work_on(b"a"), work_on(b"foobar")];
+        let known = [
+            0xcbf2_9ce4_8422_2325,
+            0xaf63_dc4c_8601_ec8c,
+            0x8594_4171_f739_67e8,
+        ];
+        assert_eq!(works, known);
+    }
+}

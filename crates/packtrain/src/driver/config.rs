@@ -95,6 +95,9 @@ pub struct QueueConfig {
     /// The port's TX queues are shared (`tx=shared`), also if the plan would make them owned. For
     /// experiments.
     pub shared: bool,
+    /// Lanes put packets into the rings of the port's TX queues one by one (`handover=packet`), as
+    /// a system without batches does (S4). The queues are shared then. For experiments.
+    pub by_packet: bool,
 }
 
 /// The requested settings of a port.
@@ -169,6 +172,9 @@ impl PortConfig {
             "how long its RX queues delay wake-ups; takes precedence over --moderation";
         "tx" (Switch("auto", "shared")) work.shared:
             "shared: always put a ring and a TX worker in front of its TX queues";
+        "handover" (Switch("burst", "packet")) work.by_packet:
+            "packet: put received packets into the rings of its TX queues one by one (for \
+             experiments)";
     };
 
     /// Checks what needs several settings.

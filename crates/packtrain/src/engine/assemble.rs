@@ -364,7 +364,7 @@ impl<'a> Assembly<'a> {
             drained,
         );
         self.put(site, part, vec![(QueueKind::Tx, id)]);
-        Ok(TxPath::Shared(RingProducer::new(shared)))
+        Ok(TxPath::Shared(RingProducer::new(shared, path.by_packet)))
     }
 
     fn lane<R: RxDescriptors, H: Handler>(

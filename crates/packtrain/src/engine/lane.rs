@@ -114,6 +114,7 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
         let received = self.queue.received() - before;
         let mut found = received > 0;
         if let Some(stage) = &mut self.coalesce {
+            stage.record_held(now);
             // In a pause the worker does the same as with an empty queue.
             found &= !stage.pauses(received);
             if found && !self.queue.is_short() {

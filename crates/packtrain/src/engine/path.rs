@@ -258,6 +258,8 @@ impl<T: TxDescriptors> OwnedTx<T> {
 pub(super) struct RingProducer<T: TxDescriptors> {
     shared: Arc<SharedTx<T>>,
     own: Producer,
+    /// The packet that is handed over, if they are handed over one by one.
+    one: Option<Burst>,
     /// The lane is in the list of producers that wait for space.
     waits: bool,
     closed: Option<DropReason>,
@@ -266,10 +268,11 @@ pub(super) struct RingProducer<T: TxDescriptors> {
 
 impl<T: TxDescriptors> RingProducer<T> {
     /// Registers with the queue: the TX worker does not end before the lane deregisters.
-    pub(super) fn new(shared: Arc<SharedTx<T>>) -> Self {
+    pub(super) fn new(shared: Arc<SharedTx<T>>, by_packet: bool) -> Self {
         Self {
             own: shared.enter_lane(),
             shared,
+            one: by_packet.then(Burst::new),
             waits: false,
             closed: None,
             deregistered: false,
@@ -289,6 +292,20 @@ impl<T: TxDescriptors> RingProducer<T> {
     }
 
     fn send(&mut self, now: Instant, burst: &mut Burst) {
+        let Some(mut one) = self.one.take() else {
+            return self.put(now, burst);
+        };
+        while burst.move_front(&mut one) {
+            self.put(now, &mut one);
+            // There is no space for a packet that is still there.
+            if one.move_front(burst) {
+                break;
+            }
+        }
+        self.one = Some(one);
+    }
+
+    fn put(&mut self, now: Instant, burst: &mut Burst) {
         if self.shared.put(&self.own, burst, &|| now) == Err(Closed) {
             let broken = self.shared.broken.load(Ordering::Acquire);
             self.closed = Some(match broken {

@@ -68,6 +68,13 @@ impl Burst {
         self.packets.pop_front()
     }
 
+    /// Moves the oldest packet to the front of `to`, which has room. False if there is none.
+    pub(crate) fn move_front(&mut self, to: &mut Self) -> bool {
+        debug_assert!(to.room() > 0, "a burst is bounded");
+        let packet = self.packets.pop_front();
+        packet.map(|one| to.packets.push_front(one)).is_some()
+    }
+
     /// Removes the oldest packet if `wanted` is true of it.
     pub fn pop_if(&mut self, wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         if wanted(self.packets.front()?) {

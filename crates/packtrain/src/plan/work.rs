@@ -35,6 +35,8 @@ pub struct Path {
     pub dispatch: Dispatch,
     /// Application threads that send to the port.
     pub senders: usize,
+    /// Lanes hand packets over one by one, not in bursts.
+    pub by_packet: bool,
     /// Why, in words.
     pub why: String,
 }
@@ -95,6 +97,8 @@ impl Path {
         let dispatch = config.dispatch.unwrap_or(dispatch);
         let (kind, why) = if config.shared {
             (PathKind::Shared, "tx=shared".to_owned())
+        } else if config.by_packet {
+            (PathKind::Shared, "handover=packet".to_owned())
         } else if senders > 0 {
             let why = format!("{senders} application threads send, too");
             (PathKind::Shared, why)
@@ -109,6 +113,7 @@ impl Path {
             kind,
             dispatch,
             senders,
+            by_packet: config.by_packet,
             why,
         }
     }

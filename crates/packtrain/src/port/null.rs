@@ -11,8 +11,8 @@ mod source;
 
 pub use keys::NullOptions;
 pub use source::{
-    FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, NUMBER_BYTES, OUT_OF_ORDER_MAX, Protocol, Source,
-    TRAIN_MAX,
+    ACKS_EACH_MAX, FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, NUMBER_BYTES, OUT_OF_ORDER_MAX,
+    Protocol, Source, TRAIN_MAX,
 };
 
 use crate::driver::{
@@ -90,6 +90,7 @@ impl Null {
         let (protocol, link) = (source.protocol, self.config.link);
         let (least, most) = protocol.frame_bytes(link, source.timestamps).into_inner();
         let late = usize::from(source.out_of_order);
+        let each = source.acks.unwrap_or(ACKS_EACH_MAX);
         let bounds = [
             ("queues", how.queues, 1, self.config.queues.min(QUEUES_MAX)),
             ("bytes", source.bytes, least, most),
@@ -97,6 +98,7 @@ impl Null {
             ("active", source.active.unwrap_or(1), 1, FLOWS_MAX),
             ("train", source.train, 1, TRAIN_MAX),
             ("burst", source.burst, 1, BURST_PACKETS_MAX),
+            ("acks", each as usize, 2, ACKS_EACH_MAX as usize),
             ("out-of-order", late, 0, usize::from(OUT_OF_ORDER_MAX)),
         ];
         for (what, value, min, max) in bounds {

@@ -200,6 +200,19 @@ impl CoalesceStage {
         self.publish();
     }
 
+    /// Records for how long the packet held longest has been held, at the end of a turn that holds
+    /// one.
+    pub fn record_held(&mut self, now: Instant) {
+        if self.engine.held() > 0 {
+            // A queue that is sorted has no age for each packet.
+            let age = match self.engine.is_sorting() {
+                true => now.since(self.since).as_nanos() as u64,
+                false => self.engine.age(now.as_nanos()),
+            };
+            self.counters.batches.held_us.record(age / 1000);
+        }
+    }
+
     /// Whether the worker stops receiving after a turn with `received` packets ([`Gro::rx_pause`]).
     pub fn pauses(&mut self, received: u64) -> bool {
         let Some(most) = self.gro.rx_pause else {

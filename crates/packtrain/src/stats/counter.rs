@@ -345,6 +345,9 @@ batches! {
         /// Packets in each packet that coalescing flushed, including absorbed ones: 1 for a single
         /// packet. The count is the sum of all `gro_flush`.
         coalesce: Histogram,
+        /// Microseconds since coalescing began to hold the packet that it holds longest, at the end
+        /// of each turn of the queue that holds one.
+        held_us: Histogram,
     }
 }
 

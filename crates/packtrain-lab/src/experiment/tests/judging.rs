@@ -6,9 +6,7 @@ use serde_json::json;
 use super::{OPTIONS, RATIO, SPREAD, TEXT, experiment, flagged, measured, runs, verdict, why_of};
 use packtrain_measure::document::Figure;
 
-use crate::experiment::judge::{
-    Judged, NotJudged, Notice, common, deviations, judge, notice, summary,
-};
+use crate::experiment::judge::{Judged, NotJudged, Notice, common, judge, notice, summary};
 use crate::experiment::{Experiment, Options};
 use crate::options::Fields;
 use crate::tool::Measured;
@@ -289,22 +287,6 @@ fn a_spread_is_the_relative_standard_deviation_pooled_over_rows() {
 }
 
 #[test]
-fn a_spread_is_not_smaller_with_fewer_clean_runs() {
-    // All values that three of five equally likely ones can have: the mean of the variances is that
-    // of the five.
-    let all = [8.0, 9.0, 10.0, 11.0, 12.0];
-    let variance = |values: &[f64]| {
-        let squares = deviations(values);
-        let mean = values.iter().sum::<f64>() / values.len() as f64;
-        squares.iter().sum::<f64>() / squares.len() as f64 * mean * mean
-    };
-    let draws = (0..125).map(|draw| [draw % 5, draw / 5 % 5, draw / 25].map(|at| all[at]));
-    let of_three = draws.map(|draw| variance(&draw)).sum::<f64>() / 125.0;
-    // Drawn with replacement, so without the correction.
-    assert!((of_three - 2.0).abs() < 1e-9, "{of_three}");
-}
-
-#[test]
 fn a_ratio_of_spreads_has_one_verdict_and_needs_five_rounds() {
     let of = |cell: &str, round: usize| {
         let noise = [-0.2, 0.1, 0.0, 0.2, -0.1][round];
@@ -413,6 +395,8 @@ fn figures_are_summarised_over_clean_runs() {
     assert_eq!(one.outliers, [90.0]);
     let clean = summary(&results, 0, key).unwrap();
     assert_eq!((clean.estimate.count, clean.judged), (4, 4));
+    let groups: Vec<_> = clean.groups.iter().map(|of| (of.median, of.runs)).collect();
+    assert_eq!(groups, [(11.0, 3), (90.0, 1)]);
     assert_eq!(clean.max, 90.0);
     // Without a clean run it is shown all the same.
     let flagged = summary(&results, 1, key).unwrap();

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::Args;
 use serde::Deserialize;
 
-use crate::options::{default_options, from_text};
+use crate::options::from_text;
 use crate::units::{Rate, Time};
 
 /// Frame sizes that are sent in turn.
@@ -82,12 +82,6 @@ pub struct Blast {
     /// Sends IPv6 instead of IPv4
     #[arg(long)]
     pub ipv6: bool,
-}
-
-impl Default for Blast {
-    fn default() -> Self {
-        default_options()
-    }
 }
 
 #[cfg(test)]

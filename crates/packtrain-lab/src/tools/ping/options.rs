@@ -3,7 +3,6 @@
 use clap::{Args, ValueEnum};
 use serde::Deserialize;
 
-use crate::options::default_options;
 use crate::units::{Rate, Time};
 
 /// The load beside the requests.
@@ -50,12 +49,6 @@ pub struct Ping {
     /// Sends IPv6 instead of IPv4
     #[arg(long)]
     pub ipv6: bool,
-}
-
-impl Default for Ping {
-    fn default() -> Self {
-        default_options()
-    }
 }
 
 #[cfg(test)]

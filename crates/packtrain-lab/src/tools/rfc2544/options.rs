@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::search::Goal;
 use crate::error::ToolError;
-use crate::options::{default_options, from_text};
+use crate::options::from_text;
 use crate::units::Time;
 
 /// The most goals of a search.
@@ -83,12 +83,6 @@ pub struct Rfc2544 {
     #[arg(long, conflicts_with_all =
           ["initial_duration", "final_duration", "duration_sum", "width"])]
     pub quick: bool,
-}
-
-impl Default for Rfc2544 {
-    fn default() -> Self {
-        default_options()
-    }
 }
 
 impl Rfc2544 {

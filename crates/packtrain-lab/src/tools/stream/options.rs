@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use crate::error::ToolError;
 use crate::ip::IpVersion;
-use crate::options::{default_options, from_text};
+use crate::options::from_text;
 use crate::traffic::{Amount, Exchange, Pace, Payload, Protocol, TRAIN_BYTES_MAX, Transfer, range};
 use crate::units::{Scaled, Time, scaled, time};
 
@@ -204,12 +204,6 @@ pub struct Stream {
     /// UDP of both ends, and with TCP time after the run
     #[arg(long)]
     pub check: bool,
-}
-
-impl Default for Stream {
-    fn default() -> Self {
-        default_options()
-    }
 }
 
 impl Stream {

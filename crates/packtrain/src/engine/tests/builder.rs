@@ -140,6 +140,11 @@ fn the_plan_says_which_paths_are_shared_and_why() {
     let [a, b] = kinds(&setup.clone().senders(3));
     assert_eq!((a.0, b.0), (PathKind::Owned, PathKind::Shared));
     assert!(b.1.contains("3 application threads"), "{}", b.1);
+    let mut by_packet = setup.clone();
+    by_packet.config[1].work.by_packet = true;
+    let [a, b] = kinds(&by_packet);
+    assert_eq!((a.0, b.0), (PathKind::Owned, PathKind::Shared));
+    assert!(b.1.contains("handover=packet"), "{}", b.1);
     let [a, b] = kinds(&setup.shared(Dispatch::Direct));
     assert_eq!((a.1.as_str(), b.1.as_str()), ("tx=shared", "tx=shared"));
 }

@@ -89,7 +89,18 @@ fn packets_are_not_held_for_ever_if_no_poll_is_empty() {
         assert!(steps < 10, "held for ever");
     }
     assert!(rig.now() > begin.after(COALESCE_HOLD_MAX));
-    assert_eq!(rig.closed().ports[0].rx_total().gro_flush_inactive, 1);
+    let port = &rig.closed().ports[0];
+    assert_eq!(port.rx_total().gro_flush_inactive, 1);
+    // To within a unit of its clock.
+    let (held, hold) = (
+        &port.rx_batches[0].held_us,
+        COALESCE_HOLD_MAX.as_micros() as u64,
+    );
+    assert_eq!(held.count(), steps);
+    assert!(
+        (hold - 1..hold + hold / 4).contains(&held.max()),
+        "{held:?}"
+    );
     assert_stream(&rig.b[0], 1, 1);
 }
 

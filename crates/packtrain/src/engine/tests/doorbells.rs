@@ -12,7 +12,7 @@ fn rings(queue: &Queue) -> (Vec<usize>, usize) {
 
 #[test]
 fn a_step_rings_once_for_all_its_bursts() {
-    for (path, setup) in Setup::new([4, 1]).on_every_path() {
+    for (path, setup) in in_bursts() {
         let mut rig = setup.forward();
         rig.settle();
         for (index, queue) in (0u32..).zip(&rig.a) {
@@ -52,9 +52,15 @@ fn a_step_rings_once_for_all_its_bursts() {
     }
 }
 
+/// The paths on which lanes hand over bursts. A packet alone has a doorbell of its own.
+fn in_bursts() -> impl Iterator<Item = (String, Setup)> {
+    let paths = Setup::new([4, 1]).on_every_path().into_iter();
+    paths.filter(|(path, _)| !path.ends_with("packet by packet"))
+}
+
 #[test]
 fn a_stall_in_the_middle_of_a_step_rings_the_doorbell() {
-    for (path, setup) in Setup::new([4, 1]).on_every_path() {
+    for (path, setup) in in_bursts() {
         let mut rig = setup.forward();
         rig.settle();
         rig.b[0].tx().room = 25;

@@ -172,7 +172,7 @@ impl Setup {
     }
 
     /// The setup on both paths: owned, and shared with each dispatch mode, with and without
-    /// application senders.
+    /// application senders, and with packets that are handed over one by one.
     pub fn on_every_path(&self) -> Vec<(String, Self)> {
         let owned = [Dispatch::Direct, Dispatch::Adaptive].map(|dispatch| {
             (
@@ -188,6 +188,15 @@ impl Setup {
                 self.clone().dispatch(dispatch).senders(1),
             )
         });
+        let each = POLICIES.map(|dispatch| {
+            let mut setup = self.clone().shared(dispatch);
+            setup
+                .config
+                .iter_mut()
+                .for_each(|port| port.work.by_packet = true);
+            (format!("{dispatch}, packet by packet"), setup)
+        });
+        let shared = shared.into_iter().chain(each);
         owned.into_iter().chain(shared).chain(sent).collect()
     }
 

@@ -1,8 +1,8 @@
 //! A sink or a source from the keys of a port.
 
 use super::{
-    FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Null, NullConfig, OUT_OF_ORDER_MAX, Protocol,
-    Source, TRAIN_MAX,
+    ACKS_EACH_MAX, FLOWS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Null, NullConfig, OUT_OF_ORDER_MAX,
+    Protocol, Source, TRAIN_MAX,
 };
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Words, keys};
@@ -50,6 +50,8 @@ impl Options for NullOptions {
             "give TCP packets timestamps, which go up every 64 packets of a flow";
         "out-of-order" (Range(1, OUT_OF_ORDER_MAX as u64)) made.out_of_order:
             "percent of each flow's packets that are swapped with the next one of the flow";
+        "acks" (Range(2, ACKS_EACH_MAX)) made.acks:
+            "with proto=tcp: one of this many packets is a pure ACK of another connection";
         "link" (Words) link: "link type of its packets";
     };
 
@@ -72,6 +74,10 @@ impl Options for NullOptions {
         if timestamps && protocol == Protocol::Udp {
             let why = "key 'timestamps' is for TCP: add proto=tcp or proto=ack, or leave \
                        'timestamps' out";
+            return Err(why.to_owned());
+        }
+        if self.made.acks.is_some() && protocol != Protocol::Tcp {
+            let why = "key 'acks' is for TCP data: add proto=tcp, or leave 'acks' out";
             return Err(why.to_owned());
         }
         let Some(bytes) = self.bytes else {

@@ -23,6 +23,8 @@ pub const FRAME_BYTES_MAX: usize = ETHERNET_HEADER_BYTES + IP_LENGTH_MAX;
 pub const FLOWS_MAX: usize = 100_000;
 /// Most packets of a flow in a train.
 pub const TRAIN_MAX: usize = 4096;
+/// Most packets of which one may be an ACK.
+pub const ACKS_EACH_MAX: u64 = 1_000_000;
 /// Most packets in a hundred that may be out of order: one of each two.
 pub const OUT_OF_ORDER_MAX: u8 = 50;
 
@@ -135,6 +137,9 @@ pub struct Source {
     /// Of a hundred packets of a flow, the number that come right after the packet that follows
     /// them, 0 to [`OUT_OF_ORDER_MAX`].
     pub out_of_order: u8,
+    /// On each queue one of this many packets, 2 to [`ACKS_EACH_MAX`], is a pure ACK of one more
+    /// flow: a connection that mostly transmits, beside unrelated data.
+    pub acks: Option<u64>,
 }
 
 impl Default for Source {
@@ -149,6 +154,7 @@ impl Default for Source {
             burst: BURST_PACKETS_MAX,
             timestamps: false,
             out_of_order: 0,
+            acks: None,
         }
     }
 }
@@ -178,6 +184,11 @@ impl Source {
         if share > 0 {
             text.push_str(&format!("; out of order: {share} % of each"));
         }
+        if let Some(each) = self.acks {
+            text.push_str(&format!(
+                "; one of {each} packets is an ACK of one more flow"
+            ));
+        }
         text
     }
 }
@@ -206,6 +217,10 @@ pub(super) struct Generator {
     train: u64,
     pub(super) made: u64,
     count: Option<u64>,
+    /// The number of the first flow.
+    first: usize,
+    /// Makes the packets that are ACKs of one more flow.
+    acks: Option<Box<Self>>,
 }
 
 impl Generator {
@@ -219,15 +234,34 @@ impl Generator {
             FrameClass::Large
         };
         let template = template(&source, link);
-        let link = link.header_bytes();
-        let ip = &template[link..];
+        let link_bytes = link.header_bytes();
+        let ip = &template[link_bytes..];
         let at = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
         let flows = source.flows.div_ceil(how.queues);
         let active = source.active.map_or(flows, |active| active.min(flows));
+        let flows = flows.next_multiple_of(active);
+        let count = source.count.map(share);
+        // An ACK is the last one of as many packets.
+        let acked = count.map(|count| source.acks.map_or(0, |each| count / each));
+        let acks = source.acks.map(|_| {
+            let protocol = Protocol::Ack;
+            let alone = Source {
+                protocol,
+                bytes: protocol.frame_bytes_usual(link, source.timestamps),
+                timestamps: source.timestamps,
+                flows: how.queues,
+                ..Source::default()
+            };
+            Box::new(Self {
+                count: acked,
+                first: flows * how.queues,
+                ..Self::new(alone, link, queue, how)
+            })
+        });
         Self {
             ip_check: at(IP_CHECKSUM),
             check: at(source.protocol.checksum_at()),
-            link,
+            link: link_bytes,
             template,
             class,
             piece: match class {
@@ -236,17 +270,20 @@ impl Generator {
             },
             queue,
             queues: how.queues,
-            flows: flows.next_multiple_of(active) as u64,
+            flows: flows as u64,
             active: active as u64,
             train: source.train as u64,
             made: 0,
-            count: source.count.map(share),
+            count: count.zip(acked).map(|(count, acked)| count - acked),
+            first: 0,
+            acks,
             source,
         }
     }
 
     pub(super) fn is_finished(&self) -> bool {
-        self.count.is_some_and(|count| self.made >= count)
+        let is_over = self.count.is_some_and(|count| self.made >= count);
+        is_over && self.acks.as_ref().is_none_or(|acks| acks.is_finished())
     }
 
     /// Buffers of one frame.
@@ -262,6 +299,11 @@ impl Generator {
 
     /// The next frame, in some of `buffers`; `None` if there are too few.
     pub(super) fn next(&mut self, buffers: &mut Vec<Packet>) -> Option<Packet> {
+        if let Some((each, acks)) = self.source.acks.zip(self.acks.as_mut())
+            && self.made / (each - 1) > acks.made
+        {
+            return acks.next(buffers);
+        }
         if buffers.len() < self.pieces() {
             return None;
         }
@@ -328,7 +370,7 @@ impl Generator {
         // Counted per flow, so that a receiver of one flow alone can count its losses.
         let (flow, place) = self.next_place();
         let number = self.number(place, flow);
-        let index = flow as usize * self.queues + self.queue;
+        let index = self.first + flow as usize * self.queues + self.queue;
         let (host, port) = ((index / PORTS) as u16, FIRST_PORT + (index % PORTS) as u16);
         let address = FIRST_HOST + host;
         let id = number as u16;

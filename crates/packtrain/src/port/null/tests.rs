@@ -308,6 +308,43 @@ fn a_share_of_each_flow_comes_out_of_order() {
     }
 }
 
+/// One of each few packets is an ACK of a flow of its own, and the others are as without.
+#[test]
+fn acks_of_one_more_flow_are_among_the_data() {
+    for (queues, count) in [(1, 1001), (2, 2003)] {
+        let data = Source {
+            flows: 3,
+            ..of(Protocol::Tcp, false)
+        };
+        let with = Source {
+            acks: Some(10),
+            count: Some(count),
+            ..data
+        };
+        let (all, _, _) = generate(config(with), &on_queues(queues), 1000);
+        assert_eq!(all.iter().map(Vec::len).sum::<usize>(), count as usize);
+        for (queue, frames) in all.iter().enumerate() {
+            let (acks, others): (Vec<_>, Vec<_>) =
+                (frames.iter().zip(1_usize..)).partition(|(frame, _)| frame.len() < data.bytes);
+            assert_eq!(acks.len(), frames.len() / 10);
+            for ((ack, at), n) in acks.iter().zip(1_u64..) {
+                let ack = read(ack);
+                let port = usize::from(ack.port - FIRST_PORT);
+                let flows = data.flows.next_multiple_of(queues);
+                assert_eq!((*at as u64, port), (10 * n, flows + queue));
+                assert_eq!(ack.number, n * 2920);
+            }
+            let alone = Source {
+                count: Some((queues * others.len()) as u64),
+                ..data
+            };
+            let (alone, _, _) = generate(config(alone), &on_queues(queues), 1000);
+            let others: Vec<_> = others.into_iter().map(|(frame, _)| frame.clone()).collect();
+            assert!(others == alone[queue], "queue {queue} of {queues}");
+        }
+    }
+}
+
 #[test]
 fn the_plan_is_told_what_a_source_makes() {
     for (source, note) in [
@@ -331,6 +368,15 @@ fn the_plan_is_told_what_a_source_makes() {
                 ..of(Protocol::Ack, false)
             },
             "makes TCP ACKs of 60 bytes; flows: 80000; 256 at a time, in trains of 4",
+        ),
+        (
+            Source {
+                bytes: 1514,
+                acks: Some(1000),
+                ..of(Protocol::Tcp, false)
+            },
+            "makes TCP segments of 1514 bytes; flows: 1; one of 1000 packets is an ACK of one \
+             more flow",
         ),
     ] {
         let capabilities = Null::new(config(source)).capabilities();

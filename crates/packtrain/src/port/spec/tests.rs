@@ -139,8 +139,8 @@ fn common_keys_set_the_settings_of_every_kind() {
             "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,rx=pieces,\
              coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
              gro-flush=packets(32),gro-id=exact,ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
-             dispatch=threshold(8),moderation=fixed(50,32),tx=shared,drop=0.25,duplicate=1,\
-             corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
+             dispatch=threshold(8),moderation=fixed(50,32),tx=shared,handover=packet,drop=0.25,\
+             duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         let config = PortConfig {
             queues: Some(4),
@@ -168,6 +168,7 @@ fn common_keys_set_the_settings_of_every_kind() {
                     frames: 32,
                 }),
                 shared: true,
+                by_packet: true,
             },
         };
         assert_eq!(spec.config, config);

@@ -173,6 +173,54 @@ pub enum Command {
     /// bursts and loss
     #[command(after_help = RFC2544_EXAMPLES)]
     Rfc2544(Rfc2544Args),
+    /// Runs worlds with faults in virtual time, drawn from a seed, or repeats one that failed
+    Sim(SimArgs),
+}
+
+/// `packtrain sim`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  packtrain sim fuzz
+      a hundred worlds
+  packtrain sim fuzz --runs 2000 --seed 7 --full
+      more of them, each fault, drop reason and ring state at least once
+  packtrain sim world-7-123
+      the world that failed, again
+
+Each world has its topology, policies, load and faults from the seed and its number. Then the faults
+stop: all packets are accounted for, fresh ones arrive, and the sessions end. A world that fails is
+shrunk and written to a file. Ctrl-C ends the run and prints what was reached until then.")]
+pub struct SimArgs {
+    /// `fuzz`, or the file of a world that failed
+    #[arg(value_name = "fuzz|FILE")]
+    pub what: PathBuf,
+    /// Worlds at most
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within(1..=u64::MAX))]
+    pub runs: u64,
+    /// Ends once N wire packets have arrived
+    #[arg(long, value_name = "N", value_parser = count)]
+    pub packets: Option<u64>,
+    /// Seed of the worlds
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(0..=u64::MAX))]
+    pub seed: u64,
+    /// Fails if a fault, a drop reason or a state of a ring was never reached; also with
+    /// PACKTRAIN_FULL=1
+    #[arg(long)]
+    pub full: bool,
+    /// Where the bytes of a world that fails are written [default: world-SEED-NUMBER]
+    #[arg(long, value_name = "FILE")]
+    pub save: Option<PathBuf>,
+    /// Prints one JSON document instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// Prints no progress
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// A planted fault.
+    #[cfg(feature = "plants")]
+    #[command(flatten)]
+    pub planted: PlantOption,
 }
 
 const EXPERIMENT_EXAMPLES: &str = "\

@@ -20,6 +20,7 @@ mod replay;
 mod report;
 mod rfc2544;
 mod signals;
+mod sim;
 mod stream;
 mod suggest;
 mod summary;
@@ -54,6 +55,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(args),
         Command::Stream(args) => stream::run(args),
         Command::Rfc2544(args) => rfc2544::run(args),
+        Command::Sim(args) => sim::run(args),
     };
     ended(result)
 }

@@ -60,6 +60,7 @@
 pub mod conformance;
 mod costs;
 mod cpu;
+pub mod fuzz;
 mod interrupts;
 mod line;
 pub mod load;

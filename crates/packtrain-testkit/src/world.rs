@@ -469,9 +469,11 @@ impl World {
         if !sleeps || !long || !is_worker || self.runtime.is_notified(task.notifier) {
             return;
         }
+        // A step that returned `Spin` may have moved packets, and is charged later.
+        let before = self.work_now();
         let action = self.step(number);
         let work = self.work_now();
-        let moved = (work - self.work).packets();
+        let moved = (work - before).packets();
         assert!(
             moved == 0,
             "lost wake-up: task {number} slept since {:?} and would move {moved} packets",

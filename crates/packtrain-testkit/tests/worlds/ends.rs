@@ -365,7 +365,7 @@ fn a_worker_waits_as_it_was_told() {
     let rx = |trace: &Trace| trace.tasks[0].clone();
     assert_eq!(rx(&halt).sleeps, 101);
     assert_eq!(rx(&poll).sleeps, 0);
-    // It has learned by the third packet how soon the next one comes.
+    // It has learned by the third packet how soon the next one comes, and its credit lasts.
     assert!(
         (2..=5).contains(&rx(&adaptive).sleeps),
         "{:?}",

@@ -147,7 +147,8 @@ fn adaptive_polls_once_packets_come_soon() {
     let [halt, poll, adaptive] = [Idle::Halt, Idle::Poll, Idle::Adaptive]
         .map(|idle| twice(|| ping(SPARE, Costs::default(), idle, COUNT)));
     assert!(mean(&poll) < mean(&adaptive) && mean(&adaptive) <= mean(&halt));
-    // It halts before the first request, and polls once it has seen how soon packets come.
+    // It halts before the first request, and polls once it has seen how soon packets come, until
+    // its credit is used up.
     assert!(poll[0] < adaptive[0] && adaptive[0] < halt[0]);
     let best = poll.iter().min().expect("some")..=poll.iter().max().expect("some");
     assert!(adaptive[1..].iter().all(|trip| best.contains(&trip)));

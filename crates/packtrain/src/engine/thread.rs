@@ -12,7 +12,7 @@ use super::worker::Worker;
 use crate::driver::{DeviceError, Interest};
 use crate::packet::Burst;
 use crate::plan::Plan;
-use crate::policy::idle::{Idle, LIMIT_MAX};
+use crate::policy::idle::Idle;
 use crate::policy::placement::Placed;
 use crate::policy::priority::{Priority, Serves};
 use crate::policy::topology::CpuId;
@@ -263,10 +263,10 @@ thread_local! {
     });
 }
 
-/// How long a thread polls for space before it parks; an idle worker's limit is the same. A running
-/// consumer makes space sooner than a parked thread wakes up. The thread yields after each poll,
-/// since the consumer may be waiting for this CPU.
-const POLL_TIME: Duration = LIMIT_MAX;
+/// How long a thread polls for space before it parks. A running consumer makes space sooner than a
+/// parked thread wakes up. The thread yields after each poll, since the consumer may be waiting for
+/// this CPU.
+const POLL_TIME: Duration = Duration::from_micros(200);
 
 /// [`spin_loop`]s between two polls: each poll takes a cache line from the consumer.
 const PAUSES: u32 = 30;

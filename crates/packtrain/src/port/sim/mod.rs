@@ -272,6 +272,11 @@ impl SimControl {
         self.wire.set_full(self.side, full);
     }
 
+    /// Cancels the faults that were requested here and have not happened. A stalled queue stays so.
+    pub fn heal(&self) {
+        self.end().cancel_faults();
+    }
+
     /// TX queue `queue` of this endpoint is stalled from now on: it takes packets while its ring
     /// has room, and sends and completes none until it is reset.
     pub fn hang(&self, queue: usize) {

@@ -66,6 +66,13 @@ impl End {
         self.faults[fault as usize].fetch_add(times, Ordering::AcqRel);
     }
 
+    /// No fault is to come.
+    pub(super) fn cancel_faults(&self) {
+        for times in &self.faults {
+            times.store(0, Ordering::Release);
+        }
+    }
+
     /// Whether this packet or interrupt has the fault. The common case is a plain load.
     pub(super) fn takes(&self, fault: Fault) -> bool {
         let times = &self.faults[fault as usize];

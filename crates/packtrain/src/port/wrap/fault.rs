@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The faults of received packets. Probabilities are from 0 (never, the default) to 1 (always), and
@@ -82,7 +82,7 @@ pub struct Faults {
     pub reordered: u64,
 }
 
-/// Reads the number of each fault, also after the [`Fault`] was moved into its port.
+/// Reads the number of each fault and ends them, also after the [`Fault`] was moved into its port.
 #[derive(Clone, Debug, Default)]
 pub struct FaultCounters(Arc<Shared>);
 
@@ -93,9 +93,16 @@ struct Shared {
     corrupted: AtomicU64,
     delayed: AtomicU64,
     reordered: AtomicU64,
+    stopped: AtomicBool,
 }
 
 impl FaultCounters {
+    /// Ends the faults: packets received from now on arrive as they are. Those that are held go on
+    /// when they are due.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::Relaxed);
+    }
+
     /// The counts of all queues together.
     #[must_use]
     pub fn get(&self) -> Faults {
@@ -318,7 +325,8 @@ impl<R: RxDescriptors> FaultRx<R> {
     fn take(&mut self, now: Instant, packet: Packet, burst: &mut RxBurst<'_>) {
         let (options, counters) = (&self.options, &self.counters.0);
         // Draws in any case, so that one setting does not shift the others.
-        let mut hits = |chance: f64| self.dice.unit() < chance;
+        let stopped = counters.stopped.load(Ordering::Relaxed);
+        let mut hits = |chance: f64| self.dice.unit() < chance && !stopped;
         let fate = Fate {
             drop: hits(options.drop),
             duplicate: hits(options.duplicate),

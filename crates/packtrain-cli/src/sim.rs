@@ -1,0 +1,215 @@
+//! `packtrain sim`: worlds in virtual time that are drawn from a seed, and what they came to.
+
+use crate::args::SimArgs;
+use crate::exit::{Exit, Failure};
+use crate::json;
+use crate::print::{self, Style};
+use crate::signals::Stop;
+use crate::table::{Align, Table, grouped, scaled};
+use crate::tool::Progress;
+#[cfg(feature = "plants")]
+use packtrain::plant;
+use packtrain_testkit::fuzz::{self, Failed, Options, Totals};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// How often progress is printed on a terminal, and how often elsewhere.
+const PROGRESS_INTERVALS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+
+/// Runs worlds.
+///
+/// # Errors
+///
+/// If one fails, a file cannot be read or written, or, in full, something is never reached.
+pub fn run(args: &SimArgs) -> Result<(), Failure> {
+    #[cfg(feature = "plants")]
+    args.planted.set();
+    match args.what.to_str() {
+        Some("fuzz") => worlds(args),
+        _ => repeat(args),
+    }
+}
+
+fn worlds(args: &SimArgs) -> Result<(), Failure> {
+    let stop = Stop::install()?;
+    let progress = Progress::with_lines(args.quiet);
+    let interval = PROGRESS_INTERVALS[usize::from(!stderr().is_terminal())];
+    let mut due = Instant::now() + interval;
+    let options = Options {
+        seed: args.seed,
+        runs: args.runs,
+        wire_packets: args.packets,
+    };
+    let (totals, failed) = fuzz::run(&options, |totals| {
+        if Instant::now() >= due {
+            due = Instant::now() + interval;
+            progress.say(&summary(totals));
+        }
+        !stop.requested()
+    });
+    progress.clear();
+    let file = failed.as_ref().map(|failed| file_of(args, failed));
+    if let (Some(file), Some(failed)) = (&file, &failed) {
+        fs::write(file, &failed.bytes).map_err(|error| of_file(file, &error))?;
+    }
+    let not_reached = totals.not_reached();
+    if args.json {
+        let failure = failed.as_ref().zip(file.as_deref()).map(|(failed, file)| {
+            json!({
+                "world": failed.world,
+                "wrong": failed.failure.wrong.name(),
+                "line": failed.failure.line,
+                "file": file.display().to_string(),
+                "bytes": failed.bytes.len(),
+            })
+        });
+        document(args, &totals, &not_reached, failure)?;
+    } else {
+        print::output(&report(&totals, &not_reached, Style::stdout()))?;
+    }
+    if let (Some(failed), Some(file)) = (failed, file) {
+        let Failed { world, bytes, .. } = &failed;
+        let line = format!(
+            "world {world} of seed {}: {}; {} bytes repeat it: {}",
+            args.seed,
+            failed.failure,
+            bytes.len(),
+            command(&file)
+        );
+        return Err(Failure::new(Exit::Check, line));
+    }
+    // A run that was cut short, or is short, reaches less.
+    if is_full(args) && !not_reached.is_empty() && !stop.requested() {
+        let line = format!(
+            "no world reached {}: run more worlds, or another seed",
+            not_reached.join(", ")
+        );
+        return Err(Failure::new(Exit::Check, line));
+    }
+    Ok(())
+}
+
+/// Repeats the world of a file.
+fn repeat(args: &SimArgs) -> Result<(), Failure> {
+    let bytes = fs::read(&args.what).map_err(|error| {
+        let Failure { exit, line } = of_file(&args.what, &error);
+        let hint = "name a file that packtrain sim fuzz wrote, or write packtrain sim fuzz";
+        Failure::new(exit, format!("{line}; {hint}"))
+    })?;
+    let (totals, failure) = fuzz::repeat(&bytes);
+    if args.json {
+        let failure = failure.as_ref().map(|failure| {
+            json!({
+                "wrong": failure.wrong.name(),
+                "line": failure.line,
+                "file": args.what.display().to_string(),
+                "bytes": bytes.len(),
+            })
+        });
+        document(args, &totals, &[], failure)?;
+    } else {
+        let text = report(&totals, &[], Style::stdout());
+        print::output(&format!("{}\n{text}", fuzz::describe(&bytes)))?;
+    }
+    match failure {
+        Some(failure) => Err(Failure::new(Exit::Check, failure.to_string())),
+        None => Ok(()),
+    }
+}
+
+/// Whether everything has to be reached.
+fn is_full(args: &SimArgs) -> bool {
+    args.full || std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1")
+}
+
+fn of_file(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Port, format!("{}: {error}", file.display()))
+}
+
+/// Where the bytes of a failed world are written.
+fn file_of(args: &SimArgs, failed: &Failed) -> PathBuf {
+    let name = || PathBuf::from(format!("world-{}-{}", args.seed, failed.world));
+    args.save.clone().unwrap_or_else(name)
+}
+
+/// The command that repeats the world of a file.
+fn command(file: &Path) -> String {
+    #[cfg(feature = "plants")]
+    let planted = plant::current().map_or_else(String::new, |plant| format!(" --plant {plant}"));
+    #[cfg(not(feature = "plants"))]
+    let planted = "";
+    format!("packtrain sim {}{planted}", file.display())
+}
+
+/// Counts and times in one line.
+fn summary(totals: &Totals) -> String {
+    let seconds = totals.real_time.as_secs_f64();
+    let rate = totals.wire_packets as f64 / seconds.max(1e-6);
+    format!(
+        "{} worlds, {} packets, {} wire packets, {:.1} virtual seconds in {seconds:.1} s: {} wire \
+         packets/s",
+        grouped(totals.worlds),
+        grouped(totals.packets),
+        grouped(totals.wire_packets),
+        totals.virtual_time.as_secs_f64(),
+        scaled(rate).trim_end(),
+    )
+}
+
+fn report(totals: &Totals, not_reached: &[String], style: Style) -> String {
+    let mut table = Table::new([
+        ("reached", Align::Left),
+        ("", Align::Left),
+        ("times", Align::Right),
+    ]);
+    for (kind, name, times) in reached(totals) {
+        table.row([kind.to_owned(), name.to_owned(), grouped(times)]);
+    }
+    let mut text = format!("{}\n\n{}", summary(totals), table.render(0, style));
+    if !not_reached.is_empty() {
+        text.push_str(&format!("not reached: {}\n", not_reached.join(", ")));
+    }
+    text
+}
+
+/// Kind, name and times of everything that was reached.
+fn reached(totals: &Totals) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+    let all = &totals.reached;
+    let kinds = [
+        ("fault", &all.faults),
+        ("drop", &all.drops),
+        ("ring", &all.rings),
+    ];
+    let all = kinds.into_iter().flat_map(|(kind, of)| {
+        let of = of.iter().map(move |(&name, &times)| (kind, name, times));
+        of.filter(|&(_, _, times)| times > 0)
+    });
+    all.collect::<Vec<_>>().into_iter()
+}
+
+fn document(
+    args: &SimArgs,
+    totals: &Totals,
+    not_reached: &[String],
+    failure: Option<Value>,
+) -> Result<(), Failure> {
+    let mut document = json::document("sim");
+    let reached = reached(totals)
+        .map(|(kind, name, times)| json!({ "kind": kind, "name": name, "times": times }));
+    let values = [
+        ("seed", json!(args.seed)),
+        ("worlds", json!(totals.worlds)),
+        ("packets", json!(totals.packets)),
+        ("wire_packets", json!(totals.wire_packets)),
+        ("virtual_seconds", json!(totals.virtual_time.as_secs_f64())),
+        ("real_seconds", json!(totals.real_time.as_secs_f64())),
+        ("reached", reached.collect()),
+        ("not_reached", json!(not_reached)),
+        ("failure", failure.unwrap_or(Value::Null)),
+    ];
+    document.extend(values.map(|(key, value)| (key.to_owned(), value)));
+    json::write(document)
+}

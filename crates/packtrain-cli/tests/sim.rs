@@ -1,0 +1,63 @@
+//! `packtrain sim`: worlds that pass, their documents, and files that cannot be read.
+
+mod program;
+
+use program::{Scratch, assert_documented, ends, packtrain};
+
+#[test]
+fn worlds_pass_and_are_reported() {
+    let ran = ends(0, &["sim", "fuzz", "--runs", "20", "--quiet"]);
+    assert!(ran.out.contains("20 worlds, "), "{}", ran.out);
+    assert_eq!(ran.err, "");
+}
+
+#[test]
+fn the_document_has_what_was_reached() {
+    let document = ends(0, &["sim", "fuzz", "--runs", "10", "--seed", "7", "--json"]).json();
+    assert_documented(&document, &["all", "sim"]);
+    assert_eq!(
+        (&document["worlds"], &document["seed"]),
+        (&10.into(), &7.into())
+    );
+    let again = packtrain(&["sim", "fuzz", "--runs", "10", "--seed", "7", "--json"]).json();
+    for key in ["packets", "wire_packets", "virtual_seconds", "reached"] {
+        assert_eq!(document[key], again[key], "{key}");
+    }
+}
+
+#[test]
+fn a_number_of_packets_ends_it() {
+    let words = [
+        "sim",
+        "fuzz",
+        "--runs",
+        "1000000",
+        "--packets",
+        "1",
+        "--json",
+    ];
+    assert_eq!(ends(0, &words).json()["worlds"], 1);
+}
+
+#[test]
+fn in_full_what_is_not_reached_fails() {
+    let ran = ends(1, &["sim", "fuzz", "--runs", "1", "--full"]);
+    assert!(
+        ran.error_line().contains("no world reached fault "),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn a_file_is_a_world() {
+    let scratch = Scratch::new("world");
+    let file = scratch.file("world");
+    std::fs::write(&file, [0; 8]).unwrap();
+    let ran = ends(0, &["sim", &file]);
+    assert!(ran.out.contains("shape: Host"), "{}", ran.out);
+    let ran = ends(4, &["sim", "/nowhere/world"]);
+    assert!(
+        ran.error_line().contains("packtrain sim fuzz wrote"),
+        "{ran:?}"
+    );
+}

@@ -1,0 +1,203 @@
+//! Worlds that are drawn from a seed: topology, policies, load and faults.
+//!
+//! The bytes of a world are all its decisions ([`bytes_of`]): number `n` of a seed has always the
+//! same ones. Each world draws first which faults it has at all (swarm testing). While the load
+//! lasts, faults happen. Then they stop, and everything must converge: what was sent has arrived or
+//! was dropped and counted, a fresh packet of every flow arrives, and the sessions end when they
+//! are stopped.
+//!
+//! The oracles count for themselves. Each byte of a packet follows from its flow and its number, so
+//! the far end knows what it is, and whether it is damaged, late or repeated. The devices count
+//! what they read and what they lost. The ledgers, the counters and the memory of all sessions are
+//! compared with that; a drop needs a fault that explains it.
+//!
+//! Bytes of a world that fails are shrunk as long as it fails in the same way ([`Wrong`]). They
+//! repeat the world on each machine, until a decision is added to or removed from the code.
+
+mod caught;
+mod decisions;
+mod run;
+mod scene;
+mod shrink;
+mod talker;
+mod traffic;
+
+pub use decisions::bytes_of;
+pub use run::Reached;
+pub use traffic::{Failure, Wrong};
+
+use packtrain::limits::BURST_PACKETS_MAX;
+use run::{Memory, Outcome};
+use scene::{Fault, Scene};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Which worlds are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Of all worlds.
+    pub seed: u64,
+    /// Worlds at most.
+    pub runs: u64,
+    /// No world is begun once so many wire packets have arrived.
+    pub wire_packets: Option<u64>,
+}
+
+/// What worlds came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Worlds, with the one that failed.
+    pub worlds: u64,
+    /// Packets that arrived at their destination.
+    pub packets: u64,
+    /// The wire packets that these account for.
+    pub wire_packets: u64,
+    /// The time in the worlds.
+    pub virtual_time: Duration,
+    /// The time that they took, without that to shrink one.
+    pub real_time: Duration,
+    /// What was reached.
+    pub reached: Reached,
+}
+
+/// A world that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The number of the world.
+    pub world: u64,
+    /// Of the world as it was drawn.
+    pub failure: Failure,
+    /// The shrunk bytes.
+    pub bytes: Vec<u8>,
+    /// Of the shrunk world.
+    pub shrunk: Failure,
+}
+
+impl Totals {
+    fn add(&mut self, outcome: &Outcome) {
+        self.worlds += 1;
+        self.packets += outcome.packets;
+        self.wire_packets += outcome.wire_packets;
+        self.virtual_time += outcome.time;
+        let pairs = [
+            (&mut self.reached.faults, &outcome.reached.faults),
+            (&mut self.reached.drops, &outcome.reached.drops),
+            (&mut self.reached.rings, &outcome.reached.rings),
+        ];
+        for (sum, one) in pairs {
+            for (&name, &times) in one {
+                *sum.entry(name).or_default() += times;
+            }
+        }
+    }
+
+    /// Faults, drop reasons and states of rings that no world has reached, each with its kind in
+    /// front: `fault hang`.
+    #[must_use]
+    pub fn not_reached(&self) -> Vec<String> {
+        let missing = |kind: &str, names: &[&'static str], of: &BTreeMap<&'static str, u64>| {
+            let zero = |name: &&&str| of.get(**name).copied().unwrap_or(0) == 0;
+            let names = names.iter().filter(zero);
+            names
+                .map(|name| format!("{kind} {name}"))
+                .collect::<Vec<_>>()
+        };
+        let faults = Fault::ALL.map(Fault::name);
+        let rings = ["idle", "busy", "abdicated", "stalled", "gap"];
+        [
+            missing("fault", &faults, &self.reached.faults),
+            missing("drop", &DROPS, &self.reached.drops),
+            missing("ring", &rings, &self.reached.rings),
+        ]
+        .concat()
+    }
+}
+
+/// The reasons for drops that worlds reach. The others need what a world does not have:
+///
+/// - a virtio-net header, which a TAP or a back end reads: those of `VnetError`;
+/// - a capture file: `read_only`, `cut_short`, `bad_record`;
+/// - ports with unlike link types: `link_type`;
+/// - an application that describes its packets wrongly: `bad_checksum_place`, `headers_too_long`,
+///   those of `SegmentError`, `device_refused`;
+/// - a run that has to end while a device is slow: `shutdown`. Worlds drain.
+pub const DROPS: [&str; 8] = [
+    "no_buffer",
+    "link_down",
+    "bad_descriptor",
+    "truncated",
+    "too_long",
+    "too_many_segments",
+    "device_reset",
+    "fault_injected",
+];
+
+/// Runs worlds, one after the other, until one fails. `more` is called after each, and returns
+/// whether to go on.
+pub fn run(options: &Options, mut more: impl FnMut(&Totals) -> bool) -> (Totals, Option<Failed>) {
+    let (mut totals, mut memory) = (Totals::default(), Memory::default());
+    let begin = Instant::now();
+    for world in 0..options.runs {
+        let bytes = bytes_of(options.seed, world);
+        let scene = Scene::draw(&bytes);
+        let outcome = run::run(&scene, &mut memory);
+        totals.add(&outcome);
+        totals.real_time = begin.elapsed();
+        if let Some(failure) = outcome.failure {
+            let bytes = smallest(&bytes[..scene.used], failure.wrong, &mut memory);
+            let shrunk = run::run(&Scene::draw(&bytes), &mut memory).failure;
+            let failed = Failed {
+                world,
+                shrunk: shrunk.unwrap_or_else(|| failure.clone()),
+                failure,
+                bytes,
+            };
+            return (totals, Some(failed));
+        }
+        let is_enough = |most| totals.wire_packets >= most;
+        if !more(&totals) || options.wire_packets.is_some_and(is_enough) {
+            break;
+        }
+    }
+    (totals, None)
+}
+
+fn smallest(bytes: &[u8], wrong: Wrong, memory: &mut Memory) -> Vec<u8> {
+    shrink::shrink(bytes, |bytes| {
+        let outcome = run::run(&Scene::draw(bytes), memory);
+        outcome.failure.is_some_and(|it| it.wrong == wrong)
+    })
+}
+
+/// Runs the world that `bytes` describe.
+#[must_use]
+pub fn repeat(bytes: &[u8]) -> (Totals, Option<Failure>) {
+    let begin = Instant::now();
+    let outcome = run::run(&Scene::draw(bytes), &mut Memory::default());
+    let mut totals = Totals::default();
+    totals.add(&outcome);
+    totals.real_time = begin.elapsed();
+    (totals, outcome.failure)
+}
+
+/// Runs the simplest world with so many packets: one flow of short frames in bursts from one host
+/// to another, without faults. For benches.
+#[must_use]
+pub fn plain(packets: u64) -> (Totals, Option<Failure>) {
+    let begin = Instant::now();
+    let mut scene = Scene::draw(&[]);
+    let flow = &mut scene.flows[0];
+    flow.burst = BURST_PACKETS_MAX;
+    flow.bursts = packets.div_ceil(BURST_PACKETS_MAX as u64) as u32;
+    let outcome = run::run(&scene, &mut Memory::default());
+    let mut totals = Totals::default();
+    totals.add(&outcome);
+    totals.real_time = begin.elapsed();
+    (totals, outcome.failure)
+}
+
+/// What the world that `bytes` describe consists of, in words of the code.
+#[must_use]
+pub fn describe(bytes: &[u8]) -> String {
+    format!("{:#?}", Scene::draw(bytes))
+}

@@ -1,0 +1,522 @@
+//! What a world consists of: topology, policies, load and faults, drawn from bytes.
+
+use super::decisions::Decisions;
+use super::traffic::{Flow, Kind};
+use crate::rig::Preemptions;
+use crate::{Hardware, machine, machine_with_siblings};
+use packtrain::driver::{Coalesce, Features, Fit, PortConfig, RxBuffers, TxMemory};
+use packtrain::engine::Settings;
+use packtrain::policy::dispatch::Dispatch;
+use packtrain::policy::gro::Flush;
+use packtrain::policy::idle::Idle;
+use packtrain::policy::moderation::Moderation;
+use packtrain::policy::placement::Placement;
+use packtrain::policy::priority::Priority;
+use packtrain::port::sim::{CompletionDelay, Interrupts, SimConfig};
+use packtrain::port::wrap::FaultOptions;
+use std::time::Duration;
+
+/// What joins the sessions of a world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// A host sends to another one.
+    Host,
+    /// A host sends to another one through a forwarder.
+    Forward,
+    /// As `Forward`, and threads of the forwarder send beside it.
+    Both,
+}
+
+/// The faults that a world may have. Each world has some of them (swarm testing).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// A received packet is reported as bad.
+    BadDescriptor,
+    /// Completions are lost.
+    LostCompletions,
+    /// Completion interrupts are lost.
+    LostInterrupts,
+    /// A TX queue hangs until it is reset.
+    Hang,
+    /// The link goes down and up again.
+    Link,
+    /// An RX queue is paused, and resumed later.
+    PauseRx,
+    /// A TX queue is paused, and resumed later.
+    PauseTx,
+    /// A TX queue is reset.
+    Reset,
+    /// Another thread takes the memory of a session, and gives it back later.
+    Memory,
+    /// Another thread uses a CPU.
+    Cpu,
+    /// Frames are lost on a wire.
+    Loss,
+    /// Frames arrive twice.
+    Duplicate,
+    /// A bit of a frame is flipped.
+    Corrupt,
+    /// Frames are overtaken by later ones.
+    Reorder,
+    /// Frames arrive late.
+    Delay,
+    /// A receiver without buffers loses frames instead of pausing the sender.
+    Overrun,
+    /// A device refuses legal packets.
+    Refuse,
+    /// Completions are late and out of order.
+    LateCompletions,
+    /// A producer is preempted in the middle of a send.
+    Preempt,
+    /// A received packet is reported with a length of 0.
+    Truncated,
+    /// A received packet is reported with more bytes than its buffer has.
+    TooLong,
+    /// Completions are late.
+    DelayedCompletions,
+    /// Completions are reported twice.
+    RepeatedCompletions,
+    /// Completion interrupts are late.
+    LateInterrupts,
+    /// Interrupts without a cause.
+    SpuriousInterrupts,
+    /// The TX queues of a device take no packet.
+    Full,
+}
+
+impl Fault {
+    pub(super) const ALL: [Self; 26] = [
+        Self::BadDescriptor,
+        Self::LostCompletions,
+        Self::LostInterrupts,
+        Self::Hang,
+        Self::Link,
+        Self::PauseRx,
+        Self::PauseTx,
+        Self::Reset,
+        Self::Memory,
+        Self::Cpu,
+        Self::Loss,
+        Self::Duplicate,
+        Self::Corrupt,
+        Self::Reorder,
+        Self::Delay,
+        Self::Overrun,
+        Self::Refuse,
+        Self::LateCompletions,
+        Self::Preempt,
+        Self::Truncated,
+        Self::TooLong,
+        Self::DelayedCompletions,
+        Self::RepeatedCompletions,
+        Self::LateInterrupts,
+        Self::SpuriousInterrupts,
+        Self::Full,
+    ];
+
+    /// Those that happen at a time; the others go on until the faults stop.
+    const TIMED: [Self; 17] = [
+        Self::BadDescriptor,
+        Self::LostCompletions,
+        Self::LostInterrupts,
+        Self::Hang,
+        Self::Link,
+        Self::PauseRx,
+        Self::PauseTx,
+        Self::Reset,
+        Self::Memory,
+        Self::Cpu,
+        Self::Truncated,
+        Self::TooLong,
+        Self::DelayedCompletions,
+        Self::RepeatedCompletions,
+        Self::LateInterrupts,
+        Self::SpuriousInterrupts,
+        Self::Full,
+    ];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::BadDescriptor => "bad_descriptor",
+            Self::LostCompletions => "lost_completion",
+            Self::LostInterrupts => "lost_interrupt",
+            Self::Hang => "hang",
+            Self::Link => "link",
+            Self::PauseRx => "pause_rx",
+            Self::PauseTx => "pause_tx",
+            Self::Reset => "reset",
+            Self::Memory => "memory",
+            Self::Cpu => "cpu",
+            Self::Loss => "lost_frame",
+            Self::Duplicate => "duplicate_frame",
+            Self::Corrupt => "corrupt_frame",
+            Self::Reorder => "reordered_frame",
+            Self::Delay => "late_frame",
+            Self::Overrun => "overrun",
+            Self::Refuse => "refused",
+            Self::LateCompletions => "late_completion",
+            Self::Preempt => "preempted",
+            Self::Truncated => "truncated_descriptor",
+            Self::TooLong => "too_long_descriptor",
+            Self::DelayedCompletions => "delayed_completion",
+            Self::RepeatedCompletions => "repeated_completion",
+            Self::LateInterrupts => "late_interrupt",
+            Self::SpuriousInterrupts => "spurious_interrupt",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The faults of a world.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Swarm(u32);
+
+impl Swarm {
+    pub(super) const fn has(self, fault: Fault) -> bool {
+        self.0 & 1 << fault as u32 != 0
+    }
+}
+
+/// A fault at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Event {
+    pub(super) fault: Fault,
+    /// Microseconds after the start of the load.
+    pub(super) at: u32,
+    /// How long it lasts, if it does.
+    pub(super) lasts: Duration,
+    /// The link where it happens, from the sending host on.
+    pub(super) link: usize,
+    /// A queue, a number of packets, or a number of frames that are left.
+    pub(super) amount: u32,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug)]
+pub(super) struct End {
+    pub(super) sim: SimConfig,
+    pub(super) port: PortConfig,
+    /// What happens to frames that arrive here.
+    pub(super) faults: FaultOptions,
+}
+
+/// A link and its two ends: the frames go from the first one to the second one.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    pub(super) from: End,
+    pub(super) to: End,
+}
+
+/// A world.
+#[derive(Clone, Debug)]
+pub(super) struct Scene {
+    pub(super) shape: Shape,
+    pub(super) swarm: Swarm,
+    pub(super) hardware: Hardware,
+    pub(super) queues: usize,
+    /// Of the order of simultaneous events, and of everything else that is drawn while it runs.
+    pub(super) seed: u64,
+    pub(super) settings: Settings,
+    /// All sessions use one arena.
+    pub(super) one_arena: bool,
+    pub(super) links: Vec<Link>,
+    pub(super) flows: Vec<Flow>,
+    pub(super) events: Vec<Event>,
+    pub(super) preemptions: Option<Preemptions>,
+    /// The bytes that were drawn.
+    pub(super) used: usize,
+}
+
+/// All faults.
+const MASK: u32 = (1 << Fault::ALL.len()) - 1;
+
+/// Wire packets of a flow, about.
+const FLOW_UNITS: usize = 4_000;
+
+const fn micros(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+impl Scene {
+    /// Draws a scene.
+    pub(super) fn draw(bytes: &[u8]) -> Self {
+        let mut d = Decisions::new(bytes);
+        // Half of all worlds have few faults.
+        let (one, other) = (d.number(0..=MASK), d.number(0..=MASK));
+        let swarm = Swarm(match d.flag() {
+            true => one,
+            false => one & other & one.rotate_left(7) & MASK,
+        });
+        let shape = d.choose(&[Shape::Host, Shape::Forward, Shape::Both]);
+        let cpus: usize = d.choose(&[1, 2, 4, 8, 3]);
+        let hardware = match cpus.is_multiple_of(2) && d.flag() {
+            true => machine_with_siblings(cpus / 2),
+            false => machine(cpus),
+        };
+        let queues = d.choose(&[1, 2, 4, 3]);
+        let seed = u64::from(d.number(0..=0xffff));
+        let settings = settings(&mut d);
+        let one_arena = d.flag();
+        let links = match shape {
+            Shape::Host => 1,
+            Shape::Forward | Shape::Both => 2,
+        };
+        let links: Vec<_> = (0..links)
+            .map(|_| link(&mut d, swarm, queues, one_arena))
+            .collect();
+        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, shape, queues));
+        let flows = flows.collect();
+        let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
+        let timed: Vec<_> = timed.collect();
+        let events = match timed.is_empty() {
+            true => 0,
+            false => d.index(1..=6),
+        };
+        let events = (0..events).map(|_| Event {
+            fault: d.choose(&timed),
+            at: d.number(0..=20_000),
+            lasts: micros(d.choose(&[50, 500, 3_000, 12_000])),
+            link: d.index(0..=links.len() - 1),
+            amount: d.number(0..=40),
+        });
+        let events = events.collect();
+        let preemptions = swarm.has(Fault::Preempt).then(|| Preemptions {
+            one_in: d.choose(&[2, 1, 8, 32]),
+            longest: micros(d.choose(&[20, 200, 2_000])),
+        });
+        Self {
+            shape,
+            swarm,
+            hardware,
+            queues,
+            seed,
+            settings,
+            one_arena,
+            links,
+            flows,
+            events,
+            preemptions,
+            used: bytes.len() - d.left(),
+        }
+    }
+}
+
+fn settings(d: &mut Decisions<'_>) -> Settings {
+    let dispatch = d.choose(&[
+        Dispatch::Direct,
+        Dispatch::Deferred,
+        Dispatch::Adaptive,
+        Dispatch::Abdicate,
+        Dispatch::Threshold(8),
+        Dispatch::Threshold(64),
+    ]);
+    Settings {
+        dispatch,
+        moderation: d.choose(&[
+            Moderation::Off,
+            Moderation::Adaptive,
+            Moderation::Fixed {
+                usecs: 50,
+                frames: 16,
+            },
+        ]),
+        idle: d.choose(&[Idle::Halt, Idle::Adaptive, Idle::Poll]),
+        placement: d.choose(&[Placement::None, Placement::Auto]),
+        priority: d.choose(&[Priority::None, Priority::Auto]),
+    }
+}
+
+fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> Link {
+    let large = Features::CSUM | Features::TSO | Features::USO;
+    let paced = d.flag();
+    let late = swarm.has(Fault::LateCompletions) && !paced;
+    let mut from = SimConfig {
+        queues,
+        tx_ring: d.choose(&[512, 64, 16, 1024]),
+        rx_ring: 64,
+        segments: d.choose(&[40, 8, 2, 3]),
+        gso_segments: d.choose(&[40, 8, 17]),
+        tx: d.choose(&[large, Features::NONE, Features::CSUM, large]),
+        memory: TxMemory::Any,
+        contiguous_headers: d.flag(),
+        delay: d.choose_if(
+            late,
+            &[
+                CompletionDelay::None,
+                CompletionDelay::Reclaims(2),
+                CompletionDelay::Flushes(2),
+                CompletionDelay::Packets(3),
+            ],
+        ),
+        rate: d.choose_if(paced, &[None, Some(1_000_000), Some(100_000), Some(30_000)]),
+        interrupts: d.choose(&[Interrupts::Counted, Interrupts::Each]),
+        reorder: late && d.flag(),
+        refuse: d.choose_if(
+            swarm.has(Fault::Refuse),
+            &[Features::NONE, Features::TSO, Features::USO, Features::CSUM],
+        ),
+        ..SimConfig::default()
+    };
+    let mut from_port = port(d, queues);
+    if d.choose(&[false, false, true]) {
+        // A GSO packet takes up to 40 small frames.
+        from.memory = TxMemory::SmallFrames;
+        (from.segments, from.gso_segments) = (40, 40);
+        (from_port.segments, from_port.fit) = (None, Fit::Defrag);
+        // A packet may use a twelfth of a ring.
+        from.tx_ring = from.tx_ring.max(512);
+    }
+    let mut to = SimConfig {
+        queues,
+        tx_ring: 64,
+        rx_ring: d.choose(&[512, 64, 16, 1024]),
+        rx_shares: one_arena && d.flag(),
+        rx: d.choose(&[Features::NONE, large, Features::CSUM]),
+        flow_control: !(swarm.has(Fault::Overrun) && d.flag()),
+        ..SimConfig::default()
+    };
+    if to.rx.contains(Features::TSO4) {
+        // The longest packet takes 128 of the smallest pieces.
+        to.rx_ring = to.rx_ring.max(512);
+    }
+    Link {
+        from: End {
+            sim: from,
+            port: from_port,
+            faults: FaultOptions::default(),
+        },
+        to: End {
+            sim: to,
+            port: port(d, queues),
+            faults: faults(d, swarm),
+        },
+    }
+}
+
+fn port(d: &mut Decisions<'_>, queues: usize) -> PortConfig {
+    let coalesce = d.choose(&[
+        Coalesce::Auto,
+        Coalesce::Off,
+        Coalesce::On,
+        Coalesce::Hash,
+        Coalesce::Sorted,
+        Coalesce::Stream,
+        Coalesce::StreamHash,
+        Coalesce::StreamSorted,
+    ]);
+    let mut port = PortConfig {
+        queues: Some(queues),
+        segments: d.choose(&[None, Some(2), Some(4), Some(9)]),
+        segment_headroom: d.choose(&[1, 0, 2]),
+        fit: d.choose(&[Fit::Defrag, Fit::Defrag, Fit::Defrag, Fit::Collapse]),
+        rx_buffers: d.choose(&[
+            None,
+            Some(RxBuffers::Whole),
+            Some(RxBuffers::PIECES),
+            Some(RxBuffers::Pieces { bytes: 512 }),
+        ]),
+        coalesce,
+        ..PortConfig::default()
+    };
+    if d.flag() {
+        port.gro.flows = d.choose(&[None, Some(1), Some(4)]);
+        port.gro.bytes = d.choose(&[None, Some(4_000), Some(20_000)]);
+        port.gro.packets = d.choose(&[None, Some(1), Some(8), Some(64)]);
+        port.gro.inactive = d.flag();
+        port.gro.flush = d.choose(&[Flush::Off, Flush::Usecs(100), Flush::Packets(16)]);
+        port.gro.rx_pause = d.choose(&[None, Some(8), Some(100)]);
+    }
+    port.work.shared = d.flag();
+    port
+}
+
+fn faults(d: &mut Decisions<'_>, swarm: Swarm) -> FaultOptions {
+    let mut chance = |fault: Fault| match swarm.has(fault) {
+        true => d.choose(&[0.05, 0.0, 0.3]),
+        false => 0.0,
+    };
+    let options = FaultOptions {
+        drop: chance(Fault::Loss),
+        duplicate: chance(Fault::Duplicate),
+        corrupt: chance(Fault::Corrupt),
+        delay: chance(Fault::Delay),
+        reorder: chance(Fault::Reorder),
+        ..FaultOptions::default()
+    };
+    FaultOptions {
+        seed: u64::from(d.number(0..=255)),
+        delay_time: micros(d.choose(&[100, 1_000])),
+        reorder_by: d.number(1..=3),
+        reorder_time: micros(500),
+        ..options
+    }
+}
+
+fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
+    let kind = d.choose(&[
+        Kind::Short,
+        Kind::Tcp4,
+        Kind::Udp4,
+        Kind::Tcp6,
+        Kind::Udp6,
+        Kind::Ack,
+    ]);
+    let unit = match kind {
+        Kind::Short => 46,
+        Kind::Ack => 0,
+        _ => d.choose(&[1448, 512, 100, 1_000]),
+    };
+    let units = match kind {
+        Kind::Short | Kind::Ack => 1,
+        _ => d.choose(&[1, 1, 2, 8, 24, 40]),
+    };
+    let burst = d.choose(&[1, 4, 16, 64]);
+    // A slow device needs less than a second for them.
+    let most = (FLOW_UNITS / (units * burst)).max(1) as u32;
+    Flow {
+        kind,
+        unit,
+        units,
+        pieces: d.choose(&[1, 2, 3, 5, 12]),
+        partial: units > 1 || d.flag(),
+        burst,
+        bursts: d.number(1..=40).min(most),
+        pace: micros(d.choose(&[0, 5, 50, 500])),
+        queue: d.index(0..=queues - 1),
+        from_forwarder: shape == Shape::Both && d.flag(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fuzz::decisions::bytes_of;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_smallest_world_is_plain() {
+        let scene = Scene::draw(&[]);
+        assert_eq!((scene.shape, scene.queues), (Shape::Host, 1));
+        assert_eq!((scene.flows.len(), scene.events.len()), (1, 0));
+        assert_eq!(scene.swarm, Swarm::default());
+    }
+
+    /// Bytes that are left over could be shrunk away, and none is missing.
+    #[test]
+    fn a_world_uses_fewer_bytes_than_it_has() {
+        for number in 0..200 {
+            let bytes = bytes_of(1, number);
+            let used = Scene::draw(&bytes).used;
+            assert!((50..400).contains(&used), "{used}");
+        }
+    }
+
+    #[test]
+    fn each_fault_has_a_name_and_a_place_of_its_own() {
+        let names: HashSet<_> = Fault::ALL.into_iter().map(Fault::name).collect();
+        assert_eq!(names.len(), Fault::ALL.len());
+        for (place, fault) in Fault::ALL.into_iter().enumerate() {
+            assert_eq!(fault as usize, place);
+        }
+    }
+}

@@ -87,8 +87,10 @@ struct Wiring {
 }
 
 /// Gets the time and the first bytes of each packet that a device accepts.
+type See = dyn Fn(Instant, &[u8]) + Send + Sync;
+
 #[derive(Clone)]
-struct Seen(Arc<dyn Fn(Instant, &[u8]) + Send + Sync>);
+struct Seen(Arc<See>);
 
 impl fmt::Debug for Seen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,5 +1,7 @@
 //! Settings that run on virtual machines.
 
+use serde_json::Value;
+
 use super::OPTIONS;
 use crate::error::ToolError;
 use crate::experiment::{BUILT_IN, Experiment, Only, Options, Setup, built_in};
@@ -30,7 +32,7 @@ fn run(testbed: &str, workload: &str, seed: u64) -> Measured {
 }
 
 fn number(measured: &Measured, name: &str) -> f64 {
-    let found = measured.figures.get(name).and_then(|value| value.as_f64());
+    let found = measured.figures.get(name).and_then(Value::as_f64);
     found.unwrap_or_else(|| panic!("{name}: {:?}", measured.figures))
 }
 

@@ -35,7 +35,6 @@ pub use wire::SimCounters;
 
 use crate::driver::{Attach, Capabilities, DeviceCounters, DeviceError, Driver, Link, QueuePair};
 use crate::packet::Arena;
-use std::iter;
 use std::sync::Arc;
 use wire::{Arrival, Attached, End, Fault, Interrupt, Wire, Word};
 
@@ -219,7 +218,7 @@ impl SimControl {
             wire_packets: 1,
             ..Word::default()
         };
-        match rx.write(frame.len(), iter::once(frame), None, word, end) {
+        match rx.write(frame.len(), std::iter::once(frame), None, word, end) {
             Arrival::Written => end.counts.arrived(frame.len()),
             Arrival::Pause | Arrival::Lost => end.counts.arrived_in_vain(),
         }

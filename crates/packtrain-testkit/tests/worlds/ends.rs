@@ -4,7 +4,7 @@ use packtrain::engine::{Action, Deliver, Session, Settings, Snapshot, TrySendErr
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
-use packtrain::port::sim::{Far, Sim, SimConfig, SimControl};
+use packtrain::port::sim::{CompletionDelay, Far, Sim, SimConfig, SimControl};
 use packtrain::stats::{DropReason, Trouble};
 use packtrain::time::Instant;
 use packtrain_testkit::rig::{Rig, burst, fixed, ms, twice, us};
@@ -220,15 +220,15 @@ fn a_device_that_hangs_twice_is_reset_twice() {
     }
 }
 
-/// Without a link packets are dropped, and no worker waits; with it they go again.
-/// A producer drains, and the worker that polls never sleeps: time does not end a sleep.
+/// A producer drains. Under `threshold(1)` the worker polls and never sleeps: time does not end a
+/// sleep.
 #[test]
 fn a_worker_that_polls_finds_a_device_that_hangs() {
     let costs = Costs {
         step: Duration::from_micros(10),
         ..Costs::default()
     };
-    for dispatch in [Dispatch::Direct, Dispatch::Adaptive] {
+    for dispatch in [Dispatch::Threshold(1), Dispatch::Adaptive] {
         let settings = Settings {
             idle: Idle::Poll,
             ..fixed(dispatch)
@@ -250,6 +250,42 @@ fn a_worker_that_polls_finds_a_device_that_hangs() {
     }
 }
 
+/// A worker that never sleeps takes the role each second for a device that always has a packet. It
+/// polls the device and leaves the ring to the producer.
+#[test]
+fn a_worker_that_polls_leaves_the_ring_to_a_lone_producer() {
+    let costs = Costs {
+        step: Duration::from_micros(10),
+        ..Costs::default()
+    };
+    let settings = Settings {
+        idle: Idle::Poll,
+        ..fixed(Dispatch::Threshold(1))
+    };
+    let (_, snapshot) = twice(|| {
+        let config = SimConfig {
+            delay: CompletionDelay::Reclaims(1),
+            ..SimConfig::default()
+        };
+        let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+        nic.sender(ms(1_500), Duration::from_millis(10), 350);
+        let tx = |nic: &OneNic| nic.rig.sessions[0].snapshot().ports[0].tx[0];
+        // A completion that is reported twice shows when it is collected.
+        nic.control.repeat_completions(1);
+        nic.rig.world.run(ms(1_505));
+        assert_eq!(tx(&nic).bad_completions, 0, "in flight for 5 ms only");
+        nic.rig.world.run(ms(4_995));
+        assert_eq!((tx(&nic).direct, tx(&nic).deferred), (350, 0));
+        assert_eq!(tx(&nic).bad_completions, 1);
+        nic.control.repeat_completions(1);
+        nic.rig.world.run(ms(6_000));
+        assert_eq!(tx(&nic).bad_completions, 2, "the worker polls");
+        nic.end()
+    });
+    assert_eq!(snapshot.ledger.transmitted, 350);
+}
+
+/// Without a link packets are dropped, and no worker waits; with it they go again.
 #[test]
 fn a_link_that_goes_down_and_up_loses_only_what_came_meanwhile() {
     for dispatch in MODES {

@@ -48,7 +48,7 @@ pub(super) struct TxPart<T: TxDescriptors> {
     retry_at: Option<Instant>,
     gap_until: Option<Instant>,
     stepped_at: Instant,
-    /// When the worker had the role last.
+    /// When the worker had the role last, or the device last had no packet.
     worked_at: Instant,
     /// Packets that the worker took out of rings.
     drained: Arc<Counter>,
@@ -204,6 +204,9 @@ impl<T: TxDescriptors> TxPart<T> {
             egress.begin(recheck, || now)?;
         }
         let gives_back = self.beside_lanes && dispatch == Dispatch::Adaptive;
+        // No producer gave it the ring, but the device needed a poll. A worker that never sleeps
+        // would keep the role from producers for good.
+        let keeps_empty = keeps && role.from() != RingState::Idle;
         let mut left = BUDGET;
         let ended = drain(&mut role, &mut left);
         let took = left < BUDGET;
@@ -227,7 +230,7 @@ impl<T: TxDescriptors> TxPart<T> {
                 self.keep(role, false);
                 !over
             }
-            Ended::Empty if keeps && (took || !gives_back) => {
+            Ended::Empty if keeps_empty && (took || !gives_back) => {
                 self.keep(role, false);
                 took
             }
@@ -300,6 +303,9 @@ impl<T: TxDescriptors> Part for TxPart<T> {
         let signalled = due || self.reason == Reason::Interrupt;
         // Only a device with packets needs a poll when time ends a sleep. A worker that never
         // sleeps polls it as often.
+        if !in_flight {
+            self.worked_at = now;
+        }
         let is_late = began.slept || now.since(self.worked_at) >= SLEEP_MAX;
         if began.notified || due || (in_flight && is_late) {
             self.needs(Reason::Work);

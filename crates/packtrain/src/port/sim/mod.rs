@@ -234,8 +234,9 @@ impl SimControl {
         self.end().add_faults(Fault::LoseCompletion, packets);
     }
 
-    /// The completions of the next `packets` packets that this endpoint sends are late: 16 further
-    /// calls of `reclaim` with nothing sent before. Later ones wait for them.
+    /// The completions of the next `packets` packets that this endpoint sends are late: by 16 steps
+    /// of the unit of the completion delay, or calls of `reclaim` with nothing sent before. Later
+    /// ones wait for them.
     pub fn delay_completions(&self, packets: u64) {
         self.end().add_faults(Fault::DelayCompletion, packets);
     }

@@ -22,9 +22,10 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Calls of `reclaim` without a packet sent before, until a late completion is reported.
+/// Steps of the unit of the completion delay, or calls of `reclaim` with nothing sent before, until
+/// a late completion is reported.
 const LATE_COMPLETION: u64 = 16;
-/// How much later a late interrupt is raised: far sooner than a watchdog looks for a lost one.
+/// How much later a late interrupt is raised: far sooner than a watchdog polls for a lost one.
 const LATE_INTERRUPT: Duration = Duration::from_millis(1);
 
 /// The transmitting half of one queue.
@@ -53,6 +54,8 @@ pub struct SimTx {
     lost: Vec<Token>,
     /// The receiver asked to wait.
     paused: bool,
+    /// The last packet was refused since the queue takes none.
+    refused: bool,
     /// A packet was refused since the arena had no line for a reference to it.
     starved: bool,
     random: Random,
@@ -124,6 +127,7 @@ impl SimTx {
             quiet: false,
             lost: Vec::with_capacity(ring),
             paused: false,
+            refused: false,
             starved: false,
             random: Random::new(seed),
             engine: Box::new(Engine::new()),
@@ -293,7 +297,11 @@ impl SimTx {
             waiter.arm();
         }
         self.pump();
-        let armed = if self.is_hung() {
+        // It took packets again after the refusal, and did not find the queue armed.
+        let armed = if self.refused && !self.is_full() {
+            self.refused = false;
+            Armed::WorkPending
+        } else if self.is_hung() {
             Armed::Idle
         } else if self.pace.is_some() {
             self.arm_until(packets)
@@ -317,6 +325,11 @@ impl SimTx {
         if let Some(waiter) = self.waiter() {
             waiter.disarm();
         }
+    }
+
+    /// The queue takes no packet.
+    fn is_full(&self) -> bool {
+        self.wire.end(self.side).full.load(Ordering::SeqCst)
     }
 
     /// The device does nothing until it is reset.
@@ -364,8 +377,8 @@ impl TxDescriptors for SimTx {
         if descriptors > self.config().tx_ring {
             return Err(Refused::TooManySegments);
         }
-        let full = self.wire.end(self.side).full.load(Ordering::SeqCst);
-        if full || descriptors > self.free {
+        self.refused = self.is_full();
+        if self.refused || descriptors > self.free {
             return Err(Refused::NoDescriptor);
         }
         let Ok(packet) = packet.try_clone() else {
@@ -428,8 +441,10 @@ impl TxDescriptors for SimTx {
             }
             if let Some(sent) = self.due.swap_remove_front(next) {
                 self.free += sent.descriptors;
-                let again = self.wire.end(self.side).takes(Fault::RepeatCompletion);
+                let end = self.wire.end(self.side);
+                let again = end.takes(Fault::RepeatCompletion);
                 if again && !completed.push(sent.token) {
+                    end.add_faults(Fault::RepeatCompletion, 1);
                     break;
                 }
             }

@@ -544,6 +544,26 @@ fn a_completion_that_is_reported_twice_is_counted_and_frees_one_packet() {
 }
 
 #[test]
+fn a_repeat_for_which_there_is_no_room_comes_later() {
+    let (mut a, mut b) = stations(small(), small());
+    a.driver.control().repeat_completions(1);
+    let mut packet = a.arena.packet_from(&frame(0, 100).bytes).unwrap();
+    let device = a.tx.device_mut();
+    for (capacity, times) in [(1, 1), (4, 2)] {
+        let mut fitted = TxPacket::fitted(&mut packet);
+        device.encap(&mut fitted, Token(0)).unwrap();
+        device.flush(Instant::default()).unwrap();
+        let mut completed = Completed::with_capacity(capacity);
+        device.reclaim(Instant::default(), &mut completed);
+        assert_eq!(completed.drain().count(), times);
+    }
+    drop(packet);
+    assert_eq!(b.receive().len(), 2);
+    a.close();
+    b.close();
+}
+
+#[test]
 fn a_late_interrupt_is_waited_for_and_a_spurious_one_does_no_harm() {
     let at = |us: u64| Instant::from_nanos(us * 1000);
     let config = SimConfig {
@@ -566,6 +586,23 @@ fn a_late_interrupt_is_waited_for_and_a_spurious_one_does_no_harm() {
     assert_eq!(b.receive(), frames(10, 100));
     a.close();
     b.close();
+}
+
+/// The device has room again between the refusal and `arm`: it finds no armed queue to wake.
+#[test]
+fn a_queue_is_not_armed_if_the_device_has_room_again() {
+    let mut load = Load::new(small(), small());
+    let control = load.a.driver.control();
+    control.set_full(true);
+    load.step(5);
+    control.set_full(false);
+    assert_eq!(load.a.tx.arm(), Armed::WorkPending);
+    load.step(0);
+    assert_eq!(load.a.tx.held(), 0);
+    assert_eq!(load.a.tx.reclaim(load.now), 5);
+    assert_eq!(load.a.tx.arm(), Armed::Idle);
+    load.receive();
+    load.end(0);
 }
 
 /// No packet is lost. The queue is woken when the device has room again.

@@ -47,6 +47,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "bad-rx",
     "placement",
     "interrupts",
+    "sensitivity",
     "tso-matrix",
     "ipoib",
     "lro-flows",

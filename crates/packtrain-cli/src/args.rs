@@ -6,6 +6,7 @@ use packtrain::plant::{self, Plant};
 use packtrain::policy::gro::{self, Flush};
 use packtrain::port::spec::{KeyHelp, common_keys, kinds};
 use packtrain_capture::replay::Segment;
+use packtrain_lab::experiment::Only;
 use packtrain_lab::options::PolicyOptions;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
@@ -246,7 +247,7 @@ pub struct ExperimentArgs {
     /// `list`, names of experiments, `all`, or a TOML file of your own
     #[arg(required = true, value_name = "NAME|FILE")]
     pub what: Vec<String>,
-    /// The part that is run
+    /// The settings that are run
     #[arg(long, value_enum, value_name = "WHERE")]
     pub only: Option<Only>,
     /// Rounds: each has one run of every setting [default: 3 with --quick, else the file's, or 5]
@@ -295,13 +296,6 @@ impl PlantOption {
     pub fn set(&self) {
         plant::set(self.plant);
     }
-}
-
-/// Where experiments run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Only {
-    /// This machine's kernel
-    Kernel,
 }
 
 /// `packtrain compare`.

@@ -1,6 +1,6 @@
 //! `packtrain experiment`: a document's table beside what this machine shows.
 
-use crate::args::ExperimentArgs;
+use crate::args::{ExperimentArgs, word};
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style, filled};
@@ -40,7 +40,25 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     if args.what == ["list"] {
         return list(args.json);
     }
-    let experiments = chosen(&args.what)?;
+    let options = |experiment: &Experiment| Options {
+        rounds: args.repeats.unwrap_or(match args.quick {
+            true => QUICK_ROUNDS,
+            false => experiment.rounds,
+        }),
+        quick: args.quick,
+        seeds: args.seeds.unwrap_or(u64::MAX),
+        only: args.only,
+    };
+    let mut experiments = chosen(&args.what)?;
+    experiments.retain(|(_, one)| {
+        let options = options(one);
+        let mut cells = one.cells.iter();
+        cells.any(|cell| options.leave_out(cell).is_none())
+    });
+    if experiments.is_empty() {
+        let line = "no setting of these experiments is one of --only: leave it out";
+        return Err(Failure::new(Exit::Usage, line));
+    }
     #[cfg(feature = "plants")]
     args.planted.set();
     // Before any thread starts: only a process with one thread can make a user namespace. Some
@@ -52,14 +70,6 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     let control = Control {
         stop: stop.flag(),
         progress: &say,
-    };
-    let options = |experiment: &Experiment| Options {
-        rounds: args.repeats.unwrap_or(match args.quick {
-            true => QUICK_ROUNDS,
-            false => experiment.rounds,
-        }),
-        quick: args.quick,
-        seeds: args.seeds.unwrap_or(u64::MAX),
     };
     let load = Load::now();
     let mut all = Document {
@@ -210,6 +220,9 @@ fn command(name: &str, args: &ExperimentArgs) -> String {
     let mut command = format!("packtrain experiment {name}");
     if args.quick {
         command.push_str(" --quick");
+    }
+    if let Some(only) = &args.only {
+        command.push_str(&format!(" --only {}", word(only)));
     }
     if let Some(repeats) = args.repeats {
         command.push_str(&format!(" --repeats {repeats}"));

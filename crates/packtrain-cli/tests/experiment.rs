@@ -253,7 +253,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         TINY.replace("\"packets\"\ntitle", "\"packet\"\ntitle"),
     )
     .expect("a file");
-    let cases: [(&[&str], i32, &str); 12] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (
             &["experiment", &figure],
             2,
@@ -275,9 +275,14 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
             "./missing.toml: No such file",
         ),
         (
-            &["experiment", "all", "--only", "sim"],
+            &["experiment", "all", "--only", "net"],
             2,
-            "--only cannot be 'sim'; write one of kernel",
+            "--only cannot be 'net'; write one of kernel, sim",
+        ),
+        (
+            &["experiment", &check, "--only", "sim"],
+            2,
+            "no setting of these experiments is one of --only",
         ),
         (
             &["experiment", "all", "--repeats", "0"],

@@ -37,6 +37,7 @@ pub mod harness;
 mod headers;
 pub mod in_force;
 mod ip;
+mod joined;
 pub mod link;
 pub mod machine;
 pub mod netns;

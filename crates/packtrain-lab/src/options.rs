@@ -90,7 +90,10 @@ pub fn from_text<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
 }
 
 /// As [`from_text`], of an option without a default.
-fn some_from_text<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
+///
+/// # Errors
+/// The error of its [`FromStr`].
+pub fn some_from_text<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     from_text(deserializer).map(Some)

@@ -29,12 +29,11 @@ pub(crate) fn settings(
     InForce::of(sides, plan, settings, options, session.placed()).flat(requested)
 }
 
-/// Ends a session, whose ledger must close.
+/// The report of a session that has ended, whose ledger must close.
 ///
 /// # Errors
 /// [`ToolError::Failed`] if it ended early, [`ToolError::Check`] if its ledger does not close.
-pub(crate) fn finish(session: Session) -> Result<Report, ToolError> {
-    let report = session.finish();
+pub(crate) fn checked(report: Report) -> Result<Report, ToolError> {
     if let Some(error) = &report.error {
         return Err(ToolError::Failed(error.to_string()));
     }

@@ -10,6 +10,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::port::spec::{PortKind, PortSpec};
 use packtrain::port::wrap::{FaultCounters, Faults};
 use packtrain::port::{AnyPort, open_spec};
+use packtrain_testkit::VirtualMachine;
 use serde::Deserialize;
 
 use crate::baseline::{Baseline, BaselineError, Mode, Program};
@@ -17,7 +18,7 @@ use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
 use crate::netns::Netns;
-use crate::options::{Fields, PolicyOptions};
+use crate::options::{Fields, PolicyOptions, some_from_text};
 use crate::session;
 use crate::topology::{self, Host, Settings, Side, TwoHosts};
 use crate::units::LineRate;
@@ -68,6 +69,10 @@ pub struct TestbedOptions {
     /// packtrain, in the place of --placement, or the C forwarder
     #[arg(long, value_name = "LIST")]
     pub cpus: Option<Cpus>,
+    /// In a file only: the virtual machine on whose CPUs workers and senders run, in virtual time.
+    #[arg(skip)]
+    #[serde(deserialize_with = "some_from_text")]
+    pub machine: Option<VirtualMachine>,
 }
 
 impl TestbedOptions {
@@ -85,14 +90,29 @@ impl TestbedOptions {
         Err(ToolError::Usage(line))
     }
 
+    /// Refuses a port of this machine's kernel, or a file, on a virtual machine.
+    pub(crate) fn refuse_real(&self, option: &str, port: &str) -> Result<(), ToolError> {
+        let is_in_memory = ["sim:", "null:"].iter().any(|kind| port.starts_with(kind));
+        if self.machine.is_none() || is_in_memory {
+            return Ok(());
+        }
+        Err(ToolError::Usage(format!(
+            "{option} cannot be '{port}' on a virtual machine, which has no kernel: write a port \
+             in memory, as in sim:rate=1000000"
+        )))
+    }
+
     /// The policies, with the worker of `--cpus` as placement.
     pub(crate) fn checked_policies(&self) -> Result<PolicyOptions, ToolError> {
         let policies = PolicyOptions {
             placement: placement(self)?,
             ..self.policies.clone()
         };
-        let checked = policies.settings().check();
-        checked.map_err(|error| ToolError::of_start(&error))?;
+        // A virtual machine checks them when a session is added.
+        if self.machine.is_none() {
+            let checked = policies.settings().check();
+            checked.map_err(|error| ToolError::of_start(&error))?;
+        }
         Ok(policies)
     }
 
@@ -114,7 +134,11 @@ impl TestbedOptions {
     /// Whether the process may use the CPUs to which parts are bound.
     pub(crate) fn check_cpus(&self) -> Result<(), ToolError> {
         let Some(cpus) = self.cpus else { return Ok(()) };
-        cpus.check(&cpus::allowed()?)
+        let allowed = match &self.machine {
+            Some(machine) => (0..machine.hardware.cpus).collect(),
+            None => cpus::allowed()?,
+        };
+        cpus.check(&allowed)
             .map_err(|error| ToolError::Missing(format!("--cpus: {error}")))
     }
 }
@@ -309,7 +333,7 @@ impl Testbed {
     /// packtrain's ledger does not close.
     pub fn finish(self) -> Result<Ended, ToolError> {
         let report = match self.device {
-            Device::Packtrain(session) => Some(Box::new(session::finish(*session)?)),
+            Device::Packtrain(session) => Some(Box::new(session::checked(session.finish())?)),
             Device::C(forwarder) => {
                 let finished = forwarder.finish();
                 finished.map_err(|error| ToolError::Failed(error.to_string()))?;

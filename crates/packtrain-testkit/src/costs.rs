@@ -32,6 +32,31 @@ pub struct Costs {
     /// How long a task runs while others wait for the CPU. One of another nice value has as many
     /// slices more or fewer as its weight says.
     pub slice: Duration,
+    /// Reading a register of a device: the cause of an interrupt.
+    pub register: Duration,
+    /// The least time between two interrupts of a shared line
+    /// ([`Vectors::Shared`](crate::Vectors::Shared)).
+    pub timer: Duration,
+}
+
+impl Costs {
+    /// Each price with its name.
+    pub(crate) fn prices_mut(&mut self) -> [(&'static str, &mut Duration); 12] {
+        [
+            ("step", &mut self.step),
+            ("packet", &mut self.packet),
+            ("kilobyte", &mut self.kilobyte),
+            ("doorbell", &mut self.doorbell),
+            ("syscall", &mut self.syscall),
+            ("wakeup", &mut self.wakeup),
+            ("interrupt", &mut self.interrupt),
+            ("idle-exit", &mut self.idle_exit),
+            ("switch", &mut self.switch),
+            ("slice", &mut self.slice),
+            ("register", &mut self.register),
+            ("timer", &mut self.timer),
+        ]
+    }
 }
 
 impl Default for Costs {
@@ -55,6 +80,10 @@ impl Default for Costs {
             switch: ns(1_200),
             // Linux's `base_slice_ns` with one CPU.
             slice: ns(750_000),
+            // A read that crosses PCIe, and waits for the answer.
+            register: ns(1_000),
+            // The interrupt throttle of S1's em(4): "itr=125".
+            timer: ns(125_000),
         }
     }
 }

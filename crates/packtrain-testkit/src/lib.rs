@@ -61,14 +61,21 @@ pub mod conformance;
 mod costs;
 mod cpu;
 pub mod fuzz;
+mod interrupts;
+mod line;
+pub mod load;
+mod machine;
 pub mod rig;
 mod runtime;
 mod trace;
 mod world;
 
 pub use costs::Costs;
+pub use interrupts::{Wired, WiredRx, WiredTx};
+pub use line::Vectors;
+pub use machine::VirtualMachine;
 pub use trace::{CpuTrace, TaskTrace, Trace};
-pub use world::World;
+pub use world::{Charge, World};
 
 use packtrain::policy::topology::{Cpu, CpuId, Topology};
 

@@ -1,7 +1,8 @@
 //! Sessions in a [`World`], and what applications do there: shared by the tests of packtrain, the
 //! worlds that are drawn from a seed, and experiments in virtual time.
 
-use crate::{Costs, Hardware, Trace, World, topology};
+use crate::line::Line;
+use crate::{Costs, Hardware, Trace, World};
 use packtrain::engine::{
     Action, Builder, HalfSend, Handler, Ports, Report, Session, Settings, Snapshot, StartError,
     TrySendError, TxHandle,
@@ -11,13 +12,15 @@ use packtrain::packet::Burst;
 use packtrain::policy::dispatch::{Dispatch, RingState};
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
-use packtrain::policy::placement::{Placement, place};
+use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::time::Instant;
+use packtrain_offload::random::Random;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -49,11 +52,14 @@ pub fn twice<T: PartialEq + fmt::Debug>(mut run: impl FnMut() -> T) -> T {
 pub struct Rig {
     /// The world.
     pub world: World,
-    machine: Hardware,
     /// The sessions, by number.
     pub sessions: Vec<Session>,
     /// The tasks that are workers.
     pub workers: Vec<usize>,
+    /// Whether threads that only compute end.
+    pub(crate) ends: Rc<Cell<bool>>,
+    /// The line that all ports with INTx share.
+    pub(crate) shared: Option<Arc<Line>>,
 }
 
 impl Rig {
@@ -62,9 +68,10 @@ impl Rig {
     pub fn new(machine: Hardware, costs: Costs, seed: u64) -> Self {
         Self {
             world: World::new(machine, costs, seed),
-            machine,
             sessions: Vec::new(),
             workers: Vec::new(),
+            ends: Rc::default(),
+            shared: None,
         }
     }
 
@@ -81,12 +88,17 @@ impl Rig {
         senders: usize,
     ) -> Result<usize, StartError> {
         let (priority, idle) = (settings.priority, settings.idle);
-        let placement = settings.placement.clone();
-        let builder = builder.settings(settings);
-        let (session, workers) = builder.assemble(self.world.runtime())?;
+        let runtime = self.world.runtime();
+        if let Ok(topology) = runtime.topology() {
+            let checked = settings.placement.check(&topology);
+            checked.map_err(StartError::Setting)?;
+        }
+        let (session, workers) = builder.settings(settings).assemble_placed(runtime)?;
+        let announced = session.plan().paths.iter().map(|path| path.senders);
+        debug_assert_eq!(announced.sum::<usize>(), senders);
         self.world.session(&session);
-        let cpus = place(&placement, &topology(self.machine), workers.len(), senders);
-        for (index, (worker, cpu)) in workers.into_iter().zip(cpus.cpus).enumerate() {
+        let cpus = session.placed().cpus.clone();
+        for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let task = self.world.worker(worker, cpu);
             let nice = priority.nice(idle, session.plan().serves(index), 0);
             self.world.set_nice(task, nice.unwrap_or(0));
@@ -300,22 +312,16 @@ pub type States = Rc<RefCell<HashSet<RingState>>>;
 #[derive(Debug)]
 struct Preempt {
     how: Preemptions,
-    random: u64,
+    random: Random,
     states: States,
 }
 
 impl Preempt {
     /// How long the thread is preempted in its next send.
     fn next(&mut self) -> Option<Duration> {
-        let mut random = || {
-            // Knuth's MMIX; the upper bits are the better ones.
-            let next = self.random.wrapping_mul(6_364_136_223_846_793_005);
-            self.random = next.wrapping_add(1_442_695_040_888_963_407);
-            self.random >> 33
-        };
         let longest = self.how.longest.as_nanos() as u64;
-        let preempted = random().is_multiple_of(self.how.one_in);
-        preempted.then(|| Duration::from_nanos(random() % longest + 1))
+        let preempted = self.random.below(self.how.one_in) == 0;
+        preempted.then(|| Duration::from_nanos(self.random.below(longest) + 1))
     }
 }
 
@@ -379,7 +385,7 @@ impl Sender {
     pub fn preempted(self, how: Preemptions, seed: u64, states: &States) -> Self {
         let preempt = Preempt {
             how,
-            random: seed,
+            random: Random::new(seed),
             states: Rc::clone(states),
         };
         Self {

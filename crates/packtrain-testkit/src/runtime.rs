@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::Wake;
+use std::task::{Wake, Waker};
 
 /// The number of a notifier.
 pub(crate) type NotifierId = usize;
@@ -29,6 +29,8 @@ struct Notifiers {
     notified: Vec<bool>,
     /// Notifications that the world has not seen, in order.
     recent: Vec<NotifierId>,
+    /// What is to be woken at a time, as far as the world has not seen it.
+    timed: Vec<(Instant, Waker)>,
 }
 
 /// The notifier of a worker or an actor.
@@ -73,6 +75,16 @@ impl VirtualRuntime {
     /// The notifications since the last call, in order.
     pub(crate) fn take_notified(&self) -> Vec<NotifierId> {
         std::mem::take(&mut lock(&self.state).recent)
+    }
+
+    /// Hardware wakes `waker` at a time.
+    pub(crate) fn at(&self, at: Instant, waker: Waker) {
+        lock(&self.state).timed.push((at, waker));
+    }
+
+    /// The calls of [`VirtualRuntime::at`] since the last one of this.
+    pub(crate) fn take_timed(&self) -> Vec<(Instant, Waker)> {
+        std::mem::take(&mut lock(&self.state).timed)
     }
 
     pub(crate) fn is_notified(&self, id: NotifierId) -> bool {

@@ -10,6 +10,7 @@ use packtrain::policy::topology::CpuId;
 use packtrain::runtime::Runtime;
 use packtrain::time::Instant;
 use packtrain_offload::random::Random;
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fmt;
@@ -18,10 +19,21 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+/// Time that steps take beside what the counters say: that of an application, which has none.
+#[derive(Clone, Debug, Default)]
+pub struct Charge(Rc<Cell<Duration>>);
+
+impl Charge {
+    /// The step that is running takes this much longer.
+    pub fn add(&self, time: Duration) {
+        self.0.set(self.0.get() + time);
+    }
+}
+
 /// A world with virtual time and virtual CPUs: see the [crate](crate).
 ///
-/// - **Events** are ordered by time, then class: hardware, notification, timer, CPU. Among equal
-///   ones the seed decides; with the seed 0 they come as they were scheduled.
+/// - **Events** are ordered by time, then class: hardware, device, notification, timer, CPU. Among
+///   equal ones the seed decides; with the seed 0 they come as they were scheduled.
 /// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
 ///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
 ///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share
@@ -50,9 +62,12 @@ pub struct World {
     cpus: Vec<Cpu>,
     cores: usize,
     hardware: Vec<Box<dyn FnMut(Instant) -> Option<Instant>>>,
+    /// By event: what a device wakes.
+    timed: Vec<Option<Waker>>,
     sessions: Vec<Counted>,
     /// As of the end of the last step.
     work: Work,
+    charge: Charge,
     digest: Digest,
 }
 
@@ -79,6 +94,8 @@ struct Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     Hardware,
+    /// A device that was told a time.
+    Device,
     Notification,
     /// A timer is about to end a sleep.
     Probe,
@@ -178,8 +195,10 @@ impl World {
                 .collect(),
             cores: machine.cores,
             hardware: Vec::new(),
+            timed: Vec::new(),
             sessions: Vec::new(),
             work: Work::default(),
+            charge: Charge::default(),
             digest: Digest::default(),
         }
     }
@@ -188,6 +207,28 @@ impl World {
     #[must_use]
     pub fn runtime(&self) -> Arc<dyn Runtime> {
         Arc::clone(&self.runtime) as Arc<dyn Runtime>
+    }
+
+    pub(crate) fn virtual_runtime(&self) -> Arc<VirtualRuntime> {
+        Arc::clone(&self.runtime)
+    }
+
+    /// Its CPUs.
+    #[must_use]
+    pub const fn cpus(&self) -> usize {
+        self.cpus.len()
+    }
+
+    /// The prices.
+    #[must_use]
+    pub const fn costs(&self) -> &Costs {
+        &self.costs
+    }
+
+    /// What an actor's step takes beside what it does with packets.
+    #[must_use]
+    pub fn charge(&self) -> Charge {
+        self.charge.clone()
     }
 
     /// The time.
@@ -298,6 +339,11 @@ impl World {
                         self.schedule(at, Class::Hardware, event.of, 0);
                     }
                 }
+                Class::Device => {
+                    if let Some(waker) = self.timed[event.of].take() {
+                        waker.wake();
+                    }
+                }
                 Class::Notification => self.notified(event.of),
                 Class::Probe => self.probe(event.of, event.sleep),
                 Class::Timer => self.timer(event.of, event.sleep),
@@ -385,6 +431,10 @@ impl World {
     }
 
     fn take_notifications(&mut self, at: Instant) {
+        for (time, waker) in self.runtime.take_timed() {
+            self.timed.push(Some(waker));
+            self.schedule(time, Class::Device, self.timed.len() - 1, 0);
+        }
         let notified = self.runtime.take_notified();
         self.notify(&notified, at);
     }
@@ -535,7 +585,7 @@ impl World {
             Action::Spin => self.work,
             _ => self.work_now(),
         };
-        cost += (work - self.work).cost(&costs);
+        cost += (work - self.work).cost(&costs) + self.charge.0.take();
         self.work = work;
         if self.sibling_is_busy(of) {
             // Two threads of a core have two thirds of its speed each.

@@ -1,5 +1,6 @@
 //! `tool = "forward"`: two ports are joined in this process, without hosts.
 
+use std::mem;
 use std::thread;
 use std::time::Duration;
 
@@ -7,19 +8,22 @@ use packtrain::driver::Port;
 use packtrain::engine::{Command, CommandError, PortSnapshot, Queues, Report, Session};
 use packtrain::port::{AnyPort, open_pair};
 use packtrain_measure::key::fields;
+use packtrain_testkit::VirtualMachine;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::counters::{self, Costs, Work, per};
 use crate::error::{LabError, ToolError};
+use crate::joined::Joined;
 use crate::link::Rtnl;
 use crate::options::Fields;
 use crate::session;
 use crate::testbed::{TestbedOptions, open, whole};
 use crate::tool::{Control, Measured, Watch};
+use crate::tools::frame;
 use crate::topology::Host;
-use crate::units::Time;
+use crate::units::{Rate, Time};
 
 /// How often the end of the input and the stop flag are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
@@ -37,6 +41,10 @@ pub struct Forward {
     /// Port B's TX queues are stopped and resumed in turn, or its host's interface is set down and
     /// up, a change each time that this time has passed.
     pub stop_resume: Option<Time>,
+    /// On a virtual machine: packets a second that arrive at port A, one by one.
+    pub rate: Option<Rate>,
+    /// Bytes of their frames, with Ethernet header and FCS.
+    pub size: usize,
 }
 
 impl Default for Forward {
@@ -45,6 +53,8 @@ impl Default for Forward {
             duration: Time(Duration::from_secs(1)),
             count: None,
             stop_resume: None,
+            rate: None,
+            size: 64,
         }
     }
 }
@@ -60,6 +70,14 @@ impl Forward {
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
         testbed.refuse_through("forward")?;
+        if let Some(machine) = &testbed.machine {
+            return self.in_virtual_time(machine, testbed);
+        }
+        if self.rate.is_some() {
+            let line = "rate= is that of a virtual machine's NIC: add machine= to the testbed, or \
+                        leave it out";
+            return Err(ToolError::Usage(line.to_owned()));
+        }
         let policies = testbed.checked_policies()?;
         let (host, ports) = ports(testbed)?;
         let mut changes = Changes::of(self.stop_resume, host.as_ref())?;
@@ -75,13 +93,7 @@ impl Forward {
             .map_err(|error| ToolError::of_start(&error))?;
         let requested = [&*testbed.a, &*testbed.b];
         let mut settings = session::settings(&session, &sides, &policies, &requested);
-        let seconds = |time: Time| time.0.as_secs_f64();
-        let own = [
-            ("duration_seconds", json!(seconds(self.duration))),
-            ("count_packets", json!(self.count)),
-            ("stop_resume_seconds", json!(self.stop_resume.map(seconds))),
-        ];
-        settings.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        settings.extend(self.settings());
         let mut pauses = Pauses::default();
         while !session.is_over() && session.elapsed() < self.duration.0 && !control.stopped() {
             if let Some(changes) = &mut changes {
@@ -95,7 +107,7 @@ impl Forward {
             drop(session.finish());
             return Err(ToolError::Cancelled);
         }
-        let report = session::finish(session)?;
+        let report = session::checked(session.finish())?;
         let (_, flag) = watch.end(Duration::ZERO)?;
         let stops = changes.map_or(0, |changes| changes.made.div_ceil(2));
         Ok(Measured {
@@ -104,6 +116,42 @@ impl Forward {
             flags: flag.into_iter().collect(),
             ..Measured::default()
         })
+    }
+
+    fn in_virtual_time(
+        &self,
+        machine: &VirtualMachine,
+        testbed: &TestbedOptions,
+    ) -> Result<Measured, ToolError> {
+        if self.count.is_some() || self.stop_resume.is_some() {
+            let line = "count= and stop-resume= are not for a virtual machine: leave them out";
+            return Err(ToolError::Usage(line.to_owned()));
+        }
+        let frame = frame::udp("size", self.size, testbed.mtu)?;
+        let arrive = self.rate.map(|rate| (rate, frame));
+        let mut joined = Joined::new(machine, testbed, |_, _| {})?;
+        let mut settings = mem::take(&mut joined.settings);
+        settings.extend(self.settings());
+        let (_, report) = joined.run(arrive, self.duration.0, Duration::ZERO)?;
+        Ok(Measured {
+            settings,
+            figures: figures(&report, Duration::ZERO, 0),
+            ..Measured::default()
+        })
+    }
+
+    fn settings(&self) -> Fields {
+        let seconds = |time: Time| time.0.as_secs_f64();
+        let rate = self.rate.map(|rate| rate.0 / 1e3);
+        let own = [
+            ("duration_seconds", json!(seconds(self.duration))),
+            ("count_packets", json!(self.count)),
+            ("stop_resume_seconds", json!(self.stop_resume.map(seconds))),
+            ("rate_kpps", json!(rate)),
+            ("frame_bytes", json!(rate.map(|_| self.size))),
+        ];
+        let own = own.into_iter();
+        own.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 

@@ -133,7 +133,7 @@ pub fn judge(
         results,
         claim: &expectation.claim,
         better: expectation.better,
-        quick: options.quick,
+        options,
     };
     let together = match expectation.claim.statistic {
         Statistic::Median => 1,
@@ -149,7 +149,7 @@ struct Judge<'a> {
     results: &'a Results,
     claim: &'a Claim,
     better: Option<Better>,
-    quick: bool,
+    options: &'a Options,
 }
 
 /// A cell, and the one to which it is compared.
@@ -174,7 +174,7 @@ impl Judge<'_> {
                     Verdict::NotReproduced if self.claim.expected.is_reached(&measured) => {
                         Err(NotJudged::Unclear(TOO_NOISY.to_owned()))
                     }
-                    verdict if self.quick => Ok(verdict.min(Verdict::Direction)),
+                    verdict if self.options.quick => Ok(verdict.min(Verdict::Direction)),
                     verdict => Ok(verdict),
                 });
         Judged {
@@ -277,19 +277,12 @@ impl Judge<'_> {
     fn all_to_choose_from(&self, cells: &[usize]) -> Result<(), NotJudged> {
         let reasons = cells.iter().filter_map(|&cell| self.enough(cell).err());
         let reasons: Vec<NotJudged> = reasons.collect();
-        let Some(first) = reasons.first() else {
+        let is_left_out = |why: &&NotJudged| matches!(why, NotJudged::LeftOut(_));
+        let Some(first) = reasons.iter().find(is_left_out).or(reasons.first()) else {
             return Ok(());
         };
         let (all, count) = (cells.len(), cells.len() - reasons.len());
         let what = format!("{count} of {all} settings to choose the best from have enough runs");
-        if self.quick
-            && cells
-                .iter()
-                .any(|&cell| self.experiment.cells[cell].is_long)
-        {
-            let why = format!("{what}: a quick run leaves some out");
-            return Err(NotJudged::LeftOut(why));
-        }
         Err(match first {
             NotJudged::LeftOut(why) => NotJudged::LeftOut(format!("{what}: {why}")),
             NotJudged::Unclear(why) => NotJudged::Unclear(format!("{what}: {why}")),
@@ -303,8 +296,8 @@ impl Judge<'_> {
             let why = format!("{label} cannot be shown here: {why}");
             return Err(NotJudged::LeftOut(why));
         }
-        if self.quick && self.experiment.cells[cell].is_long {
-            return Err(NotJudged::LeftOut("a quick run leaves it out".to_owned()));
+        if let Some(why) = self.options.leave_out(&self.experiment.cells[cell]) {
+            return Err(NotJudged::LeftOut(why.to_owned()));
         }
         let all = || runs(self.results, cell, false);
         let (made, count) = (all().count(), self.counted(cell).len());

@@ -321,6 +321,11 @@ fn cells(file: &File) -> Result<Vec<Cell>, Wrong> {
 }
 
 impl Cell {
+    /// Whether it runs in virtual time.
+    pub fn is_virtual(&self) -> bool {
+        self.testbed.contains_key("machine")
+    }
+
     fn put(&mut self, overlay: &Overlay) {
         if overlay.workload.contains_key("tool") {
             self.workload.clear();
@@ -361,14 +366,20 @@ impl Cell {
             (tool.span(), what)
         };
         let check = filled(&self.check)?.into_iter();
-        let (testbed, names) = (filled(&self.testbed)?, option_names::<TestbedOptions>());
+        let (testbed, mut names) = (filled(&self.testbed)?, option_names::<TestbedOptions>());
+        names.push("machine".to_owned());
         if let Some((name, value)) = testbed.iter().find(|(name, _)| !names.contains(name)) {
             let names = names.join(", ");
             let what = format!("[testbed] there is no '{name}'; the names are {names}");
             return Err((value.span(), what));
         }
+        let mut testbed: TestbedOptions = Table("testbed", &testbed).options()?;
+        testbed
+            .machine
+            .iter_mut()
+            .for_each(|machine| machine.seed = seed as u64);
         Ok(Setup {
-            testbed: Table("testbed", &testbed).options()?,
+            testbed,
             workload: workload.ok_or_else(unknown)??,
             check: check
                 .map(|(name, value)| (name, shown(value.as_ref())))

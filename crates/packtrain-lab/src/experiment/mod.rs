@@ -26,7 +26,7 @@ pub use forward::Forward;
 pub use judge::judge;
 pub use load::Load;
 pub use matrix::{Cell, Expectation, Experiment, FileError, Pair, Setup};
-pub use runner::{Measure, Options, QUICK_ROUNDS, Results, Run, RunError, run};
+pub use runner::{Measure, Only, Options, QUICK_ROUNDS, Results, Run, RunError, run};
 pub use send::Senders;
 pub use sources::{SOURCES, Source};
 pub use workload::{TOOLS, Workload};
@@ -46,6 +46,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "media-change",
     "bad-rx",
     "placement",
+    "interrupts",
     "tso-matrix",
     "ipoib",
     "lro-flows",

@@ -4,10 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use serde_json::Value;
 
 use super::load::Load;
-use super::matrix::{Experiment, FileError, Setup};
+use super::matrix::{Cell, Experiment, FileError, Setup};
 use crate::cpu;
 use crate::error::ToolError;
 use crate::tool::{Control, INTERRUPTED, Measured};
@@ -24,6 +25,29 @@ pub struct Options {
     pub quick: bool,
     /// How many different seeds the rounds take in turn, at least 1.
     pub seeds: u64,
+    /// Where settings are run; `None` for all.
+    pub only: Option<Only>,
+}
+
+/// Where settings are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Only {
+    /// On this machine
+    Kernel,
+    /// On virtual machines, in virtual time: no figure is a measurement
+    Sim,
+}
+
+impl Options {
+    /// Why a setting is not run; `None` if it is.
+    pub fn leave_out(&self, cell: &Cell) -> Option<&'static str> {
+        match self.only {
+            _ if self.quick && cell.is_long => Some("a quick run leaves it out"),
+            Some(Only::Kernel) if cell.is_virtual() => Some("--only kernel leaves it out"),
+            Some(Only::Sim) if !cell.is_virtual() => Some("--only sim leaves it out"),
+            _ => None,
+        }
+    }
 }
 
 /// One run of one setting.
@@ -154,10 +178,13 @@ pub fn run(
     let mut cells = Vec::new();
     for (index, cell) in experiment.cells.iter().enumerate() {
         let (cpus, here) = (cell.needs.cpus, cpu::count());
-        if cpus > here {
+        if options.leave_out(cell).is_some() {
+            continue;
+        }
+        if cpus > here && !cell.is_virtual() {
             let why = format!("it needs {cpus} CPUs and this process may use {here}");
             results.missing.push((index, why));
-        } else if !(options.quick && cell.is_long) {
+        } else {
             cells.push(index);
         }
     }

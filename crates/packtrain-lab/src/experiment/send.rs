@@ -12,10 +12,12 @@ use packtrain::driver::{Driver, Port};
 use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::Burst;
+use packtrain::policy::topology::CpuId;
 use packtrain::port::AnyPort;
 use packtrain::port::spec::PortKind;
 use packtrain_measure::key::fields;
 use packtrain_offload::offload::LinkType;
+use packtrain_testkit::{VirtualMachine, load};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -26,13 +28,14 @@ use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
 use crate::headers::udp_frame;
 use crate::ip::IpVersion;
-use crate::options::Fields;
+use crate::joined;
+use crate::options::{Fields, PolicyOptions};
 use crate::session;
 use crate::sys;
 use crate::testbed::{TestbedOptions, open, whole};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Watch};
-use crate::tools::frame;
+use crate::tools::frame::{self, DISCARD};
 use crate::topology::{self, Host};
 use crate::traffic::pace::{Pacer, usual_burst};
 use crate::units::{Rate, Time};
@@ -45,9 +48,6 @@ const CALLS_TIMED: u32 = 200;
 
 /// The source port of the first sender; each has its own flow.
 const FIRST_PORT: u16 = 1024;
-
-/// The discard service (RFC 863), for a port without a host.
-const DISCARD: u16 = 9;
 
 /// UDP packets of announced application senders, flat out or at a rate. `a` of the testbed is the
 /// port: a whole spec such as `null:` or `sim:rate=1000000`, or a TAP with its keys, which gets a
@@ -68,6 +68,8 @@ pub struct Senders {
     pub filter: u16,
     /// How long packets are sent.
     pub duration: Time,
+    /// On a virtual machine: threads beside them that only compute, 0 to 64.
+    pub busy: u32,
 }
 
 impl Default for Senders {
@@ -79,6 +81,7 @@ impl Default for Senders {
             batch: 32,
             filter: 0,
             duration: Time(Duration::from_secs(1)),
+            busy: 0,
         }
     }
 }
@@ -102,11 +105,19 @@ impl Senders {
                 .to_owned(),
             ));
         }
+        if self.busy > 0 && testbed.machine.is_none() {
+            let line =
+                "busy= is for a virtual machine: add machine= to the testbed, or leave it out";
+            return Err(ToolError::Usage(line.to_owned()));
+        }
         ToolError::unless_in(topology::MTU, "mtu", testbed.mtu.into())?;
         let load = self.load(testbed.mtu)?;
         let (receiver, port) = port(testbed)?;
         let sides = session::sides(slice::from_ref(&port));
         let policies = testbed.checked_policies()?;
+        if let Some(machine) = &testbed.machine {
+            return self.in_virtual_time(machine, &load, port, &policies, testbed);
+        }
         let session = Session::on(port)
             .settings(policies.settings())
             .senders(0, self.senders as usize)
@@ -127,7 +138,7 @@ impl Senders {
         let sent = self.send(&session, &load, to_port, testbed, control)?;
         let is_over = session.is_over();
         // What the queues have accepted is sent, for 2 s at most.
-        let report = session::finish(session)?;
+        let report = session::checked(session.finish())?;
         if control.stopped() {
             return Err(ToolError::Cancelled);
         }
@@ -155,6 +166,51 @@ impl Senders {
         })
     }
 
+    /// The same on a virtual machine.
+    fn in_virtual_time(
+        &self,
+        machine: &VirtualMachine,
+        load: &Load<'_>,
+        port: Port<AnyPort>,
+        policies: &PolicyOptions,
+        testbed: &TestbedOptions,
+    ) -> Result<Measured, ToolError> {
+        let sides = session::sides(slice::from_ref(&port));
+        let mut rig = machine.rig();
+        let builder = Session::on(rig.wire(port, machine.vectors));
+        let senders = self.senders as usize;
+        let added = rig.try_add(builder.senders(0, senders), policies.settings(), senders);
+        let at = added.map_err(|error| ToolError::of_start(&error))?;
+        let session = &rig.sessions[at];
+        let mut settings = session::settings(session, &sides, policies, &[&testbed.a]);
+        settings.append(&mut self.settings(load, testbed));
+        settings.insert("machine".to_owned(), joined::name(machine).into());
+        rig.compute(self.busy);
+        let frames = (FIRST_PORT..).take(senders);
+        let frames = frames.map(|from| udp_frame(from, DISCARD, load.payload));
+        let virtual_load = load::Load {
+            batch: self.batch as usize,
+            system_calls: u32::from(self.filter > 0),
+            pace: load.pace,
+            duration: self.duration.0,
+        };
+        let cpu = testbed.cpus.and_then(|cpus| cpus.sender);
+        let cpu = cpu.map(|cpu| CpuId(cpu as u16));
+        let sent = rig.send(at, frames.collect(), virtual_load, cpu);
+        let report = session::checked(rig.finish().swap_remove(at))?;
+        let run = Run {
+            sent: sent.into_iter().map(Sent::from).collect(),
+            delivered: None,
+            workers: Work::of(&report.snapshot),
+            seconds: report.elapsed.as_secs_f64(),
+        };
+        Ok(Measured {
+            settings,
+            figures: run.figures(&report)?,
+            ..Measured::default()
+        })
+    }
+
     fn load(&self, mtu: u32) -> Result<Load<'_>, ToolError> {
         let in_range = [
             ("senders", self.senders, 64),
@@ -165,6 +221,7 @@ impl Senders {
         }
         let filter = 0..=sys::FILTER_INSTRUCTIONS_MAX.into();
         ToolError::unless_in(filter, "filter", self.filter.into())?;
+        ToolError::unless_in(0..=64, "busy", self.busy.into())?;
         Ok(Load {
             options: self,
             payload: frame::payload("size", self.size, IpVersion::V4, 0, mtu)?,
@@ -187,6 +244,7 @@ impl Senders {
             ("filter_instructions", json!(self.filter)),
             ("duration_seconds", json!(self.duration.0.as_secs_f64())),
             ("cpus", json!(cpus)),
+            ("busy_threads", json!(self.busy)),
         ];
         let fields = fields.into_iter();
         fields
@@ -284,6 +342,7 @@ impl Receiver {
 /// Opens the port, for a TAP with the host that it leads to.
 fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), ToolError> {
     let text = &testbed.a;
+    testbed.refuse_real("a", text)?;
     let is_tap = text.split(',').next() == Some("tap");
     let (receiver, port) = if is_tap {
         let (host, port) = testbed.open_alone("a", text)?;
@@ -322,9 +381,21 @@ struct Sent {
     calls: u64,
     /// Calls after which the queue was full.
     full: u64,
-    cpu: Usage,
+    cpu: Duration,
     /// What the system call through the filter took before the run.
     system_call: Duration,
+}
+
+impl From<load::Sent> for Sent {
+    fn from(sent: load::Sent) -> Self {
+        Self {
+            packets: sent.packets,
+            calls: sent.calls,
+            full: sent.full,
+            cpu: sent.cpu,
+            system_call: Duration::ZERO,
+        }
+    }
 }
 
 struct Sender {
@@ -375,7 +446,7 @@ impl Sender {
                 break;
             }
         }
-        self.sent.cpu = Usage::of_thread().since(&cpu);
+        self.sent.cpu = Usage::of_thread().since(&cpu).cpu();
         Ok(self.sent)
     }
 
@@ -492,9 +563,7 @@ impl Run {
                 "the kernel received {received} of {offered} packets"
             ))
         })?;
-        let cpu = self.sent.iter().map(|one| one.cpu);
-        let cpu = cpu.fold(Usage::default(), |sum, one| sum.plus(&one));
-        let (senders, workers) = (cpu.cpu(), self.workers);
+        let (senders, workers) = (self.sent.iter().map(|one| one.cpu).sum(), self.workers);
         let all = Work {
             cpu: senders + workers.cpu,
             ..workers

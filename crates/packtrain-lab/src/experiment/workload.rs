@@ -4,6 +4,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
+use packtrain::engine::Report;
 use packtrain::packet::Arena;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -88,10 +89,25 @@ impl Workload {
         memory: bool,
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
+        if testbed.machine.is_some()
+            && !matches!(self, Self::Forward(_) | Self::Ping(_) | Self::Send(_))
+        {
+            return Err(ToolError::Usage(format!(
+                "tool {} is not for a virtual machine: leave machine= out, or use tool send, \
+                 forward or ping",
+                self.name()
+            )));
+        }
         match self {
             Self::Blast(blast) => in_testbed(blast, testbed, memory, control),
             Self::Forward(forward) => forward.run(testbed, control),
-            Self::Ping(ping) => in_testbed(ping, testbed, memory, control),
+            Self::Ping(ping) => match &testbed.machine {
+                None => in_testbed(ping, testbed, memory, control),
+                Some(machine) => {
+                    let (measured, report) = ping.in_virtual_time(machine, testbed)?;
+                    Ok(with_counters(measured.fields(), &report))
+                }
+            },
             Self::Rfc2544(rfc2544) => in_testbed(rfc2544, testbed, memory, control),
             Self::Send(send) => send.run(testbed, control),
             Self::Sort(sort) => sort.run(testbed, control),
@@ -109,15 +125,20 @@ fn in_testbed<T: Tool>(
     control: &Control<'_>,
 ) -> Result<Measured, ToolError> {
     let (measured, ended) = measure(options, &Observed { tool, memory }, control)?;
-    let mut measured = measured.fields();
-    if let Some(report) = ended.report {
-        let packets = counters::received(&report.snapshot);
-        let per_packet = Work::of(&report.snapshot).ns_per_packet(packets);
-        measured.figures.append(&mut counters::figures(&report));
-        let name = "ns_per_packet".to_owned();
-        measured.figures.insert(name, per_packet.into());
-    }
-    Ok(measured)
+    let measured = measured.fields();
+    Ok(match ended.report {
+        Some(report) => with_counters(measured, &report),
+        None => measured,
+    })
+}
+
+fn with_counters(mut measured: Measured, report: &Report) -> Measured {
+    let packets = counters::received(&report.snapshot);
+    let per_packet = Work::of(&report.snapshot).ns_per_packet(packets);
+    measured.figures.append(&mut counters::figures(report));
+    let name = "ns_per_packet".to_owned();
+    measured.figures.insert(name, per_packet.into());
+    measured
 }
 
 /// A tool whose figures include what packtrain's fault injection did meanwhile, and its memory if

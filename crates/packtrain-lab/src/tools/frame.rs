@@ -1,11 +1,18 @@
 //! Frame sizes as RFC 2544 counts them.
 
 use crate::error::ToolError;
+use crate::headers::udp_frame;
 use crate::ip::IpVersion;
 
 /// Bytes of a frame around its IP packet: the Ethernet header (14) and the FCS (4), which is
 /// counted though no TAP or veth carries it. RFC 2544, section 9.
 const ETHERNET: usize = 18;
+
+/// The discard service (RFC 863), for a port without a host.
+pub(crate) const DISCARD: u16 = 9;
+
+/// Bytes of a time in a packet.
+const TIME: usize = 8;
 
 /// UDP's header, and that of an ICMP echo.
 const TRANSPORT: usize = 8;
@@ -32,6 +39,15 @@ pub(crate) fn payload(
         )));
     }
     Ok(frame - around)
+}
+
+/// A UDP packet in a frame of `size` bytes, of a host that is not there.
+///
+/// # Errors
+/// As [`payload`].
+pub(crate) fn udp(option: &str, size: usize, mtu: u32) -> Result<Vec<u8>, ToolError> {
+    let payload = payload(option, size, IpVersion::V4, TIME, mtu)?;
+    Ok(udp_frame(1024, DISCARD, payload))
 }
 
 #[cfg(test)]

@@ -69,6 +69,7 @@ pub fn disturbed() {
         rounds: judge::CLEAN_MIN,
         quick: false,
         seeds: 1,
+        only: None,
     };
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let busy: Vec<_> = (0..cpus).map(|_| Busy::start()).collect();

@@ -226,7 +226,9 @@ impl TxHandle {
         self.to.state()
     }
 
-    pub(super) fn has_space(&self) -> bool {
+    /// Whether the queue has space for a packet now. Another producer may use it first.
+    #[must_use]
+    pub fn has_space(&self) -> bool {
         self.to.has_space(&self.own)
     }
 

@@ -355,8 +355,7 @@ fn the_best_is_not_chosen_from_a_part_of_the_settings() {
         let results = runs(&experiment, &options, &|_, _| measured(4.0));
         judge(&experiment, &results, &experiment.claims[0], &options)
     };
-    let why =
-        "1 of 3 settings to choose the best from have enough runs: a quick run leaves some out";
+    let why = "1 of 3 settings to choose the best from have enough runs: a quick run leaves it out";
     assert_eq!(
         *only(&judged(true)),
         Err(NotJudged::LeftOut(why.to_owned()))

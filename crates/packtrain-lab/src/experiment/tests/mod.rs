@@ -5,6 +5,7 @@ mod documents;
 mod judging;
 mod reading;
 mod running;
+mod virtual_time;
 
 use packtrain_measure::document::Document;
 use packtrain_measure::host::Head;
@@ -55,6 +56,7 @@ const OPTIONS: Options = Options {
     rounds: 5,
     quick: false,
     seeds: u64::MAX,
+    only: None,
 };
 
 fn experiment(more: &str) -> Experiment {

@@ -229,11 +229,14 @@ fn frames_in_use_are_counted_if_a_figure_needs_them() {
 /// In a shorter run a few ticks of `/proc/stat` are 5 % of the CPUs. Where packets stay in memory,
 /// no figure is made of these.
 #[test]
-fn no_run_of_a_built_in_experiment_measures_for_less_than_200_ms() {
+fn no_run_of_this_machine_measures_for_less_than_200_ms() {
     let mut short = Vec::new();
     for (&(name, _), quick) in BUILT_IN.iter().flat_map(|one| [(one, false), (one, true)]) {
         let experiment = built_in(name).unwrap();
         let found = (0..experiment.cells.len()).find_map(|cell| {
+            if experiment.cells[cell].is_virtual() {
+                return None;
+            }
             let setup = experiment.setup(cell, 1, quick).unwrap();
             let measured = match &setup.workload {
                 Workload::Stream(stream) => stream.duration.0 - stream.warm_up().unwrap(),

@@ -50,6 +50,7 @@ fn rounds_take_seeds_in_turn() {
         rounds: 3,
         quick: true,
         seeds: 2,
+        only: None,
     };
     let mut counts = Vec::new();
     let mut measure = |setup: &Setup, _: &Control<'_>| {

@@ -12,22 +12,30 @@ pub use options::{Beside, Ping};
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cpus::on_cpu;
 use crate::error::ToolError;
 use crate::ip::IpVersion;
-use crate::testbed::Testbed;
+use crate::joined::Joined;
+use crate::testbed::{Testbed, TestbedOptions};
 use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::traffic::{Amount, Transfer, TransferReport};
 use echo::{Echo, answer};
-use requests::{DATA_MIN, Replies, Requests, Schedule};
+use packtrain::engine::Report;
+use packtrain_testkit::VirtualMachine;
+use packtrain_testkit::load::DUE_AT;
+use requests::{DATA_MIN, Recorded, Replies, Requests, Schedule};
 
 /// How long the load runs before the first request, so that TCP has left slow start.
 const WARM_UP: Duration = Duration::from_millis(200);
+
+/// How long after the last request the last reply is there, on a virtual machine.
+const LATE: Duration = Duration::from_millis(1);
 
 impl Tool for Ping {
     type Settings = Settings;
@@ -105,6 +113,48 @@ impl Ping {
                 Beside::Stream => "stream",
             },
         }
+    }
+
+    /// The same on a virtual machine: requests arrive at port A, and port B's other end sends them
+    /// back.
+    pub(crate) fn in_virtual_time(
+        &self,
+        machine: &VirtualMachine,
+        testbed: &TestbedOptions,
+    ) -> Result<(Measured<Settings, Figures>, Report), ToolError> {
+        if self.flood || self.icmp || self.ipv6 || self.load == Beside::Stream {
+            let line =
+                "flood=, icmp=, ipv6= and load= are not for a virtual machine: leave them out";
+            return Err(ToolError::Usage(line.to_owned()));
+        }
+        let frame = frame::udp("size", self.size, testbed.mtu)?;
+        let latency = Arc::new(Mutex::new(Recorded::new()?));
+        let recorded = Arc::clone(&latency);
+        let mut joined = Joined::new(machine, testbed, move |now, bytes| {
+            let due = bytes.get(DUE_AT..).and_then(|rest| rest.first_chunk());
+            let due = due.map(|due| packtrain::time::Instant::from_nanos(u64::from_be_bytes(*due)));
+            let mut recorded = recorded.lock().unwrap_or_else(PoisonError::into_inner);
+            recorded.add(due.map_or(Duration::MAX, |due| now.since(due)));
+        })?;
+        let mut measured = Measured {
+            testbed: std::mem::take(&mut joined.settings),
+            settings: self.settings(),
+            ..Measured::<_, Figures>::default()
+        };
+        let (sent, report) = joined.run(Some((self.rate, frame)), self.duration.0, LATE)?;
+        let latency = latency.lock().unwrap_or_else(PoisonError::into_inner);
+        let (received, seconds) = (latency.count(), report.elapsed.as_secs_f64());
+        measured.figures.phase = Phase {
+            sent_requests: sent,
+            received_replies: received,
+            lost_requests: sent - received.min(sent),
+            lost_percent: 100.0 * (sent - received.min(sent)) as f64 / sent.max(1) as f64,
+            requests_per_second: sent as f64 / self.duration.0.as_secs_f64(),
+            latency_us: latency.figures(),
+            cpu_forwarder_percent: report.snapshot.cpu_ns as f64 / seconds / 1e7,
+            ..Phase::default()
+        };
+        Ok((measured, report))
     }
 
     /// Sends the requests, and answers them.

@@ -31,14 +31,18 @@ const QUANTUM: Duration = Duration::from_millis(20);
 pub(super) struct Recorded(Histogram<u64>);
 
 impl Recorded {
-    fn new() -> Result<Self, ToolError> {
+    pub(super) fn new() -> Result<Self, ToolError> {
         let histogram = Histogram::new_with_bounds(1, NANOSECONDS_MAX, 3);
         histogram
             .map(Self)
             .map_err(|error| ToolError::Failed(format!("no histogram: {error}")))
     }
 
-    fn add(&mut self, time: Duration) {
+    pub(super) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    pub(super) fn add(&mut self, time: Duration) {
         let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         self.0.saturating_record(nanoseconds.max(1));
     }

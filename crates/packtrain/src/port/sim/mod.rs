@@ -36,7 +36,7 @@ pub use wire::SimCounters;
 use crate::driver::{Attach, Capabilities, DeviceCounters, DeviceError, Driver, Link, QueuePair};
 use crate::packet::Arena;
 use std::sync::Arc;
-use wire::{Attached, End, Fault, Interrupt, Wire};
+use wire::{Arrival, Attached, End, Fault, Interrupt, Wire, Word};
 
 /// The far end of an endpoint that is not one of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -203,6 +203,30 @@ impl SimControl {
     /// their buffer.
     pub fn overrun_next(&self, packets: u64) {
         self.end().add_faults(Fault::Overrun, packets);
+    }
+
+    /// A frame arrives from the wire at RX queue `queue`, modulo the queues that are attached, on
+    /// the caller's thread. Without a buffer for it, or before the device is attached, it is lost.
+    pub fn arrive(&self, queue: usize, frame: &[u8]) {
+        let end = self.wire.end(self.side);
+        let Some(attached) = end.attached.get() else {
+            return;
+        };
+        let ring = &attached.rings[queue % attached.rings.len()];
+        let mut rx = ring.lock();
+        let word = Word {
+            wire_packets: 1,
+            ..Word::default()
+        };
+        match rx.write(frame.len(), std::iter::once(frame), None, word, end) {
+            Arrival::Written => end.counts.arrived(frame.len()),
+            Arrival::Pause | Arrival::Lost => end.counts.arrived_in_vain(),
+        }
+        let signals = rx.signals();
+        drop(rx);
+        if signals {
+            ring.interrupt.raise();
+        }
     }
 
     /// The completions of the next `packets` packets that this endpoint sends are lost.

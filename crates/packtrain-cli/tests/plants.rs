@@ -4,7 +4,7 @@
 mod program;
 
 use packtrain::plant::Plant;
-use program::{ends, packtrain};
+use program::{Scratch, ends, packtrain};
 
 #[test]
 fn each_plant_has_a_name_of_its_own() {
@@ -50,5 +50,38 @@ fn without_a_plant_no_claim_that_must_hold_fails() {
         assert!(tx["stall_link_down"].as_u64() > Some(0), "{run}");
         assert!(tx["restarts"].as_u64() > Some(0), "{run}");
         assert_eq!(drops["link_down"], drops["total"], "{run}");
+    }
+}
+
+/// The plants that worlds are there to find.
+const IN_WORLDS: [Plant; 10] = [
+    Plant::LostPacket,
+    Plant::DoubleFree,
+    Plant::SegmentLimit,
+    Plant::FlushReorders,
+    Plant::SkippedChecksum,
+    Plant::StallNotRestarted,
+    Plant::NotCounted,
+    Plant::BadDropsNeighbour,
+    Plant::LostWakeup,
+    Plant::ResetForgets,
+];
+
+/// Within 500 worlds. At most 200 bytes repeat it, and describe a world that passes without it.
+#[test]
+fn worlds_find_each_plant() {
+    let scratch = Scratch::new("plants");
+    for plant in IN_WORLDS {
+        let (name, file) = (plant.name(), scratch.file(plant.name()));
+        let words = [
+            "sim", "fuzz", "--runs", "500", "--save", &file, "--plant", name,
+        ];
+        let ran = ends(1, &words);
+        let again = format!("packtrain sim {file} --plant {name}\n");
+        assert!(ran.err.ends_with(&again), "{}", ran.err);
+        let bytes = std::fs::metadata(&file).expect("it was written").len();
+        assert!(bytes <= 200, "{name}: {bytes} bytes");
+        ends(1, &["sim", &file, "--plant", name]);
+        ends(0, &["sim", &file]);
     }
 }

@@ -89,10 +89,6 @@ impl Rig {
     ) -> Result<usize, StartError> {
         let (priority, idle) = (settings.priority, settings.idle);
         let runtime = self.world.runtime();
-        if let Ok(topology) = runtime.topology() {
-            let checked = settings.placement.check(&topology);
-            checked.map_err(StartError::Setting)?;
-        }
         let (session, workers) = builder.settings(settings).assemble_placed(runtime)?;
         let announced = session.plan().paths.iter().map(|path| path.senders);
         debug_assert_eq!(announced.sum::<usize>(), senders);

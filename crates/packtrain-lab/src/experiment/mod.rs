@@ -47,6 +47,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "bad-rx",
     "placement",
     "interrupts",
+    "sensitivity",
     "tso-matrix",
     "ipoib",
     "lro-flows",
@@ -54,6 +55,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "lro-livelock",
     "tx-dispatch",
     "regret",
+    "regret-virtual",
 ];
 
 /// The built-in experiment `name`.

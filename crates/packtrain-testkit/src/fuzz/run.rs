@@ -548,13 +548,15 @@ impl<'a> Play<'a> {
             .map(|flow| lock(&self.truth).sent_by(flow))
             .collect();
         let unfit = self.unfit();
-        // A receiver without flow control may lose all but the first wire packets.
+        // A receiver without flow control may lose wire packets: more are sent until some arrive.
         let mut links = self.scene.links.iter();
         let overruns = links.any(|link| !link.to.sim.flow_control);
         loop {
-            self.run_until(self.rig.world.now().after(QUIET / 4));
-            self.check()?;
-            self.poll_devices();
+            for _ in 0..4 {
+                self.run_until(self.rig.world.now().after(QUIET / 4));
+                self.check()?;
+                self.poll_devices();
+            }
             if self.unfit() > unfit && self.collapses() {
                 return Ok(());
             }
@@ -581,6 +583,10 @@ impl<'a> Play<'a> {
                 );
                 drop(truth);
                 return Err(self.stuck(&what, FRESH_MAX));
+            }
+            if overruns && self.stage.idle.get() == self.scene.flows.len() {
+                self.stage.probes.set(self.stage.probes.get() + 1);
+                self.stage.wake();
             }
         }
     }

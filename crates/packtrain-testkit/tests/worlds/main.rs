@@ -8,4 +8,5 @@ mod paced;
 mod ping;
 mod placement;
 mod preempted;
+mod seeds;
 mod watched;

@@ -246,7 +246,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     /// See [`StartError`].
     pub fn start(self) -> Result<Session, StartError> {
         let settings = self.settings.clone();
-        settings.check()?;
+        settings.check_priority()?;
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let (mut session, workers) = self.assemble_placed(Arc::clone(&runtime))?;
         let (plan, placed) = (&session.plan, &session.placed);
@@ -265,6 +265,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         self,
         runtime: Arc<dyn Runtime>,
     ) -> Result<(Session, Vec<Worker>), StartError> {
+        self.settings.check_placement(&*runtime)?;
         let senders = self.senders.iter().sum();
         let (mut session, workers) = self.assemble(runtime)?;
         let (settings, runtime) = (&session.settings, &*session.runtime);

@@ -44,12 +44,20 @@ impl Settings {
     /// [`StartError::Setting`] or [`StartError::System`], which name the setting and an
     /// alternative.
     pub fn check(&self) -> Result<(), StartError> {
+        self.check_placement(&System::new())?;
+        self.check_priority()
+    }
+
+    pub(super) fn check_placement(&self, runtime: &dyn Runtime) -> Result<(), StartError> {
         // If the topology cannot be read, a list is not checked here. The session does not start if
         // the system refuses it.
-        if let Ok(topology) = System::new().topology() {
-            let checked = self.placement.check(&topology);
-            checked.map_err(StartError::Setting)?;
+        match runtime.topology() {
+            Ok(topology) => self.placement.check(&topology).map_err(StartError::Setting),
+            Err(_unknown) => Ok(()),
         }
+    }
+
+    pub(super) fn check_priority(&self) -> Result<(), StartError> {
         match self.priority {
             Priority::Nice(_) => try_priority(self.priority, self.idle),
             Priority::None | Priority::Auto => Ok(()),

@@ -10,7 +10,8 @@
 //! [`LIMIT_MAX`] it does not poll: the next one is likely as long.
 //!
 //! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it
-//! waits for, and these need not wake it. What they use of its CPU it does not pay for.
+//! waits for, and these need not wake it. Of the time until the next poll at most [`POLL_MAX`]
+//! counts as the cost of this one: the policy does not see how much of it another thread had.
 
 #[cfg(test)]
 mod tests;
@@ -33,8 +34,8 @@ pub const LIMIT_MAX: Duration = Duration::from_micros(200);
 const CREDIT_MAX: Duration = Duration::from_millis(10);
 /// One part in so many of the time without work is credit.
 const SHARE: u32 = 256;
-/// What one poll costs at most. If more time passes until the next one, another thread had the CPU,
-/// which a sleep would not have saved.
+/// What one poll costs at most: more time between two polls is that of another thread, for which
+/// the worker has yielded.
 const POLL_MAX: Duration = Duration::from_micros(2);
 
 const TAKES: &str = "halt, poll or adaptive";
@@ -161,13 +162,13 @@ impl Idler {
         let earned = saved + now.since(gap.since) / SHARE;
         self.credit = (self.credit + earned).min(CREDIT_MAX);
         self.polls |= self.credit == CREDIT_MAX;
-        self.soon = now.since(gap.since) <= LIMIT_MAX;
+        // A clock that stands still would end no polling.
+        let length = now.since(gap.since);
+        self.soon = !length.is_zero() && length <= LIMIT_MAX;
     }
 }
 
 /// The CPU time of the poll at `last`, if the worker ran again at `now`.
 fn cost(last: Instant, now: Instant) -> Duration {
-    Some(now.since(last))
-        .filter(|&time| time <= POLL_MAX)
-        .unwrap_or_default()
+    now.since(last).min(POLL_MAX)
 }

@@ -84,6 +84,24 @@ fn a_virtual_run_accounts_for_its_packets_and_its_time() {
 }
 
 #[test]
+fn a_shared_interrupt_adds_its_handler_and_a_timer_holds_requests() {
+    let median = |irq: &str, rate: &str| {
+        let machine = format!("machine = \"2,irq={irq}\"");
+        let testbed = format!("{machine}, idle = \"halt\", a = \"sim:\", b = \"sim:far=echo\"");
+        let workload = format!("tool = \"ping\", rate = \"{rate}\", duration = \"4ms\"");
+        let ping = run(&testbed, &workload, 1);
+        ping.figures["latency_us"]["p50"].as_f64().expect("replies")
+    };
+    assert!(
+        median("msi", "2k") > median("msix", "2k") + 1.0,
+        "reading the cause"
+    );
+    // Requests are 50 us apart, and interrupts 125 us.
+    assert!(median("intx", "20k") > median("msi", "20k") + 25.0);
+    assert!(median("intx", "2k") < median("intx", "20k"));
+}
+
+#[test]
 fn what_a_virtual_machine_cannot_have_is_explained() {
     for (testbed, workload, expected) in [
         (

@@ -29,6 +29,8 @@ fn one_port_with_a_handler_sends_the_packets_that_the_handler_leaves() {
             let runtime = Virtual::new(2);
             let settings = Settings {
                 dispatch,
+                // The clock does not advance: a worker that polls for a time would never sleep.
+                idle: Idle::Halt,
                 ..Settings::default()
             };
             let builder = Session::on(port).handler(|_| Forward).settings(settings);

@@ -3,6 +3,7 @@
 use super::fake::Queue;
 use super::rig::{POLICIES, Setup, drains};
 use crate::limits::TX_DOORBELL_DESCRIPTORS_MAX;
+use crate::policy::dispatch::Dispatch;
 
 /// The number of packets of each doorbell, and the number of packets after the last one.
 fn rings(queue: &Queue) -> (Vec<usize>, usize) {
@@ -94,4 +95,19 @@ fn a_handle_rings_the_doorbell_for_all_packets_that_it_drains() {
         assert_eq!(rings(&rig.b[0]).0.iter().sum::<usize>(), 71, "{dispatch}");
         rig.finish();
     }
+}
+
+/// With `handover=packet`. The batches are those of the ring: the TX worker drains many at once.
+#[test]
+fn packets_are_handed_over_one_by_one() {
+    let mut setup = Setup::new([1, 1]).dispatch(Dispatch::Deferred);
+    setup.config[1].work.by_packet = true;
+    let mut rig = setup.forward();
+    rig.settle();
+    rig.a[0].arrive(0..32);
+    rig.settle();
+    assert_eq!(rig.b[0].sent(), (0..32).collect::<Vec<_>>());
+    let end = rig.finish();
+    let enqueue = &end.ports[1].tx_batches[0].enqueue;
+    assert_eq!((enqueue.count(), enqueue.max()), (32, 1));
 }

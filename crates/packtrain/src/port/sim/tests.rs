@@ -333,13 +333,17 @@ fn completions_come_late_out_of_order_and_all() {
 
 #[test]
 fn the_same_seed_gives_the_same_order() {
-    let order = |seed| {
+    let order = |seed, of_run| {
         let config = SimConfig {
             reorder: true,
             ..SimConfig::default()
         };
         let (a, _b) = pair(config, SimConfig::default(), seed);
-        let mut a = Station::new(a, &Attach::default());
+        let how = Attach {
+            seed: of_run,
+            ..Attach::default()
+        };
+        let mut a = Station::new(a, &how);
         let device = a.tx.device_mut();
         for n in 0..20 {
             let mut packet = a.arena.packet_from(&frame(n, 100).bytes).unwrap();
@@ -351,8 +355,10 @@ fn the_same_seed_gives_the_same_order() {
         device.reclaim(Instant::default(), &mut completed);
         completed.drain().collect::<Vec<_>>()
     };
-    assert_eq!(order(1), order(1));
-    assert_ne!(order(1), order(2));
+    assert_eq!(order(1, 0), order(1, 0));
+    assert_ne!(order(1, 0), order(2, 0));
+    assert_eq!(order(1, 5), order(1, 5));
+    assert_ne!(order(1, 5), order(1, 0));
 }
 
 #[test]

@@ -262,27 +262,34 @@ fn a_worker_that_polls_leaves_the_ring_to_a_lone_producer() {
         idle: Idle::Poll,
         ..fixed(Dispatch::Threshold(1))
     };
-    let (_, snapshot) = twice(|| {
-        let config = SimConfig {
-            delay: CompletionDelay::Reclaims(1),
-            ..SimConfig::default()
-        };
-        let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
-        nic.sender(ms(1_500), Duration::from_millis(10), 350);
-        let tx = |nic: &OneNic| nic.rig.sessions[0].snapshot().ports[0].tx[0];
-        // A completion that is reported twice shows when it is collected.
-        nic.control.repeat_completions(1);
-        nic.rig.world.run(ms(1_505));
-        assert_eq!(tx(&nic).bad_completions, 0, "in flight for 5 ms only");
-        nic.rig.world.run(ms(4_995));
-        assert_eq!((tx(&nic).direct, tx(&nic).deferred), (350, 0));
-        assert_eq!(tx(&nic).bad_completions, 1);
-        nic.control.repeat_completions(1);
-        nic.rig.world.run(ms(6_000));
-        assert_eq!(tx(&nic).bad_completions, 2, "the worker polls");
-        nic.end()
-    });
-    assert_eq!(snapshot.ledger.transmitted, 350);
+    for packets in [1, 350] {
+        let (_, snapshot) = twice(|| {
+            let config = SimConfig {
+                delay: CompletionDelay::Reclaims(1),
+                ..SimConfig::default()
+            };
+            let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+            nic.sender(ms(1_500), Duration::from_millis(10), packets);
+            let last = ms(1_495).after(Duration::from_millis(10) * packets as u32);
+            nic.rig.world.run(last);
+            // A completion that is reported twice shows when it is collected.
+            nic.control.repeat_completions(1);
+            let tx = |nic: &OneNic| nic.rig.sessions[0].snapshot().ports[0].tx[0];
+            assert_eq!((tx(&nic).direct, tx(&nic).deferred), (packets, 0));
+            if packets == 1 {
+                nic.rig.world.run(ms(2_400));
+                assert_eq!(
+                    tx(&nic).bad_completions,
+                    0,
+                    "in flight for less than a second"
+                );
+            }
+            nic.rig.world.run(last.after(Duration::from_millis(1_200)));
+            assert_eq!(tx(&nic).bad_completions, 1, "the worker polls");
+            nic.end()
+        });
+        assert_eq!(snapshot.ledger.transmitted, packets);
+    }
 }
 
 /// Without a link packets are dropped, and no worker waits; with it they go again.

@@ -265,10 +265,9 @@ impl SimTx {
     fn arm_until(&mut self, packets: usize) -> Armed {
         let more = packets.saturating_sub(self.due.len()).min(self.sent.len());
         let Some(last) = more.checked_sub(1).and_then(|index| self.sent.get(index)) else {
-            return if self.due.is_empty() {
-                Armed::Idle
-            } else {
-                Armed::WorkPending
+            return match self.due.is_empty() {
+                true => Armed::Idle,
+                false => Armed::WorkPending,
             };
         };
         let at = last.at;
@@ -276,10 +275,8 @@ impl SimTx {
             return Armed::WorkPending;
         }
         let end = self.wire.end(self.side);
-        let (lost, late) = (
-            end.takes(Fault::LoseInterrupt),
-            end.takes(Fault::DelayInterrupt),
-        );
+        let lost = end.takes(Fault::LoseInterrupt);
+        let late = end.takes(Fault::DelayInterrupt);
         let at = if late { at.after(LATE_INTERRUPT) } else { at };
         if let Some(pace) = &mut self.pace {
             pace.wakes_at = (!lost).then_some(at);
@@ -431,10 +428,9 @@ impl TxDescriptors for SimTx {
             self.due.push_back(sent);
         }
         while !self.due.is_empty() {
-            let next = if self.config().reorder {
-                self.random.index(self.due.len())
-            } else {
-                0
+            let next = match self.config().reorder {
+                true => self.random.index(self.due.len()),
+                false => 0,
             };
             if !completed.push(self.due[next].token) {
                 break;
@@ -442,8 +438,7 @@ impl TxDescriptors for SimTx {
             if let Some(sent) = self.due.swap_remove_front(next) {
                 self.free += sent.descriptors;
                 let end = self.wire.end(self.side);
-                let again = end.takes(Fault::RepeatCompletion);
-                if again && !completed.push(sent.token) {
+                if end.takes(Fault::RepeatCompletion) && !completed.push(sent.token) {
                     end.add_faults(Fault::RepeatCompletion, 1);
                     break;
                 }

@@ -195,15 +195,15 @@ pub struct SimArgs {
     /// `fuzz`, or the file of a world that failed
     #[arg(value_name = "fuzz|FILE")]
     pub what: PathBuf,
-    /// Worlds at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = within(1..=u64::MAX))]
-    pub runs: u64,
+    /// Worlds at most [default: 100; with --packets no limit]
+    #[arg(long, value_name = "N", value_parser = within(1..=u64::MAX))]
+    pub runs: Option<u64>,
     /// Ends once N wire packets have arrived
     #[arg(long, value_name = "N", value_parser = count)]
     pub packets: Option<u64>,
-    /// Seed of the worlds
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(0..=u64::MAX))]
-    pub seed: u64,
+    /// Seed of the worlds [default: 1]
+    #[arg(long, value_name = "N", value_parser = within(0..=u64::MAX))]
+    pub seed: Option<u64>,
     /// Fails if a fault, a drop reason or a state of a ring was never reached; also with
     /// PACKTRAIN_FULL=1
     #[arg(long)]

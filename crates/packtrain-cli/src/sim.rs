@@ -1,4 +1,4 @@
-//! `packtrain sim`: worlds in virtual time that are drawn from a seed, and what they came to.
+//! `packtrain sim`: worlds in virtual time that are drawn from a seed, and their report.
 
 use crate::args::SimArgs;
 use crate::exit::{Exit, Failure};
@@ -11,10 +11,13 @@ use crate::tool::Progress;
 use packtrain::plant;
 use packtrain_testkit::fuzz::{self, Failed, Options, Totals};
 use serde_json::{Value, json};
-use std::fs;
-use std::io::{IsTerminal, stderr};
+use std::fs::{self, File};
+use std::io::{IsTerminal, Read, stderr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// Worlds, if neither their number nor one of packets is given.
+const RUNS: u64 = 100;
 
 /// How often progress is printed on a terminal, and how often elsewhere.
 const PROGRESS_INTERVALS: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
@@ -38,9 +41,15 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
     let progress = Progress::with_lines(args.quiet);
     let interval = PROGRESS_INTERVALS[usize::from(!stderr().is_terminal())];
     let mut due = Instant::now() + interval;
+    // A number of packets is a limit by itself.
+    let usual = if args.packets.is_some() {
+        u64::MAX
+    } else {
+        RUNS
+    };
     let options = Options {
-        seed: args.seed,
-        runs: args.runs,
+        seed: seed(args),
+        runs: args.runs.unwrap_or(usual),
         wire_packets: args.packets,
     };
     let (totals, failed) = fuzz::run(&options, |totals| {
@@ -51,33 +60,40 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
         !stop.requested()
     });
     progress.clear();
-    let file = failed.as_ref().map(|failed| file_of(args, failed));
-    if let (Some(file), Some(failed)) = (&file, &failed) {
-        fs::write(file, &failed.bytes).map_err(|error| of_file(file, &error))?;
-    }
+    let failed = failed.map(|failed| {
+        let file = file_of(args, &failed);
+        let written = fs::write(&file, fuzz::to_file(&failed.bytes));
+        (failed, file, written)
+    });
     let not_reached = totals.not_reached();
     if args.json {
-        let failure = failed.as_ref().zip(file.as_deref()).map(|(failed, file)| {
+        let failure = failed.as_ref().map(|(failed, file, written)| {
             json!({
                 "world": failed.world,
                 "wrong": failed.failure.wrong.name(),
                 "line": failed.failure.line,
-                "file": file.display().to_string(),
+                "file": written.as_ref().map_or(Value::Null, |()| json!(file.display().to_string())),
                 "bytes": failed.bytes.len(),
             })
         });
-        document(args, &totals, &not_reached, failure)?;
+        document(Some(options.seed), &totals, &not_reached, failure)?;
     } else {
         print::output(&report(&totals, &not_reached, Style::stdout()))?;
     }
-    if let (Some(failed), Some(file)) = (failed, file) {
-        let Failed { world, bytes, .. } = &failed;
+    if let Some((failed, file, written)) = failed {
+        let (world, length) = (failed.world, failed.bytes.len());
+        let again = match written {
+            Ok(()) => format!("{length} bytes repeat it: {}", command(&file)),
+            Err(error) => {
+                let file = file.display();
+                format!(
+                    "its {length} bytes could not be written: {file}: {error}; name a file with --save"
+                )
+            }
+        };
         let line = format!(
-            "world {world} of seed {}: {}; {} bytes repeat it: {}",
-            args.seed,
-            failed.failure,
-            bytes.len(),
-            command(&file)
+            "world {world} of seed {}: {}; {again}",
+            options.seed, failed.failure
         );
         return Err(Failure::new(Exit::Check, line));
     }
@@ -94,12 +110,29 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
 
 /// Repeats the world of a file.
 fn repeat(args: &SimArgs) -> Result<(), Failure> {
-    let bytes = fs::read(&args.what).map_err(|error| {
-        let Failure { exit, line } = of_file(&args.what, &error);
+    let of_fuzz = [
+        ("--runs", args.runs.is_some()),
+        ("--packets", args.packets.is_some()),
+        ("--seed", args.seed.is_some()),
+        ("--full", args.full),
+        ("--save", args.save.is_some()),
+    ];
+    if let Some((option, _)) = of_fuzz.iter().find(|(_, given)| *given) {
+        let line = format!("{option} is of packtrain sim fuzz: a file is one world; leave it out");
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    let file = args.what.display();
+    let read = read(&args.what).map_err(|error| {
         let hint = "name a file that packtrain sim fuzz wrote, or write packtrain sim fuzz";
-        Failure::new(exit, format!("{line}; {hint}"))
+        Failure::new(Exit::Port, format!("{file}: {error}; {hint}"))
     })?;
-    let (totals, failure) = fuzz::repeat(&bytes);
+    let bytes = fuzz::of_file(&read).ok_or_else(|| {
+        let line = format!(
+            "{file} is no world of this version: name a file that its packtrain sim fuzz wrote"
+        );
+        Failure::new(Exit::Port, line)
+    })?;
+    let (totals, failure) = fuzz::repeat(bytes);
     if args.json {
         let failure = failure.as_ref().map(|failure| {
             json!({
@@ -109,15 +142,22 @@ fn repeat(args: &SimArgs) -> Result<(), Failure> {
                 "bytes": bytes.len(),
             })
         });
-        document(args, &totals, &[], failure)?;
+        document(None, &totals, &[], failure)?;
     } else {
         let text = report(&totals, &[], Style::stdout());
-        print::output(&format!("{}\n{text}", fuzz::describe(&bytes)))?;
+        print::output(&format!("{}\n{text}", fuzz::describe(bytes)))?;
     }
     match failure {
-        Some(failure) => Err(Failure::new(Exit::Check, failure.to_string())),
+        Some(failure) => Err(Failure::new(Exit::Check, format!("{file}: {failure}"))),
         None => Ok(()),
     }
+}
+
+/// The beginning of a file, of a byte more than a world has.
+fn read(file: &Path) -> std::io::Result<Vec<u8>> {
+    let (mut bytes, most) = (Vec::new(), fuzz::FILE_BYTES_MAX as u64 + 1);
+    File::open(file)?.take(most).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether everything has to be reached.
@@ -125,13 +165,13 @@ fn is_full(args: &SimArgs) -> bool {
     args.full || std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1")
 }
 
-fn of_file(file: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Port, format!("{}: {error}", file.display()))
+fn seed(args: &SimArgs) -> u64 {
+    args.seed.unwrap_or(1)
 }
 
 /// Where the bytes of a failed world are written.
 fn file_of(args: &SimArgs, failed: &Failed) -> PathBuf {
-    let name = || PathBuf::from(format!("world-{}-{}", args.seed, failed.world));
+    let name = || PathBuf::from(format!("world-{}-{}", seed(args), failed.world));
     args.save.clone().unwrap_or_else(name)
 }
 
@@ -191,7 +231,7 @@ fn reached(totals: &Totals) -> impl Iterator<Item = (&'static str, &'static str,
 }
 
 fn document(
-    args: &SimArgs,
+    seed: Option<u64>,
     totals: &Totals,
     not_reached: &[String],
     failure: Option<Value>,
@@ -200,16 +240,17 @@ fn document(
     let reached = reached(totals)
         .map(|(kind, name, times)| json!({ "kind": kind, "name": name, "times": times }));
     let values = [
-        ("seed", json!(args.seed)),
+        ("seed", json!(seed)),
         ("worlds", json!(totals.worlds)),
         ("packets", json!(totals.packets)),
         ("wire_packets", json!(totals.wire_packets)),
         ("virtual_seconds", json!(totals.virtual_time.as_secs_f64())),
-        ("real_seconds", json!(totals.real_time.as_secs_f64())),
         ("reached", reached.collect()),
         ("not_reached", json!(not_reached)),
         ("failure", failure.unwrap_or(Value::Null)),
     ];
     document.extend(values.map(|(key, value)| (key.to_owned(), value)));
+    // Nothing outside `host` depends on the machine.
+    document["host"]["real_seconds"] = json!(totals.real_time.as_secs_f64());
     json::write(document)
 }

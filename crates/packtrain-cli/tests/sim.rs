@@ -27,15 +27,7 @@ fn the_document_has_what_was_reached() {
 
 #[test]
 fn a_number_of_packets_ends_it() {
-    let words = [
-        "sim",
-        "fuzz",
-        "--runs",
-        "1000000",
-        "--packets",
-        "1",
-        "--json",
-    ];
+    let words = ["sim", "fuzz", "--packets", "1", "--json"];
     assert_eq!(ends(0, &words).json()["worlds"], 1);
 }
 
@@ -52,9 +44,19 @@ fn in_full_what_is_not_reached_fails() {
 fn a_file_is_a_world() {
     let scratch = Scratch::new("world");
     let file = scratch.file("world");
-    std::fs::write(&file, [0; 8]).unwrap();
+    std::fs::write(&file, b"packtrain world 1\n\0\0\0").unwrap();
     let ran = ends(0, &["sim", &file]);
     assert!(ran.out.contains("shape: Host"), "{}", ran.out);
+    assert!(ends(0, &["sim", &file, "--json"]).json()["seed"].is_null());
+    let ran = ends(2, &["sim", &file, "--seed", "3"]);
+    assert!(
+        ran.error_line().contains("--seed is of packtrain sim fuzz"),
+        "{ran:?}"
+    );
+    for other in ["Cargo.toml", "/dev/zero"] {
+        let ran = ends(4, &["sim", other]);
+        assert!(ran.error_line().contains("is no world"), "{ran:?}");
+    }
     let ran = ends(4, &["sim", "/nowhere/world"]);
     assert!(
         ran.error_line().contains("packtrain sim fuzz wrote"),

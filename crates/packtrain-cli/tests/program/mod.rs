@@ -50,7 +50,9 @@ pub fn command(program: &str, args: &[&str]) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .env_remove("NO_COLOR");
+        .env_remove("NO_COLOR")
+        // With it `sim fuzz` has more to reach.
+        .env_remove("PACKTRAIN_FULL");
     command
 }
 

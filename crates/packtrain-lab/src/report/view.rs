@@ -292,7 +292,14 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     let rounds = part.definition.rounds;
     let unit = if rounds == 1 { "round" } else { "rounds" };
     let brackets = brackets(part, part.figures());
-    let caption = format!("Medians of {rounds} {unit} {brackets}");
+    let is_virtual = |row: &&Row| row.settings.as_ref().is_some_and(|of| of.contains_key("machine"));
+    let (count, all) = (part.rows.iter().filter(is_virtual).count(), part.rows.len());
+    let time = match count {
+        0 => "Medians",
+        _ if count == all => "In virtual time, no measurement: medians",
+        _ => "Rows on a virtual machine are in virtual time, no measurement. Medians",
+    };
+    let caption = format!("{time} of {rounds} {unit} {brackets}");
     Table::filled(caption, columns, rows.collect())
 }
 

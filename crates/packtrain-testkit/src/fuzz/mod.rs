@@ -43,7 +43,7 @@ pub struct Options {
     pub wire_packets: Option<u64>,
 }
 
-/// What worlds came to.
+/// What was counted in the worlds of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Worlds, with the one that failed.
@@ -65,12 +65,29 @@ pub struct Totals {
 pub struct Failed {
     /// The number of the world.
     pub world: u64,
-    /// Of the world as it was drawn.
-    pub failure: Failure,
     /// The shrunk bytes.
     pub bytes: Vec<u8>,
-    /// Of the shrunk world.
-    pub shrunk: Failure,
+    /// Of the world that they describe.
+    pub failure: Failure,
+}
+
+/// The first line of a file with the bytes of a world, of which a file of another kind has none.
+const FILE_HEAD: &[u8] = b"packtrain world 1\n";
+
+/// The most bytes of such a file.
+pub const FILE_BYTES_MAX: usize = 1 << 16;
+
+/// The file with the bytes of a world.
+#[must_use]
+pub fn to_file(bytes: &[u8]) -> Vec<u8> {
+    [FILE_HEAD, bytes].concat()
+}
+
+/// The bytes of the world of a file; `None` if it is a file of another kind or too long.
+#[must_use]
+pub fn of_file(file: &[u8]) -> Option<&[u8]> {
+    let file = Some(file).filter(|file| file.len() <= FILE_BYTES_MAX);
+    file?.strip_prefix(FILE_HEAD)
 }
 
 impl Totals {
@@ -132,8 +149,8 @@ pub const DROPS: [&str; 8] = [
     "fault_injected",
 ];
 
-/// Runs worlds, one after the other, until one fails. `more` is called after each, and returns
-/// whether to go on.
+/// Runs worlds, one after the other, until one fails. `more` is called after each, also of those
+/// that are run to shrink one, and returns whether to go on.
 pub fn run(options: &Options, mut more: impl FnMut(&Totals) -> bool) -> (Totals, Option<Failed>) {
     let (mut totals, mut memory) = (Totals::default(), Memory::default());
     let begin = Instant::now();
@@ -144,14 +161,24 @@ pub fn run(options: &Options, mut more: impl FnMut(&Totals) -> bool) -> (Totals,
         totals.add(&outcome);
         totals.real_time = begin.elapsed();
         if let Some(failure) = outcome.failure {
-            let bytes = smallest(&bytes[..scene.used], failure.wrong, &mut memory);
-            let shrunk = run::run(&Scene::draw(&bytes), &mut memory).failure;
-            let failed = Failed {
+            let mut failed = Failed {
                 world,
-                shrunk: shrunk.unwrap_or_else(|| failure.clone()),
+                bytes: bytes[..scene.used].to_vec(),
                 failure,
-                bytes,
             };
+            let mut stopped = false;
+            let bytes = shrink::shrink(&failed.bytes.clone(), |bytes| {
+                stopped = stopped || !more(&totals);
+                if stopped {
+                    return false;
+                }
+                let outcome = run::run(&Scene::draw(bytes), &mut memory);
+                let still = outcome
+                    .failure
+                    .filter(|it| it.wrong == failed.failure.wrong);
+                still.map(|it| failed.failure = it).is_some()
+            });
+            failed.bytes = bytes;
             return (totals, Some(failed));
         }
         let is_enough = |most| totals.wire_packets >= most;
@@ -160,13 +187,6 @@ pub fn run(options: &Options, mut more: impl FnMut(&Totals) -> bool) -> (Totals,
         }
     }
     (totals, None)
-}
-
-fn smallest(bytes: &[u8], wrong: Wrong, memory: &mut Memory) -> Vec<u8> {
-    shrink::shrink(bytes, |bytes| {
-        let outcome = run::run(&Scene::draw(bytes), memory);
-        outcome.failure.is_some_and(|it| it.wrong == wrong)
-    })
 }
 
 /// Runs the world that `bytes` describe.

@@ -68,11 +68,12 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
     let not_reached = totals.not_reached();
     if args.json {
         let failure = failed.as_ref().map(|(failed, file, written)| {
+            let path = written.as_ref().ok().map(|()| file.display().to_string());
             json!({
                 "world": failed.world,
                 "wrong": failed.failure.wrong.name(),
                 "line": failed.failure.line,
-                "file": written.as_ref().map_or(Value::Null, |()| json!(file.display().to_string())),
+                "file": path,
                 "bytes": failed.bytes.len(),
             })
         });
@@ -87,7 +88,8 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
             Err(error) => {
                 let file = file.display();
                 format!(
-                    "its {length} bytes could not be written: {file}: {error}; name a file with --save"
+                    "its {length} bytes could not be written: {file}: {error}; name a file with \
+                     --save"
                 )
             }
         };

@@ -292,11 +292,11 @@ fn ours(part: &Part<'_>) -> Option<Table> {
     let rounds = part.definition.rounds;
     let unit = if rounds == 1 { "round" } else { "rounds" };
     let brackets = brackets(part, part.figures());
-    let is_virtual = |row: &&Row| row.settings.as_ref().is_some_and(|of| of.contains_key("machine"));
-    let (count, all) = (part.rows.iter().filter(is_virtual).count(), part.rows.len());
-    let time = match count {
+    let settings = part.rows.iter().filter_map(|row| row.settings.as_ref());
+    let on_virtual = settings.filter(|of| of.contains_key("machine")).count();
+    let time = match on_virtual {
         0 => "Medians",
-        _ if count == all => "In virtual time, no measurement: medians",
+        _ if on_virtual == part.rows.len() => "In virtual time, no measurement: medians",
         _ => "Rows on a virtual machine are in virtual time, no measurement. Medians",
     };
     let caption = format!("{time} of {rounds} {unit} {brackets}");

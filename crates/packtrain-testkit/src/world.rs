@@ -36,7 +36,7 @@ impl Charge {
 ///   equal ones the seed decides; with the seed 0 they come as they were scheduled.
 /// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
 ///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
-///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Machine`] share
+///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Hardware`] share
 ///   a core: while both are busy, a step takes half as long again.
 /// - **A task** that wakes up runs on the CPU where it ran last, or on an idle one if that is busy:
 ///   best on one whose sibling is idle too. A CPU with nothing to run takes a task that waits at

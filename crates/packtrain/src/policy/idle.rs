@@ -10,7 +10,7 @@
 //! [`LIMIT_MAX`] it does not poll: the next one is likely as long.
 //!
 //! Between two polls `adaptive` yields, so that a worker takes no CPU from the threads that it
-//! waits for, and these need not wake it. Of the time until the next poll at most [`POLL_MAX`]
+//! waits for, and these need not wake it. Of the time until the next poll at most 2 us
 //! counts as the cost of this one: the policy does not see how much of it another thread had.
 
 #[cfg(test)]

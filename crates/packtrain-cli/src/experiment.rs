@@ -56,7 +56,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
         cells.any(|cell| options.leave_out(cell).is_none())
     });
     if experiments.is_empty() {
-        let line = "no setting of these experiments is one of --only: leave it out";
+        let line = "these experiments have no settings of the kind that --only names: leave it out";
         return Err(Failure::new(Exit::Usage, line));
     }
     #[cfg(feature = "plants")]

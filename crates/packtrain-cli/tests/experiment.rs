@@ -282,7 +282,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", &check, "--only", "sim"],
             2,
-            "no setting of these experiments is one of --only",
+            "no settings of the kind that --only names",
         ),
         (
             &["experiment", "all", "--repeats", "0"],

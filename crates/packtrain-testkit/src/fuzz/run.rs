@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_millis(20);
 const RECOVERY: Duration = Duration::from_millis(2_500);
 
 /// Faults that devices count, and what those call them.
-const OF_DEVICES: [(Fault, SimFault); 12] = [
+const OF_DEVICES: [(Fault, SimFault); 11] = [
     (Fault::BadDescriptor, SimFault::Corrupt),
     (Fault::Truncated, SimFault::Truncate),
     (Fault::TooLong, SimFault::Overrun),
@@ -52,7 +52,6 @@ const OF_DEVICES: [(Fault, SimFault); 12] = [
     (Fault::LateCompletions, SimFault::LateCompletion),
     (Fault::Full, SimFault::Full),
     (Fault::Hang, SimFault::Hang),
-    (Fault::Link, SimFault::LinkDown),
 ];
 
 /// Sessions of a world at most.
@@ -656,6 +655,9 @@ impl<'a> Play<'a> {
         let lossy = lossy.filter(|(link, _)| !link.to.sim.flow_control);
         let overruns = lossy.map(|(_, counted)| counted.to.tx_dropped).sum();
         outcome.reached.fault(Fault::Overrun, overruns);
+        let on_wires = counted.iter().map(|link| link.from.rx_dropped).sum::<u64>();
+        let cut = on_wires * u64::from(self.has(Fault::Link));
+        outcome.reached.fault(Fault::Link, cut);
         self.judge(&reports, &counted)
     }
 
@@ -677,10 +679,12 @@ impl<'a> Play<'a> {
             (Fault::PauseRx, rx().map(|rx| rx.pauses).sum()),
             (Fault::Reset, resets.sum()),
             (Fault::Memory, starved),
+            (Fault::Link, report.snapshot.drops.get(DropReason::LinkDown)),
         ];
         for (fault, times) in felt {
             // A sender may be short of memory without another thread that takes it.
-            reached.fault(fault, times * u64::from(self.scene.swarm.has(fault)));
+            let is_drawn = fault == Fault::Refuse || self.has(fault);
+            reached.fault(fault, times * u64::from(is_drawn));
         }
     }
 
@@ -909,7 +913,8 @@ mod tests {
 
     #[test]
     fn a_fault_counts_where_it_has_an_effect() {
-        for (fault, _) in OF_DEVICES {
+        let of_devices = OF_DEVICES.into_iter().map(|(fault, _)| fault);
+        for fault in of_devices.chain([Fault::Link, Fault::Memory]) {
             // A stalled queue waits for a packet.
             if fault != Fault::Hang {
                 assert_eq!(times(&with(fault, 15_000), fault), 0, "{}", fault.name());

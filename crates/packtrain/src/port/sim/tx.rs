@@ -187,7 +187,6 @@ impl SimTx {
             let sent = if wire.link(self.side) == Link::Up {
                 self.engine.send(entry, &mut port)
             } else {
-                note_link(&wire, self.side);
                 Err(Stop::NoLink)
             };
             match sent {
@@ -360,10 +359,7 @@ impl SimTx {
     fn check(&self, packet: &Packet) -> Result<(), Refused> {
         match self.wire.link(self.side) {
             Link::Up => {}
-            Link::Down => {
-                note_link(&self.wire, self.side);
-                return Err(Refused::LinkDown);
-            }
+            Link::Down => return Err(Refused::LinkDown),
             Link::Removed => return Err(Refused::Removed),
         }
         let config = self.config();
@@ -538,13 +534,6 @@ impl TxDescriptors for SimTx {
 
     fn doorbells(&self) -> u64 {
         self.doorbells
-    }
-}
-
-/// A packet met a link that is not up: the cable, unless the other end was removed.
-fn note_link(wire: &Wire, side: usize) {
-    if !wire.is_up() {
-        wire.end(side).happens(SimFault::LinkDown);
     }
 }
 

@@ -65,11 +65,9 @@ pub enum SimFault {
     Full,
     /// A stalled TX queue is reset with packets.
     Hang,
-    /// A packet meets a link that is down.
-    LinkDown,
 }
 
-const FAULTS: usize = SimFault::LinkDown as usize + 1;
+const FAULTS: usize = SimFault::Hang as usize + 1;
 
 impl End {
     /// `times` more faults of this kind are to come.
@@ -156,16 +154,11 @@ impl Wire {
         let removed = |side: usize| self.ends[side].removed.load(Ordering::SeqCst);
         if removed(side) {
             Link::Removed
-        } else if removed(1 - side) || !self.is_up() {
+        } else if removed(1 - side) || !self.up.load(Ordering::SeqCst) {
             Link::Down
         } else {
             Link::Up
         }
-    }
-
-    /// Whether the cable is plugged in.
-    pub(super) fn is_up(&self) -> bool {
-        self.up.load(Ordering::SeqCst)
     }
 
     pub(super) fn set_up(&self, up: bool) {

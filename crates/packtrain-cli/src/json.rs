@@ -107,6 +107,7 @@ pub fn worker(worker: &WorkerSnapshot, parts: &[String]) -> Value {
     all.insert("parts".into(), parts.into());
     all.insert("cpu_seconds".into(), (worker.cpu_ns as f64 / 1e9).into());
     all.insert("nice".into(), worker.nice.into());
+    all.insert("batch".into(), worker.batch.into());
     all.into()
 }
 

@@ -1,13 +1,21 @@
-//! The nice value of a worker's thread.
+//! The nice value and the scheduling class of a worker's thread.
 
 use super::error::StartError;
-use super::sys::{nice, set_nice};
+use super::sys::{nice, set_batch, set_nice};
 use crate::policy::idle::Idle;
 use crate::policy::priority::{NICE, Priority, Serves};
 use std::io;
 use std::thread;
 
-/// Gives the calling thread the priority of a worker. Returns its nice value.
+/// The priority that a worker's thread has been given.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Taken {
+    pub(super) nice: i8,
+    /// It has the class `SCHED_BATCH`.
+    pub(super) batch: bool,
+}
+
+/// Gives the calling thread the priority of a worker.
 ///
 /// # Errors
 ///
@@ -16,12 +24,13 @@ pub(super) fn take_priority(
     priority: Priority,
     idle: Idle,
     serves: Serves,
-) -> Result<i8, StartError> {
+) -> Result<Taken, StartError> {
+    let batch = priority.batch(serves) && set_batch();
     if let Priority::Nice(asked) = priority {
         let asked = asked.clamp(*NICE.start(), *NICE.end());
         let refused = |error: io::Error| io::Error::new(error.kind(), priority.refused(&error));
         return match set_nice(asked) {
-            Ok(()) => Ok(asked),
+            Ok(()) => Ok(Taken { nice: asked, batch }),
             Err(error) => {
                 let failed = StartError::system("give a worker's thread its priority");
                 Err(failed(refused(error)))
@@ -30,12 +39,13 @@ pub(super) fn take_priority(
     }
     let Ok(now) = nice() else {
         // Only a filter of system calls refuses this call: the thread keeps its value.
-        return Ok(0);
+        return Ok(Taken { nice: 0, batch });
     };
     let wanted = priority.nice(idle, serves, now).unwrap_or(now);
     // The lowest value that the system permits.
     let taken = (wanted..now).find(|&nice| set_nice(nice).is_ok());
-    Ok(taken.unwrap_or(now))
+    let nice = taken.unwrap_or(now);
+    Ok(Taken { nice, batch })
 }
 
 /// Probes whether a worker's thread could have its priority, on a thread that ends afterwards.

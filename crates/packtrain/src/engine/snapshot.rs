@@ -131,6 +131,9 @@ pub struct WorkerSnapshot {
     pub syscalls: u64,
     /// Nice value of the worker's thread, as set at the start; 0 before that, and without a thread.
     pub nice: i8,
+    /// The worker's thread has the scheduling class `SCHED_BATCH`
+    /// ([`Priority::batch`](crate::policy::priority::Priority::batch)).
+    pub batch: bool,
 }
 
 impl WorkerSnapshot {
@@ -145,6 +148,7 @@ impl WorkerSnapshot {
             cpu_ns: worker.cpu_ns.get(),
             syscalls: worker.syscalls.get(),
             nice: worker.nice.load(Ordering::Relaxed),
+            batch: worker.batch.load(Ordering::Relaxed),
         }
     }
 }

@@ -1,5 +1,5 @@
 //! The system calls of the workers' threads: ppoll, CPU time and context switches, CPU masks, nice
-//! values, timer slack.
+//! values, scheduling classes, timer slack.
 
 #![allow(unsafe_code, reason = "calls the kernel")]
 
@@ -135,6 +135,22 @@ pub(super) fn nice() -> io::Result<i8> {
 /// Sets the nice value of this thread (setpriority(2)).
 pub(super) fn set_nice(nice: i8) -> io::Result<()> {
     Ok(rustix::process::setpriority_process(None, nice.into())?)
+}
+
+/// Gives this thread the class `SCHED_BATCH`, if it has the usual one (sched(7)). A class that was
+/// chosen for the program, such as a real-time one, remains. Returns whether the thread has it. If
+/// the kernel refuses, the thread keeps its class.
+pub(super) fn set_batch() -> bool {
+    let param = libc::sched_param { sched_priority: 0 };
+    // The calls of musl's library fail with ENOSYS.
+    // SAFETY: no pointers are passed.
+    let class = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    if class == libc::c_long::from(libc::SCHED_OTHER) {
+        let (call, batch) = (libc::SYS_sched_setscheduler, libc::SCHED_BATCH);
+        // SAFETY: `param` is valid for the call.
+        return unsafe { libc::syscall(call, 0, batch, &raw const param) } == 0;
+    }
+    class == libc::c_long::from(libc::SCHED_BATCH)
 }
 
 /// Sets the timer slack of this thread to a microsecond, from the usual 50 (`timer_slack_ns`,
@@ -321,5 +337,27 @@ mod tests {
         assert_eq!(affinity(), may);
         assert!(bind_to(&[CpuId(u16::MAX)]).is_err());
         assert!(bind_to(&[]).is_err());
+    }
+    /// The kernel has the class (proc_pid_stat(5), field 41), and one that the program was given
+    /// remains.
+    #[test]
+    fn a_batch_thread_has_the_class() {
+        let class = || {
+            let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+            let field = stat.rsplit(')').next().unwrap().split(' ').nth(39);
+            field.unwrap().parse::<i32>().unwrap()
+        };
+        let test = move || {
+            assert_eq!(class(), libc::SCHED_OTHER);
+            assert!(set_batch());
+            assert_eq!(class(), libc::SCHED_BATCH);
+            assert!(set_batch());
+            let param = libc::sched_param { sched_priority: 0 };
+            let call = libc::SYS_sched_setscheduler;
+            // SAFETY: `param` is valid for the call.
+            let set = unsafe { libc::syscall(call, 0, libc::SCHED_IDLE, &raw const param) };
+            assert_eq!((set, set_batch(), class()), (0, false, libc::SCHED_IDLE));
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 }

@@ -4,7 +4,7 @@ use super::error::{RunError, START_THREAD, StartError};
 use super::flows::TxFlows;
 use super::handle::{SendError, TrySendError, TxHandle};
 use super::intake::Intake;
-use super::priority::take_priority;
+use super::priority::{Taken, take_priority};
 use super::settings::Settings;
 use super::shell::Action;
 use super::sys::{Poll, THREAD_USAGE_SYSCALLS, bind_to, thread_usage, wake_in_time};
@@ -66,8 +66,9 @@ impl Threads {
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
                 .spawn(move || match settle(cpu, priority, idle, serves) {
-                    Ok(nice) => {
+                    Ok(Taken { nice, batch }) => {
                         worker.counters().nice.store(nice, Ordering::Relaxed);
+                        worker.counters().batch.store(batch, Ordering::Relaxed);
                         report(&ready, Ok(()));
                         drop(ready);
                         drive(worker, &*runtime)
@@ -151,14 +152,13 @@ fn report(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>
     }
 }
 
-/// Prepares the calling thread for a worker: its CPU, its priority and its timer slack. Returns its
-/// nice value.
+/// Prepares the calling thread for a worker: its CPU, its priority and its timer slack.
 fn settle(
     cpu: Option<CpuId>,
     priority: Priority,
     idle: Idle,
     serves: Serves,
-) -> Result<i8, StartError> {
+) -> Result<Taken, StartError> {
     if let Some(cpu) = cpu {
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
     }

@@ -12,7 +12,7 @@ use crate::time::Instant;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicI8;
+use std::sync::atomic::{AtomicBool, AtomicI8};
 
 /// The counters of a worker, without those of its queues. Only the worker writes them.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(super) struct WorkerCounters {
     pub(super) syscalls: Counter,
     /// Nice value of the worker's thread, as set at the start. 0 without a thread.
     pub(super) nice: AtomicI8,
+    /// Whether that thread has the class `SCHED_BATCH`.
+    pub(super) batch: AtomicBool,
 }
 
 /// The CPU time and context switches of a thread since it was made.

@@ -284,8 +284,8 @@ fn a_thread_has_its_configured_priority() {
     );
 }
 
-/// The RX worker goes ahead of the threads that send, and the TX worker, which serves them, does
-/// not.
+/// The RX worker goes ahead of the threads that send. The TX worker, which serves them, does not,
+/// and preempts none of them.
 #[test]
 fn a_worker_of_senders_does_not_go_ahead_of_them() {
     let (own, ahead) = own_and_ahead();
@@ -298,6 +298,8 @@ fn a_worker_of_senders_does_not_go_ahead_of_them() {
     let workers = session.finish().snapshot.workers;
     let nice: Vec<_> = workers.iter().map(|one| i32::from(one.nice)).collect();
     assert_eq!(nice, [ahead, own]);
+    let batch: Vec<_> = workers.iter().map(|one| one.batch).collect();
+    assert_eq!(batch, [false, true]);
 }
 
 /// A worker that never sleeps publishes its CPU time, too.

@@ -71,6 +71,10 @@ fn auto_leaves_the_worker_of_senders_where_they_are() {
             assert_eq!(nice(Priority::Nice(-3)), Some(-3), "{idle} {now}");
         }
     }
+    assert!(Priority::Auto.batch(Serves::Senders));
+    assert!(!Priority::Auto.batch(Serves::Devices));
+    assert!(!Priority::None.batch(Serves::Senders));
+    assert!(!Priority::Nice(0).batch(Serves::Senders));
 }
 
 proptest! {

@@ -95,8 +95,6 @@ stats! {
     tx_errors,
     /// Packets dropped before transmission; on a TAP mostly because its ring was full.
     tx_dropped,
-    /// Multicast packets received (not counted by TAP).
-    multicast,
 }
 
 /// One interface, at the time of the query.

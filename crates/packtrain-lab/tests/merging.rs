@@ -4,13 +4,12 @@
 
 use packtrain::driver::{Coalesce, DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{Report, Session};
-use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::stats::RxSnapshot;
 use packtrain_lab::LabError;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness;
 use packtrain_lab::netns;
-use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
 use std::fmt;
 use std::process::ExitCode;
@@ -83,18 +82,10 @@ fn run(case: Case) -> Result<Counts, LabError> {
         tx_queue_len: TX_QUEUE_LEN,
         ..Settings::default()
     };
-    let (hosts, a, b) = TwoHosts::with(&settings, |side| {
-        let (name, offload) = match side {
-            Side::Left => ("merge-a", Features::NONE),
-            Side::Right => ("merge-b", Features::ALL),
-        };
-        let config = TapConfig {
-            offload,
-            ..TapConfig::new(TapKind::Tap, name)
-        };
-        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
-        Ok::<_, LabError>((name.to_owned(), tap))
-    })?;
+    let offloads = [Features::NONE, Features::ALL];
+    let (hosts, a, b) = harness::taps(&settings, ["merge-a", "merge-b"], |side, config| {
+        config.offload = side.of(offloads);
+    });
     let config = |offload| PortConfig {
         offload,
         coalesce: case.coalesce,

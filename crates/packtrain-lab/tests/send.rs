@@ -2,13 +2,9 @@
 
 use packtrain_lab::ToolError;
 use packtrain_lab::experiment::{Experiment, Setup};
-use packtrain_lab::harness::{self, count, need_tap};
+use packtrain_lab::harness::{self, count, need_tap, stopped};
 use packtrain_lab::tool::Control;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -63,14 +59,6 @@ fn the_kernel_counts() {
 fn a_stop_ends_it() {
     need_tap();
     let setup = setup("tap", "mtu = 1500", "senders = 2, duration = \"600s\"");
-    let control = Control::default();
-    let stop = Arc::clone(&control.stop);
-    let ended = thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
-            stop.store(true, Ordering::Relaxed);
-        });
-        setup.run(&control)
-    });
+    let ended = stopped(|control| setup.run(control));
     assert_eq!(ended, Err(ToolError::Cancelled));
 }

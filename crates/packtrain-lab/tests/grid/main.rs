@@ -23,13 +23,13 @@ use losses::{Excess, Kind, Losses, Reference, dropped_by_tcp};
 use packtrain::driver::{DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
-use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::port::tap::Tap;
 use packtrain::port::wrap::Vlan;
 use packtrain_lab::baseline::Mode;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness;
 use packtrain_lab::link::LinkStats;
-use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::topology::{Settings, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
 use packtrain_lab::{LabError, netns};
 use std::fmt;
@@ -238,21 +238,12 @@ fn run(case: Case) -> Result<Accounts, LabError> {
         mtu: case.mtu,
         ..Settings::default()
     };
-    let (hosts, a, b) = TwoHosts::with(&settings, |side| {
-        let (name, offload) = match side {
-            Side::Left => (NAMES[0], OFFLOADS[case.a].1),
-            Side::Right => (NAMES[1], OFFLOADS[case.b].1),
-        };
-        let config = TapConfig {
-            queues: case.queues,
-            offload,
-            // With `segs=` some packets have to be copied.
-            gso_limit: false,
-            ..TapConfig::new(TapKind::Tap, name)
-        };
-        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
-        Ok::<_, LabError>((name.to_owned(), tap))
-    })?;
+    let (hosts, a, b) = harness::taps(&settings, NAMES, |side, config| {
+        config.queues = case.queues;
+        config.offload = OFFLOADS[side.of([case.a, case.b])].1;
+        // With `segs=` some packets have to be copied.
+        config.gso_limit = false;
+    });
     let session = forward(case, a, b);
     let before = [hosts.left.counters()?, hosts.right.counters()?];
     let mut reports = tcp_transfers(&hosts, case.queues as u32)?;

@@ -285,17 +285,6 @@ pub struct Interface {
     pub rx_dropped: u64,
 }
 
-impl From<LinkStats> for Interface {
-    fn from(of: LinkStats) -> Self {
-        Self {
-            tx_packets: of.tx_packets,
-            tx_dropped: of.tx_dropped,
-            rx_packets: of.rx_packets,
-            rx_dropped: of.rx_dropped,
-        }
-    }
-}
-
 /// The figures of the steady part.
 pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferReport]) -> Figures {
     let (first, last) = (&steady.first, &steady.last);
@@ -363,8 +352,13 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
     let kernels = [kernel(0), kernel(1)];
     let [nstat_a, nstat_b] = kernels.each_ref().map(|kernel| kernel.nstat().collect());
     let [interface_a, interface_b] = [0, 1].map(|index: usize| {
-        let grown = last.links[index].since(&first.links[index]);
-        Interface::from(grown)
+        let of = last.links[index].since(&first.links[index]);
+        Interface {
+            tx_packets: of.tx_packets,
+            tx_dropped: of.tx_dropped,
+            rx_packets: of.rx_packets,
+            rx_dropped: of.rx_dropped,
+        }
     });
     Figures {
         seconds,

@@ -1,6 +1,5 @@
 //! CPU time and context switches, by thread and by process (`getrusage(2)`).
 
-use std::num::NonZero;
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -74,11 +73,6 @@ impl Usage {
     }
 }
 
-/// CPUs this process may run on (affinity mask and cgroup quota), at least 1.
-pub fn count() -> usize {
-    std::thread::available_parallelism().map_or(1, NonZero::get)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,10 +112,5 @@ mod tests {
             used.cpu() < Duration::from_millis(10)
         });
         assert!(cheap, "waiting is charged as work");
-    }
-
-    #[test]
-    fn at_least_one_cpu() {
-        assert!(count() >= 1);
     }
 }

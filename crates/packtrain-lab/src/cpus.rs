@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use packtrain::policy::topology::{CpuId, CpuList};
 use serde::{Deserialize, Deserializer, de};
 
 use crate::error::LabError;
@@ -83,14 +84,14 @@ impl Cpus {
     /// # Errors
     /// One line with the first part whose CPU is not among the `allowed` ones.
     pub fn check(&self, allowed: &[usize]) -> Result<(), String> {
-        match self.parts().find(|(_, cpu)| !allowed.contains(cpu)) {
-            None => Ok(()),
-            Some((part, cpu)) => Err(format!(
-                "{part}= cannot be '{cpu}': the process may use the CPUs {}; choose one of them, \
-                 or widen its affinity mask",
-                listed(allowed)
-            )),
-        }
+        let Some((part, cpu)) = self.parts().find(|(_, cpu)| !allowed.contains(cpu)) else {
+            return Ok(());
+        };
+        let allowed: CpuList = allowed.iter().map(|cpu| CpuId(*cpu as u16)).collect();
+        Err(format!(
+            "{part}= cannot be '{cpu}': the process may use the CPUs {allowed}; choose one of \
+             them, or widen its affinity mask"
+        ))
     }
 
     fn slot(&mut self, part: &str) -> Option<&mut Option<usize>> {
@@ -195,25 +196,10 @@ pub(crate) fn on_cpu<T, E: From<LabError>>(
     Ok(done)
 }
 
-/// Numbers as ranges: `0-2,5`.
-fn listed(cpus: &[usize]) -> String {
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &cpu in cpus {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == cpu => *last = cpu,
-            _ => ranges.push((cpu, cpu)),
-        }
-    }
-    let text = ranges.iter().map(|(first, last)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
-    });
-    text.collect::<Vec<_>>().join(",")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::rows;
 
     #[test]
     fn texts_are_parsed_and_printed() {
@@ -231,35 +217,22 @@ mod tests {
         };
         assert_eq!(parse("worker=2"), Ok(worker));
         assert_eq!(worker.to_string(), "worker=2");
+        let form = "is not PART=CPU: write as in sender=0,worker=1,receiver=2";
+        assert_eq!(parse("").unwrap_err(), format!("'' {form}"));
+        assert_eq!(parse("1").unwrap_err(), format!("'1' {form}"));
         let mask = "the process may use the CPUs 0-2,5; choose one of them, or widen its affinity \
                     mask";
-        let number = "write the number of a CPU, as in sender=0";
-        for (text, line) in [
-            (
-                "",
-                "'' is not PART=CPU: write as in sender=0,worker=1,receiver=2".to_owned(),
-            ),
-            (
-                "1",
-                "'1' is not PART=CPU: write as in sender=0,worker=1,receiver=2".to_owned(),
-            ),
-            (
-                "producer=1",
-                "unknown part 'producer': the parts are sender, worker, receiver".to_owned(),
-            ),
-            (
-                "worker=1,worker=1",
-                "part 'worker' is given twice; keep one of the two".to_owned(),
-            ),
-            ("sender=3", format!("sender= cannot be '3': {mask}")),
-            ("sender=", format!("sender= cannot be '': {number}")),
-            ("receiver=+1", format!("receiver= cannot be '+1': {number}")),
-            (
-                "receiver=1-2",
-                format!("receiver= cannot be '1-2': {number}"),
-            ),
-        ] {
-            assert_eq!(parse(text).unwrap_err(), line);
+        for [text, line] in rows(
+            "
+            producer=1 | unknown part 'producer': the parts are sender, worker, receiver
+            worker=1,worker=1 | part 'worker' is given twice; keep one of the two
+            sender=3 | sender= cannot be '3': MASK
+            sender= | sender= cannot be '': write the number of a CPU, as in sender=0
+            receiver=+1 | receiver= cannot be '+1': write the number of a CPU, as in sender=0
+            receiver=1-2 | receiver= cannot be '1-2': write the number of a CPU, as in sender=0
+            ",
+        ) {
+            assert_eq!(parse(text).unwrap_err(), line.replace("MASK", mask));
         }
     }
 
@@ -279,29 +252,23 @@ mod tests {
         let text = format!("sender={}", allowed[0]);
         assert_eq!(text.parse::<Cpus>().unwrap().sender, Some(allowed[0]));
         assert!("sender=60000".parse::<Cpus>().is_err());
-        assert!(allowed.len() >= crate::cpu::count());
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        assert!(allowed.len() >= here);
     }
 
     #[test]
     fn parts_that_share_a_cpu_are_named() {
         let sharing = |text: &str| Cpus::parse(text, &[0, 1, 2]).unwrap().sharing();
-        for (text, words) in [
-            ("sender=0", None),
-            ("sender=0,worker=1,receiver=2", None),
-            (
-                "sender=0,worker=1,receiver=0",
-                Some("sender and receiver share CPU 0"),
-            ),
-            (
-                "worker=1,receiver=1",
-                Some("worker and receiver share CPU 1"),
-            ),
-            (
-                "sender=2,worker=2,receiver=2",
-                Some("sender, worker and receiver share CPU 2"),
-            ),
-        ] {
-            assert_eq!(sharing(text).as_deref(), words, "{text}");
+        assert_eq!(sharing("sender=0"), None);
+        assert_eq!(sharing("sender=0,worker=1,receiver=2"), None);
+        for [text, words] in rows(
+            "
+            sender=0,worker=1,receiver=0 | sender and receiver share CPU 0
+            worker=1,receiver=1 | worker and receiver share CPU 1
+            sender=2,worker=2,receiver=2 | sender, worker and receiver share CPU 2
+            ",
+        ) {
+            assert_eq!(sharing(text).as_deref(), Some(words), "{text}");
         }
         assert_eq!(Cpus::default().sharing(), None);
     }

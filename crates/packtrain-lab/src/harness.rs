@@ -5,7 +5,9 @@
 //! `harness = false` calls [`main`] instead.
 
 use std::any::Any;
-use std::fmt::Display;
+use std::collections::BTreeSet;
+use std::fmt::{Debug, Display};
+use std::fs;
 use std::panic;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,11 +15,17 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::error::ToolError;
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::error::{LabError, ToolError};
+use crate::experiment::{Experiment, Setup};
 use crate::netns::{self, Netns};
 use crate::testbed::{Testbed, TestbedOptions, Through};
 use crate::tool::{Control, Measured, Tool};
-use crate::{rootless, tap};
+use crate::topology::{Settings, Side, TwoHosts};
+use crate::{counters, rootless, tap};
 
 /// Why a test could not check what it is there for. It unwinds like a panic, without a message.
 struct Skipped(String);
@@ -78,6 +86,14 @@ pub fn main(tests: &[Test]) -> ExitCode {
     }
 }
 
+/// Runs tests that have the names of their functions, as [`main`](crate::harness::main) does.
+#[macro_export]
+macro_rules! tests {
+    ($($test:ident,)*) => {
+        $crate::harness::main(&[$((stringify!($test), $test)),*])
+    };
+}
+
 /// Runs a test where no other program makes or removes an interface.
 fn alone(test: fn()) -> thread::Result<()> {
     panic::catch_unwind(|| {
@@ -102,14 +118,159 @@ pub fn need_tap() {
     }
 }
 
+/// Options of a tool or a testbed from their keys, as an experiment has them: `mss = 90`.
+/// Keys of a later text replace those of an earlier one.
+pub fn options<T: DeserializeOwned>(keys: &[&str]) -> T {
+    let mut all = toml::Table::new();
+    for keys in keys {
+        let file: toml::Table = toml::from_str(&format!("of = {{ {keys} }}")).expect(keys);
+        all.extend(file["of"].as_table().expect("keys").clone());
+    }
+    all.try_into()
+        .unwrap_or_else(|error| panic!("{keys:?}: {error}"))
+}
+
+/// The run of an experiment that has one setting and one figure, with `seed`.
+pub fn setup(testbed: &str, workload: &str, figure: &str, seed: u64) -> Setup {
+    let text = format!(
+        r#"
+name = "one"
+source = "S1"
+title = "one setting"
+meaning = "none"
+document = {{ claims = "none" }}
+testbed = {{ {testbed} }}
+workload = {{ {workload} }}
+axes = [{{ name = "one", settings = ["only"] }}]
+figures = [{{ key = "{figure}", title = "a figure" }}]
+"#
+    );
+    let experiment = Experiment::read("one.toml", &text);
+    let setup = experiment.and_then(|experiment| experiment.setup(0, seed, false));
+    setup.unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The rows of a table that is written as text: a line each, with bars between the cells.
+pub fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
+    table.trim().lines().map(|line| {
+        let cells: Vec<&str> = line.split(" | ").map(str::trim).collect();
+        <[&str; N]>::try_from(cells).unwrap_or_else(|cells| panic!("not {N} cells: {cells:?}"))
+    })
+}
+
+/// Two hosts with a TAP of packtrain's each, called `names`, left first. `change` sets what they
+/// have beside their names.
+pub fn taps(
+    settings: &Settings,
+    names: [&str; 2],
+    change: impl Fn(Side, &mut TapConfig) + Sync,
+) -> (TwoHosts, Tap, Tap) {
+    let hosts = TwoHosts::with(settings, |side| {
+        let name = side.of(names);
+        let mut config = TapConfig::new(TapKind::Tap, name);
+        change(side, &mut config);
+        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{config:?}: {error}"));
+        Ok::<_, LabError>((name.to_owned(), tap))
+    });
+    hosts.unwrap_or_else(|error| panic!("{names:?}: {error}"))
+}
+
+/// What a test could leave in this process: descriptors by their targets, which keep namespaces and
+/// interfaces, threads, processes, and interfaces of the calling thread's namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    /// Sorted, without the numbers of sockets, pipes and namespaces.
+    pub descriptors: Vec<String>,
+    /// How many.
+    pub threads: usize,
+    /// By their names.
+    pub interfaces: BTreeSet<String>,
+    /// Those that the calling thread has started.
+    pub children: String,
+}
+
+impl Traces {
+    /// Those that are there now.
+    pub fn now() -> Self {
+        let links = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
+        let links = links.flatten().filter_map(|link| {
+            // The descriptor that reads the directory is among them, and is closed by now.
+            let target = fs::read_link(link.path()).ok()?;
+            Some(target.to_string_lossy().into_owned())
+        });
+        let is_digit = |c: char| c.is_ascii_digit();
+        let mut descriptors: Vec<_> = links
+            .filter(|link| !link.ends_with("/fd"))
+            .map(|link| match link.split_once(":[") {
+                Some((kind, number)) if number.starts_with(is_digit) => kind.to_owned(),
+                _ => link,
+            })
+            .collect();
+        descriptors.sort();
+        let interfaces = counters::devices().expect("/proc/net").into_iter();
+        Self {
+            descriptors,
+            threads: fs::read_dir("/proc/self/task").expect("/proc").count(),
+            interfaces: interfaces.map(|(name, _)| name).collect(),
+            children: fs::read_to_string("/proc/thread-self/children").unwrap_or_default(),
+        }
+    }
+
+    /// Waits until nothing else is there: the kernel removes interfaces and threads in the
+    /// background.
+    pub fn assert_again(&self) {
+        let what = format!("{:?}, before: {self:?}", Self::now());
+        wait_for(&what, || Self::now() == *self);
+    }
+}
+
+/// Waits until `done`, for a minute: a busy machine may be slow, and only a hang is a failure.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A testbed. Skips the calling test where a feature or a program is missing.
+pub fn start(options: &TestbedOptions) -> Testbed {
+    match Testbed::start(options) {
+        Err(ToolError::Missing(what)) => skip(what),
+        testbed => testbed.unwrap_or_else(|error| panic!("{options:?}: {error}")),
+    }
+}
+
 /// A testbed whose port A is `a` if packtrain joins the hosts.
 pub fn testbed(through: Through, a: &str) -> Testbed {
-    let options = TestbedOptions {
+    start(&TestbedOptions {
         through,
         a: a.to_owned(),
         ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
+    })
+}
+
+/// Checks that a wrong option is the error, which says so; `^` stands for the start of the line.
+pub fn assert_refused<T: Debug>(outcome: Result<T, ToolError>, expected: &str) {
+    match outcome {
+        Err(ToolError::Usage(line)) => assert!(format!("^{line}").contains(expected), "{line}"),
+        other => panic!("{expected}: {other:?}"),
+    }
+}
+
+/// Runs a tool to its end.
+///
+/// # Errors
+/// Those of the tool.
+pub fn run(tool: &impl Tool, testbed: &Testbed) -> Result<Measured, ToolError> {
+    let measured = tool.run(testbed, &Control::default());
+    measured.map(Measured::fields)
+}
+
+/// A value that is a number.
+pub fn number(value: &Value) -> f64 {
+    let number = value.as_f64();
+    number.unwrap_or_else(|| panic!("{value} is no number"))
 }
 
 /// A figure that is a count.
@@ -118,18 +279,23 @@ pub fn count(measured: &Measured, name: &str) -> u64 {
     figure.as_u64().expect(name)
 }
 
-/// Runs a tool that would take long, and stops it, perhaps before it has measured anything.
-pub fn assert_stops(tool: &impl Tool, testbed: &Testbed) {
+/// Runs what would take long, and stops it soon.
+pub fn stopped<T>(run: impl FnOnce(&Control<'_>) -> T) -> T {
     let control = Control::default();
     let stop = Arc::clone(&control.stop);
-    let start = Instant::now();
-    let ended = thread::scope(|scope| {
+    thread::scope(|scope| {
         scope.spawn(|| {
             thread::sleep(Duration::from_millis(50));
             stop.store(true, Ordering::Relaxed);
         });
-        tool.run(testbed, &control)
-    });
+        run(&control)
+    })
+}
+
+/// Runs a tool that would take long, and stops it, perhaps before it has measured anything.
+pub fn assert_stops(tool: &impl Tool, testbed: &Testbed) {
+    let start = Instant::now();
+    let ended = stopped(|control| tool.run(testbed, control));
     assert!(
         matches!(
             ended,

@@ -13,7 +13,7 @@ use crate::cpus;
 use crate::error::LabError;
 
 /// CPU time of the CPUs that the process may use, and events of all CPUs, since boot, from
-/// `/proc/stat`, `/proc/interrupts` and `/proc/softirqs`. The difference of two is that of a run.
+/// `/proc/stat` and `/proc/interrupts`. The difference of two is that of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// User mode, niced included.
@@ -35,8 +35,6 @@ pub struct Activity {
     pub switches: u64,
     /// Interrupts that CPUs send each other: rescheduling and function calls (x86 only).
     pub ipis: u64,
-    /// Runs of the softirq that receives packets (`NET_RX`).
-    pub net_rx: u64,
 }
 
 /// CPU time by state, in percent of all time of the CPUs; `None` if a run is shorter than a tick.
@@ -69,7 +67,6 @@ impl Activity {
         let interrupts = read("/proc/interrupts", "/proc/interrupts")?;
         // The names of IPIs are those of the architecture; elsewhere there is no such line.
         activity.ipis = row(&interrupts, "RES:") + row(&interrupts, "CAL:");
-        activity.net_rx = row(&read("/proc/softirqs", "/proc/softirqs")?, "NET_RX:");
         activity.ksoftirqd = ksoftirqd(&cpus);
         Ok(activity)
     }
@@ -169,7 +166,6 @@ impl Sub for Activity {
                 .map(|(now, then)| now.saturating_sub(then)),
             switches: self.switches.saturating_sub(earlier.switches),
             ipis: self.ipis.saturating_sub(earlier.ipis),
-            net_rx: self.net_rx.saturating_sub(earlier.net_rx),
         }
     }
 }
@@ -208,7 +204,7 @@ fn ksoftirqd(cpus: &[usize]) -> Option<Duration> {
     threads.reduce(|sum, one| sum + one)
 }
 
-/// The sum over all CPUs of a row of `/proc/interrupts` or `/proc/softirqs`; 0 without the row.
+/// The sum over all CPUs of a row of `/proc/interrupts`; 0 without the row.
 fn row(text: &str, name: &str) -> u64 {
     text.lines()
         .find_map(|line| line.trim_start().strip_prefix(name))
@@ -279,7 +275,6 @@ mod tests {
         ksoftirqd: Some(Duration::from_millis(60)),
         switches: 0,
         ipis: 0,
-        net_rx: 0,
     };
 
     #[test]

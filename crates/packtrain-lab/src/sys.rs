@@ -222,28 +222,6 @@ fn set_option<T>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io
     .map(drop)
 }
 
-/// Sets a socket option whose value is an `int`.
-pub(crate) fn set_int(fd: impl AsFd, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
-    set_option(fd.as_fd(), level, name, &value)
-}
-
-/// Reads a socket option whose value is an `int`.
-pub(crate) fn get_int(fd: impl AsFd, level: c_int, name: c_int) -> io::Result<c_int> {
-    let mut value: c_int = 0;
-    let mut len = size_of::<c_int>() as socklen_t;
-    // SAFETY: the kernel writes at most `len` bytes, the size of `value`.
-    check(unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            level,
-            name,
-            (&raw mut value).cast::<c_void>(),
-            &raw mut len,
-        )
-    })?;
-    Ok(value)
-}
-
 /// `TCP_INFO`'s `tcpi_total_retrans`: segments retransmitted over the life of the connection.
 pub(crate) fn tcp_retransmits(fd: impl AsFd) -> io::Result<u64> {
     // SAFETY: tcp_info is plain old data, all zeroes is a valid value.

@@ -18,11 +18,9 @@ use rustix::io::Errno;
 /// Bytes of the virtio-net header of a TAP made here: `struct virtio_net_hdr_mrg_rxbuf`.
 pub const VNET_HDR_LEN: usize = 12;
 
-/// `TUNSETOFFLOAD`: partial checksums are accepted (`TUN_F_CSUM`).
-pub const OFFLOAD_CSUM: u32 = libc::TUN_F_CSUM;
 /// `TUNSETOFFLOAD`: checksums, and TCP segmentation for IPv4 and IPv6, with ECN.
 pub const OFFLOAD_TSO: u32 =
-    OFFLOAD_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
 /// `TUNSETOFFLOAD`: all of TSO and UDP segmentation for IPv4 and IPv6 (Linux 6.2 or later).
 pub const OFFLOAD_ALL: u32 = OFFLOAD_TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6;
 
@@ -86,7 +84,7 @@ impl Tap {
     }
 
     /// The offloads that the reader of the descriptors accepts: a combination of `TUN_F_*`, such as
-    /// [`OFFLOAD_CSUM`], [`OFFLOAD_TSO`] and [`OFFLOAD_ALL`]. They need a virtio-net header.
+    /// [`OFFLOAD_TSO`] and [`OFFLOAD_ALL`]. They need a virtio-net header.
     pub fn offload(mut self, mask: u32) -> Self {
         self.offload = mask;
         self
@@ -132,15 +130,6 @@ impl Tap {
         sys::tun_set_offload(first, self.offload).map_err(LabError::from_io("TUNSETOFFLOAD"))?;
         Ok(descriptors)
     }
-}
-
-/// Creates a multi-queue TAP without offloads in the namespace of the calling thread, with one
-/// non-blocking descriptor for each queue. Short for the [`Tap`] builder.
-///
-/// # Errors
-/// As [`Tap::open`].
-pub fn open_tap(name: &str, queues: usize, vnet_hdr: bool) -> Result<Vec<OwnedFd>, LabError> {
-    Tap::new(name).queues(queues).vnet_hdr(vnet_hdr).open()
 }
 
 /// Waits until a descriptor can be read or has an error; false after `timeout` or a signal.

@@ -357,7 +357,7 @@ fn packtrain(
         spec("--b", &options.b, "pt-b")?,
     ];
     let (hosts, a, b) = TwoHosts::with(topology, |side| {
-        let spec = &specs[usize::from(side == Side::Right)];
+        let spec = side.of(specs.each_ref());
         Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
     })?;
     let ports = [a, b];
@@ -436,13 +436,7 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
             "--cpus worker= did not take: the C forwarder may use the CPUs {allowed}"
         )));
     }
-    let (hosts, (), ()) = TwoHosts::with(topology, |side| {
-        let name = NAMES[usize::from(side == Side::Right)];
-        let mut rtnl = middle.rtnl()?;
-        let index = rtnl.link(name)?.index;
-        rtnl.move_to(index, &Netns::current()?)?;
-        Ok::<_, LabError>((name.to_owned(), ()))
-    })?;
+    let hosts = TwoHosts::moved(topology, &middle, NAMES)?;
     let has_offload = |side| {
         let host = hosts.host(side);
         Offload::Tso.get(&host.netns, &host.link.name)

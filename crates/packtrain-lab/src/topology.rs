@@ -27,20 +27,22 @@ pub enum Side {
 }
 
 impl Side {
-    /// 1 for left and 2 for right: the last byte of every address of the host.
-    fn number(self) -> u8 {
+    /// Of a pair, left first, what this side has.
+    pub fn of<T>(self, [left, right]: [T; 2]) -> T {
         match self {
-            Self::Left => 1,
-            Self::Right => 2,
+            Self::Left => left,
+            Self::Right => right,
         }
+    }
+
+    /// The last byte of every address of the host.
+    fn number(self) -> u8 {
+        self.of([1, 2])
     }
 
     /// The other side.
     pub fn other(self) -> Self {
-        match self {
-            Self::Left => Self::Right,
-            Self::Right => Self::Left,
-        }
+        self.of([Self::Right, Self::Left])
     }
 
     /// Its IPv4 address, in 198.18.0.0/24 (RFC 2544 benchmarking).
@@ -232,6 +234,21 @@ impl TwoHosts {
         })
     }
 
+    /// Two hosts with the interfaces `names`, left first, which are moved there from the namespace
+    /// `from`.
+    ///
+    /// # Errors
+    /// As [`with`](Self::with).
+    pub fn moved(settings: &Settings, from: &Netns, names: [&str; 2]) -> Result<Self, LabError> {
+        let (hosts, (), ()) = Self::with(settings, |side| {
+            let (mut rtnl, name) = (from.rtnl()?, side.of(names));
+            let index = rtnl.link(name)?.index;
+            rtnl.move_to(index, &Netns::current()?)?;
+            Ok::<_, LabError>((name.to_owned(), ()))
+        })?;
+        Ok(hosts)
+    }
+
     /// Two hosts joined by a veth pair, both ends called `veth0`.
     ///
     /// # Errors
@@ -281,10 +298,7 @@ impl TwoHosts {
 
     /// The host of a side.
     pub fn host(&self, side: Side) -> &Host {
-        match side {
-            Side::Left => &self.left,
-            Side::Right => &self.right,
-        }
+        side.of([&self.left, &self.right])
     }
 }
 

@@ -1,14 +1,13 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
-use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
 use packtrain_lab::cpu::Usage;
-use packtrain_lab::harness::{self, assert_stops, count, need_tap, skip, testbed};
-use packtrain_lab::options::PolicyOptions;
-use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::harness::{
+    self, assert_refused, assert_stops, count, need_tap, options, run, skip,
+};
+use packtrain_lab::testbed::{Testbed, Through};
+use packtrain_lab::tool::Control;
 use packtrain_lab::tools::blast::{self, Blast};
-use packtrain_lab::units::{Rate, Time};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -31,30 +30,25 @@ fn main() -> ExitCode {
 /// Fewer than a TAP's ring holds, so that no queue on the way can be full.
 const PACKETS: u64 = 900;
 
-/// As many packets at a rate at which they take a moment.
-fn few() -> Blast {
-    Blast {
-        count: Some(PACKETS),
-        rate: Some(Rate(20_000.0)),
-        duration: Time(Duration::from_secs(60)),
-        ..Blast::default()
-    }
+fn blast(keys: &str) -> Blast {
+    options(&[keys])
 }
 
-fn run(blast: &Blast, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let measured = blast.run(testbed, &Control::default());
-    measured.map(Measured::fields)
+/// As many packets at a rate at which they take a moment.
+fn few(keys: &str) -> Blast {
+    let few = format!("count = {PACKETS}, rate = '20k', duration = '60s'");
+    options(&[&few, keys])
 }
 
 fn through(through: Through) -> Testbed {
-    testbed(through, "tap")
+    harness::testbed(through, "tap")
 }
 
 fn every_packet_arrives() {
     need_tap();
     for device in [Through::Packtrain, Through::Veth] {
         let testbed = through(device);
-        let measured = run(&few(), &testbed).expect("a run");
+        let measured = run(&few(""), &testbed).expect("a run");
         assert_eq!(count(&measured, "sent_packets"), PACKETS);
         for name in ["lost", "duplicate", "reordered", "damaged"] {
             assert_eq!(count(&measured, &format!("{name}_packets")), 0, "{name}");
@@ -83,14 +77,8 @@ fn every_packet_arrives() {
 fn senders_and_sizes() {
     let testbed = through(Through::Veth);
     let before = testbed.hosts().right.stats().expect("counters");
-    let blast = Blast {
-        size: "imix".parse().expect("sizes"),
-        senders: 3,
-        batch: 7,
-        // A whole number of the mix for each sender.
-        count: Some(3 * 24),
-        ..few()
-    };
+    // A whole number of the mix for each sender.
+    let blast = few("size = 'imix', senders = 3, batch = 7, count = 72");
     let measured = run(&blast, &testbed).expect("a run");
     assert_eq!(count(&measured, "received_packets"), 72);
     assert_eq!(count(&measured, "lost_packets"), 0);
@@ -103,23 +91,16 @@ fn senders_and_sizes() {
 }
 
 fn with_faults(faults: &str) -> Testbed {
-    let options = TestbedOptions {
-        // With this seed the last packets are not held back: none could overtake them.
-        a: format!("tap,seed=1,{faults}"),
-        // The worker does not wait between polls.
-        policies: PolicyOptions {
-            moderation: Some("off".parse().expect("a moderation")),
-            ..PolicyOptions::default()
-        },
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
+    // With this seed the last packets are not held back: none could overtake them. The worker does
+    // not wait between polls.
+    let port = format!("a = 'tap,seed=1,{faults}'");
+    harness::start(&options(&[&port, "moderation = 'off'"]))
 }
 
 fn losses_and_copies() {
     need_tap();
     let testbed = with_faults("drop=0.05,duplicate=0.1");
-    let measured = run(&few(), &testbed).expect("a run");
+    let measured = run(&few(""), &testbed).expect("a run");
     let faults = testbed.faults()[0].expect("faults of port A");
     assert!(faults.dropped > 10 && faults.duplicated > 20, "{faults:?}");
     assert_eq!(count(&measured, "lost_packets"), faults.dropped);
@@ -133,11 +114,8 @@ fn losses_and_copies() {
 fn reordering() {
     need_tap();
     let testbed = with_faults("reorder=0.1");
-    let blast = Blast {
-        rate: None,
-        ..few()
-    };
-    let measured = run(&blast, &testbed).expect("a run");
+    let flat_out = format!("count = {PACKETS}, duration = '60s'");
+    let measured = run(&blast(&flat_out), &testbed).expect("a run");
     let faults = testbed.faults()[0].expect("faults of port A");
     assert!(faults.reordered > 20, "{faults:?}");
     // packtrain holds a packet for 10 ms at most. If the sender was not on a CPU for as long, no
@@ -159,11 +137,7 @@ fn flat_out() {
     need_tap();
     let testbed = through(Through::Packtrain);
     let before = testbed.hosts().left.stats().expect("counters");
-    let blast = Blast {
-        duration: Time(Duration::from_millis(200)),
-        ..Blast::default()
-    };
-    let measured = run(&blast, &testbed).expect("a run");
+    let measured = run(&blast("duration = '200ms'"), &testbed).expect("a run");
     let after = testbed.hosts().left.stats().expect("counters");
     let growth = after.since(&before);
     let (sent, lost) = (
@@ -185,11 +159,7 @@ fn flat_out() {
 
 fn a_rate_is_kept() {
     let testbed = through(Through::Veth);
-    let blast = Blast {
-        rate: Some(Rate(2000.0)),
-        duration: Time(Duration::from_millis(250)),
-        ..Blast::default()
-    };
+    let blast = blast("rate = '2k', duration = '250ms'");
     let start = Instant::now();
     let measured = run(&blast, &testbed).expect("a run");
     assert!(start.elapsed() >= Duration::from_millis(250));
@@ -225,11 +195,7 @@ fn c_loop() {
         "{received} of {sent:?}"
     );
     let before = stats();
-    let ours = Blast {
-        duration: Time(time),
-        ..Blast::default()
-    };
-    let measured = run(&ours, &testbed).expect("a run");
+    let measured = run(&blast("duration = '200ms'"), &testbed).expect("a run");
     assert_eq!(count(&measured, "sent_packets"), stats() - before);
     assert!(count(&measured, "received_packets") > 0);
 }
@@ -237,14 +203,8 @@ fn c_loop() {
 fn busy_threads() {
     let testbed = through(Through::Veth);
     let cpu = |busy: u32| {
-        let blast = Blast {
-            busy,
-            count: Some(10),
-            rate: Some("200pps".parse().expect("a rate")),
-            burst: Some(1),
-            duration: Time(Duration::from_secs(600)),
-            ..few()
-        };
+        let few = "count = 10, rate = '200pps', burst = 1, duration = '600s'";
+        let blast: Blast = options(&[few, &format!("busy = {busy}")]);
         let (before, start) = (Usage::of_process(), Instant::now());
         let measured = run(&blast, &testbed).expect("a run");
         assert_eq!(count(&measured, "received_packets"), 10);
@@ -259,61 +219,22 @@ fn busy_threads() {
 
 fn options_out_of_range() {
     let testbed = through(Through::Veth);
-    let wrong = [
-        (
-            "--size",
-            Blast {
-                size: "1519".parse().expect("a size"),
-                ..few()
-            },
-        ),
-        (
-            "--senders",
-            Blast {
-                senders: 0,
-                ..few()
-            },
-        ),
-        (
-            "--batch",
-            Blast {
-                batch: 1025,
-                ..few()
-            },
-        ),
-        ("--busy", Blast { busy: 65, ..few() }),
-        (
-            "--count",
-            Blast {
-                count: Some(0),
-                ..few()
-            },
-        ),
-        (
-            "--burst",
-            Blast {
-                burst: Some(0),
-                ..few()
-            },
-        ),
-    ];
-    for (option, blast) in wrong {
-        match run(&blast, &testbed) {
-            Err(ToolError::Usage(line)) => assert!(line.contains(option), "{line}"),
-            other => panic!("{option}: {other:?}"),
-        }
+    for keys in [
+        "size = '1519'",
+        "senders = 0",
+        "batch = 1025",
+        "busy = 65",
+        "count = 0",
+        "burst = 0",
+    ] {
+        let (option, _) = keys.split_once(' ').expect("a key");
+        assert_refused(run(&few(keys), &testbed), &format!("--{option}"));
     }
 }
 
 fn a_stop_ends_it() {
     let testbed = through(Through::Veth);
-    let least = "0.001".parse().expect("a rate");
-    for rate in [None, Some(least)] {
-        let blast = Blast {
-            rate,
-            duration: Time(Duration::from_secs(7200)),
-            ..Blast::default()
-        };
-        assert_stops(&blast, &testbed);
+    for keys in ["duration = '2h'", "duration = '2h', rate = '0.001'"] {
+        assert_stops(&blast(keys), &testbed);
     }
 }

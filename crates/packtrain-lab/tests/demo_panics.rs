@@ -2,13 +2,10 @@
 //! thread, although the process continues.
 
 use packtrain_lab::demo::{self, Options, World};
-use packtrain_lab::harness::{self, need_tap};
-use std::collections::BTreeSet;
-use std::fs;
+use packtrain_lab::harness::{self, Traces, need_tap};
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -17,55 +14,8 @@ fn main() -> ExitCode {
     ])
 }
 
-/// How long the removal may take: the kernel takes interfaces down in the background.
-const TIMEOUT: Duration = Duration::from_secs(60);
 /// Rows after which the caller panics: in the first setting, between two, in the last.
 const ROWS: [usize; 3] = [1, 8, 19];
-
-/// State that a run in this process could leave: threads, and descriptors by their targets, which
-/// keep namespaces and TAPs alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Traces {
-    descriptors: Vec<String>,
-    threads: usize,
-    interfaces: BTreeSet<String>,
-    children: String,
-}
-
-impl Traces {
-    fn now() -> Self {
-        let links = fs::read_dir("/proc/self/fd").expect("/proc is mounted");
-        let links = links.flatten().filter_map(|link| {
-            // The descriptor that reads the directory is among them, and is closed by now.
-            let target = fs::read_link(link.path()).ok()?;
-            Some(target.to_string_lossy().into_owned())
-        });
-        let mut descriptors: Vec<_> = links
-            .filter(|link| !link.ends_with("/fd"))
-            .map(|link| link.split(':').next().unwrap_or_default().to_owned() + kind(&link))
-            .collect();
-        descriptors.sort();
-        let interfaces = fs::read_to_string("/proc/thread-self/net/dev").expect("/proc/net");
-        let interfaces = interfaces.lines().filter_map(|line| line.split_once(':'));
-        Self {
-            descriptors,
-            threads: fs::read_dir("/proc/self/task").expect("/proc").count(),
-            interfaces: interfaces.map(|(name, _)| name.trim().to_owned()).collect(),
-            children: fs::read_to_string("/proc/thread-self/children").unwrap_or_default(),
-        }
-    }
-}
-
-/// The target of a descriptor, without the numbers of sockets and pipes.
-fn kind(link: &str) -> &str {
-    link.split_once(':').map_or("", |(_, rest)| {
-        if rest.starts_with('[') && rest[1..].starts_with(|c: char| c.is_ascii_alphabetic()) {
-            rest
-        } else {
-            ""
-        }
-    })
-}
 
 fn panics(in_memory: bool) {
     if !in_memory {
@@ -109,14 +59,6 @@ fn panics(in_memory: bool) {
         let during = during.expect("it was taken");
         assert!(during.threads > before.threads, "{during:?}");
         assert!(during.descriptors.len() > before.descriptors.len());
-        let start = Instant::now();
-        while Traces::now() != before {
-            assert!(
-                start.elapsed() < TIMEOUT,
-                "after row {rows}: {:?}, before: {before:?}",
-                Traces::now()
-            );
-            sleep(Duration::from_millis(5));
-        }
+        before.assert_again();
     }
 }

@@ -4,10 +4,9 @@
 //! An example is included here, and runs in a process of its own: this executable again, with the
 //! example's name.
 
-use packtrain_lab::LabError;
 use packtrain_lab::harness::{self, need_tap};
 use packtrain_lab::netns::Netns;
-use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::topology::{Settings, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader};
@@ -126,10 +125,13 @@ impl Drop for Program {
 fn forwards(name: &str, queues: usize) {
     need_tap();
     let middle = Netns::new().expect("namespaces are available");
-    let ports = ["loop-a", "loop-b"].map(|port| format!("tap:{port},queues={queues}"));
+    let names = ["loop-a", "loop-b"];
+    let ports = names.map(|port| format!("tap:{port},queues={queues}"));
     let mut program = Program::start(name, &middle, &ports);
     program.wait_joined();
-    let hosts = hosts(&middle).unwrap_or_else(|error| panic!("{name}: {error}"));
+    // The example's interfaces are moved to the hosts.
+    let hosts = TwoHosts::moved(&Settings::default(), &middle, names);
+    let hosts = hosts.unwrap_or_else(|error| panic!("{name}: {error}"));
     let ways = [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)];
     for (from, to) in ways {
         for transfer in [
@@ -146,21 +148,6 @@ fn forwards(name: &str, queues: usize) {
     let printed = program.interrupt();
     println!("{name}, {queues} queues, {idle:?} CPU while idle: {printed}");
     check(name, &printed);
-}
-
-/// The hosts, to which the example's interfaces are moved.
-fn hosts(middle: &Netns) -> Result<TwoHosts, LabError> {
-    let (hosts, (), ()) = TwoHosts::with(&Settings::default(), |side| {
-        let name = match side {
-            Side::Left => "loop-a",
-            Side::Right => "loop-b",
-        };
-        let mut rtnl = middle.rtnl()?;
-        let index = rtnl.link(name)?.index;
-        rtnl.move_to(index, &Netns::current()?)?;
-        Ok::<_, LabError>((name.to_owned(), ()))
-    })?;
-    Ok(hosts)
 }
 
 fn check(name: &str, printed: &str) {

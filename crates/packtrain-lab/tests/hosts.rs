@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use packtrain_lab::counters::{self, Counters};
 use packtrain_lab::cpus;
-use packtrain_lab::harness::{self, need_tap, skip};
+use packtrain_lab::harness::{self, Traces, need_tap, skip, wait_for};
 use packtrain_lab::netns::{self, Netns};
-use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, open_tap, wait_readable};
+use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, wait_readable};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{
-    self, Amount, Datagrams, Exchange, IpVersion, Pace, Payload, Protocol, Transfer, TransferReport,
+    self, Amount, Datagrams, Exchange, IpVersion, Pace, Payload, Transfer, TransferReport,
 };
 use packtrain_lab::{LabError, rootless};
 
@@ -67,9 +67,9 @@ fn namespace_made_and_gone() {
     assert_eq!(links[0].name, "lo");
     assert!(links[0].is_up());
     assert!(rootless::privileged());
-    let descriptors = descriptors();
+    let descriptors = Traces::now().descriptors;
     drop((a, b));
-    assert_eq!(self::descriptors().len() + 2, descriptors.len());
+    assert_eq!(Traces::now().descriptors.len() + 2, descriptors.len());
 }
 
 fn links_and_addresses() {
@@ -92,28 +92,14 @@ fn links_and_addresses() {
     let other = peer.link("right").unwrap().index;
     peer.set_up(other).unwrap();
     // The kernel reports this end from a work queue.
-    let deadline = Instant::now() + TIMEOUT;
-    while !rtnl.link_by_index(link.index).unwrap().is_running() {
-        assert!(
-            Instant::now() < deadline,
-            "no carrier though the peer is up"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("carrier, as the peer is up", || {
+        rtnl.link_by_index(link.index).unwrap().is_running()
+    });
 
     rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24)
         .unwrap();
     let again = rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24);
-    assert!(
-        matches!(
-            again,
-            Err(LabError::Os {
-                errno: libc::EEXIST,
-                ..
-            })
-        ),
-        "{again:?}"
-    );
+    assert_eq!(again.unwrap_err().errno(), Some(libc::EEXIST));
     assert!(rtnl.is_local("198.18.9.1".parse().unwrap()).unwrap());
     assert!(!rtnl.is_local("198.18.9.2".parse().unwrap()).unwrap());
     if netns::has_ipv6() {
@@ -125,13 +111,8 @@ fn links_and_addresses() {
     rtnl.set_down(link.index).unwrap();
     assert!(!rtnl.link("left").unwrap().is_up());
     rtnl.move_to(link.index, &b).unwrap();
-    assert!(matches!(
-        rtnl.link("left"),
-        Err(LabError::Os {
-            errno: libc::ENODEV,
-            ..
-        })
-    ));
+    let left = rtnl.link("left").unwrap_err();
+    assert_eq!(left.errno(), Some(libc::ENODEV));
     let moved = peer.link("left").unwrap().index;
     peer.delete(moved).unwrap();
     assert_eq!(peer.links().unwrap().len(), 1, "a veth's peer goes with it");
@@ -496,8 +477,8 @@ fn taps_carry_tcp_and_udp() {
             ..Settings::default()
         };
         let (hosts, left, right) = TwoHosts::with(&settings, |side| {
-            let name = if side == Side::Left { "tapl" } else { "tapr" };
-            Ok::<_, LabError>((name.to_owned(), open_tap(name, queues, false)?))
+            let name = side.of(["tapl", "tapr"]);
+            Ok::<_, LabError>((name.to_owned(), Tap::new(name).queues(queues).open()?))
         })
         .unwrap();
         assert_eq!(hosts.left.link.name, "tapl");
@@ -659,11 +640,8 @@ fn stalls_and_stops_end() {
     // Without a cable no connection opens, and no datagram arrives.
     let (hosts, _left, _right) =
         TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
-    for protocol in [Protocol::Tcp, Protocol::Udp] {
-        let mut transfer = match protocol {
-            Protocol::Tcp => Transfer::tcp(IpVersion::V4, Amount::Bytes(10_000_000)),
-            Protocol::Udp => Transfer::udp(IpVersion::V4, Amount::Bytes(10_000_000)),
-        };
+    for make in [Transfer::tcp, Transfer::udp] {
+        let mut transfer = make(IpVersion::V4, Amount::Bytes(10_000_000));
         transfer.stall = Duration::from_millis(300);
         let start = Instant::now();
         let error = transfer.run(&hosts.left, &hosts.right).unwrap_err();
@@ -672,7 +650,7 @@ fn stalls_and_stops_end() {
             "{error}"
         );
         assert!(error.to_string().contains("stalled"), "{error}");
-        assert!(start.elapsed() < TIMEOUT, "{protocol}");
+        assert!(start.elapsed() < TIMEOUT, "{transfer:?}");
     }
     // A cable that stops in the middle of the transfer.
     let (hosts, left, right) = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0")).unwrap();
@@ -687,13 +665,9 @@ fn stalls_and_stops_end() {
     cable.cut();
 
     let hosts = TwoHosts::veth(&Settings::default()).unwrap();
-    for protocol in [Protocol::Tcp, Protocol::Udp] {
+    for make in [Transfer::tcp, Transfer::udp] {
         let stop = Arc::new(AtomicBool::new(false));
-        let amount = Amount::Time(2 * TIMEOUT);
-        let transfer = match protocol {
-            Protocol::Tcp => Transfer::tcp(IpVersion::V4, amount),
-            Protocol::Udp => Transfer::udp(IpVersion::V4, amount),
-        };
+        let transfer = make(IpVersion::V4, Amount::Time(2 * TIMEOUT));
         let transfer = transfer.stop(Arc::clone(&stop));
         let start = Instant::now();
         let result = thread::scope(|scope| {
@@ -702,8 +676,8 @@ fn stalls_and_stops_end() {
             stop.store(true, Relaxed);
             run.join().unwrap()
         });
-        assert_eq!(result, Err(LabError::Cancelled), "{protocol}");
-        assert!(start.elapsed() < TIMEOUT, "{protocol}");
+        assert_eq!(result, Err(LabError::Cancelled), "{transfer:?}");
+        assert!(start.elapsed() < TIMEOUT, "{transfer:?}");
     }
 }
 
@@ -728,40 +702,12 @@ fn setup_is_quick() {
 fn alone() {
     let namespace = |of| fs::read_link(format!("/proc/{of}/ns/net")).expect("/proc");
     assert_ne!(namespace("thread-self"), namespace("self"));
-    assert_eq!(interfaces(), ["lo"]);
-}
-
-/// What the process has open, sorted.
-fn descriptors() -> Vec<String> {
-    let mut list: Vec<String> = fs::read_dir("/proc/self/fd")
-        .unwrap()
-        .filter_map(|entry| {
-            // The directory that is read is an entry, too, and is closed when its link is read.
-            let target = fs::read_link(entry.unwrap().path()).ok()?;
-            Some(target.to_string_lossy().into_owned())
-        })
-        .collect();
-    list.sort();
-    list
-}
-
-fn interfaces() -> Vec<String> {
-    let mut names: Vec<String> = counters::devices()
-        .unwrap()
-        .into_iter()
-        .map(|(name, _)| name)
-        .collect();
-    names.sort();
-    names
-}
-
-fn threads() -> usize {
-    fs::read_dir("/proc/self/task").unwrap().count()
+    assert!(Traces::now().interfaces.iter().eq(["lo"]));
 }
 
 fn nothing_is_left() {
     need_tap();
-    let before = (descriptors(), interfaces(), threads());
+    let before = Traces::now();
     {
         let (hosts, left, right) =
             TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(2)).unwrap();
@@ -775,15 +721,10 @@ fn nothing_is_left() {
         cable.cut();
         TwoHosts::veth(&Settings::default()).unwrap();
         let failed = TwoHosts::with(&Settings::default(), |side| match side {
-            Side::Left => Ok(("tap0".to_owned(), open_tap("tap0", 1, false)?)),
+            Side::Left => Ok(("tap0".to_owned(), Tap::new("tap0").open()?)),
             Side::Right => Err(LabError::Setting("on purpose")),
         });
         assert_eq!(failed.map(drop), Err(LabError::Setting("on purpose")));
     }
-    // A joined thread may still be listed for a moment.
-    let deadline = Instant::now() + TIMEOUT;
-    while threads() != before.2 && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(1));
-    }
-    assert_eq!((descriptors(), interfaces(), threads()), before);
+    before.assert_again();
 }

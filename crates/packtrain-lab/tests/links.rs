@@ -12,7 +12,7 @@ use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant as Now;
-use packtrain_lab::harness::{self, need_tap, skip};
+use packtrain_lab::harness::{self, need_tap, skip, wait_for};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap;
@@ -24,40 +24,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
-    harness::main(&[
-        (
-            "a_link_that_is_down_costs_packets_and_comes_back",
-            down_and_up,
-        ),
-        ("carrier_that_is_lost_and_found", carrier),
-        (
-            "an_interface_that_moves_resumes_where_it_is_configured",
-            moves,
-        ),
-        ("an_interface_that_is_deleted_ends_the_run_by_name", deleted),
-        (
-            "a_watch_reports_changes_of_links_also_after_an_overflow",
-            watched,
-        ),
-        ("queues_that_are_paused_and_resumed_lose_nothing", pauses),
-        (
-            "a_pause_over_a_link_that_goes_costs_what_the_link_costs",
-            pauses_while_down,
-        ),
-        ("tcp_through_a_device_that_refuses_tso", refuses_tso),
-        ("udp_trains_that_the_kernel_refuses", kernel_refuses),
-        (
-            "where_interfaces_are_made_without_ipv6_they_get_it",
-            without_ipv6,
-        ),
-    ])
+    packtrain_lab::tests![
+        a_link_that_is_down_costs_packets_and_comes_back,
+        carrier_that_is_lost_and_found,
+        an_interface_that_moves_resumes_where_it_is_configured,
+        an_interface_that_is_deleted_ends_the_run_by_name,
+        a_watch_reports_changes_of_links_also_after_an_overflow,
+        queues_that_are_paused_and_resumed_lose_nothing,
+        a_pause_over_a_link_that_goes_costs_what_the_link_costs,
+        tcp_through_a_device_that_refuses_tso,
+        udp_trains_that_the_kernel_refuses,
+        where_interfaces_are_made_without_ipv6_they_get_it,
+    ]
 }
 
 /// As in a namespace that inherits `disable_ipv6` from a host that has it.
-fn without_ipv6() {
+fn where_interfaces_are_made_without_ipv6_they_get_it() {
     need_tap();
     if !netns::has_ipv6() {
         skip("this kernel has no IPv6");
@@ -65,7 +50,7 @@ fn without_ipv6() {
     let hosts = TwoHosts::with(&Settings::default(), |side| {
         // In the namespace of the side, for interfaces that are made there later.
         std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("a setting");
-        let name = NAMES[usize::from(side == Side::Right)];
+        let name = side.of(NAMES);
         let tap = Tap::open(&TapConfig::new(TapKind::Tap, name)).expect("a TAP");
         let own = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
         assert_eq!(std::fs::read_to_string(own).expect("a setting"), "1\n");
@@ -83,15 +68,7 @@ const NAMES: [&str; 2] = ["link-a", "link-b"];
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn taps() -> (TwoHosts, Tap, Tap) {
-    TwoHosts::with(&Settings::default(), |side| {
-        let name = match side {
-            Side::Left => NAMES[0],
-            Side::Right => NAMES[1],
-        };
-        let tap = Tap::open(&TapConfig::new(TapKind::Tap, name));
-        Ok::<_, LabError>((name.to_owned(), tap.expect("a TAP")))
-    })
-    .expect("two hosts")
+    harness::taps(&Settings::default(), NAMES, |_, _| {})
 }
 
 fn forward(a: Tap, b: Tap) -> Session {
@@ -102,14 +79,6 @@ fn forward(a: Tap, b: Tap) -> Session {
 fn forward_and_send(a: Tap, b: Tap) -> Session {
     let session = Session::between(a, b).senders(0, 1).senders(1, 1);
     session.start().expect("it starts")
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}: not in {TIMEOUT:?}");
-        sleep(Duration::from_millis(1));
-    }
 }
 
 /// Runs one transfer after the other until `meanwhile` has ended, and checks every byte.
@@ -145,7 +114,7 @@ fn assert_carries(left: &Host, right: &Host) {
 
 /// Restores the settings that an interface lost when it was set down or moved.
 fn address(netns: &Netns, side: Side) -> Host {
-    let name = NAMES[usize::from(side == Side::Right)];
+    let name = side.of(NAMES);
     let mut rtnl = netns.rtnl().expect("netlink");
     let index = rtnl.link(name).expect("it is there").index;
     wait_for("the link to settle", || {
@@ -185,7 +154,7 @@ fn assert_ended_well(report: &Report) {
     assert_closed(report);
 }
 
-fn down_and_up() {
+fn a_link_that_is_down_costs_packets_and_comes_back() {
     need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
@@ -212,7 +181,7 @@ fn down_and_up() {
     assert_eq!(drops.total(), drops.get(DropReason::LinkDown), "{drops:?}");
 }
 
-fn carrier() {
+fn carrier_that_is_lost_and_found() {
     need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
@@ -239,7 +208,7 @@ fn carrier() {
     assert_ended_well(&session.finish());
 }
 
-fn moves() {
+fn an_interface_that_moves_resumes_where_it_is_configured() {
     need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward(a, b);
@@ -267,16 +236,13 @@ fn moves() {
     assert!(report.snapshot.ports[1].tx_total().packets > before);
 }
 
-fn deleted() {
+fn an_interface_that_is_deleted_ends_the_run_by_name() {
     need_tap();
     for side in [Side::Left, Side::Right] {
         let (hosts, a, b) = taps();
         let session = forward(a, b);
         let host = hosts.host(side);
-        let (port, name) = match side {
-            Side::Left => (0, NAMES[0]),
-            Side::Right => (1, NAMES[1]),
-        };
+        let (port, name) = (side.of([0, 1]), side.of(NAMES));
         let mut transfer = Transfer::tcp(IpVersion::V4, Amount::Time(2 * TIMEOUT));
         transfer.stall = Duration::from_secs(1);
         thread::scope(|scope| {
@@ -296,7 +262,7 @@ fn deleted() {
     }
 }
 
-fn watched() {
+fn a_watch_reports_changes_of_links_also_after_an_overflow() {
     need_tap();
     let (hosts, mut tap, _other) = taps();
     let host = &hosts.left;
@@ -366,7 +332,7 @@ fn hold_one(session: &Session, port: usize) {
 }
 
 /// Under TCP: data go to one port and ACKs to the other.
-fn pauses() {
+fn queues_that_are_paused_and_resumed_lose_nothing() {
     need_tap();
     pauses_of(PathKind::Owned);
     pauses_of(PathKind::Shared);
@@ -430,7 +396,7 @@ fn pauses_of(kind: PathKind) {
 }
 
 /// A change of media under load: the queues are paused, and resumed before the link is up.
-fn pauses_while_down() {
+fn a_pause_over_a_link_that_goes_costs_what_the_link_costs() {
     need_tap();
     let (hosts, a, b) = taps();
     let mut session = forward_and_send(a, b);
@@ -504,7 +470,7 @@ impl WrapTx for RefusingTx {
     }
 }
 
-fn refuses_tso() {
+fn tcp_through_a_device_that_refuses_tso() {
     need_tap();
     let (hosts, a, b) = taps();
     let b = Refusing(b);
@@ -553,7 +519,7 @@ impl Handler for WithoutChecksum {
     const COUNTED: bool = false;
 }
 
-fn kernel_refuses() {
+fn udp_trains_that_the_kernel_refuses() {
     need_tap();
     let (hosts, a, b) = taps();
     if !a.capabilities().tx.contains(Features::USO) {

@@ -1,15 +1,14 @@
 //! What `ping` reports is what happened: injected delays are in the latency, losses are counted.
 
-use packtrain_lab::cpus::{self, Cpus};
-use packtrain_lab::harness::{self, assert_stops, count, need_tap, testbed};
-use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Measured, Tool};
-use packtrain_lab::tools::ping::{Beside, Ping};
-use packtrain_lab::units::{Rate, Time};
-use packtrain_lab::{ToolError, netns};
+use packtrain_lab::harness::{
+    self, assert_refused, assert_stops, count, need_tap, options, run, testbed,
+};
+use packtrain_lab::testbed::Through;
+use packtrain_lab::tool::Measured;
+use packtrain_lab::tools::ping::Ping;
+use packtrain_lab::{cpus, netns};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -27,18 +26,9 @@ fn main() -> ExitCode {
 
 const REQUESTS: u64 = 300;
 
-fn few() -> Ping {
-    Ping {
-        rate: Rate(3000.0),
-        count: Some(REQUESTS),
-        duration: Time(Duration::from_secs(60)),
-        ..Ping::default()
-    }
-}
-
-fn run(ping: &Ping, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let measured = ping.run(testbed, &Control::default());
-    measured.map(Measured::fields)
+fn few(keys: &str) -> Ping {
+    let few = format!("rate = '3k', count = {REQUESTS}, duration = '60s'");
+    options(&[&few, keys])
 }
 
 fn latency(measured: &Measured, of: &str) -> f64 {
@@ -53,12 +43,7 @@ fn every_request_is_answered() {
             if ipv6 && !netns::has_ipv6() {
                 continue;
             }
-            let ping = Ping {
-                icmp,
-                ipv6,
-                rate: Rate(10_000.0),
-                ..few()
-            };
+            let ping = few(&format!("icmp = {icmp}, ipv6 = {ipv6}, rate = '10k'"));
             let before = testbed.hosts().right.stats().expect("counters");
             let measured = run(&ping, &testbed).expect("a run");
             let after = testbed.hosts().right.stats().expect("counters");
@@ -82,11 +67,7 @@ fn a_delay_is_added() {
     // The delay is that of packets from A; replies have none.
     let testbed = testbed(Through::Packtrain, "tap,delay=5ms");
     for flood in [false, true] {
-        let ping = Ping {
-            flood,
-            count: Some(50),
-            ..few()
-        };
+        let ping = few(&format!("flood = {flood}, count = 50"));
         let measured = run(&ping, &testbed).expect("a run");
         assert_eq!(count(&measured, "lost_requests"), 0);
         // The delay counts from the worker's last look at the clock. A packet that was sent after
@@ -105,12 +86,8 @@ fn a_delay_is_added() {
 fn losses_and_copies() {
     need_tap();
     let testbed = testbed(Through::Packtrain, "tap,drop=0.1,duplicate=0.1");
-    let ping = Ping {
-        // On a busy machine a reply takes a while, and would count as lost.
-        timeout: Time(Duration::from_secs(2)),
-        ..few()
-    };
-    let measured = run(&ping, &testbed).expect("a run");
+    // On a busy machine a reply takes a while, and would count as lost.
+    let measured = run(&few("timeout = '2s'"), &testbed).expect("a run");
     let faults = testbed.faults()[0].expect("faults of port A");
     assert!(faults.dropped > 10 && faults.duplicated > 10, "{faults:?}");
     assert_eq!(count(&measured, "lost_requests"), faults.dropped);
@@ -121,12 +98,7 @@ fn losses_and_copies() {
 /// Requests that are all due at once, as if the requester had not been on a CPU until then.
 fn late_requests() {
     let testbed = testbed(Through::Veth, "tap");
-    let ping = Ping {
-        rate: Rate(1e9),
-        count: Some(100),
-        ..few()
-    };
-    let measured = run(&ping, &testbed).expect("a run");
+    let measured = run(&few("rate = '1G', count = 100"), &testbed).expect("a run");
     assert_eq!(count(&measured, "lost_requests"), 0);
     assert!(count(&measured, "late_requests") > 90, "{measured:?}");
     // The time that a request was late is part of its latency.
@@ -140,11 +112,7 @@ fn late_requests() {
 
 fn a_flood() {
     let testbed = testbed(Through::Veth, "tap");
-    let ping = Ping {
-        flood: true,
-        ..few()
-    };
-    let measured = run(&ping, &testbed).expect("a run");
+    let measured = run(&few("flood = true"), &testbed).expect("a run");
     assert_eq!(count(&measured, "received_replies"), REQUESTS);
     assert_eq!(count(&measured, "late_requests"), 0);
     assert!(measured.settings["rate_per_second"].is_null());
@@ -152,13 +120,7 @@ fn a_flood() {
 
 fn idle_and_loaded() {
     let testbed = testbed(Through::Veth, "tap");
-    let ping = Ping {
-        load: Beside::Stream,
-        rate: Rate(500.0),
-        duration: Time(Duration::from_millis(200)),
-        count: None,
-        ..Ping::default()
-    };
+    let ping: Ping = options(&["load = 'stream', rate = '500', duration = '200ms'"]);
     let measured = run(&ping, &testbed).expect("a run");
     let figures = &measured.figures;
     for prefix in ["", "idle_"] {
@@ -173,21 +135,9 @@ fn idle_and_loaded() {
 /// Requester and answering thread, and both ends of the load, are bound to their CPU.
 fn bound_beside_a_load() {
     let cpu = cpus::allowed().expect("a mask")[0];
-    let options = TestbedOptions {
-        through: Through::Veth,
-        cpus: Some(Cpus {
-            sender: Some(cpu),
-            worker: None,
-            receiver: Some(cpu),
-        }),
-        ..TestbedOptions::default()
-    };
-    let testbed = Testbed::start(&options).expect("a testbed");
-    let ping = Ping {
-        load: Beside::Stream,
-        duration: Time(Duration::from_millis(150)),
-        ..Ping::default()
-    };
+    let bound = format!("through = 'veth', cpus = 'sender={cpu},receiver={cpu}'");
+    let testbed = harness::start(&options(&[&bound]));
+    let ping: Ping = options(&["load = 'stream', duration = '150ms'"]);
     let mask = format!("\nCpus_allowed_list:\t{cpu}\n");
     let ended = AtomicBool::new(false);
     let most = std::thread::scope(|scope| {
@@ -201,7 +151,7 @@ fn bound_beside_a_load() {
                     std::fs::read_to_string(thread.path().join("status")).ok()
                 });
                 most = most.max(status.filter(is_bound).count());
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(std::time::Duration::from_millis(2));
             }
             most
         });
@@ -215,34 +165,15 @@ fn bound_beside_a_load() {
 
 fn options_out_of_range() {
     let testbed = testbed(Through::Veth, "tap");
-    let wrong = [
-        ("--size", Ping { size: 61, ..few() }),
-        (
-            "--count",
-            Ping {
-                count: Some(0),
-                ..few()
-            },
-        ),
-    ];
-    for (option, ping) in wrong {
-        match run(&ping, &testbed) {
-            Err(ToolError::Usage(line)) => assert!(line.contains(option), "{line}"),
-            other => panic!("{option}: {other:?}"),
-        }
-    }
+    assert_refused(run(&few("size = 61"), &testbed), "--size");
+    assert_refused(run(&few("count = 0"), &testbed), "--count");
 }
 
 fn a_stop_ends_it() {
     let testbed = testbed(Through::Veth, "tap");
-    for load in [Beside::None, Beside::Stream] {
-        let ping = Ping {
-            load,
-            rate: "0.001".parse().expect("a rate"),
-            count: Some(u64::MAX),
-            duration: Time(Duration::from_secs(7200)),
-            ..Ping::default()
-        };
+    let long = format!("rate = '0.001', count = {}, duration = '2h'", i64::MAX);
+    for load in ["none", "stream"] {
+        let ping: Ping = options(&[&long, &format!("load = '{load}'")]);
         assert_stops(&ping, &testbed);
     }
 }

@@ -10,9 +10,8 @@ use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
-use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain_lab::LabError;
-use packtrain_lab::harness::{self, need_tap};
+use packtrain_lab::harness::{self, need_tap, wait_for};
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
@@ -51,22 +50,14 @@ fn joined(
     queues: usize,
     senders: usize,
     settings: &engine::Settings,
-) -> Result<(TwoHosts, Session, Instant), LabError> {
+) -> (TwoHosts, Session, Instant) {
     let hosts = Settings {
         tx_queue_len: TX_QUEUE_LEN,
         ..Settings::default()
     };
-    let (hosts, a, b) = TwoHosts::with(&hosts, |side| {
-        let name = match side {
-            Side::Left => "policy-a",
-            Side::Right => "policy-b",
-        };
-        let mut config = TapConfig::new(TapKind::Tap, name);
+    let (hosts, a, b) = harness::taps(&hosts, ["policy-a", "policy-b"], |_, config| {
         config.queues = queues;
-        let tap = Tap::open(&config);
-        let tap = tap.unwrap_or_else(|error| panic!("{what}: {error}"));
-        Ok::<_, LabError>((name.to_owned(), tap))
-    })?;
+    });
     let config = PortConfig {
         queues: Some(queues),
         ..PortConfig::default()
@@ -76,7 +67,7 @@ fn joined(
     let session = Session::between(a, b).settings(settings.clone());
     let session = session.senders(1, senders).start();
     let session = session.unwrap_or_else(|error| panic!("{what}: {error}"));
-    Ok((hosts, session, start))
+    (hosts, session, start)
 }
 
 fn run(protocol: Protocol, moderation: Moderation) -> Result<Account, LabError> {
@@ -87,7 +78,7 @@ fn run(protocol: Protocol, moderation: Moderation) -> Result<Account, LabError> 
         idle: Idle::Halt,
         ..engine::Settings::default()
     };
-    let (hosts, session, start) = joined(&what, 1, 0, &settings)?;
+    let (hosts, session, start) = joined(&what, 1, 0, &settings);
     let transfer = match protocol {
         Protocol::Tcp => Transfer::tcp(IpVersion::V4, Amount::Bytes(8 << 20)),
         // One at a time: each is an interrupt, unless interrupts are coalesced.
@@ -242,8 +233,7 @@ fn under(settings: &engine::Settings) {
         ..
     } = settings;
     let what = format!("{dispatch}, {moderation}, {idle}, {placement}");
-    let (hosts, session, start) =
-        joined(&what, QUEUES, PRODUCERS.into(), settings).expect("two hosts");
+    let (hosts, session, start) = joined(&what, QUEUES, PRODUCERS.into(), settings);
     let sockets: Vec<_> = (0..FLOWS)
         .map(|flow| {
             let bind = || UdpSocket::bind((Side::Right.ipv4(), FIRST_PORT + flow));
@@ -297,17 +287,13 @@ fn under(settings: &engine::Settings) {
         transfer.expect("the connections survive")
     });
     // The interfaces are removed with the session; TCP may still send its last segments.
-    let deadline = Instant::now() + TIMEOUT;
-    let links = loop {
-        let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+    let links = || [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+    wait_for(&format!("{what}: {:?}", links()), || {
         let ports = session.snapshot().ports;
         let given = [0, 1].map(|port: usize| ports[port].tx_total().packets);
-        if given == links.map(|link| link.rx_packets) {
-            break links;
-        }
-        assert!(Instant::now() < deadline, "{what}: {given:?} {links:?}");
-        thread::sleep(Duration::from_millis(1));
-    };
+        given == links().map(|link| link.rx_packets)
+    });
+    let links = links();
     let report = session.finish();
     let generated = report.snapshot.ledger.generated;
     assert_eq!(generated, u64::from(FLOWS) * u64::from(EACH), "{what}");

@@ -1,16 +1,13 @@
 //! `rfc2544` on the kernel: figures that fit together, and the loss of a forwarder that drops.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::harness::{self, need_tap};
-use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
-use packtrain_lab::tool::{Control, Measured, Tool};
+use packtrain_lab::harness::{self, assert_refused, need_tap, number, options, run, testbed};
+use packtrain_lab::testbed::Through;
+use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::rfc2544::Rfc2544;
-use packtrain_lab::units::Time;
-use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -22,43 +19,14 @@ fn main() -> ExitCode {
 }
 
 /// One short trial for each load.
-fn short() -> Rfc2544 {
-    let time = |milliseconds| Time(Duration::from_millis(milliseconds));
-    Rfc2544 {
-        initial_duration: time(10),
-        final_duration: time(20),
-        duration_sum: time(20),
-        settle: time(20),
-        width: 0.2,
-        ..Rfc2544::default()
-    }
-}
-
-fn through(options: &TestbedOptions) -> Testbed {
-    Testbed::start(options).expect("a testbed")
-}
-
-fn run(tool: &Rfc2544, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let measured = tool.run(testbed, &Control::default());
-    measured.map(Measured::fields)
-}
-
-fn number(value: &Value) -> f64 {
-    value
-        .as_f64()
-        .unwrap_or_else(|| panic!("{value} is no number"))
+fn short(keys: &str) -> Rfc2544 {
+    let times = "initial-duration = '10ms', final-duration = '20ms', duration-sum = '20ms'";
+    options(&[times, "settle = '20ms', width = 0.2", keys])
 }
 
 fn figures_fit_together() {
-    let testbed = through(&TestbedOptions {
-        through: Through::Veth,
-        ..TestbedOptions::default()
-    });
-    let tool = Rfc2544 {
-        size: 1518,
-        loss_ratio: "0,0.5".parse().expect("ratios"),
-        ..short()
-    };
+    let testbed = testbed(Through::Veth, "tap");
+    let tool = short("size = 1518, loss-ratio = '0,0.5'");
     let measured = run(&tool, &testbed).expect("a run");
     let figures = &measured.figures;
     assert_eq!(measured.settings["frame_bytes"], 1518);
@@ -127,17 +95,10 @@ fn figures_fit_together() {
 /// No load passes without loss if every second frame is dropped. The loss is that at any load.
 fn half_is_lost() {
     need_tap();
-    let testbed = through(&TestbedOptions {
-        a: "tap,seed=1,drop=0.5".to_owned(),
-        ..TestbedOptions::default()
-    });
-    let tool = Rfc2544 {
-        loss_ratio: "0.1".parse().expect("a ratio"),
-        // Hundreds of frames also at the last step.
-        final_duration: Time(Duration::from_millis(100)),
-        duration_sum: Time(Duration::from_millis(100)),
-        ..short()
-    };
+    let testbed = testbed(Through::Packtrain, "tap,seed=1,drop=0.5");
+    // Hundreds of frames also at the last step.
+    let times = "final-duration = '100ms', duration-sum = '100ms'";
+    let tool = short(&format!("loss-ratio = '0.1', {times}"));
     let measured = run(&tool, &testbed).expect("a run");
     let figures = &measured.figures;
     // The least loads have a handful of frames, which may all arrive.
@@ -161,25 +122,12 @@ fn half_is_lost() {
 }
 
 fn too_long() {
-    let testbed = through(&TestbedOptions {
-        through: Through::Veth,
-        ..TestbedOptions::default()
-    });
-    let tool = Rfc2544 {
-        size: 9000,
-        ..short()
-    };
-    match run(&tool, &testbed) {
-        Err(ToolError::Usage(line)) => assert!(line.contains("raise the MTU"), "{line}"),
-        other => panic!("{other:?}"),
-    }
+    let testbed = testbed(Through::Veth, "tap");
+    assert_refused(run(&short("size = 9000"), &testbed), "raise the MTU");
 }
 
 fn a_stop_ends_it() {
-    let testbed = through(&TestbedOptions {
-        through: Through::Veth,
-        ..TestbedOptions::default()
-    });
+    let testbed = testbed(Through::Veth, "tap");
     let stop = Arc::new(AtomicBool::new(false));
     let trials = AtomicU32::new(0);
     let count = |_: &str| {
@@ -191,6 +139,6 @@ fn a_stop_ends_it() {
         stop: Arc::clone(&stop),
         progress: &count,
     };
-    assert_eq!(short().run(&testbed, &control), Err(ToolError::Cancelled));
+    assert_eq!(short("").run(&testbed, &control), Err(ToolError::Cancelled));
     assert_eq!(trials.load(Ordering::Relaxed), 2);
 }

@@ -1,12 +1,10 @@
 //! `stream`: its figures are what the kernels, packtrain and the fault injector counted.
 
 use packtrain::stats::DropReason;
-use packtrain_lab::ToolError;
-use packtrain_lab::harness::{self, assert_stops, need_tap};
+use packtrain_lab::harness::{self, assert_stops, need_tap, number, options, start};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
-use packtrain_lab::tools::stream::{Direction, Stream, Switch};
-use packtrain_lab::traffic::Protocol;
+use packtrain_lab::tools::stream::Stream;
 use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,32 +27,20 @@ fn main() -> ExitCode {
 }
 
 /// Short: what is checked are counts, which a busy machine does not change.
-fn stream() -> Stream {
-    Stream {
-        duration: "300ms".parse().unwrap(),
-        warm_up: "100ms".parse().unwrap(),
-        ..Stream::default()
-    }
+fn stream(keys: &str) -> Stream {
+    options(&["duration = '300ms', warm-up = '100ms'", keys])
 }
 
 /// The same port in both hosts.
 fn same_ports(through: Through, port: &str) -> Testbed {
-    let options = TestbedOptions {
+    start(&TestbedOptions {
         through,
-        a: port.to_owned(),
-        b: port.to_owned(),
-        ..TestbedOptions::default()
-    };
-    Testbed::start(&options).expect("a testbed")
-}
-
-fn try_run(stream: &Stream, testbed: &Testbed) -> Result<Measured, ToolError> {
-    let measured = stream.run(testbed, &Control::default());
-    measured.map(Measured::fields)
+        ..options(&[&format!("a = '{port}', b = '{port}'")])
+    })
 }
 
 fn run(stream: &Stream, testbed: &Testbed) -> Measured {
-    try_run(stream, testbed).unwrap_or_else(|error| panic!("{stream:?}: {error}"))
+    harness::run(stream, testbed).unwrap_or_else(|error| panic!("{stream:?}: {error}"))
 }
 
 /// S0's "one segment less", at the kernel behind the ingress: with its limit, all its packets have
@@ -62,17 +48,9 @@ fn run(stream: &Stream, testbed: &Testbed) -> Measured {
 fn built_to_fit() {
     need_tap();
     for (key, fits) in [("", true), (",gso-limit=off", false)] {
-        let testbed = Testbed::start(&TestbedOptions {
-            a: format!("tap,rx=pieces(512){key}"),
-            b: "tap,segs=24".to_owned(),
-            ..TestbedOptions::default()
-        })
-        .expect("a testbed");
-        let stream = Stream {
-            direction: Direction::AToB,
-            ..stream()
-        };
-        run(&stream, &testbed);
+        let ports = format!("a = 'tap,rx=pieces(512){key}', b = 'tap,segs=24'");
+        let testbed = start(&options(&[&ports]));
+        run(&stream("direction = 'a-to-b'"), &testbed);
         let snapshot = testbed.session().expect("packtrain").snapshot();
         let tx = snapshot.ports[1].tx_total();
         assert!(tx.gso_packets > 100, "{}", tx.gso_packets);
@@ -84,24 +62,11 @@ fn built_to_fit() {
 /// A flood of datagrams waits in the sender's socket: the TAP behind the link drops none.
 fn line_rate() {
     need_tap();
-    let link = Some("100M".parse().unwrap());
-    let testbed = Testbed::start(&TestbedOptions {
-        link,
-        ..TestbedOptions::default()
-    });
-    let testbed = match testbed {
-        Err(ToolError::Missing(why)) => harness::skip(why),
-        testbed => testbed.expect("a testbed"),
-    };
+    let testbed = start(&options(&["link = '100M'"]));
     let host = &testbed.hosts().left;
     let mut rtnl = host.netns.rtnl().expect("netlink");
     assert_eq!(rtnl.line_rate(host.link.index).unwrap(), Some(12_500_000));
-    let stream = Stream {
-        protocol: Protocol::Udp,
-        rate: "max".parse().unwrap(),
-        direction: Direction::AToB,
-        ..stream()
-    };
+    let stream = stream("protocol = 'udp', rate = 'max', direction = 'a-to-b'");
     let figures = run(&stream, &testbed).figures;
     assert_eq!(testbed.settings()["link"], "100M");
     assert!(count(&figures["sent_packets"]) > 0);
@@ -113,10 +78,6 @@ fn line_rate() {
     assert_eq!(rtnl.line_rate(host.link.index).unwrap(), None);
 }
 
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value}"))
-}
-
 fn count(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value}"))
 }
@@ -125,13 +86,8 @@ fn one_direction() {
     need_tap();
     for (through, check) in [(Through::Packtrain, true), (Through::Veth, false)] {
         let testbed = same_ports(through, "tap");
-        let stream = Stream {
-            check,
-            streams: 3,
-            direction: Direction::BToA,
-            window: Some(65_536),
-            ..stream()
-        };
+        let keys = "streams = 3, direction = 'b-to-a', window = 65536";
+        let stream = stream(&format!("check = {check}, {keys}"));
         let before = testbed.hosts().left.counters().expect("counters");
         let Measured {
             settings, figures, ..
@@ -168,11 +124,7 @@ fn one_direction() {
 
 fn both_directions() {
     let testbed = same_ports(Through::Veth, "tap");
-    let stream = Stream {
-        direction: Direction::Both,
-        ..stream()
-    };
-    let figures = run(&stream, &testbed).figures;
+    let figures = run(&stream("direction = 'both'"), &testbed).figures;
     let [there, back, both] = ["goodput_a_to_b_gbps", "goodput_b_to_a_gbps", "goodput_gbps"]
         .map(|name| number(&figures[name]));
     assert!(there > 0.0 && back > 0.0 && (there + back - both).abs() < 1e-9);
@@ -182,16 +134,11 @@ fn both_directions() {
 fn segmentation() {
     need_tap();
     let testbed = same_ports(Through::Packtrain, "tap");
-    let with = |tso, gso| {
-        let stream = Stream {
-            tso: Some(tso),
-            gso: Some(gso),
-            mss: Some(1000),
-            ..stream()
-        };
+    let with = |tso: &str, gso: &str| {
+        let stream = stream(&format!("tso = '{tso}', gso = '{gso}', mss = 1000"));
         let measured = run(&stream, &testbed);
-        assert_eq!(measured.settings["tso_a"], tso == Switch::On);
-        assert_eq!(measured.settings["gso_a"], gso == Switch::On);
+        assert_eq!(measured.settings["tso_a"], tso == "on");
+        assert_eq!(measured.settings["gso_a"], gso == "on");
         assert!([988, 1000].contains(&count(&measured.settings["mss_bytes"])));
         let figures = measured.figures;
         let segments = number(&figures["sent_segments"]);
@@ -201,14 +148,14 @@ fn segmentation() {
             number(&figures["forwarder"]["wire_packets_per_packet"]),
         )
     };
-    let (kernel, wire) = with(Switch::On, Switch::On);
+    let (kernel, wire) = with("on", "on");
     assert!(kernel > 2.0 && wire > 2.0, "{kernel} {wire}");
-    let (kernel, wire) = with(Switch::Off, Switch::On);
+    let (kernel, wire) = with("off", "on");
     assert!(kernel > 2.0 && wire < 1.1, "{kernel} {wire}");
-    let (kernel, wire) = with(Switch::Off, Switch::Off);
+    let (kernel, wire) = with("off", "off");
     assert!(kernel < 1.1 && wire < 1.1, "{kernel} {wire}");
     // What was there before is there again.
-    let settings = run(&stream(), &testbed).settings;
+    let settings = run(&stream(""), &testbed).settings;
     assert_eq!(settings["tso_a"], true);
     assert_eq!(settings["gso_a"], true);
     assert!(count(&settings["gso_max_segments_a"]) > 1);
@@ -218,38 +165,15 @@ fn segmentation() {
 fn not_taken() {
     need_tap();
     let testbed = same_ports(Through::Packtrain, "tap,offload=off");
-    let wrong = [
-        (
-            Stream {
-                tso: Some(Switch::On),
-                ..stream()
-            },
-            "--tso on did not take, it is off",
-        ),
-        (
-            Stream {
-                mss: Some(1461),
-                ..stream()
-            },
-            "--mss 1461 did not take",
-        ),
-        (
-            Stream {
-                streams: 0,
-                ..stream()
-            },
-            "--streams cannot be '0'",
-        ),
-        (
-            Stream {
-                duration: "120ms".parse().unwrap(),
-                ..stream()
-            },
-            "--duration",
-        ),
-    ];
-    for (stream, expected) in wrong {
-        let error = try_run(&stream, &testbed).unwrap_err().to_string();
+    for (keys, expected) in [
+        ("tso = 'on'", "--tso on did not take, it is off"),
+        ("mss = 1461", "--mss 1461 did not take"),
+        ("streams = 0", "--streams cannot be '0'"),
+        ("duration = '120ms'", "--duration"),
+    ] {
+        let error = harness::run(&stream(keys), &testbed)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
     testbed.finish().expect("a closed ledger");
@@ -258,11 +182,7 @@ fn not_taken() {
 fn exchange() {
     need_tap();
     let testbed = same_ports(Through::Veth, "tap");
-    let stream = Stream {
-        exchange: Some("100,5000".parse().unwrap()),
-        streams: 2,
-        ..stream()
-    };
+    let stream = stream("exchange = '100,5000', streams = 2");
     let before = testbed.hosts().right.counters().expect("counters");
     let Measured {
         settings, figures, ..
@@ -281,13 +201,8 @@ fn exchange() {
 
     // With UDP every lost request costs its transaction, and no copy adds one.
     let testbed = same_ports(Through::Packtrain, "tap,duplicate=0.5");
-    let udp = Stream {
-        protocol: Protocol::Udp,
-        exchange: Some("8,1000".parse().unwrap()),
-        warm_up: "0".parse().unwrap(),
-        ..self::stream()
-    };
-    let figures = run(&udp, &testbed).figures;
+    let udp = "protocol = 'udp', exchange = '8,1000', warm-up = '0'";
+    let figures = run(&self::stream(udp), &testbed).figures;
     let done = number(&figures["transactions_per_second"]) * number(&figures["seconds"]);
     let sent = number(&figures["sent_packets"]);
     assert!(done >= 1.0 && done <= sent, "{done} of {sent}");
@@ -296,37 +211,24 @@ fn exchange() {
 
     // The duration counts from the first response on.
     let testbed = same_ports(Through::Packtrain, "tap,delay=40ms");
-    let short = Stream {
-        duration: "60ms".parse().unwrap(),
-        ..udp
-    };
+    let short = options(&[udp, "duration = '60ms'"]);
     let figures = run(&short, &testbed).figures;
     assert!(number(&figures["transactions_per_second"]) > 0.0);
     testbed.finish().expect("a closed ledger");
-}
-
-/// What an independent observer saw of a whole run.
-struct Truth {
-    injected: u64,
-    /// Lost in full queues of the kernels.
-    overflowed: u64,
-    /// Datagrams that the receiver's socket delivered.
-    delivered: u64,
 }
 
 /// Everything counts: the warm-up is 0, and late datagrams are awaited. Packets go out in bursts of
 /// four, so that some overtake others in a few bursts, however busy the machine is.
 fn faults() {
     need_tap();
-    let udp = Stream {
-        protocol: Protocol::Udp,
-        warm_up: "0".parse().unwrap(),
-        rate: "160M".parse().unwrap(),
-        message: Some(500),
-        check: true,
-        ..stream()
-    };
-    let run = |faults: &str| {
+    let udp = "protocol = 'udp', warm-up = '0', rate = '160M', message = 500, check = true";
+    for faults in [
+        "",
+        ",drop=0.2",
+        ",duplicate=0.2",
+        ",reorder=0.2",
+        ",drop=0.2,duplicate=0.2",
+    ] {
         let testbed = same_ports(Through::Packtrain, &format!("tap,seed=7{faults}"));
         let hosts = testbed.hosts();
         let read = || {
@@ -334,49 +236,51 @@ fn faults() {
             (stats, hosts.right.counters().expect("counters"))
         };
         let (links, counters) = read();
-        let figures = run(&udp, &testbed).figures;
+        let figures = run(&stream(udp), &testbed).figures;
         let (later, now) = read();
         let now = now.since(&counters);
+        let injected = testbed.faults()[0].unwrap_or_default();
         let report = testbed.finish().expect("a closed ledger").report;
         let drops = report.expect("packtrain's").snapshot.drops;
-        let truth = Truth {
-            injected: drops.get(DropReason::FaultInjected),
-            overflowed: now.udp_rcvbuf_errors
-                + later[0].since(&links[0]).tx_dropped
-                + later[1].since(&links[1]).rx_dropped,
-            delivered: now.udp_in_datagrams,
-        };
-        assert_eq!(figures["damaged_packets"], 0);
-        let names = ["sent", "received", "lost", "duplicate", "reordered"];
+        assert_eq!(drops.get(DropReason::FaultInjected), injected.dropped);
+        // Lost in full queues of the kernels.
+        let overflowed = now.udp_rcvbuf_errors
+            + later[0].since(&links[0]).tx_dropped
+            + later[1].since(&links[1]).rx_dropped;
+        let names = [
+            "sent",
+            "received",
+            "lost",
+            "duplicate",
+            "reordered",
+            "damaged",
+        ];
         let counts = names.map(|name| count(&figures[&format!("{name}_packets")]));
-        let [sent, received, lost, duplicates, _] = counts;
-        assert!(sent > 0 && sent == received + lost);
-        assert_eq!(truth.delivered, received + duplicates);
-        (counts, truth)
-    };
-    let ([_, _, lost, duplicates, reordered], truth) = run(",drop=0.2");
-    assert!(truth.injected > 0);
-    assert_eq!(lost, truth.injected + truth.overflowed);
-    assert_eq!((duplicates, reordered), (0, 0));
-    let ([_, _, lost, duplicates, _], truth) = run(",duplicate=0.2");
-    assert!(duplicates > 0 && lost <= truth.overflowed);
-    let ([_, _, lost, duplicates, reordered], truth) = run(",reorder=0.2");
-    assert_eq!((lost, duplicates), (truth.overflowed, 0));
-    assert!(reordered > 0);
-    let ([_, _, lost, duplicates, reordered], truth) = run("");
-    assert_eq!((lost, duplicates, reordered), (truth.overflowed, 0, 0));
+        let what = format!("{faults}: {names:?} {counts:?}, {overflowed}, {injected:?}");
+        let [sent, received, lost, copies, reordered, damaged] = counts;
+        assert_eq!(damaged, 0, "{what}");
+        assert!(sent > 0 && sent == received + lost, "{what}");
+        assert_eq!(now.udp_in_datagrams, received + copies, "{what}");
+        let gone = injected.dropped + overflowed;
+        assert_eq!(
+            sent + injected.duplicated,
+            received + copies + gone,
+            "{what}"
+        );
+        assert!(copies <= injected.duplicated, "{what}");
+        assert!(copies + overflowed >= injected.duplicated, "{what}");
+        // A packet that is held back is not overtaken if none follows in time.
+        assert!(reordered <= injected.reordered, "{what}");
+        let happened = [injected.dropped, copies, reordered].map(|count| count > 0);
+        let wanted = ["drop", "duplicate", "reorder"].map(|fault| faults.contains(fault));
+        assert_eq!(happened, wanted, "{what}");
+    }
 }
 
 fn rate() {
     let testbed = same_ports(Through::Veth, "tap");
-    let stream = Stream {
-        protocol: Protocol::Udp,
-        rate: "20M".parse().unwrap(),
-        streams: 2,
-        train: 4,
-        warm_up: "0".parse().unwrap(),
-        ..stream()
-    };
+    let udp = "protocol = 'udp', streams = 2, train = 4, rate = '20M', warm-up = '0'";
+    let stream = stream(udp);
     let start = Instant::now();
     let Measured {
         settings, figures, ..
@@ -392,21 +296,13 @@ fn rate() {
     let due = 20e6 * elapsed;
     assert!(bits > 0.0 && bits <= due, "{bits} of {due}");
     // As many as fit a packet.
-    let long = Stream {
-        train: 64,
-        rate: "max".parse().unwrap(),
-        ..stream
-    };
+    let long = options(&[udp, "duration = '300ms', train = 64, rate = 'max'"]);
     assert_eq!(run(&long, &testbed).settings["train"], 44);
 }
 
 fn stop() {
     let testbed = same_ports(Through::Veth, "tap");
-    let stream = Stream {
-        duration: "1h".parse().unwrap(),
-        ..stream()
-    };
-    assert_stops(&stream, &testbed);
+    assert_stops(&stream("duration = '1h'"), &testbed);
     let stopped_in = |phase: &str, warm_up: &str| {
         let stop = Arc::new(AtomicBool::new(false));
         let say = |line: &str| {
@@ -416,11 +312,7 @@ fn stop() {
             stop: Arc::clone(&stop),
             progress: &say,
         };
-        let stream = Stream {
-            duration: "2h".parse().unwrap(),
-            warm_up: warm_up.parse().unwrap(),
-            ..stream.clone()
-        };
+        let stream = stream(&format!("duration = '2h', warm-up = '{warm_up}'"));
         stream.run(&testbed, &control)
     };
     let error = stopped_in("warm-up", "1h").expect_err("nothing was measured");

@@ -1,11 +1,9 @@
 //! Whatever joins the two hosts of a testbed carries their packets.
 
-use packtrain::policy::placement::Placement;
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
-use packtrain_lab::experiment::Experiment;
-use packtrain_lab::harness::{self, need_tap, skip};
-use packtrain_lab::options::{Fields, PolicyOptions};
+use packtrain_lab::harness::{self, assert_refused, need_tap, options, skip, start, wait_for};
+use packtrain_lab::options::Fields;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
@@ -13,8 +11,6 @@ use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -38,17 +34,11 @@ const BYTES: u64 = 4 << 20;
 
 fn joins(through: Through) {
     need_tap();
-    let options = TestbedOptions {
+    // Skipped without a C compiler.
+    let testbed = start(&TestbedOptions {
         through,
-        mtu: 9000,
-        ..TestbedOptions::default()
-    };
-    let testbed = match Testbed::start(&options) {
-        Ok(testbed) => testbed,
-        // A C compiler.
-        Err(ToolError::Missing(what)) => skip(what),
-        Err(error) => panic!("{error}"),
-    };
+        ..options(&["mtu = 9000"])
+    });
     let hosts = testbed.hosts();
     let before = testbed.used();
     for (from, to) in [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)] {
@@ -85,25 +75,15 @@ fn wrong_port() {
         ("tap,offlod=off", "--a: "),
         ("tap,queues=9999", "queues="),
     ] {
-        let options = TestbedOptions {
-            a: a.to_owned(),
-            ..TestbedOptions::default()
-        };
-        match Testbed::start(&options) {
-            Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
-            other => panic!("{a}: {other:?}"),
-        }
+        let outcome = Testbed::start(&options(&[&format!("a = '{a}'")]));
+        assert_refused(outcome, expected);
     }
 }
 
 fn read_back() {
     need_tap();
-    let options = TestbedOptions {
-        a: "tap,tx=shared,moderation=fixed(50,64)".to_owned(),
-        mtu: 9000,
-        ..TestbedOptions::default()
-    };
-    let testbed = Testbed::start(&options).expect("a testbed");
+    let port = "a = 'tap,tx=shared,moderation=fixed(50,64)'";
+    let testbed = start(&options(&[port, "mtu = 9000"]));
     let settings = testbed.settings();
     assert_eq!(settings["through"], "packtrain");
     assert_eq!(settings["mtu"], 9000);
@@ -127,21 +107,14 @@ impl Tool for Breaks {
 
     fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
         let stalled = ToolError::Failed("tcp send stalled".to_owned());
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let wait_for = |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                assert!(Instant::now() < deadline, "it goes on");
-                sleep(Duration::from_millis(1));
-            }
-        };
         if let Some(session) = testbed.session() {
             let host = &testbed.hosts().left;
             host.netns.rtnl()?.delete(host.link.index)?;
-            wait_for(&|| session.is_over());
+            wait_for("the end of packtrain", || session.is_over());
         } else {
             let forwarder = child().expect("the C forwarder");
             kill_process(forwarder, Signal::KILL).expect("a signal");
-            wait_for(&|| child().is_none());
+            wait_for("the end of the C forwarder", || child().is_none());
         }
         Err(stalled)
     }
@@ -183,25 +156,15 @@ fn fails() {
 
 fn faults_and_memory() {
     need_tap();
-    let text = r#"
-name = "faults"
-source = "S1"
-title = "corrupt packets"
-meaning = "none"
-document = { claims = "none" }
-testbed = { a = "tap,offload=off,corrupt=0.05,seed=1", b = "tap,offload=off" }
-workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50ms" }
-axes = [{ name = "one", settings = ["only"] }]
-figures = [{ key = "lost_packets", title = "lost" }]
-"#;
-    let run = |text: &str| {
-        let setup = Experiment::read("faults.toml", text)
-            .and_then(|experiment| experiment.setup(0, 1, false))
-            .expect("an experiment");
+    let testbed = "a = 'tap,offload=off,corrupt=0.05,seed=1', b = 'tap,offload=off'";
+    let blast = "tool = 'blast', rate = '20k', burst = 1, count = 900, settle = '50ms'";
+    let run = |figure: &str| {
+        let setup = harness::setup(testbed, blast, figure, 1);
         setup.run(&Control::default()).expect("a run").figures
     };
-    assert_eq!(run(text).get("memory"), None, "no figure needs it");
-    let figures = run(&text.replace("lost_packets", "memory.small_used"));
+    let figures = run("lost_packets");
+    assert_eq!(figures.get("memory"), None, "no figure needs it");
+    let figures = run("memory.small_used");
     let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
     assert!(corrupted > Some(0), "{corrupted:?}");
     assert!(figures["faults"]["b"].is_null(), "no injector");
@@ -224,17 +187,9 @@ fn c_bound() {
     need_tap();
     let allowed = cpus::allowed().expect("the mask");
     for worker in [None, allowed.last()] {
-        let options = TestbedOptions {
-            through: Through::C,
-            cpus: worker.map(|cpu| format!("worker={cpu}").parse().expect("a part and a CPU")),
-            ..TestbedOptions::default()
-        };
-        let testbed = match Testbed::start(&options) {
-            Ok(testbed) => testbed,
-            // A C compiler.
-            Err(ToolError::Missing(what)) => skip(what),
-            Err(error) => panic!("{error}"),
-        };
+        let cpus = worker.map(|cpu| format!("cpus = 'worker={cpu}'"));
+        // Skipped without a C compiler.
+        let testbed = start(&options(&["through = 'c'", &cpus.unwrap_or_default()]));
         let found = testbed.settings()["c_cpus"].as_str().expect("CPUs");
         match worker {
             Some(cpu) => assert_eq!(found, cpu.to_string()),
@@ -247,67 +202,33 @@ fn c_bound() {
 fn bound() {
     need_tap();
     let cpu = cpus::allowed().expect("the mask")[0];
-    let with = |text: &str| TestbedOptions {
-        cpus: Some(text.parse().expect("parts and CPUs")),
-        ..TestbedOptions::default()
-    };
-    let all = with(&format!("sender={cpu},worker={cpu},receiver={cpu}"));
-    let testbed = Testbed::start(&all).expect("a testbed");
+    let all = format!("cpus = 'sender={cpu},worker={cpu},receiver={cpu}'");
+    let testbed = start(&options(&[&all]));
     let settings = testbed.settings();
     assert_eq!(settings["placement"], format!("list({cpu})"));
     let shared = format!("sender, worker and receiver share CPU {cpu}");
     assert_eq!(settings["cpus_shared"], shared);
     // The threads read their masks back.
-    let blast = Blast {
-        count: Some(1000),
-        rate: Some("100kpps".parse().expect("a rate")),
-        ..Blast::default()
-    };
+    let blast: Blast = options(&["count = 1000, rate = '100kpps'"]);
     let measured = blast.run(&testbed, &Control::default()).expect("a run");
     assert_eq!(measured.figures.sent_packets, 1000);
     testbed.finish().expect("a closed ledger");
 
-    let refused = |options: &TestbedOptions, expected: &str| match Testbed::start(options) {
-        Err(ToolError::Usage(line)) => assert!(line.contains(expected), "{line}"),
-        other => panic!("{other:?}"),
-    };
-    let veth = TestbedOptions {
-        through: Through::Veth,
-        ..all.clone()
-    };
-    refused(&veth, "leave worker= out");
-    let last = TestbedOptions {
-        policies: PolicyOptions {
-            priority: "nice(19)".parse().expect("a nice value"),
-            ..PolicyOptions::default()
-        },
-        ..TestbedOptions::default()
-    };
-    let testbed = Testbed::start(&last).expect("a testbed");
+    let testbed = start(&options(&["priority = 'nice(19)'"]));
     assert_eq!(testbed.settings()["priority"], "nice(19)");
     let session = testbed.session().expect("packtrain joins the hosts");
     let workers = session.snapshot().workers;
     assert!(workers.iter().all(|worker| worker.nice == 19));
     testbed.finish().expect("a closed ledger");
-    let both = TestbedOptions {
-        policies: PolicyOptions {
-            placement: Placement::None,
-            ..PolicyOptions::default()
-        },
-        ..all
-    };
-    refused(&both, "contradict each other");
-    let small = TestbedOptions {
-        mtu: 1279,
-        ..TestbedOptions::default()
-    };
-    refused(&small, "--mtu cannot be '1279'");
+    for (keys, expected) in [
+        ("through = 'veth'", "leave worker= out"),
+        ("placement = 'none'", "contradict each other"),
+        ("mtu = 1279", "--mtu cannot be '1279'"),
+    ] {
+        assert_refused(Testbed::start(&options(&[&all, keys])), expected);
+    }
     // A file may name a CPU that this machine lacks: then the row is missing.
-    let elsewhere = TestbedOptions {
-        cpus: Some(serde_json::from_value("sender=60000".into()).expect("a part and a CPU")),
-        ..TestbedOptions::default()
-    };
-    match Testbed::start(&elsewhere) {
+    match Testbed::start(&options(&["cpus = 'sender=60000'"])) {
         Err(ToolError::Missing(line)) => assert!(line.contains("'60000'"), "{line}"),
         other => panic!("{other:?}"),
     }

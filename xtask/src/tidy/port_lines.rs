@@ -14,8 +14,8 @@ const MAX_CODE_LINES: usize = 260;
 const LONGER: &[(&str, usize, &str)] = &[
     (
         "sim",
-        1760,
-        "it is the simulated hardware as well, its faults, and its time",
+        1815,
+        "it is the simulated hardware as well, its faults and their counts, and its time",
     ),
     (
         "pcap",

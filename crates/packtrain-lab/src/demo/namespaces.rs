@@ -5,7 +5,7 @@ use super::report::{Options, Row, Setting, SettingReport};
 use super::session::{Moved, forward, settle};
 use crate::error::LabError;
 use crate::netns;
-use crate::topology::{Settings, Side, TwoHosts};
+use crate::topology::{Settings, TwoHosts};
 use crate::traffic::{Amount, IpVersion, Protocol, Transfer};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 
@@ -19,10 +19,7 @@ pub(super) fn run(
     on_row: &mut impl FnMut(Row),
 ) -> Result<SettingReport, DemoError> {
     let (hosts, a, b) = TwoHosts::with(&Settings::default(), |side| {
-        let name = match side {
-            Side::Left => "tap-a",
-            Side::Right => "tap-b",
-        };
+        let name = side.of(["tap-a", "tap-b"]);
         let config = TapConfig {
             offload: setting.features(),
             ..TapConfig::new(TapKind::Tap, name)

@@ -1,6 +1,7 @@
 use super::*;
 use crate::LabError;
 use crate::error::{Feature, Missing};
+use crate::harness::rows;
 use packtrain::driver::Features;
 use packtrain::port::spec::PortSpec;
 use std::collections::BTreeSet;
@@ -14,6 +15,7 @@ struct Tree(PathBuf);
 const STATUS: &str = "proc/thread-self/status";
 const LIMITS: &str = "proc/self/limits";
 const MOUNTS: &str = "proc/self/mounts";
+const APPARMOR: &str = "kernel.apparmor_restrict_unprivileged_userns";
 
 impl Tree {
     fn new() -> Self {
@@ -172,85 +174,48 @@ fn every_kind_of_port_is_in_the_report() {
 
 #[test]
 fn each_file_that_limits_has_its_command() {
-    let cases: &[(&str, &str, &str, State, Option<&str>)] = &[
-        (
-            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
-            "powersave",
-            "CPU frequency",
-            State::Limited,
-            Some(
-                "sudo sh -c 'echo performance | tee \
-                 /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor'",
-            ),
-        ),
-        (
-            "sys/devices/system/cpu/cpu1/topology/thread_siblings_list",
-            "0-1",
-            "SMT",
-            State::Limited,
-            Some("sudo sh -c 'echo off > /sys/devices/system/cpu/smt/control'"),
-        ),
-        (
-            STATUS,
-            "Cpus_allowed_list:\t0-2",
-            "CPUs",
-            State::Limited,
-            Some("taskset -cp 0-3 $$"),
-        ),
-        (
-            "sys/devices/system/cpu/online",
-            "0-1",
-            "CPUs",
-            State::Limited,
-            None,
-        ),
-        (
-            "proc/cpuinfo",
-            "flags\t: fpu hypervisor",
-            "bare metal",
-            State::Limited,
-            None,
-        ),
-        (
-            "sys/hypervisor/type",
-            "xen",
-            "bare metal",
-            State::Limited,
-            None,
-        ),
-        (
-            LIMITS,
-            "Max open files 40 4096 files",
-            "open files",
-            State::Limited,
-            Some("ulimit -n 48"),
-        ),
-        (
-            LIMITS,
-            "Max open files 40 40 files",
-            "open files",
-            State::Limited,
-            Some("sudo prlimit --pid $$ --nofile=48"),
-        ),
-        (
-            MOUNTS,
-            "proc /proc proc rw 0 0",
-            "tracefs",
-            State::No,
-            Some("sudo mount -t tracefs tracefs /sys/kernel/tracing"),
-        ),
-    ];
-    for (file, text, subject, state, mend) in cases {
+    let check = |file: &str, text: &str, subject: &str, state: &str, mend: &str| {
         let tree = Tree::new();
         let report = report(&tree.file(file, text).0, &trials());
         let (found, command, detail) = found(&report, subject);
-        assert_eq!(
-            (found, command.as_deref()),
-            (*state, *mend),
-            "{subject}: {detail}"
-        );
+        let found = (found.to_string(), command.unwrap_or_default());
+        assert_eq!(found, (state.into(), mend.into()), "{subject}: {detail}");
         // None of them stops the laboratory.
         assert_eq!(report.missing(), None, "{subject}");
+    };
+    let governor = "sudo sh -c 'echo performance | tee \
+                    /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor'";
+    let file = "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor";
+    check(file, "powersave", "CPU frequency", "limited", governor);
+    let smt = "sudo sh -c 'echo off > /sys/devices/system/cpu/smt/control'";
+    let file = "sys/devices/system/cpu/cpu1/topology/thread_siblings_list";
+    check(file, "0-1", "SMT", "limited", smt);
+    check(
+        "sys/devices/system/cpu/online",
+        "0-1",
+        "CPUs",
+        "limited",
+        "",
+    );
+    check(
+        "proc/cpuinfo",
+        "flags\t: fpu hypervisor",
+        "bare metal",
+        "limited",
+        "",
+    );
+    check("sys/hypervisor/type", "xen", "bare metal", "limited", "");
+    for [file, text, subject, state, mend] in rows(
+        "
+        proc/thread-self/status | Cpus_allowed_list:\t0-2 | CPUs | limited | taskset -cp 0-3 $$
+        proc/self/limits | Max open files 40 4096 files | open files | limited | ulimit -n 48
+        proc/self/limits | Max open files 40 40 files | open files | limited | HARD
+        proc/self/mounts | proc /proc proc rw 0 0 | tracefs | no | MOUNT
+        ",
+    ) {
+        let mend = mend.replace("HARD", "sudo prlimit --pid $$ --nofile=48");
+        let mount = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
+        check(file, text, subject, state, &mend.replace("MOUNT", mount));
     }
     let tree = Tree::new();
     let report = report(
@@ -266,29 +231,22 @@ fn each_file_that_limits_has_its_command() {
 
 #[test]
 fn a_program_that_is_not_installed_is_installed_by_the_distribution() {
-    let releases = [
-        (
-            "ID=ubuntu\nID_LIKE=debian",
-            Some("sudo apt-get install bpftrace"),
-        ),
-        (
-            "ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"",
-            Some("sudo dnf install bpftrace"),
-        ),
-        ("ID=arch", Some("sudo pacman -S bpftrace")),
-        (
-            "ID=\"opensuse-leap\"\nID_LIKE=\"suse opensuse\"",
-            Some("sudo zypper install bpftrace"),
-        ),
-        ("ID=alpine", Some("sudo apk add bpftrace")),
-        ("ID=other", None),
-    ];
-    for (release, command) in releases {
+    for [release, command] in rows(
+        "
+        ID=ubuntu;ID_LIKE=debian | sudo apt-get install bpftrace
+        ID=\"rocky\";ID_LIKE=\"rhel centos fedora\" | sudo dnf install bpftrace
+        ID=arch | sudo pacman -S bpftrace
+        ID=\"opensuse-leap\";ID_LIKE=\"suse opensuse\" | sudo zypper install bpftrace
+        ID=alpine | sudo apk add bpftrace
+        ID=other | none
+        ",
+    ) {
         let tree = Tree::new();
-        tree.file("etc/os-release", release);
+        tree.file("etc/os-release", &release.replace(';', "\n"));
         tree.remove(bpftrace().to_str().expect("UTF-8"));
         let (state, mend, _) = found(&report(&tree.0, &trials()), "bpftrace");
-        assert_eq!((state, mend.as_deref()), (State::No, command), "{release}");
+        let mend = mend.unwrap_or("none".to_owned());
+        assert_eq!((state, &*mend), (State::No, command), "{release}");
     }
 }
 
@@ -302,26 +260,12 @@ fn the_sysctl_that_forbids_namespaces_is_the_command() {
         admin: false,
         ..trials()
     };
-    for (file, text, errno, command) in [
-        (
-            "user/max_user_namespaces",
-            "0",
-            libc::ENOSPC,
-            "user.max_user_namespaces=1000",
-        ),
-        (
-            "kernel/unprivileged_userns_clone",
-            "0",
-            libc::EPERM,
-            "kernel.unprivileged_userns_clone=1",
-        ),
-        (
-            "kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            libc::EACCES,
-            "kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
+    for (sysctl, text, errno, allowed) in [
+        ("user.max_user_namespaces", "0", libc::ENOSPC, "1000"),
+        ("kernel.unprivileged_userns_clone", "0", libc::EPERM, "1"),
+        (APPARMOR, "1", libc::EACCES, "0"),
     ] {
+        let (file, command) = (sysctl.replace('.', "/"), format!("{sysctl}={allowed}"));
         let tree = Tree::new();
         tree.file(&format!("proc/sys/{file}"), text);
         let refused = report(&tree.0, &user(errno));
@@ -352,12 +296,12 @@ fn the_sysctl_that_forbids_namespaces_is_the_command() {
         user_namespace: Some(Ok(())),
         ..user(libc::EPERM)
     };
-    tree.file("proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1");
+    tree.file(&format!("proc/sys/{}", APPARMOR.replace('.', "/")), "1");
     for subject in ["user namespaces", "network namespaces"] {
         let (state, mend, _) = found(&report(&tree.0, &restricted), subject);
         assert_ne!(state, State::Yes, "{subject}");
-        let command = "sudo sysctl -w kernel.apparmor_restrict_unprivileged_userns=0";
-        assert_eq!(mend.as_deref(), Some(command), "{subject}");
+        let command = format!("sudo sysctl -w {APPARMOR}=0");
+        assert_eq!(mend, Some(command), "{subject}");
     }
     // No sysctl: a sandbox.
     let (_, mend, detail) = found(
@@ -417,60 +361,42 @@ fn each_trial_that_failed_is_a_finding() {
     fn inside(trials: &mut Trials) -> &mut Inside {
         trials.inside.as_mut().expect("a namespace")
     }
-    let cases: &[(Change, &str, State, Option<&str>)] = &[
+    let without: &[(Change, &str)] = &[
         (
             |t| inside(t).offloads = Ok(Features::CSUM | Features::TSO),
             "uso",
-            State::No,
-            None,
         ),
-        (
-            |t| inside(t).offloads = Ok(Features::NONE),
-            "checksums",
-            State::No,
-            None,
-        ),
+        (|t| inside(t).offloads = Ok(Features::NONE), "checksums"),
         (
             |t| inside(t).queues = Err("no".to_owned()),
             "several queues",
-            State::No,
-            None,
         ),
         (
             |t| inside(t).header = Err(LabError::Setting("no")),
             "virtio-net header",
-            State::No,
-            None,
         ),
-        (|t| t.tun_flags = Ok(0), "NAPI of a TAP", State::No, None),
-        (|t| t.packet = Err(libc::EPERM), "packet", State::No, None),
+        (|t| t.tun_flags = Ok(0), "NAPI of a TAP"),
+        (|t| t.packet = Err(libc::EPERM), "packet"),
         (
             |t| {
                 t.packet = Err(libc::EAFNOSUPPORT);
                 inside(t).packet = Err(libc::EAFNOSUPPORT);
             },
             "AF_PACKET",
-            State::No,
-            None,
         ),
+        (|t| t.xdp_program = Err(libc::EPERM), "xdp"),
+        (|t| t.shared_memory = Err(libc::ENOSYS), "vhost-user"),
+        (|t| t.io_uring = Err(libc::ENOSYS), "io_uring"),
+        (|t| t.nice_levels = Err("no".to_owned()), "sim"),
+    ];
+    let without = without.iter();
+    let without = without.map(|(change, subject)| (*change, *subject, State::No, None));
+    let others: &[(Change, &str, State, Option<&str>)] = &[
         (
             |t| inside(t).xdp_copy = Err(libc::EOPNOTSUPP),
             "AF_XDP copy mode",
             State::No,
             Some("sudo packtrain doctor"),
-        ),
-        (|t| t.xdp_program = Err(libc::EPERM), "xdp", State::No, None),
-        (
-            |t| t.shared_memory = Err(libc::ENOSYS),
-            "vhost-user",
-            State::No,
-            None,
-        ),
-        (
-            |t| t.io_uring = Err(libc::ENOSYS),
-            "io_uring",
-            State::No,
-            None,
         ),
         (|t| t.memory = Some(1 << 20), "memory", State::Limited, None),
         // Four are in use, and 39 MiB in two mappings take 21.
@@ -493,12 +419,6 @@ fn each_trial_that_failed_is_a_finding() {
             Some("sudo prlimit --pid $$ --nice=25"),
         ),
         (
-            |t| t.nice_levels = Err("no".to_owned()),
-            "sim",
-            State::No,
-            None,
-        ),
-        (
             |t| t.admin = false,
             "tun",
             State::Limited,
@@ -506,12 +426,13 @@ fn each_trial_that_failed_is_a_finding() {
         ),
     ];
     let tree = Tree::new();
-    for (number, (change, subject, state, mend)) in cases.iter().enumerate() {
+    let cases = without.chain(others.iter().copied());
+    for (number, (change, subject, state, mend)) in cases.enumerate() {
         let mut tried = trials();
         change(&mut tried);
         let (found, command, detail) = found(&report(&tree.0, &tried), subject);
         let context = format!("case {number}: {subject}: {detail}");
-        assert_eq!((found, command.as_deref()), (*state, *mend), "{context}");
+        assert_eq!((found, command.as_deref()), (state, mend), "{context}");
     }
     // The sysctl is the reason only if it is set.
     tree.file("proc/sys/kernel/io_uring_disabled", "2");

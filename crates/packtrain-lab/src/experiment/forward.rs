@@ -296,6 +296,7 @@ fn figures(report: &Report, longest_pause: Duration, stops: u64) -> Fields {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::harness::options;
 
     #[test]
     fn pauses_are_the_times_without_a_packet() {
@@ -317,15 +318,8 @@ mod tests {
 
     #[test]
     fn what_is_dropped_is_not_received() {
-        let forward = Forward {
-            count: Some(1000),
-            ..Forward::default()
-        };
-        let testbed = TestbedOptions {
-            a: "null:source".to_owned(),
-            b: "sim:far=echo,bad-descriptors=10".to_owned(),
-            ..TestbedOptions::default()
-        };
+        let forward: Forward = options(&["count = 1000"]);
+        let testbed = options(&["a = 'null:source', b = 'sim:far=echo,bad-descriptors=10'"]);
         let figures = forward.run(&testbed, &Control::default()).unwrap().figures;
         let number = |name: &str| figures[name].as_f64().expect(name);
         let passed_on = number("received_kpps") * number("seconds") * 1e3;
@@ -335,16 +329,8 @@ mod tests {
 
     #[test]
     fn a_queue_that_is_stopped_and_resumed_loses_nothing() {
-        let forward = Forward {
-            duration: Time(Duration::from_millis(300)),
-            stop_resume: Some(Time(Duration::from_millis(10))),
-            ..Forward::default()
-        };
-        let testbed = TestbedOptions {
-            a: "null:source".to_owned(),
-            b: "sim:far=echo".to_owned(),
-            ..TestbedOptions::default()
-        };
+        let forward: Forward = options(&["duration = '300ms', stop-resume = '10ms'"]);
+        let testbed = options(&["a = 'null:source', b = 'sim:far=echo'"]);
         let measured = forward.run(&testbed, &Control::default()).unwrap();
         assert_eq!(measured.settings["stop_resume_seconds"], 0.01);
         let figures = measured.figures;

@@ -1,7 +1,9 @@
 //! Runs the settings of an experiment, round by round.
 
 use std::fmt;
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
@@ -9,7 +11,6 @@ use serde_json::Value;
 
 use super::load::Load;
 use super::matrix::{Cell, Experiment, FileError, Setup};
-use crate::cpu;
 use crate::error::ToolError;
 use crate::tool::{Control, INTERRUPTED, Measured};
 
@@ -105,17 +106,8 @@ pub enum RunError {
         /// What is wrong.
         error: ToolError,
     },
-    /// A setting was requested and was not in force.
-    NotTaken {
-        /// The experiment and the settings of the run.
-        at: String,
-        /// The setting.
-        name: String,
-        /// What was requested.
-        wanted: String,
-        /// What was read back; empty if the tool does not have the setting.
-        found: String,
-    },
+    /// A setting was requested and was not in force; in a line.
+    NotTaken(String),
 }
 
 impl fmt::Display for RunError {
@@ -123,23 +115,7 @@ impl fmt::Display for RunError {
         match self {
             Self::File(error) => error.fmt(f),
             Self::Setting { at, error } => write!(f, "{at}: {error}"),
-            Self::NotTaken {
-                at,
-                name,
-                wanted,
-                found,
-            } if found.is_empty() => {
-                write!(
-                    f,
-                    "{at}: {name} is to be {wanted}, and no such setting is read back"
-                )
-            }
-            Self::NotTaken {
-                at,
-                name,
-                wanted,
-                found,
-            } => write!(f, "{at}: {name} did not take {wanted}: it is {found}"),
+            Self::NotTaken(line) => f.write_str(line),
         }
     }
 }
@@ -176,8 +152,10 @@ pub fn run(
 ) -> Result<Results, RunError> {
     let mut results = Results::default();
     let mut cells = Vec::new();
+    // Affinity mask and cgroup quota.
+    let here = thread::available_parallelism().map_or(1, NonZero::get);
     for (index, cell) in experiment.cells.iter().enumerate() {
-        let (cpus, here) = (cell.needs.cpus, cpu::count());
+        let cpus = cell.needs.cpus;
         if options.leave_out(cell).is_some() {
             continue;
         }
@@ -278,14 +256,10 @@ fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
                 .filter(|name| settings.contains_key(name))
                 .collect(),
         };
-        let not_taken = |name: &str, found: String| RunError::NotTaken {
-            at: at.to_owned(),
-            name: name.to_owned(),
-            wanted: wanted.clone(),
-            found,
-        };
+        let not_taken = |line: String| Err(RunError::NotTaken(format!("{at}: {line}")));
         if names.is_empty() {
-            return Err(not_taken(name, String::new()));
+            let what = format!("{name} is to be {wanted}, and no such setting is read back");
+            return not_taken(what);
         }
         for name in names {
             let found = match &settings[&name] {
@@ -293,7 +267,7 @@ fn check(at: &str, setup: &Setup, measured: &Measured) -> Result<(), RunError> {
                 value => value.to_string(),
             };
             if found != *wanted {
-                return Err(not_taken(&name, found));
+                return not_taken(format!("{name} did not take {wanted}: it is {found}"));
             }
         }
     }

@@ -603,24 +603,15 @@ impl Run {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::options::PolicyOptions;
+    use crate::harness::{assert_refused, options, stopped};
     use std::fs;
-    use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     fn testbed(port: &str) -> TestbedOptions {
-        TestbedOptions {
-            a: port.to_owned(),
-            ..TestbedOptions::default()
-        }
+        options(&[&format!("a = '{port}'")])
     }
 
-    fn senders(senders: u32) -> Senders {
-        Senders {
-            senders,
-            duration: Time(Duration::from_millis(100)),
-            ..Senders::default()
-        }
+    fn senders(keys: &str) -> Senders {
+        options(&["senders = 2, duration = '100ms'", keys])
     }
 
     #[test]
@@ -634,7 +625,7 @@ mod tests {
             "sim:far=echo,bad-descriptors=10",
         ] {
             for count in [1, 3] {
-                let measured = senders(count)
+                let measured = senders(&format!("senders = {count}"))
                     .run(&testbed(port), &Control::default())
                     .unwrap_or_else(|error| panic!("{port}: {error}"));
                 let figure = |name: &str| measured.figures[name].as_u64().expect(name);
@@ -657,10 +648,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_not_exceeded_and_bursts_are_whole() {
-        let paced = Senders {
-            rate: Some(Rate(60_000.0)),
-            ..senders(2)
-        };
+        let paced = senders("rate = '60k'");
         let measured = paced.run(&testbed("null:"), &Control::default()).unwrap();
         assert_eq!(measured.settings["burst_packets"], 3);
         let number = |name: &str| measured.figures[name].as_f64().expect(name);
@@ -689,10 +677,7 @@ mod tests {
         });
         assert_eq!((there.join().unwrap(), filters()), (before + 1, before));
         let run = |filter| {
-            let senders = Senders {
-                filter,
-                ..senders(2)
-            };
+            let senders = senders(&format!("filter = {filter}"));
             let measured = senders.run(&testbed("null:"), &Control::default());
             measured.unwrap().figures["system_call_ns"].as_f64()
         };
@@ -703,7 +688,7 @@ mod tests {
     #[test]
     fn a_queue_that_is_not_drained_ends_it() {
         let slow = testbed("sim:rate=1");
-        let measured = senders(2).run(&slow, &Control::default()).unwrap();
+        let measured = senders("").run(&slow, &Control::default()).unwrap();
         let figure = |name: &str| measured.figures[name].as_u64().expect(name);
         assert!(figure("lost_packets") > 0);
         assert_eq!(
@@ -714,7 +699,7 @@ mod tests {
 
     #[test]
     fn the_end_of_the_input_is_no_good_run() {
-        let ended = senders(2).run(&testbed("null:source,count=10"), &Control::default());
+        let ended = senders("").run(&testbed("null:source,count=10"), &Control::default());
         assert!(
             matches!(&ended, Err(ToolError::Failed(line)) if line.contains("ended before")),
             "{ended:?}"
@@ -723,78 +708,40 @@ mod tests {
 
     #[test]
     fn a_stop_ends_it() {
-        let forever = Senders {
-            duration: Time(Duration::from_secs(600)),
-            ..senders(2)
-        };
+        let forever = senders("duration = '600s'");
         // The queue of the slow one is full, and drained in 0.1 s.
         for port in ["null:", "sim:rate=20000"] {
-            let control = Control::default();
-            let stop = Arc::clone(&control.stop);
-            let ended = thread::scope(|scope| {
-                scope.spawn(|| {
-                    thread::sleep(Duration::from_millis(50));
-                    stop.store(true, Ordering::Relaxed);
-                });
-                forever.run(&testbed(port), &control)
-            });
+            let ended = stopped(|control| forever.run(&testbed(port), control));
             assert_eq!(ended, Err(ToolError::Cancelled), "{port}");
         }
     }
 
     #[test]
     fn wrong_options_are_explained() {
-        let refused = |senders: Senders, testbed: &TestbedOptions| {
-            let outcome = senders.run(testbed, &Control::default());
-            match outcome {
-                Err(ToolError::Usage(line)) => line,
-                other => panic!("{testbed:?}: {other:?}"),
-            }
-        };
-        let wrong = |senders: Senders, port: &str| refused(senders, &testbed(port));
-        assert!(wrong(senders(0), "null:").contains("senders cannot be '0'"));
-        let batch = Senders {
-            batch: 65,
-            ..senders(1)
-        };
-        assert!(wrong(batch, "null:").contains("batch cannot be '65'"));
-        let filter = Senders {
-            filter: 4093,
-            ..senders(1)
-        };
-        assert!(wrong(filter, "null:").contains("filter cannot be '4093'"));
-        assert!(wrong(senders(1), "nul:").contains("tool send takes"));
-        assert!(wrong(senders(1), "null:link=ip").contains("Ethernet"));
-        assert!(wrong(senders(1), "tap,offlod=off").starts_with("a: "));
-        for port in ["tap:pt", "tap:pt,queues=2", "tun:pt"] {
-            let line = wrong(senders(1), port);
-            assert!(line.contains("write tap and its keys"), "{line}");
-        }
-        let large = Senders {
-            size: 1519,
-            ..senders(1)
-        };
-        assert!(wrong(large, "null:").starts_with("size cannot be '1519'"));
-        let small = TestbedOptions {
-            mtu: 1279,
-            ..testbed("null:")
-        };
-        assert!(refused(senders(1), &small).starts_with("mtu cannot be '1279'"));
         let cpu = crate::cpus::allowed().unwrap()[0];
-        let bound = TestbedOptions {
-            cpus: Some(format!("sender={cpu},receiver={cpu}").parse().unwrap()),
-            ..testbed("null:")
-        };
-        assert!(refused(senders(1), &bound).contains("leave receiver= out"));
-        let twice = TestbedOptions {
-            cpus: Some(format!("worker={cpu}").parse().unwrap()),
-            policies: PolicyOptions {
-                placement: "none".parse().unwrap(),
-                ..PolicyOptions::default()
-            },
-            ..testbed("null:")
-        };
-        let line = "--placement none and a worker in --cpus contradict each other";
-        assert!(refused(senders(1), &twice).starts_with(line));
+        let both = format!("a = 'null:', cpus = 'sender={cpu},receiver={cpu}'");
+        let twice = format!("a = 'null:', cpus = 'worker={cpu}', placement = 'none'");
+        for (keys, bed, expected) in [
+            ("senders = 0", "a = 'null:'", "senders cannot be '0'"),
+            ("batch = 65", "a = 'null:'", "batch cannot be '65'"),
+            ("filter = 4093", "a = 'null:'", "filter cannot be '4093'"),
+            ("size = 1519", "a = 'null:'", "^size cannot be '1519'"),
+            ("", "a = 'nul:'", "tool send takes"),
+            ("", "a = 'null:link=ip'", "Ethernet"),
+            ("", "a = 'tap,offlod=off'", "^a: "),
+            ("", "a = 'tap:pt'", "write tap and its keys"),
+            ("", "a = 'tap:pt,queues=2'", "write tap and its keys"),
+            ("", "a = 'tun:pt'", "write tap and its keys"),
+            ("", "a = 'null:', mtu = 1279", "^mtu cannot be '1279'"),
+            ("", &both, "leave receiver= out"),
+            (
+                "",
+                &twice,
+                "^--placement none and a worker in --cpus contradict each other",
+            ),
+        ] {
+            let outcome = senders(keys).run(&options(&[bed]), &Control::default());
+            assert_refused(outcome, expected);
+        }
     }
 }

@@ -15,6 +15,17 @@ fn read(document: &Value) -> Document {
     serde_json::from_value(document.clone()).expect("a document")
 }
 
+/// The view of the first experiment.
+fn first_of<T>(document: &Value, of: impl FnOnce(View<'_>) -> T) -> T {
+    of(View::all(&read(document)).remove(0))
+}
+
+fn lines(table: Option<Table>) -> Vec<String> {
+    let rows = table.into_iter().flat_map(|table| table.rows);
+    let line = |row: Vec<Cell>| row.iter().map(Cell::to_string).collect::<Vec<_>>();
+    rows.map(|row| line(row).join(" | ")).collect()
+}
+
 fn html(document: &Value) -> String {
     super::html(&read(document))
 }
@@ -127,32 +138,21 @@ fn every_part_of_a_document_is_on_its_page() {
 fn rows_have_the_spread_of_their_runs() {
     let document = document();
     let whole = read(&document);
-    let all = View::all(&whole);
-    let lines = |table: &Option<Table>| -> Vec<String> {
-        let rows = table.iter().flat_map(|table| &table.rows);
-        rows.map(|row| {
-            row.iter()
-                .map(Cell::to_string)
-                .collect::<Vec<_>>()
-                .join(" | ")
-        })
-        .collect()
-    };
-    let spreads = &all[0].spreads;
+    let [one, other] = <[_; 2]>::try_from(View::all(&whole)).expect("two");
     assert_eq!(
-        lines(spreads)[0],
+        lines(one.spreads)[0],
         "goodput, Gbit/s | 4 | 126 | 39.2 | 90.1 | 1 | mtu=9000 offload=tso"
     );
-    assert_eq!(lines(&all[0].ours)[4], "9000 | none | not shown here");
-    assert_eq!(lines(&all[1].ours), [""; 0], "a table without runs");
+    assert_eq!(lines(one.ours)[4], "9000 | none | not shown here");
+    assert_eq!(lines(other.ours), [""; 0], "a table without runs");
     // Three rounds have no outliers, and one has no spread.
     let of_rounds = |rounds: u64| {
         let mut document = document.clone();
         document["experiments"][0]["rounds"] = rounds.into();
-        View::all(&read(&document)).remove(0).spreads
+        first_of(&document, |view| lines(view.spreads))
     };
-    assert_eq!(lines(&of_rounds(3))[0].matches(" | ").count(), 5);
-    assert_eq!(lines(&of_rounds(1)), [""; 0]);
+    assert_eq!(of_rounds(3)[0].matches(" | ").count(), 5);
+    assert_eq!(of_rounds(1), [""; 0]);
 }
 
 #[test]
@@ -168,11 +168,7 @@ fn an_interval_has_the_percentage_of_the_runs_that_a_row_has() {
                 figure["rounds"] = if at == 0 { first } else { others }.into();
             }
         }
-        let caption = View::all(&read(&document))
-            .remove(0)
-            .ours
-            .map(|ours| ours.caption);
-        let caption = caption.expect("a table");
+        let caption = first_of(&document, |view| view.ours.expect("a table").caption);
         let brackets = caption.strip_prefix("Medians of 8 rounds ");
         let brackets = brackets.expect("rounds").to_owned();
         let head = format!("median {brackets}");
@@ -190,9 +186,7 @@ fn a_claim_on_a_ratio_names_both_figures() {
     let mut document = document();
     let measured = |document: &mut Value, key: &str| {
         document["claims"][2]["figure"] = key.into();
-        View::all(&read(document)).remove(0).claims[1]
-            .measured
-            .clone()
+        first_of(document, |view| view.claims[1].measured.clone())
     };
     for (key, shown) in [
         ("cpu_percent / goodput_gbps", "CPU <cost>, % per Gbit/s"),
@@ -220,10 +214,7 @@ fn a_name_is_dimmed_if_a_name_after_it_differs() {
 #[test]
 fn a_setting_that_is_empty_in_all_rows_is_left_out() {
     let shared = |document: &Value| {
-        let shared = View::all(&read(document))
-            .remove(0)
-            .shared
-            .expect("settings");
+        let shared = first_of(document, |view| view.shared.expect("settings"));
         let names = shared.rows.iter().map(|row| row[0].to_string());
         names.collect::<Vec<_>>().join(" ")
     };
@@ -271,8 +262,8 @@ fn runs_that_are_two_groups_are_shown_as_two() {
     let groups = json!([{ "median": 42.0, "runs": 3 }, { "median": 3398.0, "runs": 1 }]);
     let row = json!({ "median": 53.5, "low": 41.0, "high": 3398.0, "rounds": 4, "groups": groups });
     let document = one_row(&row, &[41.0, 41.0, 66.0, 3398.0].map(Value::from));
-    let ours = View::all(&read(&document)).remove(0).ours.expect("a table");
-    assert_eq!(ours.rows[0][1].to_string(), "42 (3 of 4) | 3,398 (1 of 4)");
+    let ours = first_of(&document, |view| lines(view.ours));
+    assert!(ours[0].contains("42 (3 of 4) | 3,398 (1 of 4)"), "{ours:?}");
     let text = text(&html(&document));
     assert_eq!(
         text.matches("42 (3 of 4) | 3,398 (1 of 4)").count(),
@@ -313,12 +304,13 @@ fn a_figure_that_is_a_text_is_in_its_column() {
     let runs = ["sender", "sender", "sender", "sender", "window"].map(Value::from);
     let row = |times: u64| json!({ "word": "sender", "times": times, "rounds": 5 });
     let shown = |times| {
-        let document = read(&one_row(&row(times), &runs));
-        let ours = View::all(&document).remove(0).ours;
-        ours.map(|table| table.rows[0][1].to_string())
+        let document = one_row(&row(times), &runs);
+        first_of(&document, |view| {
+            view.ours.expect("a table").rows[0][1].to_string()
+        })
     };
-    assert_eq!(shown(4).as_deref(), Some("sender (4 of 5)"));
-    assert_eq!(shown(5).as_deref(), Some("sender"));
+    assert_eq!(shown(4), "sender (4 of 5)");
+    assert_eq!(shown(5), "sender");
     let text = text(&html(&one_row(&row(4), &runs)));
     assert!(
         text.contains("sender (4 of 5)") && text.contains("window"),
@@ -329,11 +321,7 @@ fn a_figure_that_is_a_text_is_in_its_column() {
 #[test]
 fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
     let mut document = document();
-    let reasons = |document: &Value| {
-        View::all(&read(document)).remove(0).claims[2]
-            .reasons
-            .clone()
-    };
+    let reasons = |document: &Value| first_of(document, |view| view.claims[2].reasons.clone());
     assert_eq!(
         reasons(&document),
         ["Not reproduced: The CPUs are <shared>."]
@@ -346,9 +334,8 @@ fn a_reason_is_shown_only_if_a_claim_is_not_reproduced() {
     assert_eq!(reasons(&document), [""; 0]);
     // A claim on the spread of all rows has no settings of its own.
     document["claims"][3]["of"] = json!({});
-    let document = read(&document);
-    let view = View::all(&document).remove(0);
-    assert_eq!(view.claims[2].judged[0].of, "all settings");
+    let of = first_of(&document, |view| view.claims[2].judged[0].of.clone());
+    assert_eq!(of, "all settings");
 }
 
 #[test]
@@ -366,9 +353,7 @@ fn a_reason_does_not_repeat_the_settings() {
     let mut document = document();
     let why = |document: &mut Value, why: &str| {
         document["claims"][1]["why"] = why.into();
-        View::all(&read(document)).remove(0).claims[0].judged[1]
-            .why
-            .clone()
+        first_of(document, |view| view.claims[0].judged[1].why.clone())
     };
     for (reason, shown) in [
         (
@@ -491,16 +476,7 @@ fn rows_with_the_same_settings_in_force_are_one_line() {
             row["settings"] = json!({ "mtu_in_force": row["setting"]["mtu"] });
         }
     }
-    let document = read(&document);
-    let views = View::all(&document);
-    let differing = views[0].differing.as_ref().expect("a table");
-    let lines = differing.rows.iter().map(|row| {
-        let cells: Vec<_> = row.iter().map(Cell::to_string).collect();
-        cells.join("; ")
-    });
-    let lines: Vec<_> = lines.collect();
-    assert_eq!(
-        lines,
-        ["1500; any; 1500", "9000; tso, gso \"<only>\"; 9000"]
-    );
+    let differing = first_of(&document, |view| lines(view.differing));
+    let [first, second] = ["1500 | any | 1500", "9000 | tso, gso \"<only>\" | 9000"];
+    assert_eq!(differing, [first, second]);
 }

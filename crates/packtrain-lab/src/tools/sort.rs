@@ -265,9 +265,9 @@ mod tests {
     use packtrain_offload::sort::PASSES_MAX;
     use std::collections::HashSet;
 
-    fn run(sort: &Sort) -> Result<Measured, ToolError> {
-        let mut sort = sort.clone();
-        sort.duration = Time(Duration::from_millis(1));
+    fn run(keys: Keys, n: usize) -> Result<Measured, ToolError> {
+        let duration = Time(Duration::from_millis(1));
+        let sort = Sort { keys, n, duration };
         sort.run(&TestbedOptions::default(), &Control::default())
     }
 
@@ -288,12 +288,7 @@ mod tests {
     fn any_keys_take_bounded_passes_probes_and_stack() {
         for n in [1, 64, 4096, ITEMS_MAX] {
             for keys in [Keys::Random, Keys::Equal, Keys::Few, Keys::Adversarial] {
-                let sort = Sort {
-                    keys,
-                    n,
-                    ..Sort::default()
-                };
-                let measured = run(&sort).unwrap();
+                let measured = run(keys, n).unwrap();
                 assert_eq!(measured.settings["n"], n);
                 let group = &measured.figures["group"];
                 let passes = group["passes"].as_u64().unwrap();
@@ -313,11 +308,7 @@ mod tests {
     #[test]
     fn too_many_keys_are_refused() {
         for n in [0, ITEMS_MAX + 1] {
-            let sort = Sort {
-                n,
-                ..Sort::default()
-            };
-            let error = run(&sort).unwrap_err().to_string();
+            let error = run(Keys::Random, n).unwrap_err().to_string();
             assert!(error.ends_with("must be from 1 to 65536"), "{error}");
         }
     }

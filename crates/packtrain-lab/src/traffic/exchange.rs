@@ -2,12 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::gauge::Gauge;
 use super::limits::{End, Limits, is_pause};
 use super::transfer::Exchange;
-use crate::cpu::Usage;
 use crate::error::LabError;
 
 /// One end of a connection, and its calls so far.
@@ -19,7 +18,16 @@ struct Talk<'a> {
     bytes: u64,
 }
 
-impl Talk<'_> {
+impl<'a> Talk<'a> {
+    fn new(limits: &'a Limits<'a>, socket: &'a TcpStream) -> Self {
+        Self {
+            limits,
+            socket,
+            calls: 0,
+            bytes: 0,
+        }
+    }
+
     fn write(&mut self, message: &[u8]) -> Result<(), LabError> {
         let (mut done, idle) = (0, Instant::now());
         while done < message.len() {
@@ -54,21 +62,12 @@ impl Talk<'_> {
         Ok(true)
     }
 
-    /// Checked from time to time, because a call that never waits checks nothing.
-    fn goes_on(&self, transactions: u64) -> Result<(), LabError> {
-        if transactions.is_multiple_of(64) {
-            self.limits.cancelled()?;
-            self.limits.check_limit("tcp exchange", self.bytes)?;
-        }
-        Ok(())
-    }
-
-    fn end(&self, cpu: &Usage) -> End {
+    fn end(&self) -> End {
         End {
             bytes: self.bytes,
-            hash: 0,
             calls: self.calls,
-            cpu: Usage::of_thread().since(cpu),
+            elapsed: self.limits.start.elapsed(),
+            ..End::default()
         }
     }
 }
@@ -82,17 +81,9 @@ pub(super) fn request(
     socket: &TcpStream,
     gauge: &Gauge,
 ) -> Result<End, LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
     let goal = limits.transfer.share(stream).unwrap_or(u64::MAX);
     let (request, mut response) = (vec![0; exchange.request], vec![0; exchange.response]);
-    let (calls, bytes) = (0, 0);
-    let mut talk = Talk {
-        limits,
-        socket,
-        calls,
-        bytes,
-    };
+    let mut talk = Talk::new(limits, socket);
     let mut transactions = 0;
     while talk.bytes < goal && !limits.time_is_up() {
         talk.write(&request)?;
@@ -103,38 +94,30 @@ pub(super) fn request(
         transactions += 1;
         gauge.set(talk.bytes, talk.calls);
         gauge.set_transactions(transactions);
-        talk.goes_on(transactions)?;
+        limits.check_call("tcp exchange", transactions, talk.bytes)?;
     }
     socket
         .shutdown(Shutdown::Write)
         .map_err(LabError::from_io("shutdown"))?;
-    Ok(talk.end(&cpu))
+    Ok(talk.end())
 }
 
-/// The server: it responds until the client closes; also returns the time of the end.
+/// The server: it responds until the client closes.
 pub(super) fn serve(
     limits: &Limits<'_>,
     exchange: Exchange,
     socket: &TcpStream,
     gauge: &Gauge,
-) -> Result<(End, Duration), LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
+) -> Result<End, LabError> {
     let (mut request, response) = (vec![0; exchange.request], vec![0; exchange.response]);
-    let (calls, bytes) = (0, 0);
-    let mut talk = Talk {
-        limits,
-        socket,
-        calls,
-        bytes,
-    };
+    let mut talk = Talk::new(limits, socket);
     let mut transactions = 0;
     while talk.read(&mut request)? {
         talk.bytes += request.len() as u64;
         talk.write(&response)?;
         transactions += 1;
         gauge.set(talk.bytes, talk.calls);
-        talk.goes_on(transactions)?;
+        limits.check_call("tcp exchange", transactions, talk.bytes)?;
     }
-    Ok((talk.end(&cpu), limits.start.elapsed()))
+    Ok(talk.end())
 }

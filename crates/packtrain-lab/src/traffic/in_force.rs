@@ -2,8 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+
 use crate::error::LabError;
-use crate::sys;
 
 /// Settings of the sockets, read back from the kernel. They are those of the first stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,42 +25,45 @@ pub struct InForce {
 impl InForce {
     pub(super) fn of_buffers(sender: &impl AsFd, receiver: &impl AsFd) -> Result<Self, LabError> {
         Ok(Self {
-            send_buffer: buffer(sender, libc::SO_SNDBUF)?,
-            receive_buffer: buffer(receiver, libc::SO_RCVBUF)?,
+            send_buffer: granted(getsockopt(sender, sockopt::SndBuf))?,
+            receive_buffer: granted(getsockopt(receiver, sockopt::RcvBuf))?,
             ..Self::default()
         })
     }
 }
 
-fn buffer(socket: &impl AsFd, option: i32) -> Result<u32, LabError> {
-    let bytes = sys::get_int(socket, libc::SOL_SOCKET, option)
-        .map_err(LabError::from_io("SO_SNDBUF or SO_RCVBUF"))?;
-    u32::try_from(bytes).map_err(|_| LabError::Answer("SO_SNDBUF or SO_RCVBUF"))
+const BUFFERS: &str = "SO_SNDBUF or SO_RCVBUF";
+
+fn granted(bytes: nix::Result<usize>) -> Result<u32, LabError> {
+    let bytes = bytes.map_err(LabError::from_errno(BUFFERS))?;
+    u32::try_from(bytes).map_err(|_| LabError::Answer(BUFFERS))
 }
 
 /// Sets both buffers of a socket, beyond the system's limit if the process may.
 pub(super) fn set_buffers(socket: &impl AsFd, bytes: u32) -> Result<(), LabError> {
     // Checked before: at most 1 GiB.
-    let value = bytes as i32;
-    let options = [
-        (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
-        (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
-    ];
-    for (force, option) in options {
-        if sys::set_int(socket, libc::SOL_SOCKET, force, value).is_err() {
-            sys::set_int(socket, libc::SOL_SOCKET, option, value)
-                .map_err(LabError::from_io("SO_SNDBUF or SO_RCVBUF"))?;
-        }
-        let found = buffer(socket, option)? / 2;
-        // The kernel makes 1 GiB one byte less than the double.
-        if found < bytes - 1 {
-            return Err(LabError::NotTaken {
-                what: "a socket buffer of",
-                wanted: bytes.into(),
-                found: found.into(),
-                hint: "raise the sysctls net.core.wmem_max and net.core.rmem_max, or run as root",
-            });
-        }
+    let value = bytes as usize;
+    let failed = LabError::from_errno(BUFFERS);
+    if setsockopt(socket, sockopt::SndBufForce, &value).is_err() {
+        setsockopt(socket, sockopt::SndBuf, &value).map_err(&failed)?;
     }
-    Ok(())
+    if setsockopt(socket, sockopt::RcvBufForce, &value).is_err() {
+        setsockopt(socket, sockopt::RcvBuf, &value).map_err(&failed)?;
+    }
+    let InForce {
+        send_buffer,
+        receive_buffer,
+        ..
+    } = InForce::of_buffers(socket, socket)?;
+    let found = send_buffer.min(receive_buffer) / 2;
+    // The kernel makes 1 GiB one byte less than the double.
+    if found >= bytes - 1 {
+        return Ok(());
+    }
+    Err(LabError::NotTaken {
+        what: "a socket buffer of",
+        wanted: bytes.into(),
+        found: found.into(),
+        hint: "raise the sysctls net.core.wmem_max and net.core.rmem_max, or run as root",
+    })
 }

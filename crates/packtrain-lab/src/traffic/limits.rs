@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::payload::Datagrams;
 use super::transfer::{Amount, Transfer};
 use crate::cpu::Usage;
 use crate::error::LabError;
@@ -25,7 +26,12 @@ pub(super) struct End {
     pub bytes: u64,
     pub hash: u64,
     pub calls: u64,
+    /// Of its thread.
     pub cpu: Usage,
+    /// Of a receiver: when the last byte arrived, since the start.
+    pub elapsed: Duration,
+    /// Of a receiver of datagrams: all, and those since the mark.
+    pub datagrams: [Datagrams; 2],
 }
 
 /// The time limits, shared by the threads of one transfer.
@@ -100,6 +106,21 @@ impl<'a> Limits<'a> {
             });
         }
         self.check_limit(what, bytes)
+    }
+
+    /// Checked after each call, since one that never waits checks nothing: whether to go on, of
+    /// every 64th call.
+    pub(super) fn check_call(
+        &self,
+        what: &'static str,
+        calls: u64,
+        bytes: u64,
+    ) -> Result<(), LabError> {
+        if calls.is_multiple_of(64) {
+            self.cancelled()?;
+            self.check_limit(what, bytes)?;
+        }
+        Ok(())
     }
 
     /// Whether the whole transfer is still within its time.

@@ -1,7 +1,6 @@
 //! All streams of a transfer: the threads of their ends, and the sum of what they did.
 
 use std::thread;
-use std::time::Duration;
 
 use super::gauge::{Gauge, Gauges};
 use super::limits::{End, Limits};
@@ -14,13 +13,13 @@ use crate::threads::{join, spawn};
 
 /// Runs both ends of every stream, each on a thread of its own, and waits for all. The ends get the
 /// number of their stream. The first one that fails ends the others.
-pub(super) fn run<S: Sync, A: Send, B: Send>(
+pub(super) fn run<S: Sync>(
     limits: &Limits<'_>,
     sockets: &[S],
     gauges: &[Gauges],
-    send: impl Fn(u32, &S, &Gauge) -> Result<A, LabError> + Sync,
-    receive: impl Fn(u32, &S, &Gauge) -> Result<B, LabError> + Sync,
-) -> Result<(Vec<A>, Vec<B>), LabError> {
+    send: impl Fn(u32, &S, &Gauge) -> Result<End, LabError> + Sync,
+    receive: impl Fn(u32, &S, &Gauge) -> Result<End, LabError> + Sync,
+) -> Result<(Vec<End>, Vec<End>), LabError> {
     let (send, receive) = (&send, &receive);
     let transfer = limits.transfer;
     let (sent, received) = thread::scope(|scope| -> Result<_, LabError> {
@@ -28,12 +27,14 @@ pub(super) fn run<S: Sync, A: Send, B: Send>(
         let mut receivers = Vec::new();
         for ((stream, sockets), gauges) in (0u32..).zip(sockets).zip(gauges) {
             let receiver = spawn(scope, move || {
-                let receive = || receive(stream, sockets, &gauges.receiver);
+                let gauge = &gauges.receiver;
+                let receive = || timed(gauge, || receive(stream, sockets, gauge));
                 on_cpu(transfer.receiver_cpu, receive).inspect_err(|_| limits.abort())
             });
             receivers.push(receiver.inspect_err(|_| limits.abort())?);
             let sender = spawn(scope, move || {
-                let send = || send(stream, sockets, &gauges.sender);
+                let gauge = &gauges.sender;
+                let send = || timed(gauge, || send(stream, sockets, gauge));
                 on_cpu(transfer.sender_cpu, send).inspect_err(|_| limits.abort())
             });
             senders.push(sender.inspect_err(|_| limits.abort())?);
@@ -48,6 +49,15 @@ pub(super) fn run<S: Sync, A: Send, B: Send>(
         (Ok(received), Ok(sent)) => Ok((sent, received)),
         (Err(LabError::Cancelled), Err(error)) | (Err(error), _) | (_, Err(error)) => Err(error),
     }
+}
+
+/// An end with the CPU time of the calling thread.
+fn timed(gauge: &Gauge, run: impl FnOnce() -> Result<End, LabError>) -> Result<End, LabError> {
+    let cpu = Usage::of_thread();
+    gauge.start()?;
+    let end = run()?;
+    let cpu = Usage::of_thread().since(&cpu);
+    Ok(End { cpu, ..end })
 }
 
 /// The result of all threads: the first error that is not a consequence of another.
@@ -69,31 +79,33 @@ fn first_error<T>(results: Vec<Result<T, LabError>>) -> Result<Vec<T>, LabError>
 
 /// The report without what only one protocol has. `hash` makes one of those of all streams.
 pub(super) fn report(
-    limits: &Limits<'_>,
     sent: &[End],
     received: &[End],
-    elapsed: Duration,
     hash: impl Fn(&[End]) -> u64,
 ) -> TransferReport {
-    let transfer = limits.transfer;
     let sum = |ends: &[End], of: fn(&End) -> u64| ends.iter().map(of).sum();
     let cpu = |ends: &[End]| {
         ends.iter()
             .fold(Usage::default(), |sum, end| sum.plus(&end.cpu))
     };
+    let datagrams = |which: usize| {
+        let counts = received.iter().map(|end| end.datagrams[which]);
+        counts.fold(Datagrams::default(), |total, flow| total.plus(&flow))
+    };
     let mut pairs = sent.iter().zip(received);
     TransferReport {
-        protocol: transfer.protocol,
-        ip: transfer.ip,
-        streams: transfer.streams,
         sent_bytes: sum(sent, |end| end.bytes),
         received_bytes: sum(received, |end| end.bytes),
         sent_hash: hash(sent),
         received_hash: hash(received),
         hash_ok: pairs.all(|(s, r)| s.hash == r.hash && s.bytes == r.bytes),
-        elapsed,
-        datagrams: Datagrams::default(),
-        marked: Datagrams::default(),
+        elapsed: received
+            .iter()
+            .map(|end| end.elapsed)
+            .max()
+            .unwrap_or_default(),
+        datagrams: datagrams(0),
+        marked: datagrams(1),
         retransmits: 0,
         calls: Calls {
             send: sum(sent, |end| end.calls),

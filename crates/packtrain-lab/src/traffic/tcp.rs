@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use socket2::{Domain, SockRef, Socket, Type};
 
@@ -15,7 +15,6 @@ use super::limits::{End, Limits, QUANTUM, Way, is_pause};
 use super::payload::{Pattern, StreamHash, combine};
 use super::streams;
 use super::transfer::{Payload, Transfer, TransferReport};
-use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
@@ -72,19 +71,13 @@ pub(super) fn run(
             end.hash = pattern.stream_hash(stream, end.bytes, || limits.cancelled())?;
         }
     }
-    let elapsed = received
-        .iter()
-        .map(|(_, end)| *end)
-        .max()
-        .unwrap_or_default();
-    let received: Vec<End> = received.into_iter().map(|(end, _)| end).collect();
     let hash = |ends: &[End]| match transfer.payload {
         Payload::Hashed => combine(ends.iter().map(|end| end.hash)),
         Payload::Plain => 0,
     };
     Ok(TransferReport {
         retransmits: retransmits(connections.iter().map(|one| &one.sender))?,
-        ..streams::report(&limits, &sent, &received, elapsed, hash)
+        ..streams::report(&sent, &received, hash)
     })
 }
 
@@ -119,9 +112,8 @@ pub(super) fn in_force(connection: &Connection) -> Result<InForce, LabError> {
 
 /// The payload bytes of a full segment.
 fn mss(socket: &TcpStream) -> Result<u32, LabError> {
-    let mss = sys::get_int(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG);
-    let mss = mss.map_err(LabError::from_io("TCP_MAXSEG"))?;
-    u32::try_from(mss).map_err(|_| LabError::Answer("TCP_MAXSEG"))
+    let mss = SockRef::from(socket).tcp_mss();
+    mss.map_err(LabError::from_io("TCP_MAXSEG"))
 }
 
 /// A name that the kernel padded with zeroes.
@@ -192,9 +184,8 @@ fn prepare(transfer: &Transfer, socket: &Socket) -> Result<(), LabError> {
         set_buffers(socket, bytes)?;
     }
     if let Some(mss) = transfer.mss {
-        // Checked before: at most 32767.
-        sys::set_int(socket, libc::IPPROTO_TCP, libc::TCP_MAXSEG, mss as i32)
-            .map_err(LabError::from_io("TCP_MAXSEG"))?;
+        let set = socket.set_tcp_mss(mss);
+        set.map_err(LabError::from_io("TCP_MAXSEG"))?;
     }
     Ok(())
 }
@@ -295,8 +286,6 @@ fn send(
     mut socket: &TcpStream,
     gauge: &Gauge,
 ) -> Result<End, LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
     let goal = limits.transfer.share(stream).unwrap_or(u64::MAX);
     let (mut bytes, mut calls) = (0, 0);
     let mut progress = Instant::now();
@@ -318,31 +307,20 @@ fn send(
             Err(error) => return Err(LabError::os("send (tcp)", &error)),
         }
         gauge.set(bytes, calls);
-        if calls % 64 == 0 {
-            limits.cancelled()?;
-            limits.check_limit("tcp send", bytes)?;
-        }
+        limits.check_call("tcp send", calls, bytes)?;
     }
     socket
         .shutdown(Shutdown::Write)
         .map_err(LabError::from_io("shutdown"))?;
-    let cpu = Usage::of_thread().since(&cpu);
     Ok(End {
         bytes,
-        hash: 0,
         calls,
-        cpu,
+        ..End::default()
     })
 }
 
-/// Reads to the end of the stream; also returns the time of the end.
-fn receive(
-    limits: &Limits<'_>,
-    mut socket: &TcpStream,
-    gauge: &Gauge,
-) -> Result<(End, Duration), LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
+/// Reads to the end of the stream.
+fn receive(limits: &Limits<'_>, mut socket: &TcpStream, gauge: &Gauge) -> Result<End, LabError> {
     let mut buffer = vec![0; READ];
     let mut hash = StreamHash::new();
     let (mut bytes, mut calls) = (0, 0);
@@ -365,26 +343,20 @@ fn receive(
             Err(error) => return Err(LabError::os("recv (tcp)", &error)),
         }
         gauge.set(bytes, calls);
-        if calls % 64 == 0 {
-            limits.cancelled()?;
-            limits.check_limit("tcp receive", bytes)?;
-        }
+        limits.check_call("tcp receive", calls, bytes)?;
     }
     let elapsed = limits.start.elapsed();
     let hash = match limits.transfer.payload {
         Payload::Hashed => hash.finish(),
         Payload::Plain => 0,
     };
-    let cpu = Usage::of_thread().since(&cpu);
-    Ok((
-        End {
-            bytes,
-            hash,
-            calls,
-            cpu,
-        },
+    Ok(End {
+        bytes,
+        hash,
+        calls,
         elapsed,
-    ))
+        ..End::default()
+    })
 }
 
 #[cfg(test)]

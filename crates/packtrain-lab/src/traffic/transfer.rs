@@ -325,12 +325,6 @@ pub struct Calls {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TransferReport {
-    /// Transport protocol.
-    pub protocol: Protocol,
-    /// IP version.
-    pub ip: IpVersion,
-    /// Parallel streams.
-    pub streams: u32,
     /// Payload bytes that the kernel accepted.
     pub sent_bytes: u64,
     /// Payload bytes that arrived; for UDP of datagrams counted as received.

@@ -7,14 +7,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{getsockopt, setsockopt, sockopt};
+
 use super::gauge::{Gauge, Gauges};
 use super::in_force::{InForce, set_buffers};
 use super::limits::{End, Limits, Way, is_pause};
 use super::pace::{Pacer, usual_burst};
-use super::payload::{DatagramCheck, Datagrams, Pattern, SEQUENCE_LEN, datagram_hash};
+use super::payload::{DatagramCheck, Pattern, SEQUENCE_LEN, datagram_hash};
 use super::streams;
 use super::transfer::{Pace, Payload, TRAIN_BYTES_MAX, Transfer, TransferReport};
-use crate::cpu::Usage;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::sys;
@@ -74,15 +75,6 @@ impl Flow {
     }
 }
 
-/// The result of the receiver of a flow.
-struct Received {
-    end: End,
-    datagrams: Datagrams,
-    marked: Datagrams,
-    /// When the last datagram arrived.
-    elapsed: Duration,
-}
-
 /// Opens every flow.
 pub(super) fn open_all(transfer: &Transfer, way: &Way<'_>) -> Result<Vec<Flow>, LabError> {
     (0..transfer.streams).map(|_| open(transfer, way)).collect()
@@ -108,19 +100,10 @@ pub(super) fn run(
     let receive =
         |stream, flow: &Flow, gauge: &Gauge| receive(&limits, &pattern, stream, flow, gauge);
     let (sent, received) = streams::run(&limits, flows, gauges, send, receive)?;
-    let elapsed = received.iter().map(|flow| flow.elapsed).max();
-    let ends: Vec<End> = received.iter().map(|flow| flow.end).collect();
     let hash = |ends: &[End]| ends.iter().map(|end| end.hash).fold(0, u64::wrapping_add);
-    let report = streams::report(&limits, &sent, &ends, elapsed.unwrap_or_default(), hash);
-    let all = |which: fn(&Received) -> &Datagrams| {
-        let counts = received.iter().map(which);
-        counts.fold(Datagrams::default(), |total, flow| total.plus(flow))
-    };
-    let datagrams = all(|flow| &flow.datagrams);
+    let report = streams::report(&sent, &received, hash);
     Ok(TransferReport {
-        hash_ok: report.hash_ok && datagrams.intact(),
-        datagrams,
-        marked: all(|flow| &flow.marked),
+        hash_ok: report.hash_ok && report.datagrams.intact(),
         ..report
     })
 }
@@ -128,12 +111,13 @@ pub(super) fn run(
 /// Requests [`RECEIVE_BUFFER`] for a socket. Returns the bytes of kernel memory that are granted:
 /// twice the requested bytes, or twice `net.core.rmem_max`.
 pub(crate) fn enlarge(receiver: &UdpSocket) -> Result<i32, LabError> {
-    let set = |option| sys::set_int(receiver, libc::SOL_SOCKET, option, RECEIVE_BUFFER);
-    if set(libc::SO_RCVBUFFORCE).is_err() {
-        set(libc::SO_RCVBUF).map_err(LabError::from_io("SO_RCVBUF"))?;
+    let bytes = RECEIVE_BUFFER as usize;
+    if setsockopt(receiver, sockopt::RcvBufForce, &bytes).is_err() {
+        let set = setsockopt(receiver, sockopt::RcvBuf, &bytes);
+        set.map_err(LabError::from_errno("SO_RCVBUF"))?;
     }
-    sys::get_int(receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
-        .map_err(LabError::from_io("SO_RCVBUF"))
+    let granted = getsockopt(receiver, sockopt::RcvBuf);
+    Ok(granted.map_err(LabError::from_errno("SO_RCVBUF"))? as i32)
 }
 
 /// The sockets of a flow: the sender's, which is connected, and the receiver's. A call on them
@@ -175,8 +159,8 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
         None => enlarge(&receiver).map(drop)?,
     }
     if transfer.gro {
-        sys::set_int(&receiver, libc::SOL_UDP, libc::UDP_GRO, 1)
-            .map_err(LabError::from_io("UDP_GRO"))?;
+        setsockopt(&receiver, sockopt::UdpGroSegment, &true)
+            .map_err(LabError::from_errno("UDP_GRO"))?;
     }
     if transfer.exchange.is_some() {
         let client = sender.local_addr().and_then(|at| receiver.connect(at));
@@ -187,17 +171,12 @@ fn open(transfer: &Transfer, way: &Way<'_>) -> Result<Flow, LabError> {
     }
     if transfer.train > 1 {
         // Checked before: at most 65000.
-        sys::set_int(
-            &sender,
-            libc::SOL_UDP,
-            libc::UDP_SEGMENT,
-            transfer.datagram as i32,
-        )
-        .map_err(LabError::from_io("UDP_SEGMENT"))?;
+        setsockopt(&sender, sockopt::UdpGsoSegment, &(transfer.datagram as i32))
+            .map_err(LabError::from_errno("UDP_SEGMENT"))?;
     }
-    let buffer = sys::get_int(&receiver, libc::SOL_SOCKET, libc::SO_RCVBUF)
-        .map_err(LabError::from_io("SO_RCVBUF"))?;
-    let fits = usize::try_from(buffer).unwrap_or(0) / kernel_memory(transfer.datagram);
+    let buffer = getsockopt(&receiver, sockopt::RcvBuf);
+    let buffer = buffer.map_err(LabError::from_errno("SO_RCVBUF"))?;
+    let fits = buffer / kernel_memory(transfer.datagram);
     let window = u64::from(transfer.window).min(fits as u64).max(1);
     Ok(Flow {
         sender,
@@ -238,8 +217,6 @@ fn send(
     flow: &Flow,
     gauge: &Gauge,
 ) -> Result<End, LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
     flow.sender_thread.get_or_init(thread::current);
     let size = limits.transfer.datagram;
     let goal = limits
@@ -295,18 +272,14 @@ fn send(
         }
         next += count;
         gauge.set(next * size as u64, sender.calls);
-        if sender.calls.is_multiple_of(64) {
-            limits.cancelled()?;
-            limits.check_limit("udp send", next * size as u64)?;
-        }
+        limits.check_call("udp send", sender.calls, next * size as u64)?;
     }
     sender.drain()?;
-    let cpu = Usage::of_thread().since(&cpu);
     Ok(End {
         bytes: next * size as u64,
         hash,
         calls: sender.calls,
-        cpu,
+        ..End::default()
     })
 }
 
@@ -459,9 +432,7 @@ fn receive(
     stream: u32,
     flow: &Flow,
     gauge: &Gauge,
-) -> Result<Received, LabError> {
-    let cpu = Usage::of_thread();
-    gauge.start()?;
+) -> Result<End, LabError> {
     let (mut buffer, mut control) = (vec![0; 1 << 16], nix::cmsg_space!(i32));
     let mut check = match limits.transfer.payload {
         Payload::Hashed => DatagramCheck::new(pattern, stream),
@@ -511,19 +482,15 @@ fn receive(
             break;
         }
     }
-    let end = End {
+    let sent = flow.sent.load(SeqCst);
+    check.mark(flow.mark.load(SeqCst));
+    Ok(End {
         bytes: check.bytes(),
         hash: check.hash(),
         calls,
-        cpu: Usage::of_thread().since(&cpu),
-    };
-    let sent = flow.sent.load(SeqCst);
-    check.mark(flow.mark.load(SeqCst));
-    Ok(Received {
-        end,
-        datagrams: check.finish(sent),
-        marked: check.marked(sent),
         elapsed: last.duration_since(limits.start),
+        datagrams: [check.finish(sent), check.marked(sent)],
+        ..End::default()
     })
 }
 

@@ -5,7 +5,7 @@ use packtrain_lab::LabError;
 use packtrain_lab::baseline::{Baseline, BaselineError, Mode, Program};
 use packtrain_lab::counters::Counters;
 use packtrain_lab::netns::Netns;
-use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::topology::{Settings, TwoHosts};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -104,13 +104,7 @@ impl Reference {
             mtu: kind.mtu,
             ..Settings::default()
         };
-        let (hosts, (), ()) = TwoHosts::with(&settings, |side| {
-            let name = NAMES[usize::from(side == Side::Right)];
-            let mut rtnl = middle.rtnl()?;
-            let index = rtnl.link(name)?.index;
-            rtnl.move_to(index, &Netns::current()?)?;
-            Ok::<_, LabError>((name.to_owned(), ()))
-        })?;
+        let hosts = TwoHosts::moved(&settings, &middle, NAMES)?;
         let read = || Ok::<_, LabError>([hosts.left.counters()?, hosts.right.counters()?]);
         let before = read()?;
         for report in tcp_transfers(&hosts, kind.streams)? {

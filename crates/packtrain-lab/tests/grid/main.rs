@@ -23,13 +23,13 @@ use losses::{Excess, Kind, Losses, Reference, dropped_by_tcp};
 use packtrain::driver::{DeviceCounters, Features, Port, PortConfig};
 use packtrain::engine::{PortSnapshot, Report, Session};
 use packtrain::port::AnyPort;
-use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::port::tap::Tap;
 use packtrain::port::wrap::Vlan;
 use packtrain_lab::baseline::Mode;
 use packtrain_lab::counters::Counters;
 use packtrain_lab::harness;
 use packtrain_lab::link::LinkStats;
-use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::topology::{Settings, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
 use packtrain_lab::{LabError, netns};
 use std::fmt;
@@ -124,27 +124,15 @@ impl Case {
 }
 
 fn cases() -> Vec<Case> {
-    let mut all = Vec::new();
-    for a in 0..OFFLOADS.len() {
-        for b in 0..OFFLOADS.len() {
-            for mtu in [1500, 9000] {
-                for queues in [1, 4] {
-                    for segments in [None, Some(3)] {
-                        for tagged in [false, true] {
-                            all.push(Case {
-                                a,
-                                b,
-                                mtu,
-                                queues,
-                                segments,
-                                tagged,
-                            });
-                        }
-                    }
-                }
-            }
-        }
-    }
+    let case = |number: usize| Case {
+        a: number / 64,
+        b: number / 16 % 4,
+        mtu: [1500, 9000][number / 8 % 2],
+        queues: [1, 4][number / 4 % 2],
+        segments: [None, Some(3)][number / 2 % 2],
+        tagged: number % 2 == 1,
+    };
+    let all: Vec<Case> = (0..4 * 64).map(case).collect();
     if std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1") {
         return all;
     }
@@ -238,21 +226,12 @@ fn run(case: Case) -> Result<Accounts, LabError> {
         mtu: case.mtu,
         ..Settings::default()
     };
-    let (hosts, a, b) = TwoHosts::with(&settings, |side| {
-        let (name, offload) = match side {
-            Side::Left => (NAMES[0], OFFLOADS[case.a].1),
-            Side::Right => (NAMES[1], OFFLOADS[case.b].1),
-        };
-        let config = TapConfig {
-            queues: case.queues,
-            offload,
-            // With `segs=` some packets have to be copied.
-            gso_limit: false,
-            ..TapConfig::new(TapKind::Tap, name)
-        };
-        let tap = Tap::open(&config).unwrap_or_else(|error| panic!("{case}: {error}"));
-        Ok::<_, LabError>((name.to_owned(), tap))
-    })?;
+    let (hosts, a, b) = harness::taps(&settings, NAMES, |side, config| {
+        config.queues = case.queues;
+        config.offload = OFFLOADS[side.of([case.a, case.b])].1;
+        // With `segs=` some packets have to be copied.
+        config.gso_limit = false;
+    });
     let session = forward(case, a, b);
     let before = [hosts.left.counters()?, hosts.right.counters()?];
     let mut reports = tcp_transfers(&hosts, case.queues as u32)?;

@@ -13,18 +13,14 @@ use packtrain_lab::tools::stream::Stream;
 use std::f64::consts::SQRT_2;
 use std::time::Instant;
 
-use crate::{milliseconds, number, run, testbed};
+use crate::{number, options, run, testbed};
 
 /// Sender, receiver and forwarder are the process, but for the thread that reads the counters.
 pub fn parts() {
     need_tap();
     for through in [Through::Packtrain, Through::Veth] {
         let testbed = testbed(through, "tap");
-        let stream = Stream {
-            duration: milliseconds(400),
-            warm_up: "0".parse().expect("a time"),
-            ..Stream::default()
-        };
+        let stream: Stream = options(&["duration = '400ms', warm-up = '0'"]);
         let before = Usage::of_process();
         let figures = run(&stream, &testbed).figures;
         let process = Usage::of_process().since(&before).cpu().as_secs_f64();
@@ -43,10 +39,7 @@ pub fn parts() {
 pub fn machine() {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let testbed = testbed(Through::Veth, "tap");
-    let stream = Stream {
-        duration: milliseconds(1200),
-        ..Stream::default()
-    };
+    let stream: Stream = options(&["duration = '1200ms'"]);
     let (used, activity, start) = (Usage::of_process(), Activity::now(), Instant::now());
     let figures = run(&stream, &testbed).figures;
     let wall = start.elapsed().as_secs_f64();

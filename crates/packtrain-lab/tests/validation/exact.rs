@@ -6,12 +6,11 @@ use packtrain_lab::testbed::Through;
 use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::topology::Host;
-use packtrain_lab::traffic::Protocol;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 use crate::program::{Program, need};
-use crate::{milliseconds, run, testbed};
+use crate::{options, run, testbed};
 
 /// nstat's counters by their names, and ours before and after it. None of them ever decreases, so
 /// where nothing moves all three are equal.
@@ -69,25 +68,13 @@ pub fn nstat() {
     let testbed = testbed(Through::Veth, "tap");
     let hosts = [&testbed.hosts().left, &testbed.hosts().right];
     let earlier = hosts.map(Reading::of);
-    let tcp = Stream {
-        duration: milliseconds(100),
-        warm_up: "0".parse().expect("a time"),
-        ..Stream::default()
-    };
-    let udp = Stream {
-        protocol: Protocol::Udp,
-        ..tcp.clone()
-    };
-    run(&tcp, &testbed);
-    run(&udp, &testbed);
+    for protocol in ["tcp", "udp"] {
+        let keys = format!("protocol = '{protocol}', duration = '100ms', warm-up = '0'");
+        run(&options::<Stream>(&[&keys]), &testbed);
+    }
     for icmp in [true, false] {
-        let ping = Ping {
-            icmp,
-            ipv6: netns::has_ipv6(),
-            count: Some(10),
-            ..Ping::default()
-        };
-        run(&ping, &testbed);
+        let keys = format!("icmp = {icmp}, ipv6 = {}, count = 10", netns::has_ipv6());
+        run(&options::<Ping>(&[&keys]), &testbed);
     }
     let mut grown = 0;
     for (earlier, later) in earlier.iter().zip(hosts.map(Reading::of)) {

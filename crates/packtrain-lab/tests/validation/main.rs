@@ -16,13 +16,10 @@ mod peers;
 mod program;
 mod truth;
 
-use packtrain_lab::harness::{self, count, testbed};
+use packtrain_lab::harness::{self, count, number, options, testbed};
 use packtrain_lab::testbed::Testbed;
-use packtrain_lab::tool::{Control, Measured, Tool};
-use packtrain_lab::units::Time;
-use serde_json::Value;
+use packtrain_lab::tool::{Measured, Tool};
 use std::process::ExitCode;
-use std::time::Duration;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -31,7 +28,6 @@ fn main() -> ExitCode {
         ("counters_are_those_of_nstat", exact::nstat),
         ("cpu_time_is_that_of_the_process", cpu::parts),
         ("cpu_time_is_in_that_of_the_machine", cpu::machine),
-        ("stream_reports_copies_and_order", truth::copies_and_order),
         ("delays_are_in_the_times", truth::delays),
         (
             "ping_loses_nothing_out_of_order",
@@ -43,14 +39,5 @@ fn main() -> ExitCode {
 }
 
 fn run(tool: &impl Tool, testbed: &Testbed) -> Measured {
-    let measured = tool.run(testbed, &Control::default());
-    measured.expect("a run").fields()
-}
-
-fn milliseconds(count: u64) -> Time {
-    Time(Duration::from_millis(count))
-}
-
-fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value}"))
+    harness::run(tool, testbed).expect("a run")
 }

@@ -3,12 +3,12 @@
 use packtrain_lab::harness::need_tap;
 use packtrain_lab::testbed::{Testbed, Through};
 use packtrain_lab::tools::ping::Ping;
-use packtrain_lab::tools::stream::{Stream, WarmUp};
+use packtrain_lab::tools::stream::Stream;
 use serde_json::Value;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::program::{Program, need};
-use crate::{milliseconds, number, run, testbed};
+use crate::{number, options, run, testbed};
 
 /// Bytes of a write of all three programs: the default of `stream` and iperf3.
 const MESSAGE: u64 = 131_072;
@@ -30,11 +30,8 @@ pub fn goodput() {
     for (through, name) in DEVICES {
         let testbed = testbed(through, "tap");
         // The others count from the first byte, too.
-        let stream = Stream {
-            duration: milliseconds(TIME_MS),
-            warm_up: WarmUp::For(Duration::ZERO),
-            ..Stream::default()
-        };
+        let keys = format!("duration = '{TIME_MS}ms', warm-up = '0'");
+        let stream: Stream = options(&[&keys]);
         let arrived = || testbed.hosts().right.stats().expect("counters").rx_bytes;
         let (before, start) = (arrived(), Instant::now());
         let first = run(&stream, &testbed);
@@ -118,13 +115,7 @@ const DELAY_MS: u64 = 100;
 pub fn round_trips() {
     need_tap();
     need(&[("ping", "iputils-ping")]);
-    let ping = Ping {
-        flood: true,
-        icmp: true,
-        count: Some(1),
-        duration: milliseconds(60_000),
-        ..Ping::default()
-    };
+    let ping: Ping = options(&["flood = true, icmp = true, count = 1, duration = '60s'"]);
     let ours = |testbed: &Testbed| {
         let figures = run(&ping, testbed).figures;
         number(&figures["latency_us"]["min"])

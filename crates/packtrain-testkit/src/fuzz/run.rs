@@ -8,12 +8,12 @@ use crate::rig::{Rig, ms};
 use crate::{Costs, Trace};
 use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig};
 use packtrain::engine::{
-    Action, Builder, Command, Control, Handler, Ports, Queues, Report, RxId, Session, StartError,
-    arena_config,
+    Action, Builder, Command, Control, Handler, PortSnapshot, Ports, Queues, Report, RxId, Session,
+    StartError, arena_config,
 };
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Packet};
 use packtrain::policy::idle::Idle;
-use packtrain::port::sim::{self, Sim, SimControl};
+use packtrain::port::sim::{self, Sim, SimControl, SimFault};
 use packtrain::port::wrap::{self, FaultCounters};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
@@ -38,6 +38,21 @@ const END_MAX: Duration = Duration::from_millis(2_500);
 const QUIET: Duration = Duration::from_millis(20);
 /// A hung device is found and reset within this time.
 const RECOVERY: Duration = Duration::from_millis(2_500);
+
+/// Faults that devices count, and what those call them.
+const OF_DEVICES: [(Fault, SimFault); 11] = [
+    (Fault::BadDescriptor, SimFault::Corrupt),
+    (Fault::Truncated, SimFault::Truncate),
+    (Fault::TooLong, SimFault::Overrun),
+    (Fault::LostCompletions, SimFault::LoseCompletion),
+    (Fault::DelayedCompletions, SimFault::DelayCompletion),
+    (Fault::RepeatedCompletions, SimFault::RepeatCompletion),
+    (Fault::LostInterrupts, SimFault::LoseInterrupt),
+    (Fault::LateInterrupts, SimFault::DelayInterrupt),
+    (Fault::LateCompletions, SimFault::LateCompletion),
+    (Fault::Full, SimFault::Full),
+    (Fault::Hang, SimFault::Hang),
+];
 
 /// Sessions of a world at most.
 const SESSIONS_MAX: u32 = 3;
@@ -78,7 +93,7 @@ impl Memory {
 /// What worlds have reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
-    /// Times that each fault happened.
+    /// Times that each fault had an effect.
     pub faults: BTreeMap<&'static str, u64>,
     /// Wire packets dropped, by reason.
     pub drops: BTreeMap<&'static str, u64>,
@@ -118,7 +133,7 @@ struct Play<'a> {
     faults: Vec<FaultCounters>,
     stage: Rc<Stage>,
     truth: Shared,
-    /// Times that each timed fault has happened.
+    /// Faults that the world itself has made.
     happened: Rc<RefCell<Vec<Fault>>>,
     trace: Option<Trace>,
 }
@@ -390,6 +405,7 @@ impl<'a> Play<'a> {
             (Fault::SpuriousInterrupts, _) => {
                 from.interrupt(queue);
                 to.interrupt(queue);
+                happened.borrow_mut().push(fault);
             }
             (Fault::Full, _) => from.set_full(begins),
             (Fault::Memory, true) => taken = take_all_but(&arena, amount as usize),
@@ -406,7 +422,6 @@ impl<'a> Play<'a> {
                 return None;
             }
             begun = true;
-            happened.borrow_mut().push(fault);
             act(true);
             Some(until)
         });
@@ -634,13 +649,43 @@ impl<'a> Play<'a> {
             for (reason, count) in report.snapshot.drops.nonzero() {
                 *outcome.reached.drops.entry(reason.name()).or_default() += count;
             }
-            let refused = report.snapshot.ports.iter();
-            let refused = refused.map(|port| port.tx_total().refused_features).sum();
-            outcome.reached.fault(Fault::Refuse, refused);
+            self.felt(report, &mut outcome.reached);
         }
-        let overruns = counted.iter().map(|link| link.to.tx_dropped).sum();
+        let lossy = self.scene.links.iter().zip(&counted);
+        let lossy = lossy.filter(|(link, _)| !link.to.sim.flow_control);
+        let overruns = lossy.map(|(_, counted)| counted.to.tx_dropped).sum();
         outcome.reached.fault(Fault::Overrun, overruns);
+        let on_wires = counted.iter().map(|link| link.from.rx_dropped).sum::<u64>();
+        let cut = on_wires * u64::from(self.has(Fault::Link));
+        outcome.reached.fault(Fault::Link, cut);
         self.judge(&reports, &counted)
+    }
+
+    /// Counts the faults that a session has felt.
+    fn felt(&self, report: &Report, reached: &mut Reached) {
+        let ports = &report.snapshot.ports;
+        let tx = || ports.iter().map(PortSnapshot::tx_total);
+        let rx = || ports.iter().map(PortSnapshot::rx_total);
+        // The watchdog resets a queue, too: at most once for each of these.
+        let resets = tx().map(|tx| {
+            let own = tx.hangs + tx.stuck + tx.lost_completions;
+            tx.resets.saturating_sub(own)
+        });
+        let starved = rx().map(|rx| rx.alloc_fail).sum::<u64>();
+        let starved = starved + report.snapshot.drops.get(DropReason::NoBuffer);
+        let felt = [
+            (Fault::Refuse, tx().map(|tx| tx.refused_features).sum()),
+            (Fault::PauseTx, tx().map(|tx| tx.stall_flush).sum()),
+            (Fault::PauseRx, rx().map(|rx| rx.pauses).sum()),
+            (Fault::Reset, resets.sum()),
+            (Fault::Memory, starved),
+            (Fault::Link, report.snapshot.drops.get(DropReason::LinkDown)),
+        ];
+        for (fault, times) in felt {
+            // A sender may be short of memory without another thread that takes it.
+            let is_drawn = fault == Fault::Refuse || self.has(fault);
+            reached.fault(fault, times * u64::from(is_drawn));
+        }
     }
 
     fn judge(&self, reports: &[Report], counted: &[Counted]) -> Result<(), Failure> {
@@ -807,10 +852,11 @@ impl Outcome {
             reached.fault(Fault::Delay, faults.delayed);
         }
         reached.fault(Fault::Preempt, play.stage.preempted.get());
-        let late = play.scene.links.iter().filter(|link| {
-            link.from.sim.delay != sim::CompletionDelay::None || link.from.sim.reorder
-        });
-        reached.fault(Fault::LateCompletions, late.count() as u64);
+        for device in play.devices.iter().flatten() {
+            for (fault, kind) in OF_DEVICES {
+                reached.fault(fault, device.happened(kind));
+            }
+        }
         let names = ["idle", "busy", "abdicated", "stalled", "gap"];
         for (name, times) in names.into_iter().zip(play.stage.rings.get()) {
             *reached.rings.entry(name).or_default() += times;
@@ -842,6 +888,62 @@ fn take_all_but(arena: &Arena, left: usize) -> Vec<Packet> {
 mod tests {
     use super::*;
     use crate::fuzz::decisions::bytes_of;
+
+    /// A world with one flow, the fault of which happens in the middle of it or long after.
+    fn with(fault: Fault, at: u32) -> Scene {
+        let mut scene = Scene::draw(&[]);
+        let flow = &mut scene.flows[0];
+        (flow.burst, flow.bursts, flow.pace) = (8, 40, Duration::from_micros(50));
+        scene.events = vec![Event {
+            fault,
+            at,
+            lasts: Duration::from_micros(500),
+            link: 0,
+            amount: 1,
+        }];
+        scene
+    }
+
+    fn times(scene: &Scene, fault: Fault) -> u64 {
+        let outcome = run(scene, &mut Memory::default());
+        assert_eq!(outcome.failure, None, "{scene:?}");
+        let times = outcome.reached.faults.get(fault.name());
+        times.copied().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_fault_counts_where_it_has_an_effect() {
+        let of_devices = OF_DEVICES.into_iter().map(|(fault, _)| fault);
+        for fault in of_devices.chain([Fault::Link, Fault::Memory]) {
+            // A stalled queue waits for a packet.
+            if fault != Fault::Hang {
+                assert_eq!(times(&with(fault, 15_000), fault), 0, "{}", fault.name());
+            }
+        }
+        for fault in [
+            Fault::BadDescriptor,
+            Fault::Truncated,
+            Fault::TooLong,
+            Fault::LostCompletions,
+            Fault::DelayedCompletions,
+            Fault::RepeatedCompletions,
+            Fault::Full,
+            Fault::Hang,
+            Fault::Link,
+        ] {
+            assert!(times(&with(fault, 500), fault) > 0, "{}", fault.name());
+        }
+    }
+
+    /// Without a rate a device has no completion interrupt that could be late.
+    #[test]
+    fn an_interrupt_is_late_if_there_is_one() {
+        let mut scene = with(Fault::LateInterrupts, 500);
+        assert_eq!(times(&scene, Fault::LateInterrupts), 0);
+        let from = &mut scene.links[0].from.sim;
+        (from.rate, from.tx_ring) = (Some(30_000), 16);
+        assert!(times(&scene, Fault::LateInterrupts) > 0);
+    }
 
     #[test]
     fn a_world_is_the_same_twice() {

@@ -276,12 +276,17 @@ impl Scene {
             true => 0,
             false => d.index(1..=6),
         };
-        let events = (0..events).map(|_| Event {
-            fault: d.choose(&timed),
-            at: d.number(0..=20_000),
-            lasts: micros(d.choose(&[50, 500, 3_000, 12_000])),
-            link: d.index(0..=links.len() - 1),
-            amount: d.number(0..=40),
+        let events = (0..events).map(|_| {
+            let fault = d.choose(&timed);
+            // Few interrupts come, and none after the load: the devices wait for them.
+            let latest = if of_interrupts(fault) { 2_000 } else { 20_000 };
+            Event {
+                fault,
+                at: d.number(0..=latest),
+                lasts: micros(d.choose(&[50, 500, 3_000, 12_000])),
+                link: d.index(0..=links.len() - 1),
+                amount: d.number(0..=40),
+            }
         });
         let events = events.collect();
         let preemptions = swarm.has(Fault::Preempt).then(|| Preemptions {
@@ -303,6 +308,11 @@ impl Scene {
             used: bytes.len() - d.left(),
         }
     }
+}
+
+/// Whether the fault is one of an interrupt that a device raises.
+const fn of_interrupts(fault: Fault) -> bool {
+    matches!(fault, Fault::LostInterrupts | Fault::LateInterrupts)
 }
 
 fn settings(d: &mut Decisions<'_>) -> Settings {
@@ -334,6 +344,10 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
     let large = Features::CSUM | Features::TSO | Features::USO;
     let paced = d.flag();
     let late = swarm.has(Fault::LateCompletions) && !paced;
+    // A TX queue waits for an interrupt where its device is slower than the load.
+    let slow = Fault::ALL
+        .into_iter()
+        .any(|fault| of_interrupts(fault) && swarm.has(fault));
     let mut from = SimConfig {
         queues,
         tx_ring: d.choose(&[512, 64, 16, 1024]),
@@ -352,7 +366,11 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
                 CompletionDelay::Packets(3),
             ],
         ),
-        rate: d.choose_if(paced, &[None, Some(1_000_000), Some(100_000), Some(30_000)]),
+        rate: match (paced, slow) {
+            (false, _) => None,
+            (true, false) => d.choose(&[None, Some(1_000_000), Some(100_000), Some(30_000)]),
+            (true, true) => d.choose(&[Some(100_000), Some(30_000)]),
+        },
         interrupts: d.choose(&[Interrupts::Counted, Interrupts::Each]),
         reorder: late && d.flag(),
         refuse: d.choose_if(

@@ -16,6 +16,16 @@ fn only(judged: &[Judged]) -> &Result<Verdict, NotJudged> {
     &judged[0].verdict
 }
 
+fn assert_all(judged: &[Judged], verdict: Verdict) {
+    let all = judged.iter().all(|one| one.verdict == Ok(verdict));
+    assert!(all, "{judged:?}");
+}
+
+const QUICK: Options = Options {
+    quick: true,
+    ..OPTIONS
+};
+
 #[test]
 fn a_ratio_is_judged_for_each_other_setting_round_by_round() {
     // The machine is slower in each round; the ratio is not.
@@ -41,22 +51,14 @@ fn an_interval_on_both_sides_is_a_direction() {
         measured(if cell.starts_with('r') { fast } else { 1.0 })
     };
     let judged = verdict(RATIO, &OPTIONS, &of);
-    assert!(
-        judged
-            .iter()
-            .all(|one| one.verdict == Ok(Verdict::Direction))
-    );
+    assert_all(&judged, Verdict::Direction);
 }
 
 #[test]
 fn a_median_on_the_other_side_is_not_reproduced_and_a_must_fails() {
     let of = |_: &str, _: usize| measured(1.0);
     let judged = verdict(RATIO, &OPTIONS, &of);
-    assert!(
-        judged
-            .iter()
-            .all(|one| one.verdict == Ok(Verdict::NotReproduced))
-    );
+    assert_all(&judged, Verdict::NotReproduced);
     let mut claim = experiment(RATIO).claims[0].clone();
     let line = "a claim that must hold is not reproduced: q is twice as fast";
     assert_eq!(
@@ -79,20 +81,13 @@ fn more_than_twice_the_documents_effect_has_another_cause() {
         (9.1, Verdict::Exceeds),
     ] {
         let judged = verdict(&text, &OPTIONS, &of(fast));
-        assert!(
-            judged.iter().all(|one| one.verdict == Ok(expected)),
-            "{judged:?}"
-        );
+        assert_all(&judged, expected);
         assert_eq!(
             notice(&experiment(&text).claims[0].claim, &judged).is_some(),
             fast < 2.0
         );
     }
-    let quick = Options {
-        quick: true,
-        ..OPTIONS
-    };
-    let judged = verdict(&text, &quick, &of(9.1));
+    let judged = verdict(&text, &QUICK, &of(9.1));
     assert_eq!(judged[0].verdict, Ok(Verdict::Exceeds));
     let text = RATIO.replace("at-least = 2", "at-most = 0.5\neffect = 0.25");
     let judged = verdict(&text, &OPTIONS, &of(1.0 / 16.5));
@@ -102,24 +97,12 @@ fn more_than_twice_the_documents_effect_has_another_cause() {
 #[test]
 fn a_quick_run_says_direction_at_most() {
     let of = |cell: &str, _: usize| measured(if cell.starts_with('r') { 9.0 } else { 1.0 });
-    let options = Options {
-        rounds: 3,
-        quick: true,
-        ..OPTIONS
-    };
+    let options = Options { rounds: 3, ..QUICK };
     let judged = verdict(RATIO, &options, &of);
-    assert!(
-        judged
-            .iter()
-            .all(|one| one.verdict == Ok(Verdict::Direction))
-    );
+    assert_all(&judged, Verdict::Direction);
     let slow = |_: &str, _: usize| measured(1.0);
     let judged = verdict(RATIO, &options, &slow);
-    assert!(
-        judged
-            .iter()
-            .all(|one| one.verdict == Ok(Verdict::NotReproduced))
-    );
+    assert_all(&judged, Verdict::NotReproduced);
 }
 
 #[test]
@@ -137,11 +120,7 @@ fn flagged_runs_are_not_judged() {
         }
     };
     let judged = verdict(RATIO, &OPTIONS, &of(2));
-    assert!(
-        judged
-            .iter()
-            .all(|one| one.verdict == Ok(Verdict::Reproduced))
-    );
+    assert_all(&judged, Verdict::Reproduced);
     assert_eq!(judged[0].measured.unwrap().count, 3);
     let judged = verdict(RATIO, &OPTIONS, &of(3));
     let why = why_of(&judged);
@@ -160,11 +139,7 @@ fn a_median_that_misses_within_an_interval_that_does_not_is_too_noisy() {
     let judged = verdict(RATIO, &OPTIONS, &of);
     assert!(why_of(&judged).starts_with("too noisy here: "));
     assert_eq!(judged[0].measured.unwrap().median, 1.9);
-    let quick = Options {
-        quick: true,
-        ..OPTIONS
-    };
-    assert_eq!(verdict(RATIO, &quick, &of), judged);
+    assert_eq!(verdict(RATIO, &QUICK, &of), judged);
 }
 
 #[test]
@@ -201,8 +176,7 @@ fn counts_that_no_load_changes_are_judged_in_flagged_runs_too() {
     let exact = format!("{RATIO}exact = true");
     let of = |cell: &str, _: usize| flagged(if cell.starts_with('r') { 4.0 } else { 1.0 });
     let judged = verdict(&exact, &OPTIONS, &of);
-    let is_good = |one: &Judged| one.verdict == Ok(Verdict::Reproduced);
-    assert!(judged.iter().all(is_good), "{judged:?}");
+    assert_all(&judged, Verdict::Reproduced);
     // A run that failed has no figures.
     let failed = |_: &str, _: usize| Measured {
         figures: Fields::new(),

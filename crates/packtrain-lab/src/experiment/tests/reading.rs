@@ -4,119 +4,50 @@ use std::time::Duration;
 
 use super::{TEXT, wrong};
 use crate::experiment::{BUILT_IN, Experiment, Workload, built_in};
+use crate::harness::rows;
 
 #[test]
 fn every_error_of_a_file_has_its_line_and_what_to_write() {
-    let claim = |what: &str| format!("{TEXT}\n[[claims]]\ntext = \"t\"\n{what}");
-    let cases = [
+    let replaced = rows(
+        r#"
+        title = "a | titel = "a | 4 | unknown field `titel`
+        tool = "forward" |  | 16 | write tool =
+        "forward" | "foward" | 15 | one of blast, forward, ping, rfc2544, send, sort, stream
+        count = 1000 | cuont = 1000 | 16 | [workload] cuont: unknown field
+        count = 1000 | count = "many" | 16 | [workload] count:
+        mtu = 9000 | mtu = "big" | 23 | [testbed] mtu:
+        mtu = 9000 | mut = 9000 | 23 | no 'mut'; the names are through, a, b, mtu, link, c-offload,
+        b = "{y}" | b = "{z}" | 12 | there is no axis 'z'; the names are
+        b = "{y}" | b = "{y" | 12 | a '{' without a '}'
+        ["1", "2"] | [1, 1] | 26 | axis 'y' has '1' twice
+        ["1", "2"] | [] | 26 | axis 'y' has no settings
+        name = "y" | name = "x" | 26 | 'x': it is taken
+        key = "speed" | key = "a / b / c" | 30 | is no figure
+        "higher" | "more" | 33 | unknown variant `more`
+        "#,
+    );
+    let claims = rows(
+        r#"
+        figure = "speed" | 36 | one of at-least, at-most, within
+        figure = "speed"; of = { z = 1 }; at-most = 1 | 38 | the axes are x, y
+        figure = "speed"; of = { y = 3 }; at-most = 1 | 38 | it has 1, 2
+        figure = "other"; to = { y = [1, 2], x = ["p", "q"] }; at-most = 1 | 36 | no `better`
+        figure = "speed"; of = { y = 1 }; to = { y = 1 }; at-most = 1 | 36 | `of` and `to` choose
+        figure = "speed"; of = { y = 1 }; at-least = 1; effect = 2 | 36 | with it has a `to`
+        figure = "speed"; to = { y = 2 }; at-least = 3; effect = 2 | 36 | from 1 to the effect
+        "#,
+    );
+    let replaced = replaced.map(|[from, to, line, error]| (TEXT.replace(from, to), line, error));
+    let claims = claims.map(|[claim, line, error]| {
+        let claim = claim.replace("; ", "\n");
         (
-            TEXT.replace("title = \"a", "titel = \"a"),
-            4,
-            "unknown field `titel`",
-        ),
-        (TEXT.replace("tool = \"forward\"\n", ""), 15, "write tool ="),
-        (
-            TEXT.replace("\"forward\"", "\"foward\""),
-            15,
-            "one of blast, forward, ping, rfc2544, send, sort, stream",
-        ),
-        (
-            TEXT.replace("count = 1000", "cuont = 1000"),
-            16,
-            "[workload] cuont: unknown field",
-        ),
-        (
-            TEXT.replace("count = 1000", "count = \"many\""),
-            16,
-            "[workload] count: ",
-        ),
-        (
-            TEXT.replace("mtu = 9000", "mtu = \"big\""),
-            23,
-            "[testbed] mtu: ",
-        ),
-        (
-            TEXT.replace("mtu = 9000", "mut = 9000"),
-            23,
-            "[testbed] there is no 'mut'; the names are through, a, b, mtu, link, c-offload, ",
-        ),
-        (
-            TEXT.replace("b = \"{y}\"", "b = \"{z}\""),
-            12,
-            "there is no axis 'z'; the names are",
-        ),
-        (
-            TEXT.replace("b = \"{y}\"", "b = \"{y\""),
-            12,
-            "a '{' without a '}'",
-        ),
-        (
-            TEXT.replace("[\"1\", \"2\"]", "[1, 1]"),
-            26,
-            "axis 'y' has '1' twice",
-        ),
-        (
-            TEXT.replace("[\"1\", \"2\"]", "[]"),
-            26,
-            "axis 'y' has no settings",
-        ),
-        (
-            TEXT.replace("name = \"y\"", "name = \"x\""),
-            26,
-            "'x': it is taken",
-        ),
-        (
-            TEXT.replace("key = \"speed\"", "key = \"a / b / c\""),
-            30,
-            "is no figure",
-        ),
-        (
-            TEXT.replace("\"higher\"", "\"more\""),
-            33,
-            "unknown variant `more`",
-        ),
-        (
-            claim("figure = \"speed\""),
-            36,
-            "one of at-least, at-most, within",
-        ),
-        (
-            claim("figure = \"speed\"\nof = { z = 1 }\nat-most = 1"),
-            38,
-            "the axes are x, y",
-        ),
-        (
-            claim("figure = \"speed\"\nof = { y = 3 }\nat-most = 1"),
-            38,
-            "it has 1, 2",
-        ),
-        (
-            claim(
-                "figure = \"other\"\nof = { x = \"q\", y = 1 }\n\
-                 to = { y = [1, 2], x = [\"p\", \"q\"] }\n\
-                 at-most = 1",
-            ),
-            36,
-            "no `better`",
-        ),
-        (
-            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 1 }\nat-most = 1"),
-            36,
-            "`of` and `to` choose",
-        ),
-        (
-            claim("figure = \"speed\"\nof = { y = 1 }\nat-least = 1\neffect = 2"),
-            36,
-            "a claim with it has a `to`",
-        ),
-        (
-            claim("figure = \"speed\"\nof = { y = 1 }\nto = { y = 2 }\nat-least = 3\neffect = 2"),
-            36,
-            "at-least from 1 to the effect",
-        ),
-    ];
+            format!("{TEXT}\n[[claims]]\ntext = \"t\"\n{claim}"),
+            line,
+            error,
+        )
+    });
     let mut missed = Vec::new();
-    for (text, line, expected) in cases {
+    for (text, line, expected) in replaced.chain(claims) {
         let error = wrong(&text);
         let start = format!("fake.toml:{line}: ");
         if !error.starts_with(&start) || !error.contains(expected) || error.contains('\n') {
@@ -157,34 +88,16 @@ fn a_figure_that_no_run_can_have_is_refused_with_its_line() {
     ] {
         assert_eq!(check(tool, key), Ok(()), "{tool}");
     }
-    for (tool, key, nearest) in [
-        (
-            "forward",
-            "received_kpp",
-            "received_kpp; the nearest are received_kpps",
-        ),
-        (
-            "ping",
-            "latency_us.p98 / sent_requests",
-            "latency_us.p98; the nearest are latency_us.p9",
-        ),
-        (
-            "blast",
-            "lost_packets / sent_packet",
-            "sent_packet; the nearest are sent_packets",
-        ),
-        (
-            "stream",
-            "goodput_gbps.p50",
-            "goodput_gbps.p50; the nearest are",
-        ),
-        ("sort", "received_kpps", "received_kpps; the nearest are"),
-        (
-            "send",
-            "a.rx.packet",
-            "a.rx.packet; the nearest are a.rx.packets",
-        ),
-    ] {
+    for [tool, key, nearest] in rows(
+        "
+        forward | received_kpp | received_kpp; the nearest are received_kpps
+        ping | latency_us.p98 / sent_requests | latency_us.p98; the nearest are latency_us.p9
+        blast | lost_packets / sent_packet | sent_packet; the nearest are sent_packets
+        stream | goodput_gbps.p50 | goodput_gbps.p50; the nearest are
+        sort | received_kpps | received_kpps; the nearest are
+        send | a.rx.packet | a.rx.packet; the nearest are a.rx.packets
+        ",
+    ) {
         let error = check(tool, key).unwrap_err();
         let start = format!("fake.toml:28: no run has the figure {nearest}");
         assert!(error.starts_with(&start), "{error}");

@@ -9,9 +9,9 @@ use super::{OPTIONS, RATIO, TEXT, cell, experiment, measured, why_of, with};
 use crate::error::ToolError;
 use crate::experiment::forward::Forward;
 use crate::experiment::judge::judge;
-use crate::experiment::{Experiment, Options, Setup, run};
+use crate::experiment::{Experiment, Options, Results, Setup, run};
+use crate::harness::options;
 use crate::options::Fields;
-use crate::testbed::TestbedOptions;
 use crate::tool::{Control, Measured};
 
 #[test]
@@ -124,53 +124,35 @@ fn a_setting_that_needs_more_cpus_is_not_run() {
     assert!(why.starts_with("it needs 4096 CPUs"), "{why}");
 }
 
-#[test]
-fn a_run_that_fails_is_kept_with_a_flag() {
-    let experiment = experiment(RATIO);
+/// Runs of which some fail, by their number from 1.
+fn with_errors(error: &dyn Fn(usize) -> Option<ToolError>) -> Results {
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {
         count += 1;
-        match count {
-            9 => Err(ToolError::Failed("tcp stalled".to_owned())),
-            _ => Ok(measured(1.0)),
-        }
+        error(count).map_or_else(|| Ok(measured(1.0)), Err)
     };
-    let results = with(&experiment, &OPTIONS, &mut measure).unwrap();
-    assert_eq!(results.runs.len(), 20);
-    assert_eq!(
-        results.runs[4].measured.flags,
-        ["the run failed: tcp stalled"]
-    );
-    let (cell, error) = results.failed.unwrap();
-    assert_eq!((cell, error.to_string().as_str()), (2, "tcp stalled"));
+    with(&experiment(RATIO), &OPTIONS, &mut measure).unwrap()
 }
 
 #[test]
-fn a_warm_up_that_fails_is_no_failure() {
-    let mut count = 0;
-    let mut measure = |_: &Setup, _: &Control<'_>| {
-        count += 1;
-        match count {
-            1..=4 => Err(ToolError::Failed("tcp stalled".to_owned())),
-            _ => Ok(measured(1.0)),
-        }
-    };
-    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+fn a_run_that_fails_is_kept_with_a_flag() {
+    let stalled = || ToolError::Failed("tcp stalled".to_owned());
+    let results = with_errors(&|count| (count == 9).then(stalled));
+    assert_eq!(results.runs.len(), 20);
+    let flags = &results.runs[4].measured.flags;
+    assert_eq!(flags[..], ["the run failed: tcp stalled"]);
+    let (cell, error) = results.failed.unwrap();
+    assert_eq!((cell, error.to_string().as_str()), (2, "tcp stalled"));
+    // Not that of a warm-up.
+    let results = with_errors(&|count| (count <= 4).then(stalled));
     assert_eq!(results.failed, None);
     assert!(results.runs.iter().all(|run| run.measured.flags.is_empty()));
 }
 
 #[test]
 fn packets_that_a_warm_up_does_not_account_for_are_a_failure() {
-    let mut count = 0;
-    let mut measure = |_: &Setup, _: &Control<'_>| {
-        count += 1;
-        match count {
-            1 => Err(ToolError::Check("packets are not accounted for".to_owned())),
-            _ => Ok(measured(1.0)),
-        }
-    };
-    let results = with(&experiment(""), &OPTIONS, &mut measure).unwrap();
+    let lost = || ToolError::Check("packets are not accounted for".to_owned());
+    let results = with_errors(&|count| (count == 1).then(lost));
     assert!(matches!(results.failed, Some((_, ToolError::Check(_)))));
 }
 
@@ -256,18 +238,12 @@ fn a_policy_that_a_port_overrides_is_read_back_and_fails_a_check() {
 
 #[test]
 fn the_limits_of_merging_and_of_segments_are_read_back() {
-    let options = TestbedOptions {
-        a: "null:source,proto=tcp,coalesce=stream,gro-flows=8,gro-inactive=off,\
-            gro-flush=usecs(50),ack-limit=3,rx-pause=64"
-            .to_owned(),
-        b: "null:segs=9,gso-segs=7,headroom=2,fit=collapse,coalesce=off".to_owned(),
-        ..TestbedOptions::default()
-    };
-    let forward = Forward {
-        count: Some(10),
-        ..Forward::default()
-    };
-    let settings = forward.run(&options, &Control::default()).unwrap().settings;
+    let a = "null:source,proto=tcp,coalesce=stream,gro-flows=8,gro-inactive=off,\
+             gro-flush=usecs(50),ack-limit=3,rx-pause=64";
+    let b = "null:segs=9,gso-segs=7,headroom=2,fit=collapse,coalesce=off";
+    let testbed = options(&[&format!("a = '{a}', b = '{b}'")]);
+    let forward: Forward = options(&["count = 10"]);
+    let settings = forward.run(&testbed, &Control::default()).unwrap().settings;
     let expected = json!({
         "coalesce_a": "stream", "gro_flows_a": 8, "gro_inactive_a": false,
         "gro_flush_a": "usecs(50)", "ack_limit_a": 3, "rx_pause_a": 64, "rx_a": "pieces(1792)",

@@ -4,30 +4,12 @@ use serde_json::Value;
 
 use super::OPTIONS;
 use crate::error::ToolError;
-use crate::experiment::{BUILT_IN, Experiment, Only, Options, Setup, built_in};
+use crate::experiment::{BUILT_IN, Only, Options, built_in};
+use crate::harness::{rows, setup};
 use crate::tool::{Control, Measured};
 
-fn setup(testbed: &str, workload: &str, seed: u64) -> Setup {
-    let text = format!(
-        r#"
-name = "virtual"
-source = "S1"
-title = "in virtual time"
-meaning = "none"
-document = {{ claims = "none" }}
-testbed = {{ {testbed} }}
-workload = {{ {workload} }}
-axes = [{{ name = "one", settings = ["only"] }}]
-figures = [{{ key = "received_kpps", title = "rate" }}]
-"#
-    );
-    let experiment = Experiment::read("virtual.toml", &text);
-    let setup = experiment.and_then(|experiment| experiment.setup(0, seed, false));
-    setup.unwrap_or_else(|error| panic!("{error}"))
-}
-
 fn run(testbed: &str, workload: &str, seed: u64) -> Measured {
-    let measured = setup(testbed, workload, seed).run(&Control::default());
+    let measured = setup(testbed, workload, "seconds", seed).run(&Control::default());
     measured.unwrap_or_else(|error| panic!("{testbed}: {error}"))
 }
 
@@ -103,45 +85,19 @@ fn a_shared_interrupt_adds_its_handler_and_a_timer_holds_requests() {
 
 #[test]
 fn what_a_virtual_machine_cannot_have_is_explained() {
-    for (testbed, workload, expected) in [
-        (
-            r#"a = "tap""#,
-            r#"tool = "send""#,
-            "a cannot be 'tap' on a virtual machine",
-        ),
-        (
-            r#"a = "sim:", b = "tap:x""#,
-            r#"tool = "forward""#,
-            "b cannot be 'tap:x'",
-        ),
-        (
-            r#"a = "sim:""#,
-            r#"tool = "blast""#,
-            "tool blast is not for a virtual machine",
-        ),
-        (
-            r#"a = "sim:", cpus = "sender=2""#,
-            r#"tool = "send""#,
-            "the CPUs 0-1",
-        ),
-        (
-            r#"a = "sim:", placement = "list(2)""#,
-            r#"tool = "send""#,
-            "choose from 0-1",
-        ),
-        (
-            r#"a = "sim:", b = "sim:""#,
-            r#"tool = "ping", flood = true"#,
-            "flood=",
-        ),
-        (
-            r#"a = "null:", b = "sim:""#,
-            r#"tool = "forward", rate = "1k""#,
-            "a = \"sim:\"",
-        ),
-    ] {
+    for [testbed, workload, expected] in rows(
+        r#"
+        a = "tap" | tool = "send" | a cannot be 'tap' on a virtual machine
+        a = "sim:", b = "tap:x" | tool = "forward" | b cannot be 'tap:x'
+        a = "sim:" | tool = "blast" | tool blast is not for a virtual machine
+        a = "sim:", cpus = "sender=2" | tool = "send" | the CPUs 0-1
+        a = "sim:", placement = "list(2)" | tool = "send" | choose from 0-1
+        a = "sim:", b = "sim:" | tool = "ping", flood = true | flood=
+        a = "null:", b = "sim:" | tool = "forward", rate = "1k" | a = "sim:"
+        "#,
+    ) {
         let testbed = format!("machine = \"2\", {testbed}");
-        let outcome = setup(&testbed, workload, 1).run(&Control::default());
+        let outcome = setup(&testbed, workload, "seconds", 1).run(&Control::default());
         let (Err(ToolError::Usage(line)) | Err(ToolError::Missing(line))) = &outcome else {
             panic!("{testbed}: {outcome:?}");
         };

@@ -31,12 +31,12 @@ pub use config::{
 pub use keys::SimOptions;
 pub use rx::SimRx;
 pub use tx::SimTx;
-pub use wire::SimCounters;
+pub use wire::{SimCounters, SimFault};
 
 use crate::driver::{Attach, Capabilities, DeviceCounters, DeviceError, Driver, Link, QueuePair};
 use crate::packet::Arena;
 use std::sync::Arc;
-use wire::{Arrival, Attached, End, Fault, Interrupt, Wire, Word};
+use wire::{Arrival, Attached, End, Interrupt, Wire, Word};
 
 /// The far end of an endpoint that is not one of a pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -191,18 +191,18 @@ impl SimControl {
 
     /// The next `packets` packets that arrive at this endpoint are reported as received in error.
     pub fn corrupt_next(&self, packets: u64) {
-        self.end().add_faults(Fault::Corrupt, packets);
+        self.end().add_faults(SimFault::Corrupt, packets);
     }
 
     /// The next `packets` packets that arrive at this endpoint are reported with a length of 0.
     pub fn truncate_next(&self, packets: u64) {
-        self.end().add_faults(Fault::Truncate, packets);
+        self.end().add_faults(SimFault::Truncate, packets);
     }
 
     /// The next `packets` packets that arrive at this endpoint are reported with a length beyond
     /// their buffer.
     pub fn overrun_next(&self, packets: u64) {
-        self.end().add_faults(Fault::Overrun, packets);
+        self.end().add_faults(SimFault::Overrun, packets);
     }
 
     /// A frame arrives from the wire at RX queue `queue`, modulo the queues that are attached, on
@@ -231,30 +231,30 @@ impl SimControl {
 
     /// The completions of the next `packets` packets that this endpoint sends are lost.
     pub fn lose_completions(&self, packets: u64) {
-        self.end().add_faults(Fault::LoseCompletion, packets);
+        self.end().add_faults(SimFault::LoseCompletion, packets);
     }
 
     /// The completions of the next `packets` packets that this endpoint sends are late: by 16 steps
     /// of the unit of the completion delay, or calls of `reclaim` with nothing sent before. Later
     /// ones wait for them.
     pub fn delay_completions(&self, packets: u64) {
-        self.end().add_faults(Fault::DelayCompletion, packets);
+        self.end().add_faults(SimFault::DelayCompletion, packets);
     }
 
     /// The next `packets` completions of this endpoint are reported twice.
     pub fn repeat_completions(&self, packets: u64) {
-        self.end().add_faults(Fault::RepeatCompletion, packets);
+        self.end().add_faults(SimFault::RepeatCompletion, packets);
     }
 
     /// The next `times` completion interrupts of this endpoint are lost.
     pub fn lose_interrupts(&self, times: u64) {
-        self.end().add_faults(Fault::LoseInterrupt, times);
+        self.end().add_faults(SimFault::LoseInterrupt, times);
     }
 
     /// The next `times` completion interrupts of this endpoint are 1 ms late. Only a device with a
     /// rate has them.
     pub fn delay_interrupts(&self, times: u64) {
-        self.end().add_faults(Fault::DelayInterrupt, times);
+        self.end().add_faults(SimFault::DelayInterrupt, times);
     }
 
     /// Raises both interrupts of queue `queue` of this endpoint now, without a cause.
@@ -281,6 +281,13 @@ impl SimControl {
     /// has room, and sends and completes none until it is reset.
     pub fn hang(&self, queue: usize) {
         self.end().set_hung(queue, true);
+    }
+
+    /// Times that a fault of this endpoint has happened. One that was requested and met no packet,
+    /// completion or interrupt has not.
+    #[must_use]
+    pub fn happened(&self, fault: SimFault) -> u64 {
+        self.end().happened(fault)
     }
 
     /// The hardware's counters beside [`Self::device_counters`].

@@ -1,7 +1,7 @@
 //! The transmitting half of a simulated queue, and the hardware behind it.
 
 use super::config::{CompletionDelay, Interrupts, SimConfig};
-use super::wire::{Arrival, End, Fault, RxState, TxWaiter, Wire, Word};
+use super::wire::{Arrival, End, RxState, SimFault, TxWaiter, Wire, Word};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxDescriptors,
     TxMemory, TxPacket,
@@ -72,6 +72,8 @@ struct Pace {
     busy_until: Instant,
     /// The completion that the queue is armed for.
     wakes_at: Option<Instant>,
+    /// The fault of its interrupt, and when that would be raised without.
+    disturbed: Option<(SimFault, Instant)>,
 }
 
 /// A packet in the TX ring.
@@ -111,6 +113,7 @@ impl SimTx {
                     each: Duration::from_nanos(1_000_000_000 / rate),
                     busy_until: Instant::default(),
                     wakes_at: None,
+                    disturbed: None,
                 })
             }),
             now: Instant::default(),
@@ -210,12 +213,12 @@ impl SimTx {
         self.visible = self.visible.checked_sub(1)?;
         let entry = self.ring.pop_front()?;
         let end = self.wire.end(self.side);
-        if end.takes(Fault::LoseCompletion) {
+        if end.takes(SimFault::LoseCompletion) {
             // Its descriptors stay in use, as the driver does not know of it.
             self.lost.push(entry.token);
             return Some(entry);
         }
-        let late = u64::from(end.takes(Fault::DelayCompletion)) * LATE_COMPLETION;
+        let late = u64::from(end.takes(SimFault::DelayCompletion)) * LATE_COMPLETION;
         let after = match end.config.delay {
             CompletionDelay::None => 0,
             CompletionDelay::Flushes(n) | CompletionDelay::Reclaims(n) => n,
@@ -224,6 +227,9 @@ impl SimTx {
                 n
             }
         };
+        if after > 0 {
+            end.happens(SimFault::LateCompletion);
+        }
         let at = self.pace.as_mut().map_or(Instant::default(), |pace| {
             pace.busy_until = pace.busy_until.max(self.now).after(pace.each);
             pace.busy_until
@@ -275,11 +281,17 @@ impl SimTx {
             return Armed::WorkPending;
         }
         let end = self.wire.end(self.side);
-        let lost = end.takes(Fault::LoseInterrupt);
-        let late = end.takes(Fault::DelayInterrupt);
-        let at = if late { at.after(LATE_INTERRUPT) } else { at };
+        // It happens if the queue is not polled before.
+        let faults = [SimFault::LoseInterrupt, SimFault::DelayInterrupt];
+        let fault = faults.into_iter().find(|&fault| end.is_due(fault));
+        let wakes_at = match fault {
+            Some(SimFault::LoseInterrupt) => None,
+            Some(_) => Some(at.after(LATE_INTERRUPT)),
+            None => Some(at),
+        };
         if let Some(pace) = &mut self.pace {
-            pace.wakes_at = (!lost).then_some(at);
+            pace.wakes_at = wakes_at;
+            pace.disturbed = fault.map(|fault| (fault, at));
         }
         Armed::Idle
     }
@@ -303,7 +315,7 @@ impl SimTx {
         } else if self.pace.is_some() {
             self.arm_until(packets)
         } else if self.sent.is_empty() && self.due.is_empty()
-            || self.wire.end(self.side).takes(Fault::LoseInterrupt)
+            || self.wire.end(self.side).takes(SimFault::LoseInterrupt)
         {
             Armed::Idle
         } else {
@@ -318,6 +330,15 @@ impl SimTx {
     fn disarm(&mut self) {
         if let Some(pace) = &mut self.pace {
             pace.wakes_at = None;
+            // A queue that is polled before needs no interrupt.
+            let disturbed = pace.disturbed.take();
+            if let Some((fault, _)) = disturbed.filter(|&(_, at)| at <= self.now) {
+                let end = self.wire.end(self.side);
+                if !end.takes(fault) {
+                    // It was cancelled meanwhile.
+                    end.happens(fault);
+                }
+            }
         }
         if let Some(waiter) = self.waiter() {
             waiter.disarm();
@@ -375,6 +396,9 @@ impl TxDescriptors for SimTx {
             return Err(Refused::TooManySegments);
         }
         self.refused = self.is_full();
+        if self.refused {
+            self.wire.end(self.side).happens(SimFault::Full);
+        }
         if self.refused || descriptors > self.free {
             return Err(Refused::NoDescriptor);
         }
@@ -438,9 +462,14 @@ impl TxDescriptors for SimTx {
             if let Some(sent) = self.due.swap_remove_front(next) {
                 self.free += sent.descriptors;
                 let end = self.wire.end(self.side);
-                if end.takes(Fault::RepeatCompletion) && !completed.push(sent.token) {
-                    end.add_faults(Fault::RepeatCompletion, 1);
-                    break;
+                if next > 0 {
+                    end.happens(SimFault::LateCompletion);
+                }
+                if end.is_due(SimFault::RepeatCompletion) {
+                    if !completed.push(sent.token) {
+                        break;
+                    }
+                    end.takes(SimFault::RepeatCompletion);
                 }
             }
         }
@@ -472,6 +501,10 @@ impl TxDescriptors for SimTx {
     ) -> Result<Reset, DeviceError> {
         if self.wire.link(self.side) == Link::Removed {
             return Err(DeviceError::Removed);
+        }
+        let has_packets = !(self.ring.is_empty() && self.sent.is_empty() && self.due.is_empty());
+        if has_packets && self.is_hung() {
+            self.wire.end(self.side).happens(SimFault::Hang);
         }
         let done = self.due.drain(..).chain(self.sent.drain(..));
         let done = done.map(|sent| sent.token).chain(self.lost.drain(..));

@@ -29,6 +29,8 @@ pub(super) struct End {
     pub(super) removed: AtomicBool,
     /// How many of each kind are still to come.
     faults: [AtomicU64; FAULTS],
+    /// How many of each kind have happened.
+    happened: [AtomicU64; FAULTS],
     /// The TX queues take no packet.
     pub(super) full: AtomicBool,
     /// Stalled TX queues, a bit for each.
@@ -37,9 +39,10 @@ pub(super) struct End {
     pub(super) counts: Counts,
 }
 
-/// A fault of so many packets or interrupts to come.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+/// What an endpoint does wrong, to packets, completions or interrupts
+/// ([`SimControl::happened`](super::SimControl::happened)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimFault {
     /// A packet that arrives is reported as received in error.
     Corrupt,
     /// The length of a packet that arrives is reported as 0.
@@ -56,13 +59,19 @@ pub(super) enum Fault {
     LoseInterrupt,
     /// A completion interrupt is late.
     DelayInterrupt,
+    /// A completion is delayed or overtaken, as the configuration says.
+    LateCompletion,
+    /// A packet is refused since the TX queues take none.
+    Full,
+    /// A stalled TX queue is reset with packets.
+    Hang,
 }
 
-const FAULTS: usize = Fault::DelayInterrupt as usize + 1;
+const FAULTS: usize = SimFault::Hang as usize + 1;
 
 impl End {
     /// `times` more faults of this kind are to come.
-    pub(super) fn add_faults(&self, fault: Fault, times: u64) {
+    pub(super) fn add_faults(&self, fault: SimFault, times: u64) {
         self.faults[fault as usize].fetch_add(times, Ordering::AcqRel);
     }
 
@@ -73,12 +82,29 @@ impl End {
         }
     }
 
-    /// Whether this packet or interrupt has the fault. The common case is a plain load.
-    pub(super) fn takes(&self, fault: Fault) -> bool {
+    /// Whether the fault is to come.
+    pub(super) fn is_due(&self, fault: SimFault) -> bool {
+        self.faults[fault as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// Whether this packet, completion or interrupt has the fault. The common case is a plain load.
+    pub(super) fn takes(&self, fault: SimFault) -> bool {
         let times = &self.faults[fault as usize];
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         let less = |n: u64| n.checked_sub(1);
-        times.load(fetch) != 0 && times.try_update(set, fetch, less).is_ok()
+        let takes = self.is_due(fault) && times.try_update(set, fetch, less).is_ok();
+        if takes {
+            self.happens(fault);
+        }
+        takes
+    }
+
+    pub(super) fn happens(&self, fault: SimFault) {
+        add(&self.happened[fault as usize], 1);
+    }
+
+    pub(super) fn happened(&self, fault: SimFault) -> u64 {
+        self.happened[fault as usize].load(Ordering::Relaxed)
     }
 
     /// Whether TX queue `queue` is stalled.
@@ -110,6 +136,7 @@ impl Wire {
                 config,
                 removed: AtomicBool::new(false),
                 faults: Default::default(),
+                happened: Default::default(),
                 full: AtomicBool::new(false),
                 hung: std::array::from_fn(|_| AtomicU64::new(0)),
                 attached: OnceLock::new(),
@@ -530,11 +557,11 @@ impl RxState {
         self.arrived += 1;
         let every = end.config.corrupt_every;
         let status =
-            if every != 0 && self.arrived.is_multiple_of(every) || end.takes(Fault::Corrupt) {
+            if every != 0 && self.arrived.is_multiple_of(every) || end.takes(SimFault::Corrupt) {
                 Status::Error
-            } else if end.takes(Fault::Truncate) {
+            } else if end.takes(SimFault::Truncate) {
                 Status::Length(0)
-            } else if end.takes(Fault::Overrun) {
+            } else if end.takes(SimFault::Overrun) {
                 Status::Length(usize::MAX)
             } else {
                 return word;

@@ -87,7 +87,9 @@ impl Cpus {
         let Some((part, cpu)) = self.parts().find(|(_, cpu)| !allowed.contains(cpu)) else {
             return Ok(());
         };
-        let allowed: CpuList = allowed.iter().map(|cpu| CpuId(*cpu as u16)).collect();
+        let allowed: CpuList = (allowed.iter())
+            .filter_map(|cpu| u16::try_from(*cpu).ok().map(CpuId))
+            .collect();
         Err(format!(
             "{part}= cannot be '{cpu}': the process may use the CPUs {allowed}; choose one of \
              them, or widen its affinity mask"

@@ -219,16 +219,27 @@ impl Traces {
     /// Waits until nothing else is there: the kernel removes interfaces and threads in the
     /// background.
     pub fn assert_again(&self) {
-        let what = format!("{:?}, before: {self:?}", Self::now());
-        wait_for(&what, || Self::now() == *self);
+        let start = Instant::now();
+        loop {
+            let now = Self::now();
+            if now == *self {
+                return;
+            }
+            let is_late = start.elapsed() >= TIMEOUT;
+            assert!(!is_late, "{now:?}, before: {self:?}");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// Waits until `done`, for a minute: a busy machine may be slow, and only a hang is a failure.
+/// A busy machine may be slow, and only a hang is a failure.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Waits until `done`, for a minute.
 pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        assert!(start.elapsed() < TIMEOUT, "{what}");
         thread::sleep(Duration::from_millis(1));
     }
 }

@@ -287,13 +287,13 @@ fn under(settings: &engine::Settings) {
         transfer.expect("the connections survive")
     });
     // The interfaces are removed with the session; TCP may still send its last segments.
-    let links = || [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
-    wait_for(&format!("{what}: {:?}", links()), || {
+    let mut links = [LinkStats::default(); 2];
+    wait_for(&what, || {
         let ports = session.snapshot().ports;
         let given = [0, 1].map(|port: usize| ports[port].tx_total().packets);
-        given == links().map(|link| link.rx_packets)
+        links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+        given == links.map(|link| link.rx_packets)
     });
-    let links = links();
     let report = session.finish();
     let generated = report.snapshot.ledger.generated;
     assert_eq!(generated, u64::from(FLOWS) * u64::from(EACH), "{what}");

@@ -112,9 +112,9 @@ impl RunQueue {
         });
     }
 
-    /// A task that was enqueued is not of the class `SCHED_BATCH`. It takes the place of the
-    /// current task only if that one has had more than its share, and it is the next by the rule
-    /// (`check_preempt_wakeup_fair`, `RUN_TO_PARITY`).
+    /// For a task that was enqueued and is not of the class `SCHED_BATCH`: it takes the place of
+    /// the current task only if that one has had more than its share, and it is the next by the
+    /// rule (`check_preempt_wakeup_fair`, `RUN_TO_PARITY`).
     pub(crate) fn preempt(&mut self, task: usize) {
         let (_, average) = self.average();
         if self.current.is_some_and(|current| current.had > average) {

@@ -28,7 +28,7 @@ pub(super) struct End {
     pub calls: u64,
     /// Of its thread.
     pub cpu: Usage,
-    /// Of a receiver: when the last byte arrived, since the start.
+    /// When the last byte arrived, since the start; 0 of an end that only sends.
     pub elapsed: Duration,
     /// Of a receiver of datagrams: all, and those since the mark.
     pub datagrams: [Datagrams; 2],

@@ -11,7 +11,7 @@ use std::thread;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Taken {
     pub(super) nice: i8,
-    /// It has the class `SCHED_BATCH`.
+    /// It was given the class `SCHED_BATCH`.
     pub(super) batch: bool,
 }
 
@@ -25,18 +25,21 @@ pub(super) fn take_priority(
     idle: Idle,
     serves: Serves,
 ) -> Result<Taken, StartError> {
-    let batch = priority.batch(serves) && set_batch();
     if let Priority::Nice(asked) = priority {
         let asked = asked.clamp(*NICE.start(), *NICE.end());
         let refused = |error: io::Error| io::Error::new(error.kind(), priority.refused(&error));
         return match set_nice(asked) {
-            Ok(()) => Ok(Taken { nice: asked, batch }),
+            Ok(()) => Ok(Taken {
+                nice: asked,
+                batch: false,
+            }),
             Err(error) => {
                 let failed = StartError::system("give a worker's thread its priority");
                 Err(failed(refused(error)))
             }
         };
     }
+    let batch = priority.batch(serves) && set_batch();
     let Ok(now) = nice() else {
         // Only a filter of system calls refuses this call: the thread keeps its value.
         return Ok(Taken { nice: 0, batch });

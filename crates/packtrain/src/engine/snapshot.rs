@@ -131,7 +131,7 @@ pub struct WorkerSnapshot {
     pub syscalls: u64,
     /// Nice value of the worker's thread, as set at the start; 0 before that, and without a thread.
     pub nice: i8,
-    /// The worker's thread has the scheduling class `SCHED_BATCH`
+    /// The worker's thread was given the scheduling class `SCHED_BATCH`
     /// ([`Priority::batch`](crate::policy::priority::Priority::batch)).
     pub batch: bool,
 }

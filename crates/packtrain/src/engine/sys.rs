@@ -338,6 +338,7 @@ mod tests {
         assert!(bind_to(&[CpuId(u16::MAX)]).is_err());
         assert!(bind_to(&[]).is_err());
     }
+
     /// The kernel has the class (proc_pid_stat(5), field 41), and one that the program was given
     /// remains.
     #[test]
@@ -348,15 +349,17 @@ mod tests {
             field.unwrap().parse::<i32>().unwrap()
         };
         let test = move || {
-            assert_eq!(class(), libc::SCHED_OTHER);
-            assert!(set_batch());
-            assert_eq!(class(), libc::SCHED_BATCH);
-            assert!(set_batch());
             let param = libc::sched_param { sched_priority: 0 };
             let call = libc::SYS_sched_setscheduler;
             // SAFETY: `param` is valid for the call.
-            let set = unsafe { libc::syscall(call, 0, libc::SCHED_IDLE, &raw const param) };
-            assert_eq!((set, set_batch(), class()), (0, false, libc::SCHED_IDLE));
+            let set = |class: i32| unsafe { libc::syscall(call, 0, class, &raw const param) };
+            // The thread has the class of the thread that started the tests.
+            assert_eq!((set(libc::SCHED_OTHER), class()), (0, libc::SCHED_OTHER));
+            assert!(set_batch());
+            assert_eq!(class(), libc::SCHED_BATCH);
+            assert!(set_batch());
+            let idle = libc::SCHED_IDLE;
+            assert_eq!((set(idle), set_batch(), class()), (0, false, idle));
         };
         std::thread::spawn(test).join().unwrap();
     }

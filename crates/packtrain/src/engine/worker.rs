@@ -36,7 +36,7 @@ pub(super) struct WorkerCounters {
     pub(super) syscalls: Counter,
     /// Nice value of the worker's thread, as set at the start. 0 without a thread.
     pub(super) nice: AtomicI8,
-    /// Whether that thread has the class `SCHED_BATCH`.
+    /// Whether that thread was given the class `SCHED_BATCH`.
     pub(super) batch: AtomicBool,
 }
 

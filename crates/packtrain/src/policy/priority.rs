@@ -1,4 +1,4 @@
-//! The nice value of the threads of workers, and whom they preempt.
+//! The nice value and the scheduling class of the threads of workers.
 //!
 //! While a worker waits for its CPU, the queues of the devices fill up. So `auto` puts a worker
 //! [`AHEAD`] nice levels before the thread that started it: three quarters of a CPU that two
@@ -10,8 +10,8 @@
 //! from it for each packet that wakes it, at two context switches a packet; at the same nice value
 //! still after a few, since the scheduler favours a thread that has slept. So `auto` leaves it at
 //! the nice value of the senders and gives it the class `SCHED_BATCH` (sched(7)), whose threads
-//! preempt no other when they are woken: it runs when the sender waits, or when its time slice is
-//! over, and then sends many packets at once (S1: 6 k switches a second instead of 1100 k).
+//! preempt no other when they are woken. It runs when the sender waits, or when its time slice is
+//! over, and then sends many packets at once.
 
 #[cfg(test)]
 mod tests;

@@ -134,6 +134,16 @@ impl RunQueue {
         }
     }
 
+    /// So many steps of `time` use up the slice of the current task: at least one.
+    pub(crate) fn steps_left(&self, time: Duration) -> u64 {
+        let steps = self.current.map(|task| {
+            let left = task.deadline.saturating_sub(task.had).max(1);
+            left.unsigned_abs()
+                .div_ceil(virtual_time(time, task.weight).max(1).unsigned_abs())
+        });
+        steps.unwrap_or(1)
+    }
+
     /// The current task lets the others run: it forfeits the rest of its slice (`yield_task_fair`).
     pub(crate) fn give_way(&mut self) {
         let slice = self.slice;
@@ -288,6 +298,24 @@ mod tests {
         assert_eq!(due(slice), slice);
         assert_eq!(due(10 * slice), 2 * slice);
         assert_eq!(due(-10 * slice), -2 * slice);
+    }
+
+    #[test]
+    fn the_steps_that_are_left_end_the_slice_at_once_or_one_by_one() {
+        let mut one = queue(&[0, -3]);
+        one.next();
+        one.charge(3 * STEP);
+        let steps = one.steps_left(STEP);
+        let mut other = queue(&[0, -3]);
+        other.next();
+        other.charge(3 * STEP);
+        for _ in 0..steps {
+            assert!(!other.resched);
+            other.charge(STEP);
+        }
+        one.charge(STEP * steps as u32);
+        assert!(one.resched && other.resched);
+        assert_eq!(one.next(), other.next());
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! later; Stoica and Abdel-Wahab 1995). Each one names the function or the feature that it is from.
 //! Control groups, ticks and delayed dequeuing are left out.
 
+use crate::trace::CpuTrace;
+use packtrain::time::Instant;
 use std::time::Duration;
 
 /// The weight of a task with nice value 0 (`NICE_0_LOAD`).
@@ -41,6 +43,47 @@ pub(crate) struct RunQueue {
     current: Option<Entity>,
     /// The current task has to be chosen anew.
     resched: bool,
+}
+
+/// A CPU: its tasks, and what it does now.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    pub(crate) queue: RunQueue,
+    pub(crate) last: Option<usize>,
+    /// It runs a task, or is about to.
+    pub(crate) busy: bool,
+    /// The number of its next turn.
+    pub(crate) turn: u64,
+    /// The polls that it has instead of steps.
+    pub(crate) polls: Option<Polls>,
+    pub(crate) trace: CpuTrace,
+}
+
+/// Polls of a worker that find nothing: they are counted and not run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Polls {
+    pub(crate) task: usize,
+    /// When the first one begins, and the time of each.
+    pub(crate) from: Instant,
+    pub(crate) each: Duration,
+    pub(crate) until: Instant,
+}
+
+impl Cpu {
+    /// An idle CPU. `slice`: how long a task runs while others wait.
+    pub(crate) const fn new(slice: Duration) -> Self {
+        Self {
+            queue: RunQueue::new(slice),
+            last: None,
+            busy: false,
+            turn: 0,
+            polls: None,
+            trace: CpuTrace {
+                busy: Duration::ZERO,
+                switches: 0,
+            },
+        }
+    }
 }
 
 /// So much time for a task, as virtual time (`calc_delta_fair`).

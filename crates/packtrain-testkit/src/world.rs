@@ -4,10 +4,9 @@ mod cpus;
 
 use crate::Hardware;
 use crate::costs::{Costs, Work};
-use crate::cpu::Lag;
+use crate::cpu::{Cpu, Lag};
 use crate::runtime::{NotifierId, VirtualRuntime};
 use crate::trace::{Digest, TaskTrace, Trace};
-use cpus::Cpu;
 use packtrain::engine::{Action, Ledger, Session, Snapshot, Worker};
 use packtrain::policy::topology::CpuId;
 use packtrain::runtime::Runtime;

@@ -57,7 +57,8 @@ impl Captured {
 mod tests {
     use super::*;
     use crate::fuzz::decisions::bytes_of;
-    use crate::fuzz::run::{Memory, Outcome, run, run_captured};
+    use crate::fuzz::memory::Memory;
+    use crate::fuzz::run::{Outcome, run, run_captured};
     use crate::fuzz::scene::Scene;
     use crate::fuzz::traffic::{Flow, Kind};
     use packtrain::packet::{Arena, ArenaConfig};

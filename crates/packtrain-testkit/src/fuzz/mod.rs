@@ -17,6 +17,7 @@
 mod captured;
 mod caught;
 mod decisions;
+mod memory;
 mod run;
 mod scene;
 mod shrink;
@@ -28,8 +29,9 @@ pub use run::Reached;
 pub use traffic::{Failure, Wrong};
 
 use captured::Captured;
+use memory::Memory;
 use packtrain::limits::BURST_PACKETS_MAX;
-use run::{Memory, Outcome};
+use run::Outcome;
 use scene::{Fault, Scene};
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -2,6 +2,7 @@
 
 use super::captured::Captured;
 use super::caught::caught;
+use super::memory::Memory;
 use super::scene::{Event, Fault, Link, Scene, Shape};
 use super::talker::{Shared, Stage, Talker, lock};
 use super::traffic::{Allowed, Failure, Truth, Wrong};
@@ -59,40 +60,6 @@ const OF_DEVICES: [(Fault, SimFault); 11] = [
 
 /// Sessions of a world at most.
 const SESSIONS_MAX: u32 = 3;
-
-/// The memory of worlds, which is used again and again.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    free: Vec<Arena>,
-}
-
-impl Memory {
-    /// Arenas that are kept.
-    const KEPT: usize = 12;
-
-    /// An arena of at least this size.
-    fn take(&mut self, wanted: ArenaConfig) -> Result<Arena, Failure> {
-        // Few sizes, so that most worlds find one.
-        let small = wanted.small_frames.next_power_of_two().max(8192);
-        let config = ArenaConfig {
-            small_frames: small,
-            large_frames: wanted.large_frames.next_power_of_two().max(256),
-            lines: 2 * small + 4096,
-        };
-        if let Some(at) = self.free.iter().position(|it| it.config() == config) {
-            return Ok(self.free.swap_remove(at));
-        }
-        Arena::new(config).map_err(|error| Failure::new(Wrong::Error, error.to_string()))
-    }
-
-    /// All of its memory is free again.
-    fn give(&mut self, arena: Arena) {
-        if self.free.len() >= Self::KEPT {
-            self.free.remove(0);
-        }
-        self.free.push(arena);
-    }
-}
 
 /// What worlds have reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,55 +2,14 @@
 
 use super::{Class, Kind, PROBE_AHEAD, PROBED_SLEEP, State, Task, World};
 use crate::costs::Work;
-use crate::cpu::RunQueue;
+use crate::cpu::Polls;
 use crate::runtime::NotifierId;
-use crate::trace::CpuTrace;
 use packtrain::engine::{Action, ThreadUsage};
 use packtrain::time::Instant;
 use std::time::Duration;
 
 /// Polls in a row that have found nothing. A device that needs several polls has had them by then.
 const EMPTY_POLLS: u32 = 32;
-
-#[derive(Debug)]
-pub(super) struct Cpu {
-    pub(super) queue: RunQueue,
-    last: Option<usize>,
-    /// It runs a task, or is about to.
-    busy: bool,
-    /// The number of its next turn.
-    turn: u64,
-    /// The polls that it has instead of steps.
-    polls: Option<Polls>,
-    pub(super) trace: CpuTrace,
-}
-
-/// Polls of a worker that find nothing: they are counted and not run.
-#[derive(Clone, Copy, Debug)]
-struct Polls {
-    task: usize,
-    /// When the first one begins, and the time of each.
-    from: Instant,
-    each: Duration,
-    until: Instant,
-}
-
-impl Cpu {
-    /// An idle CPU. `slice`: how long a task runs while others wait.
-    pub(super) const fn new(slice: Duration) -> Self {
-        Self {
-            queue: RunQueue::new(slice),
-            last: None,
-            busy: false,
-            turn: 0,
-            polls: None,
-            trace: CpuTrace {
-                busy: Duration::ZERO,
-                switches: 0,
-            },
-        }
-    }
-}
 
 impl World {
     pub(super) fn notified(&mut self, notifier: NotifierId) {

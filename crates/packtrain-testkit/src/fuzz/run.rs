@@ -3,7 +3,7 @@
 use super::caught::caught;
 use super::scene::{Event, Fault, Link, Scene, Shape};
 use super::talker::{Shared, Stage, Talker, lock};
-use super::traffic::{Allowed, Failure, Truth, Wrong};
+use super::traffic::{Allowed, Failure, Lie, Truth, Wrong};
 use crate::rig::{Rig, ms};
 use crate::{Costs, Trace};
 use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig};
@@ -648,6 +648,9 @@ impl<'a> Play<'a> {
         for report in &reports {
             for (reason, count) in report.snapshot.drops.nonzero() {
                 *outcome.reached.drops.entry(reason.name()).or_default() += count;
+                if Lie::ALL.iter().any(|lie| lie.reasons().contains(&reason)) {
+                    outcome.reached.fault(Fault::Malformed, count);
+                }
             }
             self.felt(report, &mut outcome.reached);
         }
@@ -695,7 +698,7 @@ impl<'a> Play<'a> {
                 let line = format!("session {number}: {ledger:?}");
                 return Err(Failure::new(Wrong::Ledger, line));
             }
-            self.explained(report)?;
+            self.explained(number, report)?;
         }
         if let Some(unfit) = counted.iter().map(|link| link.unfit).find(|&n| n > 0) {
             let line = format!("{unfit} packets that a device cannot take");
@@ -706,7 +709,7 @@ impl<'a> Play<'a> {
     }
 
     /// Each reason for which packets were dropped has a fault that explains it.
-    fn explained(&self, report: &Report) -> Result<(), Failure> {
+    fn explained(&self, number: usize, report: &Report) -> Result<(), Failure> {
         let swarm = self.scene.swarm;
         let resets = [Fault::Hang, Fault::Reset, Fault::LostCompletions];
         let resets = resets.into_iter().chain([Fault::LostInterrupts]);
@@ -720,6 +723,8 @@ impl<'a> Play<'a> {
                 DropReason::DeviceReset => resets.clone().any(|fault| self.has(fault)),
                 DropReason::FaultInjected => swarm.has(Fault::Loss),
                 DropReason::TooManySegments => self.has(Fault::Memory) || self.collapses(),
+                // The senders of a session say how many there can be.
+                reason if number < 2 => lock(&self.truth).lies(number == 1, reason) >= count,
                 _ => false,
             };
             if !is_explained {

@@ -1,7 +1,7 @@
 //! What a world consists of: topology, policies, load and faults, drawn from bytes.
 
 use super::decisions::Decisions;
-use super::traffic::{Flow, Kind};
+use super::traffic::{Flow, Kind, Lie};
 use crate::rig::Preemptions;
 use crate::{Hardware, machine, machine_with_siblings};
 use packtrain::driver::{Coalesce, Features, Fit, PortConfig, RxBuffers, TxMemory};
@@ -82,10 +82,12 @@ pub(super) enum Fault {
     SpuriousInterrupts,
     /// The TX queues of a device take no packet.
     Full,
+    /// An application describes packets wrongly.
+    Malformed,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 27] = [
         Self::BadDescriptor,
         Self::LostCompletions,
         Self::LostInterrupts,
@@ -112,6 +114,7 @@ impl Fault {
         Self::LateInterrupts,
         Self::SpuriousInterrupts,
         Self::Full,
+        Self::Malformed,
     ];
 
     /// Those that happen at a time; the others go on until the faults stop.
@@ -163,6 +166,7 @@ impl Fault {
             Self::LateInterrupts => "late_interrupt",
             Self::SpuriousInterrupts => "spurious_interrupt",
             Self::Full => "full",
+            Self::Malformed => "malformed",
         }
     }
 }
@@ -268,7 +272,7 @@ impl Scene {
         for link in links.iter_mut().skip(1) {
             link.to.faults.corrupt = 0.0;
         }
-        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, shape, queues));
+        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, swarm, shape, queues));
         let flows = flows.collect();
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
@@ -474,7 +478,7 @@ fn faults(d: &mut Decisions<'_>, swarm: Swarm) -> FaultOptions {
     }
 }
 
-fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
+fn flow(d: &mut Decisions<'_>, swarm: Swarm, shape: Shape, queues: usize) -> Flow {
     let kind = d.choose(&[
         Kind::Short,
         Kind::Tcp4,
@@ -495,12 +499,18 @@ fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
     let burst = d.choose(&[1, 4, 16, 64]);
     // A slow device needs less than a second for them.
     let most = (FLOW_UNITS / (units * burst)).max(1) as u32;
+    let lies = swarm.has(Fault::Malformed);
+    let lie = d.index(0..=if lies { Lie::ALL.len() } else { 0 });
+    let has_ports = !matches!(kind, Kind::Short | Kind::Ack);
+    let oversize = lies && units == 1 && has_ports && d.flag();
     Flow {
         kind,
         unit,
         units,
         pieces: d.choose(&[1, 2, 3, 5, 12]),
-        partial: units > 1 || d.flag(),
+        partial: units > 1 || oversize || d.flag(),
+        oversize,
+        lie: lie.checked_sub(1).map(|lie| Lie::ALL[lie]),
         burst,
         bursts: d.number(1..=40).min(most),
         pace: micros(d.choose(&[0, 5, 50, 500])),

@@ -2,10 +2,12 @@
 //! end: the oracle that uses no counter of packtrain.
 
 use packtrain::packet::{Arena, FrameClass, Packet, PacketError};
+use packtrain::stats::DropReason;
 use packtrain_offload::checksum::{Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6};
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::random::{Random, mix};
+use packtrain_offload::segment::SegmentError;
 use packtrain_offload::verify::{Verdict, verify_ipv4_header, verify_transport};
 use std::fmt;
 use std::num::NonZeroU16;
@@ -56,6 +58,49 @@ impl Kind {
     }
 }
 
+/// What an application says wrongly of a packet. The framework drops the packet, and no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// The checksum field is behind the end.
+    Checksum,
+    /// The GSO type is not that of the headers.
+    Kind,
+    /// The headers are longer than the packet.
+    Headers,
+    /// The IP packet is longer than the packet.
+    Length,
+    /// Each byte is the payload of a wire packet.
+    Size,
+}
+
+impl Lie {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Checksum,
+        Self::Kind,
+        Self::Headers,
+        Self::Length,
+        Self::Size,
+    ];
+
+    /// The reasons for which such a packet is dropped.
+    pub(super) const fn reasons(self) -> &'static [DropReason] {
+        match self {
+            Self::Checksum => &[DropReason::BadChecksumPlace],
+            Self::Kind => &[DropReason::Segment(SegmentError::Kind)],
+            // The second for a device that needs all headers in one segment.
+            Self::Headers => &[
+                DropReason::Segment(SegmentError::Headers),
+                DropReason::HeadersTooLong,
+            ],
+            Self::Length => &[DropReason::Segment(SegmentError::Length)],
+            Self::Size => &[DropReason::Segment(SegmentError::TooManySegments)],
+        }
+    }
+}
+
+/// The first unit of a packet that has a [`Lie`], which no flow sends.
+const UNSENT: u32 = 1 << 31;
+
 /// A thread of an application, and what it sends. Its packets consist of units: the payload of one
 /// wire packet each, with a number.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +114,10 @@ pub(super) struct Flow {
     pub(super) pieces: usize,
     /// The device, or software on its behalf, completes the checksum.
     pub(super) partial: bool,
+    /// A packet of one wire packet is a GSO packet too, of a size that is larger than its payload.
+    pub(super) oversize: bool,
+    /// Beside each burst there are packets with it.
+    pub(super) lie: Option<Lie>,
     /// Packets of a burst.
     pub(super) burst: usize,
     pub(super) bursts: u32,
@@ -158,9 +207,61 @@ impl Flow {
             false => ChecksumState::None,
         };
         if self.units > 1 {
-            let size = NonZeroU16::new(self.unit as u16);
-            meta.gso = size.map(|size| Gso::new(self.kind.gso(), size));
+            meta.gso = self.gso(self.unit);
             meta.wire_packets = self.units as u16;
+        } else if self.oversize {
+            meta.gso = self.gso(self.unit + 1);
+        }
+        Ok(packet)
+    }
+
+    fn gso(&self, size: usize) -> Option<Gso> {
+        let size = NonZeroU16::new(size as u16)?;
+        Some(Gso::new(self.kind.gso(), size))
+    }
+
+    /// A packet of flow `number` with `lie`.
+    ///
+    /// # Errors
+    ///
+    /// If the arena has no memory.
+    pub(super) fn lying(
+        &self,
+        lie: Lie,
+        number: usize,
+        arena: &Arena,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Packet, PacketError> {
+        let honest = Self {
+            kind: match lie {
+                Lie::Size => Kind::Udp4,
+                _ => Kind::Tcp4,
+            },
+            unit: 1_400,
+            units: 2,
+            partial: true,
+            ..*self
+        };
+        let mut packet = honest.packet(number, UNSENT, arena, scratch)?;
+        let bytes = packet.bytes() as u32;
+        let meta = packet.meta_mut();
+        meta.wire_packets = 1;
+        match (lie, &mut meta.checksum, &mut meta.layout) {
+            (Lie::Checksum, ChecksumState::Partial { offset, .. }, _) => {
+                (*offset, meta.gso) = (bytes as u16, None);
+            }
+            (Lie::Kind, ..) => {
+                let other = Self {
+                    kind: Kind::Udp6,
+                    ..honest
+                };
+                meta.gso = other.gso(honest.unit);
+            }
+            (Lie::Headers, _, Some(layout)) => layout.payload = u16::MAX,
+            (Lie::Length, _, Some(layout)) => layout.ip_end = bytes + 1,
+            (Lie::Size, ..) => meta.gso = honest.gso(1),
+            // The headers were parsed, and the checksum is partial.
+            (Lie::Checksum | Lie::Headers | Lie::Length, ..) => {}
         }
         Ok(packet)
     }
@@ -318,6 +419,8 @@ struct Known {
     flow: Flow,
     /// Units that the TX queue has accepted.
     sent: u32,
+    /// Packets with a lie that it has accepted.
+    lies: u32,
     /// A bit for each unit that has arrived.
     seen: Vec<u64>,
     /// One more than the last unit that arrived.
@@ -349,6 +452,7 @@ impl Truth {
         let known = |&flow: &Flow| Known {
             flow,
             sent: 0,
+            lies: 0,
             seen: Vec::new(),
             next: 0,
             arrived: 0,
@@ -371,17 +475,28 @@ impl Truth {
         self.failure.as_ref()
     }
 
-    /// A TX queue has accepted so many packets of a flow.
-    pub(super) fn sent(&mut self, flow: usize, packets: usize) {
+    /// A TX queue has accepted so many packets of a flow, and so many with a lie.
+    pub(super) fn sent(&mut self, flow: usize, packets: usize, lies: usize) {
         let known = &mut self.flows[flow];
         known.sent += (packets * known.flow.units) as u32;
+        known.lies += lies as u32;
     }
 
-    /// Units that TX queues have accepted from flows of the forwarder, or from the others.
+    /// Wire packets that TX queues have accepted from flows of the forwarder, or from the others.
     pub(super) fn accepted(&self, from_forwarder: bool) -> u64 {
         let flows = self.flows.iter();
         let flows = flows.filter(|known| known.flow.from_forwarder == from_forwarder);
-        flows.map(|known| u64::from(known.sent)).sum()
+        flows.map(|known| u64::from(known.sent + known.lies)).sum()
+    }
+
+    /// Packets among these whose lie is dropped for `reason`.
+    pub(super) fn lies(&self, from_forwarder: bool, reason: DropReason) -> u64 {
+        let flows = self.flows.iter().filter(|known| {
+            let mut lie = known.flow.lie.iter();
+            let drops = lie.any(|lie| lie.reasons().contains(&reason));
+            known.flow.from_forwarder == from_forwarder && drops
+        });
+        flows.map(|known| u64::from(known.lies)).sum()
     }
 
     /// Units of all flows that have arrived, each once.
@@ -584,6 +699,8 @@ mod tests {
             units,
             pieces: 2,
             partial: units > 1,
+            oversize: false,
+            lie: None,
             burst: 1,
             bursts: 1,
             pace: Duration::ZERO,
@@ -605,7 +722,7 @@ mod tests {
     fn truth(flow: Flow, firsts: &[u32], change: impl Fn(&mut Packet)) -> Truth {
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
         let mut truth = Truth::new(&[flow], Allowed::default());
-        truth.sent(0, 8);
+        truth.sent(0, 8, 0);
         for &first in firsts {
             let packet = flow.packet(0, first, &arena, &mut Vec::new());
             let mut packet = packet.expect("memory");

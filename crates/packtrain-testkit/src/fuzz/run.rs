@@ -408,6 +408,8 @@ impl<'a> Play<'a> {
                 happened.borrow_mut().push(fault);
             }
             (Fault::Full, _) => from.set_full(begins),
+            (Fault::Remove, true) if amount.is_multiple_of(2) => from.remove(),
+            (Fault::Remove, true) => to.remove(),
             (Fault::Memory, true) => taken = take_all_but(&arena, amount as usize),
             (Fault::Memory, false) => taken.clear(),
             _ => {}
@@ -436,7 +438,7 @@ impl<'a> Play<'a> {
         self.run_until(last);
         self.calm();
         self.settle(BACKLOG_MAX, |play| {
-            play.stage.idle.get() == play.scene.flows.len()
+            play.stage.done() == play.scene.flows.len()
         })?;
         self.fresh()?;
         self.stop()
@@ -459,10 +461,37 @@ impl<'a> Play<'a> {
                 session.control().post(queues, Command::Resume);
             }
         }
+        // The watchdog resets no queue without a link (as in Linux), and a link whose other end was
+        // removed does not come back.
+        let hangs = self.has(Fault::Hang) || self.has(Fault::LostCompletions);
+        for link in 0..self.devices.len() {
+            if hangs && self.is_cut(link) {
+                let egress = Queues::tx(usize::from(link > 0));
+                let sender = self.rig.sessions[link].control();
+                sender.post(egress, Command::Reset);
+            }
+        }
     }
 
     fn has(&self, fault: Fault) -> bool {
         self.scene.events.iter().any(|event| event.fault == fault)
+    }
+
+    /// Whether a device of the session was removed, which ends it.
+    fn is_gone(&self, session: usize) -> bool {
+        let mut events = self.scene.events.iter();
+        events.any(|event| event.removes() == Some(session))
+    }
+
+    /// Whether a session at an end of the link is gone.
+    fn is_cut(&self, link: usize) -> bool {
+        self.is_gone(link) || self.is_gone(link + 1)
+    }
+
+    /// Whether all sessions on the way of a flow are there.
+    fn arrives(&self, flow: usize) -> bool {
+        let first = usize::from(self.scene.flows[flow].from_forwarder);
+        !(first..self.rig.sessions.len()).any(|session| self.is_gone(session))
     }
 
     /// Runs until nothing moves any more, and `done` says yes.
@@ -507,6 +536,9 @@ impl<'a> Play<'a> {
             let snapshot = self.rig.sessions[number].snapshot();
             let given = snapshot.ports[usize::from(number > 0)].tx_total();
             let read = from.device_counters();
+            if self.is_cut(number) {
+                continue;
+            }
             if given.packets > read.rx_packets + read.rx_dropped + read.rx_errors {
                 (0..self.scene.queues).for_each(|queue| from.interrupt(queue));
                 // What a reset took back was not read, and was given again.
@@ -533,7 +565,7 @@ impl<'a> Play<'a> {
             )
         });
         let ledgers: Vec<_> = ledgers.collect();
-        let (idle, all) = (self.stage.idle.get(), self.scene.flows.len());
+        let (idle, all) = (self.stage.done(), self.scene.flows.len());
         let line = format!(
             "{what} does not arrive within {limit:?}: {}; {idle} of {all} senders are done",
             ledgers.join(", ")
@@ -554,7 +586,7 @@ impl<'a> Play<'a> {
         links.any(|link| link.from.port.fit == Fit::Collapse)
     }
 
-    /// A fresh packet of every flow arrives.
+    /// A fresh packet of every flow arrives whose way no removed device has cut.
     fn fresh(&mut self) -> Result<(), Failure> {
         let begin = self.rig.world.now();
         self.stage.probes.set(1);
@@ -577,6 +609,9 @@ impl<'a> Play<'a> {
             }
             let truth = lock(&self.truth);
             let arrived = |(flow, &before): (usize, &u32)| {
+                if !self.arrives(flow) {
+                    return true;
+                }
                 let sent = truth.sent_by(flow);
                 let first = if overruns {
                     before
@@ -599,7 +634,7 @@ impl<'a> Play<'a> {
                 drop(truth);
                 return Err(self.stuck(&what, FRESH_MAX));
             }
-            if overruns && self.stage.idle.get() == self.scene.flows.len() {
+            if overruns && self.stage.done() == self.scene.flows.len() {
                 self.stage.probes.set(self.stage.probes.get() + 1);
                 self.stage.wake();
             }
@@ -619,10 +654,19 @@ impl<'a> Play<'a> {
                 let trace = self.trace.as_ref().expect("it has run");
                 let workers = &self.rig.workers[self.workers[session].clone()];
                 let mut tasks = workers.iter().map(|&task| &trace.tasks[task]);
-                if let Some(error) = tasks.clone().find_map(|task| task.error.as_ref()) {
+                let error = tasks.clone().find_map(|task| task.error.as_ref());
+                if let Some(error) = error.filter(|_| !self.is_gone(session)) {
                     return Err(Failure::new(Wrong::Error, error.clone()));
                 }
                 if tasks.all(|task| task.ended.is_some()) {
+                    if self.is_gone(session) {
+                        let removed = error.filter(|error| error.contains("was removed"));
+                        removed.ok_or_else(|| {
+                            let line = format!("session {session} ends without: {error:?}");
+                            Failure::new(Wrong::Error, line)
+                        })?;
+                        self.happened.borrow_mut().push(Fault::Remove);
+                    }
                     // The next session receives what the last one sent.
                     self.run_until(self.rig.world.now().after(QUIET));
                     break;
@@ -680,7 +724,10 @@ impl<'a> Play<'a> {
             (Fault::Refuse, tx().map(|tx| tx.refused_features).sum()),
             (Fault::PauseTx, tx().map(|tx| tx.stall_flush).sum()),
             (Fault::PauseRx, rx().map(|rx| rx.pauses).sum()),
-            (Fault::Reset, resets.sum()),
+            (
+                Fault::Reset,
+                resets.sum::<u64>() * u64::from(!self.has(Fault::Remove)),
+            ),
             (Fault::Memory, starved),
             (Fault::Link, report.snapshot.drops.get(DropReason::LinkDown)),
         ];
@@ -713,10 +760,12 @@ impl<'a> Play<'a> {
         let swarm = self.scene.swarm;
         let resets = [Fault::Hang, Fault::Reset, Fault::LostCompletions];
         let resets = resets.into_iter().chain([Fault::LostInterrupts]);
+        let is_gone = self.is_cut(number);
         for (reason, count) in report.snapshot.drops.nonzero() {
             let is_explained = match reason {
                 DropReason::NoBuffer => self.has(Fault::Memory),
-                DropReason::LinkDown => self.has(Fault::Link),
+                DropReason::LinkDown => self.has(Fault::Link) || self.has(Fault::Remove),
+                DropReason::DeviceReset | DropReason::Shutdown if is_gone => true,
                 DropReason::BadDescriptor => self.has(Fault::BadDescriptor),
                 DropReason::Truncated => self.has(Fault::Truncated),
                 DropReason::TooLong => self.has(Fault::TooLong),
@@ -759,10 +808,13 @@ impl<'a> Play<'a> {
             let sender = &reports[number].snapshot;
             let sent = sender.ports[usize::from(number > 0)].tx_total();
             let from = link.from;
-            if sent.resets == 0 {
+            if sent.resets == 0 && !self.is_cut(number) {
                 let read = from.rx_packets + from.rx_dropped + from.rx_errors;
                 equal("packets of a TX queue", sent.packets, read)?;
                 equal("taken_back without a reset", sent.taken_back, 0)?;
+            }
+            if self.is_gone(number + 1) {
+                continue;
             }
             let received = reports[number + 1].snapshot.ports[0].rx_total();
             let faults = self.faults[number].get();
@@ -799,7 +851,8 @@ impl<'a> Play<'a> {
         let most = if is_single { 1 } else { 700 };
         // A packet that a reset found sent in part has also arrived in part.
         let least = lost as i64 - (most * twice + resets) as i64;
-        let most = (most * lost) as i64 - twice as i64;
+        let gone = self.gone_with_devices(reports, counted);
+        let most = (most * (lost + gone)) as i64 - twice as i64;
         if (least..=most).contains(&missing) {
             return Ok(());
         }
@@ -808,6 +861,31 @@ impl<'a> Play<'a> {
              {absorbed} absorbed, {expanded} expanded, {lost} lost and {twice} repeated on a wire"
         );
         Err(Failure::new(Wrong::Lost, line))
+    }
+
+    /// Packets that removed devices had at most: those that they were given and did not read, and
+    /// those that they received and nothing took.
+    fn gone_with_devices(&self, reports: &[Report], counted: &[Counted]) -> u64 {
+        let links = counted.iter().enumerate().map(|(number, link)| {
+            let mut gone = 0;
+            if self.is_gone(number) {
+                let port = &reports[number].snapshot.ports[usize::from(number > 0)];
+                let read = link.from.rx_packets + link.from.rx_dropped + link.from.rx_errors;
+                gone += port.tx_total().packets.saturating_sub(read);
+            }
+            if self.is_gone(number + 1) {
+                let received = reports[number + 1].snapshot.ports[0].rx_total();
+                let faults = self.faults[number].get();
+                // A damaged GSO packet is received as several.
+                let taken = match faults.corrupted {
+                    0 => received.packets + received.bad_packets,
+                    _ => 0,
+                };
+                gone += (link.to.tx_packets + faults.duplicated).saturating_sub(taken);
+            }
+            gone
+        });
+        links.sum()
     }
 }
 

@@ -84,10 +84,12 @@ pub(super) enum Fault {
     Full,
     /// An application describes packets wrongly.
     Malformed,
+    /// A device is removed for good.
+    Remove,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 27] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::BadDescriptor,
         Self::LostCompletions,
         Self::LostInterrupts,
@@ -115,10 +117,11 @@ impl Fault {
         Self::SpuriousInterrupts,
         Self::Full,
         Self::Malformed,
+        Self::Remove,
     ];
 
     /// Those that happen at a time; the others go on until the faults stop.
-    const TIMED: [Self; 17] = [
+    const TIMED: [Self; 18] = [
         Self::BadDescriptor,
         Self::LostCompletions,
         Self::LostInterrupts,
@@ -136,6 +139,7 @@ impl Fault {
         Self::LateInterrupts,
         Self::SpuriousInterrupts,
         Self::Full,
+        Self::Remove,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -167,6 +171,7 @@ impl Fault {
             Self::SpuriousInterrupts => "spurious_interrupt",
             Self::Full => "full",
             Self::Malformed => "malformed",
+            Self::Remove => "removed",
         }
     }
 }
@@ -191,8 +196,16 @@ pub(super) struct Event {
     pub(super) lasts: Duration,
     /// The link where it happens, from the sending host on.
     pub(super) link: usize,
-    /// A queue, a number of packets, or a number of frames that are left.
+    /// A queue, a number of packets, a number of frames that are left, or an end of the link.
     pub(super) amount: u32,
+}
+
+impl Event {
+    /// The session whose device is removed.
+    pub(super) fn removes(&self) -> Option<usize> {
+        let end = self.amount as usize % 2;
+        (self.fault == Fault::Remove).then_some(self.link + end)
+    }
 }
 
 /// One end of a link.

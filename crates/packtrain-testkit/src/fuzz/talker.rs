@@ -42,6 +42,8 @@ pub(super) struct Stage {
     pub(super) over: Cell<bool>,
     /// Threads that have sent their load, and the probes.
     pub(super) idle: Cell<usize>,
+    /// Threads whose session has ended.
+    pub(super) gone: Cell<usize>,
     pub(super) wakers: RefCell<Vec<Waker>>,
     /// Sends that found a ring in this state: idle, busy, abdicated, stalled, gap.
     pub(super) rings: Cell<[u64; 5]>,
@@ -56,6 +58,11 @@ impl Stage {
     pub(super) fn wake(&self) {
         self.idle.set(0);
         self.wakers.borrow().iter().for_each(Waker::wake_by_ref);
+    }
+
+    /// Threads that have nothing to send any more.
+    pub(super) const fn done(&self) -> usize {
+        self.idle.get() + self.gone.get()
     }
 }
 
@@ -230,7 +237,10 @@ impl Talker {
     fn sent(&mut self, sent: Result<usize, TrySendError>, waker: &Waker) -> Action {
         let (accepted, action) = match sent {
             Ok(accepted) => (accepted, Action::Step),
-            Err(TrySendError::Closed) => return Action::Done,
+            Err(TrySendError::Closed) => {
+                self.stage.gone.set(self.stage.gone.get() + 1);
+                return Action::Done;
+            }
             Err(TrySendError::Full { accepted }) => {
                 let mut context = Context::from_waker(waker);
                 let action = match self.handle.poll_ready(&mut context) {

@@ -371,7 +371,8 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
         rx_ring: 64,
         segments: d.choose(&[40, 8, 2, 3]),
         gso_segments: d.choose(&[40, 8, 17]),
-        tx: d.choose(&[large, Features::NONE, Features::CSUM, large]),
+        tx: d.choose(&[large, Features::NONE, Features::CSUM, large])
+            | d.choose(&[Features::NONE, Features::VLAN]),
         memory: TxMemory::Any,
         contiguous_headers: d.flag(),
         delay: d.choose_if(
@@ -410,7 +411,8 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
         tx_ring: 64,
         rx_ring: d.choose(&[512, 64, 16, 1024]),
         rx_shares: one_arena && d.flag(),
-        rx: d.choose(&[Features::NONE, large, Features::CSUM]),
+        rx: d.choose(&[Features::NONE, large, Features::CSUM])
+            | d.choose(&[Features::NONE, Features::VLAN]),
         flow_control: !(swarm.has(Fault::Overrun) && d.flag()),
         ..SimConfig::default()
     };
@@ -524,6 +526,8 @@ fn flow(d: &mut Decisions<'_>, swarm: Swarm, shape: Shape, queues: usize) -> Flo
         partial: units > 1 || oversize || d.flag(),
         oversize,
         lie: lie.checked_sub(1).map(|lie| Lie::ALL[lie]),
+        tags: d.choose(&[0, 0, 1, 2]),
+        beside: d.flag(),
         burst,
         bursts: d.number(1..=40).min(most),
         pace: micros(d.choose(&[0, 5, 50, 500])),
@@ -544,6 +548,14 @@ mod tests {
         assert_eq!((scene.shape, scene.queues), (Shape::Host, 1));
         assert_eq!((scene.flows.len(), scene.events.len()), (1, 0));
         assert_eq!(scene.swarm, Swarm::default());
+    }
+
+    #[test]
+    fn frames_have_no_tag_one_or_two_in_the_bytes_or_beside() {
+        let scenes = (0..100).map(|number| Scene::draw(&bytes_of(1, number)));
+        let flows = scenes.flat_map(|scene| scene.flows);
+        let seen: HashSet<_> = flows.map(|flow| (flow.tags, flow.beside)).collect();
+        assert_eq!(seen.len(), 6);
     }
 
     /// Bytes that are left over could be shrunk away, and none is missing.

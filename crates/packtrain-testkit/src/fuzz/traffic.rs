@@ -1,7 +1,7 @@
 //! Packets whose every byte follows from a flow and a number, and what is known of them at the far
 //! end: the oracle that uses no counter of packtrain.
 
-use packtrain::packet::{Arena, FrameClass, Packet, PacketError};
+use packtrain::packet::{Arena, FrameClass, Packet, PacketError, VlanTag};
 use packtrain::stats::DropReason;
 use packtrain_offload::checksum::{Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6};
 use packtrain_offload::layout::{Layout, Network, Transport};
@@ -20,7 +20,19 @@ const FIRST: u32 = 0xffff_0000;
 /// The start of each unit: the flow and the unit's number.
 const UNIT_HEADER: usize = 6;
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-const ETHERNET: usize = 14;
+/// Both Ethernet addresses. VLAN tags and the type follow.
+const ADDRESSES: usize = 12;
+/// The VLAN tags of frames with two: of IEEE 802.1ad and 802.1Q. Frames with one have the second.
+const TAGS: [VlanTag; 2] = [
+    VlanTag {
+        protocol: 0x88a8,
+        control: 0xe064,
+    },
+    VlanTag {
+        protocol: 0x8100,
+        control: 7,
+    },
+];
 const SOURCE4: [u8; 4] = [198, 18, 0, 1];
 const TARGET4: [u8; 4] = [198, 18, 0, 2];
 const SOURCE6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -118,6 +130,9 @@ pub(super) struct Flow {
     pub(super) oversize: bool,
     /// Beside each burst there are packets with it.
     pub(super) lie: Option<Lie>,
+    /// VLAN tags, and whether the first of them is in the metadata.
+    pub(super) tags: usize,
+    pub(super) beside: bool,
     /// Packets of a burst.
     pub(super) burst: usize,
     pub(super) bursts: u32,
@@ -152,11 +167,17 @@ impl Flow {
     ) -> Result<Packet, PacketError> {
         scratch.clear();
         scratch.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        let (beside, inside) = self.tags().split_at(usize::from(self.beside && self.tags > 0));
+        for tag in inside {
+            scratch.extend_from_slice(&tag.protocol.to_be_bytes());
+            scratch.extend_from_slice(&tag.control.to_be_bytes());
+        }
+        let network = scratch.len() + 2;
         let payload = self.unit * self.units;
         let headers = match self.kind {
             Kind::Short => {
                 scratch.extend_from_slice(&ETHERTYPE);
-                ETHERNET
+                network
             }
             _ => self.headers(number, first, payload, scratch),
         };
@@ -168,9 +189,11 @@ impl Flow {
             }
         }
         if self.kind == Kind::Short {
-            return arena.packet_from(scratch);
+            let mut packet = arena.packet_from(scratch)?;
+            packet.meta_mut().vlan = beside.first().copied();
+            return Ok(packet);
         }
-        let transport = ETHERNET + if self.kind.is_ipv6() { 40 } else { 20 };
+        let transport = network + if self.kind.is_ipv6() { 40 } else { 20 };
         let field = if self.kind.is_tcp() { 16 } else { 6 };
         if !self.partial {
             // The pseudo-header is summed in the field.
@@ -198,6 +221,7 @@ impl Flow {
         };
         let bytes = packet.bytes() as u32;
         let meta = packet.meta_mut();
+        meta.vlan = beside.first().copied();
         meta.layout = Layout::parse(LinkType::Ethernet, &scratch[..headers], bytes).ok();
         meta.checksum = match self.partial {
             true => ChecksumState::Partial {
@@ -213,6 +237,11 @@ impl Flow {
             meta.gso = self.gso(self.unit + 1);
         }
         Ok(packet)
+    }
+
+    /// The VLAN tags, the first of the frame first.
+    fn tags(&self) -> &'static [VlanTag] {
+        &TAGS[TAGS.len() - self.tags..]
     }
 
     fn gso(&self, size: usize) -> Option<Gso> {
@@ -240,6 +269,8 @@ impl Flow {
             unit: 1_400,
             units: 2,
             partial: true,
+            // A tag that is inserted has the headers parsed again.
+            tags: 0,
             ..*self
         };
         let mut packet = honest.packet(number, UNSENT, arena, scratch)?;
@@ -280,13 +311,14 @@ impl Flow {
             out.extend_from_slice(&TARGET6);
             pseudo_header_v6(SOURCE6, TARGET6, protocol, bytes as u32)
         } else {
+            let network = out.len() + 2;
             out.extend_from_slice(&[8, 0, 0x45, 0]);
             out.extend_from_slice(&((20 + bytes) as u16).to_be_bytes());
             out.extend_from_slice(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
             out.extend_from_slice(&SOURCE4);
             out.extend_from_slice(&TARGET4);
-            let check = ipv4_header(&out[ETHERNET..]);
-            out[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_be_bytes());
+            let check = ipv4_header(&out[network..]);
+            out[network + 10..network + 12].copy_from_slice(&check.to_be_bytes());
             pseudo_header_v4(SOURCE4, TARGET4, protocol, bytes as u32)
         };
         let transport = out.len();
@@ -314,6 +346,22 @@ impl Flow {
     const fn sequence(&self, first: u32) -> u32 {
         FIRST.wrapping_add(first.wrapping_mul(self.unit as u32))
     }
+}
+
+/// The VLAN tags of a packet, in its metadata and its bytes, and where the type ends behind them.
+fn tags_of(packet: &Packet, bytes: &[u8]) -> (Vec<VlanTag>, usize) {
+    let mut tags: Vec<_> = packet.meta().vlan.into_iter().collect();
+    let mut at = ADDRESSES;
+    while let Some(&[p, q, c, d]) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let protocol = u16::from_be_bytes([p, q]);
+        if TAGS.iter().all(|tag| tag.protocol != protocol) {
+            break;
+        }
+        let control = u16::from_be_bytes([c, d]);
+        tags.push(VlanTag { protocol, control });
+        at += 4;
+    }
+    (tags, at + 2)
 }
 
 fn sum_of(bytes: &[u8]) -> Sum {
@@ -546,8 +594,9 @@ impl Truth {
 
     fn check(&mut self, packet: &Packet, bytes: &[u8]) -> Result<(), Failure> {
         let wrong = |line: String| Failure::new(Wrong::Bytes, line);
-        if bytes.get(12..ETHERNET) == Some(&ETHERTYPE[..]) {
-            return self.units(packet, Kind::Short, &bytes[ETHERNET..], None);
+        let (tags, network) = tags_of(packet, bytes);
+        if bytes.get(network - 2..network) == Some(&ETHERTYPE[..]) {
+            return self.units(packet, &tags, Kind::Short, &bytes[network..], None);
         }
         let layout = Layout::parse(LinkType::Ethernet, bytes, bytes.len() as u32)
             .map_err(|error| wrong(format!("a packet does not parse: {error:?}")))?;
@@ -585,12 +634,12 @@ impl Truth {
         };
         if kind != Kind::Ack {
             let sequence = kind.is_tcp().then(|| number(transport + 4));
-            return self.units(packet, kind, payload, sequence);
+            return self.units(packet, &tags, kind, payload, sequence);
         }
         let flow = usize::from(port(transport).wrapping_sub(PORT));
         let last = number(transport + 8).wrapping_sub(1);
         let known = self.flows.get(flow).filter(|it| it.flow.kind == kind);
-        if known.is_none_or(|known| last >= known.sent) {
+        if known.is_none_or(|known| last >= known.sent || known.flow.tags() != tags) {
             return Err(wrong(format!("an ACK {last} of flow {flow} was not sent")));
         }
         self.unit(flow, last)
@@ -601,6 +650,7 @@ impl Truth {
     fn units(
         &mut self,
         packet: &Packet,
+        tags: &[VlanTag],
         kind: Kind,
         payload: &[u8],
         sequence: Option<u32>,
@@ -619,6 +669,9 @@ impl Truth {
             return Err(wrong(format!("there is no flow {flow} of {kind:?}")));
         };
         let of = known.flow;
+        if of.tags() != tags {
+            return Err(wrong(format!("a packet of flow {flow} has {tags:?}")));
+        }
         let (units, sent) = (payload.len() / of.unit, known.sent);
         if !payload.len().is_multiple_of(of.unit) {
             let line = format!("{} bytes of flow {flow}", payload.len());
@@ -701,6 +754,8 @@ mod tests {
             partial: units > 1,
             oversize: false,
             lie: None,
+            tags: 0,
+            beside: false,
             burst: 1,
             bursts: 1,
             pace: Duration::ZERO,
@@ -745,6 +800,26 @@ mod tests {
         }
         let truth = truth(flow(Kind::Tcp4, 8), &[0, 8], |_| {});
         assert_eq!((truth.failure(), truth.arrived()), (None, 16));
+    }
+
+    #[test]
+    fn tags_are_as_they_were_sent() {
+        for kind in KINDS {
+            for (tags, beside) in [(1, false), (1, true), (2, false), (2, true)] {
+                let tagged = Flow {
+                    tags,
+                    beside,
+                    ..flow(kind, 1)
+                };
+                assert_eq!(truth(tagged, &[0, 1], |_| {}).failure(), None, "{kind:?}");
+                let other = VlanTag {
+                    protocol: 0x8100,
+                    control: 9,
+                };
+                let retags = |packet: &mut Packet| packet.meta_mut().vlan = Some(other);
+                assert_eq!(wrong(&truth(tagged, &[0], retags)), Some(Wrong::Bytes));
+            }
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::sim::{CompletionDelay, Interrupts, SimConfig};
 use packtrain::port::wrap::FaultOptions;
+use packtrain_offload::offload::LinkType;
 use std::time::Duration;
 
 /// What joins the sessions of a world.
@@ -281,11 +282,16 @@ impl Scene {
         let mut links: Vec<_> = (0..links)
             .map(|_| link(&mut d, swarm, queues, one_arena))
             .collect();
+        // A session refuses ports of unlike types, so all links have the same one.
+        let link_type = d.choose(&[LinkType::Ethernet, LinkType::RawIp, LinkType::Ipoib]);
+        for end in links.iter_mut().flat_map(|it| [&mut it.from, &mut it.to]) {
+            end.sim.link = link_type;
+        }
         // A second flipped bit may make the checksum right again.
         for link in links.iter_mut().skip(1) {
             link.to.faults.corrupt = 0.0;
         }
-        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, swarm, shape, queues));
+        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, link_type, swarm, shape, queues));
         let flows = flows.collect();
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
@@ -493,8 +499,8 @@ fn faults(d: &mut Decisions<'_>, swarm: Swarm) -> FaultOptions {
     }
 }
 
-fn flow(d: &mut Decisions<'_>, swarm: Swarm, shape: Shape, queues: usize) -> Flow {
-    let kind = d.choose(&[
+fn flow(d: &mut Decisions<'_>, link: LinkType, swarm: Swarm, shape: Shape, queues: usize) -> Flow {
+    let mut kind = d.choose(&[
         Kind::Short,
         Kind::Tcp4,
         Kind::Udp4,
@@ -502,6 +508,10 @@ fn flow(d: &mut Decisions<'_>, swarm: Swarm, shape: Shape, queues: usize) -> Flo
         Kind::Udp6,
         Kind::Ack,
     ]);
+    if link == LinkType::RawIp && kind == Kind::Short {
+        kind = Kind::Tcp4;
+    }
+    let has_tags = link == LinkType::Ethernet;
     let unit = match kind {
         Kind::Short => 46,
         Kind::Ack => 0,
@@ -520,13 +530,14 @@ fn flow(d: &mut Decisions<'_>, swarm: Swarm, shape: Shape, queues: usize) -> Flo
     let oversize = lies && units == 1 && has_ports && d.flag();
     Flow {
         kind,
+        link,
         unit,
         units,
         pieces: d.choose(&[1, 2, 3, 5, 12]),
         partial: units > 1 || oversize || d.flag(),
         oversize,
         lie: lie.checked_sub(1).map(|lie| Lie::ALL[lie]),
-        tags: d.choose(&[0, 0, 1, 2]),
+        tags: d.choose_if(has_tags, &[0, 1, 2, 0]),
         beside: d.flag(),
         burst,
         bursts: d.number(1..=40).min(most),

@@ -60,6 +60,14 @@ impl Kind {
         matches!(self, Self::Tcp6 | Self::Udp6)
     }
 
+    const fn ethertype(self) -> [u8; 2] {
+        match self {
+            Self::Short => ETHERTYPE,
+            Self::Tcp6 | Self::Udp6 => [0x86, 0xdd],
+            Self::Tcp4 | Self::Udp4 | Self::Ack => [8, 0],
+        }
+    }
+
     const fn gso(self) -> GsoKind {
         match (self.is_tcp(), self.is_ipv6()) {
             (true, false) => GsoKind::TcpV4,
@@ -118,6 +126,8 @@ const UNSENT: u32 = 1 << 31;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) kind: Kind,
+    /// The same for all flows of a world.
+    pub(super) link: LinkType,
     /// Payload bytes of a wire packet.
     pub(super) unit: usize,
     /// Wire packets of a packet: with more than one it is a GSO packet.
@@ -166,19 +176,28 @@ impl Flow {
         scratch: &mut Vec<u8>,
     ) -> Result<Packet, PacketError> {
         scratch.clear();
-        scratch.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
-        let (beside, inside) = self.tags().split_at(usize::from(self.beside && self.tags > 0));
-        for tag in inside {
-            scratch.extend_from_slice(&tag.protocol.to_be_bytes());
-            scratch.extend_from_slice(&tag.control.to_be_bytes());
+        let (beside, inside) = self
+            .tags()
+            .split_at(usize::from(self.beside && self.tags > 0));
+        match self.link {
+            LinkType::Ethernet => {
+                scratch.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+                for tag in inside {
+                    scratch.extend_from_slice(&tag.protocol.to_be_bytes());
+                    scratch.extend_from_slice(&tag.control.to_be_bytes());
+                }
+                scratch.extend_from_slice(&self.kind.ethertype());
+            }
+            LinkType::Ipoib => {
+                scratch.extend_from_slice(&self.kind.ethertype());
+                scratch.extend_from_slice(&[0; 2]);
+            }
+            LinkType::RawIp => {}
         }
-        let network = scratch.len() + 2;
+        let network = scratch.len();
         let payload = self.unit * self.units;
         let headers = match self.kind {
-            Kind::Short => {
-                scratch.extend_from_slice(&ETHERTYPE);
-                network
-            }
+            Kind::Short => network,
             _ => self.headers(number, first, payload, scratch),
         };
         scratch.resize(headers + payload, 0);
@@ -190,7 +209,8 @@ impl Flow {
         }
         if self.kind == Kind::Short {
             let mut packet = arena.packet_from(scratch)?;
-            packet.meta_mut().vlan = beside.first().copied();
+            let meta = packet.meta_mut();
+            (meta.link, meta.vlan) = (self.link, beside.first().copied());
             return Ok(packet);
         }
         let transport = network + if self.kind.is_ipv6() { 40 } else { 20 };
@@ -221,8 +241,8 @@ impl Flow {
         };
         let bytes = packet.bytes() as u32;
         let meta = packet.meta_mut();
-        meta.vlan = beside.first().copied();
-        meta.layout = Layout::parse(LinkType::Ethernet, &scratch[..headers], bytes).ok();
+        (meta.link, meta.vlan) = (self.link, beside.first().copied());
+        meta.layout = Layout::parse(self.link, &scratch[..headers], bytes).ok();
         meta.checksum = match self.partial {
             true => ChecksumState::Partial {
                 start: transport as u16,
@@ -304,15 +324,15 @@ impl Flow {
         let protocol = if self.kind.is_tcp() { 6 } else { 17 };
         let bytes = l4 + payload;
         let pseudo = if self.kind.is_ipv6() {
-            out.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
+            out.extend_from_slice(&[0x60, 0, 0, 0]);
             out.extend_from_slice(&(bytes as u16).to_be_bytes());
             out.extend_from_slice(&[protocol, 64]);
             out.extend_from_slice(&SOURCE6);
             out.extend_from_slice(&TARGET6);
             pseudo_header_v6(SOURCE6, TARGET6, protocol, bytes as u32)
         } else {
-            let network = out.len() + 2;
-            out.extend_from_slice(&[8, 0, 0x45, 0]);
+            let network = out.len();
+            out.extend_from_slice(&[0x45, 0]);
             out.extend_from_slice(&((20 + bytes) as u16).to_be_bytes());
             out.extend_from_slice(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
             out.extend_from_slice(&SOURCE4);
@@ -348,9 +368,12 @@ impl Flow {
     }
 }
 
-/// The VLAN tags of a packet, in its metadata and its bytes, and where the type ends behind them.
-fn tags_of(packet: &Packet, bytes: &[u8]) -> (Vec<VlanTag>, usize) {
+/// The VLAN tags of a packet, in its metadata and its bytes, and where the type behind them begins.
+fn tags_of(packet: &Packet, bytes: &[u8], link: LinkType) -> (Vec<VlanTag>, usize) {
     let mut tags: Vec<_> = packet.meta().vlan.into_iter().collect();
+    if link != LinkType::Ethernet {
+        return (tags, 0);
+    }
     let mut at = ADDRESSES;
     while let Some(&[p, q, c, d]) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
         let protocol = u16::from_be_bytes([p, q]);
@@ -361,7 +384,7 @@ fn tags_of(packet: &Packet, bytes: &[u8]) -> (Vec<VlanTag>, usize) {
         tags.push(VlanTag { protocol, control });
         at += 4;
     }
-    (tags, at + 2)
+    (tags, at)
 }
 
 fn sum_of(bytes: &[u8]) -> Sum {
@@ -594,11 +617,18 @@ impl Truth {
 
     fn check(&mut self, packet: &Packet, bytes: &[u8]) -> Result<(), Failure> {
         let wrong = |line: String| Failure::new(Wrong::Bytes, line);
-        let (tags, network) = tags_of(packet, bytes);
-        if bytes.get(network - 2..network) == Some(&ETHERTYPE[..]) {
-            return self.units(packet, &tags, Kind::Short, &bytes[network..], None);
+        let link = self
+            .flows
+            .first()
+            .map_or(LinkType::Ethernet, |it| it.flow.link);
+        let (tags, at) = tags_of(packet, bytes, link);
+        let typed = bytes.get(at..).and_then(<[u8]>::first_chunk) == Some(&ETHERTYPE);
+        if typed && link != LinkType::RawIp {
+            let network = at + if link == LinkType::Ipoib { 4 } else { 2 };
+            let payload = bytes.get(network..).unwrap_or_default();
+            return self.units(packet, &tags, Kind::Short, payload, None);
         }
-        let layout = Layout::parse(LinkType::Ethernet, bytes, bytes.len() as u32)
+        let layout = Layout::parse(link, bytes, bytes.len() as u32)
             .map_err(|error| wrong(format!("a packet does not parse: {error:?}")))?;
         let transport = usize::from(layout.transport);
         let payload = bytes
@@ -744,6 +774,7 @@ mod tests {
     fn flow(kind: Kind, units: usize) -> Flow {
         Flow {
             kind,
+            link: LinkType::Ethernet,
             unit: match kind {
                 Kind::Short => 46,
                 Kind::Ack => 0,
@@ -800,6 +831,29 @@ mod tests {
         }
         let truth = truth(flow(Kind::Tcp4, 8), &[0, 8], |_| {});
         assert_eq!((truth.failure(), truth.arrived()), (None, 16));
+    }
+
+    #[test]
+    fn packets_of_any_link_are_right() {
+        for (kind, link) in [
+            (Kind::Short, LinkType::Ipoib),
+            (Kind::Tcp4, LinkType::Ipoib),
+            (Kind::Udp6, LinkType::Ipoib),
+            (Kind::Tcp4, LinkType::RawIp),
+            (Kind::Ack, LinkType::RawIp),
+            (Kind::Udp6, LinkType::RawIp),
+        ] {
+            let of = Flow {
+                link,
+                ..flow(kind, 1)
+            };
+            let truth = truth(of, &[0, 1], |_| {});
+            assert_eq!(
+                (truth.failure(), truth.arrived()),
+                (None, 2),
+                "{kind:?} {link:?}"
+            );
+        }
     }
 
     #[test]

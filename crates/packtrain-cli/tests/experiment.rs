@@ -208,6 +208,11 @@ fn the_figures_of_the_documents_are_those_of_the_experiments_that_are_named() {
         let [source, figures, place] = cells[..] else {
             panic!("{row}");
         };
+        let links = place.contains("](experiments/");
+        assert!(
+            links || place.starts_with("Not "),
+            "no experiment and no reason: {row}"
+        );
         for link in place.split("](experiments/").skip(1) {
             let (name, _) = link.split_once(".md)").expect(row);
             let built_in = packtrain_lab::experiment::BUILT_IN;

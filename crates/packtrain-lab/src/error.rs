@@ -157,6 +157,14 @@ impl LabError {
         }
     }
 
+    /// The error number of the kernel, of [`LabError::Os`].
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Os { errno, .. } => Some(*errno),
+            _ => None,
+        }
+    }
+
     /// For `map_err`: wraps an [`io::Error`] with the operation that failed.
     pub(crate) fn from_io(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |error| Self::os(what, &error)

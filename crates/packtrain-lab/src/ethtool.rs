@@ -49,12 +49,8 @@ impl Offload {
         let (what, _, set) = self.commands();
         match value(netns, name, set, on.into()) {
             // The driver has no such switch; perhaps it is as requested.
-            Ok(_)
-            | Err(LabError::Os {
-                errno: libc::EOPNOTSUPP | libc::EINVAL,
-                ..
-            }) => {}
-            Err(error) => return Err(error),
+            Err(error) if matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {}
+            result => result.map(drop)?,
         }
         let found = self.get(netns, name)?;
         if found == on {

@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{LabError, ToolError};
+use crate::experiment::{Experiment, Setup};
 use crate::netns::{self, Netns};
 use crate::testbed::{Testbed, TestbedOptions, Through};
 use crate::tool::{Control, Measured, Tool};
@@ -129,6 +130,26 @@ pub fn options<T: DeserializeOwned>(keys: &[&str]) -> T {
         .unwrap_or_else(|error| panic!("{keys:?}: {error}"))
 }
 
+/// The run of an experiment that has one setting and one figure, with `seed`.
+pub fn setup(testbed: &str, workload: &str, figure: &str, seed: u64) -> Setup {
+    let text = format!(
+        r#"
+name = "one"
+source = "S1"
+title = "one setting"
+meaning = "none"
+document = {{ claims = "none" }}
+testbed = {{ {testbed} }}
+workload = {{ {workload} }}
+axes = [{{ name = "one", settings = ["only"] }}]
+figures = [{{ key = "{figure}", title = "a figure" }}]
+"#
+    );
+    let experiment = Experiment::read("one.toml", &text);
+    let setup = experiment.and_then(|experiment| experiment.setup(0, seed, false));
+    setup.unwrap_or_else(|error| panic!("{error}"))
+}
+
 /// The rows of a table that is written as text: a line each, with bars between the cells.
 pub fn rows<const N: usize>(table: &str) -> impl Iterator<Item = [&str; N]> {
     table.trim().lines().map(|line| {
@@ -198,12 +219,17 @@ impl Traces {
     /// Waits until nothing else is there: the kernel removes interfaces and threads in the
     /// background.
     pub fn assert_again(&self) {
-        let start = Instant::now();
-        while Self::now() != *self {
-            let late = start.elapsed() > Duration::from_secs(60);
-            assert!(!late, "{:?}, before: {self:?}", Self::now());
-            thread::sleep(Duration::from_millis(5));
-        }
+        let what = format!("{:?}, before: {self:?}", Self::now());
+        wait_for(&what, || Self::now() == *self);
+    }
+}
+
+/// Waits until `done`, for a minute: a busy machine may be slow, and only a hang is a failure.
+pub fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(60), "{what}");
+        thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -23,7 +23,7 @@ use netlink_packet_route::neighbour::{
 };
 use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
 use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use crate::error::{Feature, LabError, Missing};
@@ -35,6 +35,10 @@ pub type Mac = [u8; 6];
 /// Bytes for one netlink datagram: the kernel builds answers of at most 32 KiB (`rtnl_dump_ifinfo`
 /// caps `min_dump_alloc` there), with room to spare.
 const ANSWER_MAX: usize = 64 * 1024;
+
+/// Of requests that make something new, and of those that replace what is there.
+const NEW: u16 = NLM_F_CREATE | NLM_F_EXCL;
+const REPLACE: u16 = NLM_F_CREATE | NLM_F_REPLACE;
 
 /// The queueing discipline of a [line rate](Rtnl::set_line_rate).
 const TOKEN_BUCKET: &str = "tbf";
@@ -198,7 +202,7 @@ impl Rtnl {
     /// # Errors
     /// [`LabError::Os`] or [`LabError::Answer`].
     pub fn links(&mut self) -> Result<Vec<Link>, LabError> {
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let request = Message::GetLink(LinkMessage::default());
         let answers = self.request("RTM_GETLINK dump", request, NLM_F_DUMP)?;
         Ok(answers.iter().filter_map(link_of).collect())
     }
@@ -227,7 +231,7 @@ impl Rtnl {
     }
 
     fn one_link(&mut self, message: LinkMessage) -> Result<Link, LabError> {
-        let request = RouteNetlinkMessage::GetLink(message);
+        let request = Message::GetLink(message);
         let answers = self.request("RTM_GETLINK", request, NLM_F_ACK)?;
         answers
             .iter()
@@ -276,11 +280,7 @@ impl Rtnl {
         message.header.index = index;
         message.header.flags = flags;
         message.header.change_mask = change;
-        self.act(
-            "RTM_SETLINK flags",
-            RouteNetlinkMessage::SetLink(message),
-            0,
-        )
+        self.act("RTM_SETLINK flags", Message::SetLink(message), 0)
     }
 
     fn set_attribute(
@@ -292,7 +292,7 @@ impl Rtnl {
         let mut message = LinkMessage::default();
         message.header.index = index;
         message.attributes.push(attribute);
-        self.act(what, RouteNetlinkMessage::SetLink(message), 0)
+        self.act(what, Message::SetLink(message), 0)
     }
 
     setters! {
@@ -347,18 +347,15 @@ impl Rtnl {
             TcAttribute::Kind(TOKEN_BUCKET.to_owned()),
             TcAttribute::Options(options.map(TcOption::Other).into()),
         ];
-        let request = RouteNetlinkMessage::NewQueueDiscipline(message);
-        let set = self.act("RTM_NEWQDISC tbf", request, NLM_F_CREATE | NLM_F_REPLACE);
-        set.map_err(|error| match error {
-            LabError::Os {
-                errno: libc::ENOENT,
-                ..
-            } => LabError::Missing(Missing {
+        let request = Message::NewQueueDiscipline(message);
+        let set = self.act("RTM_NEWQDISC tbf", request, REPLACE);
+        set.map_err(|error| match error.errno() {
+            Some(errno @ libc::ENOENT) => LabError::Missing(Missing {
                 feature: Feature::TokenBucket,
-                errno: libc::ENOENT,
+                errno,
                 hint: "load it (modprobe sch_tbf), or leave the link without a rate",
             }),
-            error => error,
+            _ => error,
         })
     }
 
@@ -368,7 +365,7 @@ impl Rtnl {
     /// [`LabError::Os`].
     pub fn line_rate(&mut self, index: u32) -> Result<Option<u32>, LabError> {
         let message = TcMessage::with_index(index.cast_signed());
-        let request = RouteNetlinkMessage::GetQueueDiscipline(message);
+        let request = Message::GetQueueDiscipline(message);
         let answers = self.request("RTM_GETQDISC dump", request, NLM_F_DUMP)?;
         Ok(answers.iter().find_map(|answer| rate_of(answer, index)))
     }
@@ -390,7 +387,7 @@ impl Rtnl {
     pub fn delete(&mut self, index: u32) -> Result<(), LabError> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        self.act("RTM_DELLINK", RouteNetlinkMessage::DelLink(message), 0)
+        self.act("RTM_DELLINK", Message::DelLink(message), 0)
     }
 
     /// Creates a veth pair: `name` here, `peer` in the namespace of the descriptor `peer_netns`,
@@ -423,11 +420,7 @@ impl Rtnl {
             LinkInfo::Kind(InfoKind::Veth),
             LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(other))),
         ]));
-        self.act(
-            "RTM_NEWLINK veth",
-            RouteNetlinkMessage::NewLink(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        self.act("RTM_NEWLINK veth", Message::NewLink(message), NEW)
     }
 
     /// Creates a bridge without spanning tree, as the kernel makes them, down.
@@ -440,11 +433,7 @@ impl Rtnl {
             LinkAttribute::IfName(name.into()),
             LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
         ]);
-        self.act(
-            "RTM_NEWLINK bridge",
-            RouteNetlinkMessage::NewLink(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        self.act("RTM_NEWLINK bridge", Message::NewLink(message), NEW)
     }
 
     /// Adds an address with its on-link prefix route. IPv6 addresses skip duplicate address
@@ -467,11 +456,7 @@ impl Rtnl {
         message
             .attributes
             .extend([AddressAttribute::Address(ip), AddressAttribute::Local(ip)]);
-        self.act(
-            "RTM_NEWADDR",
-            RouteNetlinkMessage::NewAddress(message),
-            NLM_F_CREATE | NLM_F_EXCL,
-        )
+        self.act("RTM_NEWADDR", Message::NewAddress(message), NEW)
     }
 
     /// Adds a permanent neighbour: the kernel sends to it without ARP or neighbour discovery.
@@ -491,11 +476,7 @@ impl Rtnl {
             }),
             NeighbourAttribute::LinkLayerAddress(mac.to_vec()),
         ]);
-        self.act(
-            "RTM_NEWNEIGH",
-            RouteNetlinkMessage::NewNeighbour(message),
-            NLM_F_CREATE | NLM_F_REPLACE,
-        )
+        self.act("RTM_NEWNEIGH", Message::NewNeighbour(message), REPLACE)
     }
 
     /// Whether `ip` is a local address of the namespace. For a new IPv6 address it becomes so a
@@ -511,21 +492,16 @@ impl Rtnl {
         message
             .attributes
             .push(RouteAttribute::Destination(route_address(ip)));
-        let request = RouteNetlinkMessage::GetRoute(message);
+        let request = Message::GetRoute(message);
         let answers = self.request("RTM_GETROUTE", request, NLM_F_ACK)?;
         Ok(answers.iter().any(|answer| {
-            matches!(answer, RouteNetlinkMessage::NewRoute(route)
+            matches!(answer, Message::NewRoute(route)
                 if route.header.kind == RouteType::Local)
         }))
     }
 
     /// A request whose answer is an acknowledgement only.
-    fn act(
-        &mut self,
-        what: &'static str,
-        message: RouteNetlinkMessage,
-        flags: u16,
-    ) -> Result<(), LabError> {
+    fn act(&mut self, what: &'static str, message: Message, flags: u16) -> Result<(), LabError> {
         self.request(what, message, flags | NLM_F_ACK).map(drop)
     }
 
@@ -533,9 +509,9 @@ impl Rtnl {
     fn request(
         &mut self,
         what: &'static str,
-        message: RouteNetlinkMessage,
+        message: Message,
         flags: u16,
-    ) -> Result<Vec<RouteNetlinkMessage>, LabError> {
+    ) -> Result<Vec<Message>, LabError> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut packet = NetlinkMessage::from(message);
         packet.header.flags = flags | NLM_F_REQUEST;
@@ -563,7 +539,7 @@ fn read_answers(
     what: &'static str,
     mut rest: &[u8],
     sequence: u32,
-    answers: &mut Vec<RouteNetlinkMessage>,
+    answers: &mut Vec<Message>,
 ) -> Result<bool, LabError> {
     let ended = |code: i32| match code {
         0 => Ok(true),
@@ -573,8 +549,8 @@ fn read_answers(
         }),
     };
     while !rest.is_empty() {
-        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
-            .map_err(|_| LabError::Answer(what))?;
+        let message =
+            NetlinkMessage::<Message>::deserialize(rest).map_err(|_| LabError::Answer(what))?;
         // Messages are aligned to 4 bytes; a length of 0 would loop for ever.
         let len = (message.header.length as usize).next_multiple_of(4);
         if len == 0 {
@@ -621,8 +597,8 @@ fn route_address(ip: IpAddr) -> RouteAddress {
     }
 }
 
-fn rate_of(message: &RouteNetlinkMessage, index: u32) -> Option<u32> {
-    let RouteNetlinkMessage::NewQueueDiscipline(message) = message else {
+fn rate_of(message: &Message, index: u32) -> Option<u32> {
+    let Message::NewQueueDiscipline(message) = message else {
         return None;
     };
     let is_kind = |one: &TcAttribute| *one == TcAttribute::Kind(TOKEN_BUCKET.to_owned());
@@ -644,8 +620,8 @@ fn rate_of(message: &RouteNetlinkMessage, index: u32) -> Option<u32> {
     })
 }
 
-fn link_of(message: &RouteNetlinkMessage) -> Option<Link> {
-    let RouteNetlinkMessage::NewLink(message) = message else {
+fn link_of(message: &Message) -> Option<Link> {
+    let Message::NewLink(message) = message else {
         return None;
     };
     let mut link = Link {
@@ -709,7 +685,7 @@ mod tests {
     #[test]
     fn a_dump_that_fails_half_way_is_no_whole_one() {
         let read = |code| {
-            let link = RouteNetlinkMessage::NewLink(LinkMessage::default());
+            let link = Message::NewLink(LinkMessage::default());
             let mut done = DoneMessage::default();
             done.code = code;
             let mut bytes = Vec::new();

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use packtrain_lab::counters::{self, Counters};
 use packtrain_lab::cpus;
-use packtrain_lab::harness::{self, Traces, need_tap, skip};
+use packtrain_lab::harness::{self, Traces, need_tap, skip, wait_for};
 use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN, wait_readable};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
@@ -92,28 +92,14 @@ fn links_and_addresses() {
     let other = peer.link("right").unwrap().index;
     peer.set_up(other).unwrap();
     // The kernel reports this end from a work queue.
-    let deadline = Instant::now() + TIMEOUT;
-    while !rtnl.link_by_index(link.index).unwrap().is_running() {
-        assert!(
-            Instant::now() < deadline,
-            "no carrier though the peer is up"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_for("carrier, as the peer is up", || {
+        rtnl.link_by_index(link.index).unwrap().is_running()
+    });
 
     rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24)
         .unwrap();
     let again = rtnl.add_address(link.index, "198.18.9.1".parse().unwrap(), 24);
-    assert!(
-        matches!(
-            again,
-            Err(LabError::Os {
-                errno: libc::EEXIST,
-                ..
-            })
-        ),
-        "{again:?}"
-    );
+    assert_eq!(again.unwrap_err().errno(), Some(libc::EEXIST));
     assert!(rtnl.is_local("198.18.9.1".parse().unwrap()).unwrap());
     assert!(!rtnl.is_local("198.18.9.2".parse().unwrap()).unwrap());
     if netns::has_ipv6() {
@@ -125,13 +111,8 @@ fn links_and_addresses() {
     rtnl.set_down(link.index).unwrap();
     assert!(!rtnl.link("left").unwrap().is_up());
     rtnl.move_to(link.index, &b).unwrap();
-    assert!(matches!(
-        rtnl.link("left"),
-        Err(LabError::Os {
-            errno: libc::ENODEV,
-            ..
-        })
-    ));
+    let left = rtnl.link("left").unwrap_err();
+    assert_eq!(left.errno(), Some(libc::ENODEV));
     let moved = peer.link("left").unwrap().index;
     peer.delete(moved).unwrap();
     assert_eq!(peer.links().unwrap().len(), 1, "a veth's peer goes with it");

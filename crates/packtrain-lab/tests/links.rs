@@ -12,7 +12,7 @@ use packtrain::port::LinkWatch;
 use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant as Now;
-use packtrain_lab::harness::{self, need_tap, skip};
+use packtrain_lab::harness::{self, need_tap, skip, wait_for};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap;
@@ -24,7 +24,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     packtrain_lab::tests![
@@ -79,14 +79,6 @@ fn forward(a: Tap, b: Tap) -> Session {
 fn forward_and_send(a: Tap, b: Tap) -> Session {
     let session = Session::between(a, b).senders(0, 1).senders(1, 1);
     session.start().expect("it starts")
-}
-
-fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !done() {
-        assert!(Instant::now() < deadline, "{what}: not in {TIMEOUT:?}");
-        sleep(Duration::from_millis(1));
-    }
 }
 
 /// Runs one transfer after the other until `meanwhile` has ended, and checks every byte.

@@ -11,7 +11,6 @@ use packtrain_lab::harness;
 use packtrain_lab::netns;
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
-use std::fmt;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -30,7 +29,7 @@ const BYTES: u64 = 8 << 20;
 /// packtrain. Then packtrain is the cause of each retransmission and reordering.
 const TX_QUEUE_LEN: u32 = 20_000;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Case {
     coalesce: Coalesce,
     protocol: Protocol,
@@ -39,24 +38,6 @@ struct Case {
     mtu: u32,
     /// The payload comes from the interface with offloads, so the merged packets are ACKs.
     acks: bool,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            coalesce,
-            protocol,
-            ip,
-            streams,
-            mtu,
-            acks,
-        } = self;
-        let what = if *acks { " acknowledged" } else { "" };
-        write!(
-            f,
-            "coalesce={coalesce:?}, {protocol:?} over {ip:?}{what}, {streams} streams, mtu {mtu}"
-        )
-    }
 }
 
 /// The result of one transfer.
@@ -96,7 +77,7 @@ fn run(case: Case) -> Result<Counts, LabError> {
         config: config(offload),
     });
     let session = Session::between(a, b).start();
-    let session = session.unwrap_or_else(|error| panic!("{case}: {error}"));
+    let session = session.unwrap_or_else(|error| panic!("{case:?}: {error}"));
     let transfer = match case.protocol {
         Protocol::Tcp => Transfer::tcp(case.ip, Amount::Bytes(BYTES)),
         // The receiver can buffer that many while it does not run.
@@ -148,32 +129,32 @@ fn check(case: Case, counts: &Counts) {
         kernels,
     } = counts;
     let snapshot = &report.snapshot;
-    assert!(report.error.is_none(), "{case}: {:?}", report.error);
-    assert!(transfer.hash_ok, "{case}: bytes differ");
-    assert!(snapshot.ledger.closed(), "{case}: {:?}", snapshot.ledger);
-    assert_eq!(snapshot.ledger.held, 0, "{case}");
-    assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
-    assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case}");
-    assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case}");
+    assert!(report.error.is_none(), "{case:?}: {:?}", report.error);
+    assert!(transfer.hash_ok, "{case:?}: bytes differ");
+    assert!(snapshot.ledger.closed(), "{case:?}: {:?}", snapshot.ledger);
+    assert_eq!(snapshot.ledger.held, 0, "{case:?}");
+    assert_eq!(snapshot.ledger.dropped, 0, "{case:?}: {:?}", snapshot.drops);
+    assert_eq!(kernels[0].tcp_in_csum_errors, 0, "{case:?}");
+    assert_eq!(kernels[1].tcp_in_csum_errors, 0, "{case:?}");
     let (sender, receiver) = if case.acks { (1, 0) } else { (0, 1) };
     if counts.kernel_drops() == 0 {
         // No packet was lost, so packtrain is the cause of any reordering.
-        assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case}");
+        assert_eq!(kernels[receiver].tcp_ofo_queue, 0, "{case:?}");
         // Tail loss probes and timeouts are caused by hosts that did not run for that long.
         let probes = kernels[sender].tcp_loss_probes;
         let timed_out = kernels[sender].tcp_timeouts > 0;
         assert!(
             transfer.retransmits <= probes || timed_out,
-            "{case}: {probes} probes, {transfer:?}"
+            "{case:?}: {probes} probes, {transfer:?}"
         );
     }
     // The kernel's counts of sent and received packets against packtrain's.
     let (rx, tx) = (snapshot.ports[0].rx_total(), snapshot.ports[1].tx_total());
-    assert_eq!(rx.packets, devices[0].tx_packets, "{case}");
-    assert_eq!(tx.packets, devices[1].rx_packets, "{case}");
-    assert_eq!(devices[1].rx_errors + devices[1].rx_dropped, 0, "{case}");
+    assert_eq!(rx.packets, devices[0].tx_packets, "{case:?}");
+    assert_eq!(tx.packets, devices[1].rx_packets, "{case:?}");
+    assert_eq!(devices[1].rx_errors + devices[1].rx_dropped, 0, "{case:?}");
     // Every packet was counted once. The far side has fewer packets by those that were merged.
-    assert_eq!(rx.gso_packets, 0, "{case}");
+    assert_eq!(rx.gso_packets, 0, "{case:?}");
     if case.coalesce != Coalesce::Off {
         let alone = flushes(&rx) - rx.gro_packets;
         assert_eq!(rx.packets, passed(&rx) + rx.gro_wire_packets + alone);
@@ -182,10 +163,10 @@ fn check(case: Case, counts: &Counts) {
     assert_eq!(
         devices[0].tx_packets - devices[1].rx_packets,
         fewer,
-        "{case}"
+        "{case:?}"
     );
-    assert_eq!(rx.csum_bad, 0, "{case}");
-    assert_eq!(tx.defrag + tx.collapse, 0, "{case}: merged packets fit");
+    assert_eq!(rx.csum_bad, 0, "{case:?}");
+    assert_eq!(tx.defrag + tx.collapse, 0, "{case:?}: merged packets fit");
 }
 
 fn large_packets() {
@@ -212,13 +193,13 @@ fn large_packets() {
                     mtu,
                     acks: false,
                 };
-                let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+                let counts = run(case).unwrap_or_else(|error| panic!("{case:?}: {error}"));
                 print(case, &counts);
                 check(case, &counts);
                 let (sent, arrived) = (counts.devices[0].tx_packets, counts.devices[1].rx_packets);
                 // Much fewer, by the two kernels' own counts; how many depends on the scheduler.
                 let limit = if mtu == 1500 { sent / 2 } else { sent * 4 / 5 };
-                assert!(arrived < limit, "{case}: {arrived} frames for {sent}");
+                assert!(arrived < limit, "{case:?}: {arrived} frames for {sent}");
             }
         }
     }
@@ -242,17 +223,17 @@ fn acknowledgements() {
                 mtu: 1500,
                 acks: true,
             };
-            let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+            let counts = run(case).unwrap_or_else(|error| panic!("{case:?}: {error}"));
             print(case, &counts);
             check(case, &counts);
             let rx = counts.report.snapshot.ports[0].rx_total();
             let (sent, arrived) = (counts.devices[0].tx_packets, counts.devices[1].rx_packets);
             // By the two kernels' own counts.
-            assert_eq!(rx.absorbed, sent - arrived, "{case}");
+            assert_eq!(rx.absorbed, sent - arrived, "{case:?}");
             if coalesce == Coalesce::Stream {
-                assert!(rx.absorbed > 0, "{case}: {arrived} frames for {sent}");
+                assert!(rx.absorbed > 0, "{case:?}: {arrived} frames for {sent}");
             } else {
-                assert_eq!(rx.absorbed, 0, "{case}: no cut gives them back");
+                assert_eq!(rx.absorbed, 0, "{case:?}: no cut gives them back");
             }
         }
     }
@@ -266,7 +247,7 @@ fn print(case: Case, counts: &Counts) {
         .map(|(name, count)| format!("{}={count}", &name["gro_".len()..]))
         .collect();
     println!(
-        "{case}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
+        "{case:?}: {} frames from {} wire packets; {} dropped by kernels, {} resent; {}",
         counts.devices[1].rx_packets,
         counts.devices[0].tx_packets,
         counts.kernel_drops(),
@@ -284,7 +265,7 @@ fn off() {
         mtu: 1500,
         acks: false,
     };
-    let counts = run(case).unwrap_or_else(|error| panic!("{case}: {error}"));
+    let counts = run(case).unwrap_or_else(|error| panic!("{case:?}: {error}"));
     check(case, &counts);
     assert_eq!(counts.devices[0].tx_packets, counts.devices[1].rx_packets);
     assert_eq!(counts.report.snapshot.ports[1].tx_total().gso_packets, 0);

@@ -11,7 +11,7 @@ use packtrain::policy::idle::Idle;
 use packtrain::policy::moderation::Moderation;
 use packtrain::policy::placement::Placement;
 use packtrain_lab::LabError;
-use packtrain_lab::harness::{self, need_tap};
+use packtrain_lab::harness::{self, need_tap, wait_for};
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Protocol, Transfer, TransferReport};
@@ -287,17 +287,13 @@ fn under(settings: &engine::Settings) {
         transfer.expect("the connections survive")
     });
     // The interfaces are removed with the session; TCP may still send its last segments.
-    let deadline = Instant::now() + TIMEOUT;
-    let links = loop {
-        let links = [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+    let links = || [&hosts.left, &hosts.right].map(|host| host.stats().expect("counters"));
+    wait_for(&format!("{what}: {:?}", links()), || {
         let ports = session.snapshot().ports;
         let given = [0, 1].map(|port: usize| ports[port].tx_total().packets);
-        if given == links.map(|link| link.rx_packets) {
-            break links;
-        }
-        assert!(Instant::now() < deadline, "{what}: {given:?} {links:?}");
-        thread::sleep(Duration::from_millis(1));
-    };
+        given == links().map(|link| link.rx_packets)
+    });
+    let links = links();
     let report = session.finish();
     let generated = report.snapshot.ledger.generated;
     assert_eq!(generated, u64::from(FLOWS) * u64::from(EACH), "{what}");

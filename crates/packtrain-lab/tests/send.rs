@@ -1,7 +1,7 @@
 //! What `tool = "send"` reports is what the kernel behind a TAP counts.
 
 use packtrain_lab::ToolError;
-use packtrain_lab::experiment::{Experiment, Setup};
+use packtrain_lab::experiment::Setup;
 use packtrain_lab::harness::{self, count, need_tap, stopped};
 use packtrain_lab::tool::Control;
 use std::process::ExitCode;
@@ -15,22 +15,9 @@ fn main() -> ExitCode {
 
 /// A run with a port, policies and options of the tool.
 fn setup(port: &str, policies: &str, options: &str) -> Setup {
-    let text = format!(
-        r#"
-name = "send"
-source = "S1"
-title = "application senders"
-meaning = "none"
-document = {{ claims = "none" }}
-testbed = {{ a = "{port}", {policies} }}
-workload = {{ tool = "send", {options} }}
-axes = [{{ name = "one", settings = ["only"] }}]
-figures = [{{ key = "received_kpps", title = "rate" }}]
-"#
-    );
-    let experiment = Experiment::read("send.toml", &text);
-    let setup = experiment.and_then(|experiment| experiment.setup(0, 1, false));
-    setup.unwrap_or_else(|error| panic!("{error}"))
+    let testbed = format!("a = \"{port}\", {policies}");
+    let workload = format!("tool = \"send\", {options}");
+    harness::setup(&testbed, &workload, "received_kpps", 1)
 }
 
 fn the_kernel_counts() {

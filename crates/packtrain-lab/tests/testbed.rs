@@ -2,8 +2,7 @@
 
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
-use packtrain_lab::experiment::Experiment;
-use packtrain_lab::harness::{self, assert_refused, need_tap, options, skip, start};
+use packtrain_lab::harness::{self, assert_refused, need_tap, options, skip, start, wait_for};
 use packtrain_lab::options::Fields;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
@@ -12,8 +11,6 @@ use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::process::ExitCode;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -110,21 +107,14 @@ impl Tool for Breaks {
 
     fn run(&self, testbed: &Testbed, _control: &Control<'_>) -> Result<Measured, ToolError> {
         let stalled = ToolError::Failed("tcp send stalled".to_owned());
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let wait_for = |is_over: &dyn Fn() -> bool| {
-            while !is_over() {
-                assert!(Instant::now() < deadline, "it goes on");
-                sleep(Duration::from_millis(1));
-            }
-        };
         if let Some(session) = testbed.session() {
             let host = &testbed.hosts().left;
             host.netns.rtnl()?.delete(host.link.index)?;
-            wait_for(&|| session.is_over());
+            wait_for("the end of packtrain", || session.is_over());
         } else {
             let forwarder = child().expect("the C forwarder");
             kill_process(forwarder, Signal::KILL).expect("a signal");
-            wait_for(&|| child().is_none());
+            wait_for("the end of the C forwarder", || child().is_none());
         }
         Err(stalled)
     }
@@ -166,25 +156,15 @@ fn fails() {
 
 fn faults_and_memory() {
     need_tap();
-    let text = r#"
-name = "faults"
-source = "S1"
-title = "corrupt packets"
-meaning = "none"
-document = { claims = "none" }
-testbed = { a = "tap,offload=off,corrupt=0.05,seed=1", b = "tap,offload=off" }
-workload = { tool = "blast", rate = "20k", burst = 1, count = 900, settle = "50ms" }
-axes = [{ name = "one", settings = ["only"] }]
-figures = [{ key = "lost_packets", title = "lost" }]
-"#;
-    let run = |text: &str| {
-        let setup = Experiment::read("faults.toml", text)
-            .and_then(|experiment| experiment.setup(0, 1, false))
-            .expect("an experiment");
+    let testbed = "a = 'tap,offload=off,corrupt=0.05,seed=1', b = 'tap,offload=off'";
+    let blast = "tool = 'blast', rate = '20k', burst = 1, count = 900, settle = '50ms'";
+    let run = |figure: &str| {
+        let setup = harness::setup(testbed, blast, figure, 1);
         setup.run(&Control::default()).expect("a run").figures
     };
-    assert_eq!(run(text).get("memory"), None, "no figure needs it");
-    let figures = run(&text.replace("lost_packets", "memory.small_used"));
+    let figures = run("lost_packets");
+    assert_eq!(figures.get("memory"), None, "no figure needs it");
+    let figures = run("memory.small_used");
     let corrupted = figures["faults"]["a"]["corrupted"].as_u64();
     assert!(corrupted > Some(0), "{corrupted:?}");
     assert!(figures["faults"]["b"].is_null(), "no injector");

@@ -91,9 +91,6 @@ impl RunQueue {
 
     /// A task wants to run. It is due what it was due when it left (`place_entity`, `PLACE_LAG`),
     /// but not more than two slices (`entity_lag`).
-    ///
-    /// It takes the place of the current task only if that one has had more than its share, and it
-    /// is the next by the rule (`check_preempt_wakeup_fair`, `RUN_TO_PARITY`).
     pub(crate) fn enqueue(&mut self, task: usize, nice: i8, lag: Lag) {
         let weight = WEIGHTS[(i32::from(nice) + 20).clamp(0, 39) as usize];
         let (weights, average) = self.average();
@@ -113,6 +110,12 @@ impl RunQueue {
             had,
             deadline: had + slice,
         });
+    }
+
+    /// A task that was enqueued is not of the class `SCHED_BATCH`. It takes the place of the
+    /// current task only if that one has had more than its share, and it is the next by the rule
+    /// (`check_preempt_wakeup_fair`, `RUN_TO_PARITY`).
+    pub(crate) fn preempt(&mut self, task: usize) {
         let (_, average) = self.average();
         if self.current.is_some_and(|current| current.had > average) {
             self.resched |= self.pick() == Some(task);
@@ -237,7 +240,17 @@ mod tests {
         assert_eq!(queue.next(), (Some(0), None));
         queue.charge(STEP);
         queue.enqueue(1, 0, lag);
+        queue.preempt(1);
         assert_eq!(queue.next(), (Some(1), Some(0)));
+    }
+
+    #[test]
+    fn without_preemption_it_waits_for_the_end_of_the_slice() {
+        let mut queue = queue(&[0]);
+        run(&mut queue, 10);
+        queue.enqueue(1, 0, Lag(virtual_time(SLICE, WEIGHT_NICE_0)));
+        let (times, _) = run(&mut queue, 91);
+        assert_eq!(times[..2], [SLICE - 10 * STEP, STEP]);
     }
 
     /// Though its weight is greater, and its deadline earlier.
@@ -246,6 +259,7 @@ mod tests {
         let mut queue = queue(&[0]);
         run(&mut queue, 10);
         queue.enqueue(1, -10, Lag::default());
+        queue.preempt(1);
         let (times, _) = run(&mut queue, 91);
         assert_eq!(times[..2], [SLICE - 10 * STEP, STEP]);
     }

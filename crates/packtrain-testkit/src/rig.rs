@@ -96,8 +96,12 @@ impl Rig {
         let cpus = session.placed().cpus.clone();
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
             let task = self.world.worker(worker, cpu);
-            let nice = priority.nice(idle, session.plan().serves(index), 0);
+            let serves = session.plan().serves(index);
+            let nice = priority.nice(idle, serves, 0);
             self.world.set_nice(task, nice.unwrap_or(0));
+            if priority.batch(serves) {
+                self.world.set_batch(task);
+            }
             self.workers.push(task);
         }
         self.sessions.push(session);

@@ -35,9 +35,10 @@ impl Charge {
 /// - **Events** are ordered by time, then class: hardware, device, notification, timer, CPU. Among
 ///   equal ones the seed decides; with the seed 0 they come as they were scheduled.
 /// - **A CPU** runs its tasks by the rules of Linux's scheduler: nice values, slices, preemption by
-///   a task that wakes up ([`World::set_nice`], [`Costs::slice`]). An idle one needs
-///   [`Costs::idle_exit`] before it runs a task. CPUs `i` and `i + cores` of the [`Hardware`] share
-///   a core: while both are busy, a step takes half as long again.
+///   a task that wakes up, if it is not `SCHED_BATCH` ([`World::set_nice`], [`World::set_batch`],
+///   [`Costs::slice`]). An idle one needs [`Costs::idle_exit`] before it runs a task. CPUs `i` and
+///   `i + cores` of the [`Hardware`] share a core: while both are busy, a step takes half as long
+///   again.
 /// - **A task** that wakes up runs on the CPU where it ran last, or on an idle one if that is busy:
 ///   best on one whose sibling is idle too. A CPU with nothing to run takes a task that waits at
 ///   another one. A task with a CPU of its own never moves.
@@ -115,6 +116,7 @@ struct Task {
     notifier: NotifierId,
     pinned: bool,
     nice: i8,
+    batch: bool,
     /// Where it ran last, or runs.
     cpu: usize,
     /// What it is due when it wakes up.
@@ -308,6 +310,15 @@ impl World {
         self.tasks[task].nice = nice;
     }
 
+    /// Gives a task the class `SCHED_BATCH` (sched(7)): it preempts no other when it wakes up.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such task.
+    pub fn set_batch(&mut self, task: usize) {
+        self.tasks[task].batch = true;
+    }
+
     /// A wire, a DMA engine, or a hand at the cable: uses no CPU. `run` is called now, and again at
     /// each time that it returns.
     pub fn hardware(&mut self, run: impl FnMut(Instant) -> Option<Instant> + 'static) {
@@ -419,6 +430,7 @@ impl World {
             notifier,
             pinned,
             nice: 0,
+            batch: false,
             cpu,
             lag: Lag::default(),
             state: State::Asleep,
@@ -533,6 +545,9 @@ impl World {
         task.trace.migrations += u64::from(from != to);
         let cpu = &mut self.cpus[to];
         cpu.queue.enqueue(number, task.nice, task.lag);
+        if !task.batch {
+            cpu.queue.preempt(number);
+        }
         if !std::mem::replace(&mut cpu.busy, true) {
             self.schedule(self.now.after(idle_exit), Class::Cpu, to, 0);
         }
@@ -876,6 +891,19 @@ mod tests {
         let late = late.map(|(at, period)| at.since(us(100 * period)));
         assert!(late.max().is_some_and(|late| late <= STEP), "{times:?}");
         assert!(trace.tasks[0].preemptions > 20, "{:?}", trace.tasks[0]);
+    }
+
+    #[test]
+    fn a_batch_task_that_wakes_up_waits_for_the_end_of_the_slice() {
+        let mut world = world(1, 0);
+        world.actor(busy, None);
+        let times = Rc::default();
+        let batch = world.actor(periodic(Duration::from_micros(100), &times), None);
+        world.set_batch(batch);
+        let trace = world.run(us(3_000));
+        // It runs as often as the other one has used up a slice of 750 us, and catches up then.
+        assert!((3..=4).contains(&trace.tasks[0].preemptions), "{trace:?}");
+        assert!(trace.tasks[batch].steps > 20, "{:?}", trace.tasks[batch]);
     }
 
     #[test]

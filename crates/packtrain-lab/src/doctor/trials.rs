@@ -170,7 +170,7 @@ impl Inside {
 /// Whether rtnetlink takes a change from this process. There is nothing that it could change.
 fn may_administer() -> bool {
     let asked = Rtnl::open().and_then(|mut rtnl| rtnl.set_up(NO_INTERFACE));
-    matches!(asked, Err(LabError::Os { errno, .. }) if errno == libc::ENODEV)
+    asked.is_err_and(|error| error.errno() == Some(libc::ENODEV))
 }
 
 fn raw_socket(domain: c_int) -> io::Result<Socket> {

@@ -4,31 +4,12 @@ use serde_json::Value;
 
 use super::OPTIONS;
 use crate::error::ToolError;
-use crate::experiment::{BUILT_IN, Experiment, Only, Options, Setup, built_in};
-use crate::harness::rows;
+use crate::experiment::{BUILT_IN, Only, Options, built_in};
+use crate::harness::{rows, setup};
 use crate::tool::{Control, Measured};
 
-fn setup(testbed: &str, workload: &str, seed: u64) -> Setup {
-    let text = format!(
-        r#"
-name = "virtual"
-source = "S1"
-title = "in virtual time"
-meaning = "none"
-document = {{ claims = "none" }}
-testbed = {{ {testbed} }}
-workload = {{ {workload} }}
-axes = [{{ name = "one", settings = ["only"] }}]
-figures = [{{ key = "received_kpps", title = "rate" }}]
-"#
-    );
-    let experiment = Experiment::read("virtual.toml", &text);
-    let setup = experiment.and_then(|experiment| experiment.setup(0, seed, false));
-    setup.unwrap_or_else(|error| panic!("{error}"))
-}
-
 fn run(testbed: &str, workload: &str, seed: u64) -> Measured {
-    let measured = setup(testbed, workload, seed).run(&Control::default());
+    let measured = setup(testbed, workload, "seconds", seed).run(&Control::default());
     measured.unwrap_or_else(|error| panic!("{testbed}: {error}"))
 }
 
@@ -116,7 +97,7 @@ fn what_a_virtual_machine_cannot_have_is_explained() {
         "#,
     ) {
         let testbed = format!("machine = \"2\", {testbed}");
-        let outcome = setup(&testbed, workload, 1).run(&Control::default());
+        let outcome = setup(&testbed, workload, "seconds", 1).run(&Control::default());
         let (Err(ToolError::Usage(line)) | Err(ToolError::Missing(line))) = &outcome else {
             panic!("{testbed}: {outcome:?}");
         };

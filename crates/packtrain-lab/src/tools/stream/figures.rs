@@ -446,15 +446,9 @@ fn forwarder(before: &Used, after: &Used, time: Duration) -> Share {
 /// Polls of the RX queues in the data direction that found no packet, in percent; `None` if they
 /// were not polled.
 fn empty_polls_percent(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Option<f64> {
-    let ingress: &[usize] = match stream.direction {
-        Direction::AToB => &[0],
-        Direction::BToA => &[1],
-        Direction::Both => &[0, 1],
-    };
+    let ways = stream.direction.ways();
     let total = |snapshot: &Snapshot| {
-        let ports = ingress
-            .iter()
-            .filter_map(|index| snapshot.ports.get(*index));
+        let ports = ways.iter().map(|from| &snapshot.ports[from.of([0, 1])]);
         ports.fold((0, 0), |sum, port| {
             let filled = port.rx_batches.iter().map(|sizes| sizes.poll.count());
             (sum.0 + port.rx_total().polls, sum.1 + filled.sum::<u64>())
@@ -469,13 +463,9 @@ fn empty_polls_percent(stream: &Stream, before: &Snapshot, after: &Snapshot) -> 
 
 /// What packtrain's workers and the TX queues in the data direction did.
 fn moved(stream: &Stream, before: &Snapshot, after: &Snapshot) -> Moved {
-    let egress: &[usize] = match stream.direction {
-        Direction::AToB => &[1],
-        Direction::BToA => &[0],
-        Direction::Both => &[0, 1],
-    };
+    let ways = stream.direction.ways();
     let total = |snapshot: &Snapshot| {
-        let ports = egress.iter().filter_map(|index| snapshot.ports.get(*index));
+        let ports = ways.iter().map(|from| &snapshot.ports[from.of([1, 0])]);
         ports.fold((0, 0, 0), |sum, port| {
             let tx = port.tx_total();
             (

@@ -675,7 +675,7 @@ fn packets_that_cannot_be_segmented_or_summed_have_a_reason_each() {
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().offered, 0);
     let drops: Vec<_> = queue.drops.snapshot().nonzero().collect();
-    let kind = packtrain_offload::segment::SegmentError::Kind;
+    let kind = SegmentError::Kind;
     assert_eq!(
         drops,
         [

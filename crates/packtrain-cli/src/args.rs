@@ -187,6 +187,8 @@ Examples:
       more of them, each fault, drop reason and ring state at least once
   packtrain sim world-7-123
       the world that failed, again
+  packtrain sim world-7-123 --pcap links.pcapng
+      the same, with a capture of its links
 
 Each world has its topology, policies, load and faults from the seed and its number. Then the faults
 stop: all packets are accounted for, fresh ones arrive, and the sessions end. A world that fails is
@@ -211,6 +213,10 @@ pub struct SimArgs {
     /// Where the bytes of a world that fails are written [default: world-SEED-NUMBER]
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// With the file of a world: writes a capture (pcapng) of what its links carry, with the times
+    /// of the world
+    #[arg(long, value_name = "CAPTURE")]
+    pub pcap: Option<PathBuf>,
     /// Prints one JSON document instead of a table
     #[arg(long)]
     pub json: bool,

@@ -7,6 +7,7 @@ use crate::print::{self, Style};
 use crate::signals::Stop;
 use crate::table::{Align, Table, grouped, scaled};
 use crate::tool::Progress;
+use packtrain::file::{STANDARD, create};
 #[cfg(feature = "plants")]
 use packtrain::plant;
 use packtrain_testkit::fuzz::{self, Failed, Options, Totals};
@@ -37,6 +38,10 @@ pub fn run(args: &SimArgs) -> Result<(), Failure> {
 }
 
 fn worlds(args: &SimArgs) -> Result<(), Failure> {
+    if args.pcap.is_some() {
+        let line = "--pcap is of packtrain sim FILE: name the file of one world instead of fuzz";
+        return Err(Failure::new(Exit::Usage, line));
+    }
     let stop = Stop::install()?;
     let progress = Progress::with_lines(args.quiet);
     let interval = PROGRESS_INTERVALS[usize::from(!stderr().is_terminal())];
@@ -134,7 +139,10 @@ fn repeat(args: &SimArgs) -> Result<(), Failure> {
         );
         Failure::new(Exit::Port, line)
     })?;
-    let (totals, failure) = fuzz::repeat(bytes);
+    let (totals, failure) = match &args.pcap {
+        Some(path) => captured(&args.what, bytes, path)?,
+        None => fuzz::repeat(bytes),
+    };
     if args.json {
         let failure = failure.as_ref().map(|failure| {
             json!({
@@ -153,6 +161,38 @@ fn repeat(args: &SimArgs) -> Result<(), Failure> {
         Some(failure) => Err(Failure::new(Exit::Check, format!("{file}: {failure}"))),
         None => Ok(()),
     }
+}
+
+/// Repeats a world with a capture of what its links carry.
+fn captured(
+    world: &Path,
+    bytes: &[u8],
+    path: &Path,
+) -> Result<(Totals, Option<fuzz::Failure>), Failure> {
+    let why = if path.as_os_str() == STANDARD {
+        Some("standard output has the report")
+    } else if is_same(world, path) {
+        Some("the capture would be written over the world")
+    } else {
+        None
+    };
+    if let Some(why) = why {
+        let line = format!("--pcap {}: {why}; name another file", path.display());
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    let failed = |error| {
+        let line = format!("--pcap {}: {error}; name another file", path.display());
+        Failure::new(Exit::Port, line)
+    };
+    let file = create(path).map_err(failed)?;
+    let (totals, failure, _) = fuzz::capture(bytes, Box::new(file)).map_err(failed)?;
+    Ok((totals, failure))
+}
+
+/// Whether both name one file.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let of = |path: &Path| fs::canonicalize(path).ok();
+    of(one).is_some_and(|path| of(other) == Some(path))
 }
 
 /// The beginning of a file, of a byte more than a world has.

@@ -57,6 +57,27 @@ fn a_file_is_a_world() {
         let ran = ends(4, &["sim", other]);
         assert!(ran.error_line().contains("is no world"), "{ran:?}");
     }
+    let captures = [scratch.file("one"), scratch.file("other")];
+    for capture in &captures {
+        ends(0, &["sim", &file, "--pcap", capture]);
+    }
+    let captured = captures.each_ref().map(|file| std::fs::read(file).unwrap());
+    assert!(captured[0] == captured[1]);
+    let mut reader = packtrain_capture::Reader::new(&captured[0][..]).expect("a capture");
+    let mut records = 0;
+    while reader.next_record().unwrap().is_some() {
+        records += 1;
+    }
+    // At both ends of its link: one packet of the load, and a fresh one.
+    assert_eq!(records, 4);
+    for (words, why) in [
+        (["fuzz", "--pcap", "x"], "--pcap is of packtrain sim FILE"),
+        ([&file, "--pcap", "-"], "standard output has the report"),
+        ([&file, "--pcap", &file], "written over the world"),
+    ] {
+        let ran = ends(2, &["sim", words[0], words[1], words[2]]);
+        assert!(ran.error_line().contains(why), "{ran:?}");
+    }
     let ran = ends(4, &["sim", "/nowhere/world"]);
     assert!(
         ran.error_line().contains("packtrain sim fuzz wrote"),

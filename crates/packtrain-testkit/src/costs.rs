@@ -1,7 +1,7 @@
 //! What a step costs in virtual time.
 
 use packtrain::engine::{self, Snapshot};
-use std::ops::Sub;
+use std::ops::{AddAssign, Sub};
 use std::time::Duration;
 
 /// The price of each thing that a step does.
@@ -115,15 +115,6 @@ impl Work {
         self.syscalls += snapshot.syscalls;
     }
 
-    /// Adds what a session has done.
-    pub(crate) const fn add_session(&mut self, work: &engine::Work) {
-        self.packets += work.packets;
-        self.bytes += work.bytes;
-        self.doorbells += work.doorbells;
-        self.syscalls += work.syscalls;
-        self.wakeups += work.wakeups;
-    }
-
     /// Packets received from devices, or given to them.
     pub(crate) const fn packets(&self) -> u64 {
         self.packets
@@ -141,6 +132,28 @@ impl Work {
                 + times(costs.syscall, self.syscalls)
                 + times(costs.wakeup, self.wakeups),
         )
+    }
+}
+
+impl From<engine::Work> for Work {
+    fn from(work: engine::Work) -> Self {
+        Self {
+            packets: work.packets,
+            bytes: work.bytes,
+            doorbells: work.doorbells,
+            syscalls: work.syscalls,
+            wakeups: work.wakeups,
+        }
+    }
+}
+
+impl AddAssign for Work {
+    fn add_assign(&mut self, more: Self) {
+        self.packets += more.packets;
+        self.bytes += more.bytes;
+        self.doorbells += more.doorbells;
+        self.syscalls += more.syscalls;
+        self.wakeups += more.wakeups;
     }
 }
 

@@ -4,6 +4,8 @@
 //! later; Stoica and Abdel-Wahab 1995). Each one names the function or the feature that it is from.
 //! Control groups, ticks and delayed dequeuing are left out.
 
+use crate::trace::CpuTrace;
+use packtrain::time::Instant;
 use std::time::Duration;
 
 /// The weight of a task with nice value 0 (`NICE_0_LOAD`).
@@ -41,6 +43,47 @@ pub(crate) struct RunQueue {
     current: Option<Entity>,
     /// The current task has to be chosen anew.
     resched: bool,
+}
+
+/// A CPU: its tasks, and what it does now.
+#[derive(Debug)]
+pub(crate) struct Cpu {
+    pub(crate) queue: RunQueue,
+    pub(crate) last: Option<usize>,
+    /// It runs a task, or is about to.
+    pub(crate) busy: bool,
+    /// The number of its next turn.
+    pub(crate) turn: u64,
+    /// The polls that it has instead of steps.
+    pub(crate) polls: Option<Polls>,
+    pub(crate) trace: CpuTrace,
+}
+
+/// Polls of a worker that find nothing: they are counted and not run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Polls {
+    pub(crate) task: usize,
+    /// When the first one begins, and the time of each.
+    pub(crate) from: Instant,
+    pub(crate) each: Duration,
+    pub(crate) until: Instant,
+}
+
+impl Cpu {
+    /// An idle CPU. `slice`: how long a task runs while others wait.
+    pub(crate) const fn new(slice: Duration) -> Self {
+        Self {
+            queue: RunQueue::new(slice),
+            last: None,
+            busy: false,
+            turn: 0,
+            polls: None,
+            trace: CpuTrace {
+                busy: Duration::ZERO,
+                switches: 0,
+            },
+        }
+    }
 }
 
 /// So much time for a task, as virtual time (`calc_delta_fair`).
@@ -132,6 +175,16 @@ impl RunQueue {
                 self.resched = true;
             }
         }
+    }
+
+    /// So many steps of `time` use up the slice of the current task: at least one.
+    pub(crate) fn steps_left(&self, time: Duration) -> u64 {
+        let steps = self.current.map(|task| {
+            let left = task.deadline.saturating_sub(task.had).max(1);
+            left.unsigned_abs()
+                .div_ceil(virtual_time(time, task.weight).max(1).unsigned_abs())
+        });
+        steps.unwrap_or(1)
     }
 
     /// The current task lets the others run: it forfeits the rest of its slice (`yield_task_fair`).
@@ -288,6 +341,24 @@ mod tests {
         assert_eq!(due(slice), slice);
         assert_eq!(due(10 * slice), 2 * slice);
         assert_eq!(due(-10 * slice), -2 * slice);
+    }
+
+    #[test]
+    fn the_steps_that_are_left_end_the_slice_at_once_or_one_by_one() {
+        let mut one = queue(&[0, -3]);
+        one.next();
+        one.charge(3 * STEP);
+        let steps = one.steps_left(STEP);
+        let mut other = queue(&[0, -3]);
+        other.next();
+        other.charge(3 * STEP);
+        for _ in 0..steps {
+            assert!(!other.resched);
+            other.charge(STEP);
+        }
+        one.charge(STEP * steps as u32);
+        assert!(one.resched && other.resched);
+        assert_eq!(one.next(), other.next());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use packtrain::runtime::{Machine, Notifier, Runtime};
 use packtrain::time::{Clock, Instant};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Wake, Waker};
 
@@ -19,7 +19,14 @@ pub(crate) struct VirtualRuntime {
     topology: Topology,
     seed: u64,
     now: AtomicU64,
-    state: Arc<Mutex<Notifiers>>,
+    state: Arc<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The world has not seen all notifications and times.
+    has_news: AtomicBool,
+    notifiers: Mutex<Notifiers>,
 }
 
 /// The notifiers of a world.
@@ -37,12 +44,13 @@ struct Notifiers {
 #[derive(Debug)]
 pub(crate) struct VirtualNotifier {
     id: NotifierId,
-    state: Arc<Mutex<Notifiers>>,
+    state: Arc<State>,
 }
 
-fn lock(state: &Mutex<Notifiers>) -> MutexGuard<'_, Notifiers> {
+fn lock(state: &State) -> MutexGuard<'_, Notifiers> {
     // Numbers only: a panic leaves nothing half done.
-    state.lock().unwrap_or_else(PoisonError::into_inner)
+    let notifiers = state.notifiers.lock();
+    notifiers.unwrap_or_else(PoisonError::into_inner)
 }
 
 impl VirtualRuntime {
@@ -72,6 +80,13 @@ impl VirtualRuntime {
         }
     }
 
+    /// Whether there were notifications or times since the last call.
+    pub(crate) fn take_news(&self) -> bool {
+        // Most steps notify nothing: a plain load. All threads of a world are one.
+        let news = &self.state.has_news;
+        news.load(Ordering::Relaxed) && news.swap(false, Ordering::Relaxed)
+    }
+
     /// The notifications since the last call, in order.
     pub(crate) fn take_notified(&self) -> Vec<NotifierId> {
         std::mem::take(&mut lock(&self.state).recent)
@@ -80,6 +95,7 @@ impl VirtualRuntime {
     /// Hardware wakes `waker` at a time.
     pub(crate) fn at(&self, at: Instant, waker: Waker) {
         lock(&self.state).timed.push((at, waker));
+        self.state.has_news.store(true, Ordering::Relaxed);
     }
 
     /// The calls of [`VirtualRuntime::at`] since the last one of this.
@@ -131,6 +147,7 @@ impl Notifier for VirtualNotifier {
         let mut state = lock(&self.state);
         state.notified[self.id] = true;
         state.recent.push(self.id);
+        self.state.has_news.store(true, Ordering::Relaxed);
     }
 
     fn clear(&self) -> bool {

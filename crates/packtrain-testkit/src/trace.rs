@@ -1,6 +1,7 @@
 //! What happened in a world.
 
 use packtrain::time::Instant;
+use packtrain_offload::random::mix;
 use std::time::Duration;
 
 /// What has happened since the world began. Two runs with equal seeds have equal traces.
@@ -10,7 +11,8 @@ pub struct Trace {
     pub now: Instant,
     /// Events that were handled.
     pub events: u64,
-    /// A hash of every step: when, of which task, its result and its cost.
+    /// A hash of every step: when, of which task, its result and its cost. Polls that were counted
+    /// and not run are one.
     pub digest: u64,
     /// Workers and actors, in the order in which they came.
     pub tasks: Vec<TaskTrace>,
@@ -56,21 +58,14 @@ pub struct CpuTrace {
     pub switches: u64,
 }
 
-/// FNV-1a.
-#[derive(Clone, Copy, Debug)]
+/// A hash of numbers, in their order.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Digest(u64);
 
-impl Default for Digest {
-    fn default() -> Self {
-        Self(0xCBF2_9CE4_8422_2325)
-    }
-}
-
 impl Digest {
-    pub(crate) fn add(&mut self, number: u64) {
-        for byte in number.to_le_bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3);
-        }
+    pub(crate) const fn add(&mut self, number: u64) {
+        // One of many equal numbers counts, too: zero becomes something else.
+        self.0 = mix(self.0.wrapping_add(0x9E37_79B9_7F4A_7C15) ^ number);
     }
 
     pub(crate) const fn get(self) -> u64 {

@@ -1,11 +1,13 @@
-//! Events, tasks and virtual CPUs.
+//! A world: its events, tasks and sessions.
+
+mod cpus;
 
 use crate::Hardware;
 use crate::costs::{Costs, Work};
-use crate::cpu::{Lag, RunQueue};
+use crate::cpu::{Cpu, Lag};
 use crate::runtime::{NotifierId, VirtualRuntime};
-use crate::trace::{CpuTrace, Digest, TaskTrace, Trace};
-use packtrain::engine::{Action, Ledger, Session, Snapshot, ThreadUsage, Worker};
+use crate::trace::{Digest, TaskTrace, Trace};
+use packtrain::engine::{Action, Ledger, Session, Snapshot, Worker};
 use packtrain::policy::topology::CpuId;
 use packtrain::runtime::Runtime;
 use packtrain::time::Instant;
@@ -46,7 +48,11 @@ impl Charge {
 ///   learn of that when it ends. The CPU is busy meanwhile. A producer that is preempted in the
 ///   middle of a send takes two steps for it: see the [crate](crate).
 /// - **A step costs** what the counters ([`World::counters`]) say that it did, at the prices of
-///   [`Costs`].
+///   [`Costs`]. That of a worker costs what those of its session say.
+/// - **Polls** of a worker with `idle=poll` are counted and not run once 32 in a row have found
+///   nothing, until there is an event or another task does something, the worker has work at a
+///   time, or its slice is over. The next poll is at the time that it would have had. The worker
+///   itself does not count them as steps.
 ///
 /// What is not modelled is listed in the [crate](crate).
 pub struct World {
@@ -66,16 +72,18 @@ pub struct World {
     /// By event: what a device wakes.
     timed: Vec<Option<Waker>>,
     sessions: Vec<Counted>,
-    /// As of the end of the last step.
-    work: Work,
+    /// CPUs whose polls are counted and not run.
+    polling: usize,
     charge: Charge,
     digest: Digest,
 }
 
 /// The counters of a session.
 struct Counted {
-    /// Adds what its steps have done.
-    work: Box<dyn Fn(&mut Work)>,
+    /// What its steps have done.
+    work: Box<dyn Fn() -> Work>,
+    /// The same as of the last step that was charged for it.
+    charged: Work,
     ledger: Box<dyn Fn() -> Ledger>,
 }
 
@@ -88,7 +96,7 @@ struct Event {
     sequence: u64,
     /// The number of the process, the notifier, the task or the CPU.
     of: usize,
-    /// Of a timer: the sleep that it ends.
+    /// Of a timer: the sleep that it ends. Of a CPU: its turn.
     sleep: u64,
 }
 
@@ -114,8 +122,12 @@ const PROBE_AHEAD: Duration = Duration::from_nanos(1);
 struct Task {
     kind: Kind,
     notifier: NotifierId,
+    /// The session of a worker.
+    session: Option<usize>,
     pinned: bool,
     nice: i8,
+    /// Polls in a row that found nothing.
+    empty: u32,
     batch: bool,
     /// Where it ran last, or runs.
     cpu: usize,
@@ -142,15 +154,6 @@ enum State {
     Ready,
     Asleep,
     Ended,
-}
-
-#[derive(Debug)]
-struct Cpu {
-    queue: RunQueue,
-    last: Option<usize>,
-    /// It runs a task, or is about to.
-    busy: bool,
-    trace: CpuTrace,
 }
 
 impl fmt::Debug for World {
@@ -187,19 +190,12 @@ impl World {
             sequence: 0,
             handled: 0,
             tasks: Vec::new(),
-            cpus: (0..machine.cpus)
-                .map(|_| Cpu {
-                    queue: RunQueue::new(costs.slice),
-                    last: None,
-                    busy: false,
-                    trace: CpuTrace::default(),
-                })
-                .collect(),
+            cpus: (0..machine.cpus).map(|_| Cpu::new(costs.slice)).collect(),
             cores: machine.cores,
             hardware: Vec::new(),
             timed: Vec::new(),
             sessions: Vec::new(),
-            work: Work::default(),
+            polling: 0,
             charge: Charge::default(),
             digest: Digest::default(),
         }
@@ -240,28 +236,34 @@ impl World {
     }
 
     /// Counters of a session: the cost of a step is what they change by. Without any, each step
-    /// costs [`Costs::step`].
+    /// costs [`Costs::step`]. The workers that are added next are those of this session.
     pub fn counters(&mut self, read: impl Fn() -> Snapshot + 'static) {
         let read = Rc::new(read);
-        let work = Rc::clone(&read);
-        self.counted(Counted {
-            work: Box::new(move |sum| sum.add(&work())),
-            ledger: Box::new(move || read().ledger),
-        });
+        let counters = Rc::clone(&read);
+        let work = move || {
+            let mut work = Work::default();
+            work.add(&counters());
+            work
+        };
+        self.counted(work, move || read().ledger);
     }
 
     /// The same for a session, without a copy of all its counters at each step.
     pub fn session(&mut self, session: &Session) {
         let (work, counters) = (session.work(), session.counters());
-        self.counted(Counted {
-            work: Box::new(move |sum| sum.add_session(&work())),
-            ledger: Box::new(move || counters().ledger),
-        });
+        self.counted(move || Work::from(work()), move || counters().ledger);
     }
 
-    fn counted(&mut self, session: Counted) {
-        self.sessions.push(session);
-        self.work = self.work_now();
+    fn counted(
+        &mut self,
+        work: impl Fn() -> Work + 'static,
+        ledger: impl Fn() -> Ledger + 'static,
+    ) {
+        self.sessions.push(Counted {
+            charged: work(),
+            work: Box::new(work),
+            ledger: Box::new(ledger),
+        });
     }
 
     /// A worker of a session whose runtime is that of this world. It runs on `cpu` only, or on any
@@ -278,7 +280,8 @@ impl World {
         let notifier = notifier.expect("the worker has the runtime of this world");
         worker.notifier().clear();
         self.notify(&before, self.now);
-        self.task(Kind::Worker(Box::new(worker)), notifier, cpu)
+        let session = self.sessions.len().checked_sub(1);
+        self.task(Kind::Worker(Box::new(worker)), notifier, session, cpu)
     }
 
     /// A thread of an application. `run` is called with the time and a waker that ends its sleep,
@@ -297,7 +300,7 @@ impl World {
         let notifier = Arc::new(self.runtime.virtual_notifier());
         let id = notifier.id();
         let kind = Kind::Actor(Box::new(run), Waker::from(notifier));
-        self.task(kind, id, cpu)
+        self.task(kind, id, None, cpu)
     }
 
     /// Gives a task a nice value, from -20 to 19, from the next time on that it wakes up. It is 0
@@ -344,6 +347,9 @@ impl World {
             self.events.pop();
             self.handled += 1;
             self.set_now(event.at);
+            if event.what != Class::Cpu {
+                self.resume_polls();
+            }
             match event.what {
                 Class::Hardware => {
                     if let Some(at) = self.hardware[event.of](self.now) {
@@ -358,7 +364,7 @@ impl World {
                 Class::Notification => self.notified(event.of),
                 Class::Probe => self.probe(event.of, event.sleep),
                 Class::Timer => self.timer(event.of, event.sleep),
-                Class::Cpu => self.cpu(event.of),
+                Class::Cpu => self.cpu(event.of, event.sleep),
             }
             self.take_notifications(self.now);
         }
@@ -366,6 +372,8 @@ impl World {
             self.assert_no_wakeup_was_lost();
         }
         self.set_now(until.max(self.now));
+        // The caller may do anything before the next run.
+        self.resume_polls();
         for number in 0..self.tasks.len() {
             self.probe(number, self.tasks[number].trace.sleeps);
         }
@@ -418,7 +426,13 @@ impl World {
         }));
     }
 
-    fn task(&mut self, kind: Kind, notifier: NotifierId, cpu: Option<CpuId>) -> usize {
+    fn task(
+        &mut self,
+        kind: Kind,
+        notifier: NotifierId,
+        session: Option<usize>,
+        cpu: Option<CpuId>,
+    ) -> usize {
         let number = self.tasks.len();
         let (pinned, cpu) = match cpu {
             Some(cpu) => (true, usize::from(cpu.0)),
@@ -428,8 +442,10 @@ impl World {
         self.tasks.push(Task {
             kind,
             notifier,
+            session,
             pinned,
             nice: 0,
+            empty: 0,
             batch: false,
             cpu,
             lag: Lag::default(),
@@ -443,6 +459,9 @@ impl World {
     }
 
     fn take_notifications(&mut self, at: Instant) {
+        if !self.runtime.take_news() {
+            return;
+        }
         for (time, waker) in self.runtime.take_timed() {
             self.timed.push(Some(waker));
             self.schedule(time, Class::Device, self.timed.len() - 1, 0);
@@ -456,240 +475,6 @@ impl World {
         for &notifier in notifiers {
             self.schedule(at, Class::Notification, notifier, 0);
         }
-    }
-
-    fn notified(&mut self, notifier: NotifierId) {
-        let of = |task: &Task| task.notifier == notifier;
-        // That of the end of a session has no task.
-        let Some(number) = self.tasks.iter().position(of) else {
-            return;
-        };
-        let task = &mut self.tasks[number];
-        // A task that time has woken meanwhile has taken it.
-        if task.state == State::Asleep && self.runtime.is_notified(notifier) {
-            task.trace.wakeups += 1;
-            self.wake(number);
-        }
-    }
-
-    /// Polls a worker that sleeps and was not notified.
-    fn probe(&mut self, number: usize, sleep: u64) {
-        let task = &self.tasks[number];
-        let sleeps = task.state == State::Asleep && task.trace.sleeps == sleep;
-        let long = task.free_at.after(PROBED_SLEEP) <= self.now.after(PROBE_AHEAD);
-        let is_worker = matches!(task.kind, Kind::Worker(_));
-        if !sleeps || !long || !is_worker || self.runtime.is_notified(task.notifier) {
-            return;
-        }
-        // A step that returned `Spin` may have moved packets, and is charged later.
-        let before = self.work_now();
-        let action = self.step(number);
-        let work = self.work_now();
-        let moved = (work - before).packets();
-        assert!(
-            moved == 0,
-            "lost wake-up: task {number} slept since {:?} and would move {moved} packets",
-            self.tasks[number].free_at
-        );
-        self.work = work;
-        self.take_notifications(self.now);
-        // The timer of the sleep stays as it is.
-        if !matches!(action, Action::Sleep { .. }) {
-            self.wake(number);
-        }
-    }
-
-    fn timer(&mut self, number: usize, sleep: u64) {
-        let task = &self.tasks[number];
-        if task.state == State::Asleep && task.trace.sleeps == sleep {
-            self.wake(number);
-        }
-    }
-
-    fn wake(&mut self, number: usize) {
-        let task = &mut self.tasks[number];
-        task.state = State::Ready;
-        // Until its last step has ended, the CPU is busy with the task itself.
-        let to = match self.now >= task.free_at {
-            true => self.cpu_for(number),
-            false => task.cpu,
-        };
-        self.enqueue(number, to);
-    }
-
-    /// Where a task runs best (`select_idle_sibling`): where it ran last, on a core that is idle,
-    /// on an idle CPU.
-    fn cpu_for(&self, number: usize) -> usize {
-        let task = &self.tasks[number];
-        if task.pinned || !self.cpus[task.cpu].busy {
-            return task.cpu;
-        }
-        let idle = |&cpu: &usize| !self.cpus[cpu].busy;
-        let mut all = 0..self.cpus.len();
-        all.clone()
-            .find(|cpu| idle(cpu) && !self.sibling_is_busy(*cpu))
-            .or_else(|| all.find(idle))
-            .unwrap_or(task.cpu)
-    }
-
-    /// Whether another CPU of the core runs a task.
-    fn sibling_is_busy(&self, of: usize) -> bool {
-        let core = (of % self.cores..self.cpus.len()).step_by(self.cores);
-        core.filter(|&cpu| cpu != of).any(|cpu| self.cpus[cpu].busy)
-    }
-
-    fn enqueue(&mut self, number: usize, to: usize) {
-        let idle_exit = self.costs.idle_exit;
-        let task = &mut self.tasks[number];
-        let from = std::mem::replace(&mut task.cpu, to);
-        task.trace.migrations += u64::from(from != to);
-        let cpu = &mut self.cpus[to];
-        cpu.queue.enqueue(number, task.nice, task.lag);
-        if !task.batch {
-            cpu.queue.preempt(number);
-        }
-        if !std::mem::replace(&mut cpu.busy, true) {
-            self.schedule(self.now.after(idle_exit), Class::Cpu, to, 0);
-        }
-    }
-
-    /// Moves a task that waits at the CPU `from` to another one.
-    fn pull(&mut self, from: usize, to: usize) -> bool {
-        let tasks = &self.tasks;
-        let given = self.cpus[from].queue.give(|task| !tasks[task].pinned);
-        let Some((task, lag)) = given else {
-            return false;
-        };
-        self.tasks[task].lag = lag;
-        self.enqueue(task, to);
-        true
-    }
-
-    /// The CPU is done with a step.
-    fn cpu(&mut self, of: usize) {
-        let (now, costs) = (self.now, self.costs);
-        let (mut picked, preempted) = self.cpus[of].queue.next();
-        if picked.is_none() {
-            // It looks for work elsewhere before it is idle (`sched_balance_newidle`).
-            let found = (0..self.cpus.len()).any(|from| from != of && self.pull(from, of));
-            picked = match found {
-                true => self.cpus[of].queue.next().0,
-                false => None,
-            };
-        }
-        let Some(number) = picked else {
-            self.cpus[of].busy = false;
-            return;
-        };
-        if let Some(preempted) = preempted {
-            self.tasks[preempted].trace.preemptions += 1;
-            // An idle CPU is given what waits here (`sched_balance_trigger`, nohz).
-            if let Some(idle) = self.cpus.iter().position(|cpu| !cpu.busy) {
-                self.pull(of, idle);
-            }
-        }
-        let mut cost = Duration::ZERO;
-        let cpu = &mut self.cpus[of];
-        if cpu.last.replace(number).is_some_and(|last| last != number) {
-            cpu.trace.switches += 1;
-            cost += costs.switch;
-        }
-        let action = self.step(number);
-        let work = match action {
-            // It found nothing.
-            Action::Spin => self.work,
-            _ => self.work_now(),
-        };
-        cost += (work - self.work).cost(&costs) + self.charge.0.take();
-        self.work = work;
-        if self.sibling_is_busy(of) {
-            // Two threads of a core have two thirds of its speed each.
-            cost = cost * 3 / 2;
-        }
-        let end = now.after(cost);
-        self.take_notifications(end);
-        let task = &mut self.tasks[number];
-        task.trace.steps += 1;
-        task.trace.busy += cost;
-        task.free_at = end;
-        let cpu = &mut self.cpus[of];
-        cpu.trace.busy += cost;
-        cpu.queue.charge(cost);
-        for part in [now.as_nanos(), number as u64, cost.as_nanos() as u64] {
-            self.digest.add(part);
-        }
-        self.digest.add(match action {
-            Action::Step => 0,
-            Action::Spin => 1,
-            Action::Yield => 2,
-            Action::Done => 3,
-            Action::Sleep { until: None } => 4,
-            Action::Sleep { until: Some(at) } => 5 + at.as_nanos(),
-        });
-        if let Kind::Worker(worker) = &task.kind {
-            let sleeps = matches!(action, Action::Sleep { .. });
-            worker.publish(&ThreadUsage {
-                cpu_ns: task.trace.busy.as_nanos() as u64,
-                voluntary_switches: task.trace.sleeps + u64::from(sleeps),
-                involuntary_switches: task.trace.preemptions,
-            });
-        }
-        match action {
-            Action::Step | Action::Spin => {}
-            Action::Yield => cpu.queue.give_way(),
-            Action::Sleep { until } => {
-                task.lag = cpu.queue.leave();
-                self.sleep(number, until);
-            }
-            Action::Done => {
-                cpu.queue.leave();
-                task.state = State::Ended;
-                task.trace.ended = Some(now);
-                task.kind = Kind::Ended;
-            }
-        }
-        self.schedule(end, Class::Cpu, of, 0);
-    }
-
-    fn sleep(&mut self, number: usize, until: Option<Instant>) {
-        let task = &mut self.tasks[number];
-        task.state = State::Asleep;
-        task.trace.sleeps += 1;
-        if self.runtime.is_notified(task.notifier) {
-            // As a descriptor that is readable: the sleep ends at once.
-            task.trace.wakeups += 1;
-            self.wake(number);
-        } else if let Some(at) = until {
-            let (sleep, free_at) = (task.trace.sleeps, task.free_at);
-            self.schedule(at, Class::Timer, number, sleep);
-            if at >= free_at.after(PROBED_SLEEP) {
-                let before = Instant::from_nanos(at.as_nanos() - PROBE_AHEAD.as_nanos() as u64);
-                self.schedule(before, Class::Probe, number, sleep);
-            }
-        }
-    }
-
-    fn step(&mut self, number: usize) -> Action {
-        let task = &mut self.tasks[number];
-        match &mut task.kind {
-            Kind::Worker(worker) => worker.run(self.now).unwrap_or_else(|error| {
-                task.trace.error = Some(error.to_string());
-                Action::Done
-            }),
-            Kind::Actor(run, waker) => {
-                self.runtime.clear(task.notifier);
-                run(self.now, waker)
-            }
-            Kind::Ended => Action::Done,
-        }
-    }
-
-    fn work_now(&self) -> Work {
-        let mut work = Work::default();
-        for session in &self.sessions {
-            (session.work)(&mut work);
-        }
-        work
     }
 }
 

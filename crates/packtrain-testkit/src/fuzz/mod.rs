@@ -14,8 +14,10 @@
 //! Bytes of a world that fails are shrunk as long as it fails in the same way ([`Wrong`]). They
 //! repeat the world on each machine, until a decision is added to or removed from the code.
 
+mod captured;
 mod caught;
 mod decisions;
+mod memory;
 mod run;
 mod scene;
 mod shrink;
@@ -26,10 +28,13 @@ pub use decisions::bytes_of;
 pub use run::Reached;
 pub use traffic::{Failure, Wrong};
 
+use captured::Captured;
+use memory::Memory;
 use packtrain::limits::BURST_PACKETS_MAX;
-use run::{Memory, Outcome};
+use run::Outcome;
 use scene::{Fault, Scene};
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
 /// Which worlds are run.
@@ -197,8 +202,28 @@ pub fn run(options: &Options, mut more: impl FnMut(&Totals) -> bool) -> (Totals,
 /// Runs the world that `bytes` describe.
 #[must_use]
 pub fn repeat(bytes: &[u8]) -> (Totals, Option<Failure>) {
+    one(&Scene::draw(bytes), &mut Captured::default())
+}
+
+/// The same, with a capture of what its links carry, and how many records that has: pcapng with an
+/// interface for each end of a link and each direction, and the time of the world as nanoseconds
+/// since 1970. Frames arrive at an end after the faults of the wire.
+///
+/// # Errors
+///
+/// If `output` does not accept all records.
+pub fn capture(
+    bytes: &[u8],
+    output: Box<dyn Write + Send>,
+) -> io::Result<(Totals, Option<Failure>, u64)> {
+    let mut links = Captured::to(output);
+    let (totals, failure) = one(&Scene::draw(bytes), &mut links);
+    Ok((totals, failure, links.finish()?))
+}
+
+fn one(scene: &Scene, links: &mut Captured) -> (Totals, Option<Failure>) {
     let begin = Instant::now();
-    let outcome = run::run(&Scene::draw(bytes), &mut Memory::default());
+    let outcome = run::run_captured(scene, &mut Memory::default(), links);
     let mut totals = Totals::default();
     totals.add(&outcome);
     totals.real_time = begin.elapsed();
@@ -209,16 +234,11 @@ pub fn repeat(bytes: &[u8]) -> (Totals, Option<Failure>) {
 /// to another, without faults. For benches.
 #[must_use]
 pub fn plain(packets: u64) -> (Totals, Option<Failure>) {
-    let begin = Instant::now();
     let mut scene = Scene::draw(&[]);
     let flow = &mut scene.flows[0];
     flow.burst = BURST_PACKETS_MAX;
     flow.bursts = packets.div_ceil(BURST_PACKETS_MAX as u64) as u32;
-    let outcome = run::run(&scene, &mut Memory::default());
-    let mut totals = Totals::default();
-    totals.add(&outcome);
-    totals.real_time = begin.elapsed();
-    (totals, outcome.failure)
+    one(&scene, &mut Captured::default())
 }
 
 /// What the world that `bytes` describe consists of, in words of the code.

@@ -2,7 +2,9 @@
 
 mod judge;
 
+use super::captured::Captured;
 use super::caught::caught;
+use super::memory::Memory;
 use super::scene::{Event, Fault, Link, Scene};
 use super::talker::{Shared, Stage, Talker, lock};
 use super::traffic::{Allowed, Failure, Lie, Truth, Wrong};
@@ -15,12 +17,14 @@ use packtrain::engine::{
 };
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Packet};
 use packtrain::policy::idle::Idle;
-use packtrain::port::sim::{self, Sim, SimControl, SimFault};
+use packtrain::port::AnyPort;
+use packtrain::port::sim::{self, SimConfig, SimControl, SimFault};
 use packtrain::port::wrap::{self, FaultCounters};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -31,8 +35,8 @@ const BEGIN: Instant = ms(1);
 /// After the faults, all that was sent before has arrived or is dropped within this time. It has
 /// room for several hung devices one after the other, a second or two each.
 const BACKLOG_MAX: Duration = Duration::from_secs(15);
-/// A fresh packet of each flow has arrived within this time. A device that waited for buffers sends
-/// its last packets when it is polled next, within a second.
+/// A fresh packet of each flow has arrived within this time. It has room for a device that has hung
+/// without packets: it is found and reset with the fresh one.
 const FRESH_MAX: Duration = Duration::from_secs(4);
 /// A stop ends a run within two seconds.
 const END_MAX: Duration = Duration::from_millis(2_500);
@@ -58,39 +62,6 @@ const OF_DEVICES: [(Fault, SimFault); 11] = [
 
 /// Sessions of a world at most.
 const SESSIONS_MAX: u32 = 3;
-
-/// The memory of worlds, which is used again and again.
-#[derive(Debug, Default)]
-pub(super) struct Memory {
-    free: Vec<Arena>,
-}
-
-impl Memory {
-    /// Arenas that are kept.
-    const KEPT: usize = 12;
-
-    /// An arena of at least this size.
-    fn take(&mut self, wanted: ArenaConfig) -> Result<Arena, Failure> {
-        let small = wanted.small_frames.next_multiple_of(8192);
-        let config = ArenaConfig {
-            small_frames: small,
-            large_frames: wanted.large_frames.next_multiple_of(256),
-            lines: 2 * small + 4096,
-        };
-        if let Some(at) = self.free.iter().position(|it| it.config() == config) {
-            return Ok(self.free.swap_remove(at));
-        }
-        Arena::new(config).map_err(|error| Failure::new(Wrong::Error, error.to_string()))
-    }
-
-    /// All of its memory is free again.
-    fn give(&mut self, arena: Arena) {
-        if self.free.len() >= Self::KEPT {
-            self.free.remove(0);
-        }
-        self.free.push(arena);
-    }
-}
 
 /// What worlds have reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -140,13 +111,18 @@ struct Play<'a> {
     trace: Option<Trace>,
 }
 
-/// Runs the world that `bytes` describe.
+/// Runs a world.
 pub(super) fn run(scene: &Scene, memory: &mut Memory) -> Outcome {
+    run_captured(scene, memory, &mut Captured::default())
+}
+
+/// The same, with a capture of what its links carry.
+pub(super) fn run_captured(scene: &Scene, memory: &mut Memory, links: &mut Captured) -> Outcome {
     let mut outcome = Outcome::default();
     // A panic of the framework leaves the world as it was: it is taken down afterwards.
     let mut play = None;
     let result = caught(|| {
-        let play = play.insert(Play::new(scene, memory)?);
+        let play = play.insert(Play::new(scene, memory, links)?);
         play.play()
     });
     let result = result.unwrap_or_else(|panic| Err(Failure::of_panic(&panic)));
@@ -193,11 +169,12 @@ fn in_use(arena: &Arena) -> Option<Failure> {
 }
 
 impl<'a> Play<'a> {
-    fn new(scene: &'a Scene, memory: &mut Memory) -> Result<Self, Failure> {
+    fn new(scene: &'a Scene, memory: &mut Memory, links: &mut Captured) -> Result<Self, Failure> {
         let step = match scene.settings.idle {
-            // A worker that polls for seconds takes fewer steps.
+            // A worker that polls takes fewer steps.
             Idle::Poll => Duration::from_micros(10),
-            Idle::Halt | Idle::Adaptive => Costs::default().step,
+            Idle::Adaptive => Duration::from_micros(1),
+            Idle::Halt => Costs::default().step,
         };
         let costs = Costs {
             step,
@@ -234,7 +211,7 @@ impl<'a> Play<'a> {
             happened: Rc::default(),
             trace: None,
         };
-        play.sessions(memory)?;
+        play.sessions(memory, links)?;
         play.talkers()?;
         for event in &scene.events {
             play.event(event);
@@ -243,11 +220,11 @@ impl<'a> Play<'a> {
     }
 
     /// The sessions, in the direction of the packets.
-    fn sessions(&mut self, memory: &mut Memory) -> Result<(), Failure> {
+    fn sessions(&mut self, memory: &mut Memory, links: &mut Captured) -> Result<(), Failure> {
         let scene = self.scene;
         let (mut froms, mut tos) = (Vec::new(), Vec::new());
-        for (link, seed) in scene.links.iter().zip(0..) {
-            let (from, to) = self.link(link, scene.seed + seed);
+        for (link, number) in scene.links.iter().zip(0..) {
+            let (from, to) = self.link(link, number, links)?;
             froms.push(from);
             tos.push(to);
         }
@@ -281,19 +258,35 @@ impl<'a> Play<'a> {
         self.add(sink, 0, memory)
     }
 
-    fn link(&mut self, link: &Link, seed: u64) -> (Port<Sim>, Port<wrap::Fault<Sim>>) {
-        let (from, to) = sim::pair(link.from.sim.clone(), link.to.sim.clone(), seed);
+    /// The ports at the start and at the end of a link.
+    fn link(
+        &mut self,
+        link: &Link,
+        number: u64,
+        links: &mut Captured,
+    ) -> Result<(Port<AnyPort>, Port<AnyPort>), Failure> {
+        let named = |config: &SimConfig, end: &str| SimConfig {
+            name: format!("link{}-{end}", number + 1),
+            ..config.clone()
+        };
+        let (from, to) = sim::pair(
+            named(&link.from.sim, "start"),
+            named(&link.to.sim, "end"),
+            self.scene.seed + number,
+        );
         self.devices.push([from.control(), to.control()]);
-        let to = wrap::Fault::new(to, link.to.faults);
+        let to = wrap::Fault::new(AnyPort::Sim(to), link.to.faults);
         self.faults.push(to.counters());
-        let port = |driver, config| Port { driver, config };
-        (
-            port(from, link.from.port),
-            Port {
-                driver: to,
-                config: link.to.port,
-            },
-        )
+        let to = AnyPort::Fault(Box::new(to));
+        let mut port = |driver, config| {
+            let driver = links.capture(driver, self.rig.world.runtime());
+            let failed = |error: io::Error| Failure::new(Wrong::Error, error.to_string());
+            driver.map(|driver| Port { driver, config }).map_err(failed)
+        };
+        Ok((
+            port(AnyPort::Sim(from), link.from.port)?,
+            port(to, link.to.port)?,
+        ))
     }
 
     fn add<P: Ports, H: Handler + 'static>(
@@ -516,9 +509,8 @@ impl<'a> Play<'a> {
                 (arrived, since) = (packets, now);
             }
             let held = |session: &Session| session.snapshot().ledger.held > 0;
-            let waits = self.poll_devices();
-            let moves = waits || self.rig.sessions.iter().any(held) || !done(self);
-            if now.since(since) >= quiet && !moves {
+            let moves = |play: &Self| play.devices_wait() || play.rig.sessions.iter().any(held);
+            if now.since(since) >= quiet && done(self) && !moves(self) {
                 return Ok(());
             }
             self.check()?;
@@ -529,25 +521,18 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Polls devices that have packets to send. A device that had to wait for buffers of its
-    /// receiver would go on by itself; the simulated one does when it is polled. Returns whether
-    /// there is one.
-    fn poll_devices(&self) -> bool {
-        let mut waits = false;
-        for (number, [from, _]) in self.devices.iter().enumerate() {
+    /// Whether a device has packets that it has not read, since it waits for buffers of its
+    /// receiver.
+    fn devices_wait(&self) -> bool {
+        let mut devices = self.devices.iter().enumerate();
+        devices.any(|(number, [from, _])| {
             let snapshot = self.rig.sessions[number].snapshot();
             let given = snapshot.ports[usize::from(number > 0)].tx_total();
             let read = from.device_counters();
-            if self.is_cut(number) {
-                continue;
-            }
-            if given.packets > read.rx_packets + read.rx_dropped + read.rx_errors {
-                (0..self.scene.queues).for_each(|queue| from.interrupt(queue));
-                // What a reset took back was not read, and was given again.
-                waits |= given.resets == 0;
-            }
-        }
-        waits
+            let is_behind = given.packets > read.rx_packets + read.rx_dropped + read.rx_errors;
+            // What a reset took back was not read, and was given again.
+            given.resets == 0 && is_behind && !self.is_cut(number)
+        })
     }
 
     /// What was found while the world ran.
@@ -604,7 +589,6 @@ impl<'a> Play<'a> {
             for _ in 0..4 {
                 self.run_until(self.rig.world.now().after(QUIET / 4));
                 self.check()?;
-                self.poll_devices();
             }
             if self.unfit() > unfit && self.collapses() {
                 return Ok(());

@@ -250,6 +250,31 @@ fn a_worker_that_polls_finds_a_device_that_hangs() {
     }
 }
 
+/// What wakes a worker up that sleeps ends the polls that are not run, too.
+#[test]
+fn polls_that_find_nothing_are_counted_and_not_run() {
+    let costs = Costs {
+        step: Duration::from_micros(10),
+        ..Costs::default()
+    };
+    let settings = Settings {
+        idle: Idle::Poll,
+        ..fixed(Dispatch::Deferred)
+    };
+    let (trace, snapshot) = twice(|| {
+        let config = SimConfig::default();
+        let mut nic = OneNic::with(costs, config, Far::Discard, settings.clone());
+        nic.sender(ms(100), Duration::from_millis(10), 10);
+        nic.rig.world.run(ms(300));
+        nic.end()
+    });
+    assert_eq!(snapshot.ledger.transmitted, 10);
+    let steps: u64 = trace.tasks.iter().map(|task| task.steps).sum();
+    let run: u64 = snapshot.workers.iter().map(|worker| worker.steps).sum();
+    assert!(steps >= 30_000, "{steps}");
+    assert!(20 * run < steps, "{run} of {steps}");
+}
+
 /// A worker that never sleeps takes the role each second for a device that always has a packet. It
 /// polls the device and leaves the ring to the producer.
 #[test]

@@ -296,6 +296,15 @@ impl Worker {
         self.ending.take().unwrap_or(Ok(())).map(|()| Action::Done)
     }
 
+    /// When the worker needs a step that nothing wakes it for, as of its last step. For a runtime
+    /// that counts the polls of a worker that never sleeps instead of running each.
+    #[cfg(feature = "internals")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        self.next_at(now)
+    }
+
     /// The notifier that ends the worker's sleep; the [`Runtime`](crate::runtime::Runtime) made it.
     #[must_use]
     pub fn notifier(&self) -> &dyn Notifier {

@@ -7,8 +7,8 @@
 //! and the framework passes the time.
 //!
 //! An endpoint has no file descriptor. It raises the interrupts of its queues on the thread of the
-//! other end: an armed RX queue's when packets arrive, an armed TX queue's when the receiver posts
-//! buffers again.
+//! other end: an armed RX queue's when packets arrive; a TX queue's when the receiver posts buffers
+//! again, if it is armed or has packets that wait for them.
 //!
 //! The transmitting side does the device's work at the doorbell, on the caller's thread. It reads
 //! the packet and finishes it as hardware would (cuts GSO packets, completes checksums, inserts the

@@ -448,6 +448,26 @@ fn a_paused_transmitter_is_woken_by_buffers() {
     b.close();
 }
 
+/// The framework has no packet that waits for the device, so it does not arm the queue.
+#[test]
+fn a_paused_transmitter_goes_on_though_it_is_not_armed() {
+    let config = SimConfig {
+        rx_ring: 8,
+        flow_control: true,
+        ..SimConfig::default()
+    };
+    let (mut a, mut b) = stations(SimConfig::default(), config);
+    a.send(&frames(30, 100));
+    let mut got = b.receive();
+    while a.tx_signal.take(Duration::ZERO) {
+        a.tx.reclaim(Instant::default());
+        got.extend(b.receive());
+    }
+    assert_eq!(got, frames(30, 100));
+    a.close();
+    b.close();
+}
+
 #[test]
 fn queue_i_feeds_queue_i_modulo_the_receivers() {
     let arena = Arena::new(ArenaConfig::small()).unwrap();

@@ -150,7 +150,11 @@ impl SimTx {
     /// The device reads the visible packets and sends them, until the ring is empty or the receiver
     /// asks to wait.
     fn pump(&mut self) {
-        self.paused = false;
+        if std::mem::take(&mut self.paused)
+            && let Some(waiter) = self.waiter()
+        {
+            waiter.set_paused(false);
+        }
         if self.visible == 0 || self.is_hung() {
             return;
         }
@@ -196,6 +200,9 @@ impl SimTx {
                 Err(Stop::Pause) => {
                     port.rx.waiting = true;
                     self.paused = true;
+                    if let Some(waiter) = self.waiter() {
+                        waiter.set_paused(true);
+                    }
                     break;
                 }
             }

@@ -234,7 +234,7 @@ impl Wire {
             .map_or(1, |a| a.rings.len().max(1));
         if let Some(feeder) = self.ends[self.feeders[side]].attached.get() {
             for waiter in feeder.waiters.iter().skip(queue).step_by(rings) {
-                waiter.raise_if_armed();
+                waiter.go_on();
             }
         }
     }
@@ -294,9 +294,27 @@ impl Interrupt {
 pub(super) struct TxWaiter {
     pub(super) interrupt: Interrupt,
     armed: AtomicBool,
+    /// The device has packets that wait for buffers.
+    paused: AtomicBool,
 }
 
 impl TxWaiter {
+    /// The device waits for buffers, or has stopped waiting. Before the receiver's ring, which says
+    /// so too, is unlocked.
+    pub(super) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Release);
+    }
+
+    /// The receiver has posted buffers. A NIC sends what it has when a pause ends. This one works
+    /// on the thread that calls it, so a paused device needs a poll, also if the queue is not armed
+    /// since the framework has no packet that waits for the device.
+    fn go_on(&self) {
+        let paused = self.paused.swap(false, Ordering::AcqRel);
+        if self.armed.swap(false, Ordering::SeqCst) || paused {
+            self.interrupt.raise();
+        }
+    }
+
     /// Arms the queue, before the receiver's ring is locked to check for buffers: if the receiver
     /// posts some later, it finds the queue armed.
     pub(super) fn arm(&self) {

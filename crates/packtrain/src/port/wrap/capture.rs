@@ -9,7 +9,7 @@ use crate::driver::{
 use crate::file::{Counted, remove_last};
 use crate::packet::{Arena, Burst, Packet};
 use crate::port::pcap::{link_code, wall_clock_ns};
-use crate::time::Instant;
+use crate::time::{Clock, Instant};
 use packtrain_capture::{Format, Interface, IoFault, WriteError, Writer};
 use packtrain_offload::offload::LinkType;
 use std::fs::File;
@@ -17,9 +17,6 @@ use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, TryLockError};
-
-const RECEIVED: u32 = 0;
-const TRANSMITTED: u32 = 1;
 
 /// The settings of a [`Capture`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,12 +33,15 @@ pub struct CaptureOptions {
 /// Capturing never disturbs the traffic: if the file cannot be written, capturing stops, and
 /// [`CaptureStatus::note`] says why. If a pipe is full, packets are left out
 /// ([`CaptureStatus::missed`]). Packets that were received in error are not captured. Records
-/// have the wall clock's time at the start of their batch, also those of packets from a capture.
+/// have the wall clock's time at the start of their batch, also those of packets from a capture;
+/// [`Capture::with_clock`] takes another clock's.
 /// After a device reset, unsent packets are offered again, and are captured again. Such a copy is
 /// recognizable by its bytes only, and may be segmented or finished in another way by then.
 #[derive(Debug)]
 pub struct Capture<D> {
     inner: D,
+    /// Those of received and of transmitted packets.
+    interfaces: [u32; 2],
     sink: Arc<Mutex<Sink>>,
 }
 
@@ -91,8 +91,11 @@ struct Sink {
     writer: Writer<Output>,
     /// The file behind the output, if [`Capture::create`] made it.
     file: Option<File>,
-    link: LinkType,
-    whole: bool,
+    /// By interface.
+    links: Vec<LinkType>,
+    options: CaptureOptions,
+    /// `None` for the wall clock.
+    clock: Option<Arc<dyn Clock>>,
     scratch: Box<Scratch>,
     progress: Arc<Progress>,
 }
@@ -106,6 +109,23 @@ impl std::fmt::Debug for Sink {
 }
 
 impl Sink {
+    /// Adds an interface, and returns its number.
+    fn add(&mut self, name: &str, link: LinkType) -> io::Result<u32> {
+        let number = self.writer.add_interface(&Interface {
+            link: link_code(link),
+            snaplen: self.options.snaplen,
+            name: Some(name),
+        });
+        let number = number.map_err(refused)?;
+        self.links.push(link);
+        Ok(number)
+    }
+
+    fn now_ns(&self) -> u64 {
+        let clock = self.clock.as_ref();
+        clock.map_or_else(wall_clock_ns, |clock| clock.now().as_nanos())
+    }
+
     fn write(&mut self, interface: u32, now_ns: u64, packet: &Packet) {
         if self.progress.has_stopped() {
             return;
@@ -118,8 +138,9 @@ impl Sink {
             other => result = other,
         };
         let writer = &mut self.writer;
-        let visited = !self.whole
-            && wire::for_each(packet, self.link, true, &mut self.scratch, |wire| {
+        let link = self.links[interface as usize];
+        let visited = !self.options.whole
+            && wire::for_each(packet, link, true, &mut self.scratch, |wire| {
                 let bytes = (wire.header.len() + wire.rest.len()) as u32;
                 let rest = packet.pieces(wire.rest).into_iter().flatten();
                 let pieces = std::iter::once(wire.header).chain(rest);
@@ -163,6 +184,13 @@ impl Sink {
     }
 }
 
+fn refused(error: WriteError) -> io::Error {
+    match error {
+        WriteError::Io(IoFault { kind, .. }) => io::Error::new(kind, error),
+        other => io::Error::other(other),
+    }
+}
+
 /// Whether the output accepts nothing now: a pipe.
 fn is_full(error: &WriteError) -> bool {
     matches!(error, WriteError::Io(fault) if fault.kind == ErrorKind::WouldBlock)
@@ -190,35 +218,48 @@ impl<D: Driver> Capture<D> {
     ///
     /// If it does not accept the file header.
     pub fn new(inner: D, output: Output, options: CaptureOptions) -> io::Result<Self> {
-        let link = inner.capabilities().link;
-        let names = [
-            format!("{} received", inner.name()),
-            format!("{} transmitted", inner.name()),
-        ];
-        let [received, transmitted] = names.each_ref().map(|name| Interface {
-            link: link_code(link),
-            snaplen: options.snaplen,
-            name: Some(name),
-        });
-        let writer =
-            Writer::new(output, Format::PcapNg, &[received, transmitted]).map_err(|error| {
-                match error {
-                    WriteError::Io(IoFault { kind, .. }) => io::Error::new(kind, error),
-                    other => io::Error::other(other),
-                }
-            })?;
         let sink = Sink {
-            writer,
+            writer: Writer::new(output, Format::PcapNg, &[]).map_err(refused)?,
             file: None,
-            link,
-            whole: options.whole,
+            links: Vec::new(),
+            options,
+            clock: None,
             scratch: Box::default(),
             progress: Arc::default(),
         };
+        Self::on(inner, Arc::new(Mutex::new(sink)))
+    }
+
+    /// Captures to the output of another port's capture, with two interfaces more.
+    ///
+    /// # Errors
+    ///
+    /// If it does not accept them.
+    pub fn beside(inner: D, other: &CaptureStatus) -> io::Result<Self> {
+        Self::on(inner, Arc::clone(&other.sink))
+    }
+
+    fn on(inner: D, sink: Arc<Mutex<Sink>>) -> io::Result<Self> {
+        let (name, link) = (inner.name(), inner.capabilities().link);
+        let mut open = lock(&sink);
+        let interfaces = [
+            open.add(&format!("{name} received"), link)?,
+            open.add(&format!("{name} transmitted"), link)?,
+        ];
+        open.writer.flush().map_err(refused)?;
+        drop(open);
         Ok(Self {
             inner,
-            sink: Arc::new(Mutex::new(sink)),
+            interfaces,
+            sink,
         })
+    }
+
+    /// The records of this output have the time of `clock` instead, as nanoseconds since 1970.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        lock(&self.sink).clock = Some(clock);
+        self
     }
 
     /// A handle to read the status.
@@ -240,11 +281,13 @@ impl<D: Driver> WrapDriver for Capture<D> {
         let rx = CaptureRx {
             inner: rx,
             stage: Burst::new(),
+            interface: self.interfaces[0],
             sink: Arc::clone(&self.sink),
         };
         let tx = CaptureTx {
             inner: tx,
             batch_ns: None,
+            interface: self.interfaces[1],
             sink: Arc::clone(&self.sink),
         };
         (rx, tx)
@@ -256,6 +299,7 @@ impl<D: Driver> WrapDriver for Capture<D> {
 pub struct CaptureRx<R> {
     inner: R,
     stage: Burst,
+    interface: u32,
     sink: Arc<Mutex<Sink>>,
 }
 
@@ -271,9 +315,9 @@ impl<R: RxDescriptors> WrapRx for CaptureRx<R> {
             return result;
         }
         let mut sink = lock(&self.sink);
-        let now_ns = wall_clock_ns();
+        let now_ns = sink.now_ns();
         while let Some(packet) = self.stage.pop() {
-            sink.write(RECEIVED, now_ns, &packet);
+            sink.write(self.interface, now_ns, &packet);
             let info = info_of(&packet);
             burst.push(packet, &info);
         }
@@ -286,8 +330,9 @@ impl<R: RxDescriptors> WrapRx for CaptureRx<R> {
 #[derive(Debug)]
 pub struct CaptureTx<T> {
     inner: T,
-    /// The wall clock when the batch began, in nanoseconds since 1970.
+    /// When the batch began, in nanoseconds since 1970.
     batch_ns: Option<u64>,
+    interface: u32,
     sink: Arc<Mutex<Sink>>,
 }
 
@@ -296,8 +341,9 @@ impl<T: TxDescriptors> WrapTx for CaptureTx<T> {
 
     fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
         let accepted = self.inner.encap(packet, token)?;
-        let now_ns = *self.batch_ns.get_or_insert_with(wall_clock_ns);
-        lock(&self.sink).write(TRANSMITTED, now_ns, packet.packet());
+        let mut sink = lock(&self.sink);
+        let now_ns = *self.batch_ns.get_or_insert_with(|| sink.now_ns());
+        sink.write(self.interface, now_ns, packet.packet());
         Ok(accepted)
     }
 

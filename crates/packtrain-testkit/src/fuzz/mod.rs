@@ -140,10 +140,10 @@ impl Totals {
 /// - a virtio-net header, which a TAP or a back end reads: those of `VnetError`;
 /// - a capture file: `read_only`, `cut_short`, `bad_record`;
 /// - ports with unlike link types: `link_type`;
-/// - an application that describes its packets wrongly: `bad_checksum_place`, `headers_too_long`,
-///   those of `SegmentError`, `device_refused`;
+/// - another wrong description of a packet than those of `Lie`: the rest of `SegmentError`,
+///   `headers_too_long`, `device_refused`;
 /// - a run that has to end while a device is slow: `shutdown`. Worlds drain.
-pub const DROPS: [&str; 8] = [
+pub const DROPS: [&str; 13] = [
     "no_buffer",
     "link_down",
     "bad_descriptor",
@@ -152,6 +152,11 @@ pub const DROPS: [&str; 8] = [
     "too_many_segments",
     "device_reset",
     "fault_injected",
+    "bad_checksum_place",
+    "segment_kind",
+    "segment_headers",
+    "segment_length",
+    "segment_too_many",
 ];
 
 /// Runs worlds, one after the other, until one fails. `more` is called after each, also of those

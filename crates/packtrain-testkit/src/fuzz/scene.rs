@@ -1,7 +1,7 @@
 //! What a world consists of: topology, policies, load and faults, drawn from bytes.
 
 use super::decisions::Decisions;
-use super::traffic::{Flow, Kind};
+use super::traffic::{Flow, Kind, Lie};
 use crate::rig::Preemptions;
 use crate::{Hardware, machine, machine_with_siblings};
 use packtrain::driver::{Coalesce, Features, Fit, PortConfig, RxBuffers, TxMemory};
@@ -14,6 +14,7 @@ use packtrain::policy::placement::Placement;
 use packtrain::policy::priority::Priority;
 use packtrain::port::sim::{CompletionDelay, Interrupts, SimConfig};
 use packtrain::port::wrap::FaultOptions;
+use packtrain_offload::offload::LinkType;
 use std::time::Duration;
 
 /// What joins the sessions of a world.
@@ -82,10 +83,14 @@ pub(super) enum Fault {
     SpuriousInterrupts,
     /// The TX queues of a device take no packet.
     Full,
+    /// An application describes packets wrongly.
+    Malformed,
+    /// A device is removed for good.
+    Remove,
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 26] = [
+    pub(super) const ALL: [Self; 28] = [
         Self::BadDescriptor,
         Self::LostCompletions,
         Self::LostInterrupts,
@@ -112,10 +117,12 @@ impl Fault {
         Self::LateInterrupts,
         Self::SpuriousInterrupts,
         Self::Full,
+        Self::Malformed,
+        Self::Remove,
     ];
 
     /// Those that happen at a time; the others go on until the faults stop.
-    const TIMED: [Self; 17] = [
+    const TIMED: [Self; 18] = [
         Self::BadDescriptor,
         Self::LostCompletions,
         Self::LostInterrupts,
@@ -133,6 +140,7 @@ impl Fault {
         Self::LateInterrupts,
         Self::SpuriousInterrupts,
         Self::Full,
+        Self::Remove,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -163,6 +171,8 @@ impl Fault {
             Self::LateInterrupts => "late_interrupt",
             Self::SpuriousInterrupts => "spurious_interrupt",
             Self::Full => "full",
+            Self::Malformed => "malformed",
+            Self::Remove => "removed",
         }
     }
 }
@@ -187,8 +197,16 @@ pub(super) struct Event {
     pub(super) lasts: Duration,
     /// The link where it happens, from the sending host on.
     pub(super) link: usize,
-    /// A queue, a number of packets, or a number of frames that are left.
+    /// A queue, a number of packets, a number of frames that are left, or an end of the link.
     pub(super) amount: u32,
+}
+
+impl Event {
+    /// The session whose device is removed.
+    pub(super) fn removes(&self) -> Option<usize> {
+        let end = self.amount as usize % 2;
+        (self.fault == Fault::Remove).then_some(self.link + end)
+    }
 }
 
 /// One end of a link.
@@ -264,11 +282,16 @@ impl Scene {
         let mut links: Vec<_> = (0..links)
             .map(|_| link(&mut d, swarm, queues, one_arena))
             .collect();
+        // A session refuses ports of unlike types, so all links have the same one.
+        let link_type = d.choose(&[LinkType::Ethernet, LinkType::RawIp, LinkType::Ipoib]);
+        for end in links.iter_mut().flat_map(|it| [&mut it.from, &mut it.to]) {
+            end.sim.link = link_type;
+        }
         // A second flipped bit may make the checksum right again.
         for link in links.iter_mut().skip(1) {
             link.to.faults.corrupt = 0.0;
         }
-        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, shape, queues));
+        let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, link_type, swarm, shape, queues));
         let flows = flows.collect();
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
@@ -354,7 +377,8 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
         rx_ring: 64,
         segments: d.choose(&[40, 8, 2, 3]),
         gso_segments: d.choose(&[40, 8, 17]),
-        tx: d.choose(&[large, Features::NONE, Features::CSUM, large]),
+        tx: d.choose(&[large, Features::NONE, Features::CSUM, large])
+            | d.choose(&[Features::NONE, Features::VLAN]),
         memory: TxMemory::Any,
         contiguous_headers: d.flag(),
         delay: d.choose_if(
@@ -393,7 +417,8 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
         tx_ring: 64,
         rx_ring: d.choose(&[512, 64, 16, 1024]),
         rx_shares: one_arena && d.flag(),
-        rx: d.choose(&[Features::NONE, large, Features::CSUM]),
+        rx: d.choose(&[Features::NONE, large, Features::CSUM])
+            | d.choose(&[Features::NONE, Features::VLAN]),
         flow_control: !(swarm.has(Fault::Overrun) && d.flag()),
         ..SimConfig::default()
     };
@@ -474,8 +499,8 @@ fn faults(d: &mut Decisions<'_>, swarm: Swarm) -> FaultOptions {
     }
 }
 
-fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
-    let kind = d.choose(&[
+fn flow(d: &mut Decisions<'_>, link: LinkType, swarm: Swarm, shape: Shape, queues: usize) -> Flow {
+    let mut kind = d.choose(&[
         Kind::Short,
         Kind::Tcp4,
         Kind::Udp4,
@@ -483,6 +508,10 @@ fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
         Kind::Udp6,
         Kind::Ack,
     ]);
+    if link == LinkType::RawIp && kind == Kind::Short {
+        kind = Kind::Tcp4;
+    }
+    let has_tags = link == LinkType::Ethernet;
     let unit = match kind {
         Kind::Short => 46,
         Kind::Ack => 0,
@@ -495,12 +524,21 @@ fn flow(d: &mut Decisions<'_>, shape: Shape, queues: usize) -> Flow {
     let burst = d.choose(&[1, 4, 16, 64]);
     // A slow device needs less than a second for them.
     let most = (FLOW_UNITS / (units * burst)).max(1) as u32;
+    let lies = swarm.has(Fault::Malformed);
+    let lie = d.index(0..=if lies { Lie::ALL.len() } else { 0 });
+    let has_ports = !matches!(kind, Kind::Short | Kind::Ack);
+    let oversize = lies && units == 1 && has_ports && d.flag();
     Flow {
         kind,
+        link,
         unit,
         units,
         pieces: d.choose(&[1, 2, 3, 5, 12]),
-        partial: units > 1 || d.flag(),
+        partial: units > 1 || oversize || d.flag(),
+        oversize,
+        lie: lie.checked_sub(1).map(|lie| Lie::ALL[lie]),
+        tags: d.choose_if(has_tags, &[0, 1, 2, 0]),
+        beside: d.flag(),
         burst,
         bursts: d.number(1..=40).min(most),
         pace: micros(d.choose(&[0, 5, 50, 500])),
@@ -521,6 +559,14 @@ mod tests {
         assert_eq!((scene.shape, scene.queues), (Shape::Host, 1));
         assert_eq!((scene.flows.len(), scene.events.len()), (1, 0));
         assert_eq!(scene.swarm, Swarm::default());
+    }
+
+    #[test]
+    fn frames_have_no_tag_one_or_two_in_the_bytes_or_beside() {
+        let scenes = (0..100).map(|number| Scene::draw(&bytes_of(1, number)));
+        let flows = scenes.flat_map(|scene| scene.flows);
+        let seen: HashSet<_> = flows.map(|flow| (flow.tags, flow.beside)).collect();
+        assert_eq!(seen.len(), 6);
     }
 
     /// Bytes that are left over could be shrunk away, and none is missing.

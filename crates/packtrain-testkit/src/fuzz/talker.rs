@@ -1,6 +1,6 @@
 //! A thread of an application that sends the packets of a flow.
 
-use super::traffic::{Flow, Truth};
+use super::traffic::{Flow, Lie, Truth};
 use crate::rig::Preemptions;
 use packtrain::engine::{Action, HalfSend, TrySendError, TxHandle};
 use packtrain::packet::Burst;
@@ -8,6 +8,7 @@ use packtrain::policy::dispatch::RingState;
 use packtrain::time::Instant;
 use packtrain_offload::random::Random;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 /// So long a thread waits for memory.
 const MEMORY_PAUSE: Duration = Duration::from_micros(100);
+
+/// Of so many packets of a burst, one has another one with a lie before it.
+const LIE_EVERY: usize = 4;
 
 /// Between the fresh packets of two flows.
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
@@ -38,6 +42,8 @@ pub(super) struct Stage {
     pub(super) over: Cell<bool>,
     /// Threads that have sent their load, and the probes.
     pub(super) idle: Cell<usize>,
+    /// Threads whose session has ended.
+    pub(super) gone: Cell<usize>,
     pub(super) wakers: RefCell<Vec<Waker>>,
     /// Sends that found a ring in this state: idle, busy, abdicated, stalled, gap.
     pub(super) rings: Cell<[u64; 5]>,
@@ -53,6 +59,11 @@ impl Stage {
         self.idle.set(0);
         self.wakers.borrow().iter().for_each(Waker::wake_by_ref);
     }
+
+    /// Threads that have nothing to send any more.
+    pub(super) const fn done(&self) -> usize {
+        self.idle.get() + self.gone.get()
+    }
 }
 
 /// A thread.
@@ -64,6 +75,8 @@ pub(super) struct Talker {
     truth: Shared,
     preempt: Option<(Preemptions, Random)>,
     burst: Burst,
+    /// Whether each packet of the burst has a lie.
+    lies: VecDeque<bool>,
     half: Option<HalfSend>,
     /// The next unit.
     next: u32,
@@ -93,6 +106,7 @@ impl Talker {
             truth: Arc::clone(truth),
             preempt: preemptions.map(|how| (how, Random::new(number as u64))),
             burst: Burst::new(),
+            lies: VecDeque::new(),
             half: None,
             next: 0,
             bursts: flow.bursts,
@@ -171,17 +185,32 @@ impl Talker {
 
     fn fill(&mut self, packets: usize) {
         self.is_idle = false;
-        for _ in 0..packets {
-            let arena = self.handle.arena();
-            let made = self
-                .flow
-                .packet(self.number, self.next, arena, &mut self.scratch);
-            let Ok(packet) = made else { break };
-            if self.burst.push(packet).is_err() {
-                break;
+        let lie = self.flow.lie.filter(|_| !self.stage.calm.get());
+        for index in 0..packets {
+            if let Some(lie) = lie.filter(|_| index % LIE_EVERY == 0)
+                && !self.make(Some(lie))
+            {
+                return;
+            }
+            if !self.make(None) {
+                return;
             }
             self.next += self.flow.units as u32;
         }
+    }
+
+    /// Adds the next packet to the burst, or one with a lie. False if there is no memory or room.
+    fn make(&mut self, lie: Option<Lie>) -> bool {
+        let (arena, scratch) = (self.handle.arena(), &mut self.scratch);
+        let made = match lie {
+            Some(lie) => self.flow.lying(lie, self.number, arena, scratch),
+            None => self.flow.packet(self.number, self.next, arena, scratch),
+        };
+        let is_made = made.is_ok_and(|packet| self.burst.push(packet).is_ok());
+        if is_made {
+            self.lies.push_back(lie.is_some());
+        }
+        is_made
     }
 
     fn note_ring(&self) {
@@ -208,7 +237,10 @@ impl Talker {
     fn sent(&mut self, sent: Result<usize, TrySendError>, waker: &Waker) -> Action {
         let (accepted, action) = match sent {
             Ok(accepted) => (accepted, Action::Step),
-            Err(TrySendError::Closed) => return Action::Done,
+            Err(TrySendError::Closed) => {
+                self.stage.gone.set(self.stage.gone.get() + 1);
+                return Action::Done;
+            }
             Err(TrySendError::Full { accepted }) => {
                 let mut context = Context::from_waker(waker);
                 let action = match self.handle.poll_ready(&mut context) {
@@ -218,7 +250,8 @@ impl Talker {
                 (accepted, action)
             }
         };
-        lock(&self.truth).sent(self.number, accepted);
+        let lies = self.lies.drain(..accepted).filter(|&lie| lie).count();
+        lock(&self.truth).sent(self.number, accepted - lies, lies);
         action
     }
 }

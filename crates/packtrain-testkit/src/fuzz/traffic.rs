@@ -1,11 +1,13 @@
 //! Packets whose every byte follows from a flow and a number, and what is known of them at the far
 //! end: the oracle that uses no counter of packtrain.
 
-use packtrain::packet::{Arena, FrameClass, Packet, PacketError};
+use packtrain::packet::{Arena, FrameClass, Packet, PacketError, VlanTag};
+use packtrain::stats::DropReason;
 use packtrain_offload::checksum::{Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6};
 use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::random::{Random, mix};
+use packtrain_offload::segment::SegmentError;
 use packtrain_offload::verify::{Verdict, verify_ipv4_header, verify_transport};
 use std::fmt;
 use std::num::NonZeroU16;
@@ -18,7 +20,19 @@ const FIRST: u32 = 0xffff_0000;
 /// The start of each unit: the flow and the unit's number.
 const UNIT_HEADER: usize = 6;
 const ETHERTYPE: [u8; 2] = [0x88, 0xb5];
-const ETHERNET: usize = 14;
+/// Both Ethernet addresses. VLAN tags and the type follow.
+const ADDRESSES: usize = 12;
+/// The VLAN tags of frames with two: of IEEE 802.1ad and 802.1Q. Frames with one have the second.
+const TAGS: [VlanTag; 2] = [
+    VlanTag {
+        protocol: 0x88a8,
+        control: 0xe064,
+    },
+    VlanTag {
+        protocol: 0x8100,
+        control: 7,
+    },
+];
 const SOURCE4: [u8; 4] = [198, 18, 0, 1];
 const TARGET4: [u8; 4] = [198, 18, 0, 2];
 const SOURCE6: [u8; 16] = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -46,6 +60,14 @@ impl Kind {
         matches!(self, Self::Tcp6 | Self::Udp6)
     }
 
+    const fn ethertype(self) -> [u8; 2] {
+        match self {
+            Self::Short => ETHERTYPE,
+            Self::Tcp6 | Self::Udp6 => [0x86, 0xdd],
+            Self::Tcp4 | Self::Udp4 | Self::Ack => [8, 0],
+        }
+    }
+
     const fn gso(self) -> GsoKind {
         match (self.is_tcp(), self.is_ipv6()) {
             (true, false) => GsoKind::TcpV4,
@@ -56,11 +78,56 @@ impl Kind {
     }
 }
 
+/// What an application says wrongly of a packet. The framework drops the packet, and no other one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// The checksum field is behind the end.
+    Checksum,
+    /// The GSO type is not that of the headers.
+    Kind,
+    /// The headers are longer than the packet.
+    Headers,
+    /// The IP packet is longer than the packet.
+    Length,
+    /// Each byte is the payload of a wire packet.
+    Size,
+}
+
+impl Lie {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Checksum,
+        Self::Kind,
+        Self::Headers,
+        Self::Length,
+        Self::Size,
+    ];
+
+    /// The reasons for which such a packet is dropped.
+    pub(super) const fn reasons(self) -> &'static [DropReason] {
+        match self {
+            Self::Checksum => &[DropReason::BadChecksumPlace],
+            Self::Kind => &[DropReason::Segment(SegmentError::Kind)],
+            // The second for a device that needs all headers in one segment.
+            Self::Headers => &[
+                DropReason::Segment(SegmentError::Headers),
+                DropReason::HeadersTooLong,
+            ],
+            Self::Length => &[DropReason::Segment(SegmentError::Length)],
+            Self::Size => &[DropReason::Segment(SegmentError::TooManySegments)],
+        }
+    }
+}
+
+/// The first unit of a packet that has a [`Lie`], which no flow sends.
+const UNSENT: u32 = 1 << 31;
+
 /// A thread of an application, and what it sends. Its packets consist of units: the payload of one
 /// wire packet each, with a number.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
     pub(super) kind: Kind,
+    /// The same for all flows of a world.
+    pub(super) link: LinkType,
     /// Payload bytes of a wire packet.
     pub(super) unit: usize,
     /// Wire packets of a packet: with more than one it is a GSO packet.
@@ -69,6 +136,13 @@ pub(super) struct Flow {
     pub(super) pieces: usize,
     /// The device, or software on its behalf, completes the checksum.
     pub(super) partial: bool,
+    /// A packet of one wire packet is a GSO packet too, of a size that is larger than its payload.
+    pub(super) oversize: bool,
+    /// Beside each burst there are packets with it.
+    pub(super) lie: Option<Lie>,
+    /// VLAN tags, and whether the first of them is in the metadata.
+    pub(super) tags: usize,
+    pub(super) beside: bool,
     /// Packets of a burst.
     pub(super) burst: usize,
     pub(super) bursts: u32,
@@ -102,13 +176,28 @@ impl Flow {
         scratch: &mut Vec<u8>,
     ) -> Result<Packet, PacketError> {
         scratch.clear();
-        scratch.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        let (beside, inside) = self
+            .tags()
+            .split_at(usize::from(self.beside && self.tags > 0));
+        match self.link {
+            LinkType::Ethernet => {
+                scratch.extend_from_slice(&[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+                for tag in inside {
+                    scratch.extend_from_slice(&tag.protocol.to_be_bytes());
+                    scratch.extend_from_slice(&tag.control.to_be_bytes());
+                }
+                scratch.extend_from_slice(&self.kind.ethertype());
+            }
+            LinkType::Ipoib => {
+                scratch.extend_from_slice(&self.kind.ethertype());
+                scratch.extend_from_slice(&[0; 2]);
+            }
+            LinkType::RawIp => {}
+        }
+        let network = scratch.len();
         let payload = self.unit * self.units;
         let headers = match self.kind {
-            Kind::Short => {
-                scratch.extend_from_slice(&ETHERTYPE);
-                ETHERNET
-            }
+            Kind::Short => network,
             _ => self.headers(number, first, payload, scratch),
         };
         scratch.resize(headers + payload, 0);
@@ -119,9 +208,12 @@ impl Flow {
             }
         }
         if self.kind == Kind::Short {
-            return arena.packet_from(scratch);
+            let mut packet = arena.packet_from(scratch)?;
+            let meta = packet.meta_mut();
+            (meta.link, meta.vlan) = (self.link, beside.first().copied());
+            return Ok(packet);
         }
-        let transport = ETHERNET + if self.kind.is_ipv6() { 40 } else { 20 };
+        let transport = network + if self.kind.is_ipv6() { 40 } else { 20 };
         let field = if self.kind.is_tcp() { 16 } else { 6 };
         if !self.partial {
             // The pseudo-header is summed in the field.
@@ -149,7 +241,8 @@ impl Flow {
         };
         let bytes = packet.bytes() as u32;
         let meta = packet.meta_mut();
-        meta.layout = Layout::parse(LinkType::Ethernet, &scratch[..headers], bytes).ok();
+        (meta.link, meta.vlan) = (self.link, beside.first().copied());
+        meta.layout = Layout::parse(self.link, &scratch[..headers], bytes).ok();
         meta.checksum = match self.partial {
             true => ChecksumState::Partial {
                 start: transport as u16,
@@ -158,9 +251,68 @@ impl Flow {
             false => ChecksumState::None,
         };
         if self.units > 1 {
-            let size = NonZeroU16::new(self.unit as u16);
-            meta.gso = size.map(|size| Gso::new(self.kind.gso(), size));
+            meta.gso = self.gso(self.unit);
             meta.wire_packets = self.units as u16;
+        } else if self.oversize {
+            meta.gso = self.gso(self.unit + 1);
+        }
+        Ok(packet)
+    }
+
+    /// The VLAN tags, the first of the frame first.
+    fn tags(&self) -> &'static [VlanTag] {
+        &TAGS[TAGS.len() - self.tags..]
+    }
+
+    fn gso(&self, size: usize) -> Option<Gso> {
+        let size = NonZeroU16::new(size as u16)?;
+        Some(Gso::new(self.kind.gso(), size))
+    }
+
+    /// A packet of flow `number` with `lie`.
+    ///
+    /// # Errors
+    ///
+    /// If the arena has no memory.
+    pub(super) fn lying(
+        &self,
+        lie: Lie,
+        number: usize,
+        arena: &Arena,
+        scratch: &mut Vec<u8>,
+    ) -> Result<Packet, PacketError> {
+        let honest = Self {
+            kind: match lie {
+                Lie::Size => Kind::Udp4,
+                _ => Kind::Tcp4,
+            },
+            unit: 1_400,
+            units: 2,
+            partial: true,
+            // A tag that is inserted has the headers parsed again.
+            tags: 0,
+            ..*self
+        };
+        let mut packet = honest.packet(number, UNSENT, arena, scratch)?;
+        let bytes = packet.bytes() as u32;
+        let meta = packet.meta_mut();
+        meta.wire_packets = 1;
+        match (lie, &mut meta.checksum, &mut meta.layout) {
+            (Lie::Checksum, ChecksumState::Partial { offset, .. }, _) => {
+                (*offset, meta.gso) = (bytes as u16, None);
+            }
+            (Lie::Kind, ..) => {
+                let other = Self {
+                    kind: Kind::Udp6,
+                    ..honest
+                };
+                meta.gso = other.gso(honest.unit);
+            }
+            (Lie::Headers, _, Some(layout)) => layout.payload = u16::MAX,
+            (Lie::Length, _, Some(layout)) => layout.ip_end = bytes + 1,
+            (Lie::Size, ..) => meta.gso = honest.gso(1),
+            // The headers were parsed, and the checksum is partial.
+            (Lie::Checksum | Lie::Headers | Lie::Length, ..) => {}
         }
         Ok(packet)
     }
@@ -172,20 +324,21 @@ impl Flow {
         let protocol = if self.kind.is_tcp() { 6 } else { 17 };
         let bytes = l4 + payload;
         let pseudo = if self.kind.is_ipv6() {
-            out.extend_from_slice(&[0x86, 0xdd, 0x60, 0, 0, 0]);
+            out.extend_from_slice(&[0x60, 0, 0, 0]);
             out.extend_from_slice(&(bytes as u16).to_be_bytes());
             out.extend_from_slice(&[protocol, 64]);
             out.extend_from_slice(&SOURCE6);
             out.extend_from_slice(&TARGET6);
             pseudo_header_v6(SOURCE6, TARGET6, protocol, bytes as u32)
         } else {
-            out.extend_from_slice(&[8, 0, 0x45, 0]);
+            let network = out.len();
+            out.extend_from_slice(&[0x45, 0]);
             out.extend_from_slice(&((20 + bytes) as u16).to_be_bytes());
             out.extend_from_slice(&[0, 0, 0x40, 0, 64, protocol, 0, 0]);
             out.extend_from_slice(&SOURCE4);
             out.extend_from_slice(&TARGET4);
-            let check = ipv4_header(&out[ETHERNET..]);
-            out[ETHERNET + 10..ETHERNET + 12].copy_from_slice(&check.to_be_bytes());
+            let check = ipv4_header(&out[network..]);
+            out[network + 10..network + 12].copy_from_slice(&check.to_be_bytes());
             pseudo_header_v4(SOURCE4, TARGET4, protocol, bytes as u32)
         };
         let transport = out.len();
@@ -213,6 +366,25 @@ impl Flow {
     const fn sequence(&self, first: u32) -> u32 {
         FIRST.wrapping_add(first.wrapping_mul(self.unit as u32))
     }
+}
+
+/// The VLAN tags of a packet, in its metadata and its bytes, and where the type behind them begins.
+fn tags_of(packet: &Packet, bytes: &[u8], link: LinkType) -> (Vec<VlanTag>, usize) {
+    let mut tags: Vec<_> = packet.meta().vlan.into_iter().collect();
+    if link != LinkType::Ethernet {
+        return (tags, 0);
+    }
+    let mut at = ADDRESSES;
+    while let Some(&[p, q, c, d]) = bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        let protocol = u16::from_be_bytes([p, q]);
+        if TAGS.iter().all(|tag| tag.protocol != protocol) {
+            break;
+        }
+        let control = u16::from_be_bytes([c, d]);
+        tags.push(VlanTag { protocol, control });
+        at += 4;
+    }
+    (tags, at)
 }
 
 fn sum_of(bytes: &[u8]) -> Sum {
@@ -318,6 +490,8 @@ struct Known {
     flow: Flow,
     /// Units that the TX queue has accepted.
     sent: u32,
+    /// Packets with a lie that it has accepted.
+    lies: u32,
     /// A bit for each unit that has arrived.
     seen: Vec<u64>,
     /// One more than the last unit that arrived.
@@ -349,6 +523,7 @@ impl Truth {
         let known = |&flow: &Flow| Known {
             flow,
             sent: 0,
+            lies: 0,
             seen: Vec::new(),
             next: 0,
             arrived: 0,
@@ -371,17 +546,28 @@ impl Truth {
         self.failure.as_ref()
     }
 
-    /// A TX queue has accepted so many packets of a flow.
-    pub(super) fn sent(&mut self, flow: usize, packets: usize) {
+    /// A TX queue has accepted so many packets of a flow, and so many with a lie.
+    pub(super) fn sent(&mut self, flow: usize, packets: usize, lies: usize) {
         let known = &mut self.flows[flow];
         known.sent += (packets * known.flow.units) as u32;
+        known.lies += lies as u32;
     }
 
-    /// Units that TX queues have accepted from flows of the forwarder, or from the others.
+    /// Wire packets that TX queues have accepted from flows of the forwarder, or from the others.
     pub(super) fn accepted(&self, from_forwarder: bool) -> u64 {
         let flows = self.flows.iter();
         let flows = flows.filter(|known| known.flow.from_forwarder == from_forwarder);
-        flows.map(|known| u64::from(known.sent)).sum()
+        flows.map(|known| u64::from(known.sent + known.lies)).sum()
+    }
+
+    /// Packets among these whose lie is dropped for `reason`.
+    pub(super) fn lies(&self, from_forwarder: bool, reason: DropReason) -> u64 {
+        let flows = self.flows.iter().filter(|known| {
+            let mut lie = known.flow.lie.iter();
+            let drops = lie.any(|lie| lie.reasons().contains(&reason));
+            known.flow.from_forwarder == from_forwarder && drops
+        });
+        flows.map(|known| u64::from(known.lies)).sum()
     }
 
     /// Units of all flows that have arrived, each once.
@@ -431,10 +617,18 @@ impl Truth {
 
     fn check(&mut self, packet: &Packet, bytes: &[u8]) -> Result<(), Failure> {
         let wrong = |line: String| Failure::new(Wrong::Bytes, line);
-        if bytes.get(12..ETHERNET) == Some(&ETHERTYPE[..]) {
-            return self.units(packet, Kind::Short, &bytes[ETHERNET..], None);
+        let link = self
+            .flows
+            .first()
+            .map_or(LinkType::Ethernet, |it| it.flow.link);
+        let (tags, at) = tags_of(packet, bytes, link);
+        let typed = bytes.get(at..).and_then(<[u8]>::first_chunk) == Some(&ETHERTYPE);
+        if typed && link != LinkType::RawIp {
+            let network = at + if link == LinkType::Ipoib { 4 } else { 2 };
+            let payload = bytes.get(network..).unwrap_or_default();
+            return self.units(packet, &tags, Kind::Short, payload, None);
         }
-        let layout = Layout::parse(LinkType::Ethernet, bytes, bytes.len() as u32)
+        let layout = Layout::parse(link, bytes, bytes.len() as u32)
             .map_err(|error| wrong(format!("a packet does not parse: {error:?}")))?;
         let transport = usize::from(layout.transport);
         let payload = bytes
@@ -470,12 +664,12 @@ impl Truth {
         };
         if kind != Kind::Ack {
             let sequence = kind.is_tcp().then(|| number(transport + 4));
-            return self.units(packet, kind, payload, sequence);
+            return self.units(packet, &tags, kind, payload, sequence);
         }
         let flow = usize::from(port(transport).wrapping_sub(PORT));
         let last = number(transport + 8).wrapping_sub(1);
         let known = self.flows.get(flow).filter(|it| it.flow.kind == kind);
-        if known.is_none_or(|known| last >= known.sent) {
+        if known.is_none_or(|known| last >= known.sent || known.flow.tags() != tags) {
             return Err(wrong(format!("an ACK {last} of flow {flow} was not sent")));
         }
         self.unit(flow, last)
@@ -486,6 +680,7 @@ impl Truth {
     fn units(
         &mut self,
         packet: &Packet,
+        tags: &[VlanTag],
         kind: Kind,
         payload: &[u8],
         sequence: Option<u32>,
@@ -504,6 +699,9 @@ impl Truth {
             return Err(wrong(format!("there is no flow {flow} of {kind:?}")));
         };
         let of = known.flow;
+        if of.tags() != tags {
+            return Err(wrong(format!("a packet of flow {flow} has {tags:?}")));
+        }
         let (units, sent) = (payload.len() / of.unit, known.sent);
         if !payload.len().is_multiple_of(of.unit) {
             let line = format!("{} bytes of flow {flow}", payload.len());
@@ -576,6 +774,7 @@ mod tests {
     fn flow(kind: Kind, units: usize) -> Flow {
         Flow {
             kind,
+            link: LinkType::Ethernet,
             unit: match kind {
                 Kind::Short => 46,
                 Kind::Ack => 0,
@@ -584,6 +783,10 @@ mod tests {
             units,
             pieces: 2,
             partial: units > 1,
+            oversize: false,
+            lie: None,
+            tags: 0,
+            beside: false,
             burst: 1,
             bursts: 1,
             pace: Duration::ZERO,
@@ -605,7 +808,7 @@ mod tests {
     fn truth(flow: Flow, firsts: &[u32], change: impl Fn(&mut Packet)) -> Truth {
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
         let mut truth = Truth::new(&[flow], Allowed::default());
-        truth.sent(0, 8);
+        truth.sent(0, 8, 0);
         for &first in firsts {
             let packet = flow.packet(0, first, &arena, &mut Vec::new());
             let mut packet = packet.expect("memory");
@@ -628,6 +831,49 @@ mod tests {
         }
         let truth = truth(flow(Kind::Tcp4, 8), &[0, 8], |_| {});
         assert_eq!((truth.failure(), truth.arrived()), (None, 16));
+    }
+
+    #[test]
+    fn packets_of_any_link_are_right() {
+        for (kind, link) in [
+            (Kind::Short, LinkType::Ipoib),
+            (Kind::Tcp4, LinkType::Ipoib),
+            (Kind::Udp6, LinkType::Ipoib),
+            (Kind::Tcp4, LinkType::RawIp),
+            (Kind::Ack, LinkType::RawIp),
+            (Kind::Udp6, LinkType::RawIp),
+        ] {
+            let of = Flow {
+                link,
+                ..flow(kind, 1)
+            };
+            let truth = truth(of, &[0, 1], |_| {});
+            assert_eq!(
+                (truth.failure(), truth.arrived()),
+                (None, 2),
+                "{kind:?} {link:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn tags_are_as_they_were_sent() {
+        for kind in KINDS {
+            for (tags, beside) in [(1, false), (1, true), (2, false), (2, true)] {
+                let tagged = Flow {
+                    tags,
+                    beside,
+                    ..flow(kind, 1)
+                };
+                assert_eq!(truth(tagged, &[0, 1], |_| {}).failure(), None, "{kind:?}");
+                let other = VlanTag {
+                    protocol: 0x8100,
+                    control: 9,
+                };
+                let retags = |packet: &mut Packet| packet.meta_mut().vlan = Some(other);
+                assert_eq!(wrong(&truth(tagged, &[0], retags)), Some(Wrong::Bytes));
+            }
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use packtrain_offload::checksum::Sum;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
-use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
+use packtrain_offload::segment::{Fill, SegmentError, Segmenter, finish_partial};
 
 /// A GSO packet that is being segmented. It makes one segment at a time, so it needs memory for the
 /// headers of one segment only.
@@ -33,7 +33,12 @@ impl Segmentation {
         if packet.first().len() < headers
             && let Err(error) = packet.pull(headers)
         {
-            return Err((drop_reason(error), packet));
+            let reason = match error {
+                // No headers are so long.
+                PacketError::OutOfRange => DropReason::Segment(SegmentError::Headers),
+                error => drop_reason(error),
+            };
+            return Err((reason, packet));
         }
         let bytes = packet.bytes() as u32;
         match Segmenter::new(packet.first(), &layout, gso, bytes) {
@@ -128,8 +133,10 @@ pub(super) fn check(packet: &Packet) -> Result<(), DropReason> {
         (Some(gso), _) => {
             let layout = meta.layout.ok_or(DropReason::BadChecksumPlace)?;
             let bytes = packet.bytes();
-            let headers = usize::from(layout.payload).min(bytes);
-            if packet.first().len() < headers {
+            let headers = usize::from(layout.payload);
+            // No packet has longer ones.
+            let is_possible = headers <= bytes.min(HEADER_BYTES_MAX);
+            if is_possible && packet.first().len() < headers {
                 // Unknown: segmentation pulls the headers together first.
                 return Ok(());
             }

@@ -7,6 +7,7 @@ use crate::packet::{ArenaConfig, FrameClass, VlanTag};
 use device::{Scripted, Spec, to_wire};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{Ecn, GsoKind, LinkType};
+use packtrain_offload::segment::SegmentError;
 
 mod checksums;
 mod device;
@@ -674,7 +675,7 @@ fn packets_that_cannot_be_segmented_or_summed_have_a_reason_each() {
     assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
     assert_eq!(queue.device().offered, 0);
     let drops: Vec<_> = queue.drops.snapshot().nonzero().collect();
-    let kind = packtrain_offload::segment::SegmentError::Kind;
+    let kind = SegmentError::Kind;
     assert_eq!(
         drops,
         [
@@ -805,6 +806,29 @@ fn a_checksum_start_beyond_the_limit_drops_its_packet_and_keeps_the_offload() {
         send(&mut queue, packet);
         assert_eq!(queue.features() == Features::ALL, kept, "{start}");
     }
+}
+
+/// An application may write any layout. The reason is that of the headers, in however many segments
+/// the packet is, and the offload stays for the next packet.
+#[test]
+fn headers_that_no_packet_has_drop_theirs_and_keep_the_offload() {
+    let arena = arena();
+    let reason = DropReason::Segment(SegmentError::Headers);
+    for (payload, piece) in [(3000, 600), (2500, 600), (u16::MAX, 600), (u16::MAX, 4000)] {
+        for (features, refusal) in [
+            (Features::NONE, None),
+            (Features::ALL, Some(refuse(Features::TSO4))),
+        ] {
+            let spec = Spec::gso(GsoKind::TcpV4, 3000, 1000).piece(piece);
+            let mut packet = spec.build(&arena, 1);
+            packet.meta_mut().layout.as_mut().unwrap().payload = payload;
+            let mut queue = queue(&arena, features, Scripted::new(refusal));
+            send(&mut queue, packet);
+            assert_eq!(queue.drops.snapshot().get(reason), 3, "{payload} {piece}");
+            assert_eq!(queue.features(), features.consistent());
+        }
+    }
+    assert_all_free(&arena);
 }
 
 /// No header is that long, but a driver may report such a start. The result is the same for packets

@@ -10,7 +10,7 @@ use super::talker::{Shared, Stage, Talker, lock};
 use super::traffic::{Allowed, Failure, Lie, Truth, Wrong};
 use crate::rig::{Rig, ms};
 use crate::{Costs, Trace};
-use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig};
+use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig, RxBuffers};
 use packtrain::engine::{
     Action, Builder, Command, Control, Handler, PortSnapshot, Ports, Queues, Report, RxId, Session,
     StartError, arena_config,
@@ -571,6 +571,14 @@ impl<'a> Play<'a> {
     fn collapses(&self) -> bool {
         let mut links = self.scene.links.iter();
         links.any(|link| link.from.port.fit == Fit::Collapse)
+    }
+
+    /// Whether the session `number` receives in pieces shorter than a small frame. A burst of large
+    /// packets then takes more frames than its arena is made for (`engine::arena_config`).
+    fn receives_short_pieces(&self, number: usize) -> bool {
+        let from = number.checked_sub(1).map(|link| &self.scene.links[link]);
+        let buffers = from.and_then(|link| link.to.port.rx_buffers);
+        buffers.is_some_and(|buffers| buffers.small_bytes() < RxBuffers::PIECES.small_bytes())
     }
 
     /// A fresh packet of every flow arrives whose way no removed device has cut.

@@ -573,12 +573,15 @@ impl<'a> Play<'a> {
         links.any(|link| link.from.port.fit == Fit::Collapse)
     }
 
-    /// Whether the session `number` receives in pieces shorter than a small frame. A burst of large
-    /// packets then takes more frames than its arena is made for (`engine::arena_config`).
-    fn receives_short_pieces(&self, number: usize) -> bool {
+    /// Whether the session `number` may be out of memory without a fault: its senders have taken
+    /// all of it, or it receives in pieces shorter than a small frame, so that a burst of large
+    /// packets takes more frames than its arena is made for (`engine::arena_config`).
+    fn may_lack_memory(&self, number: usize) -> bool {
+        let all_taken = self.stage.starved.get() > 0 && (number < 2 || self.scene.one_arena);
         let from = number.checked_sub(1).map(|link| &self.scene.links[link]);
         let buffers = from.and_then(|link| link.to.port.rx_buffers);
-        buffers.is_some_and(|buffers| buffers.small_bytes() < RxBuffers::PIECES.small_bytes())
+        let whole = RxBuffers::PIECES.small_bytes();
+        all_taken || buffers.is_some_and(|buffers| buffers.small_bytes() < whole)
     }
 
     /// A fresh packet of every flow arrives whose way no removed device has cut.

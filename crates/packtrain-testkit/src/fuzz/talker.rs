@@ -151,7 +151,6 @@ impl Talker {
             self.fill(packets);
             if self.burst.is_empty() {
                 // The arena is empty.
-                self.stage.starved.set(self.stage.starved.get() + 1);
                 self.handle.reclaim();
                 let until = Some(now.after(MEMORY_PAUSE));
                 return Action::Sleep { until };
@@ -206,6 +205,8 @@ impl Talker {
             Some(lie) => self.flow.lying(lie, self.number, arena, scratch),
             None => self.flow.packet(self.number, self.next, arena, scratch),
         };
+        let starved = self.stage.starved.get() + u64::from(made.is_err());
+        self.stage.starved.set(starved);
         let is_made = made.is_ok_and(|packet| self.burst.push(packet).is_ok());
         if is_made {
             self.lies.push_back(lie.is_some());

@@ -34,7 +34,7 @@ impl Play<'_> {
         let is_gone = self.is_cut(number);
         for (reason, count) in report.snapshot.drops.nonzero() {
             let is_explained = match reason {
-                DropReason::NoBuffer => self.has(Fault::Memory) || self.receives_short_pieces(number),
+                DropReason::NoBuffer => self.has(Fault::Memory) || self.may_lack_memory(number),
                 DropReason::LinkDown => self.has(Fault::Link) || self.has(Fault::Remove),
                 DropReason::DeviceReset | DropReason::Shutdown if is_gone => true,
                 DropReason::BadDescriptor => self.has(Fault::BadDescriptor),

@@ -287,10 +287,11 @@ impl SimTx {
         if at <= self.now {
             return Armed::WorkPending;
         }
+        self.settle_fault();
         let end = self.wire.end(self.side);
         // It happens if the queue is not polled before.
         let faults = [SimFault::LoseInterrupt, SimFault::DelayInterrupt];
-        let fault = faults.into_iter().find(|&fault| end.is_due(fault));
+        let fault = faults.into_iter().find(|&fault| end.claims(fault));
         let wakes_at = match fault {
             Some(SimFault::LoseInterrupt) => None,
             Some(_) => Some(at.after(LATE_INTERRUPT)),
@@ -334,18 +335,19 @@ impl SimTx {
         armed
     }
 
+    /// Ends the claim of an armed interrupt to a fault. A queue that is polled before it is due
+    /// needs no interrupt.
+    fn settle_fault(&mut self) {
+        let disturbed = self.pace.as_mut().and_then(|pace| pace.disturbed.take());
+        if let Some((fault, at)) = disturbed {
+            self.wire.end(self.side).settles(fault, at <= self.now);
+        }
+    }
+
     fn disarm(&mut self) {
+        self.settle_fault();
         if let Some(pace) = &mut self.pace {
             pace.wakes_at = None;
-            // A queue that is polled before needs no interrupt.
-            let disturbed = pace.disturbed.take();
-            if let Some((fault, _)) = disturbed.filter(|&(_, at)| at <= self.now) {
-                let end = self.wire.end(self.side);
-                if !end.takes(fault) {
-                    // It was cancelled meanwhile.
-                    end.happens(fault);
-                }
-            }
         }
         if let Some(waiter) = self.waiter() {
             waiter.disarm();
@@ -472,11 +474,13 @@ impl TxDescriptors for SimTx {
                 if next > 0 {
                     end.happens(SimFault::LateCompletion);
                 }
-                if end.is_due(SimFault::RepeatCompletion) {
-                    if !completed.push(sent.token) {
+                // Without room the list is at its end, and nothing was repeated.
+                if end.claims(SimFault::RepeatCompletion) {
+                    let is_repeated = completed.push(sent.token);
+                    end.settles(SimFault::RepeatCompletion, is_repeated);
+                    if !is_repeated {
                         break;
                     }
-                    end.takes(SimFault::RepeatCompletion);
                 }
             }
         }

@@ -29,6 +29,8 @@ pub(super) struct End {
     pub(super) removed: AtomicBool,
     /// How many of each kind are still to come.
     faults: [AtomicU64; FAULTS],
+    /// How many of these each belong to an interrupt that is to come.
+    claimed: [AtomicU64; FAULTS],
     /// How many of each kind have happened.
     happened: [AtomicU64; FAULTS],
     /// The TX queues take no packet.
@@ -99,6 +101,24 @@ impl End {
         takes
     }
 
+    /// Whether an interrupt that is to come has the fault, and no other one has it meanwhile.
+    pub(super) fn claims(&self, fault: SimFault) -> bool {
+        let left = self.faults[fault as usize].load(Ordering::Acquire);
+        let more = |claimed| (claimed < left).then_some(claimed + 1);
+        let claimed = &self.claimed[fault as usize];
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
+        left != 0 && claimed.try_update(set, fetch, more).is_ok()
+    }
+
+    /// The interrupt with the fault has `come`, or it was not needed.
+    pub(super) fn settles(&self, fault: SimFault, come: bool) {
+        self.claimed[fault as usize].fetch_sub(1, Ordering::AcqRel);
+        if come && !self.takes(fault) {
+            // It was cancelled meanwhile.
+            self.happens(fault);
+        }
+    }
+
     pub(super) fn happens(&self, fault: SimFault) {
         add(&self.happened[fault as usize], 1);
     }
@@ -136,6 +156,7 @@ impl Wire {
                 config,
                 removed: AtomicBool::new(false),
                 faults: Default::default(),
+                claimed: Default::default(),
                 happened: Default::default(),
                 full: AtomicBool::new(false),
                 hung: std::array::from_fn(|_| AtomicU64::new(0)),

@@ -1,6 +1,7 @@
 //! Faults of real NICs under load: lost interrupts and completions, a hung device, a pulled cable.
 //! No packet is lost uncounted, and none is overtaken.
 
+use super::super::wire::{SimFault, Wire};
 use super::*;
 use crate::driver::{BadPackets, RxBurst};
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
@@ -428,10 +429,28 @@ fn a_device_with_a_rate_completes_in_time_and_says_when() {
         a.driver.control().lose_interrupts(1);
         assert_eq!(a.tx.arm(), Armed::Idle);
         assert_eq!(a.tx.device().next_at(), None, "the interrupt is lost");
-        assert_eq!(a.tx.reclaim(at(1000)), 5);
+        let lost = || a.driver.control().happened(SimFault::LoseInterrupt);
+        assert_eq!((a.tx.reclaim(at(600)), lost()), (1, 0), "it was not needed");
+        assert_eq!(a.tx.arm(), Armed::Idle);
+        assert_eq!(a.tx.device().next_at(), None, "the next one is lost");
+        assert_eq!((a.tx.reclaim(at(1000)), lost()), (4, 1));
         a.close();
         b.close();
     }
+}
+
+/// Two queues are armed, and one interrupt is to be lost.
+#[test]
+fn one_interrupt_at_a_time_has_a_fault() {
+    let wire = Wire::new([small(), small()], [1, 0]);
+    let (end, fault) = (wire.end(0), SimFault::LoseInterrupt);
+    end.add_faults(fault, 1);
+    assert_eq!([end.claims(fault), end.claims(fault)], [true, false]);
+    end.settles(fault, false);
+    assert_eq!([end.claims(fault), end.claims(fault)], [true, false]);
+    end.settles(fault, true);
+    assert!(!end.claims(fault));
+    assert_eq!(end.happened(fault), 1);
 }
 
 /// A queue that is not armed raises no interrupt; an armed one raises it once, also for a change of

@@ -7,7 +7,7 @@ use super::caught::caught;
 use super::memory::Memory;
 use super::scene::{Event, Fault, Link, Scene};
 use super::talker::{Shared, Stage, Talker, lock};
-use super::traffic::{Allowed, Failure, Lie, Truth, Wrong};
+use super::traffic::{Allowed, Failure, Flow, Lie, Truth, Wrong};
 use crate::rig::{Rig, ms};
 use crate::{Costs, Trace};
 use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig, RxBuffers};
@@ -573,15 +573,21 @@ impl<'a> Play<'a> {
         links.any(|link| link.from.port.fit == Fit::Collapse)
     }
 
-    /// Whether the session `number` may be out of memory without a fault: its senders have taken
-    /// all of it, or it receives in pieces shorter than a small frame, so that a burst of large
-    /// packets takes more frames than its arena is made for (`engine::arena_config`).
+    /// Whether the session `number` may be out of memory without a fault: the packets of its senders
+    /// take half of the large frames or more, or it receives in pieces shorter than a small frame,
+    /// so that a burst of large packets takes more frames than its arena is made for
+    /// (`engine::arena_config`).
     fn may_lack_memory(&self, number: usize) -> bool {
-        let all_taken = self.stage.starved.get() > 0 && (number < 2 || self.scene.one_arena);
+        let own = |flow: &&Flow| self.scene.one_arena || usize::from(flow.from_forwarder) == number;
+        let flows = self.scene.flows.iter().filter(own);
+        let sent: usize = flows
+            .map(|flow| flow.burst * flow.bursts as usize * flow.pieces)
+            .sum();
+        let frames = self.arenas[number].config().large_frames as usize;
         let from = number.checked_sub(1).map(|link| &self.scene.links[link]);
         let buffers = from.and_then(|link| link.to.port.rx_buffers);
         let whole = RxBuffers::PIECES.small_bytes();
-        all_taken || buffers.is_some_and(|buffers| buffers.small_bytes() < whole)
+        2 * sent >= frames || buffers.is_some_and(|buffers| buffers.small_bytes() < whole)
     }
 
     /// A fresh packet of every flow arrives whose way no removed device has cut.

@@ -49,8 +49,6 @@ pub(super) struct Stage {
     pub(super) rings: Cell<[u64; 5]>,
     /// Sends that were preempted.
     pub(super) preempted: Cell<u64>,
-    /// Times that a thread had no memory for a packet.
-    pub(super) starved: Cell<u64>,
 }
 
 impl Stage {
@@ -205,8 +203,6 @@ impl Talker {
             Some(lie) => self.flow.lying(lie, self.number, arena, scratch),
             None => self.flow.packet(self.number, self.next, arena, scratch),
         };
-        let starved = self.stage.starved.get() + u64::from(made.is_err());
-        self.stage.starved.set(starved);
         let is_made = made.is_ok_and(|packet| self.burst.push(packet).is_ok());
         if is_made {
             self.lies.push_back(lie.is_some());

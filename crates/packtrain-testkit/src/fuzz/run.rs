@@ -573,9 +573,9 @@ impl<'a> Play<'a> {
         links.any(|link| link.from.port.fit == Fit::Collapse)
     }
 
-    /// Whether the session `number` may be out of memory without a fault: the packets of its senders
-    /// take half of the large frames or more, or it receives in pieces shorter than a small frame,
-    /// so that a burst of large packets takes more frames than its arena is made for
+    /// Whether the session `number` may be out of memory without a fault: the packets of its
+    /// senders take half of the large frames or more, or it receives in pieces shorter than a small
+    /// frame, so that a burst of large packets takes more frames than its arena is made for
     /// (`engine::arena_config`).
     fn may_lack_memory(&self, number: usize) -> bool {
         let own = |flow: &&Flow| self.scene.one_arena || usize::from(flow.from_forwarder) == number;

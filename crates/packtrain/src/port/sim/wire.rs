@@ -29,7 +29,7 @@ pub(super) struct End {
     pub(super) removed: AtomicBool,
     /// How many of each kind are still to come.
     faults: [AtomicU64; FAULTS],
-    /// How many of these each belong to an interrupt that is to come.
+    /// How many of these belong to an interrupt or a completion that is to come.
     claimed: [AtomicU64; FAULTS],
     /// How many of each kind have happened.
     happened: [AtomicU64; FAULTS],
@@ -84,24 +84,20 @@ impl End {
         }
     }
 
-    /// Whether the fault is to come.
-    pub(super) fn is_due(&self, fault: SimFault) -> bool {
-        self.faults[fault as usize].load(Ordering::Acquire) != 0
-    }
-
     /// Whether this packet, completion or interrupt has the fault. The common case is a plain load.
     pub(super) fn takes(&self, fault: SimFault) -> bool {
         let times = &self.faults[fault as usize];
         let (set, fetch) = (Ordering::AcqRel, Ordering::Acquire);
         let less = |n: u64| n.checked_sub(1);
-        let takes = self.is_due(fault) && times.try_update(set, fetch, less).is_ok();
+        let takes = times.load(fetch) != 0 && times.try_update(set, fetch, less).is_ok();
         if takes {
             self.happens(fault);
         }
         takes
     }
 
-    /// Whether an interrupt that is to come has the fault, and no other one has it meanwhile.
+    /// Whether an interrupt or a completion that is to come has the fault. No other one has it
+    /// until that is settled.
     pub(super) fn claims(&self, fault: SimFault) -> bool {
         let left = self.faults[fault as usize].load(Ordering::Acquire);
         let more = |claimed| (claimed < left).then_some(claimed + 1);
@@ -110,7 +106,7 @@ impl End {
         left != 0 && claimed.try_update(set, fetch, more).is_ok()
     }
 
-    /// The interrupt with the fault has `come`, or it was not needed.
+    /// What has the fault has `come`, or was not needed.
     pub(super) fn settles(&self, fault: SimFault, come: bool) {
         self.claimed[fault as usize].fetch_sub(1, Ordering::AcqRel);
         if come && !self.takes(fault) {

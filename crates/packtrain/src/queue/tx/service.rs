@@ -402,15 +402,18 @@ impl<T: TxDescriptors> TxQueue<T> {
         .min()
     }
 
-    /// The worker was woken for this queue.
-    pub fn count_wakeup(&self) {
+    /// The worker was woken for this queue: the next call of [`TxQueue::service`] polls the device.
+    pub fn count_wakeup(&mut self) {
         self.counters.wakeups.add(1);
         self.note_wakeup();
     }
 
     /// As [`TxQueue::count_wakeup`], for a wake-up that is counted elsewhere.
-    pub fn note_wakeup(&self) {
+    pub fn note_wakeup(&mut self) {
         self.progress.watchdog.wake();
+        // A driver's interrupt handler looks at the device, also if packets were just sent: it may
+        // be the end of a pause, with no completion to follow.
+        self.progress.sent = false;
     }
 
     /// The last report of the watchdog.

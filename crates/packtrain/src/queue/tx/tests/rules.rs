@@ -498,6 +498,24 @@ fn a_wake_up_that_came_was_not_missed() {
     assert_eq!(bench.end(), 0);
 }
 
+/// A paused device may have been told to go on.
+#[test]
+fn a_wake_up_polls_the_device_though_packets_were_just_sent() {
+    for woken in [false, true] {
+        let mut bench = bench(16);
+        bench.add_many(&PLAIN, 4);
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        let before = bench.line().reclaims;
+        if woken {
+            bench.queue.count_wakeup();
+        }
+        bench.queue.service(us(0)).unwrap();
+        assert_eq!(bench.line().reclaims - before, u64::from(woken));
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 #[test]
 fn a_hung_device_is_reported_once_and_reset() {
     let mut bench = bench(16);

@@ -62,7 +62,8 @@ Examples:
 const EXITS: &str = "\
 Exit codes:
   0  done
-  1  a check failed: packets are not accounted for, or bytes arrived wrong
+  1  a check failed: packets are not accounted for, bytes arrived wrong, a world
+     failed, or a claim of an experiment that must hold does not
   2  the command line is wrong, or the two ports cannot be joined
   3  a privilege or a kernel feature is missing
   4  a port or file cannot be opened, or failed while running

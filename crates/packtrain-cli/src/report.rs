@@ -276,7 +276,9 @@ fn workers(workers: &[WorkerSnapshot], style: Style) -> String {
         let values = worker_values(worker).map(|(_, value)| grouped(value));
         let cells = [index.to_string()].into_iter().chain(values);
         let cpu = grouped(worker.cpu_ns / 1_000_000);
-        table.row(cells.chain([cpu, worker.nice.to_string()]));
+        let class = if worker.batch { " batch" } else { "" };
+        let priority = format!("{}{class}", worker.nice);
+        table.row(cells.chain([cpu, priority]));
     }
     table.render(0, style)
 }

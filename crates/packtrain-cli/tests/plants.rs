@@ -43,6 +43,8 @@ fn a_queue_that_ignores_a_change_fails() {
 fn without_a_plant_no_claim_that_must_hold_fails() {
     let ran = packtrain(&["experiment", "media-change", "--quick", "--json"]);
     assert!(matches!(ran.code, Some(0 | 5)), "{ran:?}");
+    let without = packtrain(&["experiment", "bad-rx", "--quick", "--json"]);
+    assert!(matches!(without.code, Some(0 | 5)), "{without:?}");
     let document = ran.json();
     let runs = document["runs"].as_array().expect("runs");
     for run in runs.iter().filter(|run| run["settings"]["b"] == "tap") {

@@ -33,15 +33,15 @@ impl<T: TxDescriptors> TxQueue<T> {
         if self.flight.doorbell.is_due(now) {
             self.ring()?;
         }
-        // While packets are sent it waits for enough of them; a quiet step collects the last ones.
-        let quiet = !std::mem::take(&mut self.progress.sent);
         let few_free =
             self.flight.in_flight.free() < self.flight.in_flight.slots() / TX_RECLAIM_FREE_FRACTION;
         self.progress.watchdog.begin(now);
         if self.device.next_at().is_some_and(|at| at <= now) {
             // This step is the wake-up that the device asked for.
-            self.progress.watchdog.wake();
+            self.note_wakeup();
         }
+        // While packets are sent it waits for enough of them; a quiet step collects the last ones.
+        let quiet = !std::mem::take(&mut self.progress.sent);
         if self.progress.watchdog.poll_is_due(now) {
             self.poll()?;
         } else if quiet || few_free || self.flight.unreclaimed >= TX_RECLAIM_PACKETS {
@@ -348,9 +348,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.progress.watchdog.sleep(None);
             return Armed::Idle;
         };
-        self.progress
-            .watchdog
-            .sleep((armed == Armed::Idle).then_some(completions));
+        let is_idle = armed == Armed::Idle;
+        self.progress.watchdog.sleep(is_idle.then_some(completions));
+        // Else the next step polls.
+        self.progress.sent &= is_idle;
         armed
     }
 
@@ -402,17 +403,19 @@ impl<T: TxDescriptors> TxQueue<T> {
         .min()
     }
 
-    /// The worker was woken for this queue: the next call of [`TxQueue::service`] polls the device.
+    /// The worker was woken for this queue. The next call of [`TxQueue::service`] polls the device,
+    /// if it has packets.
     pub fn count_wakeup(&mut self) {
         self.counters.wakeups.add(1);
         self.note_wakeup();
     }
 
-    /// As [`TxQueue::count_wakeup`], for a wake-up that is counted elsewhere.
+    /// As [`TxQueue::count_wakeup`], without counting: the wake-up is counted elsewhere, or a poll
+    /// has found what it would have announced.
     pub fn note_wakeup(&mut self) {
         self.progress.watchdog.wake();
-        // A driver's interrupt handler looks at the device, also if packets were just sent: it may
-        // be the end of a pause, with no completion to follow.
+        // Also if packets were just sent: an interrupt may announce the end of a pause, which no
+        // completion follows.
         self.progress.sent = false;
     }
 

@@ -11,7 +11,6 @@
 
 use crate::limits::{TX_HUNG_AFTER, TX_POLL_AFTER};
 use crate::time::Instant;
-use std::cell::Cell;
 
 /// The state machine. It gets one observation a step.
 #[derive(Debug, Default)]
@@ -24,9 +23,8 @@ pub(super) struct Watchdog {
     polled_at: Instant,
     /// When to check for lost completions.
     check_lost_at: Instant,
-    /// The queue has work and waits for a wake-up after this many completions. A cell, since a
-    /// wake-up is counted through a shared reference.
-    waiting: Cell<Option<usize>>,
+    /// The queue has work and waits for a wake-up after this many completions.
+    waiting: Option<usize>,
     /// The present hang was reported.
     reported: bool,
     /// [`Seen::pending`] of the last observation.
@@ -58,8 +56,8 @@ pub(super) enum Verdict {
 
 impl Watchdog {
     /// The worker may sleep. If the device was armed, it wakes the worker after `completions`.
-    pub(super) fn sleep(&mut self, completions: Option<usize>) {
-        self.waiting.set(completions);
+    pub(super) const fn sleep(&mut self, completions: Option<usize>) {
+        self.waiting = completions;
     }
 
     /// The time of the last progress, or of the last observation without work.
@@ -69,19 +67,19 @@ impl Watchdog {
 
     /// Whether the queue waits for a wake-up that has not come.
     pub(super) const fn is_waiting(&self) -> bool {
-        self.waiting.get().is_some()
+        self.waiting.is_some()
     }
 
     /// Whether `found` completions should have raised the interrupt: as many as the queue waits
     /// for, or the last ones in flight.
     pub(super) fn has_missed(&self, found: usize, were_last: bool) -> bool {
-        let waiting = self.waiting.get();
-        waiting.is_some_and(|completions| were_last || found >= completions)
+        self.waiting
+            .is_some_and(|completions| were_last || found >= completions)
     }
 
     /// A wake-up came.
-    pub(super) fn wake(&self) {
-        self.waiting.set(None);
+    pub(super) const fn wake(&mut self) {
+        self.waiting = None;
     }
 
     /// The device was reset: its time starts again, and another hang is reported.
@@ -93,7 +91,7 @@ impl Watchdog {
 
     /// A step begins. If the worker did not run when it should have polled, it was stopped, and the
     /// device's wake-up may have been stopped with it: that wake-up is late and not lost.
-    pub(super) fn begin(&self, now: Instant) {
+    pub(super) fn begin(&mut self, now: Instant) {
         if self.is_waiting() && now >= self.poll_at().after(TX_POLL_AFTER) {
             self.wake();
         }

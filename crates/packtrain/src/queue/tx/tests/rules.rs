@@ -498,7 +498,7 @@ fn a_wake_up_that_came_was_not_missed() {
     assert_eq!(bench.end(), 0);
 }
 
-/// A paused device may have been told to go on.
+/// The wake-up may announce the end of a pause.
 #[test]
 fn a_wake_up_polls_the_device_though_packets_were_just_sent() {
     for woken in [false, true] {

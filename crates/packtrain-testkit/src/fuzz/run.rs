@@ -827,6 +827,8 @@ fn take_all_but(arena: &Arena, left: usize) -> Vec<Packet> {
 mod tests {
     use super::*;
     use crate::fuzz::decisions::bytes_of;
+    use crate::fuzz::traffic::Kind;
+    use packtrain::policy::dispatch::Dispatch;
 
     /// A world with one flow, the fault of which happens in the middle of it or long after.
     fn with(fault: Fault, at: u32) -> Scene {
@@ -882,6 +884,21 @@ mod tests {
         let from = &mut scene.links[0].from.sim;
         (from.rate, from.tx_ring) = (Some(30_000), 16);
         assert!(times(&scene, Fault::LateInterrupts) > 0);
+    }
+
+    /// Not when the sender sends again, nor when its worker looks for hung devices each second.
+    #[test]
+    fn a_pause_ends_when_the_receiver_has_buffers() {
+        let mut scene = Scene::draw(&[]);
+        (scene.settings.dispatch, scene.settings.idle) = (Dispatch::Direct, Idle::Halt);
+        let flow = &mut scene.flows[0];
+        (flow.kind, flow.unit, flow.units, flow.partial) = (Kind::Udp4, 1448, 24, true);
+        let to = &mut scene.links[0].to.sim;
+        (to.rx_ring, to.flow_control) = (16, true);
+        let outcome = run(&scene, &mut Memory::default());
+        assert_eq!(outcome.failure, None, "{scene:?}");
+        assert_eq!(outcome.wire_packets, 48, "the load and a fresh packet");
+        assert!(outcome.time < ms(200).since(ms(0)), "{:?}", outcome.time);
     }
 
     #[test]

@@ -624,7 +624,7 @@ impl<'a> Play<'a> {
                 };
                 sent > before && (first..sent).any(|unit| truth.has(flow, unit))
             };
-            // Of each flow whose packets are dropped one is at least.
+            // Each drop excuses one flow at most.
             let missing = before.iter().enumerate().filter(|&it| !arrived(it));
             if missing.count() as u64 <= unfit {
                 return Ok(());
@@ -886,7 +886,7 @@ mod tests {
         assert!(times(&scene, Fault::LateInterrupts) > 0);
     }
 
-    /// Not when the sender sends again, nor when its worker looks for hung devices each second.
+    /// The rest of the packet waits neither for the next one nor for the watchdog's second.
     #[test]
     fn a_pause_ends_when_the_receiver_has_buffers() {
         let mut scene = Scene::draw(&[]);

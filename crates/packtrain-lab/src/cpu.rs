@@ -1,5 +1,7 @@
 //! CPU time and context switches, by thread and by process (`getrusage(2)`).
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::time::Duration;
 
 use nix::sys::resource::{UsageWho, getrusage};
@@ -71,6 +73,36 @@ impl Usage {
             involuntary_switches: self.involuntary_switches + other.involuntary_switches,
         }
     }
+}
+
+/// The CPU time of the kernel threads that receive the packets of an interface (`threaded` of its
+/// NAPI contexts), by their process numbers. Their names have that of the interface and nothing of
+/// its namespace, so those of equal names elsewhere are among them.
+pub(crate) fn napi_threads(interface: &str) -> BTreeMap<u32, Duration> {
+    let prefix = format!("napi/{interface}-");
+    let mut threads = BTreeMap::new();
+    for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let path = process.path();
+        // A process may end meanwhile.
+        let read = |file| fs::read_to_string(path.join(file)).ok();
+        let number = process
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        if let Some(number) = number
+            && read("comm").is_some_and(|name| name.starts_with(&prefix))
+            && let Some(cpu) = read("schedstat").as_deref().and_then(time_on_cpu)
+        {
+            threads.insert(number, cpu);
+        }
+    }
+    threads
+}
+
+/// The first number of a thread's `schedstat` (proc(5)).
+fn time_on_cpu(schedstat: &str) -> Option<Duration> {
+    let ns = schedstat.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(ns))
 }
 
 #[cfg(test)]

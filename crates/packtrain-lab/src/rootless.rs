@@ -22,7 +22,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 /// [`Missing`] with [`Feature::UserNamespaces`].
 pub fn enter() -> Result<(), Missing> {
     let (uid, gid) = (geteuid(), getegid());
-    unshare(CloneFlags::CLONE_NEWUSER).map_err(unshare_failed)?;
+    unshare(CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS).map_err(unshare_failed)?;
     // Since Linux 3.19 an unprivileged gid map requires that setgroups is denied first.
     write("/proc/self/setgroups", "deny")?;
     write("/proc/self/uid_map", &format!("0 {uid} 1"))?;

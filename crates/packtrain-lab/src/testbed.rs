@@ -14,6 +14,7 @@ use packtrain_testkit::VirtualMachine;
 use serde::Deserialize;
 
 use crate::baseline::{Baseline, BaselineError, Mode, Program};
+use crate::cpu::napi_threads;
 use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
@@ -262,6 +263,15 @@ impl Testbed {
                 }
             }
             settings.insert("link".into(), wanted.to_string().into());
+        }
+        for (key, host) in [
+            ("kernel_threads_a", &hosts.left),
+            ("kernel_threads_b", &hosts.right),
+        ] {
+            let threads = napi_threads(&host.link.name).len();
+            if threads > 0 {
+                settings.insert(key.into(), threads.into());
+            }
         }
         let cpus = options.cpus.unwrap_or_default();
         if options.cpus.is_some() {

@@ -292,7 +292,7 @@ impl Plan {
     #[must_use]
     pub fn working(mut self, demand: &Demand) -> Self {
         let ports = self.work.iter().zip(&demand.senders);
-        let paths = ports.map(|(config, &senders)| Path::new(config, demand.dispatch, senders));
+        let paths = ports.map(|(config, &senders)| Path::new(config, demand, senders));
         self.paths = paths.collect();
         let queues = QueueCounts {
             counts: self.attach.iter().map(|attach| attach.queues).collect(),

@@ -92,12 +92,12 @@ fn napi(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "NAPI of a TAP";
     match host.trials.tun_flags {
         Ok(flags) if flags & libc::IFF_NAPI == 0 => {
-            Finding::no(SUBJECT, "it needs Linux 4.15; no port uses it")
+            Finding::no(SUBJECT, "napi=threaded of a TAP needs Linux 4.15")
         }
         Ok(flags) if flags & libc::IFF_NAPI_FRAGS == 0 => {
-            Finding::limited(SUBJECT, "without fragments; no port uses it")
+            Finding::limited(SUBJECT, "without fragments, which no port uses")
         }
-        Ok(_) => Finding::yes(SUBJECT, "known, with fragments; no port uses it"),
+        Ok(_) => Finding::yes(SUBJECT, "known, for napi=threaded"),
         Err(_) => Finding::no(SUBJECT, "not known without /dev/net/tun"),
     }
 }

@@ -54,6 +54,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "lro-sort",
     "lro-livelock",
     "tx-dispatch",
+    "tx-throughput",
     "regret",
     "regret-virtual",
 ];

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::unistd::getppid;
 use packtrain::driver::{Driver, Port};
-use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle};
+use packtrain::engine::{Report, SendError, Session, TrySendError, TxHandle, WorkerSnapshot};
 use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::Burst;
 use packtrain::policy::topology::CpuId;
@@ -149,6 +149,7 @@ impl Senders {
                 testbed.a
             )));
         }
+        settings.extend(priorities(&report.snapshot.workers));
         let (_, flag) = watch.end(Duration::ZERO)?;
         let delivered = delivered(&receiver)?.zip(before);
         let run = Run {
@@ -307,6 +308,21 @@ struct Load<'a> {
     /// Packets sent back to back, and the seconds from one such burst to the next; `None` if a
     /// sender sends flat out.
     pace: Option<(usize, f64)>,
+}
+
+/// The scheduling classes and nice values that the workers' threads had, in a list each.
+fn priorities(workers: &[WorkerSnapshot]) -> Fields {
+    let listed = |of: fn(&WorkerSnapshot) -> String| {
+        let all: Vec<_> = workers.iter().map(of).collect();
+        json!(all.join(", "))
+    };
+    let class = listed(|worker| if worker.batch { "batch" } else { "other" }.to_owned());
+    let nice = listed(|worker| worker.nice.to_string());
+    let fields = [("worker_class", class), ("worker_nice", nice)];
+    let fields = fields.into_iter();
+    fields
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// The kernel at the other end of a TAP.

@@ -346,7 +346,7 @@ impl<'a> Assembly<'a> {
         let shared = Arc::new(SharedTx::new(
             tx,
             drops,
-            path.dispatch,
+            path.adapted,
             TX_RING_PACKETS,
             asynchronous,
             wakeup,
@@ -414,7 +414,7 @@ impl<'a> Assembly<'a> {
         let (plan, idle) = (self.plan, self.settings.idle);
         let dispatch = |part: &PlannedPart| match part {
             PlannedPart::Lanes { .. } => None,
-            PlannedPart::Tx { port, .. } => Some(plan.paths[*port].dispatch),
+            PlannedPart::Tx { port, .. } => Some(plan.paths[*port].adapted),
         };
         let drains = |parts: &&Vec<PlannedPart>| {
             let mut modes = parts.iter().filter_map(dispatch);

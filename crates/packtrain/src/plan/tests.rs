@@ -2,6 +2,7 @@
 //! combinations.
 
 use super::*;
+use crate::policy::dispatch::Dispatch;
 use proptest::prelude::*;
 
 fn side(name: &str, rx: Features, tx: Features, wanted: Features) -> Side {
@@ -589,6 +590,38 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
                 eth7 gso_max_size 11776), or receive in longer pieces (rx=), or allow more \
                 segments (segs=)";
     assert_eq!(notes, [said]);
+}
+
+#[test]
+fn senders_on_all_cpus_drain_directly() {
+    let adapted = |dispatch, senders, cpus| {
+        let demand = Demand {
+            dispatch,
+            senders: [senders, 0],
+            cpus,
+        };
+        let mut plan = plan_one(&able("eth0")).unwrap().working(&demand);
+        let path = plan.paths.remove(0);
+        assert_eq!(path.dispatch, dispatch);
+        let is_said = path.why.contains("they drain directly");
+        assert_eq!(is_said, path.adapted != dispatch, "{}", path.why);
+        path.adapted
+    };
+    for (senders, cpus) in [(2, 2), (4, 2), (4, 4), (2, 1)] {
+        assert_eq!(adapted(Dispatch::Adaptive, senders, cpus), Dispatch::Direct);
+        assert_eq!(
+            adapted(Dispatch::Deferred, senders, cpus),
+            Dispatch::Deferred
+        );
+    }
+    for (senders, cpus) in [(0, 1), (1, 1), (1, 2), (3, 4)] {
+        let expected = Dispatch::Adaptive;
+        assert_eq!(
+            adapted(expected, senders, cpus),
+            expected,
+            "{senders} on {cpus}"
+        );
+    }
 }
 
 /// Senders are announced for the first port.

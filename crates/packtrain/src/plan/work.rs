@@ -33,6 +33,9 @@ pub struct Path {
     pub kind: PathKind,
     /// The dispatch mode of the port's TX queues.
     pub dispatch: Dispatch,
+    /// The mode that the queues work in: `direct` where `adaptive` has as many application threads
+    /// as there are CPUs.
+    pub adapted: Dispatch,
     /// Application threads that send to the port.
     pub senders: usize,
     /// Lanes hand packets over one by one, not in bursts.
@@ -93,8 +96,8 @@ impl Default for Demand {
 impl Path {
     /// The path to the TX queues of a port with these settings, to which `senders` application
     /// threads send, too.
-    pub(super) fn new(config: &QueueConfig, dispatch: Dispatch, senders: usize) -> Self {
-        let dispatch = config.dispatch.unwrap_or(dispatch);
+    pub(super) fn new(config: &QueueConfig, demand: &Demand, senders: usize) -> Self {
+        let dispatch = config.dispatch.unwrap_or(demand.dispatch);
         let (kind, why) = if config.shared {
             (PathKind::Shared, "tx=shared".to_owned())
         } else if config.by_packet {
@@ -109,9 +112,19 @@ impl Path {
             let why = format!("dispatch={dispatch}: the TX worker drains");
             (PathKind::Shared, why)
         };
+        let cpus = demand.cpus;
+        // A TX worker that takes over under contention would take its CPU from a sender.
+        let (adapted, why) = if dispatch == Dispatch::Adaptive && senders >= cpus.max(2) {
+            let why =
+                format!("{why}; no CPU of {cpus} is left for a TX worker: they drain directly");
+            (Dispatch::Direct, why)
+        } else {
+            (dispatch, why)
+        };
         Self {
             kind,
             dispatch,
+            adapted,
             senders,
             by_packet: config.by_packet,
             why,

@@ -184,6 +184,9 @@ impl Bench<'_> {
             flags.extend(irregular(&what, result));
         }
         figures.search = Some(throughput(&goals, &found, options.size));
+        if options.throughput_only {
+            return Ok(());
+        }
         let rate = found.goals.first().map_or(0.0, |result| result.throughput);
         figures.latency = Some(self.latency(rate)?);
         figures.loss = Some(self.loss(&flat_out, fastest)?);

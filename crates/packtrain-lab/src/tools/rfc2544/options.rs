@@ -79,6 +79,9 @@ pub struct Rfc2544 {
     /// How long a trial waits for late frames after the last one
     #[arg(long, value_name = "TIME", default_value = "50ms")]
     pub settle: Time,
+    /// Measure the throughput only, without latency, loss rates and bursts
+    #[arg(long)]
+    pub throughput_only: bool,
     /// One short trial for each load, and a width of 0.1: a direction at most
     #[arg(long, conflicts_with_all =
           ["initial_duration", "final_duration", "duration_sum", "width"])]

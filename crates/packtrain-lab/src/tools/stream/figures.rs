@@ -1,5 +1,6 @@
 //! The figures of a stream, from what was read after the warm-up and at the end.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
@@ -10,6 +11,7 @@ use serde::Serialize;
 
 use super::options::{Direction, Stream};
 use crate::counters::Counters;
+use crate::cpu::napi_threads;
 use crate::error::{LabError, ToolError};
 use crate::link::LinkStats;
 use crate::machine::{Activity, CpuFigures};
@@ -26,6 +28,8 @@ pub(super) struct Reading {
     samples: Vec<Sample>,
     kernels: [Counters; 2],
     links: [LinkStats; 2],
+    /// CPU time of the kernel threads of each host's interface.
+    napi: [BTreeMap<u32, Duration>; 2],
     used: Used,
 }
 
@@ -34,6 +38,7 @@ impl Reading {
         let hosts = testbed.hosts();
         let kernels = [hosts.left.counters()?, hosts.right.counters()?];
         let links = [hosts.left.stats()?, hosts.right.stats()?];
+        let napi = [&hosts.left, &hosts.right].map(|host| napi_threads(&host.link.name));
         let used = testbed.used();
         // Last, and the time beside them: goodput is the most sensitive figure.
         let samples = opened.iter().map(Opened::sample);
@@ -42,9 +47,22 @@ impl Reading {
             at: Instant::now(),
             kernels,
             links,
+            napi,
             used,
         })
     }
+}
+
+/// What each kernel thread of a host's interface used between two readings.
+fn napi_since<'a>(
+    first: &'a Reading,
+    last: &'a Reading,
+    host: usize,
+) -> impl Iterator<Item = Duration> {
+    last.napi[host].iter().map(move |(thread, cpu)| {
+        let before = first.napi[host].get(thread).copied();
+        cpu.saturating_sub(before.unwrap_or_default())
+    })
 }
 
 /// What happened in the steady part of a run.
@@ -58,7 +76,10 @@ pub(super) struct Steady {
 impl Steady {
     pub(super) fn between(first: Reading, last: Reading, watch: &Watch) -> Result<Self, ToolError> {
         let used = last.used.clone().since(&first.used);
-        let (machine, flag) = watch.end(used.of_other_process())?;
+        let kernel: Duration = (0..2)
+            .flat_map(|host| napi_since(&first, &last, host))
+            .sum();
+        let (machine, flag) = watch.end(used.of_other_process() + kernel)?;
         Ok(Self {
             first,
             last,
@@ -137,14 +158,17 @@ pub struct Figures {
     /// UDP.
     #[serde(flatten)]
     pub datagrams: Option<DatagramFigures>,
-    /// CPU time of the sender's threads, of one CPU.
+    /// CPU time of the sender's threads, and of the kernel threads of its host's interface
+    /// (`napi=threaded`), of one CPU.
     pub cpu_sender_percent: f64,
     /// Of its busiest thread.
     pub cpu_sender_busiest_percent: f64,
-    /// CPU time of the receiver's threads.
+    /// CPU time of the receiver's threads, and of the kernel threads of its host's interface.
     pub cpu_receiver_percent: f64,
     /// Of its busiest thread.
     pub cpu_receiver_busiest_percent: f64,
+    /// CPU time of both ends: the sender and the receiver.
+    pub cpu_ends_percent: f64,
     /// CPU time of the forwarder's threads.
     pub cpu_forwarder_percent: f64,
     /// Of its busiest thread.
@@ -329,15 +353,22 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
         damaged_packets: all.damaged,
     };
     let is_tcp = stream.protocol == Protocol::Tcp;
-    let side = |end: fn(&Sample) -> &Done| {
+    let side = |hosts: &[usize], end: fn(&Sample) -> &Done| {
         let grown = pairs().map(|(before, after)| end(after).since(end(before)));
         let grown: Vec<Done> = grown.collect();
         let threads = grown.iter().flat_map(|done| done.cpu.iter().copied());
+        let napi = hosts.iter().flat_map(|&host| napi_since(first, last, host));
         let calls: u64 = grown.iter().map(|done| done.calls).sum();
-        (Share::of(threads, time), calls)
+        (Share::of(threads.chain(napi), time), calls)
     };
-    let (sender, send_calls) = side(|sample| &sample.sender);
-    let (receiver, receive_calls) = side(|sample| &sample.receiver);
+    // In both directions, the packets of each host's kernel threads are data more than ACKs.
+    let (sends, receives): (&[usize], &[usize]) = match stream.direction {
+        Direction::AToB => (&[0], &[1]),
+        Direction::BToA => (&[1], &[0]),
+        Direction::Both => (&[], &[0, 1]),
+    };
+    let (sender, send_calls) = side(sends, |sample| &sample.sender);
+    let (receiver, receive_calls) = side(receives, |sample| &sample.receiver);
     let used = last.used.clone().since(&first.used);
     let forwarder = forwarder(&first.used, &last.used, time);
     let machine = &steady.machine;
@@ -371,6 +402,7 @@ pub(super) fn figures(stream: &Stream, steady: &Steady, reports: &[TransferRepor
         cpu_sender_busiest_percent: sender.busiest,
         cpu_receiver_percent: receiver.all,
         cpu_receiver_busiest_percent: receiver.busiest,
+        cpu_ends_percent: sender.all + receiver.all,
         cpu_forwarder_percent: forwarder.all,
         cpu_forwarder_busiest_percent: forwarder.busiest,
         machine: machine.figures(),

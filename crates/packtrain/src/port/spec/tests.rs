@@ -526,5 +526,5 @@ fn valid_specs_are_mostly_valid() {
             text.parse::<PortSpec>().is_ok()
         })
         .count();
-    assert!(parsed > 100, "{parsed}");
+    assert!(parsed > 80, "{parsed}");
 }

@@ -14,6 +14,9 @@ use std::{fmt, io};
 /// is 1000; that of TUN is 500, which one burst of small packets overruns.
 const KERNEL_QUEUE_PACKETS: u16 = 1000;
 
+/// What waits in a queue for its NAPI thread: 64 packets (`NAPI_POLL_WEIGHT`) of 64 KiB.
+const NAPI_WAITING_BYTES_MAX: u32 = 64 * 65_536;
+
 /// `GSO_LEGACY_MAX_SIZE`: the limit of an interface's GSO packets, unless another is set.
 const GSO_BYTES_DEFAULT: u32 = 65_536;
 
@@ -62,6 +65,10 @@ pub struct TapConfig {
     /// An interface that is created takes the limit of
     /// [`Attach::large_bytes_max`](crate::driver::Attach::large_bytes_max).
     pub gso_limit: bool,
+    /// The kernel receives packets in a thread of its own for each queue (`IFF_NAPI` with
+    /// `threaded`), not in the calling thread's write. Where the kernel refuses it, a note says so,
+    /// and the calling thread does it.
+    pub napi_threads: bool,
 }
 
 impl TapConfig {
@@ -75,6 +82,7 @@ impl TapConfig {
             offload: Features::ALL,
             exclusive: false,
             gso_limit: true,
+            napi_threads: false,
         }
     }
 }
@@ -129,6 +137,14 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
     if created && let Err(error) = tun::set_queue_length(&name, KERNEL_QUEUE_PACKETS) {
         opened.notes.push(format!(
             "the kernel's queue of {name} keeps its length: {error}"
+        ));
+    }
+    if config.napi_threads
+        && let Err(error) = opened.queues[0].thread_napi(NAPI_WAITING_BYTES_MAX)
+    {
+        opened.notes.push(format!(
+            "the kernel receives {name}'s packets in packtrain's threads (napi=threaded needs \
+             CAP_SYS_ADMIN and Linux 5.12): {error}"
         ));
     }
     // Setting the default changes nothing, and shows whether a limit can be set.
@@ -226,7 +242,8 @@ fn open_first(config: &TapConfig) -> Result<(Queue, u32, bool), DeviceError> {
     } else {
         tun::VNET_HEADER
     };
-    let single = kind_flag | tun::NO_PACKET_INFO | header;
+    let napi = if config.napi_threads { tun::NAPI } else { 0 };
+    let single = kind_flag | tun::NO_PACKET_INFO | header | napi;
     let multi = single | tun::MULTI_QUEUE;
     let (wanted, other) = if config.queues > 1 {
         (multi, single)

@@ -6,8 +6,9 @@
 )]
 
 use crate::driver::DeviceCounters;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl, openat};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::ffi::{c_int, c_short, c_uint};
 use std::fs::File;
@@ -26,6 +27,8 @@ pub(in crate::port) const NO_PACKET_INFO: u32 = libc::IFF_NO_PI as u32;
 pub(in crate::port) const VNET_HEADER: u32 = libc::IFF_VNET_HDR as u32;
 /// The interface may have several queues.
 pub(in crate::port) const MULTI_QUEUE: u32 = libc::IFF_MULTI_QUEUE as u32;
+/// The kernel receives what a queue's descriptor writes in that queue's NAPI context.
+pub(in crate::port) const NAPI: u32 = libc::IFF_NAPI as u32;
 /// Attach only if the interface does not exist yet.
 pub(in crate::port) const CREATE_ONLY: u32 = libc::IFF_TUN_EXCL as u32;
 
@@ -284,10 +287,39 @@ impl Queue {
     /// (`gso_max_size`; that of IPv4, which Linux has since 6.3, follows).
     pub(in crate::port) fn limit_gso(&self, bytes: u32) -> io::Result<()> {
         let (name, _flags) = self.interface()?;
-        let set = || set_link(&name, &[(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes())]);
+        self.in_namespace(|| set_link(&name, &[(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes())]))
+    }
+
+    /// Gives each NAPI context of the interface a kernel thread (`threaded`, Linux 5.12), and bounds
+    /// what waits for it: the bytes of a queue that the kernel has not received yet, which count
+    /// with the memory that they take. A full queue is writable again once half of it is received.
+    pub(in crate::port) fn thread_napi(&self, waiting_bytes_max: u32) -> io::Result<()> {
+        let bytes = c_int::try_from(waiting_bytes_max).map_err(io::Error::other)?;
+        self.set_int(libc::TUNSETSNDBUF, bytes)?;
+        let (name, _flags) = self.interface()?;
+        self.in_namespace(|| {
+            // An instance of its own: what is mounted at /sys may show another namespace.
+            let system = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+            fsconfig_create(system.as_fd())?;
+            let none = MountAttrFlags::empty();
+            let mounted = fsmount(system.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, none)?;
+            let path = format!("class/net/{name}/threaded");
+            let threaded = openat(
+                &mounted,
+                path,
+                OFlags::WRONLY | OFlags::CLOEXEC,
+                Mode::empty(),
+            )?;
+            rustix::io::write(threaded, b"1")?;
+            Ok(())
+        })
+    }
+
+    /// Calls `set` in the interface's network namespace, where it can be named: a request of another
+    /// one would move it.
+    fn in_namespace(&self, set: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
         match self.namespace() {
-            // A request of this namespace would move the interface to it. A thread of its own,
-            // since this one's namespace is its caller's.
+            // A thread of its own, since this one's namespace is its caller's.
             Ok(namespace) if !is_current(&namespace)? => std::thread::scope(|scope| {
                 let there = std::thread::Builder::new().spawn_scoped(scope, || {
                     move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?;

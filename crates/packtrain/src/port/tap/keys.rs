@@ -19,6 +19,8 @@ pub struct TunTapOptions {
     /// Leave the longest GSO packets of the kernel as they are, even if the other port does not
     /// take them without a copy (`gso-limit=off`).
     pub any_gso: bool,
+    /// The kernel receives in threads of its own ([`TapConfig::napi_threads`], `napi=threaded`).
+    pub napi_threads: bool,
 }
 
 /// Open descriptors, one for each queue, none twice.
@@ -49,12 +51,21 @@ impl Options for TunTapOptions {
             "use inherited descriptors instead of opening the device";
         "gso-limit" (Switch("plan", "off")) any_gso:
             "plan: an interface that it creates builds no packets that the other port has to copy";
+        "napi" (Switch("off", "threaded")) napi_threads:
+            "threaded: the kernel receives packets in a thread for each queue, not in packtrain's";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
         let given = self.fds.len();
         if given == 0 || !port.name.is_empty() {
             check_name(port.name, port.kind)?;
+        }
+        if given > 0 && self.napi_threads {
+            return Err(
+                "napi= does not go with fd=: the program that opened the descriptor chose it \
+                 (IFF_NAPI)"
+                    .to_owned(),
+            );
         }
         if given > 0 && port.config.queues.is_some_and(|queues| queues != given) {
             return Err(format!(
@@ -76,6 +87,7 @@ impl Options for TunTapOptions {
                 queues: port.config.queues.unwrap_or(1),
                 offload: port.config.offload,
                 gso_limit: !self.any_gso,
+                napi_threads: self.napi_threads,
                 ..TapConfig::new(kind, port.name)
             });
         }

@@ -60,8 +60,8 @@ fn built_to_fit() {
     }
 }
 
-/// With `napi=threaded` a host's TCP has threads of the kernel, and no packet that packtrain wrote is
-/// lost on the way to them.
+/// With `napi=threaded` a host's TCP has threads of the kernel, and no packet that packtrain wrote
+/// is lost on the way to them.
 fn kernel_threads() {
     need_tap();
     for (key, threads) in [("", None), (",napi=threaded", Some(2))] {

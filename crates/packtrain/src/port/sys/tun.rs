@@ -290,9 +290,10 @@ impl Queue {
         self.in_namespace(|| set_link(&name, &[(libc::IFLA_GSO_MAX_SIZE, &bytes.to_ne_bytes())]))
     }
 
-    /// Gives each NAPI context of the interface a kernel thread (`threaded`, Linux 5.12), and bounds
-    /// what waits for it: the bytes of a queue that the kernel has not received yet, which count
-    /// with the memory that they take. A full queue is writable again once half of it is received.
+    /// Gives each NAPI context of the interface a kernel thread (`threaded`, Linux 5.12), and
+    /// bounds what waits for it: the bytes of a queue that the kernel has not received yet, which
+    /// count with the memory that they take. A full queue is writable again once half of it is
+    /// received.
     pub(in crate::port) fn thread_napi(&self, waiting_bytes_max: u32) -> io::Result<()> {
         let bytes = c_int::try_from(waiting_bytes_max).map_err(io::Error::other)?;
         self.set_int(libc::TUNSETSNDBUF, bytes)?;
@@ -315,8 +316,8 @@ impl Queue {
         })
     }
 
-    /// Calls `set` in the interface's network namespace, where it can be named: a request of another
-    /// one would move it.
+    /// Calls `set` in the interface's network namespace, where it can be named: a request of
+    /// another one would move it.
     fn in_namespace(&self, set: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
         match self.namespace() {
             // A thread of its own, since this one's namespace is its caller's.

@@ -1,6 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packtrain::bridge::ADDRESSES_MAX;
 #[cfg(feature = "plants")]
 use packtrain::plant::{self, Plant};
 use packtrain::policy::gro::{self, Flush};
@@ -77,11 +78,16 @@ Examples:
   packtrain forward tap:tap0,segs=8 tap:tap1,offload=off --duration 10s
   packtrain forward null:source,count=1000000 null: --json
   packtrain forward tap:tap0 pcap:out.pcapng,write --user nobody
+  packtrain forward tap:tap0 tap:tap1 tap:tap2 --aging 60s
 
 Once the ports and files are open, all capabilities are dropped but CAP_NET_ADMIN, if a port is a \
 TAP or TUN interface (reads its link state and counters in any network namespace), and \
 CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
 privileges (no_new_privs). Without --user the user stays the same.
+
+Three and more ports, up to 15, are a bridge. It floods what it does not know, and knows no loops: \
+join the ports nowhere else. A port that accepts nothing for 200 ms loses what is for it, so that \
+the others go on.
 
 At the start packtrain prints a line for each direction: what it does in software, and why. At the \
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
@@ -605,10 +611,14 @@ pub struct ForwardArgs {
     pub a: String,
     /// The second port
     pub b: String,
+    /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
+    /// Ethernet address was seen last, or to all others. It detects no loop
+    #[arg(value_name = "MORE")]
+    pub more: Vec<String>,
     /// Ends the run after this time: 10s, 500ms, 2m, 1h; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub duration: Option<Duration>,
-    /// Ends the run after N packets were received, of both ports together; a GSO packet counts once
+    /// Ends the run after N packets were received, of all ports together; a GSO packet counts once
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
     /// Prints statistics on standard error this often, at least 50ms apart [default: 1s on a
@@ -618,6 +628,14 @@ pub struct ForwardArgs {
     /// Runs as this user once the ports and files are open; requires root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
+    /// With three and more ports: how long an address is remembered after its last frame [default:
+    /// 300s]
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub aging: Option<Duration>,
+    /// With three and more ports: the most addresses that are remembered; frames for others go to
+    /// all ports [default: 8192]
+    #[arg(long, value_name = "N", value_parser = within(1..=ADDRESSES_MAX))]
+    pub addresses: Option<usize>,
     /// Policies of queues and workers.
     #[command(flatten)]
     pub settings: PolicyOptions,
@@ -633,6 +651,25 @@ pub struct ForwardArgs {
     pub quiet: bool,
 }
 
+impl ForwardArgs {
+    /// The ports, in order.
+    pub fn ports(&self) -> Vec<&str> {
+        listed(&self.a, &self.b, &self.more)
+    }
+}
+
+impl PlanArgs {
+    /// The ports, in order.
+    pub fn ports(&self) -> Vec<&str> {
+        listed(&self.a, &self.b, &self.more)
+    }
+}
+
+fn listed<'a>(a: &'a str, b: &'a str, more: &'a [String]) -> Vec<&'a str> {
+    let more = more.iter().map(String::as_str);
+    [a, b].into_iter().chain(more).collect()
+}
+
 /// `packtrain plan`.
 #[derive(Debug, Args)]
 #[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
@@ -641,6 +678,10 @@ pub struct PlanArgs {
     pub a: String,
     /// The second port
     pub b: String,
+    /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
+    /// Ethernet address was seen last, or to all others. It detects no loop
+    #[arg(value_name = "MORE")]
+    pub more: Vec<String>,
     /// Policies of queues and workers.
     #[command(flatten)]
     pub settings: PolicyOptions,

@@ -1,4 +1,4 @@
-//! `packtrain forward`: joins two ports until something ends it.
+//! `packtrain forward`: joins two ports, or several as a bridge, until something ends it.
 
 use crate::args::ForwardArgs;
 use crate::exit::{Exit, Failure};
@@ -8,15 +8,17 @@ use crate::print::{self, Style};
 use crate::privileges::{Privileges, used};
 use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::{json, plan, report, summary};
-use packtrain::driver::{DeviceError, Link};
-use packtrain::engine::{Forward, Report, Session};
-use packtrain::port::LinkWatch;
+use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
+use packtrain::driver::{DeviceError, Link, Port};
+use packtrain::engine::{Builder, Forward, Handler, Ports, Report, Session, Settings};
 use packtrain::port::wrap::Faults;
+use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often the run polls what has no notification: refused features, faults of devices,
@@ -44,12 +46,13 @@ enum Ended {
 pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     plan::check(&settings)?;
+    let bridged = bridged(args)?;
     let privileges = Privileges::of(args.user.as_deref())?;
     let (stop, start) = (Stop::install()?, Start::new());
     // Before a port is opened: what `--user` may not do ends the program here.
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
-    let joint = Joint::open(&args.a, &args.b, &settings, args.duration, args.quiet)?;
+    let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     // The threads of the workers inherit what is left.
     privileges.keep(used(&settings, joint.has_interface))?;
     let names = joint.names();
@@ -64,25 +67,19 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let has_no_input = joint.has_no_input();
-    let captures = joint.ports.each_ref().map(|port| port.driver.capture());
-    let faults = joint.ports.each_ref().map(|port| port.driver.faults());
-    let [a, b] = joint.ports;
-    // The session calls it before any worker runs.
-    let handler = move |_| {
-        start.end();
-        Forward
-    };
-    let session = Session::between(a, b).handler(handler).settings(settings);
-    let session = match args.count {
-        Some(count) => session.packets(count),
-        None => session,
-    };
-    let mut session = session.start().map_err(|error| Failure::of_start(&error))?;
+    let captures = joint.ports.iter().map(|port| port.driver.capture());
+    let captures: Vec<_> = captures.collect();
+    let faults = joint.ports.iter().map(|port| port.driver.faults());
+    let faults: Vec<_> = faults.collect();
+    let run = (joint.ports, settings, args.count);
+    let mut session = start_session(run, bridged.as_ref(), start)?;
     if !args.quiet && !args.json {
-        let [a, b] = &names;
-        print::message(&format!("forwarding between {a} and {b}; Ctrl-C ends it\n"));
+        print::message(&greeting(&names));
         if has_no_input {
-            print::message("note: neither port has any input, so no packet will move\n");
+            let none = if bridged.is_some() { "no" } else { "neither" };
+            print::message(&format!(
+                "note: {none} port has any input, so no packet will move\n"
+            ));
         }
     }
     let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
@@ -90,7 +87,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
-    let faults = faults.map(|counters| Some(counters?.get()));
+    let faults = faults.into_iter().map(|counters| Some(counters?.get()));
+    let faults: Vec<_> = faults.collect();
     live.finish(&report.snapshot);
     let failure = failure(&names, &ended, &report).or_else(|| live.stopped());
     if args.json {
@@ -100,21 +98,97 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             &in_force,
             &report,
             &faults,
-            ended.word(&report),
-            error,
+            (ended.word(&report), error),
+            bridged.as_deref(),
         ))?;
     } else {
         let style = Style::stdout();
-        let is_interface =
-            |port: &String| ["tap:", "tun:"].iter().any(|kind| port.starts_with(kind));
-        let interfaces = [&args.a, &args.b].map(is_interface);
-        let mut text = report::totals(&names, interfaces, &report, &faults, style);
+        let is_interface = |port: &str| ["tap:", "tun:"].iter().any(|kind| port.starts_with(kind));
+        let interfaces: Vec<_> = args.ports().into_iter().map(is_interface).collect();
+        let mut text = report::totals(&names, &interfaces, &report, &faults, style);
+        if let Some(addresses) = &bridged {
+            let known = addresses.len();
+            text.push_str(&format!("addresses known at the end: {known}\n"));
+        }
         if args.verbose {
             text.push_str(&report::details(&names, &report, &faults, style));
         }
         print::output(&text)?;
     }
     failure.map_or(Ok(()), Err)
+}
+
+/// The table of a bridge; `None` for two ports, which have no use for its options.
+fn bridged(args: &ForwardArgs) -> Result<Option<Arc<Addresses>>, Failure> {
+    if !args.more.is_empty() {
+        let most = args.addresses.unwrap_or(ADDRESSES);
+        return Ok(Some(Addresses::new(most, args.aging.unwrap_or(AGING))));
+    }
+    let asked = [
+        (args.aging.is_some(), "--aging"),
+        (args.addresses.is_some(), "--addresses"),
+    ];
+    match asked.iter().find(|(asked, _)| *asked) {
+        None => Ok(None),
+        Some((_, option)) => Err(Failure::new(
+            Exit::Usage,
+            format!(
+                "{option} is for three and more ports: two pass everything on, whatever its \
+                 address; leave it out, or name a further port"
+            ),
+        )),
+    }
+}
+
+/// Starts the session: two ports between each other, more as a bridge.
+fn start_session(
+    (ports, settings, count): (Vec<Port<AnyPort>>, Settings, Option<u64>),
+    bridged: Option<&Arc<Addresses>>,
+    start: Start,
+) -> Result<Session, Failure> {
+    fn started<P: Ports, H: Handler + 'static>(
+        builder: Builder<P, H>,
+        settings: Settings,
+        count: Option<u64>,
+    ) -> Result<Session, Failure> {
+        let builder = builder.settings(settings);
+        let builder = match count {
+            Some(count) => builder.packets(count),
+            None => builder,
+        };
+        builder.start().map_err(|error| Failure::of_start(&error))
+    }
+    // The session calls a handler's maker before any worker runs.
+    match (bridged, <[_; 2]>::try_from(ports)) {
+        (None, Ok([a, b])) => {
+            let handler = move |_| {
+                start.end();
+                Forward
+            };
+            started(Session::between(a, b).handler(handler), settings, count)
+        }
+        (_, ports) => {
+            let ports = ports.map_or_else(|ports| ports, Vec::from);
+            let addresses = bridged.map_or_else(|| Addresses::new(ADDRESSES, AGING), Arc::clone);
+            let bridge = Bridge::new(addresses, ports.len());
+            let handler = move |_| {
+                start.end();
+                bridge.clone()
+            };
+            started(Session::among(ports).handler(handler), settings, count)
+        }
+    }
+}
+
+/// What a run says when it has started.
+fn greeting(names: &[String]) -> String {
+    match names {
+        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it\n"),
+        names => format!(
+            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it\n",
+            names.join(", ")
+        ),
+    }
 }
 
 impl Ended {
@@ -206,7 +280,7 @@ fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
 }
 
 /// The failure of the run; the worst, if there are several.
-fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failure> {
+fn failure(names: &[String], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the packet ledger does not close: {}", report::sums(ledger));
@@ -224,12 +298,12 @@ fn failure(names: &[String; 2], ended: &Ended, report: &Report) -> Option<Failur
 
 /// The JSON document of a run.
 fn document(
-    names: &[String; 2],
+    names: &[String],
     in_force: &InForce,
     report: &Report,
-    faults: &[Option<Faults>; 2],
-    ended: &str,
-    error: Option<&str>,
+    faults: &[Option<Faults>],
+    (ended, error): (&str, Option<&str>),
+    bridged: Option<&Addresses>,
 ) -> Map<String, Value> {
     let snapshot = &report.snapshot;
     let workers = snapshot.workers.iter().zip(&in_force.plan.workers);
@@ -247,6 +321,7 @@ fn document(
             "placement": WorkerCpus::from(&report.placed),
             "ended": ended,
             "error": error,
+            "addresses": bridged.map(Addresses::len),
         }),
     );
     let mut ports = Map::new();

@@ -1,16 +1,18 @@
-//! Two port specs from the command line, opened and planned.
+//! Two or more port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
 use crate::{fifo, print};
 use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
 use packtrain::file;
-use packtrain::plan::{Demand, Plan, Side, plan};
+use packtrain::limits::PORTS_MAX;
+use packtrain::plan::{Demand, Plan, Side, plan, plan_among};
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
-use packtrain::port::{AnyPort, OpenErrorKind, open_pair};
+use packtrain::port::{AnyPort, OpenErrorKind, open_all};
 use packtrain::runtime::{Runtime, System};
 use packtrain_lab::in_force::InForce;
 use packtrain_lab::options::PolicyOptions;
+use packtrain_offload::offload::LinkType;
 use serde_json::Value;
 use std::os::unix::fs::MetadataExt;
 use std::panic::resume_unwind;
@@ -21,15 +23,15 @@ use std::time::Duration;
 /// The keys of a port that are not at their default, and their values.
 pub type PortKeys = Vec<(&'static str, String)>;
 
-/// Two ports, open but not attached, and how they would be joined.
+/// Two or more ports, open but not attached, and how they would be joined.
 #[derive(Debug)]
 pub struct Joint {
     /// The ports.
-    pub ports: [Port<AnyPort>; 2],
+    pub ports: Vec<Port<AnyPort>>,
     /// Their capabilities and requested settings. The names are distinct, and all output uses them.
-    pub sides: [Side; 2],
+    pub sides: Vec<Side>,
     /// Of each port, as in [`PortSpec::keys`].
-    pub keys: [PortKeys; 2],
+    pub keys: Vec<PortKeys>,
     /// The plan.
     pub plan: Plan,
     /// Whether a port is an interface of the kernel.
@@ -37,27 +39,27 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Opens the ports of the specs `a` and `b` and plans them, as [`packtrain::engine::Session`]
-    /// will with these settings. Waits for `time_max` until each FIFO that is written has a reader.
-    /// Says so, unless `is_quiet`. Other programs may open the FIFOs in any order.
+    /// Opens the ports of these specs and plans them, as [`packtrain::engine::Session`] will with
+    /// these settings: two between each other, more among each other. Waits for `time_max` until
+    /// each FIFO that is written has a reader. Says so, unless `is_quiet`. Other programs may open
+    /// the FIFOs in any order.
     ///
     /// # Errors
     ///
     /// One line for a wrong spec, a port that cannot be opened, or two that cannot be joined.
     pub fn open(
-        a: &str,
-        b: &str,
+        ports: &[&str],
         settings: &Settings,
         time_max: Option<Duration>,
         is_quiet: bool,
     ) -> Result<Self, Failure> {
-        // Both are parsed before either is opened, so that a typo makes no interface.
-        let specs = [parse('A', a)?, parse('B', b)?];
+        // All are parsed before any is opened, so that a typo makes no interface.
+        let specs = parse_all(ports)?;
         check_twice(&specs)?;
         // An input that does not exist is reported at once, not after the wait.
         for spec in &specs {
             if files(spec).any(|(path, writes)| !writes && !path.exists()) {
-                open(spec, spec)?;
+                open(std::slice::from_ref(spec))?;
             }
         }
         let (opened, planned) = (specs.clone(), settings.clone());
@@ -88,20 +90,16 @@ impl Joint {
     /// # Errors
     ///
     /// As [`Joint::open`].
-    pub fn look(a: &str, b: &str, settings: &Settings) -> Result<Self, Failure> {
-        let specs = [parse('A', a)?, parse('B', b)?];
+    pub fn look(ports: &[&str], settings: &Settings) -> Result<Self, Failure> {
+        let specs = parse_all(ports)?;
         check_twice(&specs)?;
-        let harmless = specs.clone().map(without_writing);
+        let harmless: Vec<_> = specs.iter().cloned().map(without_writing).collect();
         Self::join(&specs, &harmless, settings)
     }
 
     /// Opens the ports of `opened`, and names them after `specs`.
-    fn join(
-        specs: &[PortSpec; 2],
-        opened: &[PortSpec; 2],
-        settings: &Settings,
-    ) -> Result<Self, Failure> {
-        let ports = open(&opened[0], &opened[1])?;
+    fn join(specs: &[PortSpec], opened: &[PortSpec], settings: &Settings) -> Result<Self, Failure> {
+        let ports = open(opened)?;
         for spec in opened {
             if matches!(&spec.kind, PortKind::Pcap(pcap) if pcap.write) {
                 print::keep_from(Path::new(&spec.name));
@@ -110,26 +108,36 @@ impl Joint {
                 print::keep_from(path);
             }
         }
-        let mut sides = [side(&ports[0], &specs[0]), side(&ports[1], &specs[1])];
-        if sides[0].name == sides[1].name {
-            for (index, (side, spec)) in sides.iter_mut().zip(specs).enumerate() {
-                side.name = format!("{}{index}", spec.kind.name());
-            }
+        let sides = ports.iter().zip(specs);
+        let mut sides: Vec<_> = sides.map(|(port, spec)| side(port, spec)).collect();
+        name_apart(&mut sides, specs);
+        let plan = match &*sides {
+            [a, b] => plan(a, b),
+            sides => plan_among(sides),
+        };
+        let plan = plan.map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
+        if let Some(side) = sides.first().filter(|_| plan.among)
+            && side.capabilities.link != LinkType::Ethernet
+        {
+            let line = format!(
+                "three and more ports are a bridge, and packets from {} have no Ethernet \
+                 addresses; name two ports, or Ethernet ports (tap:, link=ethernet)",
+                side.name
+            );
+            return Err(Failure::new(Exit::Usage, line));
         }
-        let plan = plan(&sides[0], &sides[1])
-            .map_err(|error| Failure::new(Exit::Usage, error.to_string()))?;
         let plan = plan.working(&Demand {
             dispatch: settings.dispatch,
             cpus: System::new().machine().cpus,
             // The program has no application senders.
-            senders: [0; 2],
+            senders: [0; PORTS_MAX],
         });
         let is_interface =
             |spec: &PortSpec| matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
         Ok(Self {
             ports,
             sides,
-            keys: specs.each_ref().map(PortSpec::keys),
+            keys: specs.iter().map(PortSpec::keys).collect(),
             plan,
             has_interface: specs.iter().any(is_interface),
         })
@@ -150,16 +158,47 @@ impl Joint {
         in_force
     }
 
-    /// Whether neither port has any input, as a sink joined to a file that is written.
+    /// Whether no port has any input, as a sink joined to a file that is written.
     pub fn has_no_input(&self) -> bool {
         let input = |side: &Side| side.capabilities.input;
         self.sides.iter().all(|side| input(side) == Input::None)
     }
 
-    /// The two names.
-    pub fn names(&self) -> [String; 2] {
-        [self.sides[0].name.clone(), self.sides[1].name.clone()]
+    /// The names.
+    pub fn names(&self) -> Vec<String> {
+        self.sides.iter().map(|side| side.name.clone()).collect()
     }
+}
+
+/// Gives ports of one name names of their own, by their kind and place.
+fn name_apart(sides: &mut [Side], specs: &[PortSpec]) {
+    let twice =
+        |sides: &[Side], name: &str| sides.iter().filter(|side| side.name == name).count() > 1;
+    let renamed = |index: usize| format!("{}{index}", specs[index].kind.name());
+    let same = (0..sides.len()).filter(|&index| twice(sides, &sides[index].name));
+    let same: Vec<_> = same.collect();
+    for index in same {
+        sides[index].name = renamed(index);
+    }
+    // A further port may have one of those names.
+    if sides.iter().any(|side| twice(sides, &side.name)) {
+        for (index, side) in sides.iter_mut().enumerate() {
+            side.name = renamed(index);
+        }
+    }
+}
+
+fn parse_all(ports: &[&str]) -> Result<Vec<PortSpec>, Failure> {
+    if ports.len() > PORTS_MAX {
+        let line = format!(
+            "{} ports are too many: a bridge has {PORTS_MAX} at most",
+            ports.len()
+        );
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    let letters = 'A'..='Z';
+    let specs = letters.zip(ports).map(|(letter, text)| parse(letter, text));
+    specs.collect()
 }
 
 fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
@@ -169,8 +208,8 @@ fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
     })
 }
 
-fn open(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], Failure> {
-    open_pair(a, b).map_err(|error| {
+fn open(specs: &[PortSpec]) -> Result<Vec<Port<AnyPort>>, Failure> {
+    open_all(specs).map_err(|error| {
         let exit = match error.kind() {
             OpenErrorKind::Privilege => Exit::Privilege,
             OpenErrorKind::Usage => Exit::Usage,
@@ -190,7 +229,7 @@ fn written_file(spec: &PortSpec) -> Option<&Path> {
 
 /// Refuses a file that is written and named a second time, since writing empties it, and an
 /// interface that is joined to itself.
-fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
+fn check_twice(specs: &[PortSpec]) -> Result<(), Failure> {
     let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
     let files: Vec<_> = specs.iter().flat_map(files).collect();
     for (index, (path, written)) in files.iter().enumerate() {
@@ -214,9 +253,12 @@ fn check_twice(specs: &[PortSpec; 2]) -> Result<(), Failure> {
         }
         _ => None,
     };
-    match [interface(&specs[0]), interface(&specs[1])] {
-        [Some(a), Some(b)] if a == b => refuse(format!(
-            "both ports are the interface {a}; name two different interfaces"
+    let mut interfaces: Vec<_> = specs.iter().filter_map(interface).collect();
+    interfaces.sort_unstable();
+    let both = if specs.len() == 2 { "both" } else { "two" };
+    match interfaces.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some([name, _]) => refuse(format!(
+            "{both} ports are the interface {name}; name two different interfaces"
         )),
         _ => Ok(()),
     }

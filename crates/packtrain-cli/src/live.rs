@@ -20,9 +20,9 @@ const PIPE_POLL: Duration = Duration::from_millis(10);
 /// them, each printed once.
 #[derive(Debug)]
 pub struct Live {
-    names: [String; 2],
+    names: Vec<String>,
     /// Captures of the ports, until the message that one has stopped.
-    captures: [Option<CaptureStatus>; 2],
+    captures: Vec<Option<CaptureStatus>>,
     /// The first capture that stopped, and why.
     stopped: Option<String>,
     /// How often statistics are due; `None` for never.
@@ -32,8 +32,8 @@ pub struct Live {
     last: (Duration, Snapshot),
     /// Lines of the block on the terminal.
     drawn: usize,
-    refused: [Features; 2],
-    links: [Link; 2],
+    refused: Vec<Features>,
+    links: Vec<Link>,
     /// Port, queue and cause of the faults that were printed.
     troubles: BTreeSet<(usize, usize, Trouble)>,
 }
@@ -43,14 +43,15 @@ impl Live {
     /// printed every second on a terminal, unless `quiet`, and never otherwise. Events are always
     /// printed.
     pub fn new(
-        names: [String; 2],
-        captures: [Option<CaptureStatus>; 2],
+        names: Vec<String>,
+        captures: Vec<Option<CaptureStatus>>,
         interval: Option<Duration>,
         quiet: bool,
     ) -> Self {
         let terminal = stderr().is_terminal();
         let usual = (terminal && !quiet).then_some(Duration::from_secs(1));
         let interval = interval.or(usual);
+        let ports = names.len();
         Self {
             names,
             captures,
@@ -60,9 +61,9 @@ impl Live {
             due: interval.unwrap_or_default(),
             last: Default::default(),
             drawn: 0,
-            refused: [Features::NONE; 2],
+            refused: vec![Features::NONE; ports],
             // No event is printed for a link that is up from the start.
-            links: [Link::Up; 2],
+            links: vec![Link::Up; ports],
             troubles: BTreeSet::new(),
         }
     }
@@ -76,11 +77,20 @@ impl Live {
     pub fn statistics(&mut self, elapsed: Duration, snapshot: Snapshot) {
         let (before, last) = &self.last;
         let seconds = elapsed.saturating_sub(*before).as_secs_f64().max(1e-6);
-        let ways = [(0, 1), (1, 0)].map(|(from, to)| Way {
-            from: short(&self.names[from]),
-            to: short(&self.names[to]),
-            rates: Rates::between(last, &snapshot, to, seconds),
+        let ports = self.names.len();
+        let ways = (0..ports).map(|port| {
+            // Among more than two ports, packets from one go out anywhere: a way to each.
+            let (from, to) = match ports {
+                2 => (Some(port), 1 - port),
+                _ => (None, port),
+            };
+            Way {
+                from: from.map(|port| short(&self.names[port])),
+                to: short(&self.names[to]),
+                rates: Rates::between(last, &snapshot, to, seconds),
+            }
         });
+        let ways: Vec<_> = ways.collect();
         let drops = snapshot.drops.total();
         let text = if self.terminal {
             let columns = print::columns().unwrap_or(usize::MAX);
@@ -105,7 +115,7 @@ impl Live {
 
     /// Prints which features devices have refused since the last call.
     pub fn refused(&mut self, snapshot: &Snapshot) {
-        for index in 0..2 {
+        for index in 0..self.names.len() {
             let now = snapshot.ports[index].refused;
             let name = &self.names[index];
             let lines: String = now
@@ -140,7 +150,7 @@ impl Live {
 
     /// Prints which captures have stopped since the last call. Forwarding continues.
     pub fn captures(&mut self) {
-        for index in 0..2 {
+        for index in 0..self.names.len() {
             let capture = &mut self.captures[index];
             let Some(note) = capture.as_ref().and_then(CaptureStatus::note) else {
                 continue;
@@ -193,7 +203,7 @@ impl Live {
             }
         }
         self.captures();
-        for index in 0..2 {
+        for index in 0..self.names.len() {
             let missed = self.captures[index]
                 .as_ref()
                 .map_or(0, CaptureStatus::missed);
@@ -250,10 +260,20 @@ impl Rates {
     }
 }
 
+/// What goes to a port: from the other one of two, or from any of more.
 struct Way<'a> {
-    from: &'a str,
+    from: Option<&'a str>,
     to: &'a str,
     rates: Rates,
+}
+
+impl Way<'_> {
+    fn title(&self) -> String {
+        match self.from {
+            Some(from) => format!("{from} -> {}", self.to),
+            None => format!("-> {}", self.to),
+        }
+    }
 }
 
 /// Cuts each line to `columns`. A line that the terminal wraps would leave a part of the block on
@@ -274,15 +294,14 @@ fn short(name: &str) -> &str {
         .map_or(name, |(end, _)| &name[..end])
 }
 
-fn block(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
-    let titles = ways
-        .each_ref()
-        .map(|way| format!("{} -> {}", way.from, way.to));
+fn block(ways: &[Way<'_>], elapsed: Duration, drops: u64) -> String {
+    let titles: Vec<_> = ways.iter().map(Way::title).collect();
     let width = titles.iter().map(|title| title.chars().count()).max();
     let width = width.unwrap_or(0);
     let lines = titles.iter().zip(ways);
     let lines = lines.map(|(title, way)| format!("{title:width$} {}\n", rates(&way.rates)));
-    let (lost, seconds) = (scaled(ways[0].rates.drops), elapsed.as_secs_f64());
+    let lost = ways.first().map_or(0.0, |way| way.rates.drops);
+    let (lost, seconds) = (scaled(lost), elapsed.as_secs_f64());
     lines.collect::<String>() + &format!("{seconds:.0} s, dropped {drops} ({lost}/s)\n")
 }
 
@@ -295,12 +314,12 @@ fn rates(rates: &Rates) -> String {
     )
 }
 
-fn line(ways: &[Way<'_>; 2], elapsed: Duration, drops: u64) -> String {
+fn line(ways: &[Way<'_>], elapsed: Duration, drops: u64) -> String {
     let ways = ways.iter().map(|way| {
         let of = way.rates;
         let [packets, wire] = [of.packets, of.wire_packets].map(scaled);
-        let (from, to, gbps) = (way.from, way.to, of.bits / 1e9);
-        format!("; {from} -> {to} {packets}packets/s {wire}wire packets/s {gbps:.3} Gbit/s")
+        let (title, gbps) = (way.title(), of.bits / 1e9);
+        format!("; {title} {packets}packets/s {wire}wire packets/s {gbps:.3} Gbit/s")
     });
     let (seconds, ways) = (elapsed.as_secs_f64(), ways.collect::<String>());
     format!("{seconds:.1} s{ways}; dropped {drops}\n")
@@ -313,7 +332,7 @@ mod tests {
     #[test]
     fn no_line_of_the_block_is_wider_than_the_terminal() {
         let ways = [("sim0", "nüll0"), ("nüll0", "sim0")].map(|(from, to)| Way {
-            from,
+            from: Some(from),
             to,
             rates: Rates::default(),
         });

@@ -22,7 +22,7 @@ use packtrain_offload::coalesce::{Mode, Semantics};
 pub fn run(args: &PlanArgs) -> Result<(), Failure> {
     let settings = args.settings.settings();
     check(&settings)?;
-    let joint = Joint::look(&args.a, &args.b, &settings)?;
+    let joint = Joint::look(&args.ports(), &settings)?;
     let in_force = joint.in_force(&args.settings);
     if args.json {
         let mut document = json::document("plan");
@@ -183,15 +183,17 @@ fn merging(how: &Coalescing, limits: &Merging) -> String {
 
 /// How each port is attached, and the settings of its queues, side by side.
 fn attachments(joint: &Joint, in_force: &InForce, style: Style) -> String {
-    let [a, b] = joint.names();
-    let mut table = Table::new([
-        ("port".to_owned(), Align::Left),
-        (a, Align::Left),
-        (b, Align::Left),
-    ]);
-    let [a, b] = [0, 1].map(|index| attachment(joint, in_force, index));
-    for ((name, a), (_, b)) in a.into_iter().zip(b) {
-        table.row([name, &a, &b]);
+    let names = joint.names();
+    let heads = names.iter().map(|name| (name.as_str(), Align::Left));
+    let mut table = Table::new([("port", Align::Left)].into_iter().chain(heads));
+    let ports = 0..names.len();
+    let ports: Vec<_> = ports
+        .map(|index| attachment(joint, in_force, index))
+        .collect();
+    for row in 0..ports.first().map_or(0, |port| port.len()) {
+        let name = ports[0][row].0.to_owned();
+        let values = ports.iter().map(|port| port[row].1.clone());
+        table.row([name].into_iter().chain(values));
     }
     table.render(0, style)
 }
@@ -214,7 +216,7 @@ fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str
     } else {
         "anywhere"
     };
-    let unfit = match joint.plan.directions[1 - index].limits.fit {
+    let unfit = match joint.plan.to(index).limits.fit {
         Fit::Collapse => "merged, else dropped",
         Fit::Defrag => "merged, else copied",
     };

@@ -11,13 +11,13 @@ use packtrain_lab::experiment::counters::{device_values, fault_values, worker_va
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
 
-/// The packets of each direction, the losses with their reasons, and the ledger. `interfaces` are
-/// the ports that are TAP or TUN interfaces.
+/// The packets of each direction or port, the losses with their reasons, and the ledger.
+/// `interfaces` are the ports that are TAP or TUN interfaces.
 pub fn totals(
-    names: &[String; 2],
-    interfaces: [bool; 2],
+    names: &[String],
+    interfaces: &[bool],
     report: &Report,
-    faults: &[Option<Faults>; 2],
+    faults: &[Option<Faults>],
     style: Style,
 ) -> String {
     let snapshot = &report.snapshot;
@@ -33,7 +33,7 @@ pub fn totals(
     }
     text.push_str(&drops(&snapshot.drops, style));
     let devices = report.devices.iter().zip(interfaces);
-    for (name, (device, is_interface)) in names.iter().zip(devices) {
+    for (name, (device, &is_interface)) in names.iter().zip(devices) {
         // `rx` and `tx` are named from the device: it receives what packtrain transmits.
         let lost = device.map(|device| (device.rx_dropped, device.tx_dropped));
         text.extend(lost.and_then(|(from, to)| device_losses(name, is_interface, from, to)));
@@ -41,8 +41,9 @@ pub fn totals(
     text + &ledger_line(&snapshot.ledger, style)
 }
 
-/// A row for each direction.
-fn directions(names: &[String; 2], ports: &[PortSnapshot], seconds: f64, style: Style) -> String {
+/// A row for each direction between two ports; one for each port among more, where a packet in may
+/// go out anywhere.
+fn directions(names: &[String], ports: &[PortSnapshot], seconds: f64, style: Style) -> String {
     let columns = [
         "packets in",
         "packets out",
@@ -52,15 +53,20 @@ fn directions(names: &[String; 2], ports: &[PortSnapshot], seconds: f64, style: 
         "Gbit/s",
     ];
     let columns = columns.map(|name| (name, Align::Right));
-    let title = [("direction", Align::Left)];
+    let two = names.len() == 2;
+    let title = [(if two { "direction" } else { "port" }, Align::Left)];
     let mut table = Table::new(title.into_iter().chain(columns));
-    for (from, to) in [(0, 1), (1, 0)] {
+    let rows = 0..names.len();
+    for (from, to) in rows.map(|port| (port, if two { 1 - port } else { port })) {
         let (taken, sent) = (ports[from].rx_total(), ports[to].tx_total());
         let rate = |count: u64| count as f64 / seconds.max(1e-6);
         // As in the ledger: without those that a reset took back, which were sent again.
         let wire_packets = sent.wire_packets.saturating_sub(sent.taken_back);
         table.row([
-            format!("{} -> {}", names[from], names[to]),
+            match two {
+                true => format!("{} -> {}", names[from], names[to]),
+                false => names[from].clone(),
+            },
             grouped(taken.packets),
             grouped(sent.packets),
             grouped(wire_packets),
@@ -115,9 +121,9 @@ fn device_losses(
 
 /// Every counter: by queue, by device, by fault and by worker.
 pub fn details(
-    names: &[String; 2],
+    names: &[String],
     report: &Report,
-    faults: &[Option<Faults>; 2],
+    faults: &[Option<Faults>],
     style: Style,
 ) -> String {
     let snapshot = &report.snapshot;
@@ -224,7 +230,7 @@ fn counters(
 }
 
 /// The batch sizes of each queue that had any, in packets.
-fn batches(names: &[String; 2], ports: &[PortSnapshot], style: Style) -> String {
+fn batches(names: &[String], ports: &[PortSnapshot], style: Style) -> String {
     let columns = ["times", "p50", "p90", "p99", "max"];
     let columns = columns.map(|name| (name, Align::Right));
     let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];

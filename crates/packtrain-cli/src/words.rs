@@ -24,6 +24,8 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::CutShort => "not captured whole (snapshot length)",
         DropReason::BadRecord => "the capture's record cannot be read as a packet",
         DropReason::LinkType => "its link header does not exist on the other port",
+        DropReason::NoEgress => "for no other port, as the addresses say",
+        DropReason::EgressStalled => "the egress port accepted nothing for 200 ms",
         DropReason::Vnet(error) => return error.to_string(),
         DropReason::Segment(error) => return error.to_string(),
         _ => "",

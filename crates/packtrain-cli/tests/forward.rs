@@ -79,6 +79,64 @@ fn the_documents_have_exactly_the_documented_keys() {
     assert!(back["coalesce"].is_null());
 }
 
+/// A frame for an address that no host has shown goes to each other port.
+#[test]
+fn three_ports_are_a_bridge() {
+    let folder = Scratch::new("bridge");
+    let [one, two] = ["one.pcap", "two.pcap"].map(|name| folder.file(name));
+    let [one, two] = [&one, &two].map(|path| format!("pcap:{path},write"));
+    let source = "null:source,count=1000,flows=3";
+    let document = ends(0, &["forward", source, &one, &two, "--json"]).json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    let account = &document["conservation"];
+    assert_eq!(account["received"], 1000);
+    assert_eq!(account["expanded"], 1000);
+    assert_eq!(account["transmitted"], 2000);
+    assert_eq!(account["closed"], true);
+    assert_eq!(document["drops"], json!({}));
+    assert_eq!(document["run"]["addresses"], 1);
+    for name in ["one.pcap", "two.pcap"] {
+        assert_eq!(document["ports"][name]["txq00"]["packets"], 1000);
+        assert_eq!(document["plan"]["paths"][name]["kind"], "shared");
+    }
+    let directions = document["plan"]["directions"].as_array().expect("a list");
+    let ways: Vec<_> = directions
+        .iter()
+        .map(|way| [&way["from"], &way["to"]])
+        .collect();
+    assert_eq!(
+        ways[..3],
+        [
+            ["null0", "one.pcap"],
+            ["null0", "two.pcap"],
+            ["one.pcap", "null0"]
+        ]
+    );
+    assert_eq!(ways.len(), 6);
+    // From one capture to two others: the bytes are the same.
+    let copies =
+        ["copy.pcap", "other.pcap"].map(|name| format!("pcap:{},write", folder.file(name)));
+    let read = one.replace(",write", "");
+    let ran = ends(
+        0,
+        &["forward", &read, &copies[0], &copies[1], "--aging", "10s"],
+    );
+    let out = &ran.out;
+    assert!(out.contains("port        packets in  packets out"), "{out}");
+    assert!(
+        out.contains("1,000 received + 1,000 expanded = 2,000 transmitted: closed"),
+        "{out}"
+    );
+    assert!(out.contains("addresses known at the end: 1\n"), "{out}");
+    assert!(
+        ran.err
+            .contains("bridging one.pcap, copy.pcap, other.pcap; it detects no loop")
+    );
+    let bytes = |name: &str| std::fs::read(folder.file(name)).expect("a file");
+    assert!(bytes("copy.pcap") == bytes("other.pcap"));
+    assert!(bytes("copy.pcap") == bytes("one.pcap"));
+}
+
 #[test]
 fn drops_are_named() {
     let source = "null:source,count=1000,drop=0.5,seed=3";

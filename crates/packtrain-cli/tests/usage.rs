@@ -73,8 +73,8 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         ),
         (
             &["forward", "null:"],
-            "packtrain: missing: <B>; write packtrain forward <A> <B>; see packtrain forward \
-             --help\n",
+            "packtrain: missing: <B>; write packtrain forward <A> <B> [MORE]...; see packtrain \
+             forward --help\n",
         ),
         (&["forward"], "missing: <A>, <B>; write"),
         (
@@ -82,8 +82,36 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             "--duration needs a value: write --duration <TIME>",
         ),
         (
-            &["forward", "null:", "null:", "null:"],
-            "unexpected argument",
+            &["forward", "null:", "null:", "--aging", "60s"],
+            "packtrain: --aging is for three and more ports: two pass everything on, whatever \
+             its address; leave it out, or name a further port\n",
+        ),
+        (
+            &["forward", "null:", "null:", "--addresses", "10"],
+            "--addresses is for three and more ports",
+        ),
+        (
+            &["forward", "null:", "null:", "null:", "--addresses", "0"],
+            "--addresses cannot be '0': write a number from 1 to 1048576",
+        ),
+        (
+            &["plan", "null:link=ethernet", "null:", "null:link=ip"],
+            "cannot join null0 (Ethernet) and null2 (raw IP): ",
+        ),
+        (
+            &["forward", "null:link=ip", "null:", "null:"],
+            "three and more ports are a bridge, and packets from null0 have no Ethernet addresses;",
+        ),
+        (
+            &["forward", "null:", "null:", "sim:seqs=2"],
+            "port C: unknown key 'seqs' of a sim: port",
+        ),
+        (
+            &[
+                "forward", "null:", "null:", "null:", "null:", "null:", "null:", "null:", "null:",
+                "null:", "null:", "null:", "null:", "null:", "null:", "null:", "null:",
+            ],
+            "16 ports are too many: a bridge has 15 at most",
         ),
         (
             &["forward", "null:", "null:", "--dispatch", "threshold(0)"],

@@ -19,7 +19,7 @@ use crate::options::{Fields, PolicyOptions};
 /// Names of offloads.
 pub type Offloads = Vec<&'static str>;
 
-/// The settings of one or two ports, and of the queues and workers between them.
+/// The settings of ports, and of the queues and workers between them.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct InForce {
     /// How the ports are used and joined.
@@ -39,7 +39,8 @@ pub struct Plan {
     pub workers: Vec<Vec<String>>,
     /// The most memory that packets take.
     pub memory_bytes_max: u64,
-    /// For each port the direction that starts there.
+    /// For each port the direction that starts there; among three and more ports, one for each
+    /// other port.
     pub directions: Vec<Direction>,
     /// Whether the directions of a pair of queues are separate parts.
     pub worker_per_direction: bool,
@@ -241,9 +242,8 @@ impl InForce {
         let names = || sides.iter().map(|side| side.name.clone());
         let ports = sides.iter().enumerate();
         let ports = ports.map(|(index, side)| Port::of(side, plan, index));
-        let directions = plan.directions.iter().enumerate();
-        let directions = directions.map(|(from, direction)| {
-            let [from, to] = [from, plan.egress(from)].map(|port| sides[port].name.clone());
+        let directions = plan.directions.iter().map(|direction| {
+            let [from, to] = direction.ports.map(|port| sides[port].name.clone());
             Direction::of(from, to, direction)
         });
         let queues = plan.work.iter();
@@ -369,7 +369,7 @@ impl Port {
     fn of(side: &Side, plan: &plan::Plan, index: usize) -> Self {
         let (attach, device) = (&plan.attach[index], &side.capabilities);
         // The direction that ends at a port has its limits. A port alone sends where it receives.
-        let to = &plan.directions[plan.egress(index)];
+        let to = plan.to(index);
         Self {
             link: match device.link {
                 LinkType::Ethernet => "ethernet",

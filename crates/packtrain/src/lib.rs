@@ -20,7 +20,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! One port with a handler is [`Session::on`](engine::Session::on). With an event loop of your own,
+//! One port with a handler is [`Session::on`](engine::Session::on); several ports, of which a
+//! handler chooses, are [`Session::among`](engine::Session::among). With an event loop of your own,
 //! [`Builder::assemble`](engine::Builder::assemble) returns the workers, to be driven step by step
 //! ([`engine::Worker`]). To write a driver, start at [`driver`]; a driver runs the suite of
 //! `driver_conformance!`, in the crate `packtrain-testkit`.
@@ -32,6 +33,7 @@
 extern crate self as packtrain;
 
 pub mod advice;
+pub mod bridge;
 pub mod driver;
 pub mod engine;
 pub mod file;

@@ -99,6 +99,13 @@ pub const TX_RING_PACKETS: usize = 512;
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
+/// Most ports of one session. A packet's line has 16 bits for those that it is sent to; one says
+/// whether any were named.
+pub const PORTS_MAX: usize = 15;
+/// The longest time that a port that accepts no packet holds up the ports that send to it, in a
+/// session among several. After that its packets are dropped until it accepts one. Linux's
+/// bridge does not wait at all; without a wait, TCP would lose packets at each burst.
+pub const EGRESS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// Segments that the framework itself may add to a packet (one header segment in front). The
 /// advertised limits are lower by it, unless a port is configured otherwise.
 pub const SEGMENTS_FRAMEWORK_MAY_ADD: usize = 1;

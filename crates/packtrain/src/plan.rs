@@ -7,7 +7,7 @@ use crate::driver::{
     QueueConfig, RxBuffers, TxMemory,
 };
 use crate::limits::{
-    COALESCE_PACKETS, COALESCE_PACKETS_MAX, GSO_BYTES_MIN, PACKET_BYTES_MAX, QUEUES_MAX,
+    COALESCE_PACKETS, COALESCE_PACKETS_MAX, GSO_BYTES_MIN, PACKET_BYTES_MAX, PORTS_MAX, QUEUES_MAX,
     RING_FRACTION_PER_PACKET, RX_PIECE_BYTES_MIN, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
 use crate::packet::Packet;
@@ -216,6 +216,8 @@ pub struct Direction {
     pub from: String,
     /// The egress port.
     pub to: String,
+    /// The indices of both.
+    pub ports: [usize; 2],
     /// One decision for every feature, in the order of [`Features::NAMED`].
     pub decisions: Vec<Decision>,
     /// How packtrain merges packets of this direction, if it does.
@@ -230,13 +232,17 @@ pub struct Direction {
     pub held: usize,
 }
 
-/// How one port is used, or two are joined. A direction has the index of its ingress port.
+/// How one port is used, two are joined, or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// How each port is attached.
     pub attach: Vec<Attach>,
-    /// The direction that starts at each port.
+    /// The directions, ordered by their ingress port, then by their egress port. Of one port, or
+    /// between two, there is one for each ingress port; among several ports, one for each pair.
     pub directions: Vec<Direction>,
+    /// Whether a handler chooses the egress of each packet
+    /// ([`Session::among`](crate::engine::Session::among)).
+    pub among: bool,
     /// The settings of each port's queues, over those of the session.
     pub work: Vec<QueueConfig>,
     /// How packets reach the TX queues of each port.
@@ -248,10 +254,42 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The port that packets of a direction go to: the other one, or, with one port, the same.
+    /// The port that packets from `port` go to if their handler names none: the other one, or, with
+    /// one port, the same. `None` among three and more.
     #[must_use]
-    pub const fn egress(&self, direction: usize) -> usize {
-        self.attach.len() - 1 - direction
+    pub const fn egress(&self, port: usize) -> Option<usize> {
+        match self.attach.len() {
+            count @ (1 | 2) => Some(count - 1 - port),
+            _ => None,
+        }
+    }
+
+    /// A direction that starts at `port`: the first, if there are several. What it holds and how it
+    /// is merged is the same in all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such port.
+    #[must_use]
+    pub fn from(&self, port: usize) -> &Direction {
+        self.find(port, |direction| direction.ports[0])
+    }
+
+    /// A direction that ends at `port`: the first, if there are several. The features and the form
+    /// of packets to the device are the same in all of them.
+    ///
+    /// # Panics
+    ///
+    /// If the plan has no such port.
+    #[must_use]
+    pub fn to(&self, port: usize) -> &Direction {
+        self.find(port, |direction| direction.ports[1])
+    }
+
+    fn find(&self, port: usize, end: impl Fn(&Direction) -> usize) -> &Direction {
+        let mut directions = self.directions.iter();
+        let found = directions.find(|direction| end(direction) == port);
+        found.expect("each port of a plan begins a direction and ends one")
     }
 
     /// RX queues of which each has a TX queue of its own to send to: the smaller number of queues.
@@ -263,9 +301,13 @@ impl Plan {
 
     /// Whether each direction of a pair of queues has lanes of its own, since a port hands over
     /// large packets: while one of them is copied or cut, packets of the other direction do not
-    /// wait. Else one worker has both, and costs less for each byte.
+    /// wait. Else one worker has both, and costs less for each byte. Among several ports the lanes
+    /// of each are always on their own.
     #[must_use]
     pub fn worker_per_direction(&self) -> bool {
+        if self.among {
+            return true;
+        }
         let large = Features::TSO | Features::USO;
         let mut attached = self.attach.iter();
         attached.any(|port| !port.rx.intersection(large).is_empty())
@@ -292,7 +334,8 @@ impl Plan {
     #[must_use]
     pub fn working(mut self, demand: &Demand) -> Self {
         let ports = self.work.iter().zip(&demand.senders);
-        let paths = ports.map(|(config, &senders)| Path::new(config, demand, senders));
+        let among = self.among;
+        let paths = ports.map(|(config, &senders)| Path::new(config, demand, senders, among));
         self.paths = paths.collect();
         let queues = QueueCounts {
             counts: self.attach.iter().map(|attach| attach.queues).collect(),
@@ -302,6 +345,7 @@ impl Plan {
                 .map(|path| path.kind == PathKind::Shared)
                 .collect(),
             per_direction: self.worker_per_direction(),
+            among: self.among,
         };
         self.workers = queues.place(demand.cpus);
         self
@@ -327,6 +371,32 @@ impl std::error::Error for Incompatible {}
 /// [`Incompatible`] for one interface twice, unlike link types, more queues than a port can have,
 /// or pieces that do not fit a small frame.
 pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
+    check_pair(a, b)?;
+    plan_ports(&[a, b], false)
+}
+
+/// Plans the joining of several ports, of which a handler chooses the egress of each packet.
+///
+/// # Errors
+///
+/// As [`plan`], for each two of them, and for fewer than 2 or more than
+/// [`PORTS_MAX`](crate::limits::PORTS_MAX) ports.
+pub fn plan_among(ports: &[Side]) -> Result<Plan, Incompatible> {
+    if !(2..=PORTS_MAX).contains(&ports.len()) {
+        return Err(Incompatible(format!(
+            "a session among several ports has 2 to {PORTS_MAX} of them, not {}",
+            ports.len()
+        )));
+    }
+    for (index, a) in ports.iter().enumerate() {
+        for b in &ports[index + 1..] {
+            check_pair(a, b)?;
+        }
+    }
+    plan_ports(&ports.iter().collect::<Vec<_>>(), true)
+}
+
+fn check_pair(a: &Side, b: &Side) -> Result<(), Incompatible> {
     if let Some(Interface { name, .. }) = &a.interface
         && a.interface == b.interface
     {
@@ -344,7 +414,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
             link_name(link_b),
         )));
     }
-    plan_ports(&[a, b])
+    Ok(())
 }
 
 /// Plans the use of one port, whose handler's packets go back out of it.
@@ -354,35 +424,99 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
 /// [`Incompatible`] for more queues than the port can have, or pieces that do not fit a small
 /// frame.
 pub fn plan_one(port: &Side) -> Result<Plan, Incompatible> {
-    plan_ports(&[port])
+    plan_ports(&[port], false)
 }
 
-fn plan_ports(sides: &[&Side]) -> Result<Plan, Incompatible> {
-    let others = || sides.iter().zip(sides.iter().rev());
+fn plan_ports(sides: &[&Side], among: bool) -> Result<Plan, Incompatible> {
     let notes = sides.iter().flat_map(|side| {
         let notes = side.capabilities.notes.iter();
         notes.map(|note| format!("{}: {note}", side.name))
     });
     let mut notes: Vec<_> = notes.collect();
-    let directions: Vec<_> = others().map(|(from, to)| direction(from, to)).collect();
-    let attach = others().zip(&directions).map(|((port, other), direction)| {
-        let mut attach = attach(port, other)?;
-        if let Some(bytes) = large_bytes_max(&attach, direction) {
-            let tells = port.capabilities.limits_large;
+    let (mut attached, mut all) = (Vec::new(), Vec::new());
+    for (port, side) in sides.iter().enumerate() {
+        // The ports that its packets may go to: itself, if there is no other.
+        let others = (0..sides.len()).filter(|&other| other != port || sides.len() == 1);
+        let others: Vec<_> = others.collect();
+        let mut directions: Vec<_> = others
+            .iter()
+            .map(|&other| direction([side, sides[other]], [port, other]))
+            .collect();
+        merge_alike(&mut directions);
+        let mut attach = attach(side, others.iter().map(|&other| sides[other]))?;
+        let limited = directions.iter().filter_map(|direction| {
+            large_bytes_max(&attach, direction).map(|bytes| (bytes, direction))
+        });
+        if let Some((bytes, direction)) = limited.min_by_key(|(bytes, _)| *bytes) {
+            let tells = side.capabilities.limits_large;
+            notes.push(limit_note(side, attach.rx_buffers, direction, bytes));
             attach.large_bytes_max = tells.then_some(bytes);
-            notes.push(limit_note(port, attach.rx_buffers, direction, bytes));
         }
-        Ok(attach)
-    });
+        attached.push(attach);
+        all.extend(directions);
+    }
     let plan = Plan {
-        attach: attach.collect::<Result<_, _>>()?,
-        directions,
+        attach: attached,
+        directions: all,
+        among,
         work: sides.iter().map(|side| side.config.work).collect(),
         paths: Vec::new(),
         workers: Vec::new(),
         notes,
     };
     Ok(plan.working(&Demand::default()))
+}
+
+/// The directions from one port merge alike, since a packet is merged before its egress is chosen:
+/// what each egress takes, if each gains by it.
+fn merge_alike(directions: &mut [Direction]) {
+    let without = directions.iter().find(|one| one.coalesce.is_none());
+    let mut how = directions.iter().filter_map(|one| one.coalesce);
+    let merged = match without {
+        Some(_) => None,
+        None => how.next().map(|first| {
+            how.fold(first, |all, one| Coalescing {
+                kinds: all.kinds.intersection(one.kinds),
+                segments_max: all.segments_max.min(one.segments_max),
+                ..all
+            })
+        }),
+    };
+    let merged = merged.filter(|how| !how.kinds.is_empty());
+    let refused = |one: &Direction| {
+        let of = |decision: &&Decision| decision.feature == Features::LARGE_RECEIVE;
+        one.decisions.iter().find(of).cloned()
+    };
+    let refusal = without.and_then(refused);
+    for direction in directions {
+        if direction.coalesce.is_none() || direction.coalesce == merged {
+            continue;
+        }
+        direction.coalesce = merged;
+        let decisions = direction.decisions.iter_mut();
+        for decision in decisions.filter(|one| one.feature == Features::LARGE_RECEIVE) {
+            *decision = match (&merged, &refusal) {
+                (Some(how), _) => Decision {
+                    why: format!(
+                        "packtrain merges {} from {}, and each other port accepts large packets",
+                        listed(how.kinds),
+                        direction.from
+                    ),
+                    ..decision.clone()
+                },
+                (None, Some(refusal)) => refusal.clone(),
+                (None, None) => Decision {
+                    who: Who::NotNeeded,
+                    why: format!(
+                        "packets from {} are not merged: no kind of large packet is accepted by \
+                         each other port",
+                        direction.from
+                    ),
+                    ..decision.clone()
+                },
+            };
+        }
+    }
 }
 
 const fn link_name(link: LinkType) -> &'static str {
@@ -393,7 +527,10 @@ const fn link_name(link: LinkType) -> &'static str {
     }
 }
 
-fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
+fn attach<'a>(
+    port: &Side,
+    mut others: impl Iterator<Item = &'a Side>,
+) -> Result<Attach, Incompatible> {
     let queues = port.config.queues.unwrap_or(1);
     let most = port.capabilities.queues_max.min(QUEUES_MAX);
     if queues == 0 || queues > most {
@@ -411,11 +548,10 @@ fn attach(port: &Side, other: &Side) -> Result<Attach, Incompatible> {
     }
     // A limit on the egress that no packet reaches would have no effect. So `segs=` and `gso-segs=`
     // also make the other port receive into small pieces, as most NICs do.
-    let pieces = other
-        .config
-        .segments
-        .or(other.config.gso_segments)
-        .is_some();
+    let pieces = others.any(|other| {
+        let config = &other.config;
+        config.segments.or(config.gso_segments).is_some()
+    });
     let rx_buffers = port.config.rx_buffers.unwrap_or(if pieces {
         RxBuffers::PIECES
     } else {
@@ -497,7 +633,7 @@ fn usable(device: Features, config: &PortConfig) -> Features {
     device.intersection(config.offload).consistent()
 }
 
-fn direction(from: &Side, to: &Side) -> Direction {
+fn direction([from, to]: [&Side; 2], ports: [usize; 2]) -> Direction {
     let rx = usable(from.capabilities.rx, &from.config);
     let tx = usable(to.capabilities.tx, &to.config);
     let gso = to.config.gso_segments.or(to.config.segments);
@@ -521,6 +657,7 @@ fn direction(from: &Side, to: &Side) -> Direction {
     Direction {
         from: from.name.clone(),
         to: to.name.clone(),
+        ports,
         decisions,
         coalesce,
         tx,

@@ -3,6 +3,7 @@
 
 #![allow(unsafe_code, reason = "an allocator that counts")]
 
+use packtrain::bridge::{AGING, Addresses, Bridge};
 use packtrain::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Fit, Refused, RxBurst, RxDescriptors,
     RxInfo, Token, TxDescriptors, TxMemory, TxPacket,
@@ -525,6 +526,38 @@ fn packets_go_a_shared_path_without_allocating() {
             tx.direct + tx.deferred > 1000 && tx.stalls > 100,
             "{dispatch}: {tx:?}"
         );
+    }
+}
+
+/// A bridge floods: each packet is for two devices, whose rings are full at times.
+#[test]
+fn packets_go_to_several_ports_without_allocating() {
+    for dispatch in [Dispatch::Direct, Dispatch::Deferred, Dispatch::Adaptive] {
+        let ports = ["null:source", "sim:rings=40", "sim:rings=40"];
+        let ports = ports.map(|spec| port::open(spec).expect("a port"));
+        let settings = Settings {
+            dispatch,
+            ..Settings::default()
+        };
+        let bridge = Bridge::new(Addresses::new(100, AGING), ports.len());
+        let builder = Session::among(ports).handler(move |_| bridge.clone());
+        let builder = builder.settings(settings);
+        let assembled = builder.assemble(Arc::new(runtime::System::new()));
+        let (session, mut workers) = assembled.expect("a session");
+        let mut now = 0;
+        let mut run = |steps: u64| (0..steps).for_each(|_| step(&mut workers, &mut now));
+        run(WARM_UP / 10);
+        let before = ALLOCATIONS.get();
+        run(MEASURED / 50);
+        assert_eq!(ALLOCATIONS.get(), before, "{dispatch}");
+        let seen = session.snapshot();
+        assert!(seen.ledger.closed(), "{dispatch}: {:?}", seen.ledger);
+        for port in &seen.ports[1..] {
+            let tx = &port.tx[0];
+            let sent = tx.packets > MEASURED / 100 && tx.stalls > 100;
+            assert!(sent, "{dispatch}: {tx:?}");
+        }
+        assert!(seen.ledger.expanded > MEASURED / 100, "{dispatch}");
     }
 }
 

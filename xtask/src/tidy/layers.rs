@@ -18,7 +18,7 @@ const LAYERS: &[(&str, &[(u8, &str)])] = &[
             (6, "plan"),
             (7, "queue"),
             (8, "engine"),
-            (9, "port"),
+            (9, "bridge port"),
         ],
     ),
     (

@@ -140,6 +140,7 @@ impl Totals {
 /// - a virtio-net header, which a TAP or a back end reads: those of `VnetError`;
 /// - a capture file: `read_only`, `cut_short`, `bad_record`;
 /// - ports with unlike link types: `link_type`;
+/// - more than two ports: `no_egress`, `egress_stalled`;
 /// - another wrong description of a packet than those of `Lie`: the rest of `SegmentError`,
 ///   `headers_too_long`, `device_refused`;
 /// - a run that has to end while a device is slow: `shutdown`. Worlds drain.

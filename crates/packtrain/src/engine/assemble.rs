@@ -3,10 +3,12 @@
 use super::control::{Control, QueueKind};
 use super::egress::Egress;
 use super::error::{RunError, StartError};
+use super::fan::Fan;
 use super::handler::{Handler, RxId};
 use super::intake::Intake;
 use super::lane::{Lane, Lanes};
-use super::path::{OwnedTx, RingProducer, TxPath};
+use super::path::{OwnedTx, TxPath};
+use super::producer::RingProducer;
 use super::settings::Settings;
 use super::shared::{SharedTx, Submit};
 use super::shell::Shell;
@@ -19,10 +21,10 @@ use crate::driver::{
     Attach, Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors,
 };
 use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED, SEGMENTS_MAX,
-    SMALL_FRAME_BYTES, TX_RING_PACKETS,
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, PORTS_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED,
+    SEGMENTS_MAX, SMALL_FRAME_BYTES, TX_RING_PACKETS,
 };
-use crate::packet::{Arena, ArenaConfig, Burst, Ingress};
+use crate::packet::{Arena, ArenaConfig, Burst, Ingress, PortSet};
 use crate::plan::{PathKind, Plan, PlannedPart};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Idler};
@@ -52,10 +54,10 @@ const RING_COUNTED_MAX: usize = 16_384;
 /// (`drop.no_buffer`).
 #[must_use]
 pub fn arena_config(plan: &Plan) -> ArenaConfig {
-    let (mut small, mut large) = (0, 0);
+    let (mut small, mut large, mut clones) = (0, 0, 0);
     for (port, attach) in plan.attach.iter().enumerate() {
         // The TX ring of a port is in the plan of the direction that ends there.
-        let ring = plan.directions[plan.egress(port)].ring.unwrap_or(0);
+        let ring = plan.to(port).ring.unwrap_or(0);
         let ring = ring.min(RING_COUNTED_MAX);
         // As many receive buffers are posted as packets are in flight. A GSO packet takes at least
         // four descriptors, so fewer of these are in flight.
@@ -63,12 +65,20 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         let pieces = all.div_ceil(attach.rx_buffers.small_bytes());
         small += attach.queues * (pieces * SMALL_FRAMES_PER_QUEUE + 2 * ring);
         large += attach.queues * (LARGE_FRAMES_PER_QUEUE + ring / 4);
-        let held = plan.directions[port].held.min(RING_COUNTED_MAX);
+        let held = plan.from(port).held.min(RING_COUNTED_MAX);
         small += attach.queues * held;
         large += attach.queues * held.min(RX_HELD_LARGE_MAX);
-        if let Some(coalesce) = plan.directions[port].coalesce {
+        if let Some(coalesce) = plan.from(port).coalesce {
             small += attach.queues * pieces * (coalesce.packets_max() + BURST_PACKETS_MAX);
             large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
+        }
+        if plan.among {
+            // A port that stalls with a full ring must not take the frames of the others.
+            small += attach.queues * pieces * TX_RING_PACKETS;
+            large += attach.queues * TX_RING_PACKETS;
+            // A clone takes a line and no frame: in a ring, in a device, and in front of each ring.
+            let waiting = plan.attach.len() * BURST_PACKETS_MAX;
+            clones += attach.queues * (TX_RING_PACKETS + ring + waiting);
         }
     }
     let small = small.max(8192) as u32;
@@ -76,7 +86,7 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
         small_frames: small,
         large_frames: large.max(2 * LARGE_FRAMES_PER_QUEUE) as u32,
         // One for each posted or cached frame, one for each packet, one for a device's reference.
-        lines: 2 * small + SEGMENTS_MAX as u32,
+        lines: 2 * small + (SEGMENTS_MAX + clones) as u32,
     }
 }
 
@@ -126,6 +136,13 @@ struct Site {
     parts: Vec<WorkerPart>,
 }
 
+/// The queues of an attached port.
+pub(super) struct Ends<R, T> {
+    pub(super) rx: Vec<R>,
+    pub(super) tx: Vec<T>,
+    pub(super) capabilities: Capabilities,
+}
+
 /// The RX halves and the TX halves of a port's queues.
 type Halves<D> = (Vec<<D as Driver>::Rx>, Vec<<D as Driver>::Tx>);
 
@@ -134,7 +151,7 @@ pub struct Assembly<'a> {
     plan: &'a Plan,
     settings: &'a Settings,
     arena: &'a Arena,
-    senders: [usize; 2],
+    senders: [usize; PORTS_MAX],
     /// Of the runtime.
     seed: u64,
     intake: Arc<Intake>,
@@ -152,7 +169,7 @@ impl<'a> Assembly<'a> {
         plan: &'a Plan,
         settings: &'a Settings,
         arena: &'a Arena,
-        senders: [usize; 2],
+        senders: [usize; PORTS_MAX],
         names: Vec<String>,
         (packets, finite): (Option<u64>, usize),
         runtime: &dyn Runtime,
@@ -246,23 +263,10 @@ impl<'a> Assembly<'a> {
         let count = tx.len();
         let mut paths = Vec::with_capacity(count);
         for (queue, device) in tx.into_iter().enumerate() {
-            paths.push(self.tx_queue(direction, queue, device, to, queue % pairs)?);
+            paths.push(self.path(direction, queue, device, to, queue % pairs)?);
         }
-        let lane = |pair| PlannedPart::Lanes { direction, pair };
-        let sites: Vec<_> = (0..pairs).map(|pair| self.site(lane(pair))).collect();
-        let egress = self.plan.egress(direction);
-        let mut parts: Vec<_> = sites
-            .iter()
-            .map(|&site| Lanes {
-                rx: Vec::new(),
-                tx: Vec::new(),
-                turn: 0,
-                ports: [direction, egress],
-                intake: Arc::clone(&self.intake),
-                counters: Arc::default(),
-                waker: Waker::from(Arc::clone(&self.sites[site].wakeup)),
-            })
-            .collect();
+        let egress = self.egress(direction);
+        let (sites, mut parts) = self.parts([direction, egress], pairs);
         let mut ids = vec![Vec::new(); pairs];
         for (queue, path) in paths.into_iter().enumerate() {
             let (pair, id) = (queue % pairs, queue_id(egress, queue));
@@ -270,7 +274,7 @@ impl<'a> Assembly<'a> {
                 TxPath::Owned(_) => ids[pair].push((QueueKind::Tx, id)),
                 // No lane sends to this queue: only its TX worker and applications use it.
                 TxPath::Shared(_) if queue >= rx.len() => continue,
-                TxPath::Shared(_) => {}
+                TxPath::Shared(_) | TxPath::Fan(_) => {}
             }
             parts[pair].tx.push(path);
         }
@@ -282,16 +286,118 @@ impl<'a> Assembly<'a> {
             ids[pair].push((QueueKind::Rx, queue_id(direction, queue)));
             parts[pair].rx.push(Lane { tx, ..lane });
         }
-        for ((site, part), ids) in sites.into_iter().zip(parts).zip(ids) {
-            self.lanes.push(Arc::clone(&part.counters));
-            self.put(site, part, ids);
+        self.put_lanes(sites, parts, ids);
+        Ok(())
+    }
+
+    /// The egress port of a direction.
+    fn egress(&self, direction: usize) -> usize {
+        let egress = self.plan.egress(direction);
+        egress.expect("a direction of one or two ports has one egress")
+    }
+
+    /// The parts for the lanes of a port, without queues, and their workers.
+    fn parts<R, T: TxDescriptors, H>(
+        &self,
+        ports: [usize; 2],
+        pairs: usize,
+    ) -> (Vec<usize>, Vec<Lanes<R, T, H>>) {
+        let direction = ports[0];
+        let lane = |pair| PlannedPart::Lanes { direction, pair };
+        let sites: Vec<_> = (0..pairs).map(|pair| self.site(lane(pair))).collect();
+        let parts = sites.iter().map(|&site| Lanes {
+            rx: Vec::new(),
+            tx: Vec::new(),
+            turn: 0,
+            ports,
+            intake: Arc::clone(&self.intake),
+            counters: Arc::default(),
+            waker: Waker::from(Arc::clone(&self.sites[site].wakeup)),
+        });
+        let parts = parts.collect();
+        (sites, parts)
+    }
+
+    /// Assembles all ports of a session among several: each lane has a path to each port.
+    pub(super) fn among<R, T, H>(
+        &mut self,
+        ends: Vec<Ends<R, T>>,
+        each: &mut impl FnMut(RxId) -> H,
+    ) -> Result<(), StartError>
+    where
+        R: RxDescriptors + 'static,
+        T: TxDescriptors + 'static,
+        H: Handler + 'static,
+    {
+        let pairs = self.plan.pairs();
+        let all = ends.len();
+        let (mut queues, mut receivers) = (Vec::with_capacity(all), Vec::with_capacity(all));
+        let lanes: Vec<_> = ends.iter().map(|port| port.rx.len()).collect();
+        for (
+            port,
+            Ends {
+                rx,
+                tx,
+                capabilities,
+            },
+        ) in ends.into_iter().enumerate()
+        {
+            let (mut shared, count) = (Vec::with_capacity(tx.len()), tx.len());
+            let feeding = lanes.iter().map(|lanes| lanes.div_ceil(count)).sum();
+            for (queue, device) in tx.into_iter().enumerate() {
+                let (tx, stats) = self.tx_queue(port, queue, device, &capabilities);
+                shared.push(self.shared(tx, stats, &capabilities, feeding)?);
+            }
+            queues.push(shared);
+            receivers.push((rx, capabilities));
+        }
+        for (port, (rx, capabilities)) in receivers.into_iter().enumerate() {
+            // Of two ports a packet goes to the other one if its handler names none.
+            let default = self.plan.egress(port);
+            let default = default.map_or(PortSet::NONE, PortSet::one);
+            let (sites, mut parts) = self.parts::<_, T, H>([port, port], pairs);
+            let mut ids = vec![Vec::new(); pairs];
+            for (queue, device) in rx.into_iter().enumerate() {
+                let pair = queue % pairs;
+                let lane = self.lane(port, queue, device, &capabilities, each, sites[pair]);
+                let paths = self.plan.paths.iter();
+                let rings = queues.iter().zip(paths).map(|(shared, path)| {
+                    let shared = Arc::clone(&shared[queue % shared.len()]);
+                    RingProducer::new(shared, path.by_packet)
+                });
+                let part = &mut parts[pair];
+                let counters = Arc::clone(&part.counters);
+                let drops = Arc::clone(lane.queue.drops());
+                let fan = Fan::new(port, rings, default, counters, drops);
+                ids[pair].push((QueueKind::Rx, queue_id(port, queue)));
+                let tx = part.tx.len();
+                part.rx.push(Lane { tx, ..lane });
+                part.tx.push(TxPath::Fan(Box::new(fan)));
+            }
+            self.put_lanes(sites, parts, ids);
         }
         Ok(())
     }
 
+    fn put_lanes<R, T, H>(
+        &mut self,
+        sites: Vec<usize>,
+        parts: Vec<Lanes<R, T, H>>,
+        ids: Vec<Vec<(QueueKind, QueueId)>>,
+    ) where
+        R: RxDescriptors + 'static,
+        T: TxDescriptors + 'static,
+        H: Handler + 'static,
+    {
+        for ((site, part), ids) in sites.into_iter().zip(parts).zip(ids) {
+            self.lanes.push(Arc::clone(&part.counters));
+            self.put(site, part, ids);
+        }
+    }
+
     /// Assembles a TX queue of the direction's egress port. Returns the path of the lanes of `pair`
     /// to it. The TX worker of a shared queue gets a part.
-    fn tx_queue<T: TxDescriptors + 'static>(
+    fn path<T: TxDescriptors + 'static>(
         &mut self,
         direction: usize,
         queue: usize,
@@ -299,33 +405,57 @@ impl<'a> Assembly<'a> {
         capabilities: &Capabilities,
         pair: usize,
     ) -> Result<TxPath<T>, StartError> {
-        let (plan, port) = (self.plan, self.plan.egress(direction));
-        let id = queue_id(port, queue);
-        let counters = Arc::new(TxCounters::new(id));
+        let port = self.egress(direction);
+        let (tx, stats) = self.tx_queue(port, queue, device, capabilities);
+        let path = &self.plan.paths[port];
+        if path.kind == PathKind::Owned {
+            let site = self.site(PlannedPart::Lanes { direction, pair });
+            let interrupt = Interrupt::new(&self.sites[site].wakeup);
+            let egress = Egress::new(tx, stats, is_asynchronous(capabilities));
+            return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
+        }
+        // Each pair has one lane or more; the paths of a pair are shared by its lanes.
+        let shared = self.shared(tx, stats, capabilities, 1)?;
+        Ok(TxPath::Shared(RingProducer::new(shared, path.by_packet)))
+    }
+
+    /// A TX queue of a port, and its published state.
+    fn tx_queue<T: TxDescriptors>(
+        &mut self,
+        port: usize,
+        queue: usize,
+        device: T,
+        capabilities: &Capabilities,
+    ) -> (TxQueue<T>, Arc<PathStats>) {
+        let counters = Arc::new(TxCounters::new(queue_id(port, queue)));
         let (drops, stats) = (Arc::<DropCounters>::default(), Arc::<PathStats>::default());
         let ports = &mut self.ports[port];
         ports.tx.push(Arc::clone(&counters));
         ports.drops.push(Arc::clone(&drops));
         ports.paths.push(Arc::clone(&stats));
-        let planned = &plan.directions[direction];
-        let mut tx = TxQueue::new(
+        let planned = self.plan.to(port);
+        let tx = TxQueue::new(
             device,
             self.arena.clone(),
             planned.tx,
             planned.limits,
             capabilities.tx_ring,
             counters,
-            Arc::clone(&drops),
+            drops,
         );
-        // A device with a ring is asynchronous.
-        let asynchronous = capabilities.tx_ring.is_some();
-        let path = &plan.paths[port];
-        if path.kind == PathKind::Owned {
-            let site = self.site(PlannedPart::Lanes { direction, pair });
-            let interrupt = Interrupt::new(&self.sites[site].wakeup);
-            let egress = Egress::new(tx, stats, asynchronous);
-            return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
-        }
+        (tx, stats)
+    }
+
+    /// Puts a ring in front of a TX queue that `lanes` lanes feed, and gives its TX worker a part.
+    fn shared<T: TxDescriptors + 'static>(
+        &mut self,
+        mut tx: TxQueue<T>,
+        stats: Arc<PathStats>,
+        capabilities: &Capabilities,
+        lanes: usize,
+    ) -> Result<Arc<SharedTx<T>>, StartError> {
+        let id = tx.counters().id;
+        let (port, queue) = (usize::from(id.port), usize::from(id.queue));
         let site = self.site(PlannedPart::Tx { port, queue });
         let Site {
             wakeup, counters, ..
@@ -343,15 +473,17 @@ impl<'a> Assembly<'a> {
         };
         let device = device.transpose().map_err(failed)?;
         let (wakeup, drained) = (Arc::clone(wakeup), Arc::clone(&counters.drained));
-        let shared = Arc::new(SharedTx::new(
+        let drops = Arc::clone(&self.ports[port].drops[queue]);
+        let shared = SharedTx::new(
             tx,
             drops,
-            path.adapted,
+            self.plan.paths[port].adapted,
             TX_RING_PACKETS,
-            asynchronous,
+            is_asynchronous(capabilities),
             wakeup,
             stats,
-        ));
+        );
+        let shared = Arc::new(shared.for_lanes(lanes));
         if self.senders[port] > 0 {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }
@@ -364,7 +496,7 @@ impl<'a> Assembly<'a> {
             drained,
         );
         self.put(site, part, vec![(QueueKind::Tx, id)]);
-        Ok(TxPath::Shared(RingProducer::new(shared, path.by_packet)))
+        Ok(shared)
     }
 
     fn lane<R: RxDescriptors, H: Handler>(
@@ -381,7 +513,7 @@ impl<'a> Assembly<'a> {
         self.ports[port].rx.push(Arc::clone(&counters));
         self.drops.push(Arc::clone(&drops));
         let (_, moderation) = self.settings.of_port(&self.plan.work[port]);
-        let coalesce = self.plan.directions[port].coalesce.map(|how| {
+        let coalesce = self.plan.from(port).coalesce.map(|how| {
             let (counters, drops) = (Arc::clone(&counters), Arc::clone(&drops));
             CoalesceStage::new(&how, capabilities.link, counters, drops)
         });
@@ -459,6 +591,11 @@ impl<'a> Assembly<'a> {
             handles: self.handles,
         }
     }
+}
+
+/// Whether a device completes packets later: one with a ring does.
+const fn is_asynchronous(capabilities: &Capabilities) -> bool {
+    capabilities.tx_ring.is_some()
 }
 
 /// Whether a worker with these parts has lanes.

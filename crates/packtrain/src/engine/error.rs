@@ -46,7 +46,9 @@ impl fmt::Display for RunError {
         match (&self.name, self.port) {
             (Some(name), _) => write!(f, "{name}: {}", self.error),
             (None, Some(0)) => write!(f, "first port: {}", self.error),
-            (None, Some(_)) => write!(f, "second port: {}", self.error),
+            (None, Some(1)) => write!(f, "second port: {}", self.error),
+            (None, Some(2)) => write!(f, "third port: {}", self.error),
+            (None, Some(port)) => write!(f, "{}th port: {}", port + 1, self.error),
             (None, None) => self.error.fmt(f),
         }
     }

@@ -6,7 +6,7 @@ use crate::time::Instant;
 /// One RX queue of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RxId {
-    /// The port: 0 for the first, 1 for the second.
+    /// The port, counted from 0.
     pub port: usize,
     /// The queue, counted from 0.
     pub queue: usize,
@@ -16,7 +16,9 @@ pub struct RxId {
 ///
 /// A handler may change packets, take packets out (they count as delivered) and put packets in
 /// (they count as generated). The packets that remain in the burst are transmitted: by the other
-/// port, or, in a session on one port, by the same one. A handler never blocks.
+/// port, or, in a session on one port, by the same one. In a session among several ports the
+/// handler chooses ([`Packet::set_egress`](crate::packet::Packet::set_egress)). A handler never
+/// blocks.
 pub trait Handler: Send {
     /// Handles packets received by `from`, in arrival order.
     fn handle(&mut self, now: Instant, from: RxId, burst: &mut Burst);

@@ -50,7 +50,8 @@ pub(super) struct Lanes<R, T: TxDescriptors, H> {
     pub(super) tx: Vec<TxPath<T>>,
     /// The lane that is next to receive.
     pub(super) turn: usize,
-    /// The ingress and the egress port.
+    /// The ingress and the egress port. Among several ports, whose queues are shared, no device
+    /// fails here but the ingress: it is twice that.
     pub(super) ports: [usize; 2],
     pub(super) intake: Arc<Intake>,
     pub(super) counters: Arc<LaneCounters>,
@@ -60,14 +61,15 @@ pub(super) struct Lanes<R, T: TxDescriptors, H> {
 
 impl<R: RxDescriptors, H: Handler> Lane<R, H> {
     /// Whether packets have to leave before the lane may receive more: its own, or those that wait
-    /// in `tx`. Packets held by the coalescer may stay. A paused queue waits only for its own
-    /// packets.
+    /// in `tx`. Packets held by the coalescer may stay. A paused queue waits only for packets that
+    /// no TX queue or ring has yet.
     fn has_to_wait<T: TxDescriptors>(&self, tx: &TxPath<T>) -> bool {
         let output = self
             .coalesce
             .as_ref()
             .is_some_and(CoalesceStage::has_output);
-        output || !self.burst.is_empty() || (!self.paused && !tx.accepts())
+        let waits = || !tx.accepts() && (!self.paused || tx.has_waiting());
+        output || !self.burst.is_empty() || waits()
     }
 
     /// Carries out `command` on the RX queue. At a pause the coalescer flushes its packets, since
@@ -301,7 +303,8 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
     }
 
     fn received_and_held(&self) -> u64 {
-        self.rx.iter().map(Lane::held).sum()
+        let waiting = self.tx.iter().map(TxPath::waiting).sum::<u64>();
+        self.rx.iter().map(Lane::held).sum::<u64>() + waiting
     }
 
     /// The lanes from which the next step would receive: their input has not ended and is not

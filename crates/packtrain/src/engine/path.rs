@@ -1,21 +1,21 @@
 //! The path of a lane's packets to a TX queue: direct, or through the ring in front of a shared
-//! queue.
+//! queue; or to those of several ports.
 
 use super::control::{Command, Commanded, QueueKind, Queues};
 use super::egress::Egress;
-use super::shared::{Closed, Producer, SharedTx};
+use super::fan::Fan;
+use super::producer::RingProducer;
 use crate::driver::{Armed, DeviceError, Features, Interest, TxDescriptors};
 use crate::packet::Burst;
 use crate::runtime::Interrupt;
 use crate::stats::{DropReason, QueueId};
-use crate::sync::Ordering;
 use crate::time::Instant;
 use crate::trace;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::task::Waker;
 
-/// A lane's access to a TX queue. A path does not change during a run.
+/// A lane's access to a TX queue, or to one of each port. A path does not change during a run.
 #[derive(Debug)]
 #[expect(
     clippy::large_enum_variant,
@@ -26,6 +26,8 @@ pub(super) enum TxPath<T: TxDescriptors> {
     Owned(OwnedTx<T>),
     /// The queue is behind a ring, with a TX worker and any number of producers.
     Shared(RingProducer<T>),
+    /// The handler chooses the port of each packet. Each has a shared queue.
+    Fan(Box<Fan<T>>),
 }
 
 impl<T: TxDescriptors> TxPath<T> {
@@ -43,6 +45,10 @@ impl<T: TxDescriptors> TxPath<T> {
                 path.begin();
                 Ok(())
             }
+            Self::Fan(fan) => {
+                fan.begin(now);
+                Ok(())
+            }
         }
     }
 
@@ -51,7 +57,7 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn end(&mut self) -> Result<(), DeviceError> {
         match self {
             Self::Owned(path) => path.egress.end(0),
-            Self::Shared(_) => Ok(()),
+            Self::Shared(_) | Self::Fan(_) => Ok(()),
         }
     }
 
@@ -60,7 +66,8 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn accepts(&self) -> bool {
         match self {
             Self::Owned(path) => path.egress.accepts(),
-            Self::Shared(path) => path.shared.has_space(&path.own),
+            Self::Shared(path) => path.has_space(),
+            Self::Fan(fan) => fan.accepts(),
         }
     }
 
@@ -73,6 +80,10 @@ impl<T: TxDescriptors> TxPath<T> {
                 path.send(now, burst);
                 Ok(())
             }
+            Self::Fan(fan) => {
+                fan.send(now, burst);
+                Ok(())
+            }
         }
     }
 
@@ -80,7 +91,8 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn features(&self) -> Features {
         match self {
             Self::Owned(path) => path.egress.queue.features(),
-            Self::Shared(path) => path.shared.features(),
+            Self::Shared(path) => path.features(),
+            Self::Fan(fan) => fan.features(),
         }
     }
 
@@ -88,7 +100,7 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn arm(&mut self) -> Armed {
         match self {
             Self::Owned(path) => path.arm(),
-            Self::Shared(_) => Armed::Idle,
+            Self::Shared(_) | Self::Fan(_) => Armed::Idle,
         }
     }
 
@@ -98,6 +110,7 @@ impl<T: TxDescriptors> TxPath<T> {
             // `arm` has armed its device.
             Self::Owned(path) => path.egress.accepts(),
             Self::Shared(path) => path.wait(waker),
+            Self::Fan(fan) => fan.wait(waker),
         }
     }
 
@@ -106,22 +119,27 @@ impl<T: TxDescriptors> TxPath<T> {
         match self {
             Self::Owned(path) => path.egress.queue.retry_at(now),
             Self::Shared(_) => None,
+            Self::Fan(fan) => fan.next_at(),
         }
     }
 
-    /// Deregisters from a shared queue: the lanes of this worker send nothing more.
+    /// Deregisters from shared queues: the lanes of this worker send nothing more.
     pub(super) fn deregister(&mut self) {
-        if let Self::Shared(path) = self {
-            path.deregister();
+        match self {
+            Self::Owned(_) => {}
+            Self::Shared(path) => path.deregister(),
+            Self::Fan(fan) => fan.deregister(),
         }
     }
 
     /// The reason for which packets are dropped, if the TX worker has ended and the path accepts
     /// none.
-    pub(super) const fn closed(&self) -> Option<DropReason> {
+    #[inline]
+    pub(super) fn closed(&self) -> Option<DropReason> {
         match self {
             Self::Owned(_) => None,
-            Self::Shared(path) => path.closed,
+            Self::Shared(path) => path.closed(),
+            Self::Fan(fan) => fan.closed(),
         }
     }
 
@@ -129,15 +147,33 @@ impl<T: TxDescriptors> TxPath<T> {
     pub(super) fn is_over(&self) -> bool {
         match self {
             Self::Owned(path) => !path.egress.waits(true),
-            Self::Shared(path) => path.deregistered,
+            Self::Shared(path) => path.is_over(),
+            Self::Fan(fan) => fan.is_over(),
         }
     }
 
-    /// Wire packets that wait here. The TX worker counts those in a ring.
+    /// Wire packets that wait in the TX queue. The TX worker counts those in a ring.
     pub(super) fn held(&self) -> u64 {
         match self {
             Self::Owned(path) => path.egress.queue.held(),
-            Self::Shared(_) => 0,
+            Self::Shared(_) | Self::Fan(_) => 0,
+        }
+    }
+
+    /// Wire packets that wait in front of several rings.
+    #[inline]
+    pub(super) fn waiting(&self) -> u64 {
+        match self {
+            Self::Owned(_) | Self::Shared(_) => 0,
+            Self::Fan(fan) => fan.waiting(),
+        }
+    }
+
+    /// Whether there are any.
+    pub(super) fn has_waiting(&self) -> bool {
+        match self {
+            Self::Owned(_) | Self::Shared(_) => false,
+            Self::Fan(fan) => !fan.accepts(),
         }
     }
 
@@ -180,6 +216,7 @@ impl<T: TxDescriptors> TxPath<T> {
                 path.egress.publish(0);
             }
             Self::Shared(path) => path.deregister(),
+            Self::Fan(fan) => fan.abandon(reason),
         }
     }
 }
@@ -250,86 +287,5 @@ impl<T: TxDescriptors> OwnedTx<T> {
         let armed = self.egress.queue.arm();
         self.recheck = armed == Armed::WorkPending;
         armed
-    }
-}
-
-/// A lane's access to a shared TX queue.
-#[derive(Debug)]
-pub(super) struct RingProducer<T: TxDescriptors> {
-    shared: Arc<SharedTx<T>>,
-    own: Producer,
-    /// The packet that is handed over, if they are handed over one by one.
-    one: Option<Burst>,
-    /// The lane is in the list of producers that wait for space.
-    waits: bool,
-    closed: Option<DropReason>,
-    deregistered: bool,
-}
-
-impl<T: TxDescriptors> RingProducer<T> {
-    /// Registers with the queue: the TX worker does not end before the lane deregisters.
-    pub(super) fn new(shared: Arc<SharedTx<T>>, by_packet: bool) -> Self {
-        Self {
-            own: shared.enter_lane(),
-            shared,
-            one: by_packet.then(Burst::new),
-            waits: false,
-            closed: None,
-            deregistered: false,
-        }
-    }
-
-    fn begin(&mut self) {
-        if self.waits && self.shared.has_space(&self.own) {
-            self.forget();
-        }
-    }
-
-    fn forget(&mut self) {
-        if std::mem::take(&mut self.waits) {
-            self.shared.forget(&self.own);
-        }
-    }
-
-    fn send(&mut self, now: Instant, burst: &mut Burst) {
-        let Some(mut one) = self.one.take() else {
-            return self.put(now, burst);
-        };
-        while burst.move_front(&mut one) {
-            self.put(now, &mut one);
-            // There is no space for a packet that is still there.
-            if one.move_front(burst) {
-                break;
-            }
-        }
-        self.one = Some(one);
-    }
-
-    fn put(&mut self, now: Instant, burst: &mut Burst) {
-        if self.shared.put(&self.own, burst, &|| now) == Err(Closed) {
-            let broken = self.shared.broken.load(Ordering::Acquire);
-            self.closed = Some(match broken {
-                true => DropReason::DeviceReset,
-                false => DropReason::Shutdown,
-            });
-        }
-    }
-
-    fn wait(&mut self, waker: &Waker) -> bool {
-        self.waits = true;
-        self.shared.wait(&self.own, waker)
-    }
-
-    fn deregister(&mut self) {
-        if !std::mem::replace(&mut self.deregistered, true) {
-            self.forget();
-            self.shared.leave_lane(&self.own);
-        }
-    }
-}
-
-impl<T: TxDescriptors> Drop for RingProducer<T> {
-    fn drop(&mut self) {
-        self.deregister();
     }
 }

@@ -1,6 +1,6 @@
 //! One run, from the ports to the final report.
 
-use super::assemble::{Assembled, Assembly, memory};
+use super::assemble::{Assembled, Assembly, Ends, memory};
 use super::control::{Command, CommandError, Control, Queues};
 use super::error::{RunError, StartError};
 use super::flows::TxFlows;
@@ -13,8 +13,9 @@ use super::snapshot::{Snapshot, Stats};
 use super::thread::{Threads, run_to_end};
 use super::worker::Worker;
 use crate::driver::{DeviceCounters, Driver, Input, IntoPort, Link, Port};
+use crate::limits::PORTS_MAX;
 use crate::packet::{Arena, Burst};
-use crate::plan::{Demand, Plan, Side, plan, plan_one};
+use crate::plan::{Demand, Plan, Side, plan, plan_among, plan_one};
 use crate::policy::placement::{Placed, Why};
 use crate::runtime::{Runtime, System};
 use crate::time::Instant;
@@ -41,7 +42,11 @@ pub struct One<D>(Port<D>);
 #[derive(Debug)]
 pub struct Two<A, B>(Port<A>, Port<B>);
 
-/// The ports of a session: [`One`] or [`Two`].
+/// Several ports, of one type.
+#[derive(Debug)]
+pub struct Many<D>(Vec<Port<D>>);
+
+/// The ports of a session: [`One`], [`Two`] or [`Many`].
 pub trait Ports: sealed::Ports {}
 
 impl<P: sealed::Ports> Ports for P {}
@@ -130,6 +135,36 @@ impl<A: Driver + 'static, B: Driver + 'static> sealed::Ports for Two<A, B> {
     }
 }
 
+impl<D: Driver + 'static> sealed::Ports for Many<D> {
+    fn sides(&self) -> Vec<Side> {
+        self.0.iter().map(side).collect()
+    }
+
+    fn plan(&self) -> Result<Plan, crate::plan::Incompatible> {
+        plan_among(&self.sides())
+    }
+
+    fn assemble<H: Handler + 'static>(
+        self,
+        assembly: &mut Assembly<'_>,
+        mut each: &mut dyn FnMut(RxId) -> H,
+    ) -> Result<Vec<Box<dyn DynPort>>, StartError> {
+        let (mut ports, mut ends) = (Vec::<Box<dyn DynPort>>::new(), Vec::new());
+        for (index, port) in self.0.into_iter().enumerate() {
+            let mut driver = port.driver;
+            let (rx, tx) = assembly.attach(index, &mut driver)?;
+            ends.push(Ends {
+                rx,
+                tx,
+                capabilities: driver.capabilities(),
+            });
+            ports.push(Box::new(driver));
+        }
+        assembly.among(ends, &mut each)?;
+        Ok(ports)
+    }
+}
+
 /// Makes a session's handlers, one for each RX queue.
 type Each<H> = Box<dyn FnMut(RxId) -> H>;
 
@@ -139,7 +174,7 @@ pub struct Builder<P, H> {
     each: Each<H>,
     settings: Settings,
     packets: Option<u64>,
-    senders: [usize; 2],
+    senders: [usize; PORTS_MAX],
     arena: Option<Arena>,
 }
 
@@ -159,7 +194,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             each,
             settings: Settings::default(),
             packets: None,
-            senders: [0; 2],
+            senders: [0; PORTS_MAX],
             arena: None,
         }
     }
@@ -205,9 +240,10 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     /// If the session has no such port.
     #[must_use]
     pub fn senders(mut self, port: usize, threads: usize) -> Self {
+        let ports = self.ports.sides().len();
         assert!(
-            port < self.ports.sides().len(),
-            "port {port}: a session has port 0, and one between two ports has port 1"
+            port < ports,
+            "port {port}: the session has {ports}, which are counted from 0"
         );
         self.senders[port] = threads;
         self
@@ -337,7 +373,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     }
 }
 
-/// A running session on one port, or between two ports.
+/// A running session on one port, between two ports, or among several.
 pub struct Session {
     // The first field, so it is dropped first, even after a panic. The workers then end before the
     // ports and the arena that they use, and the arena is freed at once.
@@ -410,6 +446,49 @@ impl Session {
     ) -> Builder<Two<A::Driver, B::Driver>, Forward> {
         let ports = Two(a.into_port(), b.into_port());
         Builder::new(ports, Box::new(|_| Forward))
+    }
+
+    /// A session among 2 to [`PORTS_MAX`] ports of one type, such as
+    /// [`AnyPort`](crate::port::AnyPort). The handler chooses where each packet goes, with
+    /// [`Packet::set_egress`](crate::packet::Packet::set_egress): to several ports as clones, which
+    /// share its bytes, also back to the port that it came from. Without a choice it goes to the
+    /// other one of two ports, and among more is dropped, as `drop.no_egress`. A handler that
+    /// switches Ethernet frames is [`Bridge`](crate::bridge::Bridge).
+    ///
+    /// Each TX queue is shared by the RX queues of all ports, so two ports cost less in a session
+    /// [between](Session::between) them. An egress that is slower than what is sent to it holds up
+    /// the ports that send there, for [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX) without
+    /// progress; after that its packets are dropped, as `drop.egress_stalled`.
+    ///
+    /// ```
+    /// use packtrain::engine::{RxId, Session};
+    /// use packtrain::packet::{Burst, PortSet};
+    /// use packtrain::port;
+    /// use packtrain::time::Instant;
+    ///
+    /// let ports = ["null:source,count=1000", "null:", "null:"].map(port::open);
+    /// let ports = ports.into_iter().collect::<Result<Vec<_>, _>>()?;
+    /// // A hub: each packet goes to all other ports.
+    /// let session = Session::among(ports).handler(|from: RxId| {
+    ///     let others = PortSet::first(3).without(from.port);
+    ///     move |_: Instant, _: RxId, burst: &mut Burst| {
+    ///         burst.iter_mut().for_each(|packet| packet.set_egress(others));
+    ///     }
+    /// });
+    /// let session = session.start()?;
+    /// while !session.is_over() {
+    ///     std::thread::sleep(std::time::Duration::from_millis(1));
+    /// }
+    /// let ledger = session.finish().snapshot.ledger;
+    /// assert_eq!((ledger.received, ledger.expanded), (1000, 1000));
+    /// assert_eq!((ledger.transmitted, ledger.closed()), (2000, true));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn among<P: IntoPort<Driver: 'static>>(
+        ports: impl IntoIterator<Item = P>,
+    ) -> Builder<Many<P::Driver>, Forward> {
+        let ports = ports.into_iter().map(IntoPort::into_port).collect();
+        Builder::new(Many(ports), Box::new(|_| Forward))
     }
 
     /// A handle to one TX queue, for a thread of the application; `None` for a queue that the port

@@ -121,6 +121,8 @@ pub(super) struct SharedTx<T> {
     pub(super) waiters: SpaceWaiters,
     /// Registered lanes. The TX worker ends after the last one has deregistered.
     lanes: AtomicU32,
+    /// Slots that are withheld from applications for each of them.
+    slots_per_lane: usize,
     ids: AtomicU64,
     /// The device failed, so packets that find the queue closed are counted as `drop.device_reset`.
     pub(super) broken: AtomicBool,
@@ -195,7 +197,7 @@ impl<T> SharedTx<T> {
     /// Registers a lane. Slots are reserved for it, so applications cannot fill the ring.
     pub(super) fn enter_lane(&self) -> Producer {
         self.lanes.fetch_add(1, Ordering::AcqRel);
-        self.ring.withhold(SLOTS_PER_LANE);
+        self.ring.withhold(self.slots_per_lane);
         self.enter(ProducerKind::Lane)
     }
 
@@ -203,7 +205,7 @@ impl<T> SharedTx<T> {
     pub(super) fn leave_lane(&self, own: &Producer) {
         self.leave(own);
         self.lanes.fetch_sub(1, Ordering::AcqRel);
-        self.ring.give_back(SLOTS_PER_LANE);
+        self.ring.give_back(self.slots_per_lane);
         self.tx_worker.notify();
         // Applications may use its slots now.
         self.waiters.wake_all(&self.ring);
@@ -288,11 +290,19 @@ impl<T: TxDescriptors> SharedTx<T> {
             tx_worker,
             waiters: SpaceWaiters::default(),
             lanes: AtomicU32::new(0),
+            slots_per_lane: SLOTS_PER_LANE,
             ids: AtomicU64::new(0),
             broken: AtomicBool::new(false),
             stats,
             counters,
         }
+    }
+
+    /// For so many lanes that they could withhold all slots: half of the slots for all of them.
+    pub(super) fn for_lanes(mut self, lanes: usize) -> Self {
+        let most = self.ring.capacity() / 2 / lanes.max(1);
+        self.slots_per_lane = self.slots_per_lane.min(most);
+        self
     }
 
     /// Takes packets from the front of `burst`, as many as there is space for.

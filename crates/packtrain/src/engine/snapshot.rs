@@ -94,7 +94,7 @@ impl PortSnapshot {
 /// A copy of all counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The ports: one, or two.
+    /// The ports.
     pub ports: Vec<PortSnapshot>,
     /// Drops by reason.
     pub drops: DropSnapshot,
@@ -232,6 +232,7 @@ impl Stats {
         for lanes in &self.lanes {
             all.ledger.delivered += lanes.delivered.get();
             all.ledger.generated += lanes.generated.get();
+            all.ledger.expanded += lanes.cloned.get();
             all.ledger.held += lanes.held.get();
         }
         for worker in &self.workers {

@@ -13,6 +13,8 @@ pub(super) struct LaneCounters {
     pub(super) delivered: Counter,
     /// Wire packets that handlers put into bursts.
     pub(super) generated: Counter,
+    /// Wire packets of the clones that were made for further egress ports.
+    pub(super) cloned: Counter,
     /// At the end of the last step: wire packets received that no TX path has accepted yet.
     pub(super) held: Counter,
 }

@@ -1,5 +1,6 @@
 //! The engine with fake devices in memory: single steps in virtual time, and threads.
 
+mod among;
 mod builder;
 mod coalesce;
 mod control;

@@ -55,6 +55,8 @@ pub(super) struct Line {
     pub(super) bytes: u32,
     /// Segments, empty ones included.
     pub(super) count: u16,
+    /// [`PortSet::named`](super::PortSet), or 0.
+    pub(super) egress: u16,
     pub(super) meta: Meta,
     pub(super) segments: [Segment; HEAD_SEGMENTS],
 }
@@ -77,6 +79,7 @@ impl Line {
             },
             bytes: 0,
             count: 0,
+            egress: 0,
             meta: Meta::default(),
             segments: [Segment::UNUSED; HEAD_SEGMENTS],
         }

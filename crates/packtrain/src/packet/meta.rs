@@ -1,8 +1,10 @@
 //! The metadata of a packet.
 
+use crate::limits::PORTS_MAX;
 use crate::time::WallTime;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
+use std::fmt;
 
 /// A VLAN tag in the metadata, and not in the packet's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +22,117 @@ pub struct Ingress {
     pub port: u16,
     /// Index of the RX queue within the port.
     pub queue: u16,
+}
+
+/// A set of a session's ports, by their indices from 0 to [`PORTS_MAX`] less 1.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct PortSet(u16);
+
+/// In a packet's line: a set was named. Without it there is none, and the other bits are 0.
+const NAMED: u16 = 1 << 15;
+
+const _: () = assert!(PORTS_MAX < u16::BITS as usize);
+
+impl PortSet {
+    /// No port: a packet that goes nowhere is dropped, as `drop.no_egress`.
+    pub const NONE: Self = Self(0);
+
+    /// One port.
+    ///
+    /// # Panics
+    ///
+    /// If `port` is not less than [`PORTS_MAX`].
+    #[must_use]
+    pub const fn one(port: usize) -> Self {
+        assert!(port < PORTS_MAX, "a session has no such port");
+        Self(1 << port)
+    }
+
+    /// The first `ports` ports.
+    ///
+    /// # Panics
+    ///
+    /// If they are more than [`PORTS_MAX`].
+    #[must_use]
+    pub const fn first(ports: usize) -> Self {
+        assert!(ports <= PORTS_MAX, "a session has fewer ports");
+        Self(((1_u32 << ports) - 1) as u16)
+    }
+
+    /// These ports and `port`.
+    ///
+    /// # Panics
+    ///
+    /// As [`PortSet::one`].
+    #[must_use]
+    pub const fn with(self, port: usize) -> Self {
+        Self(self.0 | Self::one(port).0)
+    }
+
+    /// These ports without `port`.
+    #[must_use]
+    pub const fn without(self, port: usize) -> Self {
+        match port < PORTS_MAX {
+            true => Self(self.0 & !(1 << port)),
+            false => self,
+        }
+    }
+
+    /// Whether `port` is one of them.
+    #[must_use]
+    pub const fn has(self, port: usize) -> bool {
+        port < PORTS_MAX && self.0 & (1 << port) != 0
+    }
+
+    /// The number of ports.
+    #[must_use]
+    pub const fn len(self) -> usize {
+        self.0.count_ones() as usize
+    }
+
+    /// True without ports.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// As a packet's line has it.
+    pub(super) const fn named(self) -> u16 {
+        self.0 | NAMED
+    }
+
+    /// The set of a packet's line, if one was named.
+    pub(super) const fn of_line(bits: u16) -> Option<Self> {
+        match bits & NAMED != 0 {
+            true => Some(Self(bits & !NAMED)),
+            false => None,
+        }
+    }
+
+    /// The ports, lowest first.
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        let mut left = self.0;
+        std::iter::from_fn(move || {
+            let port = (left != 0).then(|| left.trailing_zeros() as usize)?;
+            left &= left - 1;
+            Some(port)
+        })
+    }
+}
+
+impl fmt::Debug for PortSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.iter()).finish()
+    }
+}
+
+impl FromIterator<usize> for PortSet {
+    /// # Panics
+    ///
+    /// As [`PortSet::one`].
+    fn from_iter<I: IntoIterator<Item = usize>>(ports: I) -> Self {
+        ports.into_iter().fold(Self::NONE, Self::with)
+    }
 }
 
 /// A packet's metadata.

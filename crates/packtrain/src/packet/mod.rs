@@ -24,7 +24,7 @@ pub use burst::Burst;
 pub use frame::FrameClass;
 pub use iter::{Pieces, Segments};
 pub use memory::memory_available;
-pub use meta::{Ingress, Meta, VlanTag};
+pub use meta::{Ingress, Meta, PortSet, VlanTag};
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
 use arena::{Core, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, start};
@@ -129,6 +129,7 @@ impl Packet {
             (*line.as_ptr()).header.next = NO_LINE;
             (*line.as_ptr()).bytes = 0;
             (*line.as_ptr()).count = 0;
+            (*line.as_ptr()).egress = 0;
             (&raw mut (*line.as_ptr()).meta).write(Meta::default());
         }
         Ok(Self { line })
@@ -185,6 +186,21 @@ impl Packet {
     #[inline]
     pub fn meta_mut(&mut self) -> &mut Meta {
         &mut self.head_mut().meta
+    }
+
+    /// Sends the packet to `ports` in a session among several
+    /// ([`Session::among`](crate::engine::Session::among)): to each a clone that shares the bytes.
+    /// Without any port it is dropped, as `drop.no_egress`. Other sessions do not read it.
+    #[inline]
+    pub fn set_egress(&mut self, ports: PortSet) {
+        self.head_mut().egress = ports.named();
+    }
+
+    /// The ports of [`Packet::set_egress`]; `None` for the default of the session.
+    #[must_use]
+    #[inline]
+    pub fn egress(&self) -> Option<PortSet> {
+        PortSet::of_line(self.head().egress)
     }
 
     /// The bytes, segment by segment. Empty segments are skipped.
@@ -514,9 +530,11 @@ impl Packet {
         Ok(clone)
     }
 
-    /// Copies the metadata of `from`, not its length and segments.
+    /// Copies the metadata of `from` and the ports that it is sent to, not its length and
+    /// segments.
     pub fn copy_meta(&mut self, from: &Self) {
         *self.meta_mut() = *from.meta();
+        self.head_mut().egress = from.head().egress;
     }
 
     /// Makes the first `bytes` bytes (or all, if there are fewer) contiguous and writable, by

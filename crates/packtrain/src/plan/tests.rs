@@ -480,6 +480,7 @@ proptest! {
         let swapped = plan(&b, &a).unwrap();
         let mut directions = swapped.directions;
         directions.reverse();
+        directions.iter_mut().for_each(|direction| direction.ports.reverse());
         prop_assert_eq!(directions, both.directions);
     }
 
@@ -597,7 +598,7 @@ fn senders_on_all_cpus_drain_directly() {
     let adapted = |dispatch, senders, cpus| {
         let demand = Demand {
             dispatch,
-            senders: [senders, 0],
+            senders: std::array::from_fn(|port| if port == 0 { senders } else { 0 }),
             cpus,
         };
         let mut plan = plan_one(&able("eth0")).unwrap().working(&demand);
@@ -634,7 +635,7 @@ fn a_worker_serves_senders_if_they_send_to_all_its_queues() {
     };
     let serves = |plan: Plan, senders, cpus| {
         let plan = plan.working(&Demand {
-            senders: [senders, 0],
+            senders: std::array::from_fn(|port| if port == 0 { senders } else { 0 }),
             cpus,
             ..Demand::default()
         });
@@ -657,4 +658,101 @@ fn a_worker_serves_senders_if_they_send_to_all_its_queues() {
     assert_eq!(apart[apart.len() - 2..], [senders, devices]);
     assert!(!serves(joined(&other), 1, 2).contains(&senders));
     assert!(!serves(joined(&other), 0, 8).contains(&senders));
+}
+
+#[test]
+fn among_several_ports_there_is_a_direction_for_each_two() {
+    let plain = side("c0", Features::NONE, Features::NONE, Features::ALL);
+    let sides = [able("a0"), able("b0"), plain];
+    let plan = plan_among(&sides).unwrap();
+    let names = plan.directions.iter();
+    let names: Vec<_> = names.map(|one| (&*one.from, &*one.to, one.ports)).collect();
+    let expected = [
+        ("a0", "b0", [0, 1]),
+        ("a0", "c0", [0, 2]),
+        ("b0", "a0", [1, 0]),
+        ("b0", "c0", [1, 2]),
+        ("c0", "a0", [2, 0]),
+        ("c0", "b0", [2, 1]),
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(
+        decision(&plan.directions[0], Features::TSO4).who,
+        Who::Device
+    );
+    assert_eq!(
+        decision(&plan.directions[1], Features::TSO4).who,
+        Who::Software
+    );
+    for (port, side) in sides.iter().enumerate() {
+        assert_eq!(
+            (&plan.from(port).from, &plan.to(port).to),
+            (&side.name, &side.name)
+        );
+        assert_eq!(plan.egress(port), None);
+        assert_eq!(plan.paths[port].kind, PathKind::Shared);
+        assert!(plan.paths[port].why.contains("several ports"));
+    }
+    assert!(plan.among && plan.worker_per_direction());
+}
+
+/// A packet is merged before its egress is chosen.
+#[test]
+fn among_several_ports_packets_are_merged_if_each_other_port_gains() {
+    let from = side("in0", Features::CSUM, Features::NONE, Features::ALL);
+    let gains = |name, tx| {
+        let mut side = side(name, Features::ALL, tx, Features::ALL);
+        side.capabilities.gso_pays = true;
+        side
+    };
+    let (all, tcp) = (
+        Features::ALL,
+        Features::CSUM | Features::TSO4 | Features::TSO6,
+    );
+    let merged = |others: [Side; 2]| {
+        let [b, c] = others;
+        let plan = plan_among(&[from.clone(), b, c]).unwrap();
+        let [first, second] = &plan.directions[..2] else {
+            panic!("six directions")
+        };
+        assert_eq!(first.coalesce, second.coalesce);
+        let why = |one| decision(one, Features::LARGE_RECEIVE).clone();
+        assert_eq!(why(first).who, why(second).who);
+        (
+            first.coalesce.map(|how| how.kinds),
+            why(first).why,
+            why(second).why,
+        )
+    };
+    let (kinds, one, other) = merged([gains("b0", all), gains("c0", tcp)]);
+    assert_eq!(kinds, Some(Features::TSO4 | Features::TSO6));
+    assert!(
+        one.ends_with("TCP/IPv6 from in0, and each other port accepts large packets"),
+        "{one}"
+    );
+    assert!(other.contains("TCP/IPv4, TCP/IPv6 from in0"), "{other}");
+    let (kinds, one, other) = merged([gains("b0", all), gains("c0", Features::NONE)]);
+    assert_eq!(kinds, None);
+    assert_eq!(one, other);
+    assert!(one.ends_with("c0 accepts no large packets"), "{one}");
+    let udp = Features::CSUM | Features::USO;
+    let (kinds, one, _) = merged([gains("b0", tcp), gains("c0", udp)]);
+    assert_eq!(kinds, None);
+    assert!(one.contains("no kind of large packet"), "{one}");
+}
+
+#[test]
+fn ports_that_cannot_be_joined_are_refused_among_several() {
+    let refused = |sides: &[Side]| plan_among(sides).unwrap_err().0;
+    let many = |count: usize| (0..count).map(|_| able("a0")).collect::<Vec<_>>();
+    assert!(refused(&many(1)).ends_with("2 to 15 of them, not 1"));
+    assert!(refused(&many(16)).ends_with("not 16"));
+    assert_eq!(plan_among(&many(15)).unwrap().directions.len(), 15 * 14);
+    let mut ip = able("c0");
+    ip.capabilities.link = LinkType::RawIp;
+    let line = refused(&[able("a0"), able("b0"), ip]);
+    assert!(
+        line.starts_with("cannot join a0 (Ethernet) and c0 (raw IP): "),
+        "{line}"
+    );
 }

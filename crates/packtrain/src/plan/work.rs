@@ -4,6 +4,7 @@
 mod tests;
 
 use crate::driver::QueueConfig;
+use crate::limits::PORTS_MAX;
 use crate::policy::dispatch::Dispatch;
 use std::fmt;
 
@@ -78,7 +79,7 @@ pub struct Demand {
     /// The dispatch mode of ports that have none of their own.
     pub dispatch: Dispatch,
     /// Application threads that send to each port.
-    pub senders: [usize; 2],
+    pub senders: [usize; PORTS_MAX],
     /// CPUs that workers may use.
     pub cpus: usize,
 }
@@ -87,7 +88,7 @@ impl Default for Demand {
     fn default() -> Self {
         Self {
             dispatch: Dispatch::default(),
-            senders: [0; 2],
+            senders: [0; PORTS_MAX],
             cpus: 1,
         }
     }
@@ -95,10 +96,13 @@ impl Default for Demand {
 
 impl Path {
     /// The path to the TX queues of a port with these settings, to which `senders` application
-    /// threads send, too.
-    pub(super) fn new(config: &QueueConfig, demand: &Demand, senders: usize) -> Self {
+    /// threads send, too. `among`: so do the lanes of several ports.
+    pub(super) fn new(config: &QueueConfig, demand: &Demand, senders: usize, among: bool) -> Self {
         let dispatch = config.dispatch.unwrap_or(demand.dispatch);
-        let (kind, why) = if config.shared {
+        let (kind, why) = if among {
+            let why = "the RX workers of several ports feed each queue".to_owned();
+            (PathKind::Shared, why)
+        } else if config.shared {
             (PathKind::Shared, "tx=shared".to_owned())
         } else if config.by_packet {
             (PathKind::Shared, "handover=packet".to_owned())
@@ -141,11 +145,13 @@ pub(super) struct QueueCounts {
     pub(super) shared: Vec<bool>,
     /// Whether the directions of a pair of queues may be on two workers.
     pub(super) per_direction: bool,
+    /// Whether the lanes of each port feed the TX queues of all others.
+    pub(super) among: bool,
 }
 
 impl QueueCounts {
-    /// The parts of each of min(parts, CPUs, at least 2) workers. A shared TX queue is never on a
-    /// worker whose lanes feed it.
+    /// The parts of each of min(parts, CPUs, at least 2) workers. A shared TX queue is not on a
+    /// worker whose lanes feed it; among several ports it may be, if all workers have such lanes.
     pub(super) fn place(&self, cpus: usize) -> Vec<Vec<PlannedPart>> {
         let pairs = self.counts.iter().copied().min().unwrap_or(0);
         let directions = self.counts.len();
@@ -168,12 +174,16 @@ impl QueueCounts {
             workers[index * rx_workers / all].extend(group);
         }
         for (port, queue) in tx {
-            // The direction that ends at this port.
-            let direction = directions - 1 - port;
-            let feeds = |part: &PlannedPart| *part == lanes(direction, queue % pairs);
-            let free = (0..count).filter(|&worker| !workers[worker].iter().any(feeds));
+            let feeds = |part: &PlannedPart| match *part {
+                PlannedPart::Lanes { direction, .. } if self.among => direction != port,
+                // The direction that ends at this port.
+                part => part == lanes(directions - 1 - port, queue % pairs),
+            };
             // If there is a lane and a shared queue, there are at least two workers.
-            let least = free.min_by_key(|&worker| workers[worker].len());
+            let least = (0..count).min_by_key(|&worker| {
+                let parts = &workers[worker];
+                (parts.iter().any(feeds), parts.len())
+            });
             workers[least.unwrap_or(0)].push(PlannedPart::Tx { port, queue });
         }
         workers

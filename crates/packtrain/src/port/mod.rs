@@ -15,4 +15,4 @@ pub mod wrap;
 
 pub use any::{AnyPort, AnyRx, AnyTx};
 pub use links::LinkWatch;
-pub use open::{OpenError, OpenErrorKind, open, open_pair, open_spec};
+pub use open::{OpenError, OpenErrorKind, open, open_all, open_pair, open_spec};

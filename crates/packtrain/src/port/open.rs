@@ -147,14 +147,30 @@ pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort
 ///
 /// [`OpenError`] of the first that cannot be opened.
 pub fn open_pair(a: &PortSpec, b: &PortSpec) -> Result<[Port<AnyPort>; 2], OpenError> {
-    let link_of = |port: &Port<AnyPort>| Some(port.driver.capabilities().link);
-    if a.kind.takes_link() > b.kind.takes_link() {
-        let other = open_spec(b, None)?;
-        return Ok([open_spec(a, link_of(&other))?, other]);
+    let [a, b] = <[_; 2]>::try_from(open_all([a, b])?)
+        .unwrap_or_else(|_| unreachable!("a port for each spec"));
+    Ok([a, b])
+}
+
+/// Opens ports to be joined, in the order of `specs`. A port that leaves its link type open takes
+/// that of the first one that does not.
+///
+/// # Errors
+///
+/// [`OpenError`] of the first that cannot be opened.
+pub fn open_all<'a>(
+    specs: impl IntoIterator<Item = &'a PortSpec>,
+) -> Result<Vec<Port<AnyPort>>, OpenError> {
+    let mut specs: Vec<_> = specs.into_iter().enumerate().collect();
+    specs.sort_by_key(|(_, spec)| spec.kind.takes_link());
+    let (mut link, mut ports) = (None, Vec::with_capacity(specs.len()));
+    for (index, spec) in specs {
+        let port = open_spec(spec, link)?;
+        link = link.or(Some(port.driver.capabilities().link));
+        ports.push((index, port));
     }
-    let first = open_spec(a, None)?;
-    let second = open_spec(b, link_of(&first))?;
-    Ok([first, second])
+    ports.sort_by_key(|(index, _)| *index);
+    Ok(ports.into_iter().map(|(_, port)| port).collect())
 }
 
 /// Puts the wrappers around a port. Those that change packets are innermost, so that a capture

@@ -104,6 +104,12 @@ impl<R: RxDescriptors> RxQueue<R> {
         &self.counters
     }
 
+    /// The drops before packets reach a TX path, which the worker of this queue counts.
+    #[must_use]
+    pub const fn drops(&self) -> &Arc<DropCounters> {
+        &self.drops
+    }
+
     /// Receives at most `budget` packets into `burst`, including bad ones. Returns true if the
     /// budget ended the poll: then there may be more.
     ///

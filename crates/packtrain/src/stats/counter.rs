@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 /// The queue of a counter block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueId {
-    /// The port: 0 or 1.
+    /// The port's index.
     pub port: u16,
     /// The queue's index.
     pub queue: u16,

@@ -80,6 +80,11 @@ own_reasons! {
     BadRecord => "bad_record",
     /// The two ports' link types differ and this packet cannot be converted.
     LinkType => "link_type",
+    /// In a session among several ports: no port was named for the packet.
+    NoEgress => "no_egress",
+    /// In a session among several ports: the egress port accepted no packet for
+    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX).
+    EgressStalled => "egress_stalled",
 }
 
 const REASONS: usize = OWN.len() + VnetError::ALL.len() + SegmentError::ALL.len();

@@ -13,9 +13,43 @@ fn each_part_has_one_worker_and_no_tx_queue_one_of_its_lanes() {
                         counts: [a, b][..ports].to_vec(),
                         shared: [flag(0), flag(1)][..ports].to_vec(),
                         per_direction: flag(2),
+                        among: false,
                     };
                     check(&queues, cpus);
                 }
+            }
+        }
+    }
+}
+
+/// A TX queue is beside lanes that feed it only if each worker has some.
+#[test]
+fn among_several_ports_each_part_has_one_worker() {
+    for ports in 2..=5 {
+        for (count, cpus) in (1..=3).flat_map(|count| (1..=16).map(move |cpus| (count, cpus))) {
+            let queues = QueueCounts {
+                counts: (0..ports).map(|port| count + port % 2).collect(),
+                shared: vec![true; ports],
+                per_direction: true,
+                among: true,
+            };
+            check(&queues, cpus);
+            let workers = queues.place(cpus);
+            for &part in workers.iter().flatten() {
+                let PlannedPart::Tx { port, .. } = part else {
+                    continue;
+                };
+                let feeds = |parts: &Vec<PlannedPart>| {
+                    parts.iter().any(|part| match *part {
+                        PlannedPart::Lanes { direction, .. } => direction != port,
+                        PlannedPart::Tx { .. } => false,
+                    })
+                };
+                let own = workers.iter().find(|parts| parts.contains(&part)).unwrap();
+                assert!(
+                    !feeds(own) || workers.iter().all(feeds),
+                    "{queues:?}, {cpus} CPUs"
+                );
             }
         }
     }
@@ -44,6 +78,9 @@ fn check(queues: &QueueCounts, cpus: usize) {
             let PlannedPart::Tx { port, queue } = part else {
                 continue;
             };
+            if queues.among {
+                continue;
+            }
             let feeds = PlannedPart::Lanes {
                 direction: ports - 1 - port,
                 pair: queue % pairs,

@@ -1,0 +1,294 @@
+//! A switch for Ethernet frames: a handler that learns which address is behind which port.
+//!
+//! It is written with what the crate offers to every handler:
+//! [`Packet::set_egress`](crate::packet::Packet::set_egress), and a table that the handlers of all
+//! RX queues share.
+//!
+//! ```
+//! use packtrain::bridge::{Addresses, Bridge};
+//! use packtrain::engine::Session;
+//! use packtrain::port;
+//! use std::time::Duration;
+//!
+//! let ports = ["null:source,count=10", "null:", "null:"].map(port::open);
+//! let ports = ports.into_iter().collect::<Result<Vec<_>, _>>()?;
+//! let addresses = Addresses::new(8192, Duration::from_secs(300));
+//! let bridge = Bridge::new(addresses, ports.len());
+//! let session = Session::among(ports).handler(move |_| bridge.clone());
+//! # session.start()?.finish();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! It detects no loop: two paths between two ports multiply broadcasts without end, so the ports
+//! must be joined nowhere else. It does not read VLAN tags: an address is behind one port in all
+//! VLANs.
+
+use crate::engine::{Handler, RxId};
+use crate::packet::{Burst, Packet, PortSet};
+use crate::time::Instant;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// How long an address is remembered after its last frame, by default: as in IEEE 802.1Q (8.8.3)
+/// and Linux.
+pub const AGING: Duration = Duration::from_secs(300);
+/// The most addresses that are remembered, by default: as many as a small switch has.
+pub const ADDRESSES: usize = 8192;
+/// The most that may be asked for; they take 32 MiB.
+pub const ADDRESSES_MAX: usize = 1 << 20;
+
+/// Entries that an address may be in. Twice as many entries as addresses make a full set rare.
+const WAYS: usize = 8;
+/// The times of frames are kept to this fraction of the aging time, so that an entry in use is
+/// seldom written.
+const TOUCH_FRACTION: u64 = 16;
+
+/// An Ethernet address as a number, first byte highest.
+type Mac = u64;
+
+/// The addresses behind the ports of a bridge, with a bound on their number. All its handlers, on
+/// any threads, share one table.
+///
+/// An entry is two words, each valid on its own: the address with its port, and when its last
+/// frame was seen. The worst that a race of two threads does is to keep an old entry for longer, or
+/// to have an address twice, of which one grows old.
+pub struct Addresses {
+    entries: Box<[Entry]>,
+    /// Entries that may be in use.
+    most: usize,
+    used: AtomicUsize,
+    aging: u64,
+    /// When a full table is searched for old entries again.
+    sweep_at: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// 0 for a free entry; else the address, and the port in the lower 16 bits.
+    word: AtomicU64,
+    /// When the last frame was seen, as nanoseconds of the session's clock.
+    seen: AtomicU64,
+}
+
+impl fmt::Debug for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Addresses")
+            .field("most", &self.most)
+            .field("used", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Addresses {
+    /// Remembers at most `most` addresses, 1 to [`ADDRESSES_MAX`], each for `aging` after its last
+    /// frame. Further ones are not learned until old ones are forgotten: frames for them go to all
+    /// ports.
+    #[must_use]
+    pub fn new(most: usize, aging: Duration) -> Arc<Self> {
+        let most = most.clamp(1, ADDRESSES_MAX);
+        let count = (2 * most).next_power_of_two().max(WAYS);
+        Arc::new(Self {
+            entries: (0..count).map(|_| Entry::default()).collect(),
+            most,
+            used: AtomicUsize::new(0),
+            aging: u64::try_from(aging.as_nanos()).unwrap_or(u64::MAX),
+            sweep_at: AtomicU64::new(0),
+        })
+    }
+
+    /// The number of entries in use, of which some may be older than the aging time.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Whether no address is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The port behind which an address was seen last, if it is known.
+    #[must_use]
+    pub fn port_of(&self, address: [u8; 6], now: Instant) -> Option<usize> {
+        self.find(number(address), now.as_nanos())
+    }
+
+    fn set(&self, mac: Mac) -> &[Entry] {
+        // A multiplicative hash (Fibonacci): the upper bits are the best.
+        let hash = mac.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let at = (hash as usize * WAYS) & (self.entries.len() - 1);
+        &self.entries[at..at + WAYS]
+    }
+
+    fn is_old(&self, entry: &Entry, now: u64) -> bool {
+        now.saturating_sub(entry.seen.load(Ordering::Relaxed)) > self.aging
+    }
+
+    fn find(&self, mac: Mac, now: u64) -> Option<usize> {
+        self.set(mac).iter().find_map(|entry| {
+            let word = entry.word.load(Ordering::Relaxed);
+            (word >> 16 == mac && word != 0 && !self.is_old(entry, now))
+                .then_some((word & 0xffff) as usize)
+        })
+    }
+
+    /// A frame from `mac` was received by `port`.
+    fn learn(&self, mac: Mac, port: usize, now: u64) {
+        let (set, wanted) = (self.set(mac), mac << 16 | port as u64);
+        let known = |entry: &&Entry| entry.word.load(Ordering::Relaxed) >> 16 == mac;
+        if let Some(entry) = set.iter().find(known) {
+            let seen = entry.seen.load(Ordering::Relaxed);
+            if now.saturating_sub(seen) > self.aging / TOUCH_FRACTION {
+                entry.seen.store(now, Ordering::Relaxed);
+            }
+            let word = entry.word.load(Ordering::Relaxed);
+            // The host has moved. If another thread has just changed the entry, the next frame
+            // learns it again.
+            if word != wanted && word >> 16 == mac {
+                let _changed =
+                    entry
+                        .word
+                        .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed);
+            }
+            return;
+        }
+        self.insert(set, wanted, now);
+    }
+
+    #[cold]
+    fn insert(&self, set: &[Entry], wanted: u64, now: u64) {
+        for entry in set {
+            let word = entry.word.load(Ordering::Relaxed);
+            let is_free = word == 0;
+            if !is_free && !self.is_old(entry, now) {
+                continue;
+            }
+            if is_free && !self.claim(now) {
+                continue;
+            }
+            // The time first, so that the new address does not appear to be old.
+            entry.seen.store(now, Ordering::Relaxed);
+            let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            match entry.word.compare_exchange(word, wanted, order, failed) {
+                Ok(_) => return,
+                Err(_) if is_free => {
+                    self.used.fetch_sub(1, Ordering::Relaxed);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Counts one entry more, if the bound allows it. A full table is searched for old entries, at
+    /// most once in a sixteenth of the aging time.
+    fn claim(&self, now: u64) -> bool {
+        let one_more = |used: usize| (used < self.most).then_some(used + 1);
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let claim = || self.used.try_update(order, failed, one_more).is_ok();
+        if claim() {
+            return true;
+        }
+        let due = self.sweep_at.load(Ordering::Relaxed);
+        let next = now.saturating_add(self.aging / TOUCH_FRACTION);
+        let sweep_at = &self.sweep_at;
+        if now < due || sweep_at.compare_exchange(due, next, order, failed).is_err() {
+            return false;
+        }
+        for entry in &self.entries {
+            let word = entry.word.load(Ordering::Relaxed);
+            if word != 0 && self.is_old(entry, now) {
+                let freed = entry.word.compare_exchange(word, 0, order, failed);
+                if freed.is_ok() {
+                    self.used.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+        }
+        claim()
+    }
+}
+
+const fn number(address: [u8; 6]) -> Mac {
+    let [a, b, c, d, e, f] = address;
+    u64::from_be_bytes([0, 0, a, b, c, d, e, f])
+}
+
+/// The handler of a MAC-learning bridge, for [`Session::among`](crate::engine::Session::among).
+///
+/// It learns the source of each frame. A frame for a known address goes to its port, and nowhere if
+/// that is the port that it came from; a frame for an unknown address, for several hosts or for all
+/// goes to all other ports. Frames for 01:80:c2:00:00:01 to 0f end at each bridge (IEEE 802.1Q,
+/// 8.6.3), so they go nowhere; those for 00, of the spanning tree protocol, pass as through a
+/// bridge without it. What goes nowhere is counted as `drop.no_egress`.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    addresses: Arc<Addresses>,
+    ports: PortSet,
+}
+
+/// Groups whose frames are not forwarded: the last of these, and the 15 in front of it but the
+/// first.
+const RESERVED: Mac = 0x0180_c200_000f;
+/// In the first byte of an address: of several hosts.
+const GROUP: Mac = 1 << 40;
+
+impl Bridge {
+    /// The handler for `ports` ports, up to [`PORTS_MAX`](crate::limits::PORTS_MAX).
+    ///
+    /// # Panics
+    ///
+    /// If there are more ports.
+    #[must_use]
+    pub fn new(addresses: Arc<Addresses>, ports: usize) -> Self {
+        Self {
+            addresses,
+            ports: PortSet::first(ports),
+        }
+    }
+
+    /// Where a frame from `port` to `to` goes; its source is learned.
+    fn egress(&self, port: usize, [to, from]: [Mac; 2], now: u64) -> PortSet {
+        if from & GROUP == 0 && from != 0 {
+            self.addresses.learn(from, port, now);
+        }
+        let others = self.ports.without(port);
+        if to & GROUP != 0 {
+            let reserved = to & !0xf == RESERVED & !0xf && to & 0xf != 0;
+            return if reserved { PortSet::NONE } else { others };
+        }
+        match self.addresses.find(to, now) {
+            Some(known) if known == port => PortSet::NONE,
+            Some(known) => PortSet::one(known),
+            None => others,
+        }
+    }
+}
+
+impl Handler for Bridge {
+    fn handle(&mut self, now: Instant, from: RxId, burst: &mut Burst) {
+        for packet in burst.iter_mut() {
+            let ports = self.egress(from.port, addresses(packet), now.as_nanos());
+            packet.set_egress(ports);
+        }
+    }
+
+    const COUNTED: bool = false;
+}
+
+/// The destination and the source of a frame.
+fn addresses(packet: &Packet) -> [Mac; 2] {
+    let mut bytes = [0; 12];
+    match packet.first().first_chunk() {
+        Some(first) => bytes = *first,
+        None => {
+            packet.copy_to(&mut bytes);
+        }
+    }
+    let [a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
+    [number([a, b, c, d, e, f]), number([g, h, i, j, k, l])]
+}
+
+#[cfg(test)]
+mod tests;

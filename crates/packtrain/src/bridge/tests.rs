@@ -1,0 +1,178 @@
+//! The bridge by itself, with the time of the test.
+
+use super::*;
+use std::collections::HashSet;
+use std::thread;
+
+const AGE: Duration = Duration::from_secs(300);
+const ALL: Mac = 0xffff_ffff_ffff;
+const START: u64 = 1_000_000_000;
+
+fn at(seconds: u64) -> u64 {
+    START + seconds * 1_000_000_000
+}
+
+fn bridge(most: usize) -> Bridge {
+    Bridge::new(Addresses::new(most, AGE), 3)
+}
+
+fn others(port: usize) -> PortSet {
+    PortSet::first(3).without(port)
+}
+
+/// An address of one host.
+fn host(number: u64) -> Mac {
+    0x0200_0000_0000 | number
+}
+
+#[test]
+fn a_frame_for_a_known_address_goes_to_its_port_only() {
+    let bridge = bridge(8);
+    let (a, b) = (host(1), host(2));
+    assert_eq!(bridge.egress(0, [b, a], at(0)), others(0), "not known yet");
+    assert_eq!(bridge.egress(1, [a, b], at(0)), PortSet::one(0));
+    assert_eq!(bridge.egress(0, [b, a], at(0)), PortSet::one(1));
+    assert_eq!(bridge.egress(2, [b, host(3)], at(0)), PortSet::one(1));
+    // Both are behind one port: the frame has arrived already.
+    assert_eq!(bridge.egress(1, [b, host(4)], at(0)), PortSet::NONE);
+    assert_eq!(bridge.addresses.len(), 4);
+}
+
+#[test]
+fn frames_for_all_and_for_groups_go_to_all_others() {
+    let bridge = bridge(8);
+    for group in [
+        ALL,
+        0x0100_5e00_0001,
+        0x3333_0000_0001,
+        0x0180_c200_0000,
+        0x0180_c200_0010,
+    ] {
+        assert_eq!(
+            bridge.egress(1, [group, host(1)], at(0)),
+            others(1),
+            "{group:x}"
+        );
+    }
+    for number in 1..16 {
+        let group = 0x0180_c200_0000 + number;
+        assert_eq!(
+            bridge.egress(1, [group, host(1)], at(0)),
+            PortSet::NONE,
+            "{group:x}"
+        );
+    }
+}
+
+#[test]
+fn an_address_that_no_host_has_is_not_learned() {
+    let bridge = bridge(8);
+    for from in [0, ALL, 0x0100_5e00_0001] {
+        assert_eq!(bridge.egress(0, [host(9), from], at(0)), others(0));
+    }
+    assert!(bridge.addresses.is_empty());
+    assert_eq!(bridge.egress(0, [0, host(1)], at(0)), others(0));
+}
+
+#[test]
+fn a_host_that_moves_is_found_at_its_new_port() {
+    let bridge = bridge(8);
+    for port in [0, 2, 1, 1, 0] {
+        bridge.egress(port, [ALL, host(1)], at(0));
+        let from = (port + 1) % 3;
+        assert_eq!(
+            bridge.egress(from, [host(1), host(2)], at(0)),
+            PortSet::one(port)
+        );
+    }
+    assert_eq!(bridge.addresses.len(), 2);
+}
+
+#[test]
+fn an_address_is_forgotten_after_the_aging_time() {
+    let bridge = bridge(8);
+    let find = |seconds| {
+        bridge
+            .addresses
+            .port_of([2, 0, 0, 0, 0, 1], Instant::from_nanos(at(seconds)))
+    };
+    bridge.egress(0, [ALL, host(1)], at(0));
+    assert_eq!(find(300), Some(0));
+    assert_eq!(find(301), None);
+    // Each of its frames makes it young again.
+    bridge.egress(0, [ALL, host(1)], at(200));
+    assert_eq!(find(490), Some(0));
+    assert_eq!(find(501), None);
+    // An old entry is used again, for it or for another one.
+    bridge.egress(2, [ALL, host(1)], at(1000));
+    assert_eq!(find(1001), Some(2));
+    assert_eq!(bridge.addresses.len(), 1);
+}
+
+#[test]
+fn the_bound_holds_and_old_addresses_make_room() {
+    let bridge = bridge(100);
+    for number in 0..500 {
+        bridge.egress(0, [ALL, host(number)], at(0));
+        assert!(bridge.addresses.len() <= 100);
+    }
+    let known = |now: u64| {
+        let known = (0..1000).filter(|&number| bridge.addresses.find(host(number), now).is_some());
+        known.collect::<Vec<_>>()
+    };
+    let before = known(at(1));
+    assert!(before.len() > 90 && before.len() <= 100, "{}", before.len());
+    // What is not known goes to all.
+    assert_eq!(bridge.egress(1, [host(499), host(0)], at(1)), others(1));
+    // After the aging time others take their places, in the whole table.
+    for number in 500..1000 {
+        bridge.egress(2, [ALL, host(number)], at(400));
+        assert!(bridge.addresses.len() <= 100);
+    }
+    let after = known(at(401));
+    assert!(
+        after.len() > 90 && after.iter().all(|&number| number >= 500),
+        "{after:?}"
+    );
+}
+
+#[test]
+fn a_table_of_one_address_works() {
+    let bridge = bridge(1);
+    bridge.egress(0, [ALL, host(1)], at(0));
+    bridge.egress(1, [ALL, host(2)], at(0));
+    assert_eq!(bridge.addresses.len(), 1);
+    assert_eq!(bridge.egress(2, [host(1), host(3)], at(0)), PortSet::one(0));
+    assert_eq!(bridge.egress(2, [host(2), host(3)], at(0)), others(2));
+    assert!(Addresses::new(usize::MAX, Duration::MAX).most == ADDRESSES_MAX);
+}
+
+/// Threads learn the same addresses: the number of entries is right afterwards, and each address
+/// was learned.
+#[test]
+fn threads_share_the_table() {
+    const HOSTS: u64 = if cfg!(miri) { 20 } else { 1000 };
+    let bridge = bridge(4096);
+    thread::scope(|scope| {
+        for port in 0..3 {
+            let bridge = &bridge;
+            scope.spawn(move || {
+                for round in 0..5 {
+                    for number in 0..HOSTS {
+                        bridge.egress(port, [host(number), host(number)], at(round * 100));
+                    }
+                }
+            });
+        }
+    });
+    let table = &bridge.addresses;
+    let used = table
+        .entries
+        .iter()
+        .map(|entry| entry.word.load(Ordering::Relaxed));
+    let used: Vec<_> = used.filter(|word| *word != 0).collect();
+    assert_eq!(used.len(), table.len());
+    let macs: HashSet<_> = used.iter().map(|word| word >> 16).collect();
+    assert_eq!(macs.len() as u64, HOSTS);
+    assert!(used.iter().all(|word| word & 0xffff < 3));
+}

@@ -1,0 +1,203 @@
+//! What sends the packets of a lane to the ports that its handler named, in a session among several
+//! ports.
+//!
+//! Each port is a branch: a producer of the ring in front of its TX queue, and the packets for
+//! which that had no space. While any wait, the lane receives nothing, so a slow egress pushes back
+//! on its ingress as between two ports. But it also holds up packets for the other ports, so it may
+//! do so for [`EGRESS_WAIT_MAX`] only: after that its packets are dropped until its ring accepts
+//! one.
+
+use super::producer::RingProducer;
+use super::stats::LaneCounters;
+use crate::driver::{Features, TxDescriptors};
+use crate::limits::EGRESS_WAIT_MAX;
+use crate::packet::{Burst, Packet, PortSet};
+use crate::stats::{DropCounters, DropReason};
+use crate::time::Instant;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A lane's access to a TX queue of each port.
+#[derive(Debug)]
+pub(super) struct Fan<T: TxDescriptors> {
+    /// By port.
+    branches: Vec<Branch<T>>,
+    /// Where packets go for which no port was named.
+    default: PortSet,
+    /// The ports that packets of this lane leave by, unless its handler sends them back.
+    others: PortSet,
+    counters: Arc<LaneCounters>,
+    drops: Arc<DropCounters>,
+}
+
+#[derive(Debug)]
+struct Branch<T: TxDescriptors> {
+    ring: RingProducer<T>,
+    /// Packets for which the ring had no space.
+    waiting: Burst,
+    /// Since when the ring accepts none of the packets for it.
+    full_since: Option<Instant>,
+}
+
+impl<T: TxDescriptors> Fan<T> {
+    /// The fan of a lane of `port`. `rings` is by port; the ring of `port` itself is for packets
+    /// that the handler sends back.
+    pub(super) fn new(
+        port: usize,
+        rings: impl Iterator<Item = RingProducer<T>>,
+        default: PortSet,
+        counters: Arc<LaneCounters>,
+        drops: Arc<DropCounters>,
+    ) -> Self {
+        let branches: Vec<_> = rings
+            .map(|ring| Branch {
+                ring,
+                waiting: Burst::new(),
+                full_since: None,
+            })
+            .collect();
+        Self {
+            others: PortSet::first(branches.len()).without(port),
+            branches,
+            default,
+            counters,
+            drops,
+        }
+    }
+
+    /// Begins a step: the packets that wait go first.
+    pub(super) fn begin(&mut self, now: Instant) {
+        for branch in &mut self.branches {
+            branch.ring.begin();
+            branch.send(now, &self.drops);
+        }
+    }
+
+    /// Whether no packets wait.
+    pub(super) fn accepts(&self) -> bool {
+        self.branches.iter().all(|one| one.waiting.is_empty())
+    }
+
+    /// Takes all packets of `burst`. The fan must accept packets: then each branch has room for
+    /// all of them.
+    pub(super) fn send(&mut self, now: Instant, burst: &mut Burst) {
+        while let Some(packet) = burst.pop() {
+            self.route(packet);
+        }
+        for branch in &mut self.branches {
+            branch.send(now, &self.drops);
+        }
+    }
+
+    /// Puts a packet, or clones of it, into the branches of its ports.
+    fn route(&mut self, packet: Packet) {
+        let wire_packets = u64::from(packet.meta().wire_packets);
+        let all = self.branches.len();
+        let ports = packet.egress().unwrap_or(self.default).iter();
+        let mut ports = ports.filter(|&port| port < all);
+        let Some(mut port) = ports.next() else {
+            return self.drops.add(DropReason::NoEgress, wire_packets);
+        };
+        for next in ports {
+            // A clone that is not made for lack of memory is a loss, so it is counted as made.
+            self.counters.cloned.add(wire_packets);
+            match packet.try_clone() {
+                Ok(clone) => put(&mut self.branches[port].waiting, clone),
+                Err(_) => self.drops.add(DropReason::NoBuffer, wire_packets),
+            }
+            port = next;
+        }
+        put(&mut self.branches[port].waiting, packet);
+    }
+
+    /// Offloads that all devices do and have not refused.
+    pub(super) fn features(&self) -> Features {
+        let branches = self.others.iter().map(|port| &self.branches[port]);
+        branches.fold(Features::ALL, |all, one| {
+            all.intersection(one.ring.features())
+        })
+    }
+
+    /// Waits until a branch whose packets wait has space: returns true if one has some already;
+    /// else `waker` is woken when it has.
+    pub(super) fn wait(&mut self, waker: &Waker) -> bool {
+        // Registers with each of them, even after one that has space.
+        let waiting = self.branches.iter_mut().filter(|one| one.waits());
+        waiting.fold(false, |ready, one| ready | one.ring.wait(waker))
+    }
+
+    /// When packets that wait are dropped.
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        let waiting = self.branches.iter().filter(|one| one.waits());
+        let since = waiting.filter_map(|one| one.full_since).min();
+        since.map(|since| since.after(EGRESS_WAIT_MAX))
+    }
+
+    pub(super) fn deregister(&mut self) {
+        self.branches
+            .iter_mut()
+            .for_each(|one| one.ring.deregister());
+    }
+
+    /// The reason for which packets are dropped, if the ring of any branch is closed: then the run
+    /// ends.
+    pub(super) fn closed(&self) -> Option<DropReason> {
+        self.branches.iter().find_map(|one| one.ring.closed())
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.branches.iter().all(|one| one.ring.is_over())
+    }
+
+    /// Wire packets that wait.
+    pub(super) fn waiting(&self) -> u64 {
+        let waiting = self.branches.iter().map(|one| one.waiting.wire_packets());
+        waiting.sum()
+    }
+
+    /// Drops the packets that wait, counted under `reason`.
+    pub(super) fn abandon(&mut self, reason: DropReason) {
+        for branch in &mut self.branches {
+            branch.abandon(reason, &self.drops);
+        }
+        self.deregister();
+    }
+}
+
+impl<T: TxDescriptors> Branch<T> {
+    fn waits(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    fn send(&mut self, now: Instant, drops: &DropCounters) {
+        let before = self.waiting.len();
+        if before == 0 {
+            return;
+        }
+        self.ring.send(now, &mut self.waiting);
+        if let Some(reason) = self.ring.closed() {
+            self.abandon(reason, drops);
+        }
+        if self.waiting.len() < before {
+            self.full_since = None;
+        }
+        if self.waits() {
+            let since = *self.full_since.get_or_insert(now);
+            if now.since(since) >= EGRESS_WAIT_MAX {
+                self.abandon(DropReason::EgressStalled, drops);
+            }
+        }
+    }
+
+    fn abandon(&mut self, reason: DropReason, drops: &DropCounters) {
+        let wire_packets = self.waiting.wire_packets();
+        self.waiting.clear();
+        drops.add(reason, wire_packets);
+    }
+}
+
+fn put(burst: &mut Burst, packet: Packet) {
+    if burst.push(packet).is_err() {
+        unreachable!("a branch that accepts packets has room for a burst");
+    }
+}

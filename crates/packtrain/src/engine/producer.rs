@@ -1,0 +1,112 @@
+//! A lane as a producer of the ring in front of a shared TX queue.
+
+use super::shared::{Closed, Producer, SharedTx};
+use crate::driver::{Features, TxDescriptors};
+use crate::packet::Burst;
+use crate::stats::DropReason;
+use crate::sync::Ordering;
+use crate::time::Instant;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A lane's access to a shared TX queue.
+#[derive(Debug)]
+pub(super) struct RingProducer<T: TxDescriptors> {
+    shared: Arc<SharedTx<T>>,
+    own: Producer,
+    /// The packet that is handed over, if they are handed over one by one.
+    one: Option<Burst>,
+    /// The lane is in the list of producers that wait for space.
+    waits: bool,
+    closed: Option<DropReason>,
+    deregistered: bool,
+}
+
+impl<T: TxDescriptors> RingProducer<T> {
+    /// Registers with the queue: the TX worker does not end before the lane deregisters.
+    pub(super) fn new(shared: Arc<SharedTx<T>>, by_packet: bool) -> Self {
+        Self {
+            own: shared.enter_lane(),
+            shared,
+            one: by_packet.then(Burst::new),
+            waits: false,
+            closed: None,
+            deregistered: false,
+        }
+    }
+
+    pub(super) fn begin(&mut self) {
+        if self.waits && self.shared.has_space(&self.own) {
+            self.forget();
+        }
+    }
+
+    /// The reason for which packets are dropped, if the TX worker has ended and the ring accepts
+    /// none.
+    pub(super) const fn closed(&self) -> Option<DropReason> {
+        self.closed
+    }
+
+    /// The lane has deregistered.
+    pub(super) const fn is_over(&self) -> bool {
+        self.deregistered
+    }
+
+    /// Whether the ring has space for a packet.
+    #[inline]
+    pub(super) fn has_space(&self) -> bool {
+        self.shared.has_space(&self.own)
+    }
+
+    pub(super) fn features(&self) -> Features {
+        self.shared.features()
+    }
+
+    fn forget(&mut self) {
+        if std::mem::take(&mut self.waits) {
+            self.shared.forget(&self.own);
+        }
+    }
+
+    pub(super) fn send(&mut self, now: Instant, burst: &mut Burst) {
+        let Some(mut one) = self.one.take() else {
+            return self.put(now, burst);
+        };
+        while burst.move_front(&mut one) {
+            self.put(now, &mut one);
+            // There is no space for a packet that is still there.
+            if one.move_front(burst) {
+                break;
+            }
+        }
+        self.one = Some(one);
+    }
+
+    fn put(&mut self, now: Instant, burst: &mut Burst) {
+        if self.shared.put(&self.own, burst, &|| now) == Err(Closed) {
+            let broken = self.shared.broken.load(Ordering::Acquire);
+            self.closed = Some(match broken {
+                true => DropReason::DeviceReset,
+                false => DropReason::Shutdown,
+            });
+        }
+    }
+
+    pub(super) fn wait(&mut self, waker: &Waker) -> bool {
+        self.waits = true;
+        self.shared.wait(&self.own, waker)
+    }
+
+    pub(super) fn deregister(&mut self) {
+        if !std::mem::replace(&mut self.deregistered, true) {
+            self.forget();
+            self.shared.leave_lane(&self.own);
+        }
+    }
+}
+
+impl<T: TxDescriptors> Drop for RingProducer<T> {
+    fn drop(&mut self) {
+        self.deregister();
+    }
+}

@@ -1,0 +1,399 @@
+//! Sessions among several ports: egress by the handler, clones, and ports that accept nothing.
+
+use super::fake::{Fake, Queue, number_of};
+use super::rig::{POLICIES, Rig, Setup, Virtual, arena, closed, wait_for};
+use crate::driver::{Features, Input, Port, PortConfig};
+use crate::engine::control::Queues;
+use crate::engine::{Builder, Command, Forward, Handler, Many, RxId, Session, Settings};
+use crate::limits::{EGRESS_WAIT_MAX, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX};
+use crate::packet::{Arena, ArenaConfig, Burst, PortSet};
+use crate::policy::dispatch::Dispatch;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::random::Random;
+use std::sync::Arc;
+use std::time::Duration;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The ports of a packet are in bits 16 to 19 of its number.
+struct ByNumber;
+
+impl Handler for ByNumber {
+    fn handle(&mut self, _now: Instant, _from: RxId, burst: &mut Burst) {
+        for packet in burst.iter_mut() {
+            let number = number_of(packet.first());
+            packet.set_egress(
+                (0..4)
+                    .filter(|port| number & (1 << (16 + port)) != 0)
+                    .collect(),
+            );
+        }
+    }
+
+    const COUNTED: bool = false;
+}
+
+fn to(ports: &[usize], number: u32) -> u32 {
+    ports
+        .iter()
+        .fold(number, |all, port| all | 1 << (16 + port))
+}
+
+/// A rig of several ports, and their queues.
+struct Several {
+    rig: Rig,
+    ports: Vec<Vec<Queue>>,
+}
+
+type Ports = Builder<Many<Fake>, Forward>;
+
+fn several(queues: &[usize], settings: &Settings, arena: Arena) -> (Ports, Vec<Vec<Queue>>) {
+    let parts = (Input::Endless, Features::NONE, Features::NONE);
+    let (mut ports, mut ours) = (Vec::new(), Vec::new());
+    for (name, &queues) in NAMES.into_iter().zip(queues) {
+        let (driver, of_port) = Fake::new(name, parts, queues, false);
+        let config = PortConfig {
+            queues: Some(queues),
+            ..PortConfig::default()
+        };
+        ports.push(Port { driver, config });
+        ours.push(of_port);
+    }
+    let builder = Session::among(ports)
+        .settings(settings.clone())
+        .arena(arena);
+    (builder, ours)
+}
+
+impl Several {
+    fn new(queues: &[usize], dispatch: Dispatch, cpus: usize) -> Self {
+        Self::with(queues, dispatch, cpus, arena(), |builder| {
+            builder.handler(|_| ByNumber)
+        })
+    }
+
+    fn with<H: Handler + 'static>(
+        queues: &[usize],
+        dispatch: Dispatch,
+        cpus: usize,
+        arena: Arena,
+        also: impl FnOnce(Ports) -> Builder<Many<Fake>, H>,
+    ) -> Self {
+        let settings = Setup::new([1, 1]).dispatch(dispatch).settings;
+        let (builder, ports) = several(queues, &settings, arena);
+        let runtime = Virtual::new(cpus);
+        let started = also(builder).assemble(Arc::<Virtual>::clone(&runtime));
+        let (session, workers) = started.expect("it is assembled");
+        let rig = Rig::new(session, workers, runtime, [Vec::new(), Vec::new()]);
+        Self { rig, ports }
+    }
+
+    fn arrive(&self, port: usize, numbers: impl IntoIterator<Item = u32>) {
+        self.ports[port][0].arrive(numbers);
+    }
+
+    fn sent(&self, port: usize) -> Vec<u32> {
+        self.ports[port][0].sent()
+    }
+
+    fn dropped(&self, reason: DropReason) -> u64 {
+        self.rig.closed().drops.get(reason)
+    }
+}
+
+fn everywhere(mut test: impl FnMut(Dispatch, usize)) {
+    for dispatch in POLICIES {
+        for cpus in [1, 2, 3, 8] {
+            test(dispatch, cpus);
+        }
+    }
+}
+
+#[test]
+fn each_packet_goes_to_the_ports_that_its_handler_names() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1, 1], dispatch, cpus);
+        let mut random = Random::new(u64::from(cpus as u32));
+        let mut expected = vec![Vec::new(); 4];
+        let (mut clones, mut nowhere) = (0, 0);
+        for number in 0..600 {
+            let ports: PortSet = (0..4).filter(|_| random.below(2) == 0).collect();
+            let number = to(&ports.iter().collect::<Vec<_>>(), number);
+            world.arrive(0, [number]);
+            ports.iter().for_each(|port| expected[port].push(number));
+            clones += ports.len().saturating_sub(1) as u64;
+            nowhere += u64::from(ports.is_empty());
+            if random.below(20) == 0 {
+                world.rig.settle();
+            }
+        }
+        world.rig.settle();
+        for (port, expected) in expected.iter().enumerate() {
+            let sent = world.sent(port) == *expected;
+            assert!(sent, "{dispatch}, {cpus} CPUs, port {port}");
+        }
+        let snapshot = world.rig.finish();
+        let ledger = snapshot.ledger;
+        assert_eq!((ledger.received, ledger.expanded), (600, clones));
+        assert_eq!(ledger.transmitted, 600 + clones - nowhere);
+        assert_eq!(snapshot.drops.get(DropReason::NoEgress), nowhere);
+        assert_eq!(snapshot.drops.total(), nowhere);
+    });
+}
+
+#[test]
+fn the_packets_of_an_rx_queue_go_to_one_tx_queue_of_each_port() {
+    let mut world = Several::new(&[4, 2, 3], Dispatch::Direct, 4);
+    for (queue, of_a) in world.ports[0].iter().enumerate() {
+        of_a.arrive([to(&[1, 2], queue as u32)]);
+    }
+    world.rig.settle();
+    let numbers = |port: usize, queue: usize| {
+        let sent = world.ports[port][queue].sent();
+        sent.iter()
+            .map(|number| number & 0xffff)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!([numbers(1, 0), numbers(1, 1)], [[0, 2], [1, 3]]);
+    assert_eq!(numbers(2, 0), [0, 3]);
+    assert_eq!([numbers(2, 1), numbers(2, 2)], [[1], [2]]);
+    world.rig.finish();
+}
+
+/// Without a choice the other one of two ports, and none of three.
+#[test]
+fn without_a_choice_a_packet_goes_to_the_other_one_of_two_ports() {
+    let new =
+        |queues: &[usize]| Several::with(queues, Dispatch::Direct, 2, arena(), |builder| builder);
+    let mut two = new(&[1, 1]);
+    two.arrive(0, [1, 2]);
+    two.arrive(1, [3]);
+    two.rig.settle();
+    assert_eq!((two.sent(0), two.sent(1)), (vec![3], vec![1, 2]));
+    assert!(two.rig.finish().drops.nonzero().next().is_none());
+    let mut three = new(&[1, 1, 1]);
+    three.arrive(0, [1, 2]);
+    three.rig.settle();
+    assert_eq!(three.dropped(DropReason::NoEgress), 2);
+    assert_eq!(three.rig.finish().ledger.transmitted, 0);
+}
+
+#[test]
+fn a_port_that_accepts_nothing_holds_up_the_others_for_a_while() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        let name = format!("{dispatch}, {cpus} CPUs");
+        world.ports[2][0].tx().room = 0;
+        // More than the ring, the queue and a branch hold.
+        let count = 2 * TX_RING_PACKETS as u32;
+        world.arrive(0, (0..count).map(|number| to(&[2], number)));
+        world.arrive(0, (0..10).map(|number| to(&[1], number)));
+        // From another port there is no wait, until it sends to the port.
+        world.arrive(1, (0..10).map(|number| to(&[0], number)));
+        world.rig.settle();
+        assert_eq!(
+            (world.sent(0).len(), world.sent(1).len()),
+            (10, 0),
+            "{name}"
+        );
+        assert_eq!(world.dropped(DropReason::EgressStalled), 0, "{name}");
+        let passed = world
+            .rig
+            .pass_until(|_| world.ports[1][0].sent().len() == 10);
+        assert!(passed >= EGRESS_WAIT_MAX, "{name}: {passed:?}");
+        assert!(
+            passed < EGRESS_WAIT_MAX + Duration::from_millis(10),
+            "{name}: {passed:?}"
+        );
+        let lost = world.dropped(DropReason::EgressStalled);
+        assert!(
+            lost > 0 && lost < u64::from(count) - TX_RING_PACKETS as u64,
+            "{name}: {lost}"
+        );
+        // It stays given up, and nothing waits for it.
+        world.arrive(0, (0..100).map(|number| to(&[1, 2], number)));
+        world.rig.settle();
+        assert_eq!(world.sent(1).len(), 110, "{name}");
+        assert_eq!(
+            world.dropped(DropReason::EgressStalled),
+            lost + 100,
+            "{name}"
+        );
+        // It accepts packets again.
+        world.ports[2][0].make_room(usize::MAX);
+        world.rig.settle();
+        world.arrive(0, (0..100).map(|number| to(&[2], number)));
+        world.rig.settle();
+        let all = u64::from(count) + 200;
+        assert_eq!(world.sent(2).len() as u64, all - lost - 100, "{name}");
+        world.rig.finish();
+    });
+}
+
+#[test]
+fn a_port_that_goes_on_in_time_loses_nothing() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        world.ports[2][0].tx().room = 0;
+        let numbers: Vec<_> = (0..2000).map(|number| to(&[1, 2], number)).collect();
+        world.arrive(0, numbers.iter().copied());
+        for _ in 0..40 {
+            world.rig.settle();
+            world.rig.advance(EGRESS_WAIT_MAX * 3 / 4);
+            world.ports[2][0].make_room(TX_STAGED_PACKETS_MAX + 10);
+        }
+        world.rig.settle();
+        for port in [1, 2] {
+            assert!(
+                world.sent(port) == numbers,
+                "{dispatch}, {cpus} CPUs, port {port}"
+            );
+        }
+        assert_eq!(world.rig.finish().drops.total(), 0);
+    });
+}
+
+/// The packets that wait in front of a ring are not those of the RX queue, which may be paused.
+#[test]
+fn packets_of_a_paused_queue_go_on_when_there_is_space() {
+    let mut world = Several::new(&[1, 1, 1], Dispatch::Direct, 2);
+    world.ports[2][0].tx().room = 0;
+    let numbers: Vec<_> = (0..1000).map(|number| to(&[2], number)).collect();
+    world.arrive(0, numbers.iter().copied());
+    world.rig.settle();
+    let received = world.rig.closed().ports[0].rx[0].packets as usize;
+    assert!(received > TX_RING_PACKETS && received < 1000, "{received}");
+    assert_eq!(world.rig.command(Queues::rx(0), Command::Pause), Ok(1));
+    world.ports[2][0].make_room(usize::MAX);
+    world.rig.settle();
+    assert!(world.sent(2) == numbers[..received]);
+    assert_eq!(world.rig.command(Queues::rx(0), Command::Resume), Ok(1));
+    world.rig.settle();
+    assert!(world.sent(2) == numbers);
+    world.rig.finish();
+}
+
+#[test]
+fn a_paused_port_is_given_up_until_it_is_resumed() {
+    let mut world = Several::new(&[1, 1, 1], Dispatch::Adaptive, 2);
+    assert_eq!(world.rig.command(Queues::tx(2), Command::Pause), Ok(1));
+    world.arrive(0, (0..1000).map(|number| to(&[1, 2], number)));
+    world
+        .rig
+        .pass_until(|_| world.ports[1][0].sent().len() == 1000);
+    let lost = world.dropped(DropReason::EgressStalled);
+    assert!(lost > 0 && world.sent(2).is_empty(), "{lost}");
+    assert_eq!(world.rig.command(Queues::tx(2), Command::Resume), Ok(1));
+    world.rig.settle();
+    assert_eq!(world.sent(2).len() as u64, 1000 - lost);
+    world.rig.finish();
+}
+
+#[test]
+fn what_waits_at_the_end_of_a_run_is_counted() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        world.ports[2][0].tx().room = 0;
+        world.arrive(0, (0..700).map(|number| to(&[1, 2], number)));
+        world.rig.settle();
+        let received = world.rig.closed().ledger.received;
+        let drops = world.rig.finish().drops;
+        let lost = drops.get(DropReason::Shutdown) + drops.get(DropReason::EgressStalled);
+        assert_eq!(lost, received, "{dispatch}, {cpus} CPUs");
+    });
+}
+
+#[test]
+fn a_device_that_is_removed_ends_the_run_and_is_named() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        world.ports[2][0].tx().removed = true;
+        world.arrive(0, (0..1000).map(|number| to(&[1, 2], number)));
+        world.rig.try_settle();
+        let error = world.rig.take_error();
+        assert_eq!(error.port, Some(2), "{dispatch}, {cpus} CPUs: {error}");
+        assert!(error.to_string().starts_with("third port: "), "{error}");
+        let snapshot = world.rig.closed();
+        assert_eq!(snapshot.ledger.held, 0, "{dispatch}, {cpus} CPUs");
+    });
+}
+
+#[test]
+fn a_clone_for_which_there_is_no_memory_is_a_loss() {
+    let arena = Arena::new(ArenaConfig {
+        small_frames: 4096,
+        lines: 300,
+        ..ArenaConfig::small()
+    });
+    let arena = arena.expect("memory");
+    let by_number = |builder: Ports| builder.handler(|_| ByNumber);
+    let mut world = Several::with(&[1, 1, 1], Dispatch::Direct, 2, arena, by_number);
+    world.ports[2][0].tx().room = 0;
+    world.arrive(0, (0..400).map(|number| to(&[1, 2], number)));
+    // Without buffers the fake device always has packets, so the worker does not sleep.
+    for step in 0..100 {
+        world.rig.run(step % 2);
+    }
+    let snapshot = world.rig.closed();
+    assert!(
+        snapshot.drops.get(DropReason::NoBuffer) > 0,
+        "{:?}",
+        snapshot.drops
+    );
+    assert_eq!(snapshot.ledger.expanded, snapshot.ledger.received);
+}
+
+#[test]
+fn applications_send_to_any_of_the_ports() {
+    for dispatch in POLICIES {
+        let senders = |builder: Ports| builder.senders(2, 1).handler(|_| ByNumber);
+        let mut world = Several::with(&[1, 1, 1], dispatch, 2, arena(), senders);
+        assert!(world.rig.session.handle(0, 0).is_none());
+        let mut handle = world.rig.session.handle(2, 0).expect("announced");
+        assert_eq!(handle.try_send(&mut world.rig.burst([5, 6])), Ok(2));
+        world.arrive(0, [to(&[2], 7)]);
+        world.rig.settle();
+        let mut sent = world.sent(2);
+        sent.sort_unstable();
+        assert_eq!(sent, [5, 6, to(&[2], 7)], "{dispatch}");
+        drop(handle);
+        world.rig.finish();
+    }
+}
+
+/// All ports send to all others at once, on threads.
+#[test]
+fn threads_among_three_ports_lose_and_reorder_nothing() {
+    const EACH: u32 = if cfg!(miri) { 100 } else { 5000 };
+    for dispatch in POLICIES {
+        let settings = Settings {
+            dispatch,
+            ..Settings::default()
+        };
+        let (builder, ports) = several(&[1, 1, 1], &settings, arena());
+        let session = builder.handler(|_| ByNumber).start().expect("it starts");
+        let others = |from: usize| (0..3).filter(|port| *port != from).collect::<Vec<_>>();
+        for number in 0..EACH {
+            for (from, queues) in ports.iter().enumerate() {
+                queues[0].arrive([to(&others(from), number) | (from as u32) << 20]);
+            }
+        }
+        let all = |port: usize| ports[port][0].tx().sent.len() == 2 * EACH as usize;
+        wait_for("all packets to arrive", || (0..3).all(all));
+        for (port, queues) in ports.iter().enumerate() {
+            for from in others(port) {
+                let sent = queues[0].sent().into_iter();
+                let of = sent.filter(|number| number >> 20 == from as u32);
+                let of: Vec<_> = of.map(|number| number & 0xffff).collect();
+                assert!(of.into_iter().eq(0..EACH), "{dispatch}");
+            }
+        }
+        let report = session.finish();
+        assert!(report.error.is_none(), "{:?}", report.error);
+        let ledger = closed(report.snapshot).ledger;
+        let each = 3 * u64::from(EACH);
+        assert_eq!((ledger.received, ledger.expanded), (each, each));
+        assert_eq!(ledger.transmitted, 2 * each);
+    }
+}

@@ -66,6 +66,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let has_no_input = joint.has_no_input();
     let captures = joint.ports.each_ref().map(|port| port.driver.capture());
     let faults = joint.ports.each_ref().map(|port| port.driver.faults());
+    let front_ends = joint.ports.each_ref().map(|port| port.driver.vhost());
     let [a, b] = joint.ports;
     // The session calls it before any worker runs.
     let handler = move |_| {
@@ -85,7 +86,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             print::message("note: neither port has any input, so no packet will move\n");
         }
     }
-    let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
+    let interval = args.stats_interval;
+    let mut live = Live::new(names.clone(), captures, front_ends, interval, args.quiet);
     in_force.settings.placed = session.placed().into();
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
@@ -158,6 +160,7 @@ fn watch(
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
+            live.front_ends();
             next_poll = elapsed + POLL_INTERVAL;
         }
         if live.due().is_some_and(|due| elapsed >= due) {

@@ -71,6 +71,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let captures: Vec<_> = captures.collect();
     let faults = joint.ports.iter().map(|port| port.driver.faults());
     let faults: Vec<_> = faults.collect();
+    let front_ends = joint.ports.iter().map(|port| port.driver.vhost());
+    let front_ends: Vec<_> = front_ends.collect();
     let run = (joint.ports, settings, args.count);
     let mut session = start_session(run, bridged.as_ref(), start)?;
     if !args.quiet && !args.json {
@@ -82,7 +84,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
             ));
         }
     }
-    let mut live = Live::new(names.clone(), captures, args.stats_interval, args.quiet);
+    let interval = args.stats_interval;
+    let mut live = Live::new(names.clone(), captures, front_ends, interval, args.quiet);
     in_force.settings.placed = session.placed().into();
     let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
@@ -232,6 +235,7 @@ fn watch(
             live.refused(&snapshot);
             live.troubles(&snapshot);
             live.captures();
+            live.front_ends();
             next_poll = elapsed + POLL_INTERVAL;
         }
         if live.due().is_some_and(|due| elapsed >= due) {

@@ -5,6 +5,7 @@ use crate::print;
 use crate::table::{grouped, scaled};
 use packtrain::driver::{Features, Link};
 use packtrain::engine::{PortSnapshot, Snapshot};
+use packtrain::port::vhost::VhostWatch;
 use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::Trouble;
 use std::collections::BTreeSet;
@@ -23,6 +24,8 @@ pub struct Live {
     names: Vec<String>,
     /// Captures of the ports, until the message that one has stopped.
     captures: Vec<Option<CaptureStatus>>,
+    /// Front ends of the ports, and how many of their messages were refused.
+    front_ends: Vec<Option<(VhostWatch, u64)>>,
     /// The first capture that stopped, and why.
     stopped: Option<String>,
     /// How often statistics are due; `None` for never.
@@ -45,6 +48,7 @@ impl Live {
     pub fn new(
         names: Vec<String>,
         captures: Vec<Option<CaptureStatus>>,
+        front_ends: Vec<Option<VhostWatch>>,
         interval: Option<Duration>,
         quiet: bool,
     ) -> Self {
@@ -55,6 +59,10 @@ impl Live {
         Self {
             names,
             captures,
+            front_ends: front_ends
+                .into_iter()
+                .map(|watch| Some((watch?, 0)))
+                .collect(),
             stopped: None,
             interval,
             terminal,
@@ -163,6 +171,22 @@ impl Live {
             );
             self.event(&format!("{line}\n"));
             self.stopped.get_or_insert(line);
+        }
+    }
+
+    /// Prints what ports have refused of their front ends since the last call.
+    pub fn front_ends(&mut self) {
+        for index in 0..self.front_ends.len() {
+            let Some((watch, last)) = &mut self.front_ends[index] else {
+                continue;
+            };
+            let status = watch.status();
+            let is_new = std::mem::replace(last, status.refused) != status.refused;
+            if let (true, Some(problem)) = (is_new, status.problem) {
+                let name = &self.names[index];
+                let line = format!("{name}: refused {problem}; see the log of the front end\n");
+                self.event(&line);
+            }
         }
     }
 

@@ -574,6 +574,12 @@ pub trait TxDescriptors: Send {
         false
     }
 
+    /// Whether the other side has negotiated its offloads again since the last call: what it
+    /// refused ([`Refused::Feature`]) is offered to it again.
+    fn renegotiated(&mut self) -> bool {
+        false
+    }
+
     /// Stops the queue in the device and starts it again, empty. Afterwards the device neither
     /// reads nor completes packets that it accepted before.
     ///

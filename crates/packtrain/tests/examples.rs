@@ -18,6 +18,9 @@ use std::time::{Duration, Instant as Started};
 #[path = "../examples/driver.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod driver;
+#[path = "../examples/guest.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod guest;
 #[path = "../examples/one_port.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod one_port;
@@ -38,6 +41,14 @@ use driver::{Cable, FRAME_BYTES_MAX};
 
 fn args(line: &str) -> Vec<String> {
     line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_port_for_a_guest_waits_for_its_front_end() {
+    let path = std::env::temp_dir().join(format!("packtrain-guest-{}", std::process::id()));
+    let ledger = guest::run(&path, Duration::from_millis(50)).expect("it runs without one");
+    assert!(ledger.closed() && ledger.received == 0, "{ledger:?}");
+    assert!(!path.exists(), "the socket is removed");
 }
 
 #[test]

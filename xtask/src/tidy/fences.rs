@@ -45,6 +45,11 @@ const FENCES: &[Fence] = &[
             ("crates/packtrain/src/runtime.rs", &["std::thread"]),
             // A request to another network namespace, which a thread enters and ends in.
             ("crates/packtrain/src/port/sys/tun.rs", &["std::thread"]),
+            // A front end is answered at once, also while no worker runs.
+            (
+                "crates/packtrain/src/port/sys/vhost/serve.rs",
+                &["std::thread"],
+            ),
             // The one monotonic clock.
             ("crates/packtrain/src/time.rs", &["std::time"]),
             // The wall clock, for a capture without a packet's time.

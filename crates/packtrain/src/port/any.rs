@@ -5,6 +5,7 @@ use super::null::{Null, NullRx, NullTx};
 use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
+use super::vhost::{Vhost, VhostRx, VhostTx, VhostWatch};
 use super::wrap::{
     Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Trace, TraceRx,
     TraceTx, Vlan, VlanRx, VlanTx,
@@ -71,6 +72,7 @@ any_port! {
     Pcap: Pcap, PcapRx, PcapTx;
     Null: Null, NullRx, NullTx;
     Sim: Sim, SimRx, SimTx;
+    Vhost: Vhost, VhostRx, VhostTx;
     Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
     Trace: Box<Trace<AnyPort>>, Box<TraceRx<AnyRx>>, Box<TraceTx<AnyTx>>;
@@ -97,6 +99,15 @@ impl AnyPort {
         }
     }
 
+    /// The other side of a `vhost-user:` port; `None` for another kind.
+    #[must_use]
+    pub fn vhost(&self) -> Option<VhostWatch> {
+        match self {
+            Self::Vhost(vhost) => Some(vhost.watch()),
+            _ => self.wrapped()?.vhost(),
+        }
+    }
+
     /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {
@@ -104,7 +115,7 @@ impl AnyPort {
             Self::Capture(outer) => Some(outer.inner().inner()),
             Self::Trace(outer) => Some(outer.inner().inner()),
             Self::Vlan(outer) => Some(outer.inner().inner()),
-            Self::Tap(_) | Self::Pcap(_) | Self::Null(_) | Self::Sim(_) => None,
+            Self::Tap(_) | Self::Pcap(_) | Self::Null(_) | Self::Sim(_) | Self::Vhost(_) => None,
         }
     }
 }

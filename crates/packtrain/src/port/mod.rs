@@ -10,6 +10,7 @@ pub mod spec;
 pub(crate) mod sys;
 pub mod tap;
 mod vectored;
+pub mod vhost;
 mod vnet;
 pub mod wrap;
 

@@ -46,6 +46,7 @@ impl OpenError {
         let file = matches!(spec.kind, PortKind::Pcap(_));
         let write = matches!(&spec.kind, PortKind::Pcap(options) if options.write);
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
+        let socket = matches!(spec.kind, PortKind::Vhost(_));
         // /dev/net/tun has no device behind it, or another one.
         const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
         let errno = Errno::from_io_error(source);
@@ -62,6 +63,10 @@ impl OpenError {
             io::ErrorKind::NotFound if file && !write => (
                 OpenErrorKind::Open,
                 "; check the path, or add `write` (pcap:FILE,write) to make the file",
+            ),
+            io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied if socket => (
+                OpenErrorKind::Open,
+                "; check that the socket's directory exists, and its permissions",
             ),
             kind if file => (OpenErrorKind::Open, advice::on_file(kind, write)),
             _ => (OpenErrorKind::Open, ""),
@@ -131,6 +136,7 @@ pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort
         PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
         PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
         PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
+        PortKind::Vhost(options) => options.open(&request).map(AnyPort::Vhost),
     };
     let port = port.map_err(|error| OpenError::device(spec, &error))?;
     let mut config = spec.config;

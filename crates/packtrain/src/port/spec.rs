@@ -25,6 +25,7 @@ pub use super::null::NullOptions;
 pub use super::pcap::PcapOptions;
 pub use super::sim::SimOptions;
 pub use super::tap::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
+pub use super::vhost::VhostOptions;
 pub use super::wrap::Wrappers;
 pub use crate::driver::KeyHelp;
 
@@ -150,6 +151,8 @@ kinds! {
     Null(NullOptions): "null", "null:",
         "a sink; with `source` also a generator of UDP, TCP or ACK packets";
     Sim(SimOptions): "sim", "sim:", "a NIC in memory";
+    Vhost(VhostOptions): "vhost-user", "vhost-user:PATH",
+        "a network device of a virtual machine (QEMU) or a DPDK program, through a socket";
 }
 
 /// The keys that every kind of port has.
@@ -198,7 +201,7 @@ fn nests(name: &str) -> bool {
 }
 
 /// Kinds that are designed but not implemented.
-const NOT_BUILT: &[&str] = &["packet", "xdp", "vhost-user"];
+const NOT_BUILT: &[&str] = &["packet", "xdp"];
 
 impl PortKind {
     fn parse(name: &str) -> Result<Self, String> {
@@ -298,7 +301,7 @@ impl PortSpec {
     fn set_name(&mut self, text: &str) -> Result<(), String> {
         let kind = self.kind.name();
         if let Some((key, value)) = text.split_once('=')
-            && !matches!(self.kind, PortKind::Pcap(_))
+            && !matches!(self.kind, PortKind::Pcap(_) | PortKind::Vhost(_))
             && self.clone().set(key, Some(value)).is_some()
         {
             return Err(format!(

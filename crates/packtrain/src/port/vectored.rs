@@ -170,6 +170,60 @@ impl Posted {
         }
     }
 
+    /// Whether the longest packet fits what is posted.
+    pub(super) fn is_ready(&self) -> bool {
+        match self.buffers {
+            RxBuffers::Whole => !self.small.is_empty() && !self.large.is_empty(),
+            RxBuffers::Pieces { .. } => self.small.len() >= self.pieces,
+        }
+    }
+
+    /// A packet of a known length, the bytes in front of it included, which `copy` copies piece by
+    /// piece.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub(super) fn copy(
+        &mut self,
+        bytes: usize,
+        mut copy: impl FnMut(&mut [u8]),
+    ) -> Result<Packet, DropReason> {
+        let small_bytes = FrameClass::Small.data_bytes() + self.front;
+        let mut from = |frame: Option<&mut Packet>, most: usize| {
+            let room = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
+            let n = bytes.min(room.len()).min(most);
+            copy(&mut room[..n]);
+            Ok::<_, DropReason>(n)
+        };
+        match self.buffers {
+            RxBuffers::Whole => {
+                let is_small = bytes <= small_bytes;
+                let frames = if is_small {
+                    &mut self.small
+                } else {
+                    &mut self.large
+                };
+                from(frames.last_mut(), bytes)?;
+                let mut packet = frames.pop().ok_or(DropReason::NoBuffer)?;
+                packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
+                Ok(packet)
+            }
+            RxBuffers::Pieces { .. } => {
+                let mut left = bytes;
+                let mut most = self.front + self.piece;
+                for frame in self.small.iter_mut().rev() {
+                    left -= from(Some(frame), left.min(most))?;
+                    if left == 0 {
+                        break;
+                    }
+                    most = self.piece;
+                }
+                self.take_pieces(bytes)
+            }
+        }
+    }
+
     /// Copies a packet that fits a small frame (copy-break), so that a waiting packet keeps no more
     /// memory than it needs.
     fn take_whole(&mut self, bytes: usize) -> Result<Packet, DropReason> {

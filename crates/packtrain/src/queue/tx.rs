@@ -233,6 +233,14 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.features
     }
 
+    /// Offers the device again what it refused, if it has negotiated anew. Packets that were
+    /// prepared without stay as they are.
+    fn renew_features(&mut self) {
+        if !self.refused.is_empty() && self.device.renegotiated() {
+            self.features |= std::mem::take(&mut self.refused);
+        }
+    }
+
     /// Offloads that the device refused for legal packets; a subset of those that it offered.
     #[must_use]
     pub const fn refused(&self) -> Features {

@@ -285,6 +285,14 @@ fn keys_of_one_kind_set_its_settings() {
              lose-wakeups=6,link=ipoib",
             PortKind::Sim(sim),
         ),
+        (
+            "vhost-user:/run/vm0.sock",
+            PortKind::Vhost(VhostOptions::default()),
+        ),
+        (
+            "vhost-user:/run/a=b.sock,server",
+            PortKind::Vhost(VhostOptions { server: true }),
+        ),
     ] {
         assert_eq!(parse(text).kind, kind);
         assert_eq!(parse(text).to_string(), text);

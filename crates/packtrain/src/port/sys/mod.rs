@@ -2,3 +2,4 @@
 
 pub(super) mod tap;
 pub(super) mod tun;
+pub(super) mod vhost;

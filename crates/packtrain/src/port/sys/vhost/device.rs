@@ -1,0 +1,420 @@
+//! The device behind a vhost-user socket: what the front end has set up, and the rings that the
+//! workers use.
+//!
+//! One thread handles the messages of the front end. It changes a ring under the ring's lock, which
+//! a worker holds for a batch of packets.
+
+use super::bell::Bell;
+use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
+use super::memory::Memory;
+use super::message::Request;
+use super::ring::Ring;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use std::fs::read_link;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The class and the command that set the number of pairs (virtio 1.2 §5.1.6.5.5).
+const MQ_PAIRS_SET: [u8; 2] = [4, 0];
+const CONTROL_OK: u8 = 0;
+const CONTROL_ERROR: u8 = 1;
+
+/// The state of the other side of a vhost-user port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VhostStatus {
+    /// A front end is connected.
+    pub connected: bool,
+    /// Front ends that have connected since the start.
+    pub connections: u64,
+    /// The feature bits that the guest has set (virtio 1.2 §5.1.3 and §6, and bit 30 of the
+    /// vhost-user protocol).
+    pub features: u64,
+    /// Whether guest memory cannot become shorter, which would end this process; true without a
+    /// front end. It is false for a file of memory that takes no seals.
+    pub sealed: bool,
+    /// Messages that were refused since the start.
+    pub refused: u64,
+    /// Receive buffers of guests that could not be used, since the start.
+    pub bad_buffers: u64,
+    /// The last message that was refused, or the last ring that could not be used: one sentence.
+    pub problem: Option<String>,
+}
+
+/// What the thread of the front end and the workers share.
+#[derive(Debug)]
+pub(in crate::port) struct Shared {
+    /// Two for each pair of queues: packets to the guest, and packets from it. Then the control
+    /// ring.
+    rings: Vec<Mutex<Ring>>,
+    /// As the rings, without the control ring.
+    bells: Vec<Bell>,
+    /// The ring to the guest that each queue uses: its own, or one of those that are in use.
+    targets: Vec<AtomicUsize>,
+    up: AtomicBool,
+    /// How often features were set.
+    negotiations: AtomicU64,
+    status: Mutex<VhostStatus>,
+}
+
+impl Shared {
+    /// `pairs` pairs of rings that are off.
+    ///
+    /// # Errors
+    ///
+    /// The system's, without free descriptors.
+    pub(in crate::port) fn new(pairs: usize) -> io::Result<Self> {
+        let bells = (0..2 * pairs).map(|_| Bell::new());
+        Ok(Self {
+            rings: (0..=2 * pairs).map(|_| Mutex::default()).collect(),
+            bells: bells.collect::<io::Result<_>>()?,
+            targets: (0..pairs).map(|pair| AtomicUsize::new(2 * pair)).collect(),
+            up: AtomicBool::new(false),
+            negotiations: AtomicU64::new(0),
+            status: Mutex::new(VhostStatus {
+                sealed: true,
+                ..VhostStatus::default()
+            }),
+        })
+    }
+
+    /// The ring of packets from the guest.
+    pub(in crate::port) fn ring_from_guest(&self, pair: usize) -> MutexGuard<'_, Ring> {
+        self.ring(2 * pair + 1)
+    }
+
+    /// The ring of packets to the guest. If the guest does not use that of the queue, another one.
+    pub(in crate::port) fn ring_to_guest(&self, pair: usize) -> MutexGuard<'_, Ring> {
+        self.ring(self.targets[pair].load(Ordering::Relaxed))
+    }
+
+    /// What rings if there is work in [`ring_from_guest`](Self::ring_from_guest).
+    pub(in crate::port) fn bell_from_guest(&self, pair: usize) -> &Bell {
+        &self.bells[2 * pair + 1]
+    }
+
+    /// What rings if there is room in [`ring_to_guest`](Self::ring_to_guest).
+    pub(in crate::port) fn bell_to_guest(&self, pair: usize) -> &Bell {
+        &self.bells[2 * pair]
+    }
+
+    /// Whether packets pass.
+    pub(in crate::port) fn is_up(&self) -> bool {
+        self.up.load(Ordering::Acquire)
+    }
+
+    /// How often features were set since the start.
+    pub(in crate::port) fn negotiations(&self) -> u64 {
+        self.negotiations.load(Ordering::Acquire)
+    }
+
+    /// The state of the other side.
+    pub(in crate::port) fn status(&self) -> VhostStatus {
+        let bad = (0..self.targets.len()).map(|pair| self.ring(2 * pair).bad());
+        let bad_buffers = bad.sum();
+        VhostStatus {
+            bad_buffers,
+            ..lock(&self.status).clone()
+        }
+    }
+
+    fn ring(&self, index: usize) -> MutexGuard<'_, Ring> {
+        lock(&self.rings[index])
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What a panicked thread left is checked like anything that a guest writes.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The device, as its front end sees it. It lives as long as the port, over any number of front
+/// ends.
+#[derive(Debug)]
+pub(in crate::port) struct Device {
+    shared: Arc<Shared>,
+    pairs: usize,
+    offered: u64,
+    features: u64,
+    protocol: u64,
+    memory: Arc<Memory>,
+    /// The kicks that the bells hear.
+    heard: Vec<Option<Arc<OwnedFd>>>,
+}
+
+impl Device {
+    /// A device with these rings that offers `offered`.
+    pub(in crate::port) fn new(shared: Arc<Shared>, offered: u64) -> Self {
+        let pairs = shared.targets.len();
+        Self {
+            heard: vec![None; 2 * pairs],
+            shared,
+            pairs,
+            offered,
+            features: 0,
+            protocol: 0,
+            memory: Arc::default(),
+        }
+    }
+
+    /// A front end has connected.
+    pub(in crate::port) fn connect(&mut self) {
+        let mut status = lock(&self.shared.status);
+        status.connected = true;
+        status.connections += 1;
+    }
+
+    /// The front end has left: everything that it set up is forgotten.
+    pub(in crate::port) fn disconnect(&mut self) {
+        for index in 0..self.shared.rings.len() {
+            let mut ring = self.shared.ring(index);
+            ring.forget();
+        }
+        (self.features, self.protocol) = (0, 0);
+        self.memory = Arc::default();
+        let mut status = lock(&self.shared.status);
+        (status.connected, status.features, status.sealed) = (false, 0, true);
+        drop(status);
+        self.settle();
+    }
+
+    /// Something was refused.
+    pub(in crate::port) fn refuse(&self, problem: String) {
+        let mut status = lock(&self.shared.status);
+        status.refused += 1;
+        status.problem = Some(problem);
+    }
+
+    /// Whether requests are acknowledged.
+    pub(in crate::port) const fn acknowledges(&self) -> bool {
+        self.protocol & REPLY_ACK != 0
+    }
+
+    /// Does what a front end asks for. Returns the number that it asked for, if it did.
+    ///
+    /// # Errors
+    ///
+    /// One sentence. Nothing but what the sentence is about has changed.
+    pub(in crate::port) fn handle(&mut self, request: Request) -> Result<Option<u64>, String> {
+        match request {
+            Request::GetFeatures => return Ok(Some(self.offered)),
+            Request::GetProtocolFeatures => return Ok(Some(PROTOCOL)),
+            Request::GetQueues => return Ok(Some(self.pairs as u64)),
+            Request::Nothing => return Ok(None),
+            Request::GetBase(index) => {
+                let base = self.ring(index)?.stop();
+                self.settle();
+                // A ring and its state, two numbers of four bytes.
+                return Ok(Some(u64::from(index) | u64::from(base) << 32));
+            }
+            _ => {}
+        }
+        let changed = self.change(request);
+        self.settle();
+        changed.map(|()| None)
+    }
+
+    fn change(&mut self, request: Request) -> Result<(), String> {
+        match request {
+            Request::SetFeatures(features) => return self.set_features(features),
+            Request::SetProtocolFeatures(features) => {
+                refuse_unoffered("protocol features", features, PROTOCOL)?;
+                self.protocol = features;
+            }
+            Request::ResetOwner => {
+                for index in 0..self.shared.rings.len() {
+                    self.shared.ring(index).stop();
+                }
+            }
+            Request::SetMemory(regions) => {
+                let memory = Arc::new(Memory::map(regions)?);
+                lock(&self.shared.status).sealed = memory.is_sealed();
+                self.memory = memory;
+                return self.each(|ring, device| ring.set_memory(&device.memory));
+            }
+            Request::SetSize(index, size) => self.ring(index)?.set_size(size)?,
+            Request::SetAddresses(index, at) => self.ring(index)?.set_addresses(at)?,
+            Request::SetBase(index, base) => self.ring(index)?.set_base(base)?,
+            Request::SetKick(index, kick) => {
+                let kick = kick.ok_or("a ring without a kick descriptor, which is not built")?;
+                let kick = Arc::new(event(kick)?);
+                let mut ring = self.ring(index)?;
+                ring.start(kick)?;
+                // Without features of the protocol there is no message that enables it.
+                if self.features & PROTOCOL_FEATURES == 0 {
+                    ring.set_enabled(true);
+                }
+            }
+            Request::SetCall(index, call) => {
+                let call = call.map(event).transpose()?;
+                self.ring(index)?.set_call(call);
+            }
+            Request::SetError(index, error) => {
+                let error = error.map(event).transpose()?;
+                self.ring(index)?.set_error(error);
+            }
+            Request::SetEnabled(index, enabled) => self.ring(index)?.set_enabled(enabled),
+            Request::GetFeatures
+            | Request::GetProtocolFeatures
+            | Request::GetQueues
+            | Request::GetBase(_)
+            | Request::Nothing => {}
+        }
+        Ok(())
+    }
+
+    fn set_features(&mut self, features: u64) -> Result<(), String> {
+        refuse_unoffered("features", features, self.offered)?;
+        self.features = features;
+        lock(&self.shared.status).features = features;
+        self.shared.negotiations.fetch_add(1, Ordering::Release);
+        let form = features::form(features);
+        // It neither stops nor disables a ring.
+        self.each(|ring, _| ring.set_form(form))
+    }
+
+    /// Does it to all rings, and returns the first error.
+    fn each(
+        &self,
+        mut each: impl FnMut(&mut Ring, &Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        let all = 0..self.shared.rings.len();
+        all.map(|index| each(&mut self.shared.ring(index), self))
+            .fold(Ok(()), Result::and)
+    }
+
+    fn ring(&self, index: u32) -> Result<MutexGuard<'_, Ring>, String> {
+        let index = index as usize;
+        if index >= self.shared.rings.len() {
+            let (pairs, last) = (self.pairs, 2 * self.pairs);
+            return Err(format!(
+                "ring {index}, where {pairs} pairs of rings are 0 to {last}; use as many queues on \
+                 both sides (queues=)"
+            ));
+        }
+        Ok(self.shared.ring(index))
+    }
+
+    /// Brings what depends on the state of several rings up to date, and wakes all workers.
+    fn settle(&mut self) {
+        let rings: Vec<_> = (0..2 * self.pairs)
+            .map(|index| {
+                let mut ring = self.shared.ring(index);
+                ring.publish();
+                (ring.is_running(), ring.kick().cloned())
+            })
+            .collect();
+        // Ring 2 is the control ring of a guest without several pairs.
+        let control = self.control_ring();
+        let usable = |index: &usize| Some(*index) != control && rings[*index].0;
+        let running: Vec<_> = (0..self.pairs)
+            .map(|pair| 2 * pair)
+            .filter(usable)
+            .collect();
+        for &index in &running {
+            let others = running.len() < self.pairs;
+            self.shared.ring(index).shared = others;
+        }
+        for pair in 0..self.pairs {
+            let own = 2 * pair;
+            let target = match running.len() {
+                0 => own,
+                _ if running.contains(&own) => own,
+                count => running[pair % count],
+            };
+            self.shared.targets[pair].store(target, Ordering::Relaxed);
+            self.hear(own, rings[target].1.clone());
+            self.hear(own + 1, rings[own + 1].1.clone());
+        }
+        self.shared.up.store(!running.is_empty(), Ordering::Release);
+        self.shared.bells.iter().for_each(Bell::ring);
+    }
+
+    /// Has a bell hear another kick.
+    fn hear(&mut self, bell: usize, kick: Option<Arc<OwnedFd>>) {
+        let old = &self.heard[bell];
+        let is_same = match (old, &kick) {
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        if is_same {
+            return;
+        }
+        let heard = self.shared.bells[bell].replace(old.as_ref(), kick.as_ref());
+        if let Err(error) = heard {
+            self.refuse(format!("the kicks of a ring cannot be waited for: {error}"));
+        }
+        self.heard[bell] = kick;
+    }
+
+    /// The index of the control ring, if the guest has one.
+    pub(in crate::port) const fn control_ring(&self) -> Option<usize> {
+        features::control_ring(self.features, self.pairs)
+    }
+
+    /// The kick of the control ring, if its front end leaves it to us.
+    pub(in crate::port) fn control_kick(&self) -> Option<Arc<OwnedFd>> {
+        let index = self.control_ring()?;
+        self.shared.ring(index).kick().cloned()
+    }
+
+    /// Answers what is in the control ring.
+    pub(in crate::port) fn serve_control(&mut self) {
+        let Some(index) = self.control_ring() else {
+            return;
+        };
+        loop {
+            let mut request = [0; 4];
+            let mut ring = self.shared.ring(index);
+            let Some(taken) = ring.take_request(&mut request) else {
+                if ring.arm() {
+                    continue;
+                }
+                return;
+            };
+            let Ok(bytes) = taken else {
+                continue;
+            };
+            let [class, command, low, high] = request;
+            let wanted = usize::from(u16::from_le_bytes([low, high]));
+            let is_legal = bytes == 4
+                && self.features & MQ != 0
+                && [class, command] == MQ_PAIRS_SET
+                && (1..=self.pairs).contains(&wanted);
+            if is_legal {
+                for pair in 0..self.pairs {
+                    for index in [2 * pair, 2 * pair + 1] {
+                        self.shared.ring(index).set_enabled(pair < wanted);
+                    }
+                }
+            }
+            ring.answer(if is_legal { CONTROL_OK } else { CONTROL_ERROR });
+            drop(ring);
+            self.settle();
+        }
+    }
+}
+
+fn refuse_unoffered(what: &str, set: u64, offered: u64) -> Result<(), String> {
+    let more = set & !offered;
+    if more == 0 {
+        return Ok(());
+    }
+    Err(format!("{what} that were not offered: {more:#x}"))
+}
+
+/// An eventfd that does not block. Another kind of descriptor could make a worker wait.
+fn event(fd: OwnedFd) -> Result<OwnedFd, String> {
+    let refused = |error: io::Error| format!("a descriptor cannot be used: {error}");
+    // Without /proc nothing is known of it.
+    let path = read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    if let Ok(path) = path
+        && path.as_os_str() != "anon_inode:[eventfd]"
+    {
+        return Err(format!("{} in place of an eventfd", path.display()));
+    }
+    let flags = fcntl_getfl(&fd).map_err(|error| refused(error.into()))?;
+    fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(|error| refused(error.into()))?;
+    Ok(fd)
+}

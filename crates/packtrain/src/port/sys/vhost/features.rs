@@ -1,0 +1,190 @@
+//! The features of a virtio network device, as bits of the protocol and as offloads.
+
+use crate::driver::Features;
+use packtrain_offload::virtio_net::Accept;
+
+use super::ring::Form;
+
+/// The device completes checksums of the guest's packets (`VIRTIO_NET_F_CSUM`).
+const CSUM: u64 = 1 << 0;
+/// The guest takes unfinished checksums.
+const GUEST_CSUM: u64 = 1 << 1;
+const GUEST_TSO4: u64 = 1 << 7;
+const GUEST_TSO6: u64 = 1 << 8;
+const GUEST_ECN: u64 = 1 << 9;
+const HOST_TSO4: u64 = 1 << 11;
+const HOST_TSO6: u64 = 1 << 12;
+const HOST_ECN: u64 = 1 << 13;
+const MRG_RXBUF: u64 = 1 << 15;
+const CTRL_VQ: u64 = 1 << 17;
+/// Several pairs of rings.
+pub(in crate::port) const MQ: u64 = 1 << 22;
+const ANY_LAYOUT: u64 = 1 << 27;
+const INDIRECT_DESC: u64 = 1 << 28;
+const EVENT_IDX: u64 = 1 << 29;
+/// Of vhost-user itself: the front end may ask for features of the protocol.
+pub(in crate::port) const PROTOCOL_FEATURES: u64 = 1 << 30;
+const VERSION_1: u64 = 1 << 32;
+const GUEST_USO4: u64 = 1 << 54;
+const GUEST_USO6: u64 = 1 << 55;
+const HOST_USO: u64 = 1 << 56;
+
+/// Features that depend on no offload.
+const PLAIN: u64 =
+    MRG_RXBUF | ANY_LAYOUT | INDIRECT_DESC | EVENT_IDX | PROTOCOL_FEATURES | VERSION_1;
+
+/// `VHOST_USER_PROTOCOL_F_MQ`: the front end may ask for the number of queues.
+const PROTOCOL_MQ: u64 = 1 << 0;
+/// `VHOST_USER_PROTOCOL_F_REPLY_ACK`: requests can be acknowledged.
+pub(in crate::port) const REPLY_ACK: u64 = 1 << 3;
+/// The features of the protocol that are offered. Never more than are built: QEMU uses all of them.
+pub(in crate::port) const PROTOCOL: u64 = PROTOCOL_MQ | REPLY_ACK;
+
+/// Packets *from* the guest: a bit, and the offloads that it stands for.
+const FROM_GUEST: [(u64, Features); 5] = [
+    (CSUM, Features::CSUM),
+    (HOST_TSO4, Features::TSO4),
+    (HOST_TSO6, Features::TSO6),
+    (HOST_ECN, Features::TSO_ECN),
+    (HOST_USO, Features::USO),
+];
+
+/// Packets *to* the guest.
+const TO_GUEST: [(u64, Features); 6] = [
+    (GUEST_CSUM, Features::CSUM),
+    (GUEST_TSO4, Features::TSO4),
+    (GUEST_TSO6, Features::TSO6),
+    (GUEST_ECN, Features::TSO_ECN),
+    (GUEST_USO4, Features::USO4),
+    (GUEST_USO6, Features::USO6),
+];
+
+/// The part of `wanted` that packets from a guest can have: a bit stands for all of its offloads.
+pub(in crate::port) fn from_guest(wanted: Features) -> Features {
+    of_bits(&FROM_GUEST, mask(&FROM_GUEST, wanted))
+}
+
+/// The part of `wanted` that packets to a guest can have.
+pub(in crate::port) fn to_guest(wanted: Features) -> Features {
+    wanted
+        .intersection(Features::CSUM | Features::TSO | Features::USO)
+        .consistent()
+}
+
+/// The features to offer, for offloads in both directions and a number of pairs of rings.
+pub(in crate::port) fn offer(from: Features, to: Features, pairs: usize) -> u64 {
+    let several = if pairs > 1 { MQ | CTRL_VQ } else { 0 };
+    let whole = TO_GUEST.iter().map(|(_, row)| *row);
+    // One of both checksums is enough: the framework completes the others.
+    let to = whole
+        .filter(|row| !row.intersection(to).is_empty())
+        .fold(Features::NONE, |all, row| all | row);
+    PLAIN | several | mask(&FROM_GUEST, from) | mask(&TO_GUEST, to)
+}
+
+/// The offloads that packets from a guest with these features may have. None of them may say that
+/// its checksum was verified: that is not for a guest.
+pub(in crate::port) fn accepted(features: u64) -> Accept {
+    const EACH: [(Features, Accept); 6] = [
+        (Features::CSUM, Accept::CSUM),
+        (Features::TSO4, Accept::TSO4),
+        (Features::TSO6, Accept::TSO6),
+        (Features::TSO_ECN, Accept::TSO_ECN),
+        (Features::USO4, Accept::USO4),
+        (Features::USO6, Accept::USO6),
+    ];
+    let has = of_bits(&FROM_GUEST, features);
+    let each = EACH.iter().filter(|(feature, _)| has.contains(*feature));
+    each.fold(Accept::NONE, |all, (_, accept)| all | *accept)
+}
+
+/// The offloads that packets to a guest with these features may have.
+pub(in crate::port) fn negotiated(features: u64) -> Features {
+    of_bits(&TO_GUEST, features)
+}
+
+/// What a ring needs to know of the features.
+pub(in crate::port) const fn form(features: u64) -> Form {
+    Form {
+        header: if features & (VERSION_1 | MRG_RXBUF) == 0 {
+            10
+        } else {
+            12
+        },
+        mergeable: features & MRG_RXBUF != 0,
+        event_idx: features & EVENT_IDX != 0,
+        indirect: features & INDIRECT_DESC != 0,
+        features,
+    }
+}
+
+/// The index of the control ring: behind all pairs, or behind the only one.
+pub(in crate::port) const fn control_ring(features: u64, pairs: usize) -> Option<usize> {
+    if features & CTRL_VQ == 0 {
+        return None;
+    }
+    Some(if features & MQ == 0 { 2 } else { 2 * pairs })
+}
+
+fn mask(rows: &[(u64, Features)], wanted: Features) -> u64 {
+    let wanted = wanted.consistent();
+    let rows = rows.iter().filter(|(_, row)| wanted.contains(*row));
+    rows.fold(0, |mask, (bit, _)| mask | bit)
+}
+
+fn of_bits(rows: &[(u64, Features)], bits: u64) -> Features {
+    let rows = rows.iter().filter(|(bit, _)| bits & bit != 0);
+    let all = rows.fold(Features::NONE, |all, (_, row)| all | *row);
+    all.consistent()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_offload_is_offered_by_its_own_bit_and_read_back() {
+        let all = Features::CSUM | Features::TSO | Features::USO;
+        let offered = offer(from_guest(all), to_guest(all), 1);
+        assert_eq!(offered & !PLAIN, 0x01C0_0000_0000_3B83, "{offered:#x}");
+        assert_eq!(negotiated(offered), all);
+        assert_eq!(accepted(offered), Accept::ALL.without(Accept::DATA_VALID));
+        let none = offer(Features::NONE, Features::NONE, 1);
+        assert_eq!((none, negotiated(none)), (PLAIN, Features::NONE));
+        assert_eq!(accepted(none), Accept::NONE);
+        // Packed rings, logging, and all that is not built.
+        for bit in [16, 18, 21, 23, 26, 33, 34, 35, 57, 61] {
+            assert_eq!(offered & (1 << bit), 0, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_bit_for_both_ip_versions_is_offered_to_senders_only_for_both() {
+        let four = Features::CSUM4 | Features::TSO4 | Features::USO4;
+        assert_eq!(from_guest(four), Features::NONE);
+        assert_eq!(
+            from_guest(Features::CSUM | four),
+            Features::CSUM | Features::TSO4
+        );
+        assert_eq!(to_guest(four), four);
+        let offered = offer(from_guest(four), to_guest(four), 1);
+        assert_eq!(offered & !PLAIN, GUEST_CSUM | GUEST_TSO4 | GUEST_USO4);
+    }
+
+    #[test]
+    fn what_a_front_end_sets_without_what_it_needs_does_not_count() {
+        assert_eq!(negotiated(GUEST_TSO4 | GUEST_ECN), Features::NONE);
+        assert_eq!(accepted(HOST_USO), Accept::NONE);
+        assert_eq!(negotiated(GUEST_CSUM | GUEST_ECN), Features::CSUM);
+    }
+
+    #[test]
+    fn the_control_ring_is_behind_the_last_pair() {
+        assert_eq!(control_ring(0, 4), None);
+        assert_eq!(control_ring(CTRL_VQ, 4), Some(2));
+        assert_eq!(control_ring(CTRL_VQ | MQ, 4), Some(8));
+        assert_eq!(form(0).header, 10);
+        assert_eq!(form(MRG_RXBUF).header, 12);
+        assert_eq!(form(VERSION_1).header, 12);
+    }
+}

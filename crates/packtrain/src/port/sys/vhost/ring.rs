@@ -1,0 +1,815 @@
+//! A split virtqueue of a guest (virtio 1.2 §2.7), seen from the device.
+//!
+//! The guest writes descriptors and the avail ring at any time, and nothing of them is taken for
+//! granted: indices, lengths and addresses are read once and checked, chains end after a bounded
+//! number of descriptors. A bad chain costs one packet. An avail index that says more chains than
+//! the ring has costs the ring, since it is unknown then which of them are meant.
+//!
+//! Chains complete in the order in which the guest made them available.
+
+use super::memory::{Block, Memory, Piece};
+use super::message::RingAddresses;
+use crate::stats::DropReason;
+use rustix::io::{Errno, write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// The most descriptors of a ring (virtio 1.2 §2.7).
+pub(in crate::port) const SIZE_MAX: u32 = 32_768;
+/// The most descriptors of a chain, those of an indirect table included: as in QEMU. Linux uses 19
+/// for a packet.
+const CHAIN_DESCRIPTORS_MAX: usize = 1024;
+/// The most pieces of the chains of one packet: 64 KiB in buffers of 256 bytes take 257.
+const PIECES_MAX: usize = 2 * CHAIN_DESCRIPTORS_MAX;
+/// The most chains of one packet.
+const CHAINS_MAX: usize = CHAIN_DESCRIPTORS_MAX;
+/// Bad chains after which a packet to the guest is given up.
+const BAD_CHAINS_MAX: usize = 64;
+const DESCRIPTOR_BYTES: usize = 16;
+const DESCRIPTOR_NEXT: u16 = 1;
+const DESCRIPTOR_WRITE: u16 = 2;
+const DESCRIPTOR_INDIRECT: u16 = 4;
+/// In the flags of the used ring: no kicks, please.
+const NO_NOTIFY: u16 = 1;
+/// In the flags of the avail ring: no calls, please.
+const NO_INTERRUPT: u16 = 1;
+/// Bytes of the longer form of the virtio-net header.
+pub(in crate::port) const HEADER_BYTES_MAX: usize = 12;
+
+/// What the guest has negotiated, as far as a ring depends on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::port) struct Form {
+    /// Bytes of the virtio-net header: 10 or 12.
+    pub(in crate::port) header: usize,
+    /// A packet to the guest may be in several chains (`MRG_RXBUF`).
+    pub(in crate::port) mergeable: bool,
+    /// Kicks and calls are asked for by index (`EVENT_IDX`).
+    pub(in crate::port) event_idx: bool,
+    /// A descriptor may refer to a table of others (`INDIRECT_DESC`).
+    pub(in crate::port) indirect: bool,
+    /// All features, as the protocol has them.
+    pub(in crate::port) features: u64,
+}
+
+/// What is wrong with a chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::port) enum BadChain {
+    /// The avail index is more than the size of the ring ahead: the ring is broken.
+    Ring,
+    /// The chain begins or goes on at a descriptor that does not exist.
+    Index,
+    /// It does not end, or has more descriptors than any chain may have.
+    Endless,
+    /// Its indirect table was not negotiated, has a wrong length, is in another one, or is not the
+    /// end of the chain.
+    Indirect,
+    /// A descriptor is for the wrong direction.
+    Direction,
+    /// A buffer is not in the guest's memory.
+    Unmapped,
+    /// More bytes than any packet has.
+    Long,
+    /// Fewer bytes than the header has.
+    Short,
+}
+
+impl BadChain {
+    /// The reason to report for the packet that is lost.
+    pub(in crate::port) const fn reason(self) -> DropReason {
+        match self {
+            Self::Long => DropReason::TooLong,
+            Self::Short => DropReason::Truncated,
+            _ => DropReason::BadDescriptor,
+        }
+    }
+}
+
+/// Why a packet was not put into a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::port) enum NoPut {
+    /// The ring is not in use.
+    Off,
+    /// The guest has to add buffers first.
+    NoBuffers,
+    /// The guest's buffers are too short for it, also if it adds more.
+    Long,
+}
+
+/// Which way the bytes of a chain go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    FromGuest,
+    ToGuest,
+    /// First from the guest, then to it.
+    Both,
+}
+
+/// The parts of a ring in the guest's memory.
+#[derive(Debug)]
+struct Live {
+    memory: Arc<Memory>,
+    descriptors: Block,
+    avail: Block,
+    used: Block,
+    size: u16,
+}
+
+/// A place in the pieces of a chain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::port) struct Cursor {
+    piece: usize,
+    at: usize,
+}
+
+/// A chain whose descriptors were read.
+#[derive(Clone, Copy, Debug)]
+struct Chain {
+    head: u16,
+    /// Bytes of its buffers that count: of a chain to the guest no more than were wanted.
+    bytes: usize,
+    /// Its descriptors that are in the ring itself.
+    direct: usize,
+    /// The first piece that the device writes.
+    writable: usize,
+}
+
+/// One ring. It is off until it has memory, a place and a kick descriptor.
+#[derive(Debug)]
+pub(in crate::port) struct Ring {
+    form: Form,
+    memory: Arc<Memory>,
+    size: u16,
+    addresses: RingAddresses,
+    kick: Option<Arc<OwnedFd>>,
+    call: Option<OwnedFd>,
+    error: Option<OwnedFd>,
+    enabled: bool,
+    live: Option<Live>,
+    /// The index of the next chain to take.
+    next: u16,
+    /// The avail index when it was last read.
+    seen: u16,
+    /// The index of the next used element, and the one that the guest knows.
+    used: u16,
+    published: u16,
+    /// The guest was called since the ring started.
+    called: bool,
+    /// The avail index at which the last packet found too few buffers.
+    waits_at: Option<u16>,
+    /// Kicks are switched off (without `EVENT_IDX`).
+    suppressed: bool,
+    /// Several queues wait for the kicks of this ring.
+    pub(in crate::port) shared: bool,
+    /// The first descriptor of the chain that was taken.
+    head: u16,
+    /// The pieces of the chain, or of the chains of a packet.
+    pieces: Vec<Piece>,
+    /// The chains of a packet to the guest.
+    chains: Vec<Chain>,
+    /// Chains for packets to the guest that were bad.
+    bad: u64,
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self {
+            form: Form::default(),
+            memory: Arc::default(),
+            size: 0,
+            addresses: RingAddresses::default(),
+            kick: None,
+            call: None,
+            error: None,
+            enabled: false,
+            live: None,
+            next: 0,
+            seen: 0,
+            used: 0,
+            published: 0,
+            called: false,
+            waits_at: None,
+            suppressed: false,
+            shared: false,
+            head: 0,
+            pieces: Vec::with_capacity(PIECES_MAX),
+            chains: Vec::with_capacity(CHAINS_MAX),
+            bad: 0,
+        }
+    }
+}
+
+/// The front end's side: set up, start and stop.
+impl Ring {
+    /// Sets the number of descriptors of a ring that is off.
+    ///
+    /// # Errors
+    ///
+    /// One sentence.
+    pub(in crate::port) fn set_size(&mut self, size: u32) -> Result<(), String> {
+        if size == 0 || size > SIZE_MAX || !size.is_power_of_two() {
+            return Err(format!(
+                "a ring of {size} descriptors, not a power of two up to {SIZE_MAX}"
+            ));
+        }
+        if self.live.is_some() {
+            return Err("a ring to be resized while it is in use".to_owned());
+        }
+        self.size = size as u16;
+        Ok(())
+    }
+
+    /// Sets the place of the ring. A ring in use moves.
+    ///
+    /// # Errors
+    ///
+    /// One sentence.
+    pub(in crate::port) fn set_addresses(&mut self, at: RingAddresses) -> Result<(), String> {
+        self.addresses = at;
+        self.renew()
+    }
+
+    /// Sets the index of the next chain of a ring that is off.
+    ///
+    /// # Errors
+    ///
+    /// One sentence.
+    pub(in crate::port) fn set_base(&mut self, base: u32) -> Result<(), String> {
+        if self.live.is_some() {
+            return Err("the index of a ring to be set while it is in use".to_owned());
+        }
+        self.next = u16::try_from(base)
+            .map_err(|_| format!("a ring to begin at {base}, more than 65535"))?;
+        Ok(())
+    }
+
+    /// Sets the memory of the guest. A ring in use moves.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: the ring is not in that memory, and is off.
+    pub(in crate::port) fn set_memory(&mut self, memory: &Arc<Memory>) -> Result<(), String> {
+        self.memory = Arc::clone(memory);
+        self.renew()
+    }
+
+    /// Sets what the guest has negotiated. A ring in use stays in use.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: the ring has no room for what it needs, and is off.
+    pub(in crate::port) fn set_form(&mut self, form: Form) -> Result<(), String> {
+        self.form = form;
+        self.renew()
+    }
+
+    /// Sets whether packets pass.
+    pub(in crate::port) const fn set_enabled(&mut self, enabled: bool) {
+        self.enabled = enabled;
+    }
+
+    /// Sets where the guest is told of used chains.
+    pub(in crate::port) fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call;
+    }
+
+    /// Sets where the front end is told that the ring is broken.
+    pub(in crate::port) fn set_error(&mut self, error: Option<OwnedFd>) {
+        self.error = error;
+    }
+
+    /// Starts the ring. One that runs goes on with another descriptor.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: the ring is not in the guest's memory, and is off.
+    pub(in crate::port) fn start(&mut self, kick: Arc<OwnedFd>) -> Result<(), String> {
+        self.kick = Some(kick);
+        if self.live.is_some() {
+            return Ok(());
+        }
+        let live = self.place()?;
+        self.seen = self.next;
+        // A ring goes on where it was: also that of a guest whose front end has connected again.
+        self.used = live.used.load(2, Ordering::Relaxed);
+        self.published = self.used;
+        (self.called, self.suppressed, self.waits_at) = (false, false, None);
+        self.live = Some(live);
+        Ok(())
+    }
+
+    /// Stops the ring, and returns the index of its next chain.
+    pub(in crate::port) fn stop(&mut self) -> u16 {
+        self.publish();
+        self.live = None;
+        self.kick = None;
+        self.waits_at = None;
+        self.next
+    }
+
+    /// Stops the ring, and forgets all that was set up.
+    pub(in crate::port) fn forget(&mut self) {
+        self.stop();
+        self.memory = Arc::default();
+        (self.form, self.addresses) = (Form::default(), RingAddresses::default());
+        (self.size, self.next, self.enabled) = (0, 0, false);
+        (self.call, self.error) = (None, None);
+    }
+
+    /// Where the kicks of a running ring arrive.
+    pub(in crate::port) const fn kick(&self) -> Option<&Arc<OwnedFd>> {
+        if self.live.is_none() {
+            return None;
+        }
+        self.kick.as_ref()
+    }
+
+    /// Whether packets pass.
+    pub(in crate::port) const fn is_running(&self) -> bool {
+        self.live.is_some() && self.enabled
+    }
+
+    /// Whether it runs and is not enabled: what the guest sends is discarded.
+    pub(in crate::port) const fn discards(&self) -> bool {
+        self.live.is_some() && !self.enabled
+    }
+
+    /// Chains for packets to the guest that were bad, since the start.
+    pub(in crate::port) const fn bad(&self) -> u64 {
+        self.bad
+    }
+
+    /// What the guest has negotiated.
+    pub(in crate::port) const fn form(&self) -> Form {
+        self.form
+    }
+
+    /// Finds the parts of a running ring anew.
+    fn renew(&mut self) -> Result<(), String> {
+        if self.live.is_none() {
+            return Ok(());
+        }
+        self.publish();
+        self.live = None;
+        self.live = Some(self.place()?);
+        Ok(())
+    }
+
+    /// The parts of the ring in the guest's memory.
+    fn place(&self) -> Result<Live, String> {
+        let (size, at) = (usize::from(self.size), self.addresses);
+        if size == 0 {
+            return Err("a ring to be started without a size".to_owned());
+        }
+        let event = if self.form.event_idx { 2 } else { 0 };
+        let block = |what, address, bytes, align| {
+            let block = self.memory.block(address, bytes, align);
+            block.ok_or_else(|| {
+                format!(
+                    "{what} of a ring at {address:#x}, where the front end shares no {bytes} bytes \
+                     of memory aligned to {align}"
+                )
+            })
+        };
+        let descriptors = block(
+            "the descriptors",
+            at.descriptors,
+            size * DESCRIPTOR_BYTES,
+            DESCRIPTOR_BYTES,
+        )?;
+        Ok(Live {
+            memory: Arc::clone(&self.memory),
+            descriptors,
+            avail: block("the avail ring", at.avail, 4 + 2 * size + event, 2)?,
+            used: block("the used ring", at.used, 4 + 8 * size + event, 4)?,
+            size: self.size,
+        })
+    }
+
+    /// The guest broke the ring: it is off until the front end starts it again.
+    fn give_up(&mut self) {
+        self.publish();
+        self.live = None;
+        if let Some(error) = &self.error
+            && write(error, &1_u64.to_ne_bytes()).is_err()
+        {
+            self.error = None;
+        }
+    }
+}
+
+/// The worker's side.
+impl Ring {
+    /// Reads the next chain from the guest, and returns the bytes of its buffers: at most `most`.
+    /// It stays the next one until [`consume`](Self::consume). A bad chain is consumed. `None`
+    /// without a chain.
+    pub(in crate::port) fn take(&mut self, most: usize) -> Option<Result<usize, BadChain>> {
+        let least = self.form.header;
+        self.take_chain(Way::FromGuest, most)
+            .map(|taken| match taken {
+                Ok(chain) if chain.bytes < least => {
+                    self.consume(0);
+                    Err(BadChain::Short)
+                }
+                Ok(chain) => Ok(chain.bytes),
+                Err(bad) => Err(bad),
+            })
+    }
+
+    /// The same for a chain of a request and the room for its answer: returns the request, as much
+    /// of it as fits `request`.
+    pub(in crate::port) fn take_request(
+        &mut self,
+        request: &mut [u8],
+    ) -> Option<Result<usize, BadChain>> {
+        self.take_chain(Way::Both, CHAIN_DESCRIPTORS_MAX)
+            .map(|taken| {
+                let Chain { writable, .. } = taken?;
+                let readable = self.pieces[..writable].iter();
+                let bytes = readable.map(Piece::bytes).sum::<usize>().min(request.len());
+                self.read(&mut Cursor::default(), &mut request[..bytes]);
+                self.pieces.drain(..writable);
+                Ok(bytes)
+            })
+    }
+
+    /// Answers the request that was taken, and consumes it.
+    pub(in crate::port) fn answer(&mut self, status: u8) {
+        let room = self.pieces.iter().any(|piece| piece.bytes() > 0);
+        if room {
+            self.write(&mut Cursor::default(), &[status]);
+        }
+        self.consume(u32::from(room));
+        self.publish();
+    }
+
+    fn take_chain(&mut self, way: Way, most: usize) -> Option<Result<Chain, BadChain>> {
+        self.live.as_ref()?;
+        match self.available() {
+            Ok(0) => return None,
+            Ok(_) => {}
+            Err(bad) => return Some(Err(bad)),
+        }
+        self.suppress();
+        self.pieces.clear();
+        self.head = self.head_at(0);
+        let walked = self.walk(self.head, way, most);
+        if let Err(bad) = walked {
+            self.consume_bad(bad);
+        }
+        Some(walked)
+    }
+
+    /// Copies the next bytes of the chain that was taken.
+    ///
+    /// # Panics
+    ///
+    /// If the chain has fewer.
+    pub(in crate::port) fn read(&self, from: &mut Cursor, out: &mut [u8]) {
+        let Some(live) = &self.live else {
+            return;
+        };
+        let mut out = out;
+        while !out.is_empty() {
+            let piece = self.pieces[from.piece];
+            let n = out.len().min(piece.bytes() - from.at);
+            let (now, later) = out.split_at_mut(n);
+            live.memory.read(piece, from.at, now);
+            from.advance(n, piece);
+            out = later;
+        }
+    }
+
+    /// Copies `bytes` to the next bytes of the chains.
+    fn write(&self, to: &mut Cursor, bytes: &[u8]) {
+        let Some(live) = &self.live else {
+            return;
+        };
+        let mut bytes = bytes;
+        while !bytes.is_empty() {
+            let piece = self.pieces[to.piece];
+            let n = bytes.len().min(piece.bytes() - to.at);
+            let (now, later) = bytes.split_at(n);
+            live.memory.write(piece, to.at, now);
+            to.advance(n, piece);
+            bytes = later;
+        }
+    }
+
+    /// Gives the next chain back to the guest, which has `bytes` bytes written to it.
+    pub(in crate::port) fn consume(&mut self, bytes: u32) {
+        self.next = self.next.wrapping_add(1);
+        self.complete(self.head, bytes);
+    }
+
+    /// Gives the chain that was taken and is bad back. One that begins nowhere cannot be given
+    /// back.
+    fn consume_bad(&mut self, bad: BadChain) {
+        let is_nowhere = self.live.as_ref().is_none_or(|live| self.head >= live.size);
+        if bad == BadChain::Index && is_nowhere {
+            self.next = self.next.wrapping_add(1);
+        } else {
+            self.consume(0);
+        }
+    }
+
+    fn complete(&mut self, head: u16, bytes: u32) {
+        let Some(live) = &self.live else {
+            return;
+        };
+        let element = u64::from(head) | u64::from(bytes) << 32;
+        let at = 4 + 8 * usize::from(self.used & (live.size - 1));
+        live.used.write(at, &element.to_le_bytes());
+        self.used = self.used.wrapping_add(1);
+    }
+
+    /// Puts a packet into the guest's next buffers: `header`, whose number of buffers is set, and
+    /// `packet` of `bytes` bytes. The guest sees it after [`publish`](Self::publish).
+    ///
+    /// # Errors
+    ///
+    /// [`NoPut`]; the chains are still the guest's next ones.
+    pub(in crate::port) fn put<'a>(
+        &mut self,
+        header: &mut [u8; HEADER_BYTES_MAX],
+        bytes: usize,
+        packet: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<(), NoPut> {
+        if !self.is_running() {
+            return Err(NoPut::Off);
+        }
+        let total = self.form.header + bytes;
+        if let Err(no) = self.gather(total) {
+            // Buffers that were bad: no doorbell follows a packet that was refused.
+            self.publish();
+            return Err(no);
+        }
+        let count = self.chains.len() as u16;
+        if self.form.mergeable {
+            header[10..].copy_from_slice(&count.to_le_bytes());
+        }
+        let mut cursor = Cursor::default();
+        self.write(&mut cursor, &header[..self.form.header]);
+        packet.for_each(|segment| self.write(&mut cursor, segment));
+        let mut left = total;
+        self.next = self.next.wrapping_add(count);
+        for index in 0..self.chains.len() {
+            let chain = self.chains[index];
+            let written = left.min(chain.bytes);
+            left -= written;
+            self.complete(chain.head, written as u32);
+        }
+        self.waits_at = None;
+        self.suppress();
+        Ok(())
+    }
+
+    /// Finds chains with room for `total` bytes. Bad ones are given back.
+    fn gather(&mut self, total: usize) -> Result<(), NoPut> {
+        self.pieces.clear();
+        self.chains.clear();
+        let (mut room, mut direct, mut bad) = (0, 0, 0);
+        while room < total {
+            let known = self.available().map_err(|_| NoPut::Off)?;
+            let size = self.live.as_ref().map_or(0, |live| live.size);
+            let had = self.chains.len();
+            if had >= usize::from(known) {
+                // With every descriptor of the ring in use the guest cannot add another one.
+                if had > 0 && direct >= usize::from(size) {
+                    return Err(NoPut::Long);
+                }
+                self.waits_at = Some(self.seen);
+                return Err(NoPut::NoBuffers);
+            }
+            // The header is in the first of them.
+            let least = if had == 0 { self.form.header } else { 1 };
+            let head = self.head_at(had as u16);
+            match self.walk(head, Way::ToGuest, total - room) {
+                Ok(chain) if chain.bytes >= least => {
+                    room += chain.bytes;
+                    direct += chain.direct;
+                    self.chains.push(chain);
+                    let is_last = !self.form.mergeable || self.chains.len() == CHAINS_MAX;
+                    if is_last && room < total {
+                        return Err(NoPut::Long);
+                    }
+                }
+                walked => {
+                    // In their order: those in front of it go back unused.
+                    for index in 0..had {
+                        self.head = self.chains[index].head;
+                        self.consume(0);
+                    }
+                    self.head = head;
+                    self.consume_bad(walked.err().unwrap_or(BadChain::Short));
+                    self.chains.clear();
+                    self.pieces.clear();
+                    (room, direct) = (0, 0);
+                    self.bad += 1;
+                    bad += 1;
+                    // A packet is not looked for in more of them, each of which may be long.
+                    if bad == BAD_CHAINS_MAX {
+                        return Err(NoPut::Long);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of chains that the guest has made available.
+    ///
+    /// # Errors
+    ///
+    /// [`BadChain::Ring`]: then the ring is off.
+    fn available(&mut self) -> Result<u16, BadChain> {
+        let Some(live) = &self.live else {
+            return Ok(0);
+        };
+        let known = self.seen.wrapping_sub(self.next);
+        if usize::from(known) > self.chains.len() {
+            return Ok(known);
+        }
+        // What the index says is there is read afterwards.
+        self.seen = live.avail.load(2, Ordering::Acquire);
+        let count = self.seen.wrapping_sub(self.next);
+        if count > live.size {
+            self.give_up();
+            return Err(BadChain::Ring);
+        }
+        Ok(count)
+    }
+
+    /// The first descriptor of the chain that is `ahead` of the next one.
+    fn head_at(&self, ahead: u16) -> u16 {
+        let index = self.next.wrapping_add(ahead);
+        self.live.as_ref().map_or(0, |live| live.head(index))
+    }
+
+    /// Reads the descriptors of the chain that begins at `head`, and adds its buffers to the
+    /// pieces. To the guest it stops once there is room for `most` bytes.
+    fn walk(&mut self, head: u16, way: Way, most: usize) -> Result<Chain, BadChain> {
+        let Some(live) = &self.live else {
+            return Err(BadChain::Ring);
+        };
+        let mut chain = Chain {
+            head,
+            bytes: 0,
+            direct: 0,
+            writable: usize::MAX,
+        };
+        let (mut index, mut table) = (head, None::<Piece>);
+        for _ in 0..CHAIN_DESCRIPTORS_MAX {
+            let count = table.map_or(usize::from(live.size), |table| {
+                table.bytes() / DESCRIPTOR_BYTES
+            });
+            if usize::from(index) >= count {
+                return Err(BadChain::Index);
+            }
+            let at = usize::from(index) * DESCRIPTOR_BYTES;
+            let [address, rest] = match table {
+                None => live.descriptors.words(at),
+                Some(table) => live.memory.words(table, at),
+            };
+            let (bytes, flags, next) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
+            chain.direct += usize::from(table.is_none());
+            if flags & DESCRIPTOR_INDIRECT != 0 {
+                let is_last = flags & DESCRIPTOR_NEXT == 0;
+                let whole = bytes > 0 && (bytes as usize).is_multiple_of(DESCRIPTOR_BYTES);
+                if table.is_some() || !self.form.indirect || !is_last || !whole {
+                    return Err(BadChain::Indirect);
+                }
+                let found = live.memory.guest(address, bytes);
+                let found = found.filter(|found| found.bytes() == bytes as usize);
+                table = Some(found.ok_or(BadChain::Unmapped)?);
+                index = 0;
+                continue;
+            }
+            let is_writable = flags & DESCRIPTOR_WRITE != 0;
+            match (way, is_writable) {
+                (Way::FromGuest, true) | (Way::ToGuest, false) => return Err(BadChain::Direction),
+                (Way::Both, false) if chain.writable != usize::MAX => {
+                    return Err(BadChain::Direction);
+                }
+                (Way::Both, true) => chain.writable = chain.writable.min(self.pieces.len()),
+                _ => {}
+            }
+            let (mut at, mut left) = (address, bytes);
+            while left > 0 {
+                let piece = live.memory.guest(at, left).ok_or(BadChain::Unmapped)?;
+                if self.pieces.len() == self.pieces.capacity() {
+                    return Err(BadChain::Endless);
+                }
+                self.pieces.push(piece);
+                left -= piece.bytes() as u32;
+                // At the end of all addresses nothing is mapped behind it.
+                at = at.checked_add(piece.bytes() as u64).unwrap_or(0);
+            }
+            chain.bytes += bytes as usize;
+            if way != Way::ToGuest && chain.bytes > most {
+                return Err(BadChain::Long);
+            }
+            if way == Way::ToGuest && chain.bytes >= most {
+                chain.bytes = most;
+                return Ok(chain);
+            }
+            if flags & DESCRIPTOR_NEXT == 0 {
+                chain.writable = chain.writable.min(self.pieces.len());
+                return Ok(chain);
+            }
+            index = next;
+        }
+        Err(BadChain::Endless)
+    }
+
+    /// Makes used chains visible to the guest, and calls it if it asked for that.
+    ///
+    /// Returns the number of times that they were made visible, and of calls: 0 or 1 each.
+    pub(in crate::port) fn publish(&mut self) -> (u64, u64) {
+        let Some(live) = &self.live else {
+            return (0, 0);
+        };
+        if self.used == self.published {
+            return (0, 0);
+        }
+        live.used.store(2, self.used, Ordering::Release);
+        // The guest writes what it asks for and then reads the index; here it is the other way
+        // round, so one of the two sees the other.
+        fence(Ordering::SeqCst);
+        let wanted = if self.form.event_idx {
+            let event = live
+                .avail
+                .load(4 + 2 * usize::from(live.size), Ordering::Relaxed);
+            let passed = self.used.wrapping_sub(event).wrapping_sub(1)
+                < self.used.wrapping_sub(self.published);
+            passed || !self.called
+        } else {
+            live.avail.load(0, Ordering::Relaxed) & NO_INTERRUPT == 0
+        };
+        self.published = self.used;
+        self.called = true;
+        let Some(call) = self.call.as_ref().filter(|_| wanted) else {
+            return (1, 0);
+        };
+        match write(call, &1_u64.to_ne_bytes()) {
+            // It is full of calls that the guest has not seen yet.
+            Ok(_) | Err(Errno::AGAIN) => {}
+            Err(_) => self.call = None,
+        }
+        (1, 1)
+    }
+
+    /// Asks the guest for a kick when it adds a chain. Returns whether it has since the last one
+    /// was taken, or since a packet found too few.
+    pub(in crate::port) fn arm(&mut self) -> bool {
+        let Some(live) = &self.live else {
+            return false;
+        };
+        let at = self.waits_at.unwrap_or(self.next);
+        if self.form.event_idx {
+            let event = 4 + 8 * usize::from(live.size);
+            live.used.store(event, at, Ordering::Relaxed);
+        } else if std::mem::take(&mut self.suppressed) {
+            live.used.store(0, 0, Ordering::Relaxed);
+        }
+        // As in `publish`.
+        fence(Ordering::SeqCst);
+        live.avail.load(2, Ordering::Acquire) != at
+    }
+
+    /// Asks for no kicks while the worker polls. With `EVENT_IDX` the guest sends none, since the
+    /// index that was asked for has passed.
+    fn suppress(&mut self) {
+        if let Some(live) = &self.live
+            && !self.form.event_idx
+            && !self.suppressed
+            && !self.shared
+        {
+            live.used.store(0, NO_NOTIFY, Ordering::Relaxed);
+            self.suppressed = true;
+        }
+    }
+
+    /// Whether the last packet to the guest waits for buffers.
+    pub(in crate::port) const fn is_full(&self) -> bool {
+        self.waits_at.is_some()
+    }
+}
+
+impl Live {
+    /// The first descriptor of the chain with this index.
+    fn head(&self, index: u16) -> u16 {
+        let at = 4 + 2 * usize::from(index & (self.size - 1));
+        self.avail.load(at, Ordering::Relaxed)
+    }
+}
+
+impl Cursor {
+    const fn advance(&mut self, bytes: usize, piece: Piece) {
+        self.at += bytes;
+        if self.at == piece.bytes() {
+            self.piece += 1;
+            self.at = 0;
+        }
+    }
+}

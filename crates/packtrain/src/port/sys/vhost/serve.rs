@@ -1,0 +1,335 @@
+//! The socket of a vhost-user port, and the thread that answers the front end: at once, also while
+//! no worker runs, since a machine stands still meanwhile.
+
+use super::device::Device;
+use super::message::{HEADER_BYTES, Header, REGIONS_MAX, Request};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fs::{Mode, chmod};
+use rustix::io::{Errno, IoSliceMut, write};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::time::Timespec;
+use std::fs;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// The time between attempts to connect.
+const RETRY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
+
+/// How a front end and the port meet.
+#[derive(Debug)]
+pub(in crate::port) enum Endpoint {
+    /// The front end connects.
+    Listen(Listener),
+    /// The front end listens at this path.
+    Connect(PathBuf),
+}
+
+/// A socket that front ends connect to. Its file is removed when it is dropped, if it was made
+/// here.
+#[derive(Debug)]
+pub(in crate::port) struct Listener {
+    socket: UnixListener,
+    file: Option<(PathBuf, (u64, u64))>,
+}
+
+impl Listener {
+    /// Makes the socket. The file of a process that has ended is replaced.
+    ///
+    /// # Errors
+    ///
+    /// The system's; [`io::ErrorKind::AddrInUse`] with the user of the path.
+    pub(in crate::port) fn bind(path: &Path) -> io::Result<Self> {
+        let bound = match UnixListener::bind(path) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+                make_room(path)?;
+                UnixListener::bind(path)
+            }
+            bound => bound,
+        };
+        let socket = bound?;
+        // Who connects shares memory with this process, so only its user does.
+        chmod(path, Mode::RUSR | Mode::WUSR)?;
+        let file = fs::symlink_metadata(path)?;
+        let mut listener = Self::from(socket);
+        listener.file = Some((path.to_owned(), (file.dev(), file.ino())));
+        Ok(listener)
+    }
+}
+
+impl From<UnixListener> for Listener {
+    /// The file is left to its maker.
+    fn from(socket: UnixListener) -> Self {
+        Self { socket, file: None }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let Some((path, made)) = &self.file else {
+            return;
+        };
+        // Another process may have made one in its place.
+        let is_ours =
+            fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == *made);
+        if is_ours {
+            // One that cannot be removed is replaced by the next process.
+            fs::remove_file(path).unwrap_or(());
+        }
+    }
+}
+
+/// Removes a socket that nobody listens to.
+fn make_room(path: &Path) -> io::Result<()> {
+    let in_use = |by: String| Err(io::Error::new(io::ErrorKind::AddrInUse, by));
+    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+        return in_use(
+            "the path is a file and no socket; remove it, or use another path".to_owned(),
+        );
+    }
+    match UnixStream::connect(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+        Err(error) => Err(error),
+        Ok(stream) => {
+            let owner = rustix::net::sockopt::socket_peercred(&stream);
+            let owner = owner.map(|of| of.pid.as_raw_nonzero().get());
+            let name = |pid| fs::read_to_string(format!("/proc/{pid}/comm"));
+            in_use(match owner {
+                Ok(pid) => {
+                    let name = name(pid).unwrap_or_default();
+                    let name = crate::advice::printable(name.trim_end());
+                    format!("process {pid} ({name}) listens there; end it, or use another path")
+                }
+                Err(_) => "another process listens there; end it, or use another path".to_owned(),
+            })
+        }
+    }
+}
+
+/// The thread of a port. It ends when this is dropped.
+#[derive(Debug)]
+pub(in crate::port) struct Server {
+    stop: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts it.
+    ///
+    /// # Errors
+    ///
+    /// The system's, without a free descriptor or thread.
+    pub(in crate::port) fn start(endpoint: Endpoint, device: Device) -> io::Result<Self> {
+        let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let stop = Arc::new(stop);
+        if let Endpoint::Listen(listener) = &endpoint {
+            listener.socket.set_nonblocking(true)?;
+        }
+        let thread = Thread {
+            stop: Arc::clone(&stop),
+            endpoint,
+            device,
+        };
+        let builder = Builder::new().name("vhost-user".to_owned());
+        let thread = builder.spawn(move || thread.run())?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if write(&*self.stop, &1_u64.to_ne_bytes()).is_ok()
+            && let Some(thread) = self.thread.take()
+        {
+            // If it has panicked, its message was printed.
+            thread.join().unwrap_or(());
+        }
+    }
+}
+
+struct Thread {
+    stop: Arc<OwnedFd>,
+    endpoint: Endpoint,
+    device: Device,
+}
+
+/// Why a session with a front end ends.
+enum End {
+    /// The port is closed.
+    Stop,
+    /// The front end has left.
+    Left,
+    /// It is not understood any more.
+    Refused(String),
+}
+
+impl Thread {
+    fn run(mut self) {
+        while let Some(stream) = self.meet() {
+            self.device.connect();
+            let ended = match stream.set_nonblocking(true) {
+                Ok(()) => self.session(&stream),
+                Err(error) => End::Refused(error.to_string()),
+            };
+            // Before the socket is closed: the front end may give its memory another use then.
+            self.device.disconnect();
+            match ended {
+                End::Stop => return,
+                End::Left => {}
+                End::Refused(problem) => self.device.refuse(problem),
+            }
+        }
+    }
+
+    /// The next front end; `None` if the port is closed.
+    fn meet(&self) -> Option<UnixStream> {
+        loop {
+            let met = match &self.endpoint {
+                Endpoint::Listen(listener) => {
+                    if is_ready(&self.stop, &[&listener.socket], None)?[0] {
+                        listener.socket.accept().ok().map(|(stream, _)| stream)
+                    } else {
+                        None
+                    }
+                }
+                Endpoint::Connect(path) => UnixStream::connect(path).ok(),
+            };
+            if met.is_some() {
+                return met;
+            }
+            is_ready(&self.stop, &[], Some(&RETRY))?;
+        }
+    }
+
+    fn session(&mut self, stream: &UnixStream) -> End {
+        loop {
+            let control = self.device.control_kick();
+            let listener = match &self.endpoint {
+                Endpoint::Listen(listener) => Some(&listener.socket),
+                Endpoint::Connect(_) => None,
+            };
+            let mut fds: Vec<&dyn AsFd> = vec![stream];
+            fds.extend(listener.map(|socket| socket as &dyn AsFd));
+            fds.extend(control.as_ref().map(|kick| kick as &dyn AsFd));
+            let Some(ready) = is_ready(&self.stop, &fds, None) else {
+                return End::Stop;
+            };
+            if listener.is_some() && ready[1] {
+                self.turn_away();
+            }
+            if let (Some(kick), Some(true)) = (&control, ready.last().copied()) {
+                // It is empty if another read came first.
+                rustix::io::read(kick, &mut [0_u8; 8]).unwrap_or(0);
+                self.device.serve_control();
+            }
+            if ready[0]
+                && let Err(end) = self.message(stream)
+            {
+                return end;
+            }
+        }
+    }
+
+    /// One front end at a time: closes the connection of another one.
+    fn turn_away(&self) {
+        if let Endpoint::Listen(listener) = &self.endpoint
+            && let Ok((stream, _)) = listener.socket.accept()
+        {
+            drop(stream);
+            let problem = "a second front end, which was turned away: the first one is connected";
+            self.device.refuse(problem.to_owned());
+        }
+    }
+
+    /// Reads a message, does it, and answers.
+    fn message(&mut self, stream: &UnixStream) -> Result<(), End> {
+        let mut fds = Vec::new();
+        let mut bytes = [0; HEADER_BYTES];
+        self.receive(stream, &mut bytes, &mut fds)?;
+        let header = Header::decode(bytes).map_err(End::Refused)?;
+        let mut payload = vec![0; header.bytes];
+        self.receive(stream, &mut payload, &mut fds)?;
+        let request = Request::decode(&header, &payload, fds);
+        let asks = request.as_ref().is_ok_and(Request::asks);
+        let result = request.and_then(|request| self.device.handle(request));
+        let acknowledged = header.needs_reply && self.device.acknowledges();
+        let answer = match result {
+            Ok(Some(answer)) => answer,
+            Ok(None) if acknowledged => 0,
+            Ok(None) => return Ok(()),
+            // A request that asks for a number has no number for "no".
+            Err(problem) if asks || !acknowledged => return Err(End::Refused(problem)),
+            Err(problem) => {
+                self.device.refuse(problem);
+                1
+            }
+        };
+        let reply = header.reply(answer);
+        match send(stream, &reply, SendFlags::NOSIGNAL) {
+            Ok(sent) if sent == reply.len() => Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => {
+                Err(End::Refused("a front end that reads no replies".to_owned()))
+            }
+            Err(_) => Err(End::Left),
+        }
+    }
+
+    /// Fills `bytes`, and adds the descriptors that come with them.
+    fn receive(
+        &self,
+        stream: &UnixStream,
+        bytes: &mut [u8],
+        fds: &mut Vec<OwnedFd>,
+    ) -> Result<(), End> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(REGIONS_MAX))];
+            let mut with = RecvAncillaryBuffer::new(&mut space);
+            let mut parts = [IoSliceMut::new(&mut bytes[done..])];
+            let got = recvmsg(stream, &mut parts, &mut with, RecvFlags::CMSG_CLOEXEC);
+            for message in with.drain() {
+                if let RecvAncillaryMessage::ScmRights(more) = message {
+                    fds.extend(more);
+                }
+            }
+            match got {
+                Ok(got) if got.bytes == 0 => return Err(End::Left),
+                Ok(got) => done += got.bytes,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    is_ready(&self.stop, &[stream], None).ok_or(End::Stop)?;
+                }
+                Err(_) => return Err(End::Left),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits until one of `fds` is readable, or `timeout` has passed; returns which are. `None` if the
+/// thread is to end.
+fn is_ready(stop: &OwnedFd, fds: &[&dyn AsFd], timeout: Option<&Timespec>) -> Option<Vec<bool>> {
+    let mut all = vec![PollFd::new(stop, PollFlags::IN)];
+    all.extend(
+        fds.iter()
+            .map(|fd| PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)),
+    );
+    // After an error nothing is ready, and it is tried again.
+    poll(&mut all, timeout).unwrap_or(0);
+    let mut ready = all.iter().map(|fd| !fd.revents().is_empty());
+    if ready.next()? {
+        return None;
+    }
+    Some(ready.collect())
+}

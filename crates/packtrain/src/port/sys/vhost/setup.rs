@@ -1,0 +1,92 @@
+//! What a vhost-user port is opened with, and what is seen of it from outside.
+
+use super::device::{Shared, VhostStatus};
+use super::serve::{Endpoint, Listener};
+use crate::advice;
+use crate::driver::{DeviceError, Features};
+use crate::limits::QUEUES_MAX;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+/// The settings of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VhostConfig {
+    /// The path of the socket.
+    pub path: PathBuf,
+    /// The port makes the socket, and the front end connects; else the other way round.
+    pub server: bool,
+    /// Pairs of queues: 1 to [`QUEUES_MAX_VHOST`].
+    pub queues: usize,
+    /// Offloads to offer at most, in both directions.
+    pub offload: Features,
+}
+
+/// The most pairs of queues: a message numbers rings in one byte.
+pub const QUEUES_MAX_VHOST: usize = 127;
+const _: () = assert!(QUEUES_MAX_VHOST <= QUEUES_MAX);
+
+impl VhostConfig {
+    /// A port that makes the socket at `path`, of one pair of queues and with every offload.
+    pub fn server(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            server: true,
+            queues: 1,
+            offload: Features::ALL,
+        }
+    }
+
+    /// Makes the socket, or remembers where it is. Also returns the name of the port.
+    pub(in crate::port) fn open(&self) -> Result<(String, Endpoint), DeviceError> {
+        let endpoint = if self.server {
+            let listener = Listener::bind(&self.path);
+            Endpoint::Listen(listener.map_err(|error| match error.kind() {
+                io::ErrorKind::AddrInUse => DeviceError::Unsupported(error.to_string()),
+                _ => failed("make the socket")(error),
+            })?)
+        } else {
+            Endpoint::Connect(self.path.clone())
+        };
+        let file = self.path.file_name().unwrap_or(self.path.as_os_str());
+        Ok((advice::printable(&file.to_string_lossy()), endpoint))
+    }
+}
+
+/// Refuses more queues than a front end can name.
+pub(in crate::port) fn check_queues(queues: usize) -> Result<(), DeviceError> {
+    if (1..=QUEUES_MAX_VHOST).contains(&queues) {
+        return Ok(());
+    }
+    Err(DeviceError::Unsupported(format!(
+        "{queues} queues: use 1 to {QUEUES_MAX_VHOST}"
+    )))
+}
+
+/// What a program sees of the other side of a port, also while a session has the port.
+#[derive(Clone, Debug, Default)]
+pub struct VhostWatch(Arc<OnceLock<Arc<Shared>>>);
+
+impl VhostWatch {
+    /// The port is attached: this is its other side.
+    pub(in crate::port) fn set(&self, shared: Shared) -> &Arc<Shared> {
+        self.0.get_or_init(|| Arc::new(shared))
+    }
+
+    /// The other side of a port that is attached.
+    pub(in crate::port) fn shared(&self) -> Option<&Arc<Shared>> {
+        self.0.get()
+    }
+
+    /// The state of the other side.
+    #[must_use]
+    pub fn status(&self) -> VhostStatus {
+        let shared = self.0.get();
+        shared.map_or_else(VhostStatus::default, |shared| shared.status())
+    }
+}
+
+/// An error of the system: `action` failed.
+pub(in crate::port) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DeviceError {
+    move |source| DeviceError::Failed { action, source }
+}

@@ -1,0 +1,492 @@
+//! Guests and front ends that do everything wrong. A bad chain costs one packet, a bad index its
+//! ring, a bad message its connection; another queue carries packets meanwhile.
+
+use crate::guest::*;
+use crate::{Joined, Queues};
+use packtrain::driver::{Attach, Driver, Features, Link};
+use packtrain::packet::{Arena, ArenaConfig};
+use packtrain::stats::DropReason;
+use packtrain_offload::random::Random;
+use packtrain_offload::virtio_net::VnetError;
+use rustix::event::{EventfdFlags, eventfd};
+use std::io::Read;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+const FROM: usize = 1;
+const TO: usize = 0;
+
+/// The guest whose chains are written by hand: indirect tables are allowed.
+fn options() -> Options {
+    Options {
+        pairs: 2,
+        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | OFFLOADS)
+    }
+}
+
+/// Writes a chain that is wrong: `(guest, ring, head, address of its buffer)`.
+type Chain = dyn Fn(&mut Guest, usize, u16, u64);
+type Write = fn(&mut Guest, usize, u16, u64);
+
+/// Chains that are wrong in either direction. `D` is the flag of the right direction.
+fn either(flag: u16) -> Vec<(&'static str, Box<Chain>)> {
+    let d = flag;
+    let other = flag ^ WRITE;
+    let end = GUEST_BASE + (5 * (8 << 20));
+    let table = |rows: Vec<Vec<u8>>, bytes: u32| {
+        Box::new(move |guest: &mut Guest, ring: usize, head: u16, _: u64| {
+            let at = guest.table(ring, head);
+            guest.write(at, &rows.concat());
+            guest.describe(ring, head, GUEST_BASE + at, bytes, TABLE, 0);
+        })
+    };
+    let one = |address: u64, bytes: u32, flags: u16, next: u16| {
+        Box::new(move |guest: &mut Guest, ring: usize, head: u16, _: u64| {
+            guest.describe(ring, head, address, bytes, flags, next);
+        })
+    };
+    // In the buffer of the slot.
+    let own = |bytes: u32, flags: u16, next: u16| {
+        Box::new(move |guest: &mut Guest, ring: usize, head: u16, at: u64| {
+            guest.describe(ring, head, at, bytes, flags, next);
+        })
+    };
+    let row = descriptor;
+    vec![
+        (
+            "in front of the memory",
+            one(GUEST_BASE - 1, 100, d, 0) as _,
+        ),
+        ("at 0", one(0, 100, d, 0)),
+        ("at the last address", one(u64::MAX, 100, d, 0)),
+        ("to the last address", one(u64::MAX - 99, 100, d, 0)),
+        ("behind the memory", one(end, 100, d, 0)),
+        ("beyond the end of the memory", one(end - 50, 100, d, 0)),
+        ("of all lengths", one(GUEST_BASE, u32::MAX, d, 0)),
+        ("of no bytes", own(0, d, 0)),
+        ("shorter than the header", own(11, d, 0)),
+        ("that goes on outside of the ring", own(5, d | NEXT, 128)),
+        ("that goes on far outside", own(5, d | NEXT, u16::MAX)),
+        (
+            "that goes on at itself",
+            Box::new(move |guest: &mut Guest, ring, head, at| {
+                guest.describe(ring, head, at, 0, d | NEXT, head);
+            }),
+        ),
+        (
+            "of two that go on at each other",
+            Box::new(move |guest: &mut Guest, ring, head, at| {
+                guest.describe(ring, head, at, 0, d | NEXT, head + 1);
+                guest.describe(ring, head + 1, at, 0, d | NEXT, head);
+            }),
+        ),
+        ("of the wrong direction", own(1000, other, 0)),
+        (
+            "that ends in the wrong direction",
+            Box::new(move |guest: &mut Guest, ring, head, at| {
+                guest.describe(ring, head, at, 6, d | NEXT, head + 1);
+                guest.describe(ring, head + 1, at, 1000, other, 0);
+            }),
+        ),
+        ("of a table of no bytes", table(vec![], 0)),
+        ("of a table of half a row", table(vec![], 8)),
+        ("of a table of one row and a byte", table(vec![], 17)),
+        ("of a table outside", one(GUEST_BASE - 16, 16, TABLE, 0)),
+        ("of a table beyond the end", one(end - 16, 32, TABLE, 0)),
+        ("of a table of all lengths", one(GUEST_BASE, !15, TABLE, 0)),
+        ("behind a table", one(GUEST_BASE, 16, TABLE | NEXT, 1)),
+        (
+            "of a table in a table",
+            table(vec![row(GUEST_BASE, 16, TABLE, 0)], 16),
+        ),
+        (
+            "that goes on outside of its table",
+            table(vec![row(GUEST_BASE, 4, d | NEXT, 1)], 16),
+        ),
+        (
+            "that goes round in its table",
+            table(vec![row(GUEST_BASE, 0, d | NEXT, 0)], 16),
+        ),
+        (
+            "of a table of 2000 rows of nothing",
+            Box::new(move |guest: &mut Guest, ring, head, at| {
+                let rows = (1..=2000).map(|next| row(at, 0, d | NEXT, next));
+                guest.write(at - GUEST_BASE, &rows.collect::<Vec<_>>().concat());
+                guest.describe(ring, head, at, 32_000, TABLE, 0);
+            }),
+        ),
+        (
+            "whose rest is outside",
+            Box::new(move |guest: &mut Guest, ring, head, at| {
+                guest.describe(ring, head, at, 6, d | NEXT, head + 1);
+                guest.describe(ring, head + 1, 7, 1000, d, 0);
+            }),
+        ),
+    ]
+}
+
+/// What only packets from the guest can have wrong, with its reason.
+fn from_guest() -> Vec<(&'static str, DropReason, Write)> {
+    fn packet(guest: &mut Guest, ring: usize, head: u16, at: u64, header: [u8; 12], bytes: u32) {
+        guest.write(at - GUEST_BASE, &header);
+        guest.describe(ring, head, at, 12 + bytes, 0, 0);
+    }
+    let vnet = DropReason::Vnet;
+    vec![
+        (
+            "a header alone",
+            vnet(VnetError::PacketTooShort),
+            |g, r, h, at| {
+                packet(g, r, h, at, [0; 12], 0);
+            },
+        ),
+        (
+            "13 bytes",
+            vnet(VnetError::PacketTooShort),
+            |g, r, h, at| {
+                packet(g, r, h, at, [0; 12], 13);
+            },
+        ),
+        ("too many bytes", DropReason::TooLong, |g, r, h, at| {
+            g.describe(r, h, at, 65_610, 0, 0);
+        }),
+        (
+            "too many bytes in two buffers",
+            DropReason::TooLong,
+            |g, r, h, at| {
+                g.describe(r, h, at, 40_000, NEXT, h + 1);
+                g.describe(r, h + 1, at, 40_000, 0, 0);
+            },
+        ),
+        ("4 GiB twice", DropReason::BadDescriptor, |g, r, h, at| {
+            g.describe(r, h, at, u32::MAX, NEXT, h + 1);
+            g.describe(r, h + 1, at, u32::MAX, 0, 0);
+        }),
+        (
+            "an unknown type",
+            vnet(VnetError::GsoTypeUnknown),
+            |g, r, h, at| {
+                packet(g, r, h, at, [0, 0x1F, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], 100);
+            },
+        ),
+        (
+            "a sum outside",
+            vnet(VnetError::CsumBounds),
+            |g, r, h, at| {
+                packet(
+                    g,
+                    r,
+                    h,
+                    at,
+                    [1, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+                    100,
+                );
+            },
+        ),
+        (
+            "TSO without a sum",
+            vnet(VnetError::GsoWithoutCsum),
+            |g, r, h, at| {
+                packet(g, r, h, at, [0, 1, 54, 0, 100, 0, 0, 0, 0, 0, 0, 0], 1000);
+            },
+        ),
+        ("long headers", vnet(VnetError::HdrLen), |g, r, h, at| {
+            packet(g, r, h, at, [0, 0, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0], 100);
+        }),
+        ("ones", vnet(VnetError::HdrLen), |g, r, h, at| {
+            packet(g, r, h, at, [0xFF; 12], 100);
+        }),
+    ]
+}
+
+#[test]
+fn a_bad_chain_from_a_guest_costs_one_packet() {
+    let mut queues = Queues::new(options());
+    let mut bad = 0;
+    let total = |queues: &Queues| queues.rx_drops.snapshot().total();
+    for (what, write) in either(0) {
+        let slot = queues.guest().slot(FROM).expect("a slot");
+        let at = GUEST_BASE + queues.guest().buffer(FROM, slot);
+        write(queues.guest(), FROM, slot, at);
+        queues.guest().push(FROM, slot);
+        assert!(queues.poll(0).is_empty(), "a chain {what} is no packet");
+        bad += 1;
+        assert_eq!(total(&queues), bad, "a chain {what} is counted once");
+        queues.assert_passes(0, bad as u8);
+        queues.assert_passes(1, bad as u8);
+    }
+    for (what, reason, write) in from_guest() {
+        let slot = queues.guest().slot(FROM).expect("a slot");
+        let at = GUEST_BASE + queues.guest().buffer(FROM, slot);
+        write(queues.guest(), FROM, slot, at);
+        queues.guest().push(FROM, slot);
+        let before = queues.rx_dropped(reason);
+        assert!(queues.poll(0).is_empty(), "{what}");
+        assert_eq!(queues.rx_dropped(reason), before + 1, "{what}");
+        bad += 1;
+        queues.assert_passes(0, bad as u8);
+        queues.assert_passes(1, bad as u8);
+    }
+    // A chain that begins nowhere cannot be given back.
+    for head in [128, 129, u16::MAX] {
+        queues.guest().push(FROM, head);
+        assert!(queues.poll(0).is_empty());
+        bad += 1;
+        assert_eq!(total(&queues), bad);
+        queues.assert_passes(0, 1);
+    }
+    assert!(bad >= 40, "{bad} kinds of bad chains");
+}
+
+#[test]
+fn a_bad_buffer_of_a_guest_costs_no_packet() {
+    let mut queues = Queues::new(options());
+    let mut bad = 0;
+    for (what, write) in either(WRITE) {
+        // All good buffers are used up first.
+        let head = drain(&mut queues);
+        let at = GUEST_BASE + queues.guest().buffer(TO, head);
+        write(queues.guest(), TO, head, at);
+        queues.guest().push(TO, head);
+        let held = queues.tx[0].held();
+        assert_eq!(held, 1, "a packet waits");
+        queues.send(0, &crate::frame(9, 300));
+        bad += 1;
+        assert_eq!(queues.joined.port.status().bad_buffers, bad, "{what}");
+        assert!(
+            queues.guest().take_used(TO).is_some(),
+            "{what}: it is given back"
+        );
+        queues.guest().post(TO, head);
+        queues.guest().post(TO, head + 1);
+        queues.now = queues.now.after(std::time::Duration::from_millis(1));
+        queues.tx[0]
+            .transmit(&mut packtrain::packet::Burst::new())
+            .expect("it works");
+        for _ in 0..2 {
+            queues
+                .guest()
+                .receive(0)
+                .unwrap_or_else(|| panic!("behind a chain {what}"));
+        }
+        queues.assert_passes(1, bad as u8);
+    }
+    assert_eq!(queues.tx_drops.snapshot().total(), 0);
+}
+
+/// Uses up all buffers, without posting them again, until a packet waits; returns a free slot of
+/// two.
+fn drain(queues: &mut Queues) -> u16 {
+    let mut sent = 0;
+    while queues.tx[0].held() == 0 {
+        queues.send(0, &crate::frame(3, 60));
+        sent += 1;
+        assert!(sent < 1000, "the ring is never full");
+    }
+    while queues.guest().take_used(TO).is_some() {}
+    2
+}
+
+#[test]
+fn a_bad_buffer_behind_a_short_one_does_not_stop_the_ring() {
+    let mut queues = Queues::new(options());
+    drain(&mut queues);
+    let guest = queues.guest();
+    for slot in 2..5 {
+        let at = GUEST_BASE + guest.buffer(TO, slot);
+        let (bytes, address) = if slot == 3 { (100, 0) } else { (100, at) };
+        guest.describe(TO, slot, address, bytes, WRITE, 0);
+        guest.push(TO, slot);
+    }
+    // It needs two of the good ones, and takes that behind the bad one after it.
+    queues.send(0, &crate::frame(1, 150));
+    let guest = queues.guest();
+    let used: Vec<_> = std::iter::from_fn(|| guest.take_used(TO)).collect();
+    assert_eq!(
+        used.first(),
+        Some(&(2, 72)),
+        "the packet that waited had room: {used:?}"
+    );
+    for slot in 5..8 {
+        queues.guest().post(TO, slot);
+    }
+    queues.send(0, &crate::frame(1, 60));
+    assert!(queues.guest().take_used(TO).is_some());
+    assert_eq!(queues.tx_drops.snapshot().total(), 0);
+}
+
+#[test]
+fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
+    for ahead in [129, 1000, 0x8000, u16::MAX] {
+        let mut queues = Queues::new(options());
+        queues.assert_passes(0, 1);
+        let index = queues.guest().rings[FROM].avail.wrapping_add(ahead);
+        queues.guest().set_avail(FROM, index);
+        assert!(queues.poll(0).is_empty());
+        assert_eq!(queues.rx_dropped(DropReason::BadDescriptor), 1);
+        for _ in 0..3 {
+            assert!(queues.poll(0).is_empty(), "it is off");
+        }
+        assert_eq!(queues.rx_drops.snapshot().total(), 1);
+        queues.assert_arrives(0, 2);
+        queues.assert_passes(1, 3);
+        // The same of the ring to the guest. An index one lower is only one buffer less.
+        let index = queues.guest().rings[TO].avail.wrapping_add(ahead);
+        queues.guest().set_avail(TO, index);
+        for _ in 0..200 {
+            queues.send(0, &crate::frame(1, 60));
+        }
+        let is_off = queues.tx_dropped(DropReason::LinkDown) > 0;
+        assert_eq!(is_off, ahead != u16::MAX, "{ahead}");
+        queues.assert_passes(1, 4);
+        let guest = queues.guest();
+        let rings = if is_off { &[TO, FROM][..] } else { &[] };
+        for &ring in rings {
+            let base = guest.stop(ring);
+            guest.set_avail(ring, base as u16);
+            guest.rings[ring].avail = base as u16;
+            guest.rings[ring].seen = guest.used(ring);
+            guest.start(ring);
+        }
+        guest.barrier();
+        if is_off {
+            guest.post(TO, 1);
+            queues.assert_passes(0, 5);
+        }
+    }
+}
+
+#[test]
+fn a_front_end_that_is_refused_makes_room_for_the_next_one() {
+    let event = || eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let (socket, _other) = UnixStream::pair().expect("sockets");
+    let memory = |spec: [u64; 4]| {
+        let mut table = vec![1, 0, 0, 0, 0, 0, 0, 0];
+        table.extend(spec.map(u64::to_le_bytes).concat());
+        table
+    };
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let long = |number: u64| number.to_le_bytes().to_vec();
+    // A request, its payload, and whether an eventfd, a socket or the memory comes with it.
+    let messages: Vec<(u32, Vec<u8>, u8)> = vec![
+        (0, vec![], 0),
+        (6, long(0), b'm'),
+        (31, vec![0; 24], 0),
+        (u32::MAX, vec![], 0),
+        (SET_FEATURES, long(1 << 34), 0),
+        (SET_FEATURES, long(1 << 26), 0),
+        (SET_FEATURES, vec![0; 7], 0),
+        (SET_PROTOCOL_FEATURES, long(1 << 12), 0),
+        (SET_MEM_TABLE, memory([0, 4096, 0, 0]), 0),
+        (SET_MEM_TABLE, memory([0, 4096, 0, 0]), b'e'),
+        (SET_MEM_TABLE, memory([0, 4096, 0, 0]), b's'),
+        (SET_MEM_TABLE, memory([0, u64::MAX, 0, 0]), b'm'),
+        (SET_MEM_TABLE, memory([0, 1 << 40, 0, 0]), b'm'),
+        (SET_MEM_TABLE, memory([u64::MAX, 4096, 0, 0]), b'm'),
+        (SET_MEM_TABLE, memory([0, 0, 0, 0]), b'm'),
+        (SET_MEM_TABLE, vec![], b'm'),
+        (SET_VRING_NUM, words(&[0, 0]), 0),
+        (SET_VRING_NUM, words(&[0, 3]), 0),
+        (SET_VRING_NUM, words(&[0, 65_536]), 0),
+        (SET_VRING_NUM, words(&[5, 64]), 0),
+        (SET_VRING_NUM, words(&[u32::MAX, 64]), 0),
+        (SET_VRING_BASE, words(&[0, 65_536]), 0),
+        (SET_VRING_KICK, long(0), b'e'),
+        (SET_VRING_KICK, long(0), b's'),
+        (SET_VRING_KICK, long(0x100), 0),
+        (SET_VRING_KICK, long(0), 0),
+        (SET_VRING_KICK, long(9), b'e'),
+        (SET_VRING_CALL, long(0), b's'),
+        (SET_VRING_CALL, long(0), b'm'),
+        (SET_VRING_ENABLE, words(&[0, 7]), 0),
+        (GET_VRING_BASE, words(&[77, 0]), 0),
+    ];
+    let mut queues = Queues::new(options());
+    queues.joined.guest = None;
+    for (number, (request, payload, with)) in messages.into_iter().enumerate() {
+        queues
+            .joined
+            .wait_for("free port", |joined| !joined.port.status().connected);
+        let refused = queues.joined.port.status().refused;
+        let guest = Guest::connected(queues.joined.connect(), options());
+        guest.barrier();
+        let event = event();
+        let fd = match with {
+            b'e' => vec![event.as_fd()],
+            b's' => vec![socket.as_fd()],
+            b'm' => vec![guest.memory.as_fd()],
+            _ => vec![],
+        };
+        guest.say(request, &payload, &fd);
+        let mut byte = [0];
+        let ended = (&guest.stream).read(&mut byte);
+        assert!(
+            matches!(ended, Ok(0) | Err(_)),
+            "message {number} ({request}) is refused"
+        );
+        let status = queues.joined.port.status();
+        assert_eq!(status.refused, refused + 1, "message {number}: {status:?}");
+        assert!(status.problem.is_some_and(|problem| problem.len() > 10));
+    }
+    let guest = Guest::new(queues.joined.connect(), options());
+    queues.joined.guest = Some(guest);
+    queues
+        .joined
+        .wait_for("link", |joined| joined.port.link() == Link::Up);
+    queues.assert_passes(0, 1);
+    queues.assert_passes(1, 1);
+}
+
+#[test]
+fn with_acknowledgements_a_refusal_is_an_answer() {
+    let mut queues = Queues::new(options());
+    let guest = queues.guest();
+    guest.number(SET_PROTOCOL_FEATURES, 1 | 1 << 3);
+    let needs_reply = |request: u32, payload: &[u8]| {
+        let header = [request, 1 | 8, payload.len() as u32];
+        let header = header.map(u32::to_le_bytes).concat();
+        send_raw(&guest.stream, &[header, payload.to_vec()].concat(), &[]);
+        guest.answer().expect("an answer")
+    };
+    assert_eq!(needs_reply(SET_FEATURES, &(1_u64 << 34).to_le_bytes()), 1);
+    assert_eq!(needs_reply(41, &[]), 1);
+    let features = guest.options.features;
+    assert_eq!(needs_reply(SET_FEATURES, &features.to_le_bytes()), 0);
+    queues.assert_passes(0, 1);
+}
+
+#[test]
+fn random_messages_end_connections_and_nothing_else() {
+    let mut joined = Joined::new(Features::ALL, options());
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let how = Attach {
+        queues: 2,
+        ..Attach::default()
+    };
+    let halves = joined.attach(&how, &arena).expect("it attaches");
+    joined.guest = None;
+    let mut random = Random::new(47);
+    let mut handled = 0;
+    for _ in 0..150 {
+        let guest = Guest::connected(joined.connect(), options());
+        for _ in 0..random.index(12) {
+            let request = [5, 2, 8, 9, 10, 11, 12, 13, 18, 31][random.index(10)];
+            let length = [8, 8, 8, 40, random.index(70)][random.index(5)];
+            let mut payload: Vec<u8> = (0..length).map(|_| random.index(3) as u8).collect();
+            if random.index(4) == 0 && !payload.is_empty() {
+                let at = random.index(payload.len());
+                payload[at] = random.index(256) as u8;
+            }
+            let fds = vec![guest.memory.as_fd(); random.index(3)];
+            guest.say(request, &payload, &fds);
+            handled += 1;
+        }
+        guest.stream.shutdown(Shutdown::Write).unwrap_or(());
+        joined.wait_for("free port", |joined| !joined.port.status().connected);
+    }
+    assert!(handled > 500);
+    joined.guest = Some(Guest::new(joined.connect(), options()));
+    joined.wait_for("link", |joined| joined.port.link() == Link::Up);
+    drop(halves);
+}

@@ -1,0 +1,345 @@
+//! Front ends that come and go, guests that boot again, and the file of the socket.
+
+use crate::guest::*;
+use crate::{Queues, frame};
+use packtrain::driver::{Attach, Driver, Features, Link};
+use packtrain::packet::{Arena, ArenaConfig};
+use packtrain::port::vhost::{Vhost, VhostConfig};
+use packtrain::stats::DropReason;
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use packtrain_testkit::conformance::Outside;
+use std::num::NonZeroU16;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const FEATURES: u64 = VERSION_1 | MRG_RXBUF | EVENT_IDX | INDIRECT | OFFLOADS;
+
+/// A TCP packet over IPv4 of three wire packets, with the seed of its checksum.
+fn large() -> Outside {
+    let payload = 2500;
+    let mut bytes = frame(0, 12).bytes;
+    bytes.extend([8, 0, 0x45, 0]);
+    bytes.extend((40 + payload as u16).to_be_bytes());
+    bytes.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2]);
+    let sum = |bytes: &[u8]| {
+        let words = bytes
+            .chunks(2)
+            .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+        let sum = words.sum::<u32>();
+        ((sum & 0xFFFF) + (sum >> 16)) as u16
+    };
+    let header = !sum(&bytes[14..34]);
+    bytes[24..26].copy_from_slice(&header.to_be_bytes());
+    let mut pseudo = bytes[26..34].to_vec();
+    pseudo.extend([0, 6]);
+    pseudo.extend((20 + payload as u16).to_be_bytes());
+    bytes.extend([9, 1, 9, 2, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 0x20, 0]);
+    bytes.extend(sum(&pseudo).to_be_bytes());
+    bytes.extend([0, 0]);
+    bytes.resize(54 + payload, 7);
+    let size = NonZeroU16::new(1000).expect("not 0");
+    Outside {
+        bytes,
+        checksum: ChecksumState::Partial {
+            start: 34,
+            offset: 16,
+        },
+        gso: Some(Gso::new(GsoKind::TcpV4, size)),
+    }
+}
+
+/// The types of the packets that the guest received, and their lengths.
+fn received(queues: &mut Queues) -> Vec<(u8, usize)> {
+    let guest = queues.guest();
+    let all = std::iter::from_fn(|| guest.receive(0));
+    all.map(|(header, bytes)| (header[1], bytes.len()))
+        .collect()
+}
+
+#[test]
+fn a_front_end_leaves_and_another_one_comes() {
+    let options = Options::new(FEATURES);
+    let mut queues = Queues::new(options);
+    queues.assert_passes(0, 1);
+    for round in 2..5 {
+        queues.joined.guest = None;
+        queues
+            .joined
+            .wait_for("end", |joined| joined.port.link() == Link::Down);
+        let before = queues.tx_dropped(DropReason::LinkDown);
+        queues.send(0, &frame(1, 60));
+        assert_eq!(queues.tx_dropped(DropReason::LinkDown), before + 1);
+        assert!(queues.poll(0).is_empty());
+        queues.joined.guest = Some(Guest::new(queues.joined.connect(), options));
+        queues
+            .joined
+            .wait_for("link", |joined| joined.port.link() == Link::Up);
+        queues.assert_passes(0, round);
+        // One to ask for the features, and one for each guest.
+        assert_eq!(
+            queues.joined.port.status().connections,
+            u64::from(round) + 1
+        );
+    }
+    assert_eq!(queues.rx_drops.snapshot().total(), 0);
+}
+
+#[test]
+fn packets_are_held_to_what_the_guest_has_negotiated_now() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    queues.send(0, &large());
+    assert_eq!(received(&mut queues), [(1, 2554)]);
+    // It boots again, first into firmware without offloads, on the same connection.
+    for (features, arrives) in [
+        (FEATURES & !OFFLOADS, vec![(0, 1054), (0, 1054), (0, 554)]),
+        (FEATURES, vec![(1, 2554)]),
+        (
+            FEATURES & !OFFLOADS | 2,
+            vec![(0, 1054), (0, 1054), (0, 554)],
+        ),
+        (FEATURES, vec![(1, 2554)]),
+    ] {
+        let guest = queues.guest();
+        for ring in 0..2 {
+            let base = guest.stop(ring);
+            assert_eq!(
+                base,
+                u64::from(guest.used(ring)),
+                "all taken chains are used"
+            );
+        }
+        guest.number(SET_FEATURES, features | PROTOCOL);
+        for ring in 0..2 {
+            guest.start_at(ring, guest.used(ring));
+        }
+        guest.barrier();
+        queues.send(0, &large());
+        assert_eq!(received(&mut queues), arrives, "{features:#x}");
+    }
+    assert_eq!(queues.tx_drops.snapshot().total(), 0);
+    // From the guest: what it has not negotiated is refused.
+    let guest = queues.guest();
+    guest.number(SET_FEATURES, FEATURES & !(1 << 11) | PROTOCOL);
+    guest.barrier();
+    let packet = large();
+    assert!(guest.send(0, &crate::conformance::header(&packet), &packet.bytes));
+    assert!(queues.poll(0).is_empty());
+    assert_eq!(queues.rx_drops.snapshot().total(), 1);
+    queues.guest().number(SET_FEATURES, FEATURES | PROTOCOL);
+    queues.guest().barrier();
+    assert!(
+        queues
+            .guest()
+            .send(0, &crate::conformance::header(&packet), &packet.bytes)
+    );
+    assert_eq!(queues.poll(0), [packet]);
+}
+
+#[test]
+fn a_ring_that_is_stopped_goes_on_where_it_was() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    queues.assert_passes(0, 1);
+    // Three that were sent before, and are taken afterwards.
+    for number in 0..3 {
+        assert!(queues.guest().send(0, &[0; 12], &frame(number, 60).bytes));
+    }
+    let base = queues.guest().stop(1);
+    assert_eq!(base, 1);
+    assert!(queues.poll(0).is_empty(), "it is off");
+    queues.guest().start_at(1, base as u16);
+    queues.guest().barrier();
+    assert_eq!(queues.poll(0), [0, 1, 2].map(|number| frame(number, 60)));
+}
+
+#[test]
+fn a_ring_that_is_disabled_discards_what_the_guest_sends() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    queues.guest().state(SET_VRING_ENABLE, 1, 0);
+    queues.guest().state(SET_VRING_ENABLE, 0, 0);
+    queues.guest().barrier();
+    assert_eq!(queues.joined.port.link(), Link::Down);
+    assert!(queues.guest().send(0, &[0; 12], &frame(1, 60).bytes));
+    assert!(queues.poll(0).is_empty());
+    assert_eq!(queues.rx_dropped(DropReason::LinkDown), 1);
+    queues.send(0, &frame(1, 60));
+    assert_eq!(queues.tx_dropped(DropReason::LinkDown), 1);
+    queues.guest().state(SET_VRING_ENABLE, 1, 1);
+    queues.guest().state(SET_VRING_ENABLE, 0, 1);
+    queues.guest().barrier();
+    queues.assert_passes(0, 2);
+}
+
+#[test]
+fn a_queue_that_the_guest_does_not_use_sends_by_another_one() {
+    let options = Options {
+        pairs: 3,
+        ..Options::new(FEATURES | MQ | CTRL_VQ)
+    };
+    let mut queues = Queues::new(options);
+    for pair in 0..3 {
+        queues.assert_passes(pair, 1);
+    }
+    // The front end leaves the control ring to the port.
+    queues.guest().start(6);
+    queues.guest().barrier();
+    let set_pairs = |queues: &mut Queues, pairs: u16| {
+        let guest = queues.guest();
+        let slot = guest.slot(6).expect("a slot");
+        let at = guest.buffer(6, slot);
+        let [low, high] = pairs.to_le_bytes();
+        guest.write(at, &[4, 0, low, high, 0xFF]);
+        let table = guest.table(6, slot);
+        let address = GUEST_BASE + at;
+        let rows = [
+            descriptor(address, 2, NEXT, 1),
+            descriptor(address + 2, 2, NEXT, 2),
+            descriptor(address + 4, 1, WRITE, 0),
+        ];
+        guest.write(table, &rows.concat());
+        guest.describe(6, slot, GUEST_BASE + table, 48, TABLE, 0);
+        let used = guest.used(6);
+        guest.push(6, slot);
+        guest.kick(6, 1);
+        let until = Instant::now() + Duration::from_secs(10);
+        while guest.used(6) == used {
+            assert!(Instant::now() < until, "no answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        guest.barrier();
+        guest.read(at + 4, 1)[0]
+    };
+    assert_eq!(set_pairs(&mut queues, 1), 0);
+    for pair in 0..3 {
+        queues.send(pair, &frame(pair as u8, 80));
+        let (_, bytes) = queues.guest().receive(0).expect("in the ring that is used");
+        assert_eq!(bytes, frame(pair as u8, 80).bytes);
+    }
+    for wrong in [0, 4, u16::MAX] {
+        assert_eq!(
+            set_pairs(&mut queues, wrong),
+            1,
+            "{wrong} pairs are refused"
+        );
+    }
+    assert_eq!(set_pairs(&mut queues, 3), 0);
+    for pair in 0..3 {
+        queues.assert_passes(pair, 2);
+    }
+}
+
+#[test]
+fn a_second_front_end_is_turned_away() {
+    let options = Options::new(FEATURES);
+    let mut queues = Queues::new(options);
+    let second = Guest::connected(queues.joined.connect(), options);
+    second.number(SET_FEATURES, 0);
+    assert!(second.answer().is_err(), "its connection is closed");
+    queues.joined.wait_for("problem", |joined| {
+        let problem = joined.port.status().problem;
+        problem.is_some_and(|problem| problem.contains("second front end"))
+    });
+    queues.assert_passes(0, 1);
+}
+
+#[test]
+fn memory_in_two_regions_is_one_to_a_packet() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    let guest = queues.guest();
+    // Cut in the middle of a buffer of the first slot that sends.
+    let slot = *[guest.slot(1).expect("a slot")].first().expect("one");
+    let cut = (guest.buffer(1, slot) & !4095) + 4096;
+    let end = 3 * (8 << 20);
+    guest.share(&[
+        (GUEST_BASE, cut, USER_BASE, 0),
+        (GUEST_BASE + cut, end - cut, USER_BASE + cut, cut),
+    ]);
+    guest.barrier();
+    let packet = frame(7, 9000);
+    let at = guest.buffer(1, slot);
+    guest.write(at, &[&[0; 12], &packet.bytes[..]].concat());
+    guest.describe(1, slot, GUEST_BASE + at, 9012, 0, 0);
+    guest.push(1, slot);
+    assert_eq!(queues.poll(0), [packet]);
+    queues.assert_passes(0, 1);
+}
+
+#[test]
+fn a_packet_longer_than_the_buffers_is_dropped_alone() {
+    let options = Options {
+        buffer: 700,
+        ..Options::new(VERSION_1)
+    };
+    let mut queues = Queues::new(options);
+    queues.send(0, &frame(1, 689));
+    assert_eq!(queues.tx_dropped(DropReason::TooLong), 1);
+    queues.send(0, &frame(1, 688));
+    let (_, bytes) = queues.guest().receive(0).expect("it fits");
+    assert_eq!(bytes.len(), 688);
+}
+
+fn path(name: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("packtrain-{}-{name}", std::process::id()))
+}
+
+#[test]
+fn the_file_of_the_socket_goes_with_the_port() {
+    let path = path("file.sock");
+    let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
+    let taken = Vhost::open(&VhostConfig::server(&path)).expect_err("it is taken");
+    let line = taken.to_string();
+    let me = format!("process {} (", std::process::id());
+    assert!(
+        line.contains(&me) && line.contains("use another path"),
+        "{line}"
+    );
+    assert!(path.exists(), "it is still there");
+    drop(port);
+    assert!(!path.exists());
+    // One that a killed process left.
+    drop(UnixListener::bind(&path).expect("a socket"));
+    assert!(path.exists());
+    let port = Vhost::open(&VhostConfig::server(&path)).expect("nobody listens there");
+    // One that another process has made in its place is not removed.
+    std::fs::remove_file(&path).expect("it is there");
+    let other = UnixListener::bind(&path).expect("a socket");
+    drop(port);
+    assert!(path.exists());
+    drop(other);
+    std::fs::remove_file(&path).expect("it is there");
+    std::fs::write(&path, "precious").expect("a file");
+    let error = Vhost::open(&VhostConfig::server(&path)).expect_err("that is no socket");
+    assert!(error.to_string().contains("no socket"), "{error}");
+    assert_eq!(std::fs::read(&path).expect("it is there"), b"precious");
+    std::fs::remove_file(&path).expect("it is there");
+    let missing = path.join("none").join("x.sock");
+    Vhost::open(&VhostConfig::server(missing)).expect_err("there is no such directory");
+}
+
+#[test]
+fn a_port_connects_to_a_front_end_that_listens() {
+    let path = path("client.sock");
+    let mut port = Vhost::open(&VhostConfig {
+        server: false,
+        offload: Features::NONE,
+        ..VhostConfig::server(&path)
+    })
+    .expect("it opens before the front end");
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let halves = port
+        .attach(&Attach::default(), &arena)
+        .expect("it attaches");
+    for _ in 0..2 {
+        let listener = UnixListener::bind(&path).expect("a socket");
+        let (stream, _): (UnixStream, _) = listener.accept().expect("it connects");
+        let guest = Guest::new(stream, Options::new(VERSION_1 | MRG_RXBUF));
+        let until = Instant::now() + Duration::from_secs(10);
+        while port.link() != Link::Up {
+            assert!(Instant::now() < until, "no link: {:?}", port.status());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop((guest, listener));
+        std::fs::remove_file(&path).expect("it is there");
+    }
+    drop(halves);
+}

@@ -28,11 +28,13 @@
 use core::fmt;
 use core::num::NonZeroU16;
 
-use crate::layout::{IpProtocol, Layout, Network, Transport};
-use crate::limits::{ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES, IPV4_HEADER_BYTES_MIN};
-use crate::limits::{L2_HEADER_BYTES_MAX, PACKET_BYTES_MAX};
+use crate::layout::{EtherType, IpProtocol, Layout, Network, Transport};
+use crate::limits::{
+    ETHERNET_HEADER_BYTES, IPOIB_HEADER_BYTES, IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES,
+    L2_HEADER_BYTES_MAX, PACKET_BYTES_MAX, VLAN_TAG_BYTES, VLAN_TAGS_MAX,
+};
 use crate::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
-use crate::segment::{SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
+use crate::segment::{Fill, SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
 use crate::wire::ParseError;
 
 /// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
@@ -719,6 +721,93 @@ pub fn describe(checksum: ChecksumState, gso: Option<Gso>, layout: Option<&Layou
         header.hdr_len = layout.map_or(0, |layout| layout.payload);
     }
     header
+}
+
+/// Writes the IP length of a GSO packet whose sender left it 0, as some drivers of guests do, so
+/// that [`validate`] takes it. True if it was written.
+///
+/// The arguments are those of [`validate`]: call it after that has refused the packet, and then
+/// again. Everything behind the IP header is taken for the packet. A packet of more than 65,535
+/// bytes (BIG TCP) keeps its 0: no IP header has its length.
+#[must_use]
+pub fn fill_ip_length(
+    header: &VnetHeader,
+    link: LinkType,
+    headers: &mut [u8],
+    packet_bytes: u32,
+) -> bool {
+    if header.gso_type & !GSO_ECN == GSO_NONE {
+        return false;
+    }
+    let Some((network, ipv6)) = network_of(link, headers) else {
+        return false;
+    };
+    let Some(ip_bytes) = packet_bytes.checked_sub(network as u32) else {
+        return false;
+    };
+    let (at, counted) = if ipv6 {
+        (4, ip_bytes.checked_sub(IPV6_HEADER_BYTES as u32))
+    } else {
+        (2, Some(ip_bytes))
+    };
+    let field = headers.get_mut(network + at..network + at + 2);
+    match (field, counted.map(u16::try_from)) {
+        (Some(field), Some(Ok(bytes))) if field == [0, 0] && bytes > 0 => {
+            field.copy_from_slice(&bytes.to_be_bytes());
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Where the IP header is, and whether its version is 6; `None` if the packet is not IP.
+fn network_of(link: LinkType, headers: &[u8]) -> Option<(usize, bool)> {
+    let network = match link {
+        LinkType::RawIp | LinkType::Ipoib => link.header_bytes(),
+        LinkType::Ethernet => {
+            let mut network = ETHERNET_HEADER_BYTES;
+            for _ in 0..VLAN_TAGS_MAX {
+                let ethertype = headers.get(network - 2..network)?;
+                let ethertype = u16::from_be_bytes([ethertype[0], ethertype[1]]);
+                if EtherType(ethertype).is_vlan() {
+                    network += VLAN_TAG_BYTES;
+                }
+            }
+            network
+        }
+    };
+    match headers.get(network)? >> 4 {
+        4 => Some((network, false)),
+        6 => Some((network, true)),
+        _ => None,
+    }
+}
+
+/// The headers of a GSO packet as a peer needs them that builds those of the segments on them, as
+/// Linux does: the lengths of IP and UDP, the IPv4 header checksum, and the pseudo-header sum with
+/// the length of the whole packet. Written to the start of `out`, `layout.payload` bytes. True if
+/// they differ from `headers`.
+///
+/// Guests and other systems hand over packets without some of these, since their device computes
+/// them anyway; the [`Segmenter`] does, too. A kernel drops such a packet, or its segments, in
+/// silence. What else such peers do wrong, [`validate`] and [`describe`] mend: a wrong `hdr_len`,
+/// bytes behind the IP packet (trim the packet to [`Received::packet_bytes`]), `DATA_VALID` beside
+/// `NEEDS_CSUM`; and [`fill_ip_length`] an IP length of 0.
+///
+/// # Errors
+/// Those of [`Segmenter::new`], and [`SegmentError::Buffer`] if `out` is too short.
+pub fn mend(
+    headers: &[u8],
+    layout: &Layout,
+    gso: Gso,
+    out: &mut [u8],
+) -> Result<bool, SegmentError> {
+    // One segment as long as the packet has exactly these headers.
+    let whole = Gso::new(gso.kind, NonZeroU16::MAX).with_ecn(gso.ecn());
+    let segmenter = Segmenter::new(headers, layout, whole, layout.ip_end)?;
+    segmenter.write_header(0, headers, out, Fill::Partial)?;
+    let bytes = segmenter.header_bytes();
+    Ok(headers.get(..bytes) != out.get(..bytes))
 }
 
 #[cfg(test)]

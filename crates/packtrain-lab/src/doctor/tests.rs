@@ -163,7 +163,7 @@ fn every_kind_of_port_is_in_the_report() {
     let kinds: Vec<_> = kinds.split(", ").collect();
     assert!(kinds.len() > 1, "{error}");
     let report = report(&Tree::new().0, &trials());
-    for kind in kinds.into_iter().chain(["packet", "xdp", "vhost-user"]) {
+    for kind in kinds.into_iter().chain(["xdp", "vhost-user"]) {
         let (_, _, detail) = found(&report, kind);
         let is_built = !detail.contains("not built");
         let refused = format!("{kind}:x").parse::<PortSpec>().err();

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 mod describe;
 mod matrix;
+mod mend;
 
 use super::*;
 use crate::test_packets::{ACK, CWR, Ext, Field, RST, SYN, Spec};

@@ -138,6 +138,7 @@ impl Totals {
 /// The reasons for drops that worlds reach. The others need what a world does not have:
 ///
 /// - a virtio-net header, which a TAP or a back end reads: those of `VnetError`;
+/// - an interface of the kernel: `socket_full`, `mtu`;
 /// - a capture file: `read_only`, `cut_short`, `bad_record`;
 /// - ports with unlike link types: `link_type`;
 /// - more than two ports: `no_egress`, `egress_stalled`;

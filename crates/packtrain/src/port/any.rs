@@ -2,6 +2,7 @@
 //! through a pointer.
 
 use super::null::{Null, NullRx, NullTx};
+use super::packet::{PacketRx, PacketSocket, PacketTx};
 use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
@@ -69,6 +70,7 @@ macro_rules! any_port {
 
 any_port! {
     Tap: Tap, TapRx, TapTx;
+    Packet: PacketSocket, PacketRx, PacketTx;
     Pcap: Pcap, PcapRx, PcapTx;
     Null: Null, NullRx, NullTx;
     Sim: Sim, SimRx, SimTx;
@@ -115,7 +117,12 @@ impl AnyPort {
             Self::Capture(outer) => Some(outer.inner().inner()),
             Self::Trace(outer) => Some(outer.inner().inner()),
             Self::Vlan(outer) => Some(outer.inner().inner()),
-            Self::Tap(_) | Self::Pcap(_) | Self::Null(_) | Self::Sim(_) | Self::Vhost(_) => None,
+            Self::Tap(_)
+            | Self::Packet(_)
+            | Self::Pcap(_)
+            | Self::Null(_)
+            | Self::Sim(_)
+            | Self::Vhost(_) => None,
         }
     }
 }

@@ -4,6 +4,7 @@ mod any;
 mod links;
 pub mod null;
 mod open;
+pub mod packet;
 pub mod pcap;
 pub mod sim;
 pub mod spec;

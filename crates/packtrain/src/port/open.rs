@@ -47,6 +47,7 @@ impl OpenError {
         let write = matches!(&spec.kind, PortKind::Pcap(options) if options.write);
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
         let socket = matches!(spec.kind, PortKind::Vhost(_));
+        let packet = matches!(spec.kind, PortKind::Packet(_));
         // /dev/net/tun has no device behind it, or another one.
         const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
         let errno = Errno::from_io_error(source);
@@ -59,6 +60,14 @@ impl OpenError {
             kind if tunnel && (none || kind == io::ErrorKind::NotFound) => (
                 OpenErrorKind::Privilege,
                 "; the kernel needs TUN/TAP: `modprobe tun`, or give the container /dev/net/tun",
+            ),
+            io::ErrorKind::PermissionDenied if packet => (
+                OpenErrorKind::Privilege,
+                "; run as root, or with CAP_NET_RAW, or pass on open sockets (fd=)",
+            ),
+            _ if packet && errno == Some(Errno::AFNOSUPPORT) => (
+                OpenErrorKind::Privilege,
+                "; the kernel needs packet sockets (CONFIG_PACKET)",
             ),
             io::ErrorKind::NotFound if file && !write => (
                 OpenErrorKind::Open,
@@ -133,6 +142,7 @@ pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort
     let request = spec.request(link);
     let port = match &spec.kind {
         PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
+        PortKind::Packet(options) => options.open(&request).map(AnyPort::Packet),
         PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
         PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
         PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),

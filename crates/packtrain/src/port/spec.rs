@@ -22,6 +22,7 @@ mod text;
 mod tests;
 
 pub use super::null::NullOptions;
+pub use super::packet::PacketOptions;
 pub use super::pcap::PcapOptions;
 pub use super::sim::SimOptions;
 pub use super::tap::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
@@ -55,8 +56,8 @@ impl std::error::Error for SpecError {}
 pub struct PortSpec {
     /// The kind of port, with the keys that only this kind has.
     pub kind: PortKind,
-    /// The interface's name, or the capture file; empty for `null:` and `sim:`, and for a TAP or
-    /// TUN given by `fd=` without a name.
+    /// The interface's name, or the capture file; empty for `null:` and `sim:`, and for an
+    /// interface given by `fd=` without a name.
     pub name: String,
     /// The keys that every kind has. Offloads include those that they need: TSO includes its
     /// checksum. Segments are the device's own limits for `sim:`, else a limit lower than the
@@ -147,6 +148,8 @@ kinds! {
     Tap(TunTapOptions): "tap", "tap:NAME",
         "a TAP interface; created if it does not exist, and then down until you set it up";
     Tun(TunTapOptions): "tun", "tun:NAME", "the same without Ethernet headers";
+    Packet(PacketOptions): "packet", "packet:IF",
+        "an Ethernet interface that exists, through packet sockets";
     Pcap(PcapOptions): "pcap", "pcap:FILE", "a capture file (pcap or pcapng), read or written";
     Null(NullOptions): "null", "null:",
         "a sink; with `source` also a generator of UDP, TCP or ACK packets";
@@ -201,7 +204,7 @@ fn nests(name: &str) -> bool {
 }
 
 /// Kinds that are designed but not implemented.
-const NOT_BUILT: &[&str] = &["packet", "xdp"];
+const NOT_BUILT: &[&str] = &["xdp"];
 
 impl PortKind {
     fn parse(name: &str) -> Result<Self, String> {
@@ -305,7 +308,7 @@ impl PortSpec {
             && self.clone().set(key, Some(value)).is_some()
         {
             return Err(format!(
-                "{kind}: needs the interface's name in front of {}, as in {kind}:{kind}0,{key}=...",
+                "{kind}: needs the interface's name in front of {}, as in {kind}:NAME,{key}=...",
                 Quoted(text)
             ));
         }

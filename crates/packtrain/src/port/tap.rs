@@ -3,17 +3,18 @@
 mod keys;
 
 pub use keys::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
+pub(super) use keys::{check_name, open_given};
 
 use super::sys::tap::{self as setup, Opened, failed};
 pub use super::sys::tap::{TapConfig, TapKind};
-use super::sys::tun::{Queue, ReadError, WriteError, is_removed};
-use super::vectored::{Filled, Posted, with_pieces};
-use super::vnet::{blame, bytes_min, header_of, read_header};
+use super::sys::tun::{Queue, is_removed};
+use super::vectored::{Filled, Posted};
+use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
-use crate::packet::{Arena, Packet};
+use crate::packet::Arena;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
@@ -218,7 +219,7 @@ impl RxDescriptors for TapRx {
                 }
                 // Out of frames: the kernel keeps its packets until the next refill.
                 Ok(None) => return Ok(()),
-                Err(ReadError::Empty) => self.drained = true,
+                Err(ReadError::Empty | ReadError::Down) => self.drained = true,
                 Err(ReadError::Lost) => burst.bad(DropReason::BadDescriptor, 1),
                 Err(ReadError::Removed) => return Err(DeviceError::Removed),
                 Err(ReadError::Failed(source)) => return Err(failed("read a packet")(source)),
@@ -260,25 +261,13 @@ pub struct TapTx {
 
 impl TapTx {
     fn send(&self, packet: &mut TxPacket<'_>) -> Result<(), WriteError> {
-        let Some(form) = self.header else {
-            return self.write(&[], packet.packet());
-        };
-        let header = header_of(packet.packet(), form);
-        let header = &header[..form.bytes()];
-        match packet.with_header(header, |packet| self.write(&[], packet)) {
-            Some(result) => result,
-            None => self.write(header, packet.packet()),
-        }
-    }
-
-    fn write(&self, header: &[u8], packet: &Packet) -> Result<(), WriteError> {
-        if header.is_empty() && packet.segment_count() == 1 {
-            return self.queue.write(packet.first());
-        }
-        let bytes = header.len() + packet.bytes();
-        with_pieces(header, packet, |pieces| {
-            self.queue.write_pieces(pieces, bytes)
-        })
+        let queue = &self.queue;
+        write_with(
+            packet,
+            self.header,
+            |packet| queue.write(packet),
+            |pieces, bytes| queue.write_pieces(pieces, bytes),
+        )
     }
 }
 
@@ -287,17 +276,11 @@ impl TxDescriptors for TapTx {
         if packet.packet().bytes() < bytes_min(self.link) {
             return Err(Refused::Bad(DropReason::Truncated));
         }
+        mend(packet)?;
         self.calls += 1;
         match self.send(packet) {
             Ok(()) => Ok(Accepted::Complete),
-            Err(WriteError::Busy) => Err(Refused::Busy),
-            Err(WriteError::NoMemory) => Err(Refused::NoMemory),
-            Err(WriteError::Down) => Err(Refused::LinkDown),
-            Err(WriteError::Removed) => Err(Refused::Removed),
-            Err(WriteError::Invalid) => Err(blame(packet.packet().meta())),
-            Err(WriteError::Segments) => Err(Refused::TooManySegments),
-            Err(WriteError::Bytes) => Err(Refused::Bad(DropReason::TooLong)),
-            Err(WriteError::Other) => Err(Refused::Bad(DropReason::DeviceRefused)),
+            Err(error) => Err(refused(error, packet.packet())),
         }
     }
 

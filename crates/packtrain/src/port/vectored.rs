@@ -145,7 +145,7 @@ impl Posted {
     /// # Errors
     ///
     /// Why the packet is lost.
-    pub(super) fn first(&mut self, filled: Filled) -> Result<&[u8], DropReason> {
+    pub(super) fn first(&mut self, filled: Filled) -> Result<&mut [u8], DropReason> {
         if filled.truncated {
             return Err(DropReason::TooLong);
         }
@@ -154,7 +154,8 @@ impl Posted {
             RxBuffers::Pieces { .. } => (self.small.last_mut(), self.front + self.piece),
         };
         let read = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
-        Ok(&read[..filled.bytes.min(read.len()).min(most)])
+        let bytes = filled.bytes.min(read.len()).min(most);
+        Ok(&mut read[..bytes])
     }
 
     /// The packet that was read and has its [`first`](Self::first) bytes, including the bytes in

@@ -257,6 +257,7 @@ pub struct VhostTx {
 
 impl TxDescriptors for VhostTx {
     fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        mend(packet)?;
         let mut ring = self.shared.ring_to_guest(self.pair);
         let accepted = self.agreed.put(&mut ring, packet.packet());
         self.full = accepted == Err(Refused::NoDescriptor);
@@ -267,7 +268,10 @@ impl TxDescriptors for VhostTx {
         // Locked once for all of them.
         let mut ring = self.shared.ring_to_guest(self.pair);
         let agreed = &mut self.agreed;
-        let result = batch.each(|packet, _| agreed.put(&mut ring, packet.packet()));
+        let result = batch.each(|packet, _| {
+            mend(packet)?;
+            agreed.put(&mut ring, packet.packet())
+        });
         self.full = result == Err(Refused::NoDescriptor);
         result
     }

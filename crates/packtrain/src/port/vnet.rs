@@ -1,12 +1,55 @@
 //! The code shared by ports with a virtio-net header in front of every packet.
 
-use crate::driver::{Features, Refused, RxInfo};
+use super::vectored::with_pieces;
+use crate::driver::{Features, Refused, RxInfo, TxPacket};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Meta, Packet};
 use crate::stats::DropReason;
-use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
+use packtrain_offload::limits::{HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX};
 use packtrain_offload::offload::{ChecksumState, LinkType};
-use packtrain_offload::virtio_net::{Accept, HeaderLen, VnetHeader, describe, validate};
+use packtrain_offload::segment::SegmentError;
+use packtrain_offload::virtio_net::{
+    self, Accept, HeaderLen, VnetHeader, describe, fill_ip_length, validate,
+};
+use std::io::{self, IoSlice};
+
+/// Why a read returned no packet.
+#[derive(Debug)]
+pub(in crate::port) enum ReadError {
+    /// No packet is there now.
+    Empty,
+    /// The interface has gone down, and maybe was deleted. A packet socket reports it once.
+    Down,
+    /// The kernel could not express the packet's offload in a virtio-net header, and dropped it.
+    Lost,
+    /// The interface was deleted.
+    Removed,
+    /// Anything else.
+    Failed(io::Error),
+}
+
+/// Why a write was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::port) enum WriteError {
+    /// No room in the socket's buffer: it becomes writable when there is.
+    Busy,
+    /// No memory in the kernel. No event reports free memory: the descriptor stays writable.
+    NoMemory,
+    /// The interface is not up.
+    Down,
+    /// The interface was deleted.
+    Removed,
+    /// The kernel refused the virtio-net header, or the packet is malformed.
+    Invalid,
+    /// More segments than the kernel maps.
+    Segments,
+    /// More bytes than the kernel takes.
+    Bytes,
+    /// More bytes than the interface's MTU, and no GSO packet.
+    Mtu,
+    /// Anything else, including a partial write.
+    Other,
+}
 
 /// The header's information about a packet that was read.
 #[derive(Clone, Copy, Debug)]
@@ -21,13 +64,14 @@ pub(super) struct Known {
 /// Reads and checks the header in front of a packet.
 ///
 /// `first` holds the first of all `bytes` bytes that were read, header included, and contains all
-/// headers of the packet. Without a header (`None`) only the length is checked.
+/// headers of the packet. Without a header (`None`) only the length is checked. A GSO packet whose
+/// IP length is 0 gets it ([`fill_ip_length`]).
 ///
 /// # Errors
 ///
 /// Why the packet cannot be used.
-pub(super) fn read_header(
-    first: &[u8],
+pub(in crate::port) fn read_header(
+    first: &mut [u8],
     bytes: usize,
     header: Option<HeaderLen>,
     link: LinkType,
@@ -46,14 +90,12 @@ pub(super) fn read_header(
     };
     let header = VnetHeader::decode(first, form).map_err(DropReason::Vnet)?;
     let front = form.bytes();
-    let received = validate(
-        &header,
-        link,
-        accept,
-        &first[front..],
-        (bytes - front) as u32,
-    )
-    .map_err(DropReason::Vnet)?;
+    let (first, bytes) = (&mut first[front..], (bytes - front) as u32);
+    let mut received = validate(&header, link, accept, first, bytes);
+    if received.is_err() && fill_ip_length(&header, link, first, bytes) {
+        received = validate(&header, link, accept, first, bytes);
+    }
+    let received = received.map_err(DropReason::Vnet)?;
     Ok(Known {
         info: RxInfo {
             layout: received.layout,
@@ -67,8 +109,34 @@ pub(super) fn read_header(
     })
 }
 
+/// Writes `packet` with its header in front: `one` takes both in one piece, `several` takes pieces
+/// and their bytes.
+pub(super) fn write_with<T>(
+    packet: &mut TxPacket<'_>,
+    header: Option<HeaderLen>,
+    one: impl Fn(&[u8]) -> T,
+    several: impl Fn(&[IoSlice<'_>], usize) -> T,
+) -> T {
+    let write = |header: &[u8], packet: &Packet| {
+        if header.is_empty() && packet.segment_count() == 1 {
+            return one(packet.first());
+        }
+        let bytes = header.len() + packet.bytes();
+        with_pieces(header, packet, |pieces| several(pieces, bytes))
+    };
+    let Some(form) = header else {
+        return write(&[], packet.packet());
+    };
+    let header = header_of(packet.packet(), form);
+    let header = &header[..form.bytes()];
+    match packet.with_header(header, |packet| write(&[], packet)) {
+        Some(result) => result,
+        None => write(header, packet.packet()),
+    }
+}
+
 /// The header to write in front of `packet`; its first bytes are valid, as many as `header` has.
-pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V1.bytes()] {
+pub(in crate::port) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V1.bytes()] {
     let meta = packet.meta();
     let mut bytes = [0; HeaderLen::V1.bytes()];
     describe(meta.checksum, meta.gso, meta.layout.as_ref())
@@ -78,7 +146,7 @@ pub(super) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V
 }
 
 /// The least bytes of a packet: its link header, or one byte that holds the IP version.
-pub(super) const fn bytes_min(link: LinkType) -> usize {
+pub(in crate::port) const fn bytes_min(link: LinkType) -> usize {
     match link {
         LinkType::RawIp => 1,
         LinkType::Ethernet | LinkType::Ipoib => link.header_bytes(),
@@ -95,9 +163,62 @@ const fn bytes_max(link: LinkType) -> usize {
     }
 }
 
+/// Mends the headers of a GSO packet for the kernel, which builds those of the segments on them,
+/// and removes bytes behind the IP packet, which it would take for payload.
+///
+/// Packets of this host's kernel need none of it. Those of a guest or of an application may.
+///
+/// # Errors
+///
+/// That the packet cannot be cut at all, which the kernel would not say; or that there was no
+/// memory for headers to write to.
+pub(super) fn mend(packet: &mut TxPacket<'_>) -> Result<(), Refused> {
+    let meta = packet.packet().meta();
+    let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
+        return Ok(());
+    };
+    let end = layout.ip_end as usize;
+    if packet.packet().bytes() > end {
+        packet.packet_mut().truncate(end);
+    }
+    let bytes = usize::from(layout.payload);
+    let (mut copied, mut mended) = ([0; HEADER_BYTES_MAX], [0; HEADER_BYTES_MAX]);
+    let mut headers = packet.packet().first();
+    if headers.len() < bytes {
+        let got = packet.packet().copy_to(&mut copied);
+        headers = &copied[..got];
+    }
+    match virtio_net::mend(headers, &layout, gso, &mut mended) {
+        Ok(true) => {}
+        // No IP header has the length of a longer packet.
+        Ok(false) | Err(SegmentError::Length) => return Ok(()),
+        Err(error) => return Err(Refused::Bad(DropReason::Segment(error))),
+    }
+    let packet = packet.packet_mut();
+    let pulled = packet.pull(bytes).and_then(|_| packet.headers_mut(bytes));
+    let headers = pulled.map_err(|_| Refused::Bad(DropReason::NoBuffer))?;
+    headers.copy_from_slice(&mended[..bytes]);
+    Ok(())
+}
+
+/// What the framework is told of a packet that the kernel refused.
+pub(super) fn refused(error: WriteError, packet: &Packet) -> Refused {
+    match error {
+        WriteError::Busy => Refused::Busy,
+        WriteError::NoMemory => Refused::NoMemory,
+        WriteError::Down => Refused::LinkDown,
+        WriteError::Removed => Refused::Removed,
+        WriteError::Invalid => blame(packet.meta()),
+        WriteError::Segments => Refused::TooManySegments,
+        WriteError::Bytes => Refused::Bad(DropReason::TooLong),
+        WriteError::Mtu => Refused::Bad(DropReason::Mtu),
+        WriteError::Other => Refused::Bad(DropReason::DeviceRefused),
+    }
+}
+
 /// The reason to report for a packet that the kernel refused: if the packet is legal, the offload
 /// that it uses.
-pub(super) fn blame(meta: &Meta) -> Refused {
+fn blame(meta: &Meta) -> Refused {
     match (meta.gso, meta.checksum) {
         (Some(gso), _) => Refused::Feature(Features::of(gso.kind)),
         (None, ChecksumState::Partial { .. }) => {

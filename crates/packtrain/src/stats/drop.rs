@@ -78,6 +78,11 @@ own_reasons! {
     CutShort => "cut_short",
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
+    /// A packet socket had no room: it was not read fast enough. The kernel counts a large packet
+    /// as one.
+    SocketFull => "socket_full",
+    /// Longer than the egress interface's MTU, and not to be cut.
+    Mtu => "mtu",
     /// The two ports' link types differ and this packet cannot be converted.
     LinkType => "link_type",
     /// In a session among several ports: no port was named for the packet.

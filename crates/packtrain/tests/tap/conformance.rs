@@ -32,8 +32,18 @@ const GSO_TYPES: [(u8, Option<GsoKind>); 4] = [
     (5, Some(GsoKind::UdpV4)),
 ];
 
+/// Switches IPv6 off for an interface: neighbour discovery and the like would be counted too. False
+/// if that is not permitted.
+pub fn quiet(name: &str) -> bool {
+    let switch = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+    match std::fs::write(switch, "1") {
+        Err(error) => error.kind() == ErrorKind::NotFound,
+        Ok(()) => true,
+    }
+}
+
 /// A port and the kernel's side of its interface.
-struct Line<D> {
+pub struct Line<D> {
     port: D,
     wire: PacketSocket,
     link: LinkType,
@@ -42,14 +52,13 @@ struct Line<D> {
 
 impl<D: Driver> Line<D> {
     fn new(port: D) -> Self {
-        // Neighbour discovery and the like would be counted too.
-        let quiet = format!("/proc/sys/net/ipv6/conf/{NAME}/disable_ipv6");
-        let quiet = match std::fs::write(quiet, "1") {
-            Err(error) => error.kind() == ErrorKind::NotFound,
-            Ok(()) => true,
-        };
+        let quiet = quiet(NAME);
         world::set_up(NAME, true);
-        let wire = PacketSocket::open(NAME);
+        Self::on(port, PacketSocket::open(NAME), quiet)
+    }
+
+    /// A port whose packets `wire` reads. `quiet`: nothing else sends any.
+    pub fn on(port: D, wire: PacketSocket, quiet: bool) -> Self {
         let capabilities = port.capabilities();
         // The kernel accepts every offload that it knows, on any port, and finishes
         // it.
@@ -238,7 +247,7 @@ fn from_spec(kind: &str) -> Result<Line<AnyPort>, Skip> {
     Ok(Line::new(port.driver))
 }
 
-fn within(name: &'static str, case: fn()) {
+pub fn within(name: &'static str, case: fn()) {
     let (_crate, name) = name.split_once("::").expect("a path");
     in_namespace_as(name, case);
 }

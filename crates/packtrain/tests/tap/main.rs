@@ -1,8 +1,10 @@
-//! The TAP and TUN port against the kernel: each test in a network namespace of its own.
+//! The ports of the kernel's interfaces against the kernel: TAP, TUN and packet sockets. Each test
+//! is in a network namespace of its own.
 
 mod conformance;
 mod gro;
 mod oracle;
+mod packet;
 #[allow(dead_code, reason = "other tests use the rest")]
 #[path = "../../../packtrain-offload/src/test_packets/mod.rs"]
 mod test_packets;
@@ -97,8 +99,13 @@ fn assert_udp_train(port: &mut Port, features: Features, context: &str) {
 }
 
 fn why(result: Result<Tap, DeviceError>) -> String {
+    why_not(result)
+}
+
+/// The sentence of a port that cannot be opened as requested.
+fn why_not<D: Driver>(result: Result<D, DeviceError>) -> String {
     match result {
-        Ok(tap) => panic!("{} opened", tap.name()),
+        Ok(port) => panic!("{} opened", port.name()),
         Err(DeviceError::Unsupported(why)) => why,
         Err(other) => panic!("another error: {other}"),
     }
@@ -108,16 +115,19 @@ fn why(result: Result<Tap, DeviceError>) -> String {
 fn a_created_interface_is_down_without_addresses_and_goes_with_its_port() {
     in_namespace(|| {
         let mut port = open(TapKind::Tap, "pt%d");
-        assert_eq!((port.tap.name(), port.tap.kind()), ("pt0", TapKind::Tap));
+        assert_eq!(
+            (port.driver.name(), port.driver.kind()),
+            ("pt0", TapKind::Tap)
+        );
         let flags = world::flags("pt0").expect("it exists");
         assert_eq!(flags & libc::IFF_UP, 0);
-        assert_eq!(port.tap.link(), Link::Down);
+        assert_eq!(port.driver.link(), Link::Down);
         assert!(
             port.poll().is_empty(),
             "an interface that is down has no packets to read"
         );
         assert_eq!(world::queue_length("pt0"), 1000);
-        let capabilities = port.tap.capabilities();
+        let capabilities = port.driver.capabilities();
         assert_eq!(capabilities.link, LinkType::Ethernet);
         assert_eq!(capabilities.queues_max, 1);
         assert!(
@@ -125,8 +135,8 @@ fn a_created_interface_is_down_without_addresses_and_goes_with_its_port() {
             "{:?}",
             capabilities.rx
         );
-        let Port { tap, rx, tx, .. } = port;
-        drop((tap, rx));
+        let Port { driver, rx, tx, .. } = port;
+        drop((driver, rx));
         assert!(
             world::interface_index("pt0").is_some(),
             "the TX half keeps it"
@@ -134,8 +144,8 @@ fn a_created_interface_is_down_without_addresses_and_goes_with_its_port() {
         drop(tx);
         assert_eq!(world::interface_index("pt0"), None);
         let tun = open(TapKind::Tun, "pt1");
-        assert_eq!(tun.tap.kind(), TapKind::Tun);
-        assert_eq!(tun.tap.capabilities().link, LinkType::RawIp);
+        assert_eq!(tun.driver.kind(), TapKind::Tun);
+        assert_eq!(tun.driver.capabilities().link, LinkType::RawIp);
         assert_eq!(world::queue_length("pt1"), 1000);
     });
 }
@@ -156,7 +166,7 @@ fn a_persistent_interface_keeps_nothing_of_its_last_user() {
                 500,
                 "the length was set by another"
             );
-            let features = port.tap.capabilities().rx;
+            let features = port.driver.capabilities().rx;
             assert!(offload.contains(features));
             assert_udp_train(&mut port, features, &format!("{offload:?}"));
             set_up("pt0", false);
@@ -183,7 +193,7 @@ fn offloads_are_what_was_requested() {
             for offload in sets {
                 for buffers in [RxBuffers::Whole, RxBuffers::PIECES] {
                     let mut port = open_with(kind, "pt0", offload, buffers);
-                    let capabilities = port.tap.capabilities();
+                    let capabilities = port.driver.capabilities();
                     assert_eq!(capabilities.rx, capabilities.tx);
                     let uso = offload.contains(Features::USO);
                     if uso && !capabilities.rx.contains(Features::USO) {
@@ -209,7 +219,7 @@ fn offloads_of_one_ip_version_are_used_towards_the_kernel() {
     in_namespace(|| {
         let asked = Features::CSUM4 | Features::TSO4;
         let mut port = open_with(TapKind::Tun, "pt0", asked, RxBuffers::Whole);
-        let capabilities = port.tap.capabilities();
+        let capabilities = port.driver.capabilities();
         assert_eq!(capabilities.tx, asked);
         assert_eq!(capabilities.rx, Features::NONE);
         let is_noted = |note: &String| note.contains("tso4") && note.contains("add ipv6-checksum");
@@ -469,7 +479,7 @@ fn a_second_queue_without_header_has_the_interfaces() {
         let first = raw_tun("pt1", multi).expect("it is created");
         let mut port = open(TapKind::Tun, "pt1");
         assert_eq!(
-            port.tap.capabilities().rx,
+            port.driver.capabilities().rx,
             Features::NONE,
             "and so is its lack"
         );
@@ -555,7 +565,7 @@ fn only_attached_queues_get_packets() {
 /// Sends `train` to a socket of the kernel, or has the kernel refuse the connection, and expects
 /// every byte of it to arrive.
 fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
-    let name = port.tap.name().to_owned();
+    let name = port.driver.name().to_owned();
     let mac = (port.link == LinkType::Ethernet).then(|| world::hardware_address(&name));
     let context = format!("{name} {train:?} in segments of {segment}");
     let to = if train.ipv6 {
@@ -572,7 +582,7 @@ fn assert_delivered(port: &mut Port, train: &Train, segment: usize) {
     let counted = port.device_counters().since(&before);
     assert_eq!((counted.rx_errors, counted.rx_dropped), (0, 0), "{context}");
     if port
-        .tap
+        .driver
         .capabilities()
         .tx
         .contains(Features::of(train.kind()))
@@ -641,7 +651,7 @@ fn the_kernel_takes_every_legal_header() {
             }
             let segments: &[usize] = &[65_600, 1792, 1100];
             for train in &trains {
-                let uso = port.tap.capabilities().tx.contains(Features::USO);
+                let uso = port.driver.capabilities().tx.contains(Features::USO);
                 if !train.tcp && train.size > 0 && !uso {
                     continue;
                 }
@@ -738,13 +748,13 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
         let mut port = open(TapKind::Tun, "pt0");
         for round in 1..=3 {
             configure("pt0", 1, 1);
-            assert_eq!(port.tap.link(), Link::Up);
+            assert_eq!(port.driver.link(), Link::Up);
             port.send(Train::udp(3000, 1000).packet(&port, None, 2000));
             assert_eq!(port.device_counters().rx_packets, round);
             let _socket = send_udp_train();
             assert!(!port.wait_for(Transport::Udp, 1).is_empty());
             set_up("pt0", false);
-            assert_eq!(port.tap.link(), Link::Down);
+            assert_eq!(port.driver.link(), Link::Down);
             port.send(Train::udp(3000, 1000).packet(&port, None, 2000));
             assert_eq!(port.dropped(DropReason::LinkDown), 3 * round);
             assert_eq!(port.device_counters().rx_packets, round);
@@ -760,22 +770,22 @@ fn a_moved_and_renamed_interface_stays_the_ports() {
     in_namespace(|| {
         let mut port = open(TapKind::Tun, "pt0");
         configure("pt0", 1, 1);
-        let features = port.tap.capabilities().rx;
+        let features = port.driver.capabilities().rx;
         assert_udp_train(&mut port, features, "at home");
         let elsewhere = Namespace::fresh();
         world::move_to("pt0", &elsewhere);
         assert_eq!(world::interface_index("pt0"), None);
-        assert_eq!(port.tap.link(), Link::Down);
+        assert_eq!(port.driver.link(), Link::Down);
         // Another interface of the same name here must not be mistaken for the port's.
         let decoy = open(TapKind::Tun, "pt0");
         set_up("pt0", true);
-        assert_eq!(port.tap.link(), Link::Down);
+        assert_eq!(port.driver.link(), Link::Down);
         drop(decoy);
         elsewhere.run(|| {
             world::rename("pt0", "moved0");
             configure("moved0", 1, 1);
         });
-        assert_eq!(port.tap.link(), Link::Up);
+        assert_eq!(port.driver.link(), Link::Up);
         let before = port.device_counters();
         let seen = port.rx[0].counters().snapshot();
         let _socket = elsewhere.run(send_udp_train);
@@ -800,8 +810,8 @@ fn a_moved_and_renamed_interface_stays_the_ports() {
 }
 
 fn assert_removed(port: &mut Port) {
-    assert_eq!(port.tap.link(), Link::Removed);
-    assert!(port.tap.device_counters().is_none());
+    assert_eq!(port.driver.link(), Link::Removed);
+    assert!(port.driver.device_counters().is_none());
     let mut burst = Burst::new();
     let received = port.rx[0].poll(Instant::default(), &mut burst, 64);
     assert!(
@@ -823,7 +833,7 @@ fn a_deleted_interface_is_gone_on_both_halves() {
         for kind in [TapKind::Tun, TapKind::Tap] {
             let mut port = open(kind, "pt0");
             configure("pt0", 1, 1);
-            assert_eq!(port.tap.link(), Link::Up, "{kind:?}");
+            assert_eq!(port.driver.link(), Link::Up, "{kind:?}");
             world::delete("pt0");
             assert_removed(&mut port);
         }

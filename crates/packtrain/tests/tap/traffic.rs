@@ -4,7 +4,7 @@ use crate::world::TIMEOUT;
 use packtrain::driver::{Attach, DeviceCounters, Driver, Features, RxBuffers};
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet};
 use packtrain::plan::FitLimits;
-use packtrain::port::tap::{Tap, TapConfig, TapKind, TapRx, TapTx};
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, DropReason, RxCounters, TxCounters};
 use packtrain::time::Instant;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A port with all its queues.
-pub struct Port {
-    pub tap: Tap,
-    pub rx: Vec<RxQueue<TapRx>>,
-    pub tx: Vec<TxQueue<TapTx>>,
+pub struct Port<D: Driver = Tap> {
+    pub driver: D,
+    pub rx: Vec<RxQueue<D::Rx>>,
+    pub tx: Vec<TxQueue<D::Tx>>,
     pub arena: Arena,
     pub link: LinkType,
     drops: Arc<DropCounters>,
@@ -54,18 +54,22 @@ pub fn open_in(
     Port::attach_in(tap, &how, arena)
 }
 
-impl Port {
-    pub fn attach(tap: Tap, how: &Attach) -> Self {
-        Self::attach_in(tap, how, &Arena::new(ArenaConfig::small()).expect("memory"))
+impl<D: Driver> Port<D> {
+    pub fn attach(driver: D, how: &Attach) -> Self {
+        Self::attach_in(
+            driver,
+            how,
+            &Arena::new(ArenaConfig::small()).expect("memory"),
+        )
     }
 
     /// With an arena that other ports share: packets can move between them.
-    pub fn attach_in(mut tap: Tap, how: &Attach, arena: &Arena) -> Self {
-        let capabilities = tap.capabilities();
+    pub fn attach_in(mut driver: D, how: &Attach, arena: &Arena) -> Self {
+        let capabilities = driver.capabilities();
         let limits = FitLimits::new(&capabilities, None);
         let drops = Arc::new(DropCounters::default());
         let (mut rx, mut tx) = (Vec::new(), Vec::new());
-        for (index, (receiver, sender)) in tap
+        for (index, (receiver, sender)) in driver
             .attach(how, arena)
             .expect("queues")
             .into_iter()
@@ -94,7 +98,7 @@ impl Port {
             ));
         }
         Self {
-            tap,
+            driver,
             rx,
             tx,
             arena: arena.clone(),
@@ -153,6 +157,18 @@ impl Port {
         assert!(burst.is_empty() && self.tx[0].is_ready());
     }
 
+    /// As [`send`](Self::send), also while the device has no room: the packet is offered again.
+    pub fn send_all(&mut self, packet: Packet) {
+        let mut burst = Burst::new();
+        burst.push(packet).expect("an empty burst");
+        crate::world::wait_until("the device accepts or drops it", || {
+            self.tx[0]
+                .transmit(&mut burst)
+                .expect("the device is there");
+            burst.is_empty() && self.tx[0].is_ready()
+        });
+    }
+
     pub fn dropped(&self, reason: DropReason) -> u64 {
         self.drops.snapshot().get(reason)
     }
@@ -167,7 +183,7 @@ impl Port {
     }
 
     pub fn device_counters(&mut self) -> DeviceCounters {
-        self.tap.device_counters().expect("counters")
+        self.driver.device_counters().expect("counters")
     }
 }
 
@@ -290,7 +306,12 @@ impl Train {
     }
 
     /// The packet in segments of at most `segment` bytes, with its metadata.
-    pub fn packet(&self, port: &Port, mac: Option<[u8; 6]>, segment: usize) -> Packet {
+    pub fn packet<D: Driver>(
+        &self,
+        port: &Port<D>,
+        mac: Option<[u8; 6]>,
+        segment: usize,
+    ) -> Packet {
         let bytes = self.bytes(mac);
         let mut packet = port.arena.empty_packet().expect("a line");
         for chunk in bytes.chunks(segment) {

@@ -458,22 +458,7 @@ pub fn rename(name: &str, new: &str) {
 
 /// Sends one request, and waits for its acknowledgement.
 fn netlink(kind: u16, flags: u16, body: &[u8]) {
-    // SAFETY: takes no memory.
-    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };
-    // SAFETY: the kernel has just made the descriptor for this process.
-    let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(expect(fd, "netlink socket")) });
-    let flags = flags | (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
-    let mut message = Vec::new();
-    message.extend((16 + body.len() as u32).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    socket.write_all(&message).expect("a netlink request");
-    let mut answer = [0_u8; 4096];
-    // SAFETY: the kernel writes within the buffer.
-    let got = unsafe { libc::read(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len()) };
-    assert!(got >= 20, "a netlink answer");
+    let answer = netlink_ask(kind, flags | libc::NLM_F_ACK as u16, body);
     let error = i32::from_ne_bytes(answer[16..20].try_into().expect("four bytes"));
     assert_eq!(
         error,
@@ -481,6 +466,35 @@ fn netlink(kind: u16, flags: u16, body: &[u8]) {
         "netlink: {}",
         io::Error::from_raw_os_error(-error)
     );
+}
+
+/// The message that describes a link.
+fn netlink_get(body: &[u8]) -> Vec<u8> {
+    let answer = netlink_ask(libc::RTM_GETLINK, 0, body);
+    let kind = u16::from_ne_bytes(answer[4..6].try_into().expect("two bytes"));
+    assert_eq!(kind, libc::RTM_NEWLINK, "netlink: an error");
+    answer
+}
+
+fn netlink_ask(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+    // SAFETY: takes no memory.
+    let fd = unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE) };
+    // SAFETY: the kernel has just made the descriptor for this process.
+    let mut socket = File::from(unsafe { OwnedFd::from_raw_fd(expect(fd, "netlink socket")) });
+    let flags = flags | libc::NLM_F_REQUEST as u16;
+    let mut message = Vec::new();
+    message.extend((16 + body.len() as u32).to_ne_bytes());
+    message.extend(kind.to_ne_bytes());
+    message.extend(flags.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(body);
+    socket.write_all(&message).expect("a netlink request");
+    let mut answer = vec![0_u8; 32 * 1024];
+    // SAFETY: the kernel writes within the buffer.
+    let got = unsafe { libc::read(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len()) };
+    assert!(got >= 20, "a netlink answer");
+    answer.truncate(got.unsigned_abs());
+    answer
 }
 
 /// A static neighbour entry, so that the test need not answer ARP.
@@ -616,6 +630,11 @@ impl PacketSocket {
         socket
     }
 
+    /// The socket itself.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
     fn set(&self, level: c_int, option: c_int, value: c_int) -> c_int {
         let bytes = size_of::<c_int>() as libc::socklen_t;
         let value = (&raw const value).cast();
@@ -699,6 +718,30 @@ impl PacketSocket {
         }
         Some((bytes, tag))
     }
+}
+
+/// A packet socket without any option, of no protocol and no interface.
+pub fn unbound_packet_socket() -> OwnedFd {
+    // SAFETY: takes no memory.
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    // SAFETY: the kernel has just made the descriptor for this process.
+    unsafe { OwnedFd::from_raw_fd(expect(fd, "socket")) }
+}
+
+/// How many users have made the interface promiscuous.
+pub fn promiscuity(name: &str) -> u32 {
+    /// `IFLA_PROMISCUITY` (linux/if_link.h).
+    const PROMISCUITY: u16 = 30;
+    let answer = netlink_get(&link_message(name));
+    let mut rest = &answer[32..];
+    while let [low, high, kind_low, kind_high, ..] = *rest {
+        let bytes = usize::from(u16::from_ne_bytes([low, high]));
+        if u16::from_ne_bytes([kind_low, kind_high]) == PROMISCUITY {
+            return u32::from_ne_bytes(rest[4..8].try_into().expect("four bytes"));
+        }
+        rest = rest.get(bytes.next_multiple_of(4)..).unwrap_or(&[]);
+    }
+    panic!("the kernel does not report the promiscuity of {name}");
 }
 
 /// Waits until frames from one end of a veth pair reach the other. The kernel drops what is sent

@@ -35,6 +35,7 @@ fn pairs(text: &str) -> impl Iterator<Item = (&str, &str)> {
 const PORTS: &[(&str, &str)] = &[
     ("tap", "tap:t"),
     ("tun", "tun:t"),
+    ("packet", "packet:e"),
     ("pcap", "pcap:f"),
     ("pcap", "pcap:f,write"),
     ("null", "null:source"),
@@ -134,7 +135,7 @@ fn every_key_takes_its_values_on_its_kinds() {
 
 #[test]
 fn common_keys_set_the_settings_of_every_kind() {
-    for port in ["tap:t,", "tun:t,", "pcap:f,", "null:", "sim:"] {
+    for port in ["tap:t,", "tun:t,", "packet:e,", "pcap:f,", "null:", "sim:"] {
         let spec = parse(&format!(
             "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,rx=pieces,\
              coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\

@@ -1,5 +1,8 @@
 //! System calls of the ports, and most of the unsafe code of the framework.
 
+pub(super) mod link;
+pub(super) mod packet;
+pub(super) mod socket;
 pub(super) mod tap;
 pub(super) mod tun;
 pub(super) mod vhost;

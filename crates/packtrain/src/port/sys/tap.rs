@@ -3,6 +3,7 @@
 //! Header size, byte order and offloads belong to the interface, not to the descriptor, and persist
 //! with a persistent interface. So each of them is set or read back here.
 
+use super::link;
 use super::tun::{self, Queue};
 use crate::driver::{DeviceError, Features};
 use crate::limits::QUEUES_MAX;
@@ -134,7 +135,7 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
         }
     }
     let mut opened = agree(opened, config.offload, true)?;
-    if created && let Err(error) = tun::set_queue_length(&name, KERNEL_QUEUE_PACKETS) {
+    if created && let Err(error) = link::set_queue_length(&name, KERNEL_QUEUE_PACKETS) {
         opened.notes.push(format!(
             "the kernel's queue of {name} keeps its length: {error}"
         ));
@@ -179,7 +180,7 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
     }
     let mut notes = Vec::new();
     match queues[0].observe() {
-        Ok(tun::Observed {
+        Ok(link::Observed {
             packet_info: Some(true),
             ..
         }) => {

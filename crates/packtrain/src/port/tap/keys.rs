@@ -7,6 +7,7 @@ use crate::driver::options::{Options, Request};
 use crate::limits::QUEUES_MAX;
 use crate::port::sys::tun::adopt;
 use rustix::io::Errno;
+use std::os::fd::OwnedFd;
 
 /// Most bytes of an interface's name: `IFNAMSIZ` of Linux without the final zero.
 pub const INTERFACE_NAME_BYTES_MAX: usize = 15;
@@ -56,24 +57,14 @@ impl Options for TunTapOptions {
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
-        let given = self.fds.len();
-        if given == 0 || !port.name.is_empty() {
-            check_name(port.name, port.kind)?;
-        }
-        if given > 0 && self.napi_threads {
+        if !self.fds.is_empty() && self.napi_threads {
             return Err(
                 "napi= does not go with fd=: the program that opened the descriptor chose it \
                  (IFF_NAPI)"
                     .to_owned(),
             );
         }
-        if given > 0 && port.config.queues.is_some_and(|queues| queues != given) {
-            return Err(format!(
-                "queues= and fd= differ: fd= has {given} of them, one for each queue; leave \
-                 queues= out"
-            ));
-        }
-        Ok(())
+        check_name(port, &self.fds)
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Tap, DeviceError> {
@@ -91,19 +82,7 @@ impl Options for TunTapOptions {
                 ..TapConfig::new(kind, port.name)
             });
         }
-        let fds = self.fds.iter().map(|&fd| {
-            adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
-                Some(Errno::BADF) => DeviceError::Unsupported(format!(
-                    "descriptor {fd} of fd= is not open: the program that starts packtrain has to \
-                     open it and pass it on"
-                )),
-                _ => DeviceError::Failed {
-                    action: "use the given descriptor",
-                    source: error,
-                },
-            })
-        });
-        let tap = Tap::from_fds(fds.collect::<Result<_, _>>()?, port.config.offload)?;
+        let tap = Tap::from_fds(open_given(&self.fds)?, port.config.offload)?;
         if tap.kind() != kind {
             let (is, say) = match tap.kind() {
                 TapKind::Tap => ("TAP", "tap"),
@@ -127,10 +106,55 @@ impl Options for TunTapOptions {
     }
 }
 
+/// Descriptors of our own for the files of given ones.
+///
+/// # Errors
+///
+/// [`DeviceError::Unsupported`] if one is not open.
+pub(in crate::port) fn open_given(fds: &[i32]) -> Result<Vec<OwnedFd>, DeviceError> {
+    let fds = fds.iter().map(|&fd| {
+        adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::BADF) => DeviceError::Unsupported(format!(
+                "descriptor {fd} of fd= is not open: the program that starts packtrain has to \
+                 open it and pass it on"
+            )),
+            _ => DeviceError::Failed {
+                action: "use the given descriptor",
+                source: error,
+            },
+        })
+    });
+    fds.collect()
+}
+
+/// Checks the name of an interface, which may be left out beside `fds`, and that the number of
+/// queues is theirs.
+///
+/// # Errors
+///
+/// One line with what, why and what to do.
+pub(in crate::port) fn check_name(port: &Request<'_>, fds: &[i32]) -> Result<(), String> {
+    let given = fds.len();
+    if given == 0 || !port.name.is_empty() {
+        check_interface(port.name, port.kind)?;
+    }
+    if given > 0 && port.config.queues.is_some_and(|queues| queues != given) {
+        return Err(format!(
+            "queues= and fd= differ: fd= has {given} of them, one for each queue; leave \
+             queues= out"
+        ));
+    }
+    Ok(())
+}
+
 /// The names that `dev_valid_name()` of Linux accepts.
-fn check_name(name: &str, kind: &str) -> Result<(), String> {
+fn check_interface(name: &str, kind: &str) -> Result<(), String> {
+    let example = match kind {
+        "packet" => "eth0".to_owned(),
+        kind => format!("{kind}0"),
+    };
     let why = if name.is_empty() {
-        format!("{kind}: needs an interface name, as in {kind}:{kind}0")
+        format!("{kind}: needs an interface name, as in {kind}:{example}")
     } else if name.len() > INTERFACE_NAME_BYTES_MAX {
         format!(
             "interface name {} is too long: it has {} bytes, and Linux accepts at most \
@@ -139,7 +163,7 @@ fn check_name(name: &str, kind: &str) -> Result<(), String> {
             name.len()
         )
     } else if name == "." || name == ".." {
-        format!("interface name '{name}' is reserved; choose another, as {kind}0")
+        format!("interface name '{name}' is reserved; choose another, as {example}")
     } else if name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace() || c.is_control()) {
         format!(
             "interface name {} has a slash, colon, space or control character, which Linux does \

@@ -1,0 +1,345 @@
+//! Packet sockets: an Ethernet interface that exists, through a socket for each queue (packet(7)).
+//!
+//! The port receives every packet that arrives at the interface, whatever its address, and sends by
+//! the interface. The host's own stack stays attached: it gets the same packets, and packets that
+//! it sends by the interface do not reach the port. An interface without addresses is packtrain's
+//! alone.
+//!
+//! In front of every packet is a virtio-net header, so GSO packets and unfinished checksums pass in
+//! both directions. There is one system call for each packet.
+
+mod keys;
+
+pub use super::sys::packet::PacketConfig;
+pub use super::sys::socket::Fanout;
+pub use keys::PacketOptions;
+
+use super::sys::packet::{self as setup, OFFLOADS, Opened, failed};
+use super::sys::socket::Socket;
+use super::vectored::{Filled, Posted};
+use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
+use crate::driver::{
+    Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
+    Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
+};
+use crate::packet::{Arena, VlanTag};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::offload::LinkType;
+use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+/// Segments of one packet: enough for 64 KiB in small frames.
+const TX_SEGMENTS_MAX: usize = 64;
+/// The header of every socket; the longer one needs Linux 6.5, and carries no more.
+const HEADER: HeaderLen = HeaderLen::Legacy;
+/// A socket that is kept busy reports its drops this often.
+const DROPS_INTERVAL: Duration = Duration::from_millis(100);
+/// An interface that went down is checked this often: the socket does not say when it is deleted.
+const DOWN_INTERVAL: Duration = Duration::from_millis(100);
+/// Attempts to send a packet for which the kernel has no room.
+const ATTEMPTS_MAX: u32 = 4;
+
+/// Open packet sockets of an interface.
+///
+/// Nothing arrives before [`Driver::attach`], unless an embedder's sockets are bound already. When
+/// the last descriptor of the port and its queues is closed, also by a kill, the kernel ends the
+/// promiscuous mode and the fanout group.
+#[derive(Debug)]
+pub struct PacketSocket(Opened);
+
+impl PacketSocket {
+    /// Opens sockets in the network namespace of the calling thread.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Failed`] when the system refuses: no right (`CAP_NET_RAW`), or no packet
+    /// sockets. [`DeviceError::Unsupported`] when there is no such interface, or it is no Ethernet
+    /// interface.
+    pub fn open(config: &PacketConfig) -> Result<Self, DeviceError> {
+        Ok(Self(setup::open(config)?))
+    }
+
+    /// Takes over packet sockets (`SOCK_RAW`), one for each queue, 1 to
+    /// [`QUEUES_MAX`](crate::limits::QUEUES_MAX); `config.queues` is not used. They are not bound,
+    /// or all to one interface; then `config.name` may be empty. The port binds those that are not,
+    /// in [`attach`](Driver::attach). Sockets with a ring are not supported.
+    ///
+    /// The options of the port are set on the sockets: a virtio-net header, aux data, no outgoing
+    /// packets. They reach the process that passed a descriptor on. A filter of the embedder on a
+    /// bound socket stays.
+    ///
+    /// # Errors
+    ///
+    /// As of [`open`](Self::open); [`DeviceError::Unsupported`] also when they are no such sockets.
+    pub fn from_fds(fds: Vec<OwnedFd>, config: &PacketConfig) -> Result<Self, DeviceError> {
+        Ok(Self(setup::adopt(fds, config)?))
+    }
+}
+
+impl Driver for PacketSocket {
+    type Rx = PacketRx;
+    type Tx = PacketTx;
+
+    fn name(&self) -> &str {
+        &self.0.config.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            queues_max: self.0.config.queues,
+            rx: OFFLOADS | Features::VLAN,
+            tx: OFFLOADS.intersection(self.0.config.offload).consistent(),
+            tx_segments_max: TX_SEGMENTS_MAX,
+            tx_gso_segments_max: TX_SEGMENTS_MAX,
+            notes: self.0.notes.clone(),
+            ..Capabilities::default()
+        }
+    }
+
+    fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let index = self.0.index;
+        let sockets = self.0.bind(how.queues)?.into_iter();
+        let pairs = sockets.map(|socket| {
+            let tx = PacketTx {
+                socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
+                index,
+                attempts: 0,
+                calls: 0,
+            };
+            let mut posted = Posted::new(how.rx_buffers, HEADER.bytes());
+            posted.refill(arena);
+            let rx = PacketRx {
+                socket,
+                index,
+                posted,
+                drained: false,
+                counted: true,
+                count_at: Instant::default(),
+                recheck_at: None,
+                lost: 0,
+                calls: 0,
+            };
+            Ok((rx, tx))
+        });
+        pairs.collect()
+    }
+
+    fn interface(&self) -> Option<Interface> {
+        self.0.interface()
+    }
+
+    fn link(&mut self) -> Link {
+        // An unknown state counts as up; a packet that is sent reports a link that is down.
+        self.0.control.link_of(self.0.index).unwrap_or(Link::Up)
+    }
+
+    /// Those of the interface, and so of the host's own packets, too.
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        self.0.counters()
+    }
+}
+
+/// The receiving half of a queue.
+#[derive(Debug)]
+pub struct PacketRx {
+    socket: Socket,
+    index: u32,
+    posted: Posted,
+    drained: bool,
+    /// No packet was received since the drops were read.
+    counted: bool,
+    count_at: Instant,
+    /// While the interface is down: when it is checked again.
+    recheck_at: Option<Instant>,
+    /// Drops that were read and not reported yet.
+    lost: u64,
+    calls: u64,
+}
+
+impl PacketRx {
+    /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
+    fn push(
+        &mut self,
+        filled: Filled,
+        tag: Option<VlanTag>,
+        burst: &mut RxBurst<'_>,
+    ) -> Result<(), DropReason> {
+        let first = self.posted.first(filled)?;
+        let bytes = filled.bytes();
+        let (link, accept) = (LinkType::Ethernet, Accept::ALL);
+        let known = read_header(first, bytes, Some(HEADER), link, accept)?;
+        let mut packet = self.posted.take(filled)?;
+        packet.trim_front(known.front);
+        packet.truncate(known.bytes);
+        // The offsets of the header are those without the tag, as are the bytes.
+        packet.meta_mut().vlan = tag;
+        burst.push(packet, &known.info);
+        Ok(())
+    }
+
+    /// Reads how many packets the socket had no room for.
+    fn count_drops(&mut self) -> std::io::Result<()> {
+        self.calls += 1;
+        self.counted = true;
+        self.lost += u64::from(self.socket.drops()?);
+        Ok(())
+    }
+
+    /// Checks whether an interface that went down is up again, or was deleted.
+    fn recheck(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if self.recheck_at.is_none_or(|at| now < at) {
+            return Ok(());
+        }
+        self.calls += 2;
+        let link = self.socket.link_of(self.index);
+        self.recheck_at = match link.map_err(failed("read the link's state"))? {
+            Link::Up => None,
+            Link::Down => Some(now.after(DOWN_INTERVAL)),
+            Link::Removed => return Err(DeviceError::Removed),
+        };
+        Ok(())
+    }
+}
+
+impl RxDescriptors for PacketRx {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.posted.refill(arena)
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.drained = false;
+        if !self.counted && now >= self.count_at {
+            self.count_drops().map_err(failed("read the drops"))?;
+            self.count_at = now.after(DROPS_INTERVAL);
+        }
+        if self.lost > 0 && !burst.exhausted() {
+            burst.bad(DropReason::SocketFull, std::mem::take(&mut self.lost));
+        }
+        while !burst.exhausted() {
+            let mut tag = None;
+            let socket = &self.socket;
+            let read = self.posted.read(|pieces| {
+                let (bytes, found) = socket.receive(pieces)?;
+                tag = found;
+                Ok(bytes)
+            });
+            match read {
+                Ok(Some(filled)) => {
+                    self.counted = false;
+                    if let Err(reason) = self.push(filled, tag, burst) {
+                        burst.bad(reason, 1);
+                    }
+                }
+                // Out of frames: the kernel keeps its packets until the next refill.
+                Ok(None) => return Ok(()),
+                Err(ReadError::Empty) => {
+                    self.drained = true;
+                    self.recheck(now)?;
+                }
+                // Packets from before may still wait.
+                Err(ReadError::Down) => self.recheck_at = Some(now),
+                Err(ReadError::Lost) => burst.bad(DropReason::BadDescriptor, 1),
+                Err(ReadError::Removed) => return Err(DeviceError::Removed),
+                Err(ReadError::Failed(source)) => return Err(failed("read a packet")(source)),
+            }
+            self.calls += 1;
+            if self.drained {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        // Before a sleep that may last, the drops of the packets since the last one are read. An
+        // error is the next poll's.
+        let counted = self.counted || self.count_drops().is_ok();
+        // The descriptor is readable while there are packets, so no wake-up is lost.
+        if self.drained && counted && self.lost == 0 {
+            Armed::Idle
+        } else {
+            Armed::WorkPending
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.socket.as_fd(), Interest::Read))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.recheck_at
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.calls
+    }
+}
+
+/// The transmitting half of a queue.
+#[derive(Debug)]
+pub struct PacketTx {
+    socket: Socket,
+    index: u32,
+    /// Attempts for which the kernel had no room, since it accepted a packet.
+    attempts: u32,
+    calls: u64,
+}
+
+impl PacketTx {
+    fn send(&self, packet: &mut TxPacket<'_>) -> Result<(), WriteError> {
+        let socket = &self.socket;
+        write_with(
+            packet,
+            Some(HEADER),
+            |packet| socket.send(packet),
+            |pieces, bytes| socket.send_pieces(pieces, bytes),
+        )
+    }
+
+    /// The kernel had no room, or its device dropped the packet: the same error means both. So
+    /// after a few attempts the packet is lost, and until one is accepted each has one attempt.
+    fn no_room(&mut self) -> Refused {
+        self.attempts += 1;
+        if self.attempts < ATTEMPTS_MAX {
+            return Refused::NoMemory;
+        }
+        self.calls += 2;
+        match self.socket.link_of(self.index) {
+            Ok(Link::Removed) => Refused::Removed,
+            Ok(Link::Down) => Refused::LinkDown,
+            _ => Refused::Bad(DropReason::DeviceRefused),
+        }
+    }
+}
+
+impl TxDescriptors for PacketTx {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, _token: Token) -> Result<Accepted, Refused> {
+        if packet.packet().bytes() < bytes_min(LinkType::Ethernet) {
+            return Err(Refused::Bad(DropReason::Truncated));
+        }
+        mend(packet)?;
+        self.calls += 1;
+        match self.send(packet) {
+            Ok(()) => {
+                self.attempts = 0;
+                Ok(Accepted::Complete)
+            }
+            Err(WriteError::NoMemory) => Err(self.no_room()),
+            Err(error) => Err(refused(error, packet.packet())),
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.socket.as_fd(), Interest::Write))
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.calls
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.calls
+    }
+}

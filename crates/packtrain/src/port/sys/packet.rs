@@ -1,0 +1,281 @@
+//! Opens packet sockets of an interface, by system calls whose order matters.
+
+use super::link;
+use super::socket::{Fanout, Socket, is_gone};
+use crate::driver::{DeviceCounters, DeviceError, Features, Interface};
+use crate::limits::QUEUES_MAX;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::fs::MetadataExt;
+
+/// Bytes of kernel memory for packets that wait: a few hundred large ones.
+const BUFFER_BYTES: usize = 16 << 20;
+/// Offloads of packets in both directions.
+pub(in crate::port) const OFFLOADS: Features =
+    Features::CSUM.union(Features::TSO).union(Features::USO);
+
+/// The interface to open, and its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketConfig {
+    /// The interface's name. It exists, and is an Ethernet interface.
+    pub name: String,
+    /// Sockets to open: 1 to [`QUEUES_MAX`].
+    pub queues: usize,
+    /// Offloads of packets to the interface, at most. What arrives has the offloads that the kernel
+    /// gives it.
+    pub offload: Features,
+    /// How packets are distributed over several queues.
+    pub fanout: Fanout,
+    /// Receive packets for any address, which a bridge needs.
+    pub promiscuous: bool,
+    /// Send without the interface's queueing discipline. It costs less for each packet; its limits,
+    /// order and statistics no longer apply.
+    pub bypass_qdisc: bool,
+    /// Bytes of kernel memory for packets that wait in each queue, in each direction; `None` for
+    /// 16 MiB.
+    pub buffer: Option<usize>,
+}
+
+impl PacketConfig {
+    /// One queue of the interface `name`, with every offload, promiscuous.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            queues: 1,
+            offload: Features::ALL,
+            fanout: Fanout::Hash,
+            promiscuous: true,
+            bypass_qdisc: false,
+            buffer: None,
+        }
+    }
+}
+
+/// Sockets that are open, and their interface.
+#[derive(Debug)]
+pub(in crate::port) struct Opened {
+    /// The settings, with the interface's name and the number of sockets.
+    pub(in crate::port) config: PacketConfig,
+    pub(in crate::port) index: u32,
+    /// Of the first queue, for what is no packet.
+    pub(in crate::port) control: Socket,
+    /// At least one, until they are bound.
+    sockets: Vec<Socket>,
+    /// The sockets' network namespace; `None` if the kernel does not report it.
+    namespace: Option<File>,
+    /// The requested settings that were refused, in sentences.
+    pub(in crate::port) notes: Vec<String>,
+}
+
+/// Opens sockets in the network namespace of the calling thread.
+pub(in crate::port) fn open(config: &PacketConfig) -> Result<Opened, DeviceError> {
+    let queues = config.queues;
+    if queues == 0 || queues > QUEUES_MAX {
+        let name = &config.name;
+        return unsupported(format!("{queues} queues for {name}: use 1 to {QUEUES_MAX}"));
+    }
+    let sockets = (0..queues).map(|_| Socket::open().map_err(failed("open a packet socket")));
+    let sockets = sockets.collect::<Result<_, _>>()?;
+    let namespace = File::open("/proc/thread-self/ns/net").ok();
+    Opened::new(config.clone(), sockets, namespace)
+}
+
+/// Takes over sockets.
+pub(in crate::port) fn adopt(
+    fds: Vec<OwnedFd>,
+    config: &PacketConfig,
+) -> Result<Opened, DeviceError> {
+    if fds.is_empty() || fds.len() > QUEUES_MAX {
+        let count = fds.len();
+        return unsupported(format!("{count} descriptors: give 1 to {QUEUES_MAX}"));
+    }
+    let mut sockets = Vec::with_capacity(fds.len());
+    for fd in fds {
+        let adopted = Socket::from_fd(fd).map_err(failed("use the given descriptor"))?;
+        let Some(socket) = adopted else {
+            return unsupported(
+                "the descriptor is no packet socket: open it with socket(AF_PACKET, SOCK_RAW, 0)"
+                    .to_owned(),
+            );
+        };
+        sockets.push(socket);
+    }
+    let namespace = sockets[0].namespace().ok();
+    Opened::new(config.clone(), sockets, namespace)
+}
+
+impl Opened {
+    fn new(
+        mut config: PacketConfig,
+        sockets: Vec<Socket>,
+        namespace: Option<File>,
+    ) -> Result<Self, DeviceError> {
+        let control = sockets[0].try_clone().map_err(failed(DUPLICATE))?;
+        let index = interface_of(&sockets, &config.name)?;
+        config.name = control.name_of(index).map_err(failed("read its name"))?;
+        config.queues = sockets.len();
+        let name = &config.name;
+        if !control
+            .is_ethernet(index)
+            .map_err(failed("read its type"))?
+        {
+            return unsupported(format!(
+                "{name} is no Ethernet interface: packet: takes only those"
+            ));
+        }
+        let mut notes = Vec::new();
+        let buffer = config.buffer.unwrap_or(BUFFER_BYTES);
+        let mut least = usize::MAX;
+        for socket in &sockets {
+            socket.set_up().map_err(failed("set up a packet socket"))?;
+            let granted = socket.set_buffers(buffer);
+            least = least.min(granted.map_err(failed("set the socket's buffers"))?);
+            if config.bypass_qdisc {
+                let bypassed = socket.bypass_qdisc();
+                bypassed.map_err(failed("send without the queueing discipline"))?;
+            }
+        }
+        if least < buffer {
+            notes.push(format!(
+                "the kernel keeps at most {least} bytes for {name}, not {buffer}: bursts may be \
+                 lost; run with CAP_NET_ADMIN, or raise net.core.rmem_max"
+            ));
+        }
+        if !config.offload.contains(OFFLOADS) {
+            notes.push(format!(
+                "packets from {name} have the offloads that its kernel gives them, whatever \
+                 offload= says: to change those, ethtool -K"
+            ));
+        }
+        Ok(Self {
+            config,
+            index,
+            control,
+            sockets,
+            namespace,
+            notes,
+        })
+    }
+
+    /// Binds the first `queues` sockets, and returns them. The others are closed: the kernel must
+    /// not give packets to a queue that is not read.
+    pub(in crate::port) fn bind(&mut self, queues: usize) -> Result<Vec<Socket>, DeviceError> {
+        let mut sockets = std::mem::take(&mut self.sockets);
+        let (name, has) = (&self.config.name, sockets.len());
+        if queues == 0 || queues > has {
+            return unsupported(format!(
+                "{queues} queues for {name}, of which {has} are open"
+            ));
+        }
+        sockets.truncate(queues);
+        self.bind_all(&sockets)?;
+        Ok(sockets)
+    }
+
+    /// Between its binding and its joining the group, a socket would receive the packets of all
+    /// queues, so it accepts none yet.
+    fn bind_all(&self, sockets: &[Socket]) -> Result<(), DeviceError> {
+        let index = self.index;
+        let mut fresh = Vec::new();
+        for socket in sockets {
+            if socket.bound_to().map_err(failed("read the binding"))? == 0 {
+                socket.refuse_all().map_err(failed("attach a filter"))?;
+                let bound = socket.bind(index);
+                bound.map_err(failed("bind to the interface"))?;
+                fresh.push(socket);
+            }
+        }
+        if let [first, others @ ..] = sockets
+            && !others.is_empty()
+        {
+            let fanout = self.config.fanout;
+            let group = first.found_group(fanout).map_err(failed(FANOUT))?;
+            for other in others {
+                other.join_group(group, fanout).map_err(failed(FANOUT))?;
+            }
+        }
+        if self.config.promiscuous {
+            let set = sockets[0].set_promiscuous(index);
+            set.map_err(failed("make the interface promiscuous"))?;
+        }
+        let mut accept = fresh.into_iter().map(Socket::accept_all);
+        accept.try_for_each(|accepted| accepted.map_err(failed("detach the filter")))
+    }
+
+    /// The interface, by its present name.
+    pub(in crate::port) fn interface(&self) -> Option<Interface> {
+        let namespace = self.namespace.as_ref();
+        let namespace = namespace.and_then(|file| file.metadata().ok());
+        Some(Interface {
+            name: self.control.name_of(self.index).ok()?,
+            namespace: namespace.map(|of| (of.st_dev(), of.st_ino())),
+        })
+    }
+
+    /// The counters of the interface, which transmits what the port sends.
+    pub(in crate::port) fn counters(&self) -> Option<DeviceCounters> {
+        let name = self.control.name_of(self.index).ok()?;
+        let unknown = || io::Error::from(io::ErrorKind::NotFound);
+        let namespace = self.namespace.as_ref().ok_or_else(unknown);
+        let observed = link::observe(&name, namespace.and_then(File::try_clone));
+        let of = observed.ok()?.counters;
+        Some(DeviceCounters {
+            rx_packets: of.tx_packets,
+            rx_bytes: of.tx_bytes,
+            rx_dropped: of.tx_dropped,
+            rx_errors: of.tx_errors,
+            tx_packets: of.rx_packets,
+            tx_bytes: of.rx_bytes,
+            tx_dropped: of.rx_dropped,
+            tx_errors: of.rx_errors,
+        })
+    }
+}
+
+pub(in crate::port) const DUPLICATE: &str = "duplicate the descriptor";
+const FANOUT: &str = "distribute packets over several queues (Linux 6.0, and the interface up)";
+
+/// The interface that the sockets are bound to, or else `name`.
+fn interface_of(sockets: &[Socket], name: &str) -> Result<u32, DeviceError> {
+    let named = (!name.is_empty()).then(|| match sockets[0].index_of(name) {
+        Err(error) if is_gone(&error) => unsupported(format!(
+            "there is no interface {name} in this network namespace: `ip link` lists all"
+        )),
+        found => found.map_err(failed("look the interface up")),
+    });
+    let mut index = named.transpose()?;
+    for socket in sockets {
+        let bound = socket.bound_to().map_err(failed("read the binding"))?;
+        let bound = u32::try_from(bound).map_err(|_negative| DeviceError::Removed)?;
+        match index {
+            _ if bound == 0 => {}
+            Some(index) if bound != index => {
+                let is = socket.name_of(bound).map_err(failed("read its name"))?;
+                return unsupported(format!(
+                    "the given socket is bound to {is}, and not to the same interface as the rest"
+                ));
+            }
+            _ => index = Some(bound),
+        }
+    }
+    index.ok_or_else(|| {
+        DeviceError::Unsupported("the given sockets are not bound: name the interface".to_owned())
+    })
+}
+
+fn unsupported<T>(why: String) -> Result<T, DeviceError> {
+    Err(DeviceError::Unsupported(why))
+}
+
+/// An error of the system: the interface was removed, or `action` failed.
+pub(in crate::port) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DeviceError {
+    move |source| {
+        if is_gone(&source) {
+            DeviceError::Removed
+        } else {
+            DeviceError::Failed { action, source }
+        }
+    }
+}

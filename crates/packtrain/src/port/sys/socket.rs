@@ -1,0 +1,494 @@
+//! Packet sockets (packet(7)): their options, and one packet for each system call.
+
+#![allow(
+    unsafe_code,
+    reason = "socket options, control messages and ioctl(2) have no safe wrapper"
+)]
+
+use super::link::check;
+use super::tun::request;
+use crate::driver::Link;
+use crate::packet::VlanTag;
+use crate::port::vnet::{ReadError, WriteError};
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
+use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use std::ffi::{c_int, c_uint};
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// `TP_STATUS_VLAN_VALID` and `TP_STATUS_VLAN_TPID_VALID`: the tag, and its protocol.
+const TAGGED: u32 = libc::TP_STATUS_VLAN_VALID;
+const TAG_PROTOCOL: u32 = libc::TP_STATUS_VLAN_TPID_VALID;
+/// The protocol of a tag whose protocol the kernel does not report (before Linux 3.14): 802.1Q.
+const CUSTOMER_TAG: u16 = 0x8100;
+/// Room for the control message with the aux data, and for one that an embedder asked for.
+const CONTROL_WORDS: usize = 16;
+/// `sa_family` of the hardware addresses of Ethernet and loopback interfaces (linux/if_arp.h).
+const ETHERNET: [u16; 2] = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+
+/// How packets are distributed over the queues (`PACKET_FANOUT`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fanout {
+    /// By the flow. The fragments of a datagram have no ports, so they go by their addresses: all
+    /// to one queue, which may be another one than that of the flow's other packets.
+    #[default]
+    Hash,
+    /// By the flow, and the kernel reassembles IPv4 fragments before
+    /// (`PACKET_FANOUT_FLAG_DEFRAG`). A reassembled datagram is longer than the MTU, so most
+    /// egress ports do not take it.
+    Defrag,
+}
+
+/// One packet socket: a queue. Nothing arrives before it is bound.
+#[derive(Debug)]
+pub(in crate::port) struct Socket(OwnedFd);
+
+impl Socket {
+    /// A socket of the calling thread's network namespace, of no protocol.
+    pub(in crate::port) fn open() -> io::Result<Self> {
+        // SAFETY: takes no memory; the result is checked before use.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        // SAFETY: the kernel just made this descriptor for us, and it has no other owner.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(check(fd)?) }))
+    }
+
+    /// Takes over a descriptor of unknown origin, and makes it close-on-exec. `None` if it is no
+    /// packet socket with link headers.
+    pub(in crate::port) fn from_fd(fd: OwnedFd) -> io::Result<Option<Self>> {
+        let socket = Self(fd);
+        for (option, wanted) in [
+            (libc::SO_DOMAIN, libc::AF_PACKET),
+            (libc::SO_TYPE, libc::SOCK_RAW),
+        ] {
+            match socket.get::<c_int>(libc::SOL_SOCKET, option) {
+                Ok(found) if found == wanted => {}
+                Ok(_other) => return Ok(None),
+                Err(error) if error.raw_os_error() == Some(libc::ENOTSOCK) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        fcntl_setfd(&socket.0, FdFlags::CLOEXEC)?;
+        Ok(Some(socket))
+    }
+
+    /// Another descriptor of the same socket.
+    pub(in crate::port) fn try_clone(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// A virtio-net header of 10 bytes in front of every packet, VLAN tags in the aux data, and no
+    /// packets that the host itself sends by the interface.
+    pub(in crate::port) fn set_up(&self) -> io::Result<()> {
+        for option in [
+            libc::PACKET_VNET_HDR,
+            libc::PACKET_AUXDATA,
+            libc::PACKET_IGNORE_OUTGOING,
+        ] {
+            self.set(libc::SOL_PACKET, option, &1)?;
+        }
+        Ok(())
+    }
+
+    /// Sets the bytes of kernel memory that may wait in the socket, in each direction. Returns how
+    /// many received ones may: fewer if the system limits them.
+    pub(in crate::port) fn set_buffers(&self, bytes: usize) -> io::Result<usize> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        for (force, limited) in [
+            (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF),
+            (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF),
+        ] {
+            // Beyond the system's limit, if permitted.
+            if self.set(libc::SOL_SOCKET, force, &bytes).is_err() {
+                self.set(libc::SOL_SOCKET, limited, &bytes)?;
+            }
+        }
+        // The kernel doubles the value, for its own bookkeeping (socket(7)).
+        let doubled: c_int = self.get(libc::SOL_SOCKET, libc::SO_RCVBUF)?;
+        Ok(usize::try_from(doubled).unwrap_or(0) / 2)
+    }
+
+    /// Sends packets to the device directly, without its queueing discipline.
+    pub(in crate::port) fn bypass_qdisc(&self) -> io::Result<()> {
+        self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)
+    }
+
+    /// Drops every packet before it reaches the socket, without counting it.
+    pub(in crate::port) fn refuse_all(&self) -> io::Result<()> {
+        // `BPF_RET | BPF_K`: accept 0 bytes.
+        let mut program = [libc::sock_filter {
+            code: 0x06,
+            jt: 0,
+            jf: 0,
+            k: 0,
+        }];
+        let program = libc::sock_fprog {
+            len: 1,
+            filter: program.as_mut_ptr(),
+        };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Undoes [`refuse_all`](Self::refuse_all).
+    pub(in crate::port) fn accept_all(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+    }
+
+    /// Binds the socket to an interface of its namespace: from now on packets arrive.
+    pub(in crate::port) fn bind(&self, index: u32) -> io::Result<()> {
+        let address = libc::sockaddr_ll {
+            sll_family: libc::AF_PACKET as u16,
+            sll_protocol: (libc::ETH_P_ALL as u16).to_be(),
+            sll_ifindex: index.cast_signed(),
+            ..no_address()
+        };
+        let bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel reads one address of that size, which lives until the call returns.
+        check(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), bytes) })?;
+        Ok(())
+    }
+
+    /// The index of the interface that the socket is bound to; 0 for none, negative once that
+    /// interface was removed.
+    pub(in crate::port) fn bound_to(&self) -> io::Result<i32> {
+        let mut address = no_address();
+        let mut bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the kernel writes one address of that size, which lives until the call returns.
+        check(unsafe {
+            let address = (&raw mut address).cast();
+            libc::getsockname(self.0.as_raw_fd(), address, &raw mut bytes)
+        })?;
+        Ok(address.sll_ifindex)
+    }
+
+    /// Makes a fanout group with this socket as its first member, and returns its number. The
+    /// socket is bound.
+    pub(in crate::port) fn found_group(&self, fanout: Fanout) -> io::Result<u16> {
+        self.join(0, fanout, libc::PACKET_FANOUT_FLAG_UNIQUEID)?;
+        let group: c_uint = self.get(libc::SOL_PACKET, libc::PACKET_FANOUT)?;
+        Ok(group as u16)
+    }
+
+    /// Joins a fanout group of the same interface.
+    pub(in crate::port) fn join_group(&self, group: u16, fanout: Fanout) -> io::Result<()> {
+        self.join(group, fanout, 0)
+    }
+
+    fn join(&self, group: u16, fanout: Fanout, more: c_uint) -> io::Result<()> {
+        // The group has a hook of its own, to which the option of the socket does not apply.
+        let flags = more | libc::PACKET_FANOUT_FLAG_IGNORE_OUTGOING;
+        let defrag = match fanout {
+            Fanout::Hash => 0,
+            Fanout::Defrag => libc::PACKET_FANOUT_FLAG_DEFRAG,
+        };
+        let kind = libc::PACKET_FANOUT_HASH | flags | defrag;
+        let value = c_uint::from(group) | kind << 16;
+        self.set(libc::SOL_PACKET, libc::PACKET_FANOUT, &value)
+    }
+
+    /// Has the interface receive packets for any address, as long as the socket is open.
+    pub(in crate::port) fn set_promiscuous(&self, index: u32) -> io::Result<()> {
+        let membership = libc::packet_mreq {
+            mr_ifindex: index.cast_signed(),
+            mr_type: libc::PACKET_MR_PROMISC as u16,
+            mr_alen: 0,
+            mr_address: [0; 8],
+        };
+        let option = libc::PACKET_ADD_MEMBERSHIP;
+        self.set(libc::SOL_PACKET, option, &membership)
+    }
+
+    /// Packets that the socket had no room for, since the last call (`PACKET_STATISTICS`).
+    pub(in crate::port) fn drops(&self) -> io::Result<u32> {
+        let counts: Counts = self.get(libc::SOL_PACKET, libc::PACKET_STATISTICS)?;
+        Ok(counts.drops)
+    }
+
+    /// The index of the interface `name` in the socket's namespace.
+    pub(in crate::port) fn index_of(&self, name: &str) -> io::Result<u32> {
+        let request = self.about_interface(libc::SIOCGIFINDEX, request(name)?)?;
+        // SAFETY: every bit pattern is a valid index field, and the kernel wrote this one.
+        let index = unsafe { request.ifr_ifru.ifru_ifindex };
+        u32::try_from(index).map_err(io::Error::other)
+    }
+
+    /// The name of the interface, as it is now.
+    pub(in crate::port) fn name_of(&self, index: u32) -> io::Result<String> {
+        let request = self.named(index)?;
+        let name = request.ifr_name.iter().map(|&c| c as u8);
+        let name: Vec<u8> = name.take_while(|&c| c != 0).collect();
+        Ok(String::from_utf8_lossy(&name).into_owned())
+    }
+
+    /// Whether packets of the interface have Ethernet headers.
+    pub(in crate::port) fn is_ethernet(&self, index: u32) -> io::Result<bool> {
+        let request = self.about_interface(libc::SIOCGIFHWADDR, self.named(index)?)?;
+        // SAFETY: every bit pattern is a valid address, and the kernel wrote this one.
+        let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
+        Ok(ETHERNET.contains(&family))
+    }
+
+    /// The link of the interface, in the socket's namespace. It needs no privilege.
+    pub(in crate::port) fn link_of(&self, index: u32) -> io::Result<Link> {
+        let flags = self.named(index).and_then(|named| {
+            let request = self.about_interface(libc::SIOCGIFFLAGS, named)?;
+            // SAFETY: every bit pattern is a valid flag field, and the kernel wrote this one.
+            Ok(c_int::from(unsafe { request.ifr_ifru.ifru_flags }))
+        });
+        let wanted = libc::IFF_UP | libc::IFF_RUNNING;
+        match flags {
+            Ok(flags) if flags & wanted == wanted => Ok(Link::Up),
+            Ok(_) => Ok(Link::Down),
+            Err(error) if is_gone(&error) => Ok(Link::Removed),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn named(&self, index: u32) -> io::Result<libc::ifreq> {
+        let mut wanted = request("")?;
+        wanted.ifr_ifru.ifru_ifindex = index.cast_signed();
+        self.about_interface(libc::SIOCGIFNAME, wanted)
+    }
+
+    fn about_interface(&self, call: u64, mut request: libc::ifreq) -> io::Result<libc::ifreq> {
+        let call = call as libc::Ioctl;
+        // SAFETY: the kernel reads and writes one `ifreq`, which lives until the call returns.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), call, &raw mut request) })?;
+        Ok(request)
+    }
+
+    /// The network namespace of the socket, which needs `CAP_NET_ADMIN` there (`SIOCGSKNS`).
+    pub(in crate::port) fn namespace(&self) -> io::Result<File> {
+        let call = libc::SIOCGSKNS as libc::Ioctl;
+        // SAFETY: no memory is passed; the result is checked before use.
+        let fd = check(unsafe { libc::ioctl(self.0.as_raw_fd(), call) })?;
+        // SAFETY: the kernel just made this descriptor for us, and it has no other owner.
+        Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Reads one packet, header in front, into `buffers`. Returns its bytes, as many as fit, and
+    /// the VLAN tag that the kernel took off it.
+    pub(in crate::port) fn receive(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<(usize, Option<VlanTag>), ReadError> {
+        let mut control = [0_u64; CONTROL_WORDS];
+        // SAFETY: integers, and pointers for which null is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        // `IoSliceMut` is an `iovec` in memory.
+        message.msg_iov = buffers.as_mut_ptr().cast();
+        message.msg_iovlen = buffers.len() as _;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let bytes = loop {
+            let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+            // SAFETY: the kernel writes within the buffers, which live until the call returns.
+            let got = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
+            if let Ok(bytes) = usize::try_from(got) {
+                break bytes;
+            }
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EAGAIN) => ReadError::Empty,
+                Some(libc::EINVAL) => ReadError::Lost,
+                Some(libc::ENETDOWN) => ReadError::Down,
+                _ => ReadError::Failed(error),
+            });
+        };
+        Ok((bytes, tag_of(&message)))
+    }
+
+    /// Sends one packet that is in one piece, header and all.
+    pub(in crate::port) fn send(&self, packet: &[u8]) -> Result<(), WriteError> {
+        sent(packet.len(), || send(&self.0, packet, SendFlags::DONTWAIT))
+    }
+
+    /// Sends one packet of `bytes` bytes in pieces, header and all.
+    pub(in crate::port) fn send_pieces(
+        &self,
+        pieces: &[IoSlice<'_>],
+        bytes: usize,
+    ) -> Result<(), WriteError> {
+        sent(bytes, || {
+            let mut control = SendAncillaryBuffer::default();
+            sendmsg(&self.0, pieces, &mut control, SendFlags::DONTWAIT)
+        })
+    }
+
+    fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let bytes = size_of::<T>() as libc::socklen_t;
+        let value = std::ptr::from_ref(value).cast();
+        let fd = self.0.as_raw_fd();
+        // SAFETY: the kernel reads that many bytes of a value that lives until the call returns.
+        check(unsafe { libc::setsockopt(fd, level, option, value, bytes) })?;
+        Ok(())
+    }
+
+    fn get<T: Plain>(&self, level: c_int, option: c_int) -> io::Result<T> {
+        let mut value = T::default();
+        let mut bytes = size_of::<T>() as libc::socklen_t;
+        let (fd, place) = (self.0.as_raw_fd(), (&raw mut value).cast());
+        // SAFETY: the kernel writes at most that many bytes, and any bytes are a valid `Plain`.
+        check(unsafe { libc::getsockopt(fd, level, option, place, &raw mut bytes) })?;
+        Ok(value)
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// True if there is no such interface.
+pub(in crate::port) fn is_gone(error: &io::Error) -> bool {
+    let gone = [libc::ENODEV, libc::ENXIO];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| gone.contains(&errno))
+}
+
+/// `tpacket_stats`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+struct Counts {
+    packets: c_uint,
+    drops: c_uint,
+}
+
+/// Values of options: any bytes are one.
+trait Plain: Default {}
+impl Plain for c_int {}
+impl Plain for c_uint {}
+impl Plain for Counts {}
+
+fn no_address() -> libc::sockaddr_ll {
+    // SAFETY: all of it is integers.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The tag in the aux data of a message that was received.
+fn tag_of(message: &libc::msghdr) -> Option<VlanTag> {
+    // SAFETY: walks the control messages that the kernel wrote, by its own macros.
+    let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !next.is_null() {
+        // SAFETY: not null, so it is a whole header within the buffer.
+        let header = unsafe { &*next };
+        if (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
+            // SAFETY: the kernel puts one `tpacket_auxdata` behind this header.
+            let data = unsafe {
+                let data = libc::CMSG_DATA(next);
+                data.cast::<libc::tpacket_auxdata>().read_unaligned()
+            };
+            return tag_in(&data);
+        }
+        // SAFETY: as above.
+        next = unsafe { libc::CMSG_NXTHDR(message, next) };
+    }
+    None
+}
+
+fn tag_in(data: &libc::tpacket_auxdata) -> Option<VlanTag> {
+    let protocol = if data.tp_status & TAG_PROTOCOL == 0 {
+        CUSTOMER_TAG
+    } else {
+        data.tp_vlan_tpid
+    };
+    (data.tp_status & TAGGED != 0).then_some(VlanTag {
+        protocol,
+        control: data.tp_vlan_tci,
+    })
+}
+
+/// The result of a call that sends a packet of `bytes` bytes.
+fn sent(bytes: usize, call: impl Fn() -> Result<usize, Errno>) -> Result<(), WriteError> {
+    loop {
+        let error = match call() {
+            Ok(all) if all == bytes => return Ok(()),
+            Ok(_partly) => return Err(WriteError::Other),
+            Err(error) => error,
+        };
+        return Err(match error {
+            Errno::INTR => continue,
+            Errno::AGAIN => WriteError::Busy,
+            // Also from the queueing discipline and the device, if they have no room.
+            Errno::NOBUFS | Errno::NOMEM => WriteError::NoMemory,
+            Errno::NETDOWN => WriteError::Down,
+            Errno::NXIO | Errno::NODEV => WriteError::Removed,
+            Errno::INVAL => WriteError::Invalid,
+            Errno::MSGSIZE => WriteError::Mtu,
+            Errno::TOOBIG => WriteError::Bytes,
+            _ => WriteError::Other,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(status: u32) -> libc::tpacket_auxdata {
+        libc::tpacket_auxdata {
+            tp_status: status,
+            tp_len: 60,
+            tp_snaplen: 60,
+            tp_mac: 0,
+            tp_net: 14,
+            tp_vlan_tci: 0x6007,
+            tp_vlan_tpid: 0x88a8,
+        }
+    }
+
+    #[test]
+    fn a_tag_has_the_protocol_that_the_kernel_reports() {
+        let tag = |protocol| VlanTag {
+            protocol,
+            control: 0x6007,
+        };
+        assert_eq!(tag_in(&data(0)), None);
+        assert_eq!(tag_in(&data(TAG_PROTOCOL)), None);
+        assert_eq!(tag_in(&data(TAGGED)), Some(tag(0x8100)));
+        assert_eq!(tag_in(&data(TAGGED | TAG_PROTOCOL)), Some(tag(0x88a8)));
+    }
+
+    #[test]
+    fn each_refusal_of_the_kernel_has_its_reason() {
+        for (errno, expected) in [
+            (Errno::AGAIN, WriteError::Busy),
+            (Errno::NOBUFS, WriteError::NoMemory),
+            (Errno::NETDOWN, WriteError::Down),
+            (Errno::NXIO, WriteError::Removed),
+            (Errno::INVAL, WriteError::Invalid),
+            (Errno::MSGSIZE, WriteError::Mtu),
+            (Errno::TOOBIG, WriteError::Bytes),
+            (Errno::PERM, WriteError::Other),
+        ] {
+            assert_eq!(sent(60, || Err(errno)), Err(expected), "{errno}");
+        }
+        assert_eq!(sent(60, || Ok(60)), Ok(()));
+        assert_eq!(sent(60, || Ok(59)), Err(WriteError::Other));
+        let calls = std::cell::Cell::new(0);
+        let interrupted = || {
+            calls.set(calls.get() + 1);
+            if calls.get() < 3 {
+                Err(Errno::INTR)
+            } else {
+                Ok(60)
+            }
+        };
+        assert_eq!(sent(60, interrupted), Ok(()));
+    }
+
+    #[test]
+    fn a_descriptor_that_is_no_packet_socket_is_refused() {
+        let file = File::open("/dev/null").expect("a file");
+        assert!(
+            Socket::from_fd(file.into())
+                .expect("a descriptor")
+                .is_none()
+        );
+        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        assert!(Socket::from_fd(udp.into()).expect("a descriptor").is_none());
+    }
+}

@@ -19,6 +19,7 @@ use super::sys::vhost::serve::{Endpoint, Listener, Server};
 pub use super::sys::vhost::setup::{QUEUES_MAX_VHOST, VhostConfig, VhostWatch};
 use super::sys::vhost::setup::{check_queues, failed};
 use super::vectored::Posted;
+use super::vnet::mend;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Interest, Link,
     QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors, TxPacket,

@@ -376,7 +376,6 @@ fn each_trial_that_failed_is_a_finding() {
             "virtio-net header",
         ),
         (|t| t.tun_flags = Ok(0), "NAPI of a TAP"),
-        (|t| t.packet = Err(libc::EPERM), "packet"),
         (
             |t| {
                 t.packet = Err(libc::EAFNOSUPPORT);
@@ -392,6 +391,12 @@ fn each_trial_that_failed_is_a_finding() {
     let without = without.iter();
     let without = without.map(|(change, subject)| (*change, *subject, State::No, None));
     let others: &[(Change, &str, State, Option<&str>)] = &[
+        (
+            |t| t.packet = Err(libc::EPERM),
+            "packet",
+            State::Limited,
+            Some("sudo packtrain doctor"),
+        ),
         (
             |t| inside(t).xdp_copy = Err(libc::EOPNOTSUPP),
             "AF_XDP copy mode",

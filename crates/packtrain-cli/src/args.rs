@@ -1,7 +1,7 @@
 //! The command line.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use packtrain::bridge::ADDRESSES_MAX;
+use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
 use packtrain::plant::{self, Plant};
 use packtrain::policy::gro::{self, Flush};
@@ -85,9 +85,9 @@ TAP or TUN interface (reads its link state and counters in any network namespace
 CAP_SYS_NICE, if --priority raises the workers' threads. No program that is executed gains \
 privileges (no_new_privs). Without --user the user stays the same.
 
-Three and more ports, up to 15, are a bridge. It floods what it does not know, and knows no loops: \
-join the ports nowhere else. A port that accepts nothing for 200 ms loses what is for it, so that \
-the others go on.
+Three and more ports, up to 15, are a bridge. Frames for an unknown address go to all other ports. \
+It detects no loop: join the ports nowhere else. Packets for a port that sends nothing for 200 ms \
+are dropped until it goes on, so that the others do.
 
 At the start packtrain prints a line for each direction: what it does in software, and why. At the \
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
@@ -628,9 +628,9 @@ pub struct ForwardArgs {
     /// Runs as this user once the ports and files are open; requires root
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// With three and more ports: how long an address is remembered after its last frame [default:
-    /// 300s]
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// With three and more ports: how long an address is remembered after its last frame, at least
+    /// 1s [default: 300s]
+    #[arg(long, value_name = "TIME", value_parser = aging)]
     pub aging: Option<Duration>,
     /// With three and more ports: the most addresses that are remembered; frames for others go to
     /// all ports [default: 8192]
@@ -737,6 +737,15 @@ fn interval(text: &str) -> Result<Duration, String> {
         return Err("an interval must be at least 50ms".to_owned());
     }
     Ok(interval)
+}
+
+/// As [`time`], and at least [`AGING_MIN`].
+fn aging(text: &str) -> Result<Duration, String> {
+    let aging = time(text)?;
+    if aging < AGING_MIN {
+        return Err("an address must be remembered for at least 1s".to_owned());
+    }
+    Ok(aging)
 }
 
 fn count(text: &str) -> Result<u64, String> {

@@ -162,18 +162,18 @@ fn start_session(
         builder.start().map_err(|error| Failure::of_start(&error))
     }
     // The session calls a handler's maker before any worker runs.
-    match (bridged, <[_; 2]>::try_from(ports)) {
-        (None, Ok([a, b])) => {
+    match bridged {
+        None => {
+            let ports = <[_; 2]>::try_from(ports).ok();
+            let [a, b] = ports.expect("more than two ports are bridged");
             let handler = move |_| {
                 start.end();
                 Forward
             };
             started(Session::between(a, b).handler(handler), settings, count)
         }
-        (_, ports) => {
-            let ports = ports.map_or_else(|ports| ports, Vec::from);
-            let addresses = bridged.map_or_else(|| Addresses::new(ADDRESSES, AGING), Arc::clone);
-            let bridge = Bridge::new(addresses, ports.len());
+        Some(addresses) => {
+            let bridge = Bridge::new(Arc::clone(addresses), ports.len());
             let handler = move |_| {
                 start.end();
                 bridge.clone()

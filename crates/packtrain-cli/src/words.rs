@@ -26,8 +26,10 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::CutShort => "not captured whole (snapshot length)",
         DropReason::BadRecord => "the capture's record cannot be read as a packet",
         DropReason::LinkType => "its link header does not exist on the other port",
-        DropReason::NoEgress => "for no other port, as the addresses say",
-        DropReason::EgressStalled => "the egress port accepted nothing for 200 ms",
+        DropReason::NoEgress => {
+            "not forwarded: for an address behind its own port, or for bridges only"
+        }
+        DropReason::EgressStalled => "the egress port sent nothing for 200 ms",
         DropReason::Vnet(error) => return error.to_string(),
         DropReason::Segment(error) => return error.to_string(),
         _ => "",

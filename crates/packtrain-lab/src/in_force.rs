@@ -306,9 +306,12 @@ impl InForce {
     /// `null` if it has no such setting.
     fn flat_port(&self, index: usize) -> [(&'static str, Value); OF_PORT] {
         let Self { plan, settings } = self;
-        let (port, path) = (&plan.ports[index], &plan.paths[index]);
+        let (name, port) = plan.ports.get_index(index).expect("the plan has the port");
+        let path = &plan.paths[index];
         let moderation = &settings.ports[index].moderation.setting;
-        let merging = plan.directions[index].coalesce.as_ref();
+        // What a port receives is merged alike in all its directions.
+        let mut from = plan.directions.iter().filter(|one| one.from == *name);
+        let merging = from.find_map(|direction| direction.coalesce.as_ref());
         let coalesce = merging.map_or_else(|| Coalesce::Off.to_string(), |how| how.setting.clone());
         let to = &port.tx_segments;
         [

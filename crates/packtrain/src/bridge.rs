@@ -36,6 +36,8 @@ use std::time::Duration;
 pub const AGING: Duration = Duration::from_secs(300);
 /// The most addresses that are remembered, by default: as many as a small switch has.
 pub const ADDRESSES: usize = 8192;
+/// The shortest time that addresses are remembered: hosts may send as seldom.
+pub const AGING_MIN: Duration = Duration::from_secs(1);
 /// The most that may be asked for; they take 32 MiB.
 pub const ADDRESSES_MAX: usize = 1 << 20;
 
@@ -44,6 +46,8 @@ const WAYS: usize = 8;
 /// The times of frames are kept to this fraction of the aging time, so that an entry in use is
 /// seldom written.
 const TOUCH_FRACTION: u64 = 16;
+/// Entries of a full table that one frame searches for old ones: 16 KiB.
+const SWEEP_ENTRIES: usize = 1024;
 
 /// An Ethernet address as a number, first byte highest.
 type Mac = u64;
@@ -60,8 +64,10 @@ pub struct Addresses {
     most: usize,
     used: AtomicUsize,
     aging: u64,
-    /// When a full table is searched for old entries again.
+    /// When a search of the full table for old entries may begin.
     sweep_at: AtomicU64,
+    /// The next entry of a search; past the last one if there is none.
+    sweep_from: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -83,8 +89,9 @@ impl fmt::Debug for Addresses {
 
 impl Addresses {
     /// Remembers at most `most` addresses, 1 to [`ADDRESSES_MAX`], each for `aging` after its last
-    /// frame. Further ones are not learned until old ones are forgotten: frames for them go to all
-    /// ports.
+    /// frame, at least [`AGING_MIN`]. The time of that frame is known to a sixteenth of `aging`, by
+    /// which an address may be forgotten too early. Further addresses are not learned until old
+    /// ones are forgotten: frames for them go to all ports.
     #[must_use]
     pub fn new(most: usize, aging: Duration) -> Arc<Self> {
         let most = most.clamp(1, ADDRESSES_MAX);
@@ -93,8 +100,9 @@ impl Addresses {
             entries: (0..count).map(|_| Entry::default()).collect(),
             most,
             used: AtomicUsize::new(0),
-            aging: u64::try_from(aging.as_nanos()).unwrap_or(u64::MAX),
+            aging: u64::try_from(aging.max(AGING_MIN).as_nanos()).unwrap_or(u64::MAX),
             sweep_at: AtomicU64::new(0),
+            sweep_from: AtomicUsize::new(count),
         })
     }
 
@@ -129,7 +137,8 @@ impl Addresses {
 
     fn find(&self, mac: Mac, now: u64) -> Option<usize> {
         self.set(mac).iter().find_map(|entry| {
-            let word = entry.word.load(Ordering::Relaxed);
+            // Acquires the time of its frame, which `insert` has stored before.
+            let word = entry.word.load(Ordering::Acquire);
             (word >> 16 == mac && word != 0 && !self.is_old(entry, now))
                 .then_some((word & 0xffff) as usize)
         })
@@ -160,18 +169,22 @@ impl Addresses {
 
     #[cold]
     fn insert(&self, set: &[Entry], wanted: u64, now: u64) {
+        let mut room = true;
         for entry in set {
             let word = entry.word.load(Ordering::Relaxed);
             let is_free = word == 0;
             if !is_free && !self.is_old(entry, now) {
                 continue;
             }
-            if is_free && !self.claim(now) {
-                continue;
+            if is_free {
+                room = room && self.claim(now);
+                if !room {
+                    continue;
+                }
             }
             // The time first, so that the new address does not appear to be old.
             entry.seen.store(now, Ordering::Relaxed);
-            let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+            let (order, failed) = (Ordering::Release, Ordering::Relaxed);
             match entry.word.compare_exchange(word, wanted, order, failed) {
                 Ok(_) => return,
                 Err(_) if is_free => {
@@ -182,8 +195,8 @@ impl Addresses {
         }
     }
 
-    /// Counts one entry more, if the bound allows it. A full table is searched for old entries, at
-    /// most once in a sixteenth of the aging time.
+    /// Counts one entry more, if the bound allows it. A full table is searched for old entries:
+    /// each call searches a piece of it, and one search begins in a sixteenth of the aging time.
     fn claim(&self, now: u64) -> bool {
         let one_more = |used: usize| (used < self.most).then_some(used + 1);
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -191,13 +204,17 @@ impl Addresses {
         if claim() {
             return true;
         }
-        let due = self.sweep_at.load(Ordering::Relaxed);
-        let next = now.saturating_add(self.aging / TOUCH_FRACTION);
-        let sweep_at = &self.sweep_at;
-        if now < due || sweep_at.compare_exchange(due, next, order, failed).is_err() {
-            return false;
+        if self.sweep_from.load(order) >= self.entries.len() {
+            let due = self.sweep_at.load(order);
+            let next = now.saturating_add(self.aging / TOUCH_FRACTION);
+            let sweep_at = &self.sweep_at;
+            if now < due || sweep_at.compare_exchange(due, next, order, failed).is_err() {
+                return false;
+            }
+            self.sweep_from.store(0, order);
         }
-        for entry in &self.entries {
+        let from = self.sweep_from.fetch_add(SWEEP_ENTRIES, order);
+        for entry in self.entries.iter().skip(from).take(SWEEP_ENTRIES) {
             let word = entry.word.load(Ordering::Relaxed);
             if word != 0 && self.is_old(entry, now) {
                 let freed = entry.word.compare_exchange(word, 0, order, failed);
@@ -221,7 +238,8 @@ const fn number(address: [u8; 6]) -> Mac {
 /// that is the port that it came from; a frame for an unknown address, for several hosts or for all
 /// goes to all other ports. Frames for 01:80:c2:00:00:01 to 0f end at each bridge (IEEE 802.1Q,
 /// 8.6.3), so they go nowhere; those for 00, of the spanning tree protocol, pass as through a
-/// bridge without it. What goes nowhere is counted as `drop.no_egress`.
+/// bridge without it. Nothing is learned from a frame without a whole source address. What goes
+/// nowhere is counted as `drop.no_egress`.
 #[derive(Clone, Debug)]
 pub struct Bridge {
     addresses: Arc<Addresses>,
@@ -277,14 +295,13 @@ impl Handler for Bridge {
     const COUNTED: bool = false;
 }
 
-/// The destination and the source of a frame.
+/// The destination and the source of a frame; zeros, which no host has, if it is too short.
 fn addresses(packet: &Packet) -> [Mac; 2] {
     let mut bytes = [0; 12];
     match packet.first().first_chunk() {
         Some(first) => bytes = *first,
-        None => {
-            packet.copy_to(&mut bytes);
-        }
+        None if packet.copy_to(&mut bytes) < bytes.len() => return [0; 2],
+        None => {}
     }
     let [a, b, c, d, e, f, g, h, i, j, k, l] = bytes;
     [number([a, b, c, d, e, f]), number([g, h, i, j, k, l])]

@@ -95,16 +95,18 @@ pub const RING_SLOTS_MAX: usize = 32_768;
 /// drains.
 pub const TX_RING_PACKETS: usize = 512;
 /// Slots of the ring of a shared TX queue that are withheld from applications for each lane: a
-/// burst, so that applications at saturation cannot stop forwarding.
+/// burst, so that applications at saturation cannot stop forwarding. Among several ports fewer, if
+/// the lanes would have more than half of the slots.
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
 /// Most ports of one session. A packet's line has 16 bits for those that it is sent to; one says
 /// whether any were named.
 pub const PORTS_MAX: usize = 15;
-/// The longest time that a port that accepts no packet holds up the ports that send to it, in a
-/// session among several. After that its packets are dropped until it accepts one. Linux's
-/// bridge does not wait at all; without a wait, TCP would lose packets at each burst.
+/// The longest time that a port that sends nothing holds up the ports that send to it, in a
+/// session among several: its device takes no packet and completes none. After that its packets
+/// are dropped until it does. Linux's bridge does not wait at all; without a wait, TCP would lose
+/// packets at each burst.
 pub const EGRESS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// Segments that the framework itself may add to a packet (one header segment in front). The
 /// advertised limits are lower by it, unless a port is configured otherwise.

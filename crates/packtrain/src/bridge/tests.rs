@@ -136,6 +136,55 @@ fn the_bound_holds_and_old_addresses_make_room() {
     );
 }
 
+/// A frame searches a piece of a full table, and the frames of a search all of it.
+#[test]
+fn a_full_table_is_searched_in_pieces() {
+    let bridge = bridge(4096);
+    let mut number = 0;
+    let mut learn = |now| {
+        number += 1;
+        bridge.egress(0, [ALL, host(number)], now);
+        bridge.addresses.len()
+    };
+    for _ in 0..20_000 {
+        learn(at(0));
+    }
+    let full = bridge.addresses.len();
+    assert!(full > 4000 && full <= 4096, "{full}");
+    // The table was searched in vain, so a search begins after a sixteenth of the aging time.
+    let (mut before, mut most) = (full, 0);
+    for _ in 0..6000 {
+        let after = learn(at(400));
+        most = most.max(before.saturating_sub(after));
+        before = after;
+    }
+    assert!((100..=SWEEP_ENTRIES).contains(&most), "{most}");
+    let entries = bridge.addresses.entries.iter();
+    let old = entries.filter(|entry| {
+        let used = entry.word.load(Ordering::Relaxed) != 0;
+        used && bridge.addresses.is_old(entry, at(400))
+    });
+    assert_eq!(old.count(), 0);
+}
+
+#[test]
+fn a_frame_without_a_whole_source_teaches_nothing() {
+    let arena = crate::packet::Arena::new(crate::packet::ArenaConfig::small());
+    let arena = arena.expect("memory");
+    for bytes in [0, 6, 11] {
+        let packet = arena.packet_from(&[2; 12][..bytes]).expect("memory");
+        assert_eq!(addresses(&packet), [0; 2]);
+    }
+    let packet = arena.packet_from(&[2; 12]).expect("memory");
+    assert_eq!(addresses(&packet), [0x0202_0202_0202; 2]);
+}
+
+#[test]
+fn addresses_are_remembered_for_a_second_at_least() {
+    let addresses = Addresses::new(8, Duration::ZERO);
+    assert_eq!(Duration::from_nanos(addresses.aging), AGING_MIN);
+}
+
 #[test]
 fn a_table_of_one_address_works() {
     let bridge = bridge(1);

@@ -32,6 +32,7 @@ use crate::queue::{CoalesceStage, RxQueue, TxQueue};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use crate::time::Instant;
+use packtrain_offload::random::Random;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
@@ -76,7 +77,8 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
             // A port that stalls with a full ring must not take the frames of the others.
             small += attach.queues * pieces * TX_RING_PACKETS;
             large += attach.queues * TX_RING_PACKETS;
-            // A clone takes a line and no frame: in a ring, in a device, and in front of each ring.
+            // A clone takes no frame, and one line if it has few segments, as most have: in a ring,
+            // in a device, and in front of each ring.
             let waiting = plan.attach.len() * BURST_PACKETS_MAX;
             clones += attach.queues * (TX_RING_PACKETS + ring + waiting);
         }
@@ -309,6 +311,7 @@ impl<'a> Assembly<'a> {
             rx: Vec::new(),
             tx: Vec::new(),
             turn: 0,
+            lots: None,
             ports,
             intake: Arc::clone(&self.intake),
             counters: Arc::default(),
@@ -366,6 +369,7 @@ impl<'a> Assembly<'a> {
                     RingProducer::new(shared, path.by_packet)
                 });
                 let part = &mut parts[pair];
+                part.lots.get_or_insert(Random::new(port as u64));
                 let counters = Arc::clone(&part.counters);
                 let drops = Arc::clone(lane.queue.drops());
                 let fan = Fan::new(port, rings, default, counters, drops);
@@ -571,7 +575,14 @@ impl<'a> Assembly<'a> {
                 };
                 let shell = Shell::new(Idler::new(idle));
                 let intake = Arc::clone(&self.intake);
+                // `among` assembles TX queues before lanes.
+                let lanes = |part: &&PlannedPart| matches!(part, PlannedPart::Lanes { .. });
+                let rivals = match plan.among {
+                    true => parts.iter().filter(lanes).count(),
+                    false => 0,
+                };
                 Worker::new(site.parts, site.wakeup, shell, intake, site.counters)
+                    .with_rivals(rivals)
             })
             .collect();
         let stats = Stats {

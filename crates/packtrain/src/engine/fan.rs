@@ -3,9 +3,9 @@
 //!
 //! Each port is a branch: a producer of the ring in front of its TX queue, and the packets for
 //! which that had no space. While any wait, the lane receives nothing, so a slow egress pushes back
-//! on its ingress as between two ports. But it also holds up packets for the other ports, so it may
-//! do so for [`EGRESS_WAIT_MAX`] only: after that its packets are dropped until its ring accepts
-//! one.
+//! on its ingress as between two ports. But it also holds up packets for the other ports. So a port
+//! that sends nothing may do so for [`EGRESS_WAIT_MAX`] only: after that its packets are dropped
+//! until it sends one, or its ring accepts one.
 
 use super::producer::RingProducer;
 use super::stats::LaneCounters;
@@ -16,6 +16,11 @@ use crate::stats::{DropCounters, DropReason};
 use crate::time::Instant;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
+
+/// The longest time between two looks at a ring that accepts nothing. Longer pauses count as this
+/// much: the process was stopped or did not get a CPU, and its device may not have either.
+const LOOK_EVERY: Duration = EGRESS_WAIT_MAX.checked_div(4).expect("not by zero");
 
 /// A lane's access to a TX queue of each port.
 #[derive(Debug)]
@@ -35,8 +40,17 @@ struct Branch<T: TxDescriptors> {
     ring: RingProducer<T>,
     /// Packets for which the ring had no space.
     waiting: Burst,
-    /// Since when the ring accepts none of the packets for it.
-    full_since: Option<Instant>,
+    /// The ring accepts none of the packets for it, as of the last look.
+    stall: Option<Stall>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Stall {
+    /// How long nothing has moved.
+    lasted: Duration,
+    looked: Instant,
+    /// Packets that the device has taken and completed.
+    moved: [u64; 2],
 }
 
 impl<T: TxDescriptors> Fan<T> {
@@ -53,7 +67,7 @@ impl<T: TxDescriptors> Fan<T> {
             .map(|ring| Branch {
                 ring,
                 waiting: Burst::new(),
-                full_since: None,
+                stall: None,
             })
             .collect();
         Self {
@@ -65,10 +79,19 @@ impl<T: TxDescriptors> Fan<T> {
         }
     }
 
-    /// Begins a step: the packets that wait go first.
-    pub(super) fn begin(&mut self, now: Instant) {
+    /// Begins a step. Packets that wait go when it is their lane's turn.
+    pub(super) fn begin(&mut self) {
         for branch in &mut self.branches {
             branch.ring.begin();
+            if branch.stall.is_some() && !branch.waits() && branch.ring.has_space() {
+                branch.stall = None;
+            }
+        }
+    }
+
+    /// Sends packets that wait.
+    pub(super) fn retry(&mut self, now: Instant) {
+        for branch in &mut self.branches {
             branch.send(now, &self.drops);
         }
     }
@@ -84,30 +107,36 @@ impl<T: TxDescriptors> Fan<T> {
         while let Some(packet) = burst.pop() {
             self.route(packet);
         }
-        for branch in &mut self.branches {
-            branch.send(now, &self.drops);
-        }
+        self.retry(now);
     }
 
     /// Puts a packet, or clones of it, into the branches of its ports.
-    fn route(&mut self, packet: Packet) {
+    fn route(&mut self, mut packet: Packet) {
         let wire_packets = u64::from(packet.meta().wire_packets);
-        let all = self.branches.len();
-        let ports = packet.egress().unwrap_or(self.default).iter();
-        let mut ports = ports.filter(|&port| port < all);
+        // Taken out, since the packet may come to another session that has other ports.
+        let mut ports = packet.take_egress().unwrap_or(self.default).iter();
         let Some(mut port) = ports.next() else {
             return self.drops.add(DropReason::NoEgress, wire_packets);
         };
         for next in ports {
-            // A clone that is not made for lack of memory is a loss, so it is counted as made.
+            // A clone that is not made for lack of memory, or of its port, is a loss, so it is
+            // counted as made.
             self.counters.cloned.add(wire_packets);
-            match packet.try_clone() {
-                Ok(clone) => put(&mut self.branches[port].waiting, clone),
-                Err(_) => self.drops.add(DropReason::NoBuffer, wire_packets),
+            match self
+                .branches
+                .get_mut(port)
+                .map(|to| (to, packet.try_clone()))
+            {
+                Some((to, Ok(clone))) => to.put(clone),
+                Some((_, Err(_))) => self.drops.add(DropReason::NoBuffer, wire_packets),
+                None => self.drops.add(DropReason::NoEgress, wire_packets),
             }
             port = next;
         }
-        put(&mut self.branches[port].waiting, packet);
+        match self.branches.get_mut(port) {
+            Some(to) => to.put(packet),
+            None => self.drops.add(DropReason::NoEgress, wire_packets),
+        }
     }
 
     /// Offloads that all devices do and have not refused.
@@ -126,11 +155,11 @@ impl<T: TxDescriptors> Fan<T> {
         waiting.fold(false, |ready, one| ready | one.ring.wait(waker))
     }
 
-    /// When packets that wait are dropped.
+    /// When the rings have to be looked at again for which packets wait.
     pub(super) fn next_at(&self) -> Option<Instant> {
         let waiting = self.branches.iter().filter(|one| one.waits());
-        let since = waiting.filter_map(|one| one.full_since).min();
-        since.map(|since| since.after(EGRESS_WAIT_MAX))
+        let looked = waiting.filter_map(|one| one.stall).map(|one| one.looked);
+        looked.min().map(|looked| looked.after(LOOK_EVERY))
     }
 
     pub(super) fn deregister(&mut self) {
@@ -179,13 +208,33 @@ impl<T: TxDescriptors> Branch<T> {
             self.abandon(reason, drops);
         }
         if self.waiting.len() < before {
-            self.full_since = None;
+            self.stall = None;
         }
-        if self.waits() {
-            let since = *self.full_since.get_or_insert(now);
-            if now.since(since) >= EGRESS_WAIT_MAX {
-                self.abandon(DropReason::EgressStalled, drops);
-            }
+        if self.waits() && self.has_stalled(now) {
+            self.abandon(DropReason::EgressStalled, drops);
+        }
+    }
+
+    /// Looks at a ring that accepts nothing: whether its port has sent nothing for
+    /// [`EGRESS_WAIT_MAX`]. If it sends, other lanes were first to use the space.
+    fn has_stalled(&mut self, now: Instant) -> bool {
+        let moved = self.ring.moved();
+        let same = self.stall.filter(|stall| stall.moved == moved);
+        let lasted = same.map_or(Duration::ZERO, |stall| {
+            stall.lasted + now.since(stall.looked).min(LOOK_EVERY)
+        });
+        self.stall = Some(Stall {
+            lasted,
+            looked: now,
+            moved,
+        });
+        lasted >= EGRESS_WAIT_MAX
+    }
+
+    /// The branch must have room for a burst, as one of a fan that accepts packets has.
+    fn put(&mut self, packet: Packet) {
+        if self.waiting.push(packet).is_err() {
+            unreachable!("a branch that accepts packets has room for a burst");
         }
     }
 
@@ -193,11 +242,5 @@ impl<T: TxDescriptors> Branch<T> {
         let wire_packets = self.waiting.wire_packets();
         self.waiting.clear();
         drops.add(reason, wire_packets);
-    }
-}
-
-fn put(burst: &mut Burst, packet: Packet) {
-    if burst.push(packet).is_err() {
-        unreachable!("a branch that accepts packets has room for a burst");
     }
 }

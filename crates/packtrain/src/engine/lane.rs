@@ -15,6 +15,7 @@ use crate::queue::{CoalesceStage, RxQueue};
 use crate::runtime::{Began, Interrupt};
 use crate::stats::DropReason;
 use crate::time::Instant;
+use packtrain_offload::random::Random;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::task::Waker;
@@ -50,6 +51,9 @@ pub(super) struct Lanes<R, T: TxDescriptors, H> {
     pub(super) tx: Vec<TxPath<T>>,
     /// The lane that is next to receive.
     pub(super) turn: usize,
+    /// Among several ports the lane that begins is drawn instead. One that waits for a slow port
+    /// would begin for long, and the others would not take turns.
+    pub(super) lots: Option<Random>,
     /// The ingress and the egress port. Among several ports, whose queues are shared, no device
     /// fails here but the ingress: it is twice that.
     pub(super) ports: [usize; 2],
@@ -258,14 +262,16 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
     /// wait starts the next step. Otherwise one busy RX queue would take all free space.
     fn turns(&mut self, now: Instant, slept: bool) -> Result<bool, Failed> {
         let (mut more, mut waits, mut stalled) = (false, None, None);
-        let start = self.turn;
         let Self {
             rx,
             tx,
+            turn,
+            lots,
             intake,
             counters,
             ..
         } = self;
+        let start = lots.as_mut().map_or(*turn, |lots| lots.index(rx.len()));
         for lane in rx.iter_mut() {
             lane.queue.resume(slept);
             if lane.interrupt.take() && slept {
@@ -283,6 +289,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
             // Packets that the path has not accepted yet go first. Until then the lane receives
             // nothing, so a slow egress pushes back on the ingress instead of filling memory.
             if lane.has_to_wait(path) {
+                path.retry(now);
                 lane.transmit(now, path, counters)?;
                 if lane.has_to_wait(path) {
                     waits = waits.or(Some(index));
@@ -298,7 +305,7 @@ impl<R: RxDescriptors, T: TxDescriptors, H: Handler> Lanes<R, T, H> {
                 stalled = Some(lane.tx);
             }
         }
-        self.turn = waits.unwrap_or(start);
+        *turn = waits.unwrap_or(start);
         Ok(more)
     }
 

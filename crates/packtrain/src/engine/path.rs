@@ -46,7 +46,7 @@ impl<T: TxDescriptors> TxPath<T> {
                 Ok(())
             }
             Self::Fan(fan) => {
-                fan.begin(now);
+                fan.begin();
                 Ok(())
             }
         }
@@ -84,6 +84,14 @@ impl<T: TxDescriptors> TxPath<T> {
                 fan.send(now, burst);
                 Ok(())
             }
+        }
+    }
+
+    /// Sends packets that wait in front of several rings.
+    pub(super) fn retry(&mut self, now: Instant) {
+        match self {
+            Self::Owned(_) | Self::Shared(_) => {}
+            Self::Fan(fan) => fan.retry(now),
         }
     }
 

@@ -58,6 +58,11 @@ impl<T: TxDescriptors> RingProducer<T> {
         self.shared.has_space(&self.own)
     }
 
+    /// Packets that the device has taken, and that it has completed.
+    pub(super) fn moved(&self) -> [u64; 2] {
+        self.shared.moved()
+    }
+
     pub(super) fn features(&self) -> Features {
         self.shared.features()
     }

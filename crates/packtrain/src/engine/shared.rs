@@ -605,7 +605,7 @@ pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) 
 impl<T> SharedTx<T> {
     /// Packets given to the device, and reclaimed from it.
     #[inline]
-    fn moved(&self) -> [u64; 2] {
+    pub(super) fn moved(&self) -> [u64; 2] {
         [&self.counters.packets, &self.counters.reclaimed].map(Counter::get)
     }
 }

@@ -9,6 +9,7 @@ use crate::runtime::{Began, Notifier, Sleeper, Wakeup};
 use crate::stats::{Counter, DropReason, QueueId};
 use crate::sync::spin;
 use crate::time::Instant;
+use packtrain_offload::random::Random;
 use std::fmt;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
@@ -107,6 +108,10 @@ pub(super) struct WorkerPart {
 /// Dropping a worker stops the run.
 pub struct Worker {
     parts: Vec<WorkerPart>,
+    /// So many of the last parts send to the same rings. Which of them begins a step is drawn:
+    /// otherwise one would always take the free space, or always at a certain step.
+    rivals: usize,
+    lots: Random,
     sleeper: Sleeper,
     shell: Shell,
     intake: Arc<Intake>,
@@ -145,6 +150,8 @@ impl Worker {
     ) -> Self {
         Self {
             parts,
+            rivals: 0,
+            lots: Random::new(0),
             sleeper: Sleeper::new(wakeup),
             shell,
             intake,
@@ -154,6 +161,12 @@ impl Worker {
             ending: None,
             over: false,
         }
+    }
+
+    /// The last `rivals` parts send to the same rings.
+    pub(super) const fn with_rivals(mut self, rivals: usize) -> Self {
+        self.rivals = rivals;
+        self
     }
 
     pub(super) const fn counters(&self) -> &Arc<WorkerCounters> {
@@ -213,8 +226,16 @@ impl Worker {
     fn step(&mut self, now: Instant, began: Began) -> Result<Stepped, RunError> {
         let stopped = self.intake.is_stopped();
         let mut more = self.obey(now)?;
-        for WorkerPart { part, .. } in &mut self.parts {
+        let others = self.parts.len() - self.rivals;
+        let (others, rivals) = self.parts.split_at_mut(others);
+        for WorkerPart { part, .. } in others {
             more |= part.step(now, began, stopped)?;
+        }
+        if !rivals.is_empty() {
+            let (last, first) = rivals.split_at_mut(self.lots.index(rivals.len()));
+            for WorkerPart { part, .. } in first.iter_mut().chain(last) {
+                more |= part.step(now, began, stopped)?;
+            }
         }
         Ok(Stepped {
             more,

@@ -190,7 +190,8 @@ impl Packet {
 
     /// Sends the packet to `ports` in a session among several
     /// ([`Session::among`](crate::engine::Session::among)): to each a clone that shares the bytes.
-    /// Without any port it is dropped, as `drop.no_egress`. Other sessions do not read it.
+    /// Without any port it is dropped, as `drop.no_egress`; so is the clone for a port that the
+    /// session does not have. Other sessions do not read it.
     #[inline]
     pub fn set_egress(&mut self, ports: PortSet) {
         self.head_mut().egress = ports.named();
@@ -201,6 +202,12 @@ impl Packet {
     #[inline]
     pub fn egress(&self) -> Option<PortSet> {
         PortSet::of_line(self.head().egress)
+    }
+
+    /// The same; the packet has none after it.
+    #[inline]
+    pub(crate) fn take_egress(&mut self) -> Option<PortSet> {
+        PortSet::of_line(std::mem::take(&mut self.head_mut().egress))
     }
 
     /// The bytes, segment by segment. Empty segments are skipped.

@@ -85,10 +85,11 @@ own_reasons! {
     Mtu => "mtu",
     /// The two ports' link types differ and this packet cannot be converted.
     LinkType => "link_type",
-    /// In a session among several ports: no port was named for the packet.
+    /// In a session among several ports: no port was named for the packet, or one that the session
+    /// does not have. A bridge names none for a frame that is not forwarded.
     NoEgress => "no_egress",
-    /// In a session among several ports: the egress port accepted no packet for
-    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX).
+    /// In a session among several ports: the egress port sent nothing for
+    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), and has not gone on since.
     EgressStalled => "egress_stalled",
 }
 

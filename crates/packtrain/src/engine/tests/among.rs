@@ -1,5 +1,6 @@
 //! Sessions among several ports: egress by the handler, clones, and ports that accept nothing.
 
+use super::coalesce::flow;
 use super::fake::{Fake, Queue, number_of};
 use super::rig::{POLICIES, Rig, Setup, Virtual, arena, closed, wait_for};
 use crate::driver::{Features, Input, Port, PortConfig};
@@ -48,14 +49,19 @@ struct Several {
 
 type Ports = Builder<Many<Fake>, Forward>;
 
-fn several(queues: &[usize], settings: &Settings, arena: Arena) -> (Ports, Vec<Vec<Queue>>) {
-    let parts = (Input::Endless, Features::NONE, Features::NONE);
+fn several(
+    queues: &[usize],
+    settings: &Settings,
+    (features, config): (Features, PortConfig),
+    arena: Arena,
+) -> (Ports, Vec<Vec<Queue>>) {
+    let parts = (Input::Endless, Features::NONE, features);
     let (mut ports, mut ours) = (Vec::new(), Vec::new());
     for (name, &queues) in NAMES.into_iter().zip(queues) {
         let (driver, of_port) = Fake::new(name, parts, queues, false);
         let config = PortConfig {
             queues: Some(queues),
-            ..PortConfig::default()
+            ..config
         };
         ports.push(Port { driver, config });
         ours.push(of_port);
@@ -80,8 +86,20 @@ impl Several {
         arena: Arena,
         also: impl FnOnce(Ports) -> Builder<Many<Fake>, H>,
     ) -> Self {
+        let ports = (Features::NONE, PortConfig::default());
+        Self::of(queues, dispatch, cpus, ports, arena, also)
+    }
+
+    fn of<H: Handler + 'static>(
+        queues: &[usize],
+        dispatch: Dispatch,
+        cpus: usize,
+        ports: (Features, PortConfig),
+        arena: Arena,
+        also: impl FnOnce(Ports) -> Builder<Many<Fake>, H>,
+    ) -> Self {
         let settings = Setup::new([1, 1]).dispatch(dispatch).settings;
-        let (builder, ports) = several(queues, &settings, arena);
+        let (builder, ports) = several(queues, &settings, ports, arena);
         let runtime = Virtual::new(cpus);
         let started = also(builder).assemble(Arc::<Virtual>::clone(&runtime));
         let (session, workers) = started.expect("it is assembled");
@@ -132,6 +150,8 @@ fn each_packet_goes_to_the_ports_that_its_handler_names() {
         for (port, expected) in expected.iter().enumerate() {
             let sent = world.sent(port) == *expected;
             assert!(sent, "{dispatch}, {cpus} CPUs, port {port}");
+            // They are numbers of this session's ports.
+            assert!(!world.ports[port][0].tx().named);
         }
         let snapshot = world.rig.finish();
         let ledger = snapshot.ledger;
@@ -150,10 +170,11 @@ fn the_packets_of_an_rx_queue_go_to_one_tx_queue_of_each_port() {
     }
     world.rig.settle();
     let numbers = |port: usize, queue: usize| {
-        let sent = world.ports[port][queue].sent();
-        sent.iter()
-            .map(|number| number & 0xffff)
-            .collect::<Vec<_>>()
+        let sent = world.ports[port][queue].sent().into_iter();
+        let mut sent: Vec<_> = sent.map(|number| number & 0xffff).collect();
+        // Which of the RX queues of a worker is first is drawn.
+        sent.sort_unstable();
+        sent
     };
     assert_eq!([numbers(1, 0), numbers(1, 1)], [[0, 2], [1, 3]]);
     assert_eq!(numbers(2, 0), [0, 3]);
@@ -238,9 +259,19 @@ fn a_port_that_goes_on_in_time_loses_nothing() {
         world.ports[2][0].tx().room = 0;
         let numbers: Vec<_> = (0..2000).map(|number| to(&[1, 2], number)).collect();
         world.arrive(0, numbers.iter().copied());
+        let wait = |world: &mut Several| {
+            for _ in 0..3 {
+                world.rig.settle();
+                world.rig.advance(EGRESS_WAIT_MAX / 4);
+            }
+        };
+        // One packet is enough, also if the TX queue has more and its ring accepts none.
+        for _ in 0..10 {
+            wait(&mut world);
+            world.ports[2][0].make_room(1);
+        }
         for _ in 0..40 {
-            world.rig.settle();
-            world.rig.advance(EGRESS_WAIT_MAX * 3 / 4);
+            wait(&mut world);
             world.ports[2][0].make_room(TX_STAGED_PACKETS_MAX + 10);
         }
         world.rig.settle();
@@ -249,6 +280,162 @@ fn a_port_that_goes_on_in_time_loses_nothing() {
                 world.sent(port) == numbers,
                 "{dispatch}, {cpus} CPUs, port {port}"
             );
+        }
+        assert_eq!(world.rig.finish().drops.total(), 0);
+    });
+}
+
+/// Two ports send as much as they can to a slow third one. In each worker each RX queue gets a part
+/// of its space; between workers it is a race.
+#[test]
+fn ports_that_saturate_a_slow_one_lose_nothing_and_share_it() {
+    const PACKETS: u32 = 20_000;
+    everywhere(|dispatch, cpus| {
+        for of_a in [1, 3] {
+            let mut world = Several::new(&[of_a, 1, 1], dispatch, cpus);
+            let name = format!("{dispatch}, {cpus} CPUs, {of_a} queues");
+            world.ports[2][0].tx().room = 0;
+            let mut queues = world.ports[0].clone();
+            queues.push(world.ports[1][0].clone());
+            for (source, queue) in queues.iter().enumerate() {
+                let number = |number| to(&[2], number) | (source as u32) << 20;
+                queue.arrive((0..PACKETS).map(number));
+            }
+            for _ in 0..250 {
+                world.ports[2][0].make_room(64);
+                world.rig.settle();
+                world.rig.advance(Duration::from_millis(1));
+            }
+            assert_eq!(world.rig.closed().drops.total(), 0, "{name}");
+            let sent = world.sent(2);
+            assert_eq!(sent.len(), 250 * 64, "{name}");
+            if cpus <= 2 {
+                for source in 0..queues.len() as u32 {
+                    let of = sent.iter().filter(|number| **number >> 20 == source);
+                    let count = of.count();
+                    let least = sent.len() / queues.len() / 3;
+                    assert!(count > least, "{name}: {count} of {source}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_port_that_has_recovered_is_waited_for_again() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        let name = format!("{dispatch}, {cpus} CPUs");
+        world.ports[2][0].tx().room = 0;
+        world.arrive(0, (0..1000).map(|number| to(&[2], number)));
+        let lost = |world: &Several| world.dropped(DropReason::EgressStalled);
+        // The last packets are dropped with the others of their burst.
+        world.rig.pass_until(|rig| {
+            let ledger = rig.closed().ledger;
+            ledger.received == 1000 && ledger.dropped > 0
+        });
+        let before = lost(&world);
+        assert!(before > 0, "{name}");
+        world.ports[2][0].make_room(usize::MAX);
+        world.rig.settle();
+        // Another port has filled the ring again.
+        world.ports[2][0].tx().room = 0;
+        world.arrive(1, (0..1000).map(|number| to(&[2], number)));
+        world.rig.settle();
+        world.arrive(0, (0..10).map(|number| to(&[2], number)));
+        world.rig.settle();
+        assert_eq!(lost(&world), before, "{name}");
+        world.ports[2][0].make_room(usize::MAX);
+        world.rig.settle();
+        assert_eq!(world.sent(2).len() as u64, 2010 - before, "{name}");
+        world.rig.finish();
+    });
+}
+
+/// As after SIGSTOP: the device was not served either.
+#[test]
+fn time_in_which_no_worker_ran_is_no_stall() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        world.ports[2][0].tx().room = 0;
+        let numbers: Vec<_> = (0..1000).map(|number| to(&[1, 2], number)).collect();
+        world.arrive(0, numbers.iter().copied());
+        world.rig.settle();
+        world.rig.advance(100 * EGRESS_WAIT_MAX);
+        world.rig.settle();
+        world.ports[2][0].make_room(usize::MAX);
+        world.rig.settle();
+        assert!(world.sent(2) == numbers, "{dispatch}, {cpus} CPUs");
+        assert_eq!(world.rig.finish().drops.total(), 0);
+    });
+}
+
+/// A merged packet counts as its wire packets: sent to two ports, and to one that does not exist.
+#[test]
+fn large_packets_go_whole_to_each_port() {
+    for dispatch in POLICIES {
+        let config = PortConfig {
+            segments: Some(64),
+            ..PortConfig::default()
+        };
+        let fakes = (Features::CSUM | Features::TSO, config);
+        let to_all = |builder: Ports| {
+            builder.handler(|from: RxId| {
+                let others = PortSet::first(4).without(from.port);
+                move |_: Instant, _: RxId, burst: &mut Burst| {
+                    burst
+                        .iter_mut()
+                        .for_each(|packet| packet.set_egress(others));
+                }
+            })
+        };
+        let mut world = Several::of(&[1, 1, 1], dispatch, 2, fakes, arena(), to_all);
+        world.ports[0][0].arrive_tcp(flow(1000, 0..8));
+        world.rig.settle();
+        for port in [1, 2] {
+            let tx = world.ports[port][0].tx();
+            let sizes: Vec<_> = tx.tcp.iter().map(|packet| packet.3).collect();
+            assert_eq!(sizes, [8], "{dispatch}");
+            assert!(!tx.named);
+        }
+        let snapshot = world.rig.finish();
+        let ledger = snapshot.ledger;
+        assert_eq!((ledger.received, ledger.expanded), (8, 16));
+        assert_eq!(ledger.transmitted, 16);
+        assert_eq!(snapshot.drops.get(DropReason::NoEgress), 8);
+    }
+}
+
+#[test]
+fn a_port_that_does_not_exist_is_counted() {
+    let mut world = Several::new(&[1, 1, 1], Dispatch::Direct, 2);
+    world.arrive(0, [to(&[3], 1), to(&[1, 3], 2), to(&[1, 2], 3)]);
+    world.rig.settle();
+    assert_eq!(world.sent(1), [to(&[1, 3], 2), to(&[1, 2], 3)]);
+    let snapshot = world.rig.finish();
+    assert_eq!(snapshot.drops.get(DropReason::NoEgress), 2);
+    assert_eq!(snapshot.ledger.expanded, 2);
+}
+
+#[test]
+fn packets_handed_over_one_by_one_are_sent_in_order() {
+    everywhere(|dispatch, cpus| {
+        let mut config = PortConfig::default();
+        config.work.by_packet = true;
+        let by_number = |builder: Ports| builder.handler(|_| ByNumber);
+        let fakes = (Features::NONE, config);
+        let mut world = Several::of(&[1, 1, 1], dispatch, cpus, fakes, arena(), by_number);
+        world.ports[2][0].tx().room = 0;
+        let numbers: Vec<_> = (0..1500).map(|number| to(&[1, 2], number)).collect();
+        world.arrive(0, numbers.iter().copied());
+        for _ in 0..50 {
+            world.rig.settle();
+            world.ports[2][0].make_room(33);
+        }
+        world.rig.settle();
+        for port in [1, 2] {
+            let sent = world.sent(port) == numbers;
+            assert!(sent, "{dispatch}, {cpus} CPUs, port {port}");
         }
         assert_eq!(world.rig.finish().drops.total(), 0);
     });
@@ -371,7 +558,8 @@ fn threads_among_three_ports_lose_and_reorder_nothing() {
             dispatch,
             ..Settings::default()
         };
-        let (builder, ports) = several(&[1, 1, 1], &settings, arena());
+        let fakes = (Features::NONE, PortConfig::default());
+        let (builder, ports) = several(&[1, 1, 1], &settings, fakes, arena());
         let session = builder.handler(|_| ByNumber).start().expect("it starts");
         let others = |from: usize| (0..3).filter(|port| *port != from).collect::<Vec<_>>();
         for number in 0..EACH {

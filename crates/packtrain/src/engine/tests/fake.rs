@@ -105,6 +105,8 @@ pub struct TxState {
     /// Features that the device refuses although it advertises them.
     pub refuses: Features,
     pub asked: u64,
+    /// A packet still had the ports that were named for it.
+    pub named: bool,
     /// A reset finds that the device has sent none of the packets that it keeps. If false, the
     /// device cannot be reset.
     pub forgets: bool,
@@ -370,6 +372,7 @@ impl TxDescriptors for FakeTx {
         if !refused.is_empty() {
             return Err(Refused::Feature(refused));
         }
+        state.named |= packet.egress().is_some();
         state.room -= 1;
         state.pending += 1;
         let bytes = packet.first();

@@ -784,9 +784,9 @@ fn network_of(link: LinkType, headers: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// The headers of a GSO packet as a peer needs them that builds those of the segments on them, as
-/// Linux does: the lengths of IP and UDP, the IPv4 header checksum, and the pseudo-header sum with
-/// the length of the whole packet. Written to the start of `out`, `layout.payload` bytes. True if
-/// they differ from `headers`.
+/// Linux does: the IP length, the IPv4 header checksum, and the pseudo-header sum with the length
+/// of the whole packet. Written to the start of `out`, `layout.payload` bytes. True if they differ
+/// from `headers`. A wrong length of UDP is an error.
 ///
 /// Guests and other systems hand over packets without some of these, since their device computes
 /// them anyway; the [`Segmenter`] does, too. A kernel drops such a packet, or its segments, in

@@ -22,7 +22,7 @@ use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
-use crate::packet::{Arena, VlanTag};
+use crate::packet::{Arena, Packet, VlanTag};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
@@ -36,7 +36,9 @@ const TX_SEGMENTS_MAX: usize = 64;
 const HEADER: HeaderLen = HeaderLen::Legacy;
 /// A socket that is kept busy reports its drops this often.
 const DROPS_INTERVAL: Duration = Duration::from_millis(100);
-/// An interface that went down is checked this often: the socket does not say when it is deleted.
+/// The interface is checked this often: only one half of a socket is told that it went down.
+const UP_INTERVAL: Duration = Duration::from_secs(1);
+/// And this often while it is down: the socket does not say when it is deleted then.
 const DOWN_INTERVAL: Duration = Duration::from_millis(100);
 /// Attempts to send a packet for which the kernel has no room.
 const ATTEMPTS_MAX: u32 = 4;
@@ -67,8 +69,9 @@ impl PacketSocket {
     /// in [`attach`](Driver::attach). Sockets with a ring are not supported.
     ///
     /// The options of the port are set on the sockets: a virtio-net header, aux data, no outgoing
-    /// packets. They reach the process that passed a descriptor on. A filter of the embedder on a
-    /// bound socket stays.
+    /// packets. They reach the process that passed a descriptor on. A filter of the embedder stays;
+    /// with several queues, Linux before 6.2 relies on it to drop the host's own packets. Packets
+    /// that wait in a socket are dropped if it is not bound, or if there are several.
     ///
     /// # Errors
     ///
@@ -99,12 +102,11 @@ impl Driver for PacketSocket {
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let index = self.0.index;
         let sockets = self.0.bind(how.queues)?.into_iter();
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
-                index,
+                bypass_qdisc: self.0.config.bypass_qdisc,
                 attempts: 0,
                 calls: 0,
             };
@@ -112,12 +114,11 @@ impl Driver for PacketSocket {
             posted.refill(arena);
             let rx = PacketRx {
                 socket,
-                index,
                 posted,
                 drained: false,
                 counted: true,
                 count_at: Instant::default(),
-                recheck_at: None,
+                recheck_at: Instant::default(),
                 lost: 0,
                 calls: 0,
             };
@@ -135,7 +136,8 @@ impl Driver for PacketSocket {
         self.0.control.link_of(self.0.index).unwrap_or(Link::Up)
     }
 
-    /// Those of the interface, and so of the host's own packets, too.
+    /// Those of the interface, and so of the host's own packets, too. `None` in another network
+    /// namespace, and for given sockets, without `CAP_NET_ADMIN` there.
     fn device_counters(&mut self) -> Option<DeviceCounters> {
         self.0.counters()
     }
@@ -145,14 +147,13 @@ impl Driver for PacketSocket {
 #[derive(Debug)]
 pub struct PacketRx {
     socket: Socket,
-    index: u32,
     posted: Posted,
     drained: bool,
     /// No packet was received since the drops were read.
     counted: bool,
     count_at: Instant,
-    /// While the interface is down: when it is checked again.
-    recheck_at: Option<Instant>,
+    /// When the interface is checked again.
+    recheck_at: Instant,
     /// Drops that were read and not reported yet.
     lost: u64,
     calls: u64,
@@ -168,8 +169,7 @@ impl PacketRx {
     ) -> Result<(), DropReason> {
         let first = self.posted.first(filled)?;
         let bytes = filled.bytes();
-        let (link, accept) = (LinkType::Ethernet, Accept::ALL);
-        let known = read_header(first, bytes, Some(HEADER), link, accept)?;
+        let known = read_header(first, bytes, Some(HEADER), LinkType::Ethernet, Accept::ALL)?;
         let mut packet = self.posted.take(filled)?;
         packet.trim_front(known.front);
         packet.truncate(known.bytes);
@@ -182,21 +182,21 @@ impl PacketRx {
     /// Reads how many packets the socket had no room for.
     fn count_drops(&mut self) -> std::io::Result<()> {
         self.calls += 1;
-        self.counted = true;
         self.lost += u64::from(self.socket.drops()?);
+        self.counted = true;
         Ok(())
     }
 
-    /// Checks whether an interface that went down is up again, or was deleted.
+    /// Checks whether the interface is down, or was deleted.
     fn recheck(&mut self, now: Instant) -> Result<(), DeviceError> {
-        if self.recheck_at.is_none_or(|at| now < at) {
+        if now < self.recheck_at {
             return Ok(());
         }
-        self.calls += 2;
-        let link = self.socket.link_of(self.index);
+        self.calls += 3;
+        let link = self.socket.link();
         self.recheck_at = match link.map_err(failed("read the link's state"))? {
-            Link::Up => None,
-            Link::Down => Some(now.after(DOWN_INTERVAL)),
+            Link::Up => now.after(UP_INTERVAL),
+            Link::Down => now.after(DOWN_INTERVAL),
             Link::Removed => return Err(DeviceError::Removed),
         };
         Ok(())
@@ -239,7 +239,7 @@ impl RxDescriptors for PacketRx {
                     self.recheck(now)?;
                 }
                 // Packets from before may still wait.
-                Err(ReadError::Down) => self.recheck_at = Some(now),
+                Err(ReadError::Down) => self.recheck_at = now,
                 Err(ReadError::Lost) => burst.bad(DropReason::BadDescriptor, 1),
                 Err(ReadError::Removed) => return Err(DeviceError::Removed),
                 Err(ReadError::Failed(source)) => return Err(failed("read a packet")(source)),
@@ -269,7 +269,7 @@ impl RxDescriptors for PacketRx {
     }
 
     fn next_at(&self) -> Option<Instant> {
-        self.recheck_at
+        Some(self.recheck_at)
     }
 
     fn syscalls(&self) -> u64 {
@@ -281,14 +281,15 @@ impl RxDescriptors for PacketRx {
 #[derive(Debug)]
 pub struct PacketTx {
     socket: Socket,
-    index: u32,
-    /// Attempts for which the kernel had no room, since it accepted a packet.
+    bypass_qdisc: bool,
+    /// Attempts for which the kernel had no room, less those that it accepted.
     attempts: u32,
     calls: u64,
 }
 
 impl PacketTx {
-    fn send(&self, packet: &mut TxPacket<'_>) -> Result<(), WriteError> {
+    fn send(&mut self, packet: &mut TxPacket<'_>) -> Result<(), WriteError> {
+        self.calls += 1;
         let socket = &self.socket;
         write_with(
             packet,
@@ -299,17 +300,25 @@ impl PacketTx {
     }
 
     /// The kernel had no room, or its device dropped the packet: the same error means both. So
-    /// after a few attempts the packet is lost, and until one is accepted each has one attempt.
-    fn no_room(&mut self) -> Refused {
-        self.attempts += 1;
-        if self.attempts < ATTEMPTS_MAX {
-            return Refused::NoMemory;
+    /// after a few attempts the packet is lost; each packet that is accepted permits another one.
+    ///
+    /// The kernel may have cut a GSO packet, and sent some of its segments: it must not get the
+    /// packet again. With `qdisc=bypass` it sends all or nothing, and drops what it would have to
+    /// cut.
+    fn no_room(&mut self, packet: &Packet) -> Refused {
+        let gso = packet.meta().gso;
+        if gso.is_none() || self.bypass_qdisc {
+            self.attempts = ATTEMPTS_MAX.min(self.attempts + 1);
+            if self.attempts < ATTEMPTS_MAX {
+                return Refused::NoMemory;
+            }
         }
-        self.calls += 2;
-        match self.socket.link_of(self.index) {
-            Ok(Link::Removed) => Refused::Removed,
-            Ok(Link::Down) => Refused::LinkDown,
-            _ => Refused::Bad(DropReason::DeviceRefused),
+        self.calls += 3;
+        match (self.socket.link().unwrap_or(Link::Up), gso) {
+            (Link::Removed, _) => Refused::Removed,
+            (Link::Down, _) => Refused::LinkDown,
+            (Link::Up, Some(gso)) if self.bypass_qdisc => Refused::Feature(Features::of(gso.kind)),
+            (Link::Up, _) => Refused::Bad(DropReason::DeviceRefused),
         }
     }
 }
@@ -320,13 +329,12 @@ impl TxDescriptors for PacketTx {
             return Err(Refused::Bad(DropReason::Truncated));
         }
         mend(packet)?;
-        self.calls += 1;
         match self.send(packet) {
             Ok(()) => {
-                self.attempts = 0;
+                self.attempts = self.attempts.saturating_sub(1);
                 Ok(Accepted::Complete)
             }
-            Err(WriteError::NoMemory) => Err(self.no_room()),
+            Err(WriteError::NoMemory) => Err(self.no_room(packet.packet())),
             Err(error) => Err(refused(error, packet.packet())),
         }
     }
@@ -341,5 +349,46 @@ impl TxDescriptors for PacketTx {
 
     fn syscalls(&self) -> u64 {
         self.calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::packet::ArenaConfig;
+    use packtrain_offload::offload::{Gso, GsoKind};
+    use std::num::NonZeroU16;
+
+    /// What happens to a packet for which the kernel has no room again and again.
+    fn refusals(gso: Option<GsoKind>, bypass_qdisc: bool) -> Vec<Refused> {
+        let file = std::fs::File::open("/dev/null").expect("a file");
+        let mut tx = PacketTx {
+            socket: Socket::of(file.into()),
+            bypass_qdisc,
+            attempts: 0,
+            calls: 0,
+        };
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let mut packet = arena.packet_from(&[0; 60]).expect("memory");
+        packet.meta_mut().gso = gso.map(|kind| Gso::new(kind, NonZeroU16::MIN));
+        (0..5).map(|_| tx.no_room(&packet)).collect()
+    }
+
+    #[test]
+    fn only_a_packet_that_the_kernel_has_not_cut_is_offered_again() {
+        let lost = || Refused::Bad(DropReason::DeviceRefused);
+        let again = || Refused::NoMemory;
+        let cut = || Refused::Feature(Features::of(GsoKind::UdpV6));
+        let each = [again(), again(), again(), lost(), lost()];
+        assert_eq!(refusals(None, false), each);
+        assert_eq!(refusals(None, true), each);
+        assert_eq!(
+            refusals(Some(GsoKind::TcpV4), false),
+            [(); 5].map(|()| lost())
+        );
+        assert_eq!(
+            refusals(Some(GsoKind::UdpV6), true),
+            [again(), again(), again(), cut(), cut()]
+        );
     }
 }

@@ -18,7 +18,7 @@ use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::{self, AnyPort, open_pair};
 use packtrain::stats::DropReason;
 use packtrain::time::Instant;
-use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use std::collections::HashMap;
@@ -136,7 +136,7 @@ mod conforms {
 fn raw_socket(name: Option<&str>) -> OwnedFd {
     match name {
         Some(name) => PacketSocket::open(name).into_fd(),
-        None => world::unbound_packet_socket(),
+        None => world::unbound_packet_socket(0),
     }
 }
 
@@ -152,6 +152,8 @@ fn an_interface_that_cannot_be_had_is_refused_in_words() {
         let _tun = Tap::open(&TapConfig::new(TapKind::Tun, "tun0")).expect("it opens");
         let line = why_not(open("tun0"));
         assert!(line.contains("tun0 is no Ethernet interface"), "{line}");
+        let line = why_not(open("lo"));
+        assert!(line.contains("lo is a loopback interface"), "{line}");
         veth();
         let queues = PacketConfig {
             queues: 0,
@@ -548,6 +550,139 @@ fn given_sockets_are_used_as_they_are_bound() {
     });
 }
 
+/// A socket of a protocol receives from every interface, and one that is in no group yet all that
+/// the others do.
+#[test]
+fn what_waits_in_given_sockets_is_not_received() {
+    in_namespace(|| {
+        veth();
+        let far = PacketSocket::open(FAR);
+        for (bound, queues) in [(None, 1), (None, 2), (Some(NEAR), 2)] {
+            let all = || match bound {
+                None => world::unbound_packet_socket(libc::ETH_P_ALL),
+                Some(_) => raw_socket(bound),
+            };
+            let sockets = Vec::from_iter((0..queues).map(|_| all()));
+            // To the interface, and by it to the other one.
+            for number in 0..10 {
+                send(&far, &frame(MAC_NEAR, number as u8, number, 60));
+                send(
+                    &PacketSocket::open(NEAR),
+                    &frame([2; 6], number as u8, number, 60),
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            let port = PacketPort::from_fds(sockets, &PacketConfig::new(NEAR));
+            let how = Attach {
+                queues,
+                ..Attach::default()
+            };
+            let mut port = Port::attach(port.expect("they are sockets"), &how);
+            assert_eq!(port.rx[0].arm(), Armed::WorkPending);
+            send(&far, &frame(MAC_NEAR, 1, 77, 60));
+            assert_eq!(numbers(&mut port, 1), [77], "{bound:?}, {queues} queues");
+            port.assert_clean("what waited");
+        }
+    });
+}
+
+#[test]
+fn the_filter_of_a_given_socket_stays() {
+    in_namespace(|| {
+        veth();
+        let far = PacketSocket::open(FAR);
+        for (bound, queues) in [(None, 1), (None, 2), (Some(NEAR), 1), (Some(NEAR), 2)] {
+            let filtered = || {
+                let socket = raw_socket(bound);
+                // The last byte of the number.
+                world::accept_only(&socket, 17, 3);
+                socket
+            };
+            let sockets = Vec::from_iter((0..queues).map(|_| filtered()));
+            let port = PacketPort::from_fds(sockets, &PacketConfig::new(NEAR));
+            let how = Attach {
+                queues,
+                ..Attach::default()
+            };
+            let mut port = Port::attach(port.expect("they are sockets"), &how);
+            for number in 0..5 {
+                send(&far, &frame(MAC_NEAR, 1, number, 60));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(numbers(&mut port, 1), [3], "{bound:?}, {queues} queues");
+        }
+    });
+}
+
+/// The kernel would drop the packet, again and again.
+#[test]
+fn without_a_discipline_a_packet_that_the_device_cannot_cut_is_cut_here() {
+    const SIZE: usize = 1000;
+    in_namespace(|| {
+        veth();
+        let feature = "tx-tcp-segmentation";
+        assert!(world::set_feature(NEAR, feature, false), "{feature}");
+        let far = PacketSocket::open(FAR);
+        let port = open_port(&PacketConfig {
+            bypass_qdisc: true,
+            ..PacketConfig::new(NEAR)
+        });
+        let mut port = Port::attach(port, &Attach::default());
+        for _ in 0..2 {
+            let train = Train::tcp(5 * SIZE, SIZE as u16);
+            let packet = train.packet(&port, Some([2; 6]), 1400);
+            port.send_all(packet);
+            let mut got = Vec::new();
+            wait_until("the segments arrive", || {
+                while let Some((bytes, _)) = far.receive() {
+                    got.extend_from_slice(&bytes[HEADER_BYTES + 54..]);
+                }
+                got.len() >= train.payload
+            });
+            assert!(got == payload(train.payload));
+        }
+        let refused = port.tx[0].counters().snapshot().refused_features;
+        assert_eq!(refused, 1);
+        assert_eq!(port.dropped(DropReason::DeviceRefused), 0);
+    });
+}
+
+/// Others are sent in between, without a wait for each one that is lost.
+#[test]
+fn a_device_that_drops_some_packets_does_not_hold_up_the_others() {
+    const PACKETS: u64 = 200;
+    in_namespace(|| {
+        veth();
+        world::set_mtu(NEAR, 1700);
+        let mut port = open_near();
+        for number in 0..PACKETS as u32 {
+            for bytes in [1600, 100] {
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, bytes));
+                port.send_all(packet.expect("memory"));
+            }
+        }
+        assert_eq!(port.dropped(DropReason::DeviceRefused), PACKETS);
+        let sent = port.tx[0].counters().snapshot();
+        assert_eq!((sent.packets, sent.stalls), (PACKETS, 1));
+    });
+}
+
+/// The kernel reports to the next caller that an interface went down, whoever that is.
+#[test]
+fn a_link_that_was_down_costs_nothing_later() {
+    in_namespace(|| {
+        veth();
+        let mut port = open_near();
+        world::set_up(NEAR, false);
+        wait_until("it is down", || port.driver.link() == Link::Down);
+        world::set_up(NEAR, true);
+        wait_until("it is up", || port.driver.link() == Link::Up);
+        let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
+        port.send(packet.expect("memory"));
+        port.assert_clean("after a link that was down");
+    });
+}
+
 /// A packet that is longer than the MTU is lost alone. So is one that the other end of the veth
 /// does not take, for which the kernel reports that it has no room.
 #[test]
@@ -677,7 +812,7 @@ fn a_port_works_from_another_namespace() {
         let inode = |of: std::fs::Metadata| Some((of.st_dev(), of.st_ino()));
         assert_ne!(interface.namespace, inode(own));
         assert_eq!(interface.namespace, inode(theirs));
-        let before = port.device_counters();
+        let before = port.device_counters().expect("counters");
         let mut port = Port::attach(port, &Attach::default());
         let packet = port
             .arena
@@ -687,10 +822,8 @@ fn a_port_works_from_another_namespace() {
         let far = away.run(|| PacketSocket::open(FAR));
         send(&far, &frame(MAC_NEAR, 1, 7, 60));
         assert_eq!(numbers(&mut port, 1), [7]);
-        if let Some(before) = before {
-            let counted = port.device_counters().since(&before);
-            assert_eq!((counted.rx_packets, counted.tx_packets), (1, 1));
-        }
+        let counted = port.device_counters().since(&before);
+        assert_eq!((counted.rx_packets, counted.tx_packets), (1, 1));
     });
 }
 
@@ -712,27 +845,42 @@ fn the_plan_names_what_the_kernel_does_not_grant() {
     });
 }
 
-/// Changes the header and the packet.
-type Damage = fn(&mut Vec<u8>, &mut Vec<u8>);
+/// Changes the header and the packet, which has an IPv6 header or an IPv4 header.
+type Damage = fn(&mut Vec<u8>, &mut Vec<u8>, bool);
 
 /// How the sender of a GSO packet leaves it to its device.
-const DEFECTS: [(&str, Damage); 6] = [
-    ("IPv4 checksum 0", |_, bytes| bytes[24..26].fill(0)),
-    ("IP length 0", |_, bytes| bytes[16..18].fill(0)),
-    ("both", |_, bytes| {
-        bytes[16..18].fill(0);
-        bytes[24..26].fill(0);
+const DEFECTS: [(&str, Damage); 8] = [
+    ("IPv4 checksum 0", |_, bytes, is_ipv6| {
+        if !is_ipv6 {
+            bytes[24..26].fill(0);
+        }
     }),
-    ("a seed without the length", |_, bytes| {
+    ("IP length 0", |_, bytes, is_ipv6| {
+        bytes[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
+    }),
+    ("both", |_, bytes, is_ipv6| {
+        bytes[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
+        if !is_ipv6 {
+            bytes[24..26].fill(0);
+        }
+    }),
+    ("a seed without the length", |_, bytes, is_ipv6| {
+        let (addresses, at) = if is_ipv6 { (22..54, 60) } else { (26..34, 40) };
         let mut sum = packtrain_offload::checksum::Sum::new();
-        sum.add(&bytes[26..34]);
+        sum.add(&bytes[addresses]);
         sum.add(&[0, 17]);
-        bytes[40..42].copy_from_slice(&sum.fold().to_be_bytes());
+        bytes[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
     }),
-    ("bytes behind the packet", |_, bytes| {
+    ("bytes behind the packet", |_, bytes, _| {
         bytes.extend([0xee; 9]);
     }),
-    ("DATA_VALID beside NEEDS_CSUM", |header, _| header[0] |= 2),
+    ("DATA_VALID beside NEEDS_CSUM", |header, _, _| {
+        header[0] |= 2;
+    }),
+    ("hdr_len 0", |header, _, _| header[2..4].fill(0)),
+    ("hdr_len of the packet", |header, bytes, _| {
+        header[2..4].copy_from_slice(&(bytes.len() as u16).to_ne_bytes());
+    }),
 ];
 
 /// From a veth, whose kernel looks at none of it, to the kernel behind a TAP, and behind a veth.
@@ -765,18 +913,27 @@ fn check_mended<D: Driver>(
     what: &str,
 ) {
     const SIZE: usize = 1000;
-    let train = Train::udp(3500, SIZE as u16);
-    let socket = UdpSocket::bind("198.18.1.1:9").expect("an address");
-    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-    for (defect, damage) in DEFECTS {
-        let context = format!("{defect}, to {what}");
+    let ipv4 = Train::udp(3500, SIZE as u16);
+    let ipv6 = ipv4.clone().ipv6();
+    let sockets = ["198.18.1.1:9", "[fd00:1::1]:9"].map(|address| {
+        let socket = UdpSocket::bind(address).expect("an address");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        socket
+    });
+    let trains = DEFECTS.iter().flat_map(|defect| {
+        let both = [(&ipv4, &sockets[0], 0x0800), (&ipv6, &sockets[1], 0x86dd)];
+        both.map(|of| (defect, of))
+    });
+    for ((defect, damage), (train, socket, ethertype)) in trains {
+        let context = format!("{defect}, IPv6 {}, to {what}", train.ipv6);
         let mut bytes = train.bytes(Some(hardware_address(name)));
         let mut header = vec![1, 5];
-        for word in [42_u16, SIZE as u16, 34, 6] {
+        let transport = if train.ipv6 { 54 } else { 34 };
+        for word in [transport + 8, SIZE as u16, transport, 6] {
             header.extend(word.to_ne_bytes());
         }
-        damage(&mut header, &mut bytes);
-        far.send(0x0800, &[header, bytes].concat())
+        damage(&mut header, &mut bytes, train.ipv6);
+        far.send(ethertype, &[header, bytes].concat())
             .expect("it is sent");
         let mut packets = Vec::new();
         wait_until(&context, || {
@@ -786,7 +943,7 @@ fn check_mended<D: Driver>(
         let packet = packets.remove(0);
         assert_eq!(
             packet.meta().gso.map(|gso| gso.kind),
-            Some(GsoKind::UdpV4),
+            Some(train.kind()),
             "{context}"
         );
         egress.send(packet);

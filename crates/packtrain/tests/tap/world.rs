@@ -720,12 +720,41 @@ impl PacketSocket {
     }
 }
 
-/// A packet socket without any option, of no protocol and no interface.
-pub fn unbound_packet_socket() -> OwnedFd {
+/// A packet socket without any option, of no interface. With protocol 0 nothing arrives; with
+/// `ETH_P_ALL`, all packets of all interfaces.
+pub fn unbound_packet_socket(protocol: c_int) -> OwnedFd {
+    let protocol = c_int::from((protocol as u16).to_be());
     // SAFETY: takes no memory.
-    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) };
+    let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol) };
     // SAFETY: the kernel has just made the descriptor for this process.
     unsafe { OwnedFd::from_raw_fd(expect(fd, "socket")) }
+}
+
+/// Has the socket receive only packets with the value `value` in byte `at`.
+pub fn accept_only(socket: &OwnedFd, at: u32, value: u32) {
+    // `BPF_LD | BPF_B | BPF_ABS`, `BPF_JMP | BPF_JEQ | BPF_K`, `BPF_RET | BPF_K`.
+    let steps = [
+        (0x30, 0, at),
+        (0x15, 1, value),
+        (0x06, 0, u32::MAX),
+        (0x06, 0, 0),
+    ];
+    let mut program = steps.map(|(code, jf, k)| libc::sock_filter { code, jt: 0, jf, k });
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_mut_ptr(),
+    };
+    // SAFETY: the kernel reads a description of a program, which lives until the call returns.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_FILTER,
+            (&raw const program).cast(),
+            size_of_val(&program) as libc::socklen_t,
+        )
+    };
+    expect(set, "SO_ATTACH_FILTER");
 }
 
 /// How many users have made the interface promiscuous.

@@ -30,7 +30,8 @@ pub struct PacketConfig {
     /// Receive packets for any address, which a bridge needs.
     pub promiscuous: bool,
     /// Send without the interface's queueing discipline. It costs less for each packet; its limits,
-    /// order and statistics no longer apply.
+    /// order and statistics no longer apply. GSO packets that the device cannot cut itself are cut
+    /// by packtrain then: the kernel would drop them.
     pub bypass_qdisc: bool,
     /// Bytes of kernel memory for packets that wait in each queue, in each direction; `None` for
     /// 16 MiB.
@@ -117,13 +118,19 @@ impl Opened {
         config.name = control.name_of(index).map_err(failed("read its name"))?;
         config.queues = sockets.len();
         let name = &config.name;
-        if !control
-            .is_ethernet(index)
-            .map_err(failed("read its type"))?
-        {
-            return unsupported(format!(
-                "{name} is no Ethernet interface: packet: takes only those"
-            ));
+        match control.type_of(index).map_err(failed("read its type"))? {
+            libc::ARPHRD_ETHER => {}
+            libc::ARPHRD_LOOPBACK => {
+                return unsupported(format!(
+                    "{name} is a loopback interface: what packet: sends by it would come back to \
+                     packet:; use one end of a veth pair (`ip link add type veth`)"
+                ));
+            }
+            _ => {
+                return unsupported(format!(
+                    "{name} is no Ethernet interface: packet: takes only those"
+                ));
+            }
         }
         let mut notes = Vec::new();
         let buffer = config.buffer.unwrap_or(BUFFER_BYTES);
@@ -140,7 +147,8 @@ impl Opened {
         if least < buffer {
             notes.push(format!(
                 "the kernel keeps at most {least} bytes for {name}, not {buffer}: bursts may be \
-                 lost; run with CAP_NET_ADMIN, or raise net.core.rmem_max"
+                 lost; run with CAP_NET_ADMIN of the host (not of a user namespace), or raise \
+                 net.core.rmem_max"
             ));
         }
         if !config.offload.contains(OFFLOADS) {
@@ -175,16 +183,26 @@ impl Opened {
     }
 
     /// Between its binding and its joining the group, a socket would receive the packets of all
-    /// queues, so it accepts none yet.
+    /// queues, so it accepts none yet. An embedder's filter stays, though. A socket of a protocol
+    /// that is not bound yet has received the packets of all interfaces, and one that is bound and
+    /// in no group those of all queues: what waits in them is not the port's.
     fn bind_all(&self, sockets: &[Socket]) -> Result<(), DeviceError> {
         let index = self.index;
-        let mut fresh = Vec::new();
+        let several = sockets.len() > 1;
+        let (mut changed, mut filtered) = (Vec::new(), Vec::new());
         for socket in sockets {
-            if socket.bound_to().map_err(failed("read the binding"))? == 0 {
-                socket.refuse_all().map_err(failed("attach a filter"))?;
+            let bound = socket.bound_to().map_err(failed("read the binding"))? != 0;
+            if bound && !several {
+                continue;
+            }
+            changed.push(socket);
+            if !socket.has_filter().map_err(failed("read the filter"))? {
+                socket.refuse_all().map_err(failed(FILTER))?;
+                filtered.push(socket);
+            }
+            if !bound {
                 let bound = socket.bind(index);
                 bound.map_err(failed("bind to the interface"))?;
-                fresh.push(socket);
             }
         }
         if let [first, others @ ..] = sockets
@@ -200,8 +218,18 @@ impl Opened {
             let set = sockets[0].set_promiscuous(index);
             set.map_err(failed("make the interface promiscuous"))?;
         }
-        let mut accept = fresh.into_iter().map(Socket::accept_all);
-        accept.try_for_each(|accepted| accepted.map_err(failed("detach the filter")))
+        for socket in changed {
+            socket.discard().map_err(failed("drop what waits"))?;
+        }
+        for socket in filtered {
+            // The group's hook ignores the host's own packets only since Linux 6.2.
+            let accept = match several {
+                true => socket.accept_incoming(),
+                false => socket.accept_all(),
+            };
+            accept.map_err(failed(FILTER))?;
+        }
+        Ok(())
     }
 
     /// The interface, by its present name.
@@ -214,12 +242,11 @@ impl Opened {
         })
     }
 
-    /// The counters of the interface, which transmits what the port sends.
+    /// The counters of the interface, which transmits what the port sends. `None` if its namespace
+    /// is not known: in this thread's, another interface may have its name.
     pub(in crate::port) fn counters(&self) -> Option<DeviceCounters> {
         let name = self.control.name_of(self.index).ok()?;
-        let unknown = || io::Error::from(io::ErrorKind::NotFound);
-        let namespace = self.namespace.as_ref().ok_or_else(unknown);
-        let observed = link::observe(&name, namespace.and_then(File::try_clone));
+        let observed = link::observe(&name, self.namespace.as_ref()?.try_clone());
         let of = observed.ok()?.counters;
         Some(DeviceCounters {
             rx_packets: of.tx_packets,
@@ -235,7 +262,9 @@ impl Opened {
 }
 
 pub(in crate::port) const DUPLICATE: &str = "duplicate the descriptor";
-const FANOUT: &str = "distribute packets over several queues (Linux 6.0, and the interface up)";
+const FANOUT: &str = "distribute packets over several queues (a given socket must be in no fanout \
+                      group yet; before Linux 6.13 the interface must be up)";
+const FILTER: &str = "set the filter of a socket (SO_LOCK_FILTER must not be set)";
 
 /// The interface that the sockets are bound to, or else `name`.
 fn interface_of(sockets: &[Socket], name: &str) -> Result<u32, DeviceError> {

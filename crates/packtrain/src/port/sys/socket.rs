@@ -11,7 +11,7 @@ use crate::driver::Link;
 use crate::packet::VlanTag;
 use crate::port::vnet::{ReadError, WriteError};
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::net::{SendAncillaryBuffer, SendFlags, send, sendmsg};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
 use std::ffi::{c_int, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -22,10 +22,32 @@ const TAGGED: u32 = libc::TP_STATUS_VLAN_VALID;
 const TAG_PROTOCOL: u32 = libc::TP_STATUS_VLAN_TPID_VALID;
 /// The protocol of a tag whose protocol the kernel does not report (before Linux 3.14): 802.1Q.
 const CUSTOMER_TAG: u16 = 0x8100;
-/// Room for the control message with the aux data, and for one that an embedder asked for.
-const CONTROL_WORDS: usize = 16;
-/// `sa_family` of the hardware addresses of Ethernet and loopback interfaces (linux/if_arp.h).
-const ETHERNET: [u16; 2] = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
+/// Room for the control message with the aux data, and for a few that an embedder asked for.
+const CONTROL_WORDS: usize = 32;
+/// The length of the control message with the aux data.
+// SAFETY: computes a length.
+const AUX_BYTES: usize =
+    unsafe { libc::CMSG_LEN(size_of::<libc::tpacket_auxdata>() as c_uint) } as usize;
+/// Of a packet that the host itself sends (linux/if_packet.h).
+const PACKET_OUTGOING: u32 = 4;
+/// Accepts no byte of any packet (`BPF_RET | BPF_K`).
+const NOTHING: [libc::sock_filter; 1] = [step(0x06, 0, 0, 0)];
+/// Accepts all but what the host itself sends: loads the packet's type (`BPF_LD | BPF_B | BPF_ABS`
+/// of `SKF_AD_PKTTYPE`), and compares it (`BPF_JMP | BPF_JEQ | BPF_K`).
+const INCOMING: [libc::sock_filter; 4] = [
+    step(0x30, 0, 0, (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32),
+    step(0x15, 1, 0, PACKET_OUTGOING),
+    step(0x06, 0, 0, u32::MAX),
+    NOTHING[0],
+];
+
+/// Packets that wait in a socket, at most: the largest buffer full of short ones.
+const DISCARDED_MAX: usize = 1 << 22;
+
+/// An instruction of a filter.
+const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code, jt, jf, k }
+}
 
 /// How packets are distributed over the queues (`PACKET_FANOUT`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +94,12 @@ impl Socket {
         Ok(Some(socket))
     }
 
+    /// Of any descriptor.
+    #[cfg(test)]
+    pub(in crate::port) fn of(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// Another descriptor of the same socket.
     pub(in crate::port) fn try_clone(&self) -> io::Result<Self> {
         self.0.try_clone().map(Self)
@@ -115,23 +143,56 @@ impl Socket {
 
     /// Drops every packet before it reaches the socket, without counting it.
     pub(in crate::port) fn refuse_all(&self) -> io::Result<()> {
-        // `BPF_RET | BPF_K`: accept 0 bytes.
-        let mut program = [libc::sock_filter {
-            code: 0x06,
-            jt: 0,
-            jf: 0,
-            k: 0,
-        }];
-        let program = libc::sock_fprog {
-            len: 1,
-            filter: program.as_mut_ptr(),
-        };
-        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+        self.filter(NOTHING)
     }
 
     /// Undoes [`refuse_all`](Self::refuse_all).
     pub(in crate::port) fn accept_all(&self) -> io::Result<()> {
         self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, &0)
+    }
+
+    /// Undoes [`refuse_all`](Self::refuse_all), except for packets that the host itself sends.
+    pub(in crate::port) fn accept_incoming(&self) -> io::Result<()> {
+        self.filter(INCOMING)
+    }
+
+    fn filter<const N: usize>(&self, mut program: [libc::sock_filter; N]) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: N as u16,
+            filter: program.as_mut_ptr(),
+        };
+        self.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Whether the socket has a filter: of an embedder, before the port attaches one.
+    pub(in crate::port) fn has_filter(&self) -> io::Result<bool> {
+        let mut count: libc::socklen_t = 0;
+        // `SO_GET_FILTER` is the same number.
+        let (fd, option) = (self.0.as_raw_fd(), libc::SO_ATTACH_FILTER);
+        let (none, count_at) = (std::ptr::null_mut(), &raw mut count);
+        // SAFETY: with a length of 0 the kernel writes only how many instructions there are.
+        let got = check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, none, count_at) });
+        match got {
+            Ok(_) => Ok(count > 0),
+            // Of a filter that was loaded with bpf(2), the kernel does not give the instructions.
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Drops the packets that wait in the socket, and forgets how many it had no room for. Those
+    /// that arrive in the meantime may stay.
+    pub(in crate::port) fn discard(&self) -> io::Result<()> {
+        for _ in 0..DISCARDED_MAX {
+            match recv(&self.0, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+                Err(Errno::AGAIN) => break,
+                // One whose offload has no header is dropped as well. An interface that is down
+                // is noticed without this report.
+                Ok(_) | Err(Errno::INTR | Errno::INVAL | Errno::NETDOWN) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.drops().map(drop)
     }
 
     /// Binds the socket to an interface of its namespace: from now on packets arrive.
@@ -220,12 +281,11 @@ impl Socket {
         Ok(String::from_utf8_lossy(&name).into_owned())
     }
 
-    /// Whether packets of the interface have Ethernet headers.
-    pub(in crate::port) fn is_ethernet(&self, index: u32) -> io::Result<bool> {
+    /// The type of the interface: `ARPHRD_ETHER` and others (linux/if_arp.h).
+    pub(in crate::port) fn type_of(&self, index: u32) -> io::Result<u16> {
         let request = self.about_interface(libc::SIOCGIFHWADDR, self.named(index)?)?;
         // SAFETY: every bit pattern is a valid address, and the kernel wrote this one.
-        let family = unsafe { request.ifr_ifru.ifru_hwaddr.sa_family };
-        Ok(ETHERNET.contains(&family))
+        Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
     }
 
     /// The link of the interface, in the socket's namespace. It needs no privilege.
@@ -241,6 +301,14 @@ impl Socket {
             Ok(_) => Ok(Link::Down),
             Err(error) if is_gone(&error) => Ok(Link::Removed),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The link of the interface that the socket is bound to: three system calls.
+    pub(in crate::port) fn link(&self) -> io::Result<Link> {
+        match u32::try_from(self.bound_to()?) {
+            Ok(index) => self.link_of(index),
+            Err(_negative) => Ok(Link::Removed),
         }
     }
 
@@ -296,12 +364,12 @@ impl Socket {
                 _ => ReadError::Failed(error),
             });
         };
-        Ok((bytes, tag_of(&message)))
+        Ok((bytes, tag_of(&message)?))
     }
 
     /// Sends one packet that is in one piece, header and all.
     pub(in crate::port) fn send(&self, packet: &[u8]) -> Result<(), WriteError> {
-        sent(packet.len(), || send(&self.0, packet, SendFlags::DONTWAIT))
+        self.while_up(|| sent(packet.len(), || send(&self.0, packet, SendFlags::DONTWAIT)))
     }
 
     /// Sends one packet of `bytes` bytes in pieces, header and all.
@@ -310,10 +378,20 @@ impl Socket {
         pieces: &[IoSlice<'_>],
         bytes: usize,
     ) -> Result<(), WriteError> {
-        sent(bytes, || {
+        let call = || {
             let mut control = SendAncillaryBuffer::default();
             sendmsg(&self.0, pieces, &mut control, SendFlags::DONTWAIT)
-        })
+        };
+        self.while_up(|| sent(bytes, call))
+    }
+
+    /// The result of `send`; of a second one if the first only reported that the interface had been
+    /// down: the socket tells one of its two halves, whenever that makes its next call.
+    fn while_up(&self, send: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
+        match send() {
+            Err(WriteError::Down) if matches!(self.link(), Ok(Link::Up)) => send(),
+            sent => sent,
+        }
     }
 
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
@@ -368,25 +446,31 @@ fn no_address() -> libc::sockaddr_ll {
     unsafe { std::mem::zeroed() }
 }
 
-/// The tag in the aux data of a message that was received.
-fn tag_of(message: &libc::msghdr) -> Option<VlanTag> {
+/// The tag in the aux data of a message that was received. Without all of its control messages the
+/// packet is lost: whether it has a tag is not known.
+fn tag_of(message: &libc::msghdr) -> Result<Option<VlanTag>, ReadError> {
+    if message.msg_flags & libc::MSG_CTRUNC != 0 {
+        return Err(ReadError::Lost);
+    }
     // SAFETY: walks the control messages that the kernel wrote, by its own macros.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
         // SAFETY: not null, so it is a whole header within the buffer.
         let header = unsafe { &*next };
-        if (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA) {
-            // SAFETY: the kernel puts one `tpacket_auxdata` behind this header.
+        let is_aux =
+            (header.cmsg_level, header.cmsg_type) == (libc::SOL_PACKET, libc::PACKET_AUXDATA);
+        if is_aux && header.cmsg_len as usize >= AUX_BYTES {
+            // SAFETY: by its length, all of a `tpacket_auxdata` is behind this header.
             let data = unsafe {
                 let data = libc::CMSG_DATA(next);
                 data.cast::<libc::tpacket_auxdata>().read_unaligned()
             };
-            return tag_in(&data);
+            return Ok(tag_in(&data));
         }
         // SAFETY: as above.
         next = unsafe { libc::CMSG_NXTHDR(message, next) };
     }
-    None
+    Ok(None)
 }
 
 fn tag_in(data: &libc::tpacket_auxdata) -> Option<VlanTag> {
@@ -450,6 +534,37 @@ mod tests {
         assert_eq!(tag_in(&data(TAG_PROTOCOL)), None);
         assert_eq!(tag_in(&data(TAGGED)), Some(tag(0x8100)));
         assert_eq!(tag_in(&data(TAGGED | TAG_PROTOCOL)), Some(tag(0x88a8)));
+    }
+
+    /// A message whose control message with a tag has `bytes` bytes, and the flags `flags`.
+    fn tag_in_message(bytes: usize, flags: c_int) -> Result<Option<VlanTag>, ReadError> {
+        let mut control = [0_u64; CONTROL_WORDS];
+        // SAFETY: integers, and pointers for which null is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = bytes as _;
+        message.msg_flags = flags;
+        let header = control.as_mut_ptr().cast::<libc::cmsghdr>();
+        // SAFETY: the array has room for the header and the data, and is aligned for both.
+        unsafe {
+            (*header).cmsg_len = bytes as _;
+            (*header).cmsg_level = libc::SOL_PACKET;
+            (*header).cmsg_type = libc::PACKET_AUXDATA;
+            libc::CMSG_DATA(header)
+                .cast::<libc::tpacket_auxdata>()
+                .write_unaligned(data(TAGGED));
+        }
+        tag_of(&message)
+    }
+
+    #[test]
+    fn only_whole_aux_data_is_read() {
+        assert!(matches!(tag_in_message(AUX_BYTES, 0), Ok(Some(_))));
+        assert!(matches!(tag_in_message(AUX_BYTES - 1, 0), Ok(None)));
+        assert!(matches!(
+            tag_in_message(AUX_BYTES, libc::MSG_CTRUNC),
+            Err(ReadError::Lost)
+        ));
     }
 
     #[test]

@@ -875,7 +875,7 @@ const DEFECTS: [(&str, Damage); 8] = [
         bytes.extend([0xee; 9]);
     }),
     ("DATA_VALID beside NEEDS_CSUM", |header, _, _| {
-        header[0] |= 2
+        header[0] |= 2;
     }),
     ("hdr_len 0", |header, _, _| header[2..4].fill(0)),
     ("hdr_len of the packet", |header, bytes, _| {

@@ -136,7 +136,10 @@ pub(super) fn write_with<T>(
 }
 
 /// The header to write in front of `packet`; its first bytes are valid, as many as `header` has.
-pub(in crate::port) fn header_of(packet: &Packet, header: HeaderLen) -> [u8; HeaderLen::V1.bytes()] {
+pub(in crate::port) fn header_of(
+    packet: &Packet,
+    header: HeaderLen,
+) -> [u8; HeaderLen::V1.bytes()] {
     let meta = packet.meta();
     let mut bytes = [0; HeaderLen::V1.bytes()];
     describe(meta.checksum, meta.gso, meta.layout.as_ref())

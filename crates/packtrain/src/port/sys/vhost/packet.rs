@@ -27,7 +27,9 @@ pub(in crate::port) fn admit(
     // The guest cannot change the bytes any more: they were copied, the header with them.
     let (accept, header) = (accepted(form.features), Some(length(form)));
     let (first, bytes) = (packet.first().len(), packet.bytes());
-    let first = packet.headers_mut(first).map_err(|_| DropReason::NoBuffer)?;
+    let first = packet
+        .headers_mut(first)
+        .map_err(|_| DropReason::NoBuffer)?;
     let known = read_header(first, bytes, header, LINK, accept)?;
     packet.trim_front(known.front);
     packet.truncate(known.bytes);

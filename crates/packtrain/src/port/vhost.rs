@@ -292,11 +292,7 @@ impl TxDescriptors for VhostTx {
         let mut ring = self.shared.ring_to_guest(self.pair);
         // Off, or another queue found buffers: the packets are offered again.
         let has_work = !ring.is_running() || !ring.is_full() || ring.arm();
-        Some(if has_work {
-            Armed::WorkPending
-        } else {
-            Armed::Idle
-        })
+        has_work.then_some(Armed::WorkPending).or(Some(Armed::Idle))
     }
 
     fn is_blocked(&self) -> bool {

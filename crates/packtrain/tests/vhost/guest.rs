@@ -1,10 +1,11 @@
 //! A guest and its front end, as far as a port can tell: memory that is shared, split rings in it,
 //! and the messages of the protocol. It writes its memory as a file, so nothing here is unsafe.
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{IoSlice, write};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::time::Timespec;
 use std::fs::File;
 use std::io::Read;
 use std::mem::MaybeUninit;
@@ -83,6 +84,8 @@ pub struct Ring {
     free: Vec<u16>,
     pub kick: OwnedFd,
     pub call: OwnedFd,
+    /// The guest has seen all and sleeps: what is used next is announced by a call.
+    sleeps: bool,
 }
 
 pub struct Guest {
@@ -122,6 +125,7 @@ impl Guest {
             free: (0..options.size / 2).rev().collect(),
             kick: event(),
             call: event(),
+            sleeps: false,
         });
         Self {
             stream,
@@ -190,6 +194,21 @@ impl Guest {
         let number = (index as u64).to_le_bytes();
         send(&self.stream, SET_VRING_KICK, &number, &[ring.kick.as_fd()]);
         send(&self.stream, SET_VRING_CALL, &number, &[ring.call.as_fd()]);
+    }
+
+    /// Leaves a ring without a descriptor for calls.
+    pub fn forget_call(&self, index: usize) {
+        self.number(SET_VRING_CALL, index as u64 | 1 << 8);
+        self.barrier();
+    }
+
+    /// Gives a ring another descriptor for calls.
+    pub fn renew_call(&mut self, index: usize) {
+        self.rings[index].call = event();
+        let number = (index as u64).to_le_bytes();
+        let call = self.rings[index].call.as_fd();
+        send(&self.stream, SET_VRING_CALL, &number, &[call]);
+        self.barrier();
     }
 
     pub fn say(&self, request: u32, payload: &[u8], fds: &[BorrowedFd<'_>]) {
@@ -325,6 +344,16 @@ impl Guest {
         }
     }
 
+    /// Kicks, whether the port asks for it or not.
+    pub fn kick_always(&self, index: usize) {
+        write(&self.rings[index].kick, &1_u64.to_ne_bytes()).expect("a kick");
+    }
+
+    /// Where the used index of a ring is in the file.
+    pub fn used_at(&self, index: usize) -> u64 {
+        self.rings[index].at + USED + 2
+    }
+
     pub fn header_bytes(&self) -> usize {
         match self.options.features & (VERSION_1 | MRG_RXBUF) {
             0 => 10,
@@ -389,6 +418,39 @@ impl Guest {
             self.post(ring, slot);
         }
         self.kick(ring, count);
+        self.sleep(ring);
+    }
+
+    /// Sleeps until a call, if everything was seen.
+    fn sleep(&mut self, index: usize) {
+        let Ring {
+            at,
+            size,
+            seen,
+            ref call,
+            ..
+        } = self.rings[index];
+        if self.used(index) != seen {
+            return;
+        }
+        // There is none, or one for something that was seen without it.
+        rustix::io::read(call, &mut [0_u8; 8]).unwrap_or(0);
+        self.write(at + AVAIL + 4 + 2 * u64::from(size), &seen.to_le_bytes());
+        self.rings[index].sleeps = self.used(index) == seen;
+    }
+
+    /// Wakes up. What is there was announced.
+    fn wake(&mut self, index: usize) {
+        let ring = &mut self.rings[index];
+        if std::mem::take(&mut ring.sleeps) {
+            let mut fds = [PollFd::new(&ring.call, PollFlags::IN)];
+            let time = Timespec {
+                tv_sec: 5,
+                tv_nsec: 0,
+            };
+            let called = poll(&mut fds, Some(&time)).expect("a poll");
+            assert_eq!(called, 1, "a guest that sleeps is called");
+        }
     }
 
     /// Posts one buffer, of two descriptors, or of a table.
@@ -415,7 +477,11 @@ impl Guest {
     pub fn receive(&mut self, pair: usize) -> Option<([u8; 12], Vec<u8>)> {
         let ring = 2 * pair;
         let front = self.header_bytes();
-        let (first, mut slots) = self.take_buffer(ring)?;
+        let Some((first, mut slots)) = self.take_buffer(ring) else {
+            self.sleep(ring);
+            return None;
+        };
+        self.wake(ring);
         let (header, packet) = first.split_at(front);
         let (mut whole, mut packet) = ([0; 12], packet.to_vec());
         whole[..front].copy_from_slice(header);
@@ -434,6 +500,7 @@ impl Guest {
         slots.into_iter().for_each(|slot| self.post(ring, slot));
         self.kick(ring, added);
         self.received += 1;
+        self.sleep(ring);
         Some((whole, packet))
     }
 

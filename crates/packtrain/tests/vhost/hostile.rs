@@ -16,6 +16,8 @@ use std::os::unix::net::UnixStream;
 
 const FROM: usize = 1;
 const TO: usize = 0;
+/// The control ring of two pairs.
+const CONTROL: usize = 4;
 
 /// The guest whose chains are written by hand: indirect tables are allowed.
 fn options() -> Options {
@@ -317,6 +319,90 @@ fn a_bad_buffer_behind_a_short_one_does_not_stop_the_ring() {
 }
 
 #[test]
+fn a_packet_is_not_looked_for_in_any_number_of_descriptors() {
+    let mut queues = Queues::new(options());
+    drain(&mut queues);
+    // A packet of 72 bytes with its header needs five chains of a thousand rows each.
+    let guest = queues.guest();
+    let (table, data) = (guest.buffer(TO, 2), GUEST_BASE + guest.buffer(TO, 40));
+    let rows = (1..=1000).map(|next| descriptor(data, 0, WRITE | NEXT, next));
+    let last = descriptor(data, 16, WRITE, 0);
+    let rows: Vec<_> = rows.chain([last]).collect();
+    guest.write(table, &rows.concat());
+    for head in 2..10 {
+        let bytes = rows.concat().len() as u32;
+        guest.describe(TO, head, GUEST_BASE + table, bytes, TABLE, 0);
+        guest.push(TO, head);
+    }
+    queues.send(0, &crate::frame(1, 60));
+    assert_eq!(queues.tx_dropped(DropReason::TooLong), 1, "that waited");
+    assert_eq!(queues.tx[0].held(), 1, "three chains are not enough");
+    let guest = queues.guest();
+    let used: Vec<_> = std::iter::from_fn(|| guest.take_used(TO)).collect();
+    assert_eq!(used, [2, 3, 4, 5, 6].map(|head| (head, 0)), "unused");
+    queues.assert_passes(1, 1);
+}
+
+#[test]
+fn descriptors_that_no_message_has_end_a_connection_at_once() {
+    let mut queues = Queues::new(options());
+    let guest = queues.guest();
+    // Parts of one header, which never becomes whole.
+    for _ in 0..2 {
+        send_raw(&guest.stream, &[0; 4], &[guest.memory.as_fd(); 8]);
+    }
+    let ended = (&guest.stream).read(&mut [0]);
+    assert!(matches!(ended, Ok(0)), "{ended:?}");
+    queues.joined.guest = None;
+    let guest = Guest::new(queues.joined.connect(), options());
+    queues.joined.guest = Some(guest);
+    queues
+        .joined
+        .wait_for("link", |joined| joined.port.link() == Link::Up);
+    queues.assert_passes(0, 1);
+}
+
+#[test]
+fn requests_without_end_in_the_control_ring_hold_up_no_message() {
+    let mut queues = Queues::new(Options {
+        pairs: 2,
+        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | MQ | CTRL_VQ)
+    });
+    let guest = queues.guest();
+    let at = guest.buffer(CONTROL, 0);
+    guest.write(at, &[4, 0, 1, 0, 0xFF]);
+    let rows = [
+        descriptor(GUEST_BASE + at, 4, NEXT, 1),
+        descriptor(GUEST_BASE + at + 4, 1, WRITE, 0),
+    ];
+    let table = guest.table(CONTROL, 0);
+    guest.write(table, &rows.concat());
+    // The avail ring is the used ring: its index is always a hundred ahead, and its heads are what
+    // is written for an answer of one byte, 0 and 1.
+    for head in 0..2 {
+        guest.describe(CONTROL, head, GUEST_BASE + table, 32, TABLE, 0);
+    }
+    let index_at = guest.used_at(CONTROL);
+    guest.write(index_at, &100_u16.to_le_bytes());
+    let descriptors = USER_BASE + CONTROL as u64 * (8 << 20);
+    let both = USER_BASE + index_at - 2;
+    let mut address = [CONTROL as u32, 0].map(u32::to_le_bytes).concat();
+    address.extend([descriptors, both, both, 0].map(u64::to_le_bytes).concat());
+    guest.state(SET_VRING_NUM, CONTROL, 128);
+    guest.state(SET_VRING_BASE, CONTROL, 0);
+    guest.say(SET_VRING_ADDR, &address, &[]);
+    let kick = guest.rings[CONTROL].kick.as_fd();
+    guest.say(SET_VRING_KICK, &(CONTROL as u64).to_le_bytes(), &[kick]);
+    guest.kick_always(CONTROL);
+    for _ in 0..20 {
+        guest.barrier();
+    }
+    assert_ne!(guest.used(CONTROL), 100, "it was answered");
+    guest.stop(CONTROL);
+    queues.assert_passes(0, 1);
+}
+
+#[test]
 fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
     for ahead in [129, 1000, 0x8000, u16::MAX] {
         let mut queues = Queues::new(options());
@@ -325,6 +411,8 @@ fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
         queues.guest().set_avail(FROM, index);
         assert!(queues.poll(0).is_empty());
         assert_eq!(queues.rx_dropped(DropReason::BadDescriptor), 1);
+        let problem = queues.joined.port.status().problem;
+        assert!(problem.is_some_and(|problem| problem.contains("ring 1 ")));
         for _ in 0..3 {
             assert!(queues.poll(0).is_empty(), "it is off");
         }
@@ -483,6 +571,10 @@ fn random_messages_end_connections_and_nothing_else() {
             handled += 1;
         }
         guest.stream.shutdown(Shutdown::Write).unwrap_or(());
+        // The port has met it, or turned it away, once it has closed the connection.
+        let rest = (&guest.stream).read_to_end(&mut Vec::new());
+        let is_late = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+        assert!(!rest.as_ref().is_err_and(is_late), "{rest:?}");
         joined.wait_for("free port", |joined| !joined.port.status().connected);
     }
     assert!(handled > 500);

@@ -2,13 +2,16 @@
 
 use crate::guest::*;
 use crate::{Queues, frame};
-use packtrain::driver::{Attach, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, Driver, Features, Link};
 use packtrain::packet::{Arena, ArenaConfig};
 use packtrain::port::vhost::{Vhost, VhostConfig};
 use packtrain::stats::DropReason;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use packtrain_testkit::conformance::Outside;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
 use std::num::NonZeroU16;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -152,6 +155,72 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
     assert_eq!(queues.poll(0), [0, 1, 2].map(|number| frame(number, 60)));
 }
 
+/// Whether the worker of a receive queue would wake up now.
+fn wakes(queues: &Queues) -> bool {
+    let (fd, _) = queues.rx[0].wake().expect("a descriptor");
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&time)).expect("a poll") > 0
+}
+
+#[test]
+fn a_guest_kicks_again_after_its_ring_was_stopped_while_it_was_polled() {
+    // Without EVENT_IDX a flag in the guest's memory switches kicks off.
+    let mut queues = Queues::new(Options::new(VERSION_1 | MRG_RXBUF));
+    for round in 0..3 {
+        let sent = frame(round, 60);
+        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        assert_eq!(queues.poll(0), [sent]);
+        let base = queues.guest().stop(1);
+        queues.guest().start_at(1, base as u16);
+        queues.guest().barrier();
+        assert!(queues.poll(0).is_empty());
+        assert_eq!(queues.rx[0].arm(), Armed::Idle);
+        assert!(!wakes(&queues), "nothing is there");
+        let sent = frame(round, 70);
+        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        assert!(wakes(&queues), "the guest kicked");
+        assert_eq!(queues.poll(0), [sent]);
+    }
+}
+
+#[test]
+fn a_guest_is_called_for_what_came_before_its_descriptor() {
+    for features in [FEATURES, FEATURES & !EVENT_IDX] {
+        let mut queues = Queues::new(Options::new(features));
+        for round in 0..3 {
+            queues.guest().forget_call(0);
+            queues.send(0, &frame(round, 60));
+            queues.guest().renew_call(0);
+            let (_, bytes) = queues.guest().receive(0).expect("it was sent");
+            assert_eq!(bytes, frame(round, 60).bytes);
+            queues.assert_arrives(0, round);
+        }
+    }
+}
+
+#[test]
+fn a_guest_without_several_pairs_gets_no_packets_in_its_control_ring() {
+    let options = Options {
+        pairs: 3,
+        ..Options::new(FEATURES | CTRL_VQ)
+    };
+    let mut queues = Queues::new(options);
+    for ring in [0, 4] {
+        queues.guest().stop(ring);
+    }
+    queues.guest().barrier();
+    assert_eq!(queues.joined.port.link(), Link::Down);
+    for pair in 0..3 {
+        queues.send(pair, &frame(1, 60));
+        let dropped = queues.tx_dropped(DropReason::LinkDown);
+        assert_eq!(dropped, pair as u64 + 1);
+    }
+}
+
 #[test]
 fn a_ring_that_is_disabled_discards_what_the_guest_sends() {
     let mut queues = Queues::new(Options::new(FEATURES));
@@ -286,6 +355,8 @@ fn path(name: &str) -> PathBuf {
 fn the_file_of_the_socket_goes_with_the_port() {
     let path = path("file.sock");
     let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
+    let mode = std::fs::metadata(&path).expect("a file").mode();
+    assert_eq!(mode & 0o777, 0o600, "for its user alone");
     let taken = Vhost::open(&VhostConfig::server(&path)).expect_err("it is taken");
     let line = taken.to_string();
     let me = format!("process {} (", std::process::id());
@@ -314,6 +385,36 @@ fn the_file_of_the_socket_goes_with_the_port() {
     std::fs::remove_file(&path).expect("it is there");
     let missing = path.join("none").join("x.sock");
     Vhost::open(&VhostConfig::server(missing)).expect_err("there is no such directory");
+}
+
+#[test]
+fn nothing_waits_for_a_listener_that_does_not_accept() {
+    let path = path("full.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    rustix::net::listen(&listener, 0).expect("room for one");
+    let _waiting = UnixStream::connect(&path).expect("the one");
+    let (done, is_done) = std::sync::mpsc::channel();
+    let at = path.clone();
+    let thread = std::thread::spawn(move || {
+        let taken = Vhost::open(&VhostConfig::server(&at)).expect_err("it is taken");
+        let mut port = Vhost::open(&VhostConfig {
+            server: false,
+            ..VhostConfig::server(&at)
+        })
+        .expect("it opens");
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let halves = port.attach(&Attach::default(), &arena);
+        halves.expect("it attaches");
+        // Long enough for an attempt to connect.
+        std::thread::sleep(Duration::from_millis(100));
+        drop(port);
+        done.send(taken.to_string()).expect("the test waits");
+    });
+    let taken = is_done.recv_timeout(Duration::from_secs(10));
+    let taken = taken.expect("opened, refused and dropped in time");
+    assert!(taken.contains("use another path"), "{taken}");
+    thread.join().expect("it is done");
+    std::fs::remove_file(&path).expect("it is there");
 }
 
 #[test]

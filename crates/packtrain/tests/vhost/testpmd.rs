@@ -37,7 +37,7 @@ fn begin(name: &str) -> Option<(MutexGuard<'static, ()>, PathBuf)> {
         }
     }
     let guard = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = format!("packtrain-{}-{name}.sock", std::process::id());
+    let file = format!("packtrain-{}-{name}.sock", process::id());
     Some((guard, std::env::temp_dir().join(file)))
 }
 
@@ -51,7 +51,7 @@ struct Testpmd {
 impl Testpmd {
     fn start(path: &Path, mode: &str, device: &str, more: &[&str]) -> Self {
         let vdev = format!("--vdev=net_virtio_user0,path={},{device}", path.display());
-        let prefix = format!("--file-prefix=packtrain{}", std::process::id());
+        let prefix = format!("--file-prefix=packtrain{}", process::id());
         // It is executed in place of `stdbuf`, which has it write each line at once.
         let mut command = process::Command::new("stdbuf");
         command.args(["-oL", PROGRAM]);

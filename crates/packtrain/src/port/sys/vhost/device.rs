@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The class and the command that set the number of pairs (virtio 1.2 §5.1.6.5.5).
 const MQ_PAIRS_SET: [u8; 2] = [4, 0];
+/// Requests in the control ring that are answered before the front end's messages are looked at.
+const CONTROL_REQUESTS_MAX: usize = 64;
 const CONTROL_OK: u8 = 0;
 const CONTROL_ERROR: u8 = 1;
 
@@ -34,11 +36,12 @@ pub struct VhostStatus {
     /// Whether guest memory cannot become shorter, which would end this process; true without a
     /// front end. It is false for a file of memory that takes no seals.
     pub sealed: bool,
-    /// Messages that were refused since the start.
+    /// Messages that were refused, and rings that guests broke, since the start.
     pub refused: u64,
     /// Receive buffers of guests that could not be used, since the start.
     pub bad_buffers: u64,
-    /// The last message that was refused, or the last ring that could not be used: one sentence.
+    /// A ring that a guest broke and that is still off; else the last message that was refused, or
+    /// the last ring that could not be used: one sentence.
     pub problem: Option<String>,
 }
 
@@ -86,7 +89,14 @@ impl Shared {
 
     /// The ring of packets to the guest. If the guest does not use that of the queue, another one.
     pub(in crate::port) fn ring_to_guest(&self, pair: usize) -> MutexGuard<'_, Ring> {
-        self.ring(self.targets[pair].load(Ordering::Relaxed))
+        loop {
+            let target = self.targets[pair].load(Ordering::Relaxed);
+            let ring = self.ring(target);
+            // Nothing is put into a ring after it was published for the last time.
+            if self.targets[pair].load(Ordering::Relaxed) == target {
+                return ring;
+            }
+        }
     }
 
     /// What rings if there is work in [`ring_from_guest`](Self::ring_from_guest).
@@ -113,10 +123,21 @@ impl Shared {
     pub(in crate::port) fn status(&self) -> VhostStatus {
         let bad = (0..self.targets.len()).map(|pair| self.ring(2 * pair).bad());
         let bad_buffers = bad.sum();
-        VhostStatus {
+        let mut status = VhostStatus {
             bad_buffers,
             ..lock(&self.status).clone()
+        };
+        for index in 0..self.rings.len() {
+            let (breaks, broken) = self.ring(index).breaks();
+            status.refused += breaks;
+            if broken {
+                status.problem = Some(format!(
+                    "ring {index} has more chains than descriptors, and is off until the front end \
+                     starts it again; restart the guest's driver"
+                ));
+            }
         }
+        status
     }
 
     fn ring(&self, index: usize) -> MutexGuard<'_, Ring> {
@@ -268,10 +289,12 @@ impl Device {
         refuse_unoffered("features", features, self.offered)?;
         self.features = features;
         lock(&self.shared.status).features = features;
-        self.shared.negotiations.fetch_add(1, Ordering::Release);
         let form = features::form(features);
         // It neither stops nor disables a ring.
-        self.each(|ring, _| ring.set_form(form))
+        let set = self.each(|ring, _| ring.set_form(form));
+        // Last: whoever sees it finds the rings with their new form.
+        self.shared.negotiations.fetch_add(1, Ordering::Release);
+        set
     }
 
     /// Does it to all rings, and returns the first error.
@@ -319,6 +342,8 @@ impl Device {
         for pair in 0..self.pairs {
             let own = 2 * pair;
             let target = match running.len() {
+                // No packet goes into a control ring.
+                0 if Some(own) == control => 0,
                 0 => own,
                 _ if running.contains(&own) => own,
                 count => running[pair % count],
@@ -326,6 +351,10 @@ impl Device {
             self.shared.targets[pair].store(target, Ordering::Relaxed);
             self.hear(own, rings[target].1.clone());
             self.hear(own + 1, rings[own + 1].1.clone());
+        }
+        // What a worker put into a ring that its queue has left meanwhile.
+        for index in 0..2 * self.pairs {
+            self.shared.ring(index).publish();
         }
         self.shared.up.store(!running.is_empty(), Ordering::Release);
         self.shared.bells.iter().for_each(Bell::ring);
@@ -359,21 +388,25 @@ impl Device {
         self.shared.ring(index).kick().cloned()
     }
 
-    /// Answers what is in the control ring.
-    pub(in crate::port) fn serve_control(&mut self) {
+    /// Answers what is in the control ring: a bounded number of requests. Returns whether there may
+    /// be more.
+    pub(in crate::port) fn serve_control(&mut self) -> bool {
         let Some(index) = self.control_ring() else {
-            return;
+            return false;
         };
-        loop {
+        let (mut changed, mut more) = (false, true);
+        for _ in 0..CONTROL_REQUESTS_MAX {
             let mut request = [0; 4];
             let mut ring = self.shared.ring(index);
             let Some(taken) = ring.take_request(&mut request) else {
-                if ring.arm() {
+                more = ring.arm();
+                if more {
                     continue;
                 }
-                return;
+                break;
             };
             let Ok(bytes) = taken else {
+                ring.publish();
                 continue;
             };
             let [class, command, low, high] = request;
@@ -383,6 +416,7 @@ impl Device {
                 && [class, command] == MQ_PAIRS_SET
                 && (1..=self.pairs).contains(&wanted);
             if is_legal {
+                changed = true;
                 for pair in 0..self.pairs {
                     for index in [2 * pair, 2 * pair + 1] {
                         self.shared.ring(index).set_enabled(pair < wanted);
@@ -390,9 +424,11 @@ impl Device {
                 }
             }
             ring.answer(if is_legal { CONTROL_OK } else { CONTROL_ERROR });
-            drop(ring);
+        }
+        if changed {
             self.settle();
         }
+        more
     }
 }
 

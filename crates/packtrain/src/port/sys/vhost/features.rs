@@ -184,6 +184,7 @@ mod tests {
         assert_eq!(control_ring(CTRL_VQ, 4), Some(2));
         assert_eq!(control_ring(CTRL_VQ | MQ, 4), Some(8));
         assert_eq!(form(0).header, 10);
+        assert_eq!(form(0), Form::default(), "also before features are set");
         assert_eq!(form(MRG_RXBUF).header, 12);
         assert_eq!(form(VERSION_1).header, 12);
     }

@@ -6,7 +6,8 @@
 //!
 //! A file that becomes shorter would raise SIGBUS on an access. A guest cannot shorten it, the
 //! process of the front end can. A memfd is therefore sealed against that (`F_SEAL_SHRINK`) where
-//! its maker allows it.
+//! its maker allows it, before its length is read. No seal helps where the kernel has no page for a
+//! hole of the file (a full tmpfs), or another process provides the pages (FUSE).
 
 #![allow(unsafe_code, reason = "maps memory that another process writes to")]
 
@@ -82,7 +83,8 @@ impl Mapping {
                 ptr::null_mut(),
                 bytes,
                 libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                // Huge pages are reserved now: a missing one is an error here, and no SIGBUS later.
+                libc::MAP_SHARED,
                 fd.as_raw_fd(),
                 offset,
             )
@@ -111,15 +113,15 @@ impl Memory {
     pub(in crate::port) fn map(regions: Vec<(RegionSpec, OwnedFd)>) -> Result<Self, String> {
         let mut sealed = true;
         let regions = regions.into_iter().map(|(spec, fd)| {
-            let region = Region::map(&spec, &fd)?;
+            // First: the length that is checked is one that stays.
             sealed &= seal(&fd);
-            Ok(region)
+            Region::map(&spec, &fd)
         });
         let regions = regions.collect::<Result<_, String>>()?;
         Ok(Self { regions, sealed })
     }
 
-    /// Whether no region can become shorter, so that no access to it fails.
+    /// Whether no region can become shorter.
     pub(in crate::port) const fn is_sealed(&self) -> bool {
         self.sealed
     }
@@ -300,7 +302,9 @@ impl Block {
         let place = self.memory.place(self.piece, at, 2).cast::<u16>();
         assert!(place.is_aligned());
         // SAFETY: the two bytes are mapped and aligned, and stay mapped while the block, which owns
-        // the memory, is borrowed. This process accesses them by atomics alone; so does the guest.
+        // the memory, is borrowed. This process accesses rings by atomics alone. If a guest names a
+        // ring as a buffer, a copy of another thread can meet the access, as a write of the guest
+        // can: any value may be read then, and none is taken for granted.
         unsafe { AtomicU16::from_ptr(place) }
     }
 

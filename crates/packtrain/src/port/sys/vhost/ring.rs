@@ -10,7 +10,9 @@
 use super::memory::{Block, Memory, Piece};
 use super::message::RingAddresses;
 use crate::stats::DropReason;
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, write};
+use rustix::time::Timespec;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -22,6 +24,8 @@ pub(in crate::port) const SIZE_MAX: u32 = 32_768;
 const CHAIN_DESCRIPTORS_MAX: usize = 1024;
 /// The most pieces of the chains of one packet: 64 KiB in buffers of 256 bytes take 257.
 const PIECES_MAX: usize = 2 * CHAIN_DESCRIPTORS_MAX;
+/// The most descriptors that are read for one packet to the guest, those of bad chains included.
+const PACKET_DESCRIPTORS_MAX: usize = 4 * CHAIN_DESCRIPTORS_MAX;
 /// The most chains of one packet.
 const CHAINS_MAX: usize = CHAIN_DESCRIPTORS_MAX;
 /// Bad chains after which a packet to the guest is given up.
@@ -38,7 +42,7 @@ const NO_INTERRUPT: u16 = 1;
 pub(in crate::port) const HEADER_BYTES_MAX: usize = 12;
 
 /// What the guest has negotiated, as far as a ring depends on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) struct Form {
     /// Bytes of the virtio-net header: 10 or 12.
     pub(in crate::port) header: usize,
@@ -50,6 +54,19 @@ pub(in crate::port) struct Form {
     pub(in crate::port) indirect: bool,
     /// All features, as the protocol has them.
     pub(in crate::port) features: u64,
+}
+
+impl Default for Form {
+    /// A guest that has negotiated nothing: its header is the short one.
+    fn default() -> Self {
+        Self {
+            header: 10,
+            mergeable: false,
+            event_idx: false,
+            indirect: false,
+            features: 0,
+        }
+    }
 }
 
 /// What is wrong with a chain.
@@ -157,7 +174,7 @@ pub(in crate::port) struct Ring {
     called: bool,
     /// The avail index at which the last packet found too few buffers.
     waits_at: Option<u16>,
-    /// Kicks are switched off (without `EVENT_IDX`).
+    /// Kicks are switched off (without `EVENT_IDX`), or may be: by a port that had the ring before.
     suppressed: bool,
     /// Several queues wait for the kicks of this ring.
     pub(in crate::port) shared: bool,
@@ -169,6 +186,9 @@ pub(in crate::port) struct Ring {
     chains: Vec<Chain>,
     /// Chains for packets to the guest that were bad.
     bad: u64,
+    /// How often the guest broke the ring, and whether it is off for that.
+    breaks: u64,
+    broken: bool,
 }
 
 impl Default for Ring {
@@ -195,6 +215,8 @@ impl Default for Ring {
             pieces: Vec::with_capacity(PIECES_MAX),
             chains: Vec::with_capacity(CHAINS_MAX),
             bad: 0,
+            breaks: 0,
+            broken: false,
         }
     }
 }
@@ -268,9 +290,12 @@ impl Ring {
         self.enabled = enabled;
     }
 
-    /// Sets where the guest is told of used chains.
+    /// Sets where the guest is told of used chains, and tells it: it may have missed what became
+    /// used while there was no descriptor, or another one. It expects calls for nothing.
     pub(in crate::port) fn set_call(&mut self, call: Option<OwnedFd>) {
         self.call = call;
+        self.called = false;
+        self.call();
     }
 
     /// Sets where the front end is told that the ring is broken.
@@ -293,7 +318,9 @@ impl Ring {
         // A ring goes on where it was: also that of a guest whose front end has connected again.
         self.used = live.used.load(2, Ordering::Relaxed);
         self.published = self.used;
-        (self.called, self.suppressed, self.waits_at) = (false, false, None);
+        (self.called, self.waits_at, self.broken) = (false, None, false);
+        // The flags in the guest's memory survive a stop, and the process that set them.
+        self.suppressed = true;
         self.live = Some(live);
         Ok(())
     }
@@ -339,6 +366,11 @@ impl Ring {
         self.bad
     }
 
+    /// How often the guest broke the ring since the start, and whether it is off for that.
+    pub(in crate::port) const fn breaks(&self) -> (u64, bool) {
+        (self.breaks, self.broken)
+    }
+
     /// What the guest has negotiated.
     pub(in crate::port) const fn form(&self) -> Form {
         self.form
@@ -352,6 +384,7 @@ impl Ring {
         self.publish();
         self.live = None;
         self.live = Some(self.place()?);
+        self.suppressed = true;
         Ok(())
     }
 
@@ -390,8 +423,10 @@ impl Ring {
     fn give_up(&mut self) {
         self.publish();
         self.live = None;
+        self.breaks += 1;
+        self.broken = true;
         if let Some(error) = &self.error
-            && write(error, &1_u64.to_ne_bytes()).is_err()
+            && signal(error).is_err()
         {
             self.error = None;
         }
@@ -453,7 +488,7 @@ impl Ring {
         self.suppress();
         self.pieces.clear();
         self.head = self.head_at(0);
-        let walked = self.walk(self.head, way, most);
+        let walked = self.walk(self.head, way, most, &mut { CHAIN_DESCRIPTORS_MAX });
         if let Err(bad) = walked {
             self.consume_bad(bad);
         }
@@ -569,6 +604,7 @@ impl Ring {
         self.pieces.clear();
         self.chains.clear();
         let (mut room, mut direct, mut bad) = (0, 0, 0);
+        let mut budget = PACKET_DESCRIPTORS_MAX;
         while room < total {
             let known = self.available().map_err(|_| NoPut::Off)?;
             let size = self.live.as_ref().map_or(0, |live| live.size);
@@ -584,7 +620,7 @@ impl Ring {
             // The header is in the first of them.
             let least = if had == 0 { self.form.header } else { 1 };
             let head = self.head_at(had as u16);
-            match self.walk(head, Way::ToGuest, total - room) {
+            match self.walk(head, Way::ToGuest, total - room, &mut budget) {
                 Ok(chain) if chain.bytes >= least => {
                     room += chain.bytes;
                     direct += chain.direct;
@@ -607,8 +643,8 @@ impl Ring {
                     (room, direct) = (0, 0);
                     self.bad += 1;
                     bad += 1;
-                    // A packet is not looked for in more of them, each of which may be long.
-                    if bad == BAD_CHAINS_MAX {
+                    // Nor is room looked for in more of them, or in any more descriptors.
+                    if bad == BAD_CHAINS_MAX || budget == 0 {
                         return Err(NoPut::Long);
                     }
                 }
@@ -647,8 +683,15 @@ impl Ring {
     }
 
     /// Reads the descriptors of the chain that begins at `head`, and adds its buffers to the
-    /// pieces. To the guest it stops once there is room for `most` bytes.
-    fn walk(&mut self, head: u16, way: Way, most: usize) -> Result<Chain, BadChain> {
+    /// pieces. To the guest it stops once there is room for `most` bytes. `budget` is the number of
+    /// descriptors that may still be read.
+    fn walk(
+        &mut self,
+        head: u16,
+        way: Way,
+        most: usize,
+        budget: &mut usize,
+    ) -> Result<Chain, BadChain> {
         let Some(live) = &self.live else {
             return Err(BadChain::Ring);
         };
@@ -659,7 +702,8 @@ impl Ring {
             writable: usize::MAX,
         };
         let (mut index, mut table) = (head, None::<Piece>);
-        for _ in 0..CHAIN_DESCRIPTORS_MAX {
+        for _ in 0..CHAIN_DESCRIPTORS_MAX.min(*budget) {
+            *budget -= 1;
             let count = table.map_or(usize::from(live.size), |table| {
                 table.bytes() / DESCRIPTOR_BYTES
             });
@@ -702,8 +746,8 @@ impl Ring {
                 }
                 self.pieces.push(piece);
                 left -= piece.bytes() as u32;
-                // At the end of all addresses nothing is mapped behind it.
-                at = at.checked_add(piece.bytes() as u64).unwrap_or(0);
+                let behind = at.checked_add(piece.bytes() as u64);
+                at = behind.ok_or(BadChain::Unmapped)?;
             }
             chain.bytes += bytes as usize;
             if way != Way::ToGuest && chain.bytes > most {
@@ -748,15 +792,18 @@ impl Ring {
         };
         self.published = self.used;
         self.called = true;
-        let Some(call) = self.call.as_ref().filter(|_| wanted) else {
-            return (1, 0);
+        (1, u64::from(wanted && self.call()))
+    }
+
+    /// Calls the guest, if it is known where.
+    fn call(&mut self) -> bool {
+        let Some(call) = &self.call else {
+            return false;
         };
-        match write(call, &1_u64.to_ne_bytes()) {
-            // It is full of calls that the guest has not seen yet.
-            Ok(_) | Err(Errno::AGAIN) => {}
-            Err(_) => self.call = None,
+        if signal(call).is_err() {
+            self.call = None;
         }
-        (1, 1)
+        true
     }
 
     /// Asks the guest for a kick when it adds a chain. Returns whether it has since the last one
@@ -793,6 +840,26 @@ impl Ring {
     /// Whether the last packet to the guest waits for buffers.
     pub(in crate::port) const fn is_full(&self) -> bool {
         self.waits_at.is_some()
+    }
+}
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// Adds one to an eventfd of the front end.
+///
+/// The front end shares its flags, so it can have a write to a full one wait: it is asked first.
+fn signal(event: &OwnedFd) -> Result<(), Errno> {
+    let mut fds = [PollFd::new(event, PollFlags::OUT)];
+    if poll(&mut fds, Some(&NO_TIME))? == 0 {
+        // It is full of calls that the guest has not seen yet.
+        return Ok(());
+    }
+    match write(event, &1_u64.to_ne_bytes()) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

@@ -4,9 +4,12 @@
 use super::device::Device;
 use super::message::{HEADER_BYTES, Header, REGIONS_MAX, Request};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::fs::{Mode, chmod};
+use rustix::fs::{Mode, fchmod};
 use rustix::io::{Errno, IoSliceMut, write};
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, bind, connect, listen, recvmsg, send, socket_with,
+};
 use rustix::time::Timespec;
 use std::fs;
 use std::io;
@@ -22,6 +25,13 @@ use std::thread::{Builder, JoinHandle};
 const RETRY: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 200_000_000,
+};
+/// Connections that may wait to be turned away.
+const BACKLOG: i32 = 16;
+
+const NO_TIME: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
 };
 
 /// How a front end and the port meet.
@@ -48,16 +58,20 @@ impl Listener {
     ///
     /// The system's; [`io::ErrorKind::AddrInUse`] with the user of the path.
     pub(in crate::port) fn bind(path: &Path) -> io::Result<Self> {
-        let bound = match UnixListener::bind(path) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+        let address = SocketAddrUnix::new(path)?;
+        let socket = unix_socket()?;
+        // Who connects shares memory with this process, so only its user does. The file is made
+        // with the mode of the socket.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        match bind(&socket, &address) {
+            Err(Errno::ADDRINUSE) => {
                 make_room(path)?;
-                UnixListener::bind(path)
+                bind(&socket, &address)
             }
             bound => bound,
-        };
-        let socket = bound?;
-        // Who connects shares memory with this process, so only its user does.
-        chmod(path, Mode::RUSR | Mode::WUSR)?;
+        }?;
+        listen(&socket, BACKLOG)?;
+        let socket = UnixListener::from(socket);
         let file = fs::symlink_metadata(path)?;
         let mut listener = Self::from(socket);
         listener.file = Some((path.to_owned(), (file.dev(), file.ino())));
@@ -87,16 +101,40 @@ impl Drop for Listener {
     }
 }
 
+/// A socket that does not block: the other side decides how long a call that does would take.
+fn unix_socket() -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    Ok(socket)
+}
+
+/// Connects. [`io::ErrorKind::WouldBlock`] if too many others wait there.
+fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let socket = unix_socket()?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
 /// Removes a socket that nobody listens to.
 fn make_room(path: &Path) -> io::Result<()> {
     let in_use = |by: String| Err(io::Error::new(io::ErrorKind::AddrInUse, by));
-    if !fs::symlink_metadata(path)?.file_type().is_socket() {
+    let another = "another process listens there; end it, or use another path".to_owned();
+    let found = fs::symlink_metadata(path)?;
+    if !found.file_type().is_socket() {
         return in_use(
             "the path is a file and no socket; remove it, or use another path".to_owned(),
         );
     }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+    match connect_to(path) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // Another process may have replaced it meanwhile.
+            let now = fs::symlink_metadata(path)?;
+            if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
+                return in_use(another);
+            }
+            fs::remove_file(path)
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => in_use(another),
         Err(error) => Err(error),
         Ok(stream) => {
             let owner = rustix::net::sockopt::socket_peercred(&stream);
@@ -108,7 +146,7 @@ fn make_room(path: &Path) -> io::Result<()> {
                     let name = crate::advice::printable(name.trim_end());
                     format!("process {pid} ({name}) listens there; end it, or use another path")
                 }
-                Err(_) => "another process listens there; end it, or use another path".to_owned(),
+                Err(_) => another,
             })
         }
     }
@@ -203,7 +241,7 @@ impl Thread {
                         None
                     }
                 }
-                Endpoint::Connect(path) => UnixStream::connect(path).ok(),
+                Endpoint::Connect(path) => connect_to(path).ok(),
             };
             if met.is_some() {
                 return met;
@@ -213,25 +251,37 @@ impl Thread {
     }
 
     fn session(&mut self, stream: &UnixStream) -> End {
+        // More requests in the control ring; an accept failed, and is not tried for a while.
+        let (mut more, mut rests) = (false, false);
         loop {
             let control = self.device.control_kick();
             let listener = match &self.endpoint {
-                Endpoint::Listen(listener) => Some(&listener.socket),
-                Endpoint::Connect(_) => None,
+                Endpoint::Listen(listener) if !rests => Some(&listener.socket),
+                _ => None,
             };
+            let timeout = match (more, rests) {
+                (true, _) => Some(&NO_TIME),
+                (false, true) => Some(&RETRY),
+                (false, false) => None,
+            };
+            rests = false;
             let mut fds: Vec<&dyn AsFd> = vec![stream];
             fds.extend(listener.map(|socket| socket as &dyn AsFd));
             fds.extend(control.as_ref().map(|kick| kick as &dyn AsFd));
-            let Some(ready) = is_ready(&self.stop, &fds, None) else {
+            let Some(ready) = is_ready(&self.stop, &fds, timeout) else {
                 return End::Stop;
             };
             if listener.is_some() && ready[1] {
-                self.turn_away();
+                rests = !self.turn_away();
             }
-            if let (Some(kick), Some(true)) = (&control, ready.last().copied()) {
+            let kicked = ready.last().is_some_and(|ready| *ready);
+            if let Some(kick) = control.as_ref().filter(|_| kicked) {
                 // It is empty if another read came first.
                 rustix::io::read(kick, &mut [0_u8; 8]).unwrap_or(0);
-                self.device.serve_control();
+                more = true;
+            }
+            if more {
+                more = self.device.serve_control();
             }
             if ready[0]
                 && let Err(end) = self.message(stream)
@@ -241,15 +291,17 @@ impl Thread {
         }
     }
 
-    /// One front end at a time: closes the connection of another one.
-    fn turn_away(&self) {
+    /// One front end at a time: closes the connection of another one. False if it is still there.
+    fn turn_away(&self) -> bool {
         if let Endpoint::Listen(listener) = &self.endpoint
             && let Ok((stream, _)) = listener.socket.accept()
         {
             drop(stream);
             let problem = "a second front end, which was turned away: the first one is connected";
             self.device.refuse(problem.to_owned());
+            return true;
         }
+        false
     }
 
     /// Reads a message, does it, and answers.
@@ -302,6 +354,10 @@ impl Thread {
                 if let RecvAncillaryMessage::ScmRights(more) = message {
                     fds.extend(more);
                 }
+            }
+            if fds.len() > REGIONS_MAX {
+                let problem = "more descriptors with one message than any message has";
+                return Err(End::Refused(problem.to_owned()));
             }
             match got {
                 Ok(got) if got.bytes == 0 => return Err(End::Left),

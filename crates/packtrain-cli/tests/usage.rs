@@ -43,7 +43,8 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (&["latency"], "did you mean 'ping'?"),
         (
             &["experiment", "tx-dispach"],
-            "lro-livelock, tx-dispatch, regret, regret-virtual; did you mean 'tx-dispatch'?\n",
+            "lro-livelock, tx-dispatch, tx-throughput, regret, \
+             regret-virtual; did you mean 'tx-dispatch'?\n",
         ),
         (
             &["stream", "--duration", "-1s"],

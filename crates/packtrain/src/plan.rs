@@ -380,7 +380,7 @@ pub fn plan(a: &Side, b: &Side) -> Result<Plan, Incompatible> {
 /// # Errors
 ///
 /// As [`plan`], for each two of them, and for fewer than 2 or more than
-/// [`PORTS_MAX`](crate::limits::PORTS_MAX) ports.
+/// [`PORTS_MAX`] ports.
 pub fn plan_among(ports: &[Side]) -> Result<Plan, Incompatible> {
     if !(2..=PORTS_MAX).contains(&ports.len()) {
         return Err(Incompatible(format!(

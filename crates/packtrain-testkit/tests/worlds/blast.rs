@@ -247,7 +247,7 @@ impl Nested {
 fn a_producer_that_drains_for_another_one_abdicates() {
     for dispatch in [Dispatch::Direct, Dispatch::Adaptive, Dispatch::Threshold(1)] {
         let (_, snapshot) = twice(|| {
-            let mut rig = Rig::new(machine(2), Costs::default(), 1);
+            let mut rig = Rig::new(machine(3), Costs::default(), 1);
             let nested = Arc::new(Mutex::new(Nested {
                 handle: None,
                 next: NESTED,

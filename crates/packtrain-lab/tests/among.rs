@@ -213,7 +213,9 @@ fn what_one_host_sends_to_all_arrives_whole_at_each() {
             }
         }
         let snapshot = session.finish().into_result().expect("no failure");
-        assert_eq!(snapshot.ledger.expanded, 4, "{dispatch}");
+        // A kernel may send more to all, as IPv6 does when an interface is new.
+        let expanded = snapshot.ledger.expanded;
+        assert!(expanded >= 4, "{dispatch}: {expanded}");
         assert!(snapshot.ledger.closed() && snapshot.drops.total() == 0);
     }
 }

@@ -1,4 +1,4 @@
-//! A network device for a virtual machine: whatever the guest sends comes back to it.
+//! A network device for a virtual machine: each packet that the guest sends comes back to it.
 //!
 //! ```text
 //! cargo run -p packtrain --example guest -- /tmp/vm0.sock

@@ -1,6 +1,6 @@
 //! Packet sockets: an Ethernet interface that exists, through a socket for each queue (packet(7)).
 //!
-//! The port receives every packet that arrives at the interface, whatever its address, and sends by
+//! The port receives every packet that arrives at the interface, for any address, and sends by
 //! the interface. The host's own stack stays attached: it gets the same packets, and packets that
 //! it sends by the interface do not reach the port. An interface without addresses is packtrain's
 //! alone.

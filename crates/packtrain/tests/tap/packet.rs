@@ -667,7 +667,7 @@ fn a_device_that_drops_some_packets_does_not_hold_up_the_others() {
     });
 }
 
-/// The kernel reports to the next caller that an interface went down, whoever that is.
+/// The kernel reports once that an interface went down: to the next read or write of the socket.
 #[test]
 fn a_link_that_was_down_costs_nothing_later() {
     in_namespace(|| {

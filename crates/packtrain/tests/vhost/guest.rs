@@ -306,7 +306,7 @@ impl Guest {
         self.write(index_at, &index.to_le_bytes());
     }
 
-    /// Sets the avail index to whatever it is.
+    /// Sets the avail index to any value, valid or not.
     pub fn set_avail(&mut self, ring: usize, index: u16) {
         self.write(self.rings[ring].at + AVAIL + 2, &index.to_le_bytes());
     }

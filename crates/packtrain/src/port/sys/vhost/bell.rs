@@ -58,7 +58,7 @@ impl Bell {
 
     /// Rings it, from any thread.
     pub(in crate::port) fn ring(&self) {
-        // It fails only while it is full of rings that nobody has heard.
+        // It fails only while its counter is full: the kick has not been read yet.
         write(&self.own, &1_u64.to_ne_bytes()).unwrap_or(0);
     }
 

@@ -292,7 +292,7 @@ impl Device {
         let form = features::form(features);
         // It neither stops nor disables a ring.
         let set = self.each(|ring, _| ring.set_form(form));
-        // Last: whoever sees it finds the rings with their new form.
+        // Last: a worker that sees it finds the rings with their new form.
         self.shared.negotiations.fetch_add(1, Ordering::Release);
         set
     }

@@ -115,7 +115,7 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(UnixStream::from(socket))
 }
 
-/// Removes a socket that nobody listens to.
+/// Removes a socket without a listener.
 fn make_room(path: &Path) -> io::Result<()> {
     let in_use = |by: String| Err(io::Error::new(io::ErrorKind::AddrInUse, by));
     let another = "another process listens there; end it, or use another path".to_owned();

@@ -234,6 +234,7 @@ fn watch(
             let snapshot = session.snapshot();
             live.refused(&snapshot);
             live.troubles(&snapshot);
+            live.too_long(&snapshot);
             live.captures();
             live.front_ends();
             next_poll = elapsed + POLL_INTERVAL;

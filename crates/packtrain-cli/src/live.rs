@@ -7,7 +7,7 @@ use packtrain::driver::{Features, Link};
 use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::port::vhost::VhostWatch;
 use packtrain::port::wrap::CaptureStatus;
-use packtrain::stats::Trouble;
+use packtrain::stats::{DropReason, Trouble};
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, stderr};
 use std::thread::sleep;
@@ -39,6 +39,8 @@ pub struct Live {
     links: Vec<Link>,
     /// Port, queue and cause of the faults that were printed.
     troubles: BTreeSet<(usize, usize, Trouble)>,
+    /// The drops of packets that were too long were printed.
+    too_long: bool,
 }
 
 impl Live {
@@ -73,6 +75,7 @@ impl Live {
             // No event is printed for a link that is up from the start.
             links: vec![Link::Up; ports],
             troubles: BTreeSet::new(),
+            too_long: false,
         }
     }
 
@@ -156,6 +159,18 @@ impl Live {
         }
     }
 
+    /// Prints that packets are too long for their egress, once.
+    pub fn too_long(&mut self, snapshot: &Snapshot) {
+        if !self.too_long && snapshot.drops.get(DropReason::Mtu) > 0 {
+            self.too_long = true;
+            self.event(
+                "packets are longer than the MTU of their egress port, and dropped (drop.mtu): \
+                 lower the MTU where they come from, or raise that of the egress interface or its \
+                 mtu=\n",
+            );
+        }
+    }
+
     /// Prints which captures have stopped since the last call. Forwarding continues.
     pub fn captures(&mut self) {
         for index in 0..self.names.len() {
@@ -220,6 +235,7 @@ impl Live {
         self.drawn = 0;
         self.refused(snapshot);
         self.troubles(snapshot);
+        self.too_long(snapshot);
         let end = Instant::now() + PIPE_WAIT;
         for capture in self.captures.iter().flatten() {
             while !capture.flush() && Instant::now() < end {

@@ -199,7 +199,7 @@ fn attachments(joint: &Joint, in_force: &InForce, style: Style) -> String {
 }
 
 /// How one port is attached, and the settings of its queues: names and values.
-fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str, String); 12] {
+fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str, String); 13] {
     let (port, policies) = (&in_force.plan.ports[index], &in_force.settings.ports[index]);
     let segments = &port.tx_segments;
     let both = |ordinary: usize, gso: usize| {
@@ -224,6 +224,10 @@ fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str
         0 => "none".to_owned(),
         bytes => format!("to {bytes} bytes"),
     };
+    let mtu = match port.mtu {
+        None => "any".to_owned(),
+        Some(bytes) => bytes.to_string(),
+    };
     let queues = format!("{} of {}", port.queues, port.queues_max);
     [
         ("link", port.link.to_owned()),
@@ -245,6 +249,7 @@ fn attachment(joint: &Joint, in_force: &InForce, index: usize) -> [(&'static str
         ("bytes of a segment", bytes),
         ("headers", headers.to_owned()),
         ("padding", padding),
+        ("MTU", mtu),
         ("dispatch", sourced("dispatch", &policies.dispatch)),
         ("moderation", sourced("moderation", &policies.moderation)),
     ]

@@ -70,6 +70,9 @@ pub struct Port {
     pub tx_segments: Segments,
     /// Shorter packets are padded to this length.
     pub min_packet_bytes: usize,
+    /// The most bytes of a wire packet to it at the start, without link header and VLAN tag; `None`
+    /// for no limit.
+    pub mtu: Option<u32>,
     /// The offloads that the device has for packets that it delivers.
     pub device_rx: Offloads,
     /// The offloads that the device has for packets that it is given.
@@ -387,6 +390,7 @@ impl Port {
             tx_offloads: names(to.tx),
             tx_segments: Segments::of(&to.limits, &FitLimits::new(device, None)),
             min_packet_bytes: to.limits.min_packet_bytes,
+            mtu: to.limits.mtu.get(),
             device_rx: names(device.rx),
             device_tx: names(device.tx),
         }

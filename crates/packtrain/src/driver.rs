@@ -103,6 +103,13 @@ pub struct Capabilities {
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
     pub min_packet_bytes: usize,
+    /// The most bytes of a wire packet to the device, without link header and VLAN tag; `None` for
+    /// no limit. Longer packets are dropped (`drop.mtu`). It may change:
+    /// [`TxDescriptors::mtu`].
+    pub mtu: Option<u32>,
+    /// Of a device with large receive features: it does not merge. Packets arrive large if their
+    /// sender made them so, and others as on the wire: those are merged in software.
+    pub rx_mixed: bool,
     /// A GSO packet costs the device less than its wire packets do. Not so for a file or a sink: no
     /// packets are merged for it.
     pub gso_pays: bool,
@@ -128,6 +135,8 @@ impl Default for Capabilities {
             tx_ring: None,
             contiguous_headers: false,
             min_packet_bytes: 0,
+            mtu: None,
+            rx_mixed: false,
             gso_pays: true,
             notes: Vec::new(),
         }
@@ -578,6 +587,12 @@ pub trait TxDescriptors: Send {
     /// refused ([`Refused::Feature`]) is offered to it again.
     fn renegotiated(&mut self) -> bool {
         false
+    }
+
+    /// The present MTU, as in [`Capabilities::mtu`]. The queue asks at most ten times a second while
+    /// it is used, and after a `None` never again: such a device has none, or it does not change.
+    fn mtu(&mut self) -> Option<u32> {
+        None
     }
 
     /// Stops the queue in the device and starts it again, empty. Afterwards the device neither

@@ -17,6 +17,10 @@ pub const PACKET_BYTES_MAX: usize = offload::PACKET_BYTES_MAX;
 pub const SEGMENTS_MAX: usize = 288;
 /// The fewest bytes of a packet in each small frame that it is received into.
 pub const RX_PIECE_BYTES_MIN: usize = 256;
+/// The least MTU: every IPv4 module forwards as many bytes uncut (RFC 791, section 3.2).
+pub const MTU_MIN: usize = 68;
+/// A TX queue that is used asks for the MTU of its device this often.
+pub const MTU_INTERVAL: Duration = Duration::from_millis(100);
 /// The least limit on the GSO packets of an interface. Linux takes none as short as its longest
 /// headers of TCP (`MAX_TCP_HEADER`), a few hundred bytes.
 pub const GSO_BYTES_MIN: usize = 1024;

@@ -14,6 +14,7 @@ use crate::packet::Packet;
 use crate::policy::gro::Gro;
 use crate::policy::priority::Serves;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
+use packtrain_offload::limits::VLAN_TAG_BYTES;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 
@@ -99,10 +100,78 @@ pub struct FitLimits {
     pub contiguous_headers: bool,
     /// Shorter packets are padded with zeros to this many bytes.
     pub min_packet_bytes: usize,
+    /// How long a wire packet may be.
+    pub mtu: Mtu,
     /// Segments by which the advertised limit is lower.
     pub headroom: usize,
     /// What is done with a packet that still has too many segments after a collapse.
     pub fit: Fit,
+}
+
+/// The longest wire packet for a TX queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mtu {
+    /// Bytes of the link header.
+    link_bytes: usize,
+    /// What the user allows.
+    asked: Option<u32>,
+    /// Bytes of a wire packet, link header included, without a VLAN tag.
+    wire_bytes_max: usize,
+}
+
+impl Mtu {
+    /// Of packets that start with `link`, for a device with the MTU `device`, if the user allows
+    /// `asked`. `None` is no limit.
+    #[must_use]
+    pub fn new(link: LinkType, asked: Option<u32>, device: Option<u32>) -> Self {
+        Self {
+            link_bytes: link.header_bytes(),
+            asked,
+            wire_bytes_max: usize::MAX,
+        }
+        .of_device(device)
+    }
+
+    /// The same for a device whose MTU is `device` now.
+    #[must_use]
+    pub fn of_device(self, device: Option<u32>) -> Self {
+        let least = device.into_iter().chain(self.asked).min();
+        let bytes = least.map(|mtu| mtu as usize + self.link_bytes);
+        Self {
+            wire_bytes_max: bytes.unwrap_or(usize::MAX),
+            ..self
+        }
+    }
+
+    /// The limit, without link header and VLAN tag; `None` for no limit.
+    #[must_use]
+    pub const fn get(&self) -> Option<u32> {
+        match self.wire_bytes_max {
+            usize::MAX => None,
+            bytes => Some((bytes - self.link_bytes) as u32),
+        }
+    }
+
+    /// Whether `packet`, or a segment of it if it is a GSO packet, is longer. As in Linux's
+    /// `packet_snd`, one VLAN tag does not count.
+    #[must_use]
+    #[inline]
+    pub fn is_exceeded_by(&self, packet: &Packet) -> bool {
+        packet.bytes() > self.wire_bytes_max && self.is_exceeded_by_wire_packet(packet)
+    }
+
+    fn is_exceeded_by_wire_packet(&self, packet: &Packet) -> bool {
+        let meta = packet.meta();
+        let bytes = match (meta.gso, meta.layout) {
+            (None, _) => packet.bytes(),
+            (Some(gso), Some(layout)) => usize::from(layout.payload) + usize::from(gso.size.get()),
+            // It cannot be cut, which is the reason to drop it.
+            (Some(_), None) => return false,
+        };
+        let tagged = meta.layout.is_none_or(|layout| layout.vlans > 0);
+        let tag_bytes = if tagged { VLAN_TAG_BYTES } else { 0 };
+        bytes > self.wire_bytes_max + tag_bytes
+    }
 }
 
 impl FitLimits {
@@ -124,6 +193,7 @@ impl FitLimits {
             memory: capabilities.tx_memory,
             contiguous_headers: capabilities.contiguous_headers,
             min_packet_bytes: capabilities.min_packet_bytes,
+            mtu: Mtu::new(capabilities.link, None, capabilities.mtu),
             headroom: SEGMENTS_FRAMEWORK_MAY_ADD,
             fit: Fit::Defrag,
         }
@@ -455,6 +525,7 @@ fn plan_ports(sides: &[&Side], among: bool) -> Result<Plan, Incompatible> {
         attached.push(attach);
         all.extend(directions);
     }
+    notes.extend(all.iter().filter_map(|way| mtu_note(way, sides)));
     let plan = Plan {
         attach: attached,
         directions: all,
@@ -629,6 +700,17 @@ fn limit_note(from: &Side, buffers: RxBuffers, direction: &Direction, bytes: u32
     )
 }
 
+/// Of a direction whose ingress has the larger MTU.
+fn mtu_note(direction: &Direction, sides: &[&Side]) -> Option<String> {
+    let (from, to) = (&direction.from, &direction.to);
+    let larger = sides[direction.ports[0]].capabilities.mtu?;
+    let mtu = direction.limits.mtu.get().filter(|&mtu| mtu < larger)?;
+    Some(format!(
+        "{from}: its MTU is {larger}, and that of {to} {mtu}: what is longer is dropped (drop.mtu); \
+         set both alike (ip link set dev IF mtu N)"
+    ))
+}
+
 fn usable(device: Features, config: &PortConfig) -> Features {
     device.intersection(config.offload).consistent()
 }
@@ -639,6 +721,7 @@ fn direction([from, to]: [&Side; 2], ports: [usize; 2]) -> Direction {
     let gso = to.config.gso_segments.or(to.config.segments);
     let limits = FitLimits {
         gso_segments_max: FitLimits::new(&to.capabilities, gso).gso_segments_max,
+        mtu: Mtu::new(to.capabilities.link, to.config.mtu, to.capabilities.mtu),
         headroom: to.config.segment_headroom,
         fit: to.config.fit,
         ..FitLimits::new(&to.capabilities, to.config.segments)
@@ -767,7 +850,10 @@ fn coalescing(
         ));
     }
     // A packet that arrives large was one packet at its sender: little more can be merged.
-    let kinds = if auto { taken.without(rx) } else { taken };
+    let kinds = match auto && !from.capabilities.rx_mixed {
+        true => taken.without(rx),
+        false => taken,
+    };
     if kinds.is_empty() {
         return Err("they arrive large (coalesce=on merges the others)".to_owned());
     }

@@ -13,7 +13,7 @@ use packtrain::limits::BURST_PACKETS_MAX;
 use packtrain::packet::{
     Arena, ArenaConfig, Burst, FrameClass, Ingress, Packet, PacketError, VlanTag,
 };
-use packtrain::plan::{Coalescing, FitLimits, PathKind};
+use packtrain::plan::{Coalescing, FitLimits, Mtu, PathKind};
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::gro::Gro;
 use packtrain::port;
@@ -206,6 +206,7 @@ fn queues(arena: &Arena) -> Queues {
         memory: TxMemory::Any,
         contiguous_headers: true,
         min_packet_bytes: 60,
+        mtu: Mtu::new(LinkType::Ethernet, None, None),
         headroom: 1,
         fit: Fit::Defrag,
     };
@@ -412,6 +413,7 @@ fn a_million_packets_are_merged_without_allocating() {
             memory: TxMemory::Any,
             contiguous_headers: false,
             min_packet_bytes: 0,
+            mtu: Mtu::new(LinkType::Ethernet, None, None),
             headroom: 1,
             fit: Fit::Defrag,
         };

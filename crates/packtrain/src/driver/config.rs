@@ -3,7 +3,8 @@
 use super::key::{Field, Key, Takes, Words, Wrong, keys, number};
 use super::{Driver, Features, RxBuffers};
 use crate::limits::{
-    QUEUES_MAX, RX_PIECE_BYTES_MIN, SEGMENT_HEADROOM_MAX, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
+    MTU_MIN, QUEUES_MAX, RX_PIECE_BYTES_MIN, SEGMENT_HEADROOM_MAX, SEGMENTS_FRAMEWORK_MAY_ADD,
+    SEGMENTS_MAX,
 };
 use crate::policy::dispatch::Dispatch;
 use crate::policy::gro::{self, Gro};
@@ -115,6 +116,9 @@ pub struct PortConfig {
     pub segment_headroom: usize,
     /// How packets with too many segments are made to fit.
     pub fit: Fit,
+    /// The most bytes of a wire packet to the port, without link header and VLAN tag, if the device
+    /// takes longer ones: [`MTU_MIN`](crate::limits::MTU_MIN) to 65535.
+    pub mtu: Option<u32>,
     /// Queues; 1 by default.
     pub queues: Option<usize>,
     /// Buffers to receive into; by default the plan chooses them by the other port.
@@ -144,6 +148,10 @@ impl PortConfig {
         "fit" (Words) fit:
             "a packet of too many segments has neighbours merged; then it is copied whole, or \
              dropped";
+        "mtu" (Range(MTU_MIN as u64, u16::MAX as u64)) mtu:
+            "bytes of a packet to the port at most, without link header and VLAN tag; longer ones \
+             are dropped (drop.mtu), and so are GSO packets of longer segments; without it only \
+             the MTU of a packet: or xdp: interface counts";
         "rx" (Text("auto|whole|pieces|pieces(256..1792)")) rx_buffers:
             "receive large packets whole, or in pieces of as many bytes";
         "coalesce" (Words) coalesce: "merging of received packets in software";
@@ -273,6 +281,7 @@ impl Default for PortConfig {
             gso_segments: None,
             segment_headroom: SEGMENTS_FRAMEWORK_MAY_ADD,
             fit: Fit::Defrag,
+            mtu: None,
             queues: None,
             rx_buffers: None,
             coalesce: Coalesce::Auto,

@@ -144,6 +144,18 @@ fn who_merges_in_software_and_why_not() {
     plain.config.offload = F::NONE;
     assert_eq!(decide(&plain, &to()).0, Some(usual));
 
+    // A device that delivers large packets, as their senders made them, and others.
+    let mut mixed = able("in0");
+    mixed.capabilities.rx = all;
+    let (how, why) = decide(&mixed, &to());
+    assert_eq!(how, None);
+    assert!(
+        why.ends_with("they arrive large (coalesce=on merges the others)"),
+        "{why}"
+    );
+    mixed.capabilities.rx_mixed = true;
+    assert_eq!(decide(&mixed, &to()).0, Some(usual));
+
     let wanted = |coalesce| {
         let mut from = from();
         from.config.coalesce = coalesce;
@@ -755,4 +767,27 @@ fn ports_that_cannot_be_joined_are_refused_among_several() {
         line.starts_with("cannot join a0 (Ethernet) and c0 (raw IP): "),
         "{line}"
     );
+}
+
+#[test]
+fn the_shorter_mtu_counts_and_is_named_where_longer_packets_may_come() {
+    let with = |name: &str, device, asked| {
+        let mut side = able(name);
+        side.capabilities.mtu = device;
+        side.config.mtu = asked;
+        side
+    };
+    for (device, asked, mtu) in [
+        (None, None, None),
+        (Some(1500), None, Some(1500)),
+        (None, Some(1400), Some(1400)),
+        (Some(1500), Some(1400), Some(1400)),
+        (Some(1500), Some(9000), Some(1500)),
+    ] {
+        let plan = plan(&with("in0", Some(1500), None), &with("out0", device, asked)).unwrap();
+        assert_eq!(plan.to(1).limits.mtu.get(), mtu);
+        let note = "in0: its MTU is 1500, and that of out0 1400: what is longer is dropped";
+        let noted = plan.notes.iter().any(|line| line.starts_with(note));
+        assert_eq!(noted, mtu == Some(1400), "{:?}", plan.notes);
+    }
 }

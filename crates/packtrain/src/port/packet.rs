@@ -90,23 +90,29 @@ impl Driver for PacketSocket {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let (control, index) = (&self.0.control, self.0.index);
         Capabilities {
             queues_max: self.0.config.queues,
             rx: OFFLOADS | Features::VLAN,
             tx: OFFLOADS.intersection(self.0.config.offload).consistent(),
             tx_segments_max: TX_SEGMENTS_MAX,
             tx_gso_segments_max: TX_SEGMENTS_MAX,
+            // If they cannot be read, the kernel alone compares, and packets are merged in vain.
+            mtu: control.mtu_of(index).ok(),
+            rx_mixed: !control.merges(index).unwrap_or(false),
             notes: self.0.notes.clone(),
             ..Capabilities::default()
         }
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let mtu = self.0.control.mtu_of(self.0.index).ok();
         let sockets = self.0.bind(how.queues)?.into_iter();
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
                 bypass_qdisc: self.0.config.bypass_qdisc,
+                mtu,
                 attempts: 0,
                 calls: 0,
             };
@@ -282,6 +288,8 @@ impl RxDescriptors for PacketRx {
 pub struct PacketTx {
     socket: Socket,
     bypass_qdisc: bool,
+    /// As read last.
+    mtu: Option<u32>,
     /// Attempts for which the kernel had no room, less those that it accepted.
     attempts: u32,
     calls: u64,
@@ -339,6 +347,13 @@ impl TxDescriptors for PacketTx {
         }
     }
 
+    fn mtu(&mut self) -> Option<u32> {
+        self.calls += 3;
+        // That of an interface that is being removed stays.
+        self.mtu = self.socket.mtu().ok().or(self.mtu);
+        self.mtu
+    }
+
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
         Some((self.socket.as_fd(), Interest::Write))
     }
@@ -365,6 +380,7 @@ mod tests {
         let mut tx = PacketTx {
             socket: Socket::of(file.into()),
             bypass_qdisc,
+            mtu: None,
             attempts: 0,
             calls: 0,
         };

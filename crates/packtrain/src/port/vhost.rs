@@ -121,6 +121,9 @@ impl Driver for Vhost {
             tx: self.tx,
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
+            // A guest that has not negotiated TSO sends wire packets, and so does one that
+            // forwards.
+            rx_mixed: true,
             ..Capabilities::default()
         }
     }

@@ -42,7 +42,7 @@ impl FitLimits {
     #[inline]
     pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
         let missing = Features::needed_by(packet.meta()).without(features);
-        missing.is_empty() && self.takes(packet)
+        missing.is_empty() && !self.mtu.is_exceeded_by(packet) && self.takes(packet)
     }
 
     /// The fewest bytes of the first segment.

@@ -20,7 +20,7 @@ use crate::driver::{
     Accepted, Completed, DeviceError, Features, Fit, Refused, Token, TxBatch, TxDescriptors,
     TxPacket,
 };
-use crate::limits::TX_STAGED_PACKETS_MAX;
+use crate::limits::{MTU_INTERVAL, TX_STAGED_PACKETS_MAX};
 use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::plant::planted;
@@ -152,6 +152,8 @@ struct Progress {
     link_down: bool,
     /// The device accepted a packet since the last step.
     sent: bool,
+    /// When to ask for the MTU; `None` for a device that has none.
+    mtu_at: Option<Instant>,
     room: Room,
     /// When to poll a device that cannot raise an interrupt.
     recheck_at: Option<Instant>,
@@ -213,7 +215,10 @@ impl<T: TxDescriptors> TxQueue<T> {
                 unreclaimed: 0,
                 totals: Totals::default(),
             },
-            progress: Progress::default(),
+            progress: Progress {
+                mtu_at: Some(Instant::from_nanos(0)),
+                ..Progress::default()
+            },
             counters,
             drops,
         }
@@ -238,6 +243,21 @@ impl<T: TxDescriptors> TxQueue<T> {
     fn renew_features(&mut self) {
         if !self.refused.is_empty() && self.device.renegotiated() {
             self.features |= std::mem::take(&mut self.refused);
+        }
+    }
+
+    /// Asks for the MTU, if it is due. If it has changed, packets are prepared again for it.
+    fn renew_mtu(&mut self, now: Instant) {
+        if self.progress.mtu_at.is_none_or(|at| now < at) {
+            return;
+        }
+        let mtu = self.device.mtu();
+        self.progress.mtu_at = mtu.map(|_| now.after(MTU_INTERVAL));
+        let limit = self.limits.mtu.of_device(mtu);
+        if mtu.is_some() && limit != self.limits.mtu {
+            self.limits.mtu = limit;
+            self.staged.front_defragged = false;
+            self.staged.prepare_again();
         }
     }
 

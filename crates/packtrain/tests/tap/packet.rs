@@ -699,6 +699,7 @@ fn a_packet_that_is_too_long_costs_only_itself() {
         assert_eq!(port.dropped(DropReason::Mtu), 1);
         transmit(&mut port, 2, 1514);
         world::set_mtu(NEAR, 1700);
+        renew_mtu(&mut port, 1);
         let start = std::time::Instant::now();
         transmit(&mut port, 3, 1600);
         transmit(&mut port, 4, 1600);
@@ -717,6 +718,52 @@ fn a_packet_that_is_too_long_costs_only_itself() {
             got.len() >= 2
         });
         assert_eq!(got, [2, 5]);
+    });
+}
+
+/// The queue asks for the MTU when that is due, as it is at each of these seconds.
+fn renew_mtu(port: &mut Port<PacketPort>, second: u64) {
+    let now = Instant::from_nanos(second * 1_000_000_000);
+    port.tx[0].service(now).expect("the device is there");
+}
+
+/// The kernel compares no segment of a GSO packet with the MTU: a card would get segments that it
+/// cannot send. The other end of a veth gets none that is longer.
+#[test]
+fn a_gso_packet_is_lost_if_its_segments_are_longer_than_the_mtu() {
+    in_namespace(|| {
+        veth();
+        let far = PacketSocket::open(FAR);
+        let mut port = open_near();
+        assert_eq!(port.driver.capabilities().mtu, Some(1500));
+        let trains = [
+            Train::tcp(9000, 1460),
+            Train::tcp(9000, 1461),
+            Train::udp(9000, 1473),
+        ];
+        for train in &trains {
+            let packet = train.packet(&port, Some([2; 6]), 1400);
+            port.send_all(packet);
+        }
+        assert_eq!(port.dropped(DropReason::Mtu), 7 + 7);
+        world::set_mtu(NEAR, 1400);
+        renew_mtu(&mut port, 1);
+        let packet = trains[0].packet(&port, Some([2; 6]), 1400);
+        port.send_all(packet);
+        assert_eq!(port.dropped(DropReason::Mtu), 7 + 7 + 7);
+        world::set_mtu(NEAR, 1501);
+        renew_mtu(&mut port, 2);
+        let packet = trains[1].packet(&port, Some([2; 6]), 1400);
+        port.send_all(packet);
+        assert_eq!(port.dropped(DropReason::Mtu), 7 + 7 + 7);
+        let mut sizes = Vec::new();
+        wait_until("two arrive", || {
+            while let Some((bytes, _)) = far.receive() {
+                sizes.push(u16::from_le_bytes([bytes[4], bytes[5]]));
+            }
+            sizes.len() >= 2
+        });
+        assert_eq!(sizes, [1460, 1461]);
     });
 }
 

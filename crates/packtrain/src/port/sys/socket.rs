@@ -312,6 +312,41 @@ impl Socket {
         }
     }
 
+    /// The MTU of an interface.
+    pub(in crate::port) fn mtu_of(&self, index: u32) -> io::Result<u32> {
+        let request = self.about_interface(libc::SIOCGIFMTU, self.named(index)?)?;
+        // SAFETY: every bit pattern is a valid MTU field, and the kernel wrote this one.
+        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+        Ok(u32::try_from(mtu).unwrap_or(0))
+    }
+
+    /// The MTU of the interface that the socket is bound to: three system calls.
+    pub(in crate::port) fn mtu(&self) -> io::Result<u32> {
+        let bound = u32::try_from(self.bound_to()?);
+        let index = bound.map_err(|_negative| io::Error::from_raw_os_error(libc::ENODEV))?;
+        self.mtu_of(index)
+    }
+
+    /// Whether the kernel merges what the interface receives before it gives it to sockets (GRO).
+    pub(in crate::port) fn merges(&self, index: u32) -> io::Result<bool> {
+        /// `struct ethtool_value`, and `ETHTOOL_GGRO` of linux/ethtool.h.
+        #[repr(C)]
+        struct Value {
+            command: u32,
+            data: u32,
+        }
+        const GET_GRO: u32 = 0x2b;
+        let mut value = Value {
+            command: GET_GRO,
+            data: 0,
+        };
+        let mut request = self.named(index)?;
+        request.ifr_ifru.ifru_data = (&raw mut value).cast();
+        // The kernel reads and writes `value`, which lives until the call returns.
+        self.about_interface(libc::SIOCETHTOOL, request)?;
+        Ok(value.data != 0)
+    }
+
     fn named(&self, index: u32) -> io::Result<libc::ifreq> {
         let mut wanted = request("")?;
         wanted.ifr_ifru.ifru_ifindex = index.cast_signed();

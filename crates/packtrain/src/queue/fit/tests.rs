@@ -3,6 +3,7 @@
 use super::*;
 use crate::driver::Capabilities;
 use crate::packet::ArenaConfig;
+use crate::plan::Mtu;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{Gso, GsoKind, LinkType};
 use proptest::prelude::*;
@@ -25,6 +26,7 @@ fn limits(segments: usize) -> FitLimits {
         memory: TxMemory::Any,
         contiguous_headers: false,
         min_packet_bytes: 0,
+        mtu: Mtu::new(LinkType::Ethernet, None, None),
         headroom: 1,
         fit: Fit::Defrag,
     }

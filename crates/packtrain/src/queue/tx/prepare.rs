@@ -125,6 +125,11 @@ impl<T: TxDescriptors> TxQueue<T> {
                     continue;
                 }
             };
+            // Before it is cut: all its segments but the last are of one length.
+            if self.limits.mtu.is_exceeded_by(&packet) {
+                self.drop_packet(DropReason::Mtu, &packet);
+                continue;
+            }
             let missing = Features::needed_by(packet.meta()).without(self.features);
             // With one tag more in its bytes, the layout could not describe the packet, and it
             // could not be segmented.

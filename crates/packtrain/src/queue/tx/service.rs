@@ -31,6 +31,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.flight.bytes.observe_poll(now);
         self.check()?;
         self.renew_features();
+        self.renew_mtu(now);
         if self.flight.doorbell.is_due(now) {
             self.ring()?;
         }

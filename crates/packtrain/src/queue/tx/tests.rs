@@ -12,6 +12,7 @@ use packtrain_offload::segment::SegmentError;
 mod checksums;
 mod device;
 mod line;
+mod mtu;
 mod random;
 mod resets;
 mod rules;
@@ -36,6 +37,7 @@ fn limits() -> FitLimits {
         memory: crate::driver::TxMemory::Any,
         contiguous_headers: false,
         min_packet_bytes: 0,
+        mtu: crate::plan::Mtu::new(LinkType::Ethernet, None, None),
         headroom: 1,
         fit: Fit::Defrag,
     }

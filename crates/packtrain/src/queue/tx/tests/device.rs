@@ -35,6 +35,8 @@ pub struct Scripted {
     pub accepted: Vec<(usize, Meta)>,
     pub offered: usize,
     pub flushes: u64,
+    pub mtu: Option<u32>,
+    pub asked_for_mtu: usize,
     /// The error of the next flush.
     pub flush_error: Option<DeviceError>,
 }
@@ -100,6 +102,11 @@ impl TxDescriptors for Scripted {
                 None => return,
             }
         }
+    }
+
+    fn mtu(&mut self) -> Option<u32> {
+        self.asked_for_mtu += 1;
+        self.mtu
     }
 
     fn doorbells(&self) -> u64 {

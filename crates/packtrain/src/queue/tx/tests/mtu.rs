@@ -1,0 +1,88 @@
+//! The MTU of the device: what is too long is dropped alone, by its longest wire packet, and a new
+//! MTU counts for what waits.
+
+use super::*;
+
+/// Of the payload that fills a wire packet of MTU 1500.
+const FULL: usize = 1500 - 20 - 20;
+
+fn limited(arena: &Arena, features: Features, mtu: u32) -> TxQueue<Scripted> {
+    let mut queue = queue(arena, features, Scripted::new([]));
+    queue.device_mut().mtu = Some(mtu);
+    queue.service(Instant::from_nanos(0)).unwrap();
+    queue
+}
+
+#[test]
+fn only_what_is_longer_on_the_wire_is_dropped() {
+    let tcp = |payload, size| Spec::gso(GsoKind::TcpV4, payload, size);
+    // With its wire packets, and whether they fit.
+    let cases = [
+        (PLAIN.payload(FULL), true),
+        (PLAIN.payload(FULL + 1), false),
+        (PLAIN.payload(FULL).vlan(), true),
+        (PLAIN.payload(FULL + 1).vlan(), false),
+        (tcp(10 * FULL, FULL as u16), true),
+        (tcp(10 * FULL, FULL as u16 + 1), false),
+        (tcp(FULL + 1, FULL as u16).vlan(), true),
+        (Spec::gso(GsoKind::UdpV6, 9000, 1452), true),
+        (Spec::gso(GsoKind::UdpV6, 9000, 1453), false),
+    ];
+    let specs = cases.map(|(spec, _)| spec);
+    let too_long = cases.iter().filter(|(_, fits)| !fits);
+    let lost: usize = too_long.map(|(spec, _)| spec.segments()).sum();
+    let (memory, lost) = (arena(), lost as u64);
+    for features in [Features::ALL, Features::NONE] {
+        let mut queue = limited(&memory, features, 1500);
+        let (mut burst, _) = burst(&memory, &specs);
+        let wire: Vec<_> = burst
+            .iter()
+            .zip(cases)
+            .filter(|(_, (_, fits))| *fits)
+            .flat_map(|(packet, _)| to_wire(packet))
+            .collect();
+        assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+        assert_eq!(queue.device().wire, wire);
+        let drops = queue.drops.snapshot();
+        assert_eq!((drops.get(DropReason::Mtu), drops.total()), (lost, lost));
+    }
+    assert_all_free(&memory);
+}
+
+#[test]
+fn a_new_mtu_counts_for_what_waits() {
+    let arena = arena();
+    let mut queue = limited(&arena, Features::ALL, 9000);
+    queue.device_mut().script.push_back(NO_DESCRIPTOR);
+    let specs = [PLAIN.payload(8000), PLAIN.payload(100), PLAIN.payload(1460)];
+    let (mut burst, wire) = burst(&arena, &specs);
+    let sent = queue.transmit(&mut burst).unwrap();
+    assert_eq!(sent, Sent::Stalled(Stall::NoDescriptor));
+    queue.device_mut().mtu = Some(1500);
+    // Before it is asked again, the old one counts.
+    let soon = Instant::from_nanos(0).after(MTU_INTERVAL);
+    queue.service(soon).unwrap();
+    assert_eq!(queue.transmit(&mut burst).unwrap(), Sent::All);
+    assert_eq!(queue.device().wire, wire[1..]);
+    let drops = queue.drops.snapshot();
+    assert_eq!((drops.get(DropReason::Mtu), drops.total()), (1, 1));
+    // A longer one, too, but not beyond what the user allows.
+    queue.limits.mtu = crate::plan::Mtu::new(LinkType::Ethernet, Some(2000), Some(1500));
+    queue.device_mut().mtu = Some(9000);
+    queue.service(soon.after(MTU_INTERVAL)).unwrap();
+    assert_eq!(queue.limits.mtu.get(), Some(2000));
+    assert_all_free(&arena);
+}
+
+#[test]
+fn a_device_without_one_is_asked_once() {
+    let arena = arena();
+    let mut queue = queue(&arena, Features::ALL, Scripted::new([]));
+    for second in 0..10 {
+        queue
+            .service(Instant::from_nanos(second * 1_000_000_000))
+            .unwrap();
+    }
+    assert_eq!(queue.device().asked_for_mtu, 1);
+    assert_eq!(queue.limits.mtu.get(), None);
+}

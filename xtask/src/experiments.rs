@@ -202,9 +202,9 @@ fn conditions(experiment: &Definition, host: &Host, runs: &[Document]) -> String
         commits => format!(" at {}", commits.join(", ")),
     };
     escaped(&format!(
-        "{}: {} runs of `{}`{commits}, Linux {}, {} CPUs, {}; load at the start: {}.",
+        "{}: {} of `{}`{commits}, Linux {}, {} CPUs, {}; load at the start: {}.",
         dates.into_iter().collect::<Vec<_>>().join(", "),
-        runs.len(),
+        counted(runs.len()),
         experiment.command,
         host.kernel,
         host.cpus,
@@ -242,15 +242,24 @@ fn claims<'a>(name: &str, runs: &'a [Document]) -> Result<Vec<Vec<&'a Claim>>> {
     Ok(claims)
 }
 
+/// `1 run`, `5 runs`.
+fn counted(runs: usize) -> String {
+    match runs {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    }
+}
+
 /// The claims of an experiment with their verdicts in all runs.
 fn table(claims: &[Vec<&Claim>], runs: usize) -> String {
     if claims.is_empty() {
         return "Nothing is claimed of the figures.\n".to_owned();
     }
     let mut text = format!(
-        "| claim | settings | document | expected | median of {runs} runs [least, greatest] | \
+        "| claim | settings | document | expected | median of {} [least, greatest] | \
          verdicts |\n\
-         | --- | --- | --- | --- | --- | --- |\n"
+         | --- | --- | --- | --- | --- | --- |\n",
+        counted(runs)
     );
     let mut before = None;
     for claim in claims {

@@ -14,8 +14,9 @@ use crate::packet::Packet;
 use crate::policy::gro::Gro;
 use crate::policy::priority::Serves;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
-use packtrain_offload::limits::VLAN_TAG_BYTES;
+use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
 use packtrain_offload::offload::LinkType;
+use packtrain_offload::wire::EtherType;
 use std::fmt;
 
 mod work;
@@ -153,7 +154,7 @@ impl Mtu {
     }
 
     /// Whether `packet`, or a segment of it if it is a GSO packet, is longer. As in Linux's
-    /// `packet_snd`, one VLAN tag does not count.
+    /// `packet_snd`, a tag of 802.1Q does not count.
     #[must_use]
     #[inline]
     pub fn is_exceeded_by(&self, packet: &Packet) -> bool {
@@ -168,7 +169,8 @@ impl Mtu {
             // It cannot be cut, which is the reason to drop it.
             (Some(_), None) => return false,
         };
-        let tagged = meta.layout.is_none_or(|layout| layout.vlans > 0);
+        let tagged = self.link_bytes == ETHERNET_HEADER_BYTES
+            && packet.first().get(12..14) == Some(&EtherType::VLAN.0.to_be_bytes());
         let tag_bytes = if tagged { VLAN_TAG_BYTES } else { 0 };
         bytes > self.wire_bytes_max + tag_bytes
     }

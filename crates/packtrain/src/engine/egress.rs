@@ -39,6 +39,9 @@ impl<T: TxDescriptors> Egress<T> {
         if recheck || self.asynchronous || pending {
             return self.service(now());
         }
+        if self.queue.has_mtu() {
+            self.queue.renew_mtu(now());
+        }
         Ok(())
     }
 

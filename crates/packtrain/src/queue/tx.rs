@@ -246,8 +246,14 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
+    /// Whether the device may have an MTU, which may change.
+    #[inline]
+    pub(crate) const fn has_mtu(&self) -> bool {
+        self.progress.mtu_at.is_some()
+    }
+
     /// Asks for the MTU, if it is due. If it has changed, packets are prepared again for it.
-    fn renew_mtu(&mut self, now: Instant) {
+    pub(crate) fn renew_mtu(&mut self, now: Instant) {
         if self.progress.mtu_at.is_none_or(|at| now < at) {
             return;
         }

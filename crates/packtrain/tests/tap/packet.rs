@@ -767,6 +767,36 @@ fn a_gso_packet_is_lost_if_its_segments_are_longer_than_the_mtu() {
     });
 }
 
+/// The worker of a running session asks, though the port completes every packet at once.
+#[test]
+fn a_session_follows_the_mtu_of_its_egress() {
+    in_namespace(|| {
+        veth();
+        let far = PacketSocket::open(FAR);
+        let specs = ["null:source,bytes=1614,coalesce=off", "packet:near0"];
+        let [a, b] = specs.map(|text| text.parse().expect("a spec"));
+        let [source, port] = open_pair(&a, &b).expect("they open");
+        let session = Session::between(source, port).start().expect("it starts");
+        let lost = || session.snapshot().drops.get(DropReason::Mtu);
+        wait_until("packets are too long", || lost() > 0);
+        let arrives = |bytes: usize| {
+            let received = std::iter::from_fn(|| far.receive());
+            { received }.any(|(packet, _)| packet.len() == HEADER_BYTES + bytes)
+        };
+        assert!(!arrives(1614));
+        for name in [FAR, NEAR] {
+            world::set_mtu(name, 1600);
+        }
+        wait_until("they fit", || arrives(1614));
+        let before = lost();
+        world::set_mtu(NEAR, 1500);
+        wait_until("they are too long again", || lost() > before);
+        let snapshot = session.finish().snapshot;
+        assert!(snapshot.ledger.closed(), "{:?}", snapshot.ledger);
+        assert_eq!(snapshot.drops.total(), snapshot.drops.get(DropReason::Mtu));
+    });
+}
+
 #[test]
 fn a_link_that_is_down_costs_packets_and_comes_back() {
     in_namespace(|| {

@@ -126,6 +126,8 @@ impl<D: Driver> WrapDriver for Vlan<D> {
         if capabilities.min_packet_bytes > 0 {
             capabilities.min_packet_bytes += self.tags.bytes();
         }
+        let tags = self.tags.bytes() as u32;
+        capabilities.mtu = capabilities.mtu.map(|mtu| mtu + tags);
         capabilities
     }
 
@@ -287,6 +289,11 @@ impl<T: TxDescriptors> WrapTx for VlanTx<T> {
             restore(packet.packet_mut(), &popped, tags.bytes()).map_err(no_buffer)?;
         }
         result
+    }
+
+    fn mtu(&mut self) -> Option<u32> {
+        let tags = self.tags.as_ref().map_or(0, Tags::bytes) as u32;
+        self.inner.mtu().map(|mtu| mtu + tags)
     }
 
     fn reset(

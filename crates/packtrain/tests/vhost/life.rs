@@ -3,10 +3,10 @@
 use crate::guest::*;
 use crate::{Queues, frame};
 use packtrain::driver::{Armed, Attach, Driver, Features, Link};
-use packtrain::packet::{Arena, ArenaConfig};
+use packtrain::packet::{Arena, ArenaConfig, Burst};
 use packtrain::port::vhost::{Vhost, VhostConfig};
 use packtrain::stats::DropReason;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_testkit::conformance::Outside;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -137,6 +137,34 @@ fn packets_are_held_to_what_the_guest_has_negotiated_now() {
             .send(0, &crate::conformance::header(&packet), &packet.bytes)
     );
     assert_eq!(queues.poll(0), [packet]);
+}
+
+/// As QEMU does for a guest whose rings are enabled before its features are set, but with packets
+/// in the ring that were not announced.
+#[test]
+fn calls_by_index_may_be_negotiated_while_packets_are_not_announced() {
+    let features = VERSION_1 | MRG_RXBUF;
+    let mut queues = Queues::new(Options::new(features));
+    queues.assert_passes(0, 1);
+    for (round, features) in [features | EVENT_IDX, features].into_iter().enumerate() {
+        let packet = frame(round as u8, 300);
+        let put = packet.to_packet(&queues.arena, LinkType::Ethernet, || 1000);
+        let mut burst = Burst::new();
+        burst.push(put.expect("frames")).expect("room");
+        queues.now = queues.now.after(Duration::from_millis(1));
+        queues.tx[0].service(queues.now).expect("it works");
+        let sent = queues.tx[0].transmit_more(&mut burst);
+        sent.expect("it is put into the ring");
+        let guest = queues.guest();
+        assert!(guest.take_used(0).is_none(), "it is not announced");
+        guest.number(SET_FEATURES, features | PROTOCOL);
+        guest.barrier();
+        guest.options.features = features | PROTOCOL;
+        queues.tx[0].ring().expect("it works");
+        let (_, bytes) = queues.guest().receive(0).expect("it was sent");
+        assert_eq!(bytes, packet.bytes);
+        queues.assert_passes(0, 2);
+    }
 }
 
 #[test]

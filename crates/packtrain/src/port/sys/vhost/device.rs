@@ -200,6 +200,21 @@ impl Device {
         self.settle();
     }
 
+    /// The thread that serves the device ends by a panic, which may have left rings in any state.
+    pub(in crate::port) fn abandon(&mut self) {
+        for index in 0..self.shared.rings.len() {
+            self.shared.ring(index).abandon();
+        }
+        self.disconnect();
+        let mut status = lock(&self.shared.status);
+        status.problem = Some(
+            "the thread of the front end has ended by a defect of packtrain; restart packtrain, \
+             and report what it has printed"
+                .to_owned(),
+        );
+        status.refused += 1;
+    }
+
     /// Something was refused.
     pub(in crate::port) fn refuse(&self, problem: String) {
         let mut status = lock(&self.shared.status);

@@ -281,6 +281,8 @@ impl Ring {
     ///
     /// One sentence: the ring has no room for what it needs, and is off.
     pub(in crate::port) fn set_form(&mut self, form: Form) -> Result<(), String> {
+        // The parts of the ring have the form that they were found for.
+        self.publish();
         self.form = form;
         self.renew()
     }
@@ -341,6 +343,11 @@ impl Ring {
         (self.form, self.addresses) = (Form::default(), RingAddresses::default());
         (self.size, self.next, self.enabled) = (0, 0, false);
         (self.call, self.error) = (None, None);
+    }
+
+    /// Takes the ring out of use, whatever state it is in: the guest is told nothing more.
+    pub(in crate::port) fn abandon(&mut self) {
+        self.live = None;
     }
 
     /// Where the kicks of a running ring arrive.

@@ -212,6 +212,15 @@ enum End {
     Refused(String),
 }
 
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // The link goes down: without this, packets would wait for a guest that nobody serves.
+        if std::thread::panicking() {
+            self.device.abandon();
+        }
+    }
+}
+
 impl Thread {
     fn run(mut self) {
         while let Some(stream) = self.meet() {
@@ -388,4 +397,32 @@ fn is_ready(stop: &OwnedFd, fds: &[&dyn AsFd], timeout: Option<&Timespec>) -> Op
         return None;
     }
     Some(ready.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::Shared;
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_takes_the_link_down_and_says_so() {
+        let shared = Arc::new(Shared::new(1).expect("descriptors"));
+        let mut device = Device::new(Arc::clone(&shared), 0);
+        device.connect();
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        let thread = Thread {
+            stop: Arc::new(stop),
+            endpoint: Endpoint::Connect(PathBuf::new()),
+            device,
+        };
+        let panics = std::thread::spawn(move || {
+            let _thread = thread;
+            panic!("a defect");
+        });
+        assert!(panics.join().is_err());
+        let status = shared.status();
+        assert!(!status.connected && !shared.is_up());
+        let problem = status.problem.expect("it is said");
+        assert!(problem.contains("defect"), "{problem}");
+    }
 }

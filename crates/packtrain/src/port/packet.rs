@@ -233,7 +233,7 @@ impl RxDescriptors for PacketRx {
                     }
                 }
                 // Out of frames: the kernel keeps its packets until the next refill.
-                Ok(None) => return Ok(()),
+                Ok(None) => return self.recheck(now),
                 Err(ReadError::Empty) => {
                     self.drained = true;
                     self.recheck(now)?;

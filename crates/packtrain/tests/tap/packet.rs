@@ -422,6 +422,27 @@ fn what_the_socket_has_no_room_for_is_counted() {
     });
 }
 
+/// Else a worker would not sleep before there are frames again.
+#[test]
+fn a_port_without_frames_is_polled_as_seldom_as_an_idle_one() {
+    in_namespace(|| {
+        veth();
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let held = Vec::from_iter(std::iter::from_fn(|| arena.packet_from(&[0; 60]).ok()));
+        let how = Attach::default();
+        let mut port = Port::attach_in(open_port(&PacketConfig::new(NEAR)), &how, &arena);
+        send(&PacketSocket::open(FAR), &frame(MAC_NEAR, 1, 7, 60));
+        let now = Instant::default().after(Duration::from_secs(5));
+        let mut burst = Burst::new();
+        port.rx[0].poll(now, &mut burst, 64).expect("it is there");
+        assert!(burst.is_empty() && port.rx[0].is_short());
+        let next = port.rx[0].next_at().expect("a time");
+        assert!(next > now, "{next:?} is not after {now:?}");
+        drop(held);
+        assert_eq!(numbers(&mut port, 1), [7]);
+    });
+}
+
 /// A datagram of the kernel to a host behind the port.
 fn datagram(source: u16, bytes: usize, fragment: Option<(u16, bool)>) -> Vec<u8> {
     let mut ip = vec![0x45, 0];

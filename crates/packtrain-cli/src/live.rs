@@ -199,7 +199,7 @@ impl Live {
             let is_new = std::mem::replace(last, status.refused) != status.refused;
             if let (true, Some(problem)) = (is_new, status.problem) {
                 let name = &self.names[index];
-                let line = format!("{name}: refused {problem}; see the log of the front end\n");
+                let line = format!("{name}: {problem}\n");
                 self.event(&line);
             }
         }

@@ -29,7 +29,9 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::NoEgress => {
             "not forwarded: for an address behind its own port, or for bridges only"
         }
-        DropReason::EgressStalled => "the egress port sent nothing for 200 ms",
+        DropReason::EgressStalled => {
+            "the egress port had no space, and sent less than 64 packets in 200 ms"
+        }
         DropReason::Vnet(error) => return error.to_string(),
         DropReason::Segment(error) => return error.to_string(),
         _ => "",

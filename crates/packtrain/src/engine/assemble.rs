@@ -369,7 +369,8 @@ impl<'a> Assembly<'a> {
                     RingProducer::new(shared, path.by_packet)
                 });
                 let part = &mut parts[pair];
-                part.lots.get_or_insert(Random::new(port as u64));
+                part.lots
+                    .get_or_insert(Random::new((port as u64) << 32 | pair as u64));
                 let counters = Arc::clone(&part.counters);
                 let drops = Arc::clone(lane.queue.drops());
                 let fan = Fan::new(port, rings, default, counters, drops);

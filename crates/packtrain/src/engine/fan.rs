@@ -4,13 +4,13 @@
 //! Each port is a branch: a producer of the ring in front of its TX queue, and the packets for
 //! which that had no space. While any wait, the lane receives nothing, so a slow egress pushes back
 //! on its ingress as between two ports. But it also holds up packets for the other ports. So a port
-//! that sends nothing may do so for [`EGRESS_WAIT_MAX`] only: after that its packets are dropped
-//! until it sends one, or its ring accepts one.
+//! is waited for if it sends a burst within [`EGRESS_WAIT_MAX`]. After one in which it has sent
+//! less, what its ring has no space for is dropped until it has sent a burst.
 
 use super::producer::RingProducer;
 use super::stats::LaneCounters;
 use crate::driver::{Features, TxDescriptors};
-use crate::limits::EGRESS_WAIT_MAX;
+use crate::limits::{BURST_PACKETS_MAX, EGRESS_WAIT_MAX};
 use crate::packet::{Burst, Packet, PortSet};
 use crate::stats::{DropCounters, DropReason};
 use crate::time::Instant;
@@ -40,16 +40,17 @@ struct Branch<T: TxDescriptors> {
     ring: RingProducer<T>,
     /// Packets for which the ring had no space.
     waiting: Burst,
-    /// The ring accepts none of the packets for it, as of the last look.
-    stall: Option<Stall>,
+    stall: Stall,
 }
 
-#[derive(Clone, Copy, Debug)]
+/// How long packets have waited for a port that has not sent a burst meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
 struct Stall {
-    /// How long nothing has moved.
     lasted: Duration,
-    looked: Instant,
-    /// Packets that the device has taken and completed.
+    /// The last look at a ring that accepts nothing. `None` if no packets wait: a time in which
+    /// the port had nothing to send does not count.
+    looked: Option<Instant>,
+    /// What the device had taken and completed at the beginning.
     moved: [u64; 2],
 }
 
@@ -67,7 +68,7 @@ impl<T: TxDescriptors> Fan<T> {
             .map(|ring| Branch {
                 ring,
                 waiting: Burst::new(),
-                stall: None,
+                stall: Stall::default(),
             })
             .collect();
         Self {
@@ -83,9 +84,6 @@ impl<T: TxDescriptors> Fan<T> {
     pub(super) fn begin(&mut self) {
         for branch in &mut self.branches {
             branch.ring.begin();
-            if branch.stall.is_some() && !branch.waits() && branch.ring.has_space() {
-                branch.stall = None;
-            }
         }
     }
 
@@ -158,7 +156,7 @@ impl<T: TxDescriptors> Fan<T> {
     /// When the rings have to be looked at again for which packets wait.
     pub(super) fn next_at(&self) -> Option<Instant> {
         let waiting = self.branches.iter().filter(|one| one.waits());
-        let looked = waiting.filter_map(|one| one.stall).map(|one| one.looked);
+        let looked = waiting.filter_map(|one| one.stall.looked);
         looked.min().map(|looked| looked.after(LOOK_EVERY))
     }
 
@@ -199,36 +197,34 @@ impl<T: TxDescriptors> Branch<T> {
     }
 
     fn send(&mut self, now: Instant, drops: &DropCounters) {
-        let before = self.waiting.len();
-        if before == 0 {
+        if !self.waits() {
             return;
         }
         self.ring.send(now, &mut self.waiting);
         if let Some(reason) = self.ring.closed() {
             self.abandon(reason, drops);
         }
-        if self.waiting.len() < before {
-            self.stall = None;
-        }
         if self.waits() && self.has_stalled(now) {
             self.abandon(DropReason::EgressStalled, drops);
         }
+        if !self.waits() {
+            self.stall.looked = None;
+        }
     }
 
-    /// Looks at a ring that accepts nothing: whether its port has sent nothing for
-    /// [`EGRESS_WAIT_MAX`]. If it sends, other lanes were first to use the space.
+    /// Looks at a ring that accepts nothing: whether packets have waited for [`EGRESS_WAIT_MAX`]
+    /// since the port had last sent a burst. If it sends, other lanes were first to use the space.
     fn has_stalled(&mut self, now: Instant) -> bool {
+        let stall = &mut self.stall;
         let moved = self.ring.moved();
-        let same = self.stall.filter(|stall| stall.moved == moved);
-        let lasted = same.map_or(Duration::ZERO, |stall| {
-            stall.lasted + now.since(stall.looked).min(LOOK_EVERY)
-        });
-        self.stall = Some(Stall {
-            lasted,
-            looked: now,
-            moved,
-        });
-        lasted >= EGRESS_WAIT_MAX
+        let sent = moved.iter().zip(stall.moved).map(|(now, then)| now - then);
+        if sent.max() >= Some(BURST_PACKETS_MAX as u64) {
+            (stall.lasted, stall.moved) = (Duration::ZERO, moved);
+        } else if let Some(looked) = stall.looked {
+            stall.lasted += now.since(looked).min(LOOK_EVERY);
+        }
+        stall.looked = Some(now);
+        stall.lasted >= EGRESS_WAIT_MAX
     }
 
     /// The branch must have room for a burst, as one of a fan that accepts packets has.

@@ -58,7 +58,7 @@ impl<T: TxDescriptors> RingProducer<T> {
         self.shared.has_space(&self.own)
     }
 
-    /// Packets that the device has taken, and that it has completed.
+    /// Wire packets that the device has taken, and packets that it has completed.
     pub(super) fn moved(&self) -> [u64; 2] {
         self.shared.moved()
     }

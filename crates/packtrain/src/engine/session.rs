@@ -457,9 +457,10 @@ impl Session {
     ///
     /// Each TX queue is shared by the RX queues of all ports, so two ports cost less in a session
     /// [between](Session::between) them. An egress that is slower than what is sent to it holds up
-    /// the ports that send there. If it sends nothing for
-    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), which includes a pause of its TX queue
-    /// ([`Command::Pause`]), packets for it are dropped until it goes on, as `drop.egress_stalled`.
+    /// the ports that send there. If it sends less than a burst in
+    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), as during a pause of its TX queue
+    /// ([`Command::Pause`]), packets for which it has no space are dropped until it has sent one, as
+    /// `drop.egress_stalled`.
     ///
     /// ```
     /// use packtrain::engine::{RxId, Session};

@@ -603,10 +603,10 @@ pub(super) fn drain<T: TxDescriptors>(role: &mut Role<'_, T>, left: &mut usize) 
 }
 
 impl<T> SharedTx<T> {
-    /// Packets given to the device, and reclaimed from it.
+    /// Wire packets given to the device, and packets reclaimed from it.
     #[inline]
     pub(super) fn moved(&self) -> [u64; 2] {
-        [&self.counters.packets, &self.counters.reclaimed].map(Counter::get)
+        [&self.counters.wire_packets, &self.counters.reclaimed].map(Counter::get)
     }
 }
 

@@ -94,7 +94,7 @@ impl Driver for PacketSocket {
         Capabilities {
             queues_max: self.0.config.queues,
             rx: OFFLOADS | Features::VLAN,
-            tx: OFFLOADS.intersection(self.0.config.offload).consistent(),
+            tx: self.0.tx,
             tx_segments_max: TX_SEGMENTS_MAX,
             tx_gso_segments_max: TX_SEGMENTS_MAX,
             // If they cannot be read, the kernel alone compares, and packets are merged in vain.
@@ -111,6 +111,7 @@ impl Driver for PacketSocket {
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
+                index: self.0.index,
                 bypass_qdisc: self.0.config.bypass_qdisc,
                 mtu,
                 attempts: 0,
@@ -239,7 +240,7 @@ impl RxDescriptors for PacketRx {
                     }
                 }
                 // Out of frames: the kernel keeps its packets until the next refill.
-                Ok(None) => return Ok(()),
+                Ok(None) => return self.recheck(now),
                 Err(ReadError::Empty) => {
                     self.drained = true;
                     self.recheck(now)?;
@@ -287,6 +288,7 @@ impl RxDescriptors for PacketRx {
 #[derive(Debug)]
 pub struct PacketTx {
     socket: Socket,
+    index: u32,
     bypass_qdisc: bool,
     /// As read last.
     mtu: Option<u32>,
@@ -312,7 +314,7 @@ impl PacketTx {
     ///
     /// The kernel may have cut a GSO packet, and sent some of its segments: it must not get the
     /// packet again. With `qdisc=bypass` it sends all or nothing, and drops what it would have to
-    /// cut.
+    /// cut: that is the reason if the device's TSO was switched off meanwhile.
     fn no_room(&mut self, packet: &Packet) -> Refused {
         let gso = packet.meta().gso;
         if gso.is_none() || self.bypass_qdisc {
@@ -325,9 +327,17 @@ impl PacketTx {
         match (self.socket.link().unwrap_or(Link::Up), gso) {
             (Link::Removed, _) => Refused::Removed,
             (Link::Down, _) => Refused::LinkDown,
-            (Link::Up, Some(gso)) if self.bypass_qdisc => Refused::Feature(Features::of(gso.kind)),
+            (Link::Up, Some(gso)) if self.bypass_qdisc && !self.cuts() => {
+                Refused::Feature(Features::of(gso.kind))
+            }
             (Link::Up, _) => Refused::Bad(DropReason::DeviceRefused),
         }
+    }
+
+    /// Whether the device still cuts GSO packets, as it did when it was opened.
+    fn cuts(&mut self) -> bool {
+        self.calls += 2;
+        self.socket.cuts_tcp(self.index).unwrap_or(true)
     }
 }
 
@@ -379,6 +389,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").expect("a file");
         let mut tx = PacketTx {
             socket: Socket::of(file.into()),
+            index: 0,
             bypass_qdisc,
             mtu: None,
             attempts: 0,
@@ -394,7 +405,6 @@ mod tests {
     fn only_a_packet_that_the_kernel_has_not_cut_is_offered_again() {
         let lost = || Refused::Bad(DropReason::DeviceRefused);
         let again = || Refused::NoMemory;
-        let cut = || Refused::Feature(Features::of(GsoKind::UdpV6));
         let each = [again(), again(), again(), lost(), lost()];
         assert_eq!(refusals(None, false), each);
         assert_eq!(refusals(None, true), each);
@@ -402,9 +412,7 @@ mod tests {
             refusals(Some(GsoKind::TcpV4), false),
             [(); 5].map(|()| lost())
         );
-        assert_eq!(
-            refusals(Some(GsoKind::UdpV6), true),
-            [again(), again(), again(), cut(), cut()]
-        );
+        // Nor is an offload given up for a device that is full.
+        assert_eq!(refusals(Some(GsoKind::TcpV6), true), each);
     }
 }

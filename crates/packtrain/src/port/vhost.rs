@@ -46,8 +46,8 @@ pub struct Vhost {
 }
 
 impl Vhost {
-    /// Makes the socket, or remembers where it is. A socket of a process that has ended is
-    /// replaced. The file is removed when the port is dropped.
+    /// Makes the socket, or connects to the front end if it listens already. A socket of a process
+    /// that has ended is replaced. The file is removed when the port is dropped.
     ///
     /// # Errors
     ///

@@ -88,8 +88,8 @@ own_reasons! {
     /// In a session among several ports: no port was named for the packet, or one that the session
     /// does not have. A bridge names none for a frame that is not forwarded.
     NoEgress => "no_egress",
-    /// In a session among several ports: the egress port sent nothing for
-    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), and has not gone on since.
+    /// In a session among several ports: the egress port had no space, and sent less than a burst
+    /// in [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX) while packets waited for it.
     EgressStalled => "egress_stalled",
 }
 

@@ -172,6 +172,11 @@ fn an_interface_that_cannot_be_had_is_refused_in_words() {
         let sockets = vec![raw_socket(Some(NEAR)), raw_socket(Some(FAR))];
         let line = why_not(PacketPort::from_fds(sockets, &PacketConfig::new("")));
         assert!(line.contains("bound to far0"), "{line}");
+        let with_ring = raw_socket(Some(NEAR));
+        world::make_ring(&with_ring);
+        let error = PacketPort::from_fds(vec![with_ring], &PacketConfig::new(""));
+        let line = error.expect_err("it has a ring").to_string();
+        assert!(line.contains("must have no ring"), "{line}");
         let asked = Attach {
             queues: 2,
             ..Attach::default()
@@ -422,6 +427,37 @@ fn what_the_socket_has_no_room_for_is_counted() {
     });
 }
 
+/// Else a worker would not sleep before there are frames again.
+#[test]
+fn a_port_without_frames_is_polled_as_seldom_as_an_idle_one() {
+    in_namespace(|| {
+        veth();
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let held = Vec::from_iter(std::iter::from_fn(|| arena.packet_from(&[0; 60]).ok()));
+        let how = Attach::default();
+        let mut port = Port::attach_in(open_port(&PacketConfig::new(NEAR)), &how, &arena);
+        send(&PacketSocket::open(FAR), &frame(MAC_NEAR, 1, 7, 60));
+        let now = Instant::default().after(Duration::from_secs(5));
+        let mut burst = Burst::new();
+        port.rx[0].poll(now, &mut burst, 64).expect("it is there");
+        assert!(burst.is_empty() && port.rx[0].is_short());
+        let next = port.rx[0].next_at().expect("a time");
+        assert!(next > now, "{next:?} is not after {now:?}");
+        drop(held);
+        assert_eq!(numbers(&mut port, 1), [7]);
+    });
+}
+
+/// The same frame in the other direction: addresses and ports are swapped.
+fn reversed(mut frame: Vec<u8>) -> Vec<u8> {
+    for (one, other, bytes) in [(26, 30, 4), (34, 36, 2)] {
+        for at in 0..bytes {
+            frame.swap(one + at, other + at);
+        }
+    }
+    frame
+}
+
 /// A datagram of the kernel to a host behind the port.
 fn datagram(source: u16, bytes: usize, fragment: Option<(u16, bool)>) -> Vec<u8> {
     let mut ip = vec![0x45, 0];
@@ -465,7 +501,9 @@ fn each_flow_goes_to_one_queue_and_nothing_comes_twice() {
         let mut port = Port::attach_in(port, &how, &arena);
         for _ in 0..ROUNDS {
             for flow in 0..FLOWS {
+                // The hash is the same in both directions.
                 send(&far, &datagram(0x4000 + flow, 60, None));
+                send(&far, &reversed(datagram(0x4000 + flow, 60, None)));
             }
         }
         for flow in 0..FLOWS {
@@ -476,7 +514,7 @@ fn each_flow_goes_to_one_queue_and_nothing_comes_twice() {
                 send(&far, &datagram(source, bytes, Some(place)));
             }
         }
-        let expected = usize::from(FLOWS) * (ROUNDS + 3);
+        let expected = usize::from(FLOWS) * (2 * ROUNDS + 3);
         let (mut queues, mut got) = (HashMap::new(), 0);
         wait_until("all arrive", || {
             for packet in port.poll() {
@@ -578,7 +616,6 @@ fn what_waits_in_given_sockets_is_not_received() {
                 ..Attach::default()
             };
             let mut port = Port::attach(port.expect("they are sockets"), &how);
-            assert_eq!(port.rx[0].arm(), Armed::WorkPending);
             send(&far, &frame(MAC_NEAR, 1, 77, 60));
             assert_eq!(numbers(&mut port, 1), [77], "{bound:?}, {queues} queues");
             port.assert_clean("what waited");
@@ -620,29 +657,49 @@ fn without_a_discipline_a_packet_that_the_device_cannot_cut_is_cut_here() {
     const SIZE: usize = 1000;
     in_namespace(|| {
         veth();
-        let feature = "tx-tcp-segmentation";
-        assert!(world::set_feature(NEAR, feature, false), "{feature}");
         let far = PacketSocket::open(FAR);
-        let port = open_port(&PacketConfig {
+        let bypass = || PacketConfig {
             bypass_qdisc: true,
             ..PacketConfig::new(NEAR)
-        });
-        let mut port = Port::attach(port, &Attach::default());
-        for _ in 0..2 {
+        };
+        let has_tso = |on: bool| {
+            let feature = "tx-tcp-segmentation";
+            for feature in [feature, "tx-tcp6-segmentation", "tx-tcp-ecn-segmentation"] {
+                assert!(world::set_feature(NEAR, feature, on), "{feature}");
+            }
+            // Linux counts packets that it mangles the identification of as TCP, too.
+            world::set_feature(NEAR, "tx-tcp-mangleid-segmentation", on);
+        };
+        let passes = |port: &mut Port<PacketPort>| {
             let train = Train::tcp(5 * SIZE, SIZE as u16);
-            let packet = train.packet(&port, Some([2; 6]), 1400);
+            let packet = train.packet(port, Some([2; 6]), 1400);
             port.send_all(packet);
-            let mut got = Vec::new();
+            let (mut got, mut packets) = (Vec::new(), 0);
             wait_until("the segments arrive", || {
                 while let Some((bytes, _)) = far.receive() {
                     got.extend_from_slice(&bytes[HEADER_BYTES + 54..]);
+                    packets += 1;
                 }
                 got.len() >= train.payload
             });
             assert!(got == payload(train.payload));
-        }
-        let refused = port.tx[0].counters().snapshot().refused_features;
-        assert_eq!(refused, 1);
+            packets
+        };
+        let refused = |port: &Port<PacketPort>| port.tx[0].counters().snapshot().refused_features;
+        has_tso(false);
+        let mut port = Port::attach(open_port(&bypass()), &Attach::default());
+        assert_eq!(port.driver.capabilities().tx, Features::CSUM);
+        assert_eq!((passes(&mut port), refused(&port)), (5, 0));
+        drop(port);
+        has_tso(true);
+        let mut port = Port::attach(open_port(&bypass()), &Attach::default());
+        let offered = Features::CSUM | Features::TSO4 | Features::TSO6;
+        assert_eq!(port.driver.capabilities().tx, offered);
+        assert_eq!((passes(&mut port), refused(&port)), (1, 0));
+        // Switched off during the run: that it is refused is noticed.
+        has_tso(false);
+        assert_eq!((passes(&mut port), refused(&port)), (5, 1));
+        assert_eq!((passes(&mut port), refused(&port)), (5, 1));
         assert_eq!(port.dropped(DropReason::DeviceRefused), 0);
     });
 }

@@ -757,6 +757,27 @@ pub fn accept_only(socket: &OwnedFd, at: u32, value: u32) {
     expect(set, "SO_ATTACH_FILTER");
 }
 
+/// Has the socket receive into a ring of one block.
+pub fn make_ring(socket: &OwnedFd) {
+    let ring = libc::tpacket_req {
+        tp_block_size: 4096,
+        tp_block_nr: 1,
+        tp_frame_size: 2048,
+        tp_frame_nr: 2,
+    };
+    // SAFETY: the kernel reads a description of a ring, which lives until the call returns.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_RX_RING,
+            (&raw const ring).cast(),
+            size_of_val(&ring) as libc::socklen_t,
+        )
+    };
+    expect(set, "PACKET_RX_RING");
+}
+
 /// How many users have made the interface promiscuous.
 pub fn promiscuity(name: &str) -> u32 {
     /// `IFLA_PROMISCUITY` (linux/if_link.h).

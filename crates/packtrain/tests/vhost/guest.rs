@@ -34,6 +34,7 @@ pub const SET_VRING_BASE: u32 = 10;
 pub const GET_VRING_BASE: u32 = 11;
 pub const SET_VRING_KICK: u32 = 12;
 pub const SET_VRING_CALL: u32 = 13;
+pub const GET_PROTOCOL_FEATURES: u32 = 15;
 pub const SET_PROTOCOL_FEATURES: u32 = 16;
 pub const GET_QUEUE_NUM: u32 = 17;
 pub const SET_VRING_ENABLE: u32 = 18;
@@ -138,7 +139,21 @@ impl Guest {
 
     /// All that QEMU sends, in its order: rings are enabled before features are set.
     pub fn set_up(&mut self) {
+        self.begin();
+        for index in 0..2 * self.options.pairs {
+            self.start(index);
+        }
+        self.barrier();
+        for pair in 0..self.options.pairs {
+            self.post_all(2 * pair);
+        }
+    }
+
+    /// Everything but the rings.
+    fn begin(&mut self) {
         self.ask(GET_FEATURES);
+        // Several queues, and acknowledgements.
+        assert_eq!(self.ask(GET_PROTOCOL_FEATURES), 0b1001);
         self.number(SET_PROTOCOL_FEATURES, 1);
         self.ask(GET_QUEUE_NUM);
         self.say(SET_OWNER, &[], &[]);
@@ -152,13 +167,28 @@ impl Guest {
             USER_BASE,
             0,
         )]);
+    }
+
+    /// Goes on with its rings as they are, over a new connection.
+    pub fn resume(&mut self, stream: UnixStream) {
+        stream
+            .set_read_timeout(Some(Duration::from_secs(10)))
+            .expect("a time");
+        self.stream = stream;
+        self.begin();
         for index in 0..2 * self.options.pairs {
-            self.start(index);
+            self.start_at(index, self.used(index));
         }
         self.barrier();
-        for pair in 0..self.options.pairs {
-            self.post_all(2 * pair);
-        }
+    }
+
+    /// Gives a ring that runs another descriptor for kicks.
+    pub fn renew_kick(&mut self, index: usize) {
+        self.rings[index].kick = event();
+        let number = (index as u64).to_le_bytes();
+        let kick = self.rings[index].kick.as_fd();
+        send(&self.stream, SET_VRING_KICK, &number, &[kick]);
+        self.barrier();
     }
 
     /// Has the port know the memory, in regions of guest address, bytes, user address and offset.

@@ -13,6 +13,7 @@ use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 const FROM: usize = 1;
 const TO: usize = 0;
@@ -262,7 +263,7 @@ fn a_bad_buffer_of_a_guest_costs_no_packet() {
         );
         queues.guest().post(TO, head);
         queues.guest().post(TO, head + 1);
-        queues.now = queues.now.after(std::time::Duration::from_millis(1));
+        queues.now = queues.now.after(Duration::from_millis(1));
         queues.tx[0]
             .transmit(&mut packtrain::packet::Burst::new())
             .expect("it works");
@@ -348,8 +349,8 @@ fn descriptors_that_no_message_has_end_a_connection_at_once() {
     let mut queues = Queues::new(options());
     let guest = queues.guest();
     // Parts of one header, which never becomes whole.
-    for _ in 0..2 {
-        send_raw(&guest.stream, &[0; 4], &[guest.memory.as_fd(); 8]);
+    for _ in 0..3 {
+        send_raw(&guest.stream, &[0; 3], &[guest.memory.as_fd(); 8]);
     }
     let ended = (&guest.stream).read(&mut [0]);
     assert!(matches!(ended, Ok(0)), "{ended:?}");
@@ -427,6 +428,21 @@ fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
         }
         let is_off = queues.tx_dropped(DropReason::LinkDown) > 0;
         assert_eq!(is_off, ahead != u16::MAX, "{ahead}");
+        if is_off {
+            // Its queue uses the ring of the other one.
+            let until = Instant::now() + Duration::from_secs(10);
+            let mut came = false;
+            while !came || queues.tx[0].held() > 0 {
+                assert!(
+                    Instant::now() < until,
+                    "{ahead}: it stays with a broken ring"
+                );
+                queues.send(0, &crate::frame(7, 70));
+                while queues.guest().receive(1).is_some() {
+                    came = true;
+                }
+            }
+        }
         queues.assert_passes(1, 4);
         let guest = queues.guest();
         let rings = if is_off { &[TO, FROM][..] } else { &[] };
@@ -443,6 +459,30 @@ fn an_index_that_cannot_be_costs_its_ring_until_it_is_started_again() {
             queues.assert_passes(0, 5);
         }
     }
+}
+
+#[test]
+fn without_a_ring_that_works_the_link_is_down_and_a_new_front_end_is_not_blamed() {
+    let options = Options {
+        pairs: 1,
+        ..options()
+    };
+    let mut queues = Queues::new(options);
+    let index = queues.guest().rings[TO].avail.wrapping_add(1000);
+    queues.guest().set_avail(TO, index);
+    for _ in 0..200 {
+        queues.send(0, &crate::frame(1, 60));
+    }
+    let joined = &mut queues.joined;
+    joined.wait_for("broken link", |joined| joined.port.link() == Link::Down);
+    let problem = joined.port.status().problem.expect("it is said");
+    assert!(problem.starts_with("ring 0 has more chains"), "{problem}");
+    joined.guest = None;
+    joined.wait_for("end", |joined| !joined.port.status().connected);
+    assert_eq!(joined.port.status().problem, None);
+    joined.guest = Some(Guest::new(joined.connect(), options));
+    joined.wait_for("link", |joined| joined.port.link() == Link::Up);
+    queues.assert_passes(0, 2);
 }
 
 #[test]

@@ -3,13 +3,14 @@
 use crate::guest::*;
 use crate::{Queues, frame};
 use packtrain::driver::{Armed, Attach, Driver, Features, Link};
-use packtrain::packet::{Arena, ArenaConfig};
+use packtrain::packet::{Arena, ArenaConfig, Burst};
 use packtrain::port::vhost::{Vhost, VhostConfig};
 use packtrain::stats::DropReason;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_testkit::conformance::Outside;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
+use std::net::Shutdown;
 use std::num::NonZeroU16;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -139,6 +140,34 @@ fn packets_are_held_to_what_the_guest_has_negotiated_now() {
     assert_eq!(queues.poll(0), [packet]);
 }
 
+/// As QEMU does for a guest whose rings are enabled before its features are set, but with packets
+/// in the ring that were not announced.
+#[test]
+fn calls_by_index_may_be_negotiated_while_packets_are_not_announced() {
+    let features = VERSION_1 | MRG_RXBUF;
+    let mut queues = Queues::new(Options::new(features));
+    queues.assert_passes(0, 1);
+    for (round, features) in [features | EVENT_IDX, features].into_iter().enumerate() {
+        let packet = frame(round as u8, 300);
+        let put = packet.to_packet(&queues.arena, LinkType::Ethernet, || 1000);
+        let mut burst = Burst::new();
+        burst.push(put.expect("frames")).expect("room");
+        queues.now = queues.now.after(Duration::from_millis(1));
+        queues.tx[0].service(queues.now).expect("it works");
+        let sent = queues.tx[0].transmit_more(&mut burst);
+        sent.expect("it is put into the ring");
+        let guest = queues.guest();
+        assert!(guest.take_used(0).is_none(), "it is not announced");
+        guest.number(SET_FEATURES, features | PROTOCOL);
+        guest.barrier();
+        guest.options.features = features | PROTOCOL;
+        queues.tx[0].ring().expect("it works");
+        let (_, bytes) = queues.guest().receive(0).expect("it was sent");
+        assert_eq!(bytes, packet.bytes);
+        queues.assert_passes(0, 2);
+    }
+}
+
 #[test]
 fn a_ring_that_is_stopped_goes_on_where_it_was() {
     let mut queues = Queues::new(Options::new(FEATURES));
@@ -164,6 +193,58 @@ fn wakes(queues: &Queues) -> bool {
         tv_nsec: 0,
     };
     poll(&mut fds, Some(&time)).expect("a poll") > 0
+}
+
+/// Of a ring that runs: it neither enables it nor disables it.
+#[test]
+fn another_descriptor_for_kicks_is_heard_and_changes_nothing_else() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    for (enabled, lost) in [(1, 0), (0, 1), (1, 1)] {
+        let guest = queues.guest();
+        guest.state(SET_VRING_ENABLE, 1, enabled);
+        guest.renew_kick(1);
+        assert!(queues.poll(0).is_empty());
+        assert_eq!(queues.rx[0].arm(), Armed::Idle);
+        assert!(!wakes(&queues), "nothing is there");
+        let sent = frame(1, 60);
+        assert!(queues.guest().send(0, &[0; 12], &sent.bytes));
+        assert!(wakes(&queues), "the guest kicked");
+        assert_eq!(queues.poll(0).len(), enabled as usize);
+        assert_eq!(queues.rx_dropped(DropReason::LinkDown), lost);
+    }
+}
+
+#[test]
+fn a_guest_goes_on_with_its_rings_over_a_new_connection() {
+    let options = Options::new(FEATURES);
+    let mut queues = Queues::new(options);
+    queues.assert_passes(0, 1);
+    // Over another connection to the same port, and to another port.
+    for number in 2..4 {
+        let mut guest = queues.joined.guest.take().expect("it is attached");
+        assert!(guest.send(0, &[0; 12], &frame(number, 90).bytes));
+        guest.stream.shutdown(Shutdown::Both).expect("it ends");
+        if number == 3 {
+            queues = Queues::new(options);
+            queues.joined.guest = None;
+        }
+        let joined = &mut queues.joined;
+        joined.wait_for("end", |joined| !joined.port.status().connected);
+        guest.resume(joined.connect());
+        joined.guest = Some(guest);
+        joined.wait_for("link", |joined| joined.port.link() == Link::Up);
+        assert_eq!(
+            queues.poll(0),
+            [frame(number, 90)],
+            "neither lost nor twice"
+        );
+        assert!(queues.guest().receive(0).is_none());
+        // More than the ring holds.
+        for round in 0..200 {
+            queues.assert_passes(0, round);
+        }
+    }
+    assert_eq!(queues.tx_drops.snapshot().total(), 0);
 }
 
 #[test]
@@ -311,26 +392,54 @@ fn a_second_front_end_is_turned_away() {
     queues.assert_passes(0, 1);
 }
 
+/// Regions of the guest's memory that end at these places in its file.
+fn regions(ends: &[u64]) -> Vec<(u64, u64, u64, u64)> {
+    let begins = [0].into_iter().chain(ends.iter().copied());
+    let each = begins.zip(ends);
+    each.map(|(at, end)| (GUEST_BASE + at, end - at, USER_BASE + at, at))
+        .collect()
+}
+
 #[test]
-fn memory_in_two_regions_is_one_to_a_packet() {
+fn memory_in_several_regions_is_one_to_a_packet() {
+    const RING: u64 = 8 << 20;
     let mut queues = Queues::new(Options::new(FEATURES));
-    let guest = queues.guest();
-    // Cut in the middle of a buffer of the first slot that sends.
-    let slot = *[guest.slot(1).expect("a slot")].first().expect("one");
-    let cut = (guest.buffer(1, slot) & !4095) + 4096;
-    let end = 3 * (8 << 20);
-    guest.share(&[
-        (GUEST_BASE, cut, USER_BASE, 0),
-        (GUEST_BASE + cut, end - cut, USER_BASE + cut, cut),
-    ]);
-    guest.barrier();
-    let packet = frame(7, 9000);
-    let at = guest.buffer(1, slot);
-    guest.write(at, &[&[0; 12], &packet.bytes[..]].concat());
-    guest.describe(1, slot, GUEST_BASE + at, 9012, 0, 0);
-    guest.push(1, slot);
-    assert_eq!(queues.poll(0), [packet]);
-    queues.assert_passes(0, 1);
+    for several in [false, true] {
+        let guest = queues.guest();
+        let slot = guest.slot(1).expect("a slot");
+        let at = guest.buffer(1, slot);
+        // Cut in the middle of the buffer.
+        let cut = (at & !4095) + 4096;
+        let ends = match several {
+            false => vec![cut, 3 * RING],
+            // Between the parts of a ring as well.
+            true => vec![
+                8 << 10,
+                24 << 10,
+                40 << 10,
+                RING,
+                cut,
+                cut + 4096,
+                2 * RING,
+                3 * RING,
+            ],
+        };
+        guest.share(&regions(&ends));
+        guest.barrier();
+        let packet = frame(7, 9000);
+        guest.write(at, &[&[0; 12], &packet.bytes[..]].concat());
+        guest.describe(1, slot, GUEST_BASE + at, 9012, 0, 0);
+        guest.push(1, slot);
+        assert_eq!(queues.poll(0), [packet]);
+        queues.assert_passes(0, 1);
+    }
+    let ends: Vec<_> = (1..=9).map(|part| part * RING / 3).collect();
+    let ends: Vec<_> = ends.iter().map(|end| end & !4095).collect();
+    queues.guest().share(&regions(&ends));
+    queues.joined.wait_for("refusal", |joined| {
+        let problem = joined.port.status().problem;
+        problem.is_some_and(|problem| problem.contains("guest memory in 9 regions"))
+    });
 }
 
 #[test]
@@ -415,6 +524,72 @@ fn nothing_waits_for_a_listener_that_does_not_accept() {
     assert!(taken.contains("use another path"), "{taken}");
     thread.join().expect("it is done");
     std::fs::remove_file(&path).expect("it is there");
+}
+
+#[test]
+fn what_keeps_a_port_from_connecting_is_said() {
+    let file = path("plain");
+    std::fs::write(&file, "precious").expect("a file");
+    for (at, why) in [
+        (file.clone(), "is no socket"),
+        (file.join("vm0.sock"), "Not a directory"),
+    ] {
+        let config = VhostConfig {
+            server: false,
+            ..VhostConfig::server(&at)
+        };
+        let mut port = Vhost::open(&config).expect("it opens");
+        let arena = Arena::new(ArenaConfig::small()).expect("memory");
+        let halves = port.attach(&Attach::default(), &arena);
+        let until = Instant::now() + Duration::from_secs(10);
+        let problem = loop {
+            if let Some(problem) = port.status().problem {
+                break problem;
+            }
+            assert!(Instant::now() < until, "nothing is said");
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let named = at.to_string_lossy();
+        assert!(
+            problem.contains(&*named) && problem.contains(why),
+            "{problem}"
+        );
+        // Two more attempts.
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(port.status().refused, 1, "it is said once");
+        drop(halves);
+    }
+    std::fs::remove_file(&file).expect("it is there");
+    // A socket that is not there yet is no problem.
+    let config = VhostConfig {
+        server: false,
+        ..VhostConfig::server(&file)
+    };
+    let mut port = Vhost::open(&config).expect("it opens");
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let halves = port.attach(&Attach::default(), &arena);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(port.status().problem, None);
+    drop(halves);
+}
+
+/// After that its process may have fewer rights.
+#[test]
+fn a_port_connects_when_it_is_opened_if_the_front_end_listens() {
+    let path = path("early.sock");
+    let listener = UnixListener::bind(&path).expect("a socket");
+    let config = VhostConfig {
+        server: false,
+        ..VhostConfig::server(&path)
+    };
+    let mut port = Vhost::open(&config).expect("it opens");
+    let (stream, _) = listener.accept().expect("it has connected");
+    std::fs::remove_file(&path).expect("it is there");
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let halves = port.attach(&Attach::default(), &arena);
+    let _guest = Guest::new(stream, Options::new(VERSION_1 | MRG_RXBUF));
+    assert_eq!(port.status().connections, 1);
+    drop(halves);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::rig::{POLICIES, Rig, Setup, Virtual, arena, closed, wait_for};
 use crate::driver::{Features, Input, Port, PortConfig};
 use crate::engine::control::Queues;
 use crate::engine::{Builder, Command, Forward, Handler, Many, RxId, Session, Settings};
-use crate::limits::{EGRESS_WAIT_MAX, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX};
+use crate::limits::{BURST_PACKETS_MAX, EGRESS_WAIT_MAX, TX_RING_PACKETS, TX_STAGED_PACKETS_MAX};
 use crate::packet::{Arena, ArenaConfig, Burst, PortSet};
 use crate::policy::dispatch::Dispatch;
 use crate::stats::DropReason;
@@ -265,10 +265,10 @@ fn a_port_that_goes_on_in_time_loses_nothing() {
                 world.rig.advance(EGRESS_WAIT_MAX / 4);
             }
         };
-        // One packet is enough, also if the TX queue has more and its ring accepts none.
+        // A burst is enough, also if the TX queue has more and its ring accepts none.
         for _ in 0..10 {
             wait(&mut world);
-            world.ports[2][0].make_room(1);
+            world.ports[2][0].make_room(BURST_PACKETS_MAX);
         }
         for _ in 0..40 {
             wait(&mut world);
@@ -282,6 +282,40 @@ fn a_port_that_goes_on_in_time_loses_nothing() {
             );
         }
         assert_eq!(world.rig.finish().drops.total(), 0);
+    });
+}
+
+/// A guest that adds a buffer now and then would else hold up the packets of a burst one by one.
+#[test]
+fn a_port_that_sends_a_packet_now_and_then_does_not_hold_up_the_others() {
+    everywhere(|dispatch, cpus| {
+        let mut world = Several::new(&[1, 1, 1], dispatch, cpus);
+        let name = format!("{dispatch}, {cpus} CPUs");
+        world.ports[2][0].tx().room = 0;
+        let count = 2 * TX_RING_PACKETS as u32;
+        world.arrive(0, (0..count).map(|number| to(&[2], number)));
+        world.arrive(0, (0..10).map(|number| to(&[1], number)));
+        let trickle = |world: &mut Several| {
+            for _ in 0..3 {
+                world.rig.settle();
+                world.rig.advance(EGRESS_WAIT_MAX / 4);
+            }
+            world.ports[2][0].make_room(1);
+        };
+        (0..4).for_each(|_| trickle(&mut world));
+        assert_eq!(world.sent(1).len(), 10, "{name}");
+        let lost = world.dropped(DropReason::EgressStalled);
+        assert!(lost > 0 && lost < u64::from(count) / 2, "{name}: {lost}");
+        // Nothing waits for it, and it gets what it has space for.
+        for round in 1..10 {
+            world.arrive(0, (0..10).map(|number| to(&[1, 2], number)));
+            world.rig.settle();
+            assert_eq!(world.sent(1).len(), 10 + 10 * round, "{name}");
+            trickle(&mut world);
+        }
+        world.rig.settle();
+        assert_eq!(world.sent(2).len(), 4 + 9, "{name}");
+        world.rig.finish();
     });
 }
 

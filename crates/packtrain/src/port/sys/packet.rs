@@ -30,8 +30,9 @@ pub struct PacketConfig {
     /// Receive packets for any address, which a bridge needs.
     pub promiscuous: bool,
     /// Send without the interface's queueing discipline. It costs less for each packet; its limits,
-    /// order and statistics no longer apply. GSO packets that the device cannot cut itself are cut
-    /// by packtrain then: the kernel would drop them.
+    /// order and statistics no longer apply. The kernel would drop GSO packets that the device
+    /// cannot cut itself, so packtrain cuts them then: those of TCP if the device has no TSO, and
+    /// those of UDP and of TCP with CWR always, since the kernel does not say that in one number.
     pub bypass_qdisc: bool,
     /// Bytes of kernel memory for packets that wait in each queue, in each direction; `None` for
     /// 16 MiB.
@@ -66,6 +67,8 @@ pub(in crate::port) struct Opened {
     sockets: Vec<Socket>,
     /// The sockets' network namespace; `None` if the kernel does not report it.
     namespace: Option<File>,
+    /// Offloads of packets to the interface.
+    pub(in crate::port) tx: Features,
     /// The requested settings that were refused, in sentences.
     pub(in crate::port) notes: Vec<String>,
 }
@@ -136,7 +139,7 @@ impl Opened {
         let buffer = config.buffer.unwrap_or(BUFFER_BYTES);
         let mut least = usize::MAX;
         for socket in &sockets {
-            socket.set_up().map_err(failed("set up a packet socket"))?;
+            socket.set_up().map_err(failed(SET_UP))?;
             let granted = socket.set_buffers(buffer);
             least = least.min(granted.map_err(failed("set the socket's buffers"))?);
             if config.bypass_qdisc {
@@ -157,7 +160,16 @@ impl Opened {
                  offload= says: to change those, ethtool -K"
             ));
         }
+        let mut tx = OFFLOADS.intersection(config.offload);
+        if config.bypass_qdisc {
+            tx = tx.without(Features::USO | Features::TSO_ECN);
+            // One that does not say cuts nothing.
+            if !control.cuts_tcp(index).unwrap_or(false) {
+                tx = tx.without(Features::TSO);
+            }
+        }
         Ok(Self {
+            tx: tx.consistent(),
             config,
             index,
             control,
@@ -262,6 +274,7 @@ impl Opened {
 }
 
 pub(in crate::port) const DUPLICATE: &str = "duplicate the descriptor";
+const SET_UP: &str = "set up a packet socket (a given one must have no ring, PACKET_RX_RING)";
 const FANOUT: &str = "distribute packets over several queues (a given socket must be in no fanout \
                       group yet; before Linux 6.13 the interface must be up)";
 const FILTER: &str = "set the filter of a socket (SO_LOCK_FILTER must not be set)";

@@ -41,6 +41,8 @@ const INCOMING: [libc::sock_filter; 4] = [
     NOTHING[0],
 ];
 
+/// Bytes of the header in front of every packet.
+const HEADER_BYTES: usize = 10;
 /// Packets that wait in a socket, at most: the largest buffer full of short ones.
 const DISCARDED_MAX: usize = 1 << 22;
 
@@ -184,7 +186,8 @@ impl Socket {
     /// that arrive in the meantime may stay.
     pub(in crate::port) fn discard(&self) -> io::Result<()> {
         for _ in 0..DISCARDED_MAX {
-            match recv(&self.0, &mut [0_u8; 1], RecvFlags::DONTWAIT) {
+            // As much as the header: the kernel refuses a shorter read.
+            match recv(&self.0, &mut [0_u8; HEADER_BYTES], RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN) => break,
                 // One whose offload has no header is dropped as well. An interface that is down
                 // is noticed without this report.
@@ -328,23 +331,33 @@ impl Socket {
     }
 
     /// Whether the kernel merges what the interface receives before it gives it to sockets (GRO).
+    /// It needs no privilege.
     pub(in crate::port) fn merges(&self, index: u32) -> io::Result<bool> {
-        /// `struct ethtool_value`, and `ETHTOOL_GGRO` of linux/ethtool.h.
+        /// `ETHTOOL_GGRO` of linux/ethtool.h.
+        const GET_GRO: u32 = 0x2b;
+        Ok(self.ethtool_value(index, GET_GRO)? != 0)
+    }
+
+    /// Whether the device of an interface cuts GSO packets of TCP itself. It needs no privilege.
+    pub(in crate::port) fn cuts_tcp(&self, index: u32) -> io::Result<bool> {
+        /// `ETHTOOL_GTSO` of linux/ethtool.h.
+        const GET_TSO: u32 = 0x1e;
+        Ok(self.ethtool_value(index, GET_TSO)? != 0)
+    }
+
+    /// The answer to a command of ethtool(8) that asks for a number (`struct ethtool_value`).
+    fn ethtool_value(&self, index: u32, command: u32) -> io::Result<u32> {
         #[repr(C)]
         struct Value {
             command: u32,
             data: u32,
         }
-        const GET_GRO: u32 = 0x2b;
-        let mut value = Value {
-            command: GET_GRO,
-            data: 0,
-        };
+        let mut value = Value { command, data: 0 };
         let mut request = self.named(index)?;
         request.ifr_ifru.ifru_data = (&raw mut value).cast();
         // The kernel reads and writes `value`, which lives until the call returns.
         self.about_interface(libc::SIOCETHTOOL, request)?;
-        Ok(value.data != 0)
+        Ok(value.data)
     }
 
     fn named(&self, index: u32) -> io::Result<libc::ifreq> {
@@ -569,6 +582,13 @@ mod tests {
         assert_eq!(tag_in(&data(TAG_PROTOCOL)), None);
         assert_eq!(tag_in(&data(TAGGED)), Some(tag(0x8100)));
         assert_eq!(tag_in(&data(TAGGED | TAG_PROTOCOL)), Some(tag(0x88a8)));
+        // A tag of VLAN 0, which has only a priority, here the lowest.
+        let priority = libc::tpacket_auxdata {
+            tp_vlan_tci: 0,
+            ..data(TAGGED)
+        };
+        let untagged = tag_in(&priority).map(|tag| (tag.protocol, tag.control));
+        assert_eq!(untagged, Some((0x8100, 0)));
     }
 
     /// A message whose control message with a tag has `bytes` bytes, and the flags `flags`.

@@ -9,6 +9,7 @@ use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
 use super::memory::Memory;
 use super::message::Request;
 use super::ring::Ring;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::read_link;
 use std::io;
@@ -36,12 +37,13 @@ pub struct VhostStatus {
     /// Whether guest memory cannot become shorter, which would end this process; true without a
     /// front end. It is false for a file of memory that takes no seals.
     pub sealed: bool,
-    /// Messages that were refused, and rings that guests broke, since the start.
+    /// Messages that were refused, rings that guests broke, and what kept the port from connecting,
+    /// since the start.
     pub refused: u64,
     /// Receive buffers of guests that could not be used, since the start.
     pub bad_buffers: u64,
-    /// A ring that a guest broke and that is still off; else the last message that was refused, or
-    /// the last ring that could not be used: one sentence.
+    /// A ring that a guest broke and that is still off; else the last message that was refused, the
+    /// last ring that could not be used, or why the port does not connect: one sentence.
     pub problem: Option<String>,
 }
 
@@ -58,6 +60,8 @@ pub(in crate::port) struct Shared {
     up: AtomicBool,
     /// How often features were set.
     negotiations: AtomicU64,
+    /// Readable once a guest has broken a ring.
+    alarm: Arc<OwnedFd>,
     status: Mutex<VhostStatus>,
 }
 
@@ -69,12 +73,19 @@ impl Shared {
     /// The system's, without free descriptors.
     pub(in crate::port) fn new(pairs: usize) -> io::Result<Self> {
         let bells = (0..2 * pairs).map(|_| Bell::new());
+        let alarm = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let ring = |_| {
+            let mut ring = Ring::default();
+            ring.alarm = Some(Arc::clone(&alarm));
+            Mutex::new(ring)
+        };
         Ok(Self {
-            rings: (0..=2 * pairs).map(|_| Mutex::default()).collect(),
+            rings: (0..=2 * pairs).map(ring).collect(),
             bells: bells.collect::<io::Result<_>>()?,
             targets: (0..pairs).map(|pair| AtomicUsize::new(2 * pair)).collect(),
             up: AtomicBool::new(false),
             negotiations: AtomicU64::new(0),
+            alarm,
             status: Mutex::new(VhostStatus {
                 sealed: true,
                 ..VhostStatus::default()
@@ -200,8 +211,26 @@ impl Device {
         self.settle();
     }
 
-    /// Something was refused.
-    pub(in crate::port) fn refuse(&self, problem: String) {
+    /// The thread that serves the device ends by a panic, which may have left rings in any state.
+    pub(in crate::port) fn abandon(&mut self) {
+        for index in 0..self.shared.rings.len() {
+            self.shared.ring(index).abandon();
+        }
+        self.disconnect();
+        self.report(
+            "the thread of the front end has ended by a defect of packtrain; restart packtrain, \
+             and report what it has printed"
+                .to_owned(),
+        );
+    }
+
+    /// Something of a front end was refused.
+    pub(in crate::port) fn refuse(&self, what: &str) {
+        self.report(format!("refused {what}; see the log of the front end"));
+    }
+
+    /// Something is wrong.
+    pub(in crate::port) fn report(&self, problem: String) {
         let mut status = lock(&self.shared.status);
         status.refused += 1;
         status.problem = Some(problem);
@@ -319,6 +348,18 @@ impl Device {
         Ok(self.shared.ring(index))
     }
 
+    /// What is readable once a guest has broken a ring.
+    pub(in crate::port) fn alarm(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.shared.alarm)
+    }
+
+    /// A guest has broken a ring: its queue uses another one, or the link goes down.
+    pub(in crate::port) fn calm(&mut self) {
+        // Another break may ring it again.
+        rustix::io::read(&*self.shared.alarm, &mut [0_u8; 8]).unwrap_or(0);
+        self.settle();
+    }
+
     /// Brings what depends on the state of several rings up to date, and wakes all workers.
     fn settle(&mut self) {
         let rings: Vec<_> = (0..2 * self.pairs)
@@ -372,7 +413,7 @@ impl Device {
         }
         let heard = self.shared.bells[bell].replace(old.as_ref(), kick.as_ref());
         if let Err(error) = heard {
-            self.refuse(format!("the kicks of a ring cannot be waited for: {error}"));
+            self.report(format!("the kicks of a ring cannot be waited for: {error}"));
         }
         self.heard[bell] = kick;
     }

@@ -152,6 +152,7 @@ mod tests {
         let none = offer(Features::NONE, Features::NONE, 1);
         assert_eq!((none, negotiated(none)), (PLAIN, Features::NONE));
         assert_eq!(accepted(none), Accept::NONE);
+        assert_eq!(PROTOCOL, 0b1001, "what a front end is offered, it uses");
         // Packed rings, logging, and all that is not built.
         for bit in [16, 18, 21, 23, 26, 33, 34, 35, 57, 61] {
             assert_eq!(offered & (1 << bit), 0, "bit {bit}");

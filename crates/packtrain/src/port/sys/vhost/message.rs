@@ -8,8 +8,9 @@ use std::os::fd::OwnedFd;
 
 /// Bytes of the header of a message.
 pub(in crate::port) const HEADER_BYTES: usize = 12;
-/// The longest payload of a message that is understood: a table of eight regions.
-pub(in crate::port) const PAYLOAD_BYTES_MAX: usize = 8 + REGIONS_MAX * REGION_BYTES;
+/// The longest payload of a message that is read: a table of more regions than are supported, so
+/// that it can be said that there are too many.
+pub(in crate::port) const PAYLOAD_BYTES_MAX: usize = 8 + 64 * REGION_BYTES;
 /// The most regions of guest memory in one message (`VHOST_MEMORY_BASELINE_NREGIONS`), and so the
 /// most descriptors that come with one.
 pub(in crate::port) const REGIONS_MAX: usize = 8;
@@ -241,7 +242,8 @@ fn memory(payload: &[u8], fds: Vec<OwnedFd>) -> Result<Vec<(RegionSpec, OwnedFd)
     let given = fds.len();
     if count == 0 || count > REGIONS_MAX {
         return Err(format!(
-            "guest memory in {count} regions, where 1 to {REGIONS_MAX} are supported"
+            "guest memory in {count} regions, where 1 to {REGIONS_MAX} are supported (DPDK with huge \
+             pages: --single-file-segments)"
         ));
     }
     if given != count {

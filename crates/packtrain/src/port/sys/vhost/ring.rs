@@ -161,6 +161,8 @@ pub(in crate::port) struct Ring {
     kick: Option<Arc<OwnedFd>>,
     call: Option<OwnedFd>,
     error: Option<OwnedFd>,
+    /// Where the thread of the front end is told that the ring is broken.
+    pub(in crate::port) alarm: Option<Arc<OwnedFd>>,
     enabled: bool,
     live: Option<Live>,
     /// The index of the next chain to take.
@@ -201,6 +203,7 @@ impl Default for Ring {
             kick: None,
             call: None,
             error: None,
+            alarm: None,
             enabled: false,
             live: None,
             next: 0,
@@ -281,6 +284,8 @@ impl Ring {
     ///
     /// One sentence: the ring has no room for what it needs, and is off.
     pub(in crate::port) fn set_form(&mut self, form: Form) -> Result<(), String> {
+        // The parts of the ring have the form that they were found for.
+        self.publish();
         self.form = form;
         self.renew()
     }
@@ -339,8 +344,13 @@ impl Ring {
         self.stop();
         self.memory = Arc::default();
         (self.form, self.addresses) = (Form::default(), RingAddresses::default());
-        (self.size, self.next, self.enabled) = (0, 0, false);
+        (self.size, self.next, self.enabled, self.broken) = (0, 0, false, false);
         (self.call, self.error) = (None, None);
+    }
+
+    /// Takes the ring out of use, whatever state it is in: the guest is told nothing more.
+    pub(in crate::port) fn abandon(&mut self) {
+        self.live = None;
     }
 
     /// Where the kicks of a running ring arrive.
@@ -425,6 +435,10 @@ impl Ring {
         self.live = None;
         self.breaks += 1;
         self.broken = true;
+        if let Some(alarm) = &self.alarm {
+            // A full one rings already.
+            write(alarm, &1_u64.to_ne_bytes()).unwrap_or(0);
+        }
         if let Some(error) = &self.error
             && signal(error).is_err()
         {
@@ -880,3 +894,6 @@ impl Cursor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -39,8 +39,16 @@ const NO_TIME: Timespec = Timespec {
 pub(in crate::port) enum Endpoint {
     /// The front end connects.
     Listen(Listener),
-    /// The front end listens at this path.
-    Connect(PathBuf),
+    /// The front end listens at this path. It may be connected already.
+    Connect(PathBuf, Option<UnixStream>),
+}
+
+impl Endpoint {
+    /// Connects to the front end that listens at `path`, if it is there: later this process may
+    /// have fewer rights. If that fails, it is tried again, and said then.
+    pub(in crate::port) fn connect(path: &Path) -> Self {
+        Self::Connect(path.to_owned(), connect_to(path).ok())
+    }
 }
 
 /// A socket that front ends connect to. Its file is removed when it is dropped, if it was made
@@ -113,6 +121,28 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let socket = unix_socket()?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
+}
+
+/// Why a front end cannot be connected to; `None` if it may only not be there yet.
+fn obstacle(path: &Path, error: &io::Error) -> Option<String> {
+    let shown = crate::advice::printable(&path.to_string_lossy());
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::WouldBlock => None,
+        // Also of what is no socket.
+        io::ErrorKind::ConnectionRefused => {
+            let found = fs::metadata(path).ok()?;
+            (!found.file_type().is_socket()).then(|| {
+                format!(
+                    "connecting to {shown}, which is no socket: have the front end make its socket \
+                     there"
+                )
+            })
+        }
+        _ => Some(format!(
+            "connecting to {shown}: {error}; the path has to be that of the front end's socket, \
+             for the user that packtrain runs as"
+        )),
+    }
 }
 
 /// Removes a socket without a listener.
@@ -212,6 +242,15 @@ enum End {
     Refused(String),
 }
 
+impl Drop for Thread {
+    fn drop(&mut self) {
+        // The link goes down: without this, packets would wait for a guest that nobody serves.
+        if std::thread::panicking() {
+            self.device.abandon();
+        }
+    }
+}
+
 impl Thread {
     fn run(mut self) {
         while let Some(stream) = self.meet() {
@@ -225,15 +264,16 @@ impl Thread {
             match ended {
                 End::Stop => return,
                 End::Left => {}
-                End::Refused(problem) => self.device.refuse(problem),
+                End::Refused(problem) => self.device.refuse(&problem),
             }
         }
     }
 
     /// The next front end; `None` if the port is closed.
-    fn meet(&self) -> Option<UnixStream> {
+    fn meet(&mut self) -> Option<UnixStream> {
+        let mut said = None;
         loop {
-            let met = match &self.endpoint {
+            let met = match &mut self.endpoint {
                 Endpoint::Listen(listener) => {
                     if is_ready(&self.stop, &[&listener.socket], None)?[0] {
                         listener.socket.accept().ok().map(|(stream, _)| stream)
@@ -241,7 +281,23 @@ impl Thread {
                         None
                     }
                 }
-                Endpoint::Connect(path) => connect_to(path).ok(),
+                Endpoint::Connect(path, connected) => match connected.take() {
+                    Some(stream) => Some(stream),
+                    None => match connect_to(path) {
+                        Ok(stream) => Some(stream),
+                        Err(error) => {
+                            let obstacle = obstacle(path, &error);
+                            // Each one once.
+                            if let Some(problem) = &obstacle
+                                && obstacle != said
+                            {
+                                self.device.report(problem.clone());
+                            }
+                            said = obstacle;
+                            None
+                        }
+                    },
+                },
             };
             if met.is_some() {
                 return met;
@@ -253,6 +309,7 @@ impl Thread {
     fn session(&mut self, stream: &UnixStream) -> End {
         // More requests in the control ring; an accept failed, and is not tried for a while.
         let (mut more, mut rests) = (false, false);
+        let alarm = self.device.alarm();
         loop {
             let control = self.device.control_kick();
             let listener = match &self.endpoint {
@@ -265,14 +322,17 @@ impl Thread {
                 (false, false) => None,
             };
             rests = false;
-            let mut fds: Vec<&dyn AsFd> = vec![stream];
+            let mut fds: Vec<&dyn AsFd> = vec![stream, &*alarm];
             fds.extend(listener.map(|socket| socket as &dyn AsFd));
             fds.extend(control.as_ref().map(|kick| kick as &dyn AsFd));
             let Some(ready) = is_ready(&self.stop, &fds, timeout) else {
                 return End::Stop;
             };
-            if listener.is_some() && ready[1] {
+            if listener.is_some() && ready[2] {
                 rests = !self.turn_away();
+            }
+            if ready[1] {
+                self.device.calm();
             }
             let kicked = ready.last().is_some_and(|ready| *ready);
             if let Some(kick) = control.as_ref().filter(|_| kicked) {
@@ -298,7 +358,7 @@ impl Thread {
         {
             drop(stream);
             let problem = "a second front end, which was turned away: the first one is connected";
-            self.device.refuse(problem.to_owned());
+            self.device.refuse(problem);
             return true;
         }
         false
@@ -323,7 +383,7 @@ impl Thread {
             // A request that asks for a number has no number for "no".
             Err(problem) if asks || !acknowledged => return Err(End::Refused(problem)),
             Err(problem) => {
-                self.device.refuse(problem);
+                self.device.refuse(&problem);
                 1
             }
         };
@@ -355,7 +415,8 @@ impl Thread {
                     fds.extend(more);
                 }
             }
-            if fds.len() > REGIONS_MAX {
+            // As many as a table of too many regions has, which is refused by its number.
+            if fds.len() > 2 * REGIONS_MAX {
                 let problem = "more descriptors with one message than any message has";
                 return Err(End::Refused(problem.to_owned()));
             }
@@ -388,4 +449,32 @@ fn is_ready(stop: &OwnedFd, fds: &[&dyn AsFd], timeout: Option<&Timespec>) -> Op
         return None;
     }
     Some(ready.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::device::Shared;
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panics_takes_the_link_down_and_says_so() {
+        let shared = Arc::new(Shared::new(1).expect("descriptors"));
+        let mut device = Device::new(Arc::clone(&shared), 0);
+        device.connect();
+        let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+        let thread = Thread {
+            stop: Arc::new(stop),
+            endpoint: Endpoint::Connect(PathBuf::new(), None),
+            device,
+        };
+        let panics = std::thread::spawn(move || {
+            let _thread = thread;
+            panic!("a defect");
+        });
+        assert!(panics.join().is_err());
+        let status = shared.status();
+        assert!(!status.connected && !shared.is_up());
+        let problem = status.problem.expect("it is said");
+        assert!(problem.contains("defect"), "{problem}");
+    }
 }

@@ -37,7 +37,7 @@ impl VhostConfig {
         }
     }
 
-    /// Makes the socket, or remembers where it is. Also returns the name of the port.
+    /// Makes the socket, or connects to it if it is there. Also returns the name of the port.
     pub(in crate::port) fn open(&self) -> Result<(String, Endpoint), DeviceError> {
         let endpoint = if self.server {
             let listener = Listener::bind(&self.path);
@@ -46,7 +46,7 @@ impl VhostConfig {
                 _ => failed("make the socket")(error),
             })?)
         } else {
-            Endpoint::Connect(self.path.clone())
+            Endpoint::connect(&self.path)
         };
         let file = self.path.file_name().unwrap_or(self.path.as_os_str());
         Ok((advice::printable(&file.to_string_lossy()), endpoint))

@@ -1,5 +1,6 @@
 //! vhost-user ports, with guests in this process, and with DPDK as a front end.
 
+mod careless;
 mod conformance;
 mod guest;
 mod hostile;

@@ -40,6 +40,12 @@ const REACHED: &[(&str, &str)] = &[
         "sort",
         "one key of many, few keys of many, more keys of many, hundreds of keys",
     ),
+    (
+        "vhost_user",
+        "a connection that ends, a bad chain, a ring that is given up, a request that is answered, \
+         a large packet of a guest, a large packet to a guest, cut for a guest, one chain, \
+         several chains, a wait for buffers, a guest that offers its own rings",
+    ),
 ];
 
 /// Runs every target in `fuzz/fuzz_targets` for `seconds`. After a failure no other target starts.

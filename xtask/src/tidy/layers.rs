@@ -58,6 +58,8 @@ const SYS_OF_PORT: &[(&str, &str)] = &[
     ("packet", "packet socket"),
     // Turns descriptor numbers of the command line into owned descriptors.
     ("open", "tun"),
+    // Makes the port for the fuzz target.
+    ("by_hand", "vhost"),
 ];
 
 /// The ports, and the file of these tables.

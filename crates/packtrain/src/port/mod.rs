@@ -1,6 +1,9 @@
 //! Ports: each represents one kind of device as descriptors.
 
 mod any;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod by_hand;
 mod links;
 pub mod null;
 mod open;

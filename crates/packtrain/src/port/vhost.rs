@@ -74,7 +74,7 @@ impl Vhost {
         Self::new(name.to_owned(), endpoint, queues, offload)
     }
 
-    fn new(
+    pub(in crate::port) fn new(
         name: String,
         endpoint: Endpoint,
         queues: usize,

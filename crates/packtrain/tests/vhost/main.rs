@@ -1,5 +1,7 @@
 //! vhost-user ports, with guests in this process, and with DPDK as a front end.
 
+mod careless;
+mod chains;
 mod conformance;
 mod guest;
 mod hostile;

@@ -7,7 +7,7 @@
 use super::bell::Bell;
 use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
 use super::memory::Memory;
-use super::message::Request;
+use super::message::{Header, REPLY_BYTES, Request};
 use super::ring::Ring;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -236,9 +236,33 @@ impl Device {
         status.problem = Some(problem);
     }
 
-    /// Whether requests are acknowledged.
-    pub(in crate::port) const fn acknowledges(&self) -> bool {
-        self.protocol & REPLY_ACK != 0
+    /// Does what a message asks for, and returns the answer, if it gets one.
+    ///
+    /// # Errors
+    ///
+    /// One sentence: the front end is not understood any more, and its connection has to end.
+    pub(in crate::port) fn answer(
+        &mut self,
+        header: &Header,
+        payload: &[u8],
+        fds: Vec<OwnedFd>,
+    ) -> Result<Option<[u8; REPLY_BYTES]>, String> {
+        let request = Request::decode(header, payload, fds);
+        let asks = request.as_ref().is_ok_and(Request::asks);
+        let result = request.and_then(|request| self.handle(request));
+        let acknowledged = header.needs_reply && self.protocol & REPLY_ACK != 0;
+        let answer = match result {
+            Ok(Some(answer)) => answer,
+            Ok(None) if acknowledged => 0,
+            Ok(None) => return Ok(None),
+            // A request that asks for a number has no number for "no".
+            Err(problem) if asks || !acknowledged => return Err(problem),
+            Err(problem) => {
+                self.refuse(&problem);
+                1
+            }
+        };
+        Ok(Some(header.reply(answer)))
     }
 
     /// Does what a front end asks for. Returns the number that it asked for, if it did.
@@ -246,7 +270,7 @@ impl Device {
     /// # Errors
     ///
     /// One sentence. Nothing but what the sentence is about has changed.
-    pub(in crate::port) fn handle(&mut self, request: Request) -> Result<Option<u64>, String> {
+    fn handle(&mut self, request: Request) -> Result<Option<u64>, String> {
         match request {
             Request::GetFeatures => return Ok(Some(self.offered)),
             Request::GetProtocolFeatures => return Ok(Some(PROTOCOL)),
@@ -416,6 +440,13 @@ impl Device {
             self.report(format!("the kicks of a ring cannot be waited for: {error}"));
         }
         self.heard[bell] = kick;
+    }
+
+    /// The index of the next chain of a ring, and how often the guest broke the ring.
+    #[cfg(feature = "internals")]
+    pub(in crate::port) fn taken(&self, ring: usize) -> [u64; 2] {
+        let ring = self.shared.ring(ring);
+        [ring.next().into(), ring.breaks().0]
     }
 
     /// The index of the control ring, if the guest has one.

@@ -8,6 +8,8 @@ use std::os::fd::OwnedFd;
 
 /// Bytes of the header of a message.
 pub(in crate::port) const HEADER_BYTES: usize = 12;
+/// Bytes of a reply: a header and a number.
+pub(in crate::port) const REPLY_BYTES: usize = HEADER_BYTES + 8;
 /// The longest payload of a message that is read: a table of more regions than are supported, so
 /// that it can be said that there are too many.
 pub(in crate::port) const PAYLOAD_BYTES_MAX: usize = 8 + 64 * REGION_BYTES;
@@ -83,8 +85,8 @@ impl Header {
     }
 
     /// The bytes of the reply to this message: a number.
-    pub(in crate::port) fn reply(&self, value: u64) -> [u8; HEADER_BYTES + 8] {
-        let mut reply = [0; HEADER_BYTES + 8];
+    pub(in crate::port) fn reply(&self, value: u64) -> [u8; REPLY_BYTES] {
+        let mut reply = [0; REPLY_BYTES];
         let words = [self.request, VERSION | IS_REPLY, 8];
         for (at, word) in words.into_iter().enumerate() {
             reply[at * 4..at * 4 + 4].copy_from_slice(&word.to_le_bytes());

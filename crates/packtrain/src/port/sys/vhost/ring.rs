@@ -381,6 +381,12 @@ impl Ring {
         (self.breaks, self.broken)
     }
 
+    /// The index of the next chain to take.
+    #[cfg(feature = "internals")]
+    pub(in crate::port) const fn next(&self) -> u16 {
+        self.next
+    }
+
     /// What the guest has negotiated.
     pub(in crate::port) const fn form(&self) -> Form {
         self.form

@@ -1,8 +1,10 @@
 //! The socket of a vhost-user port, and the thread that answers the front end: at once, also while
 //! no worker runs, since a machine stands still meanwhile.
 
+#[cfg(feature = "internals")]
+use super::by_hand::FrontEnd;
 use super::device::Device;
-use super::message::{HEADER_BYTES, Header, REGIONS_MAX, Request};
+use super::message::{HEADER_BYTES, Header, REGIONS_MAX};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::{Errno, IoSliceMut, write};
@@ -41,6 +43,9 @@ pub(in crate::port) enum Endpoint {
     Listen(Listener),
     /// The front end listens at this path. It may be connected already.
     Connect(PathBuf, Option<UnixStream>),
+    /// The front end is the caller: there is no thread.
+    #[cfg(feature = "internals")]
+    Hand(FrontEnd),
 }
 
 impl Endpoint {
@@ -198,6 +203,11 @@ impl Server {
     pub(in crate::port) fn start(endpoint: Endpoint, device: Device) -> io::Result<Self> {
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let stop = Arc::new(stop);
+        #[cfg(feature = "internals")]
+        if let Endpoint::Hand(front) = &endpoint {
+            front.attach(device);
+            return Ok(Self { stop, thread: None });
+        }
         if let Endpoint::Listen(listener) = &endpoint {
             listener.socket.set_nonblocking(true)?;
         }
@@ -298,6 +308,8 @@ impl Thread {
                         }
                     },
                 },
+                #[cfg(feature = "internals")]
+                Endpoint::Hand(_) => return None,
             };
             if met.is_some() {
                 return met;
@@ -372,22 +384,10 @@ impl Thread {
         let header = Header::decode(bytes).map_err(End::Refused)?;
         let mut payload = vec![0; header.bytes];
         self.receive(stream, &mut payload, &mut fds)?;
-        let request = Request::decode(&header, &payload, fds);
-        let asks = request.as_ref().is_ok_and(Request::asks);
-        let result = request.and_then(|request| self.device.handle(request));
-        let acknowledged = header.needs_reply && self.device.acknowledges();
-        let answer = match result {
-            Ok(Some(answer)) => answer,
-            Ok(None) if acknowledged => 0,
-            Ok(None) => return Ok(()),
-            // A request that asks for a number has no number for "no".
-            Err(problem) if asks || !acknowledged => return Err(End::Refused(problem)),
-            Err(problem) => {
-                self.device.refuse(&problem);
-                1
-            }
+        let answer = self.device.answer(&header, &payload, fds);
+        let Some(reply) = answer.map_err(End::Refused)? else {
+            return Ok(());
         };
-        let reply = header.reply(answer);
         match send(stream, &reply, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == reply.len() => Ok(()),
             Ok(_) | Err(Errno::AGAIN) => {

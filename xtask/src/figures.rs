@@ -102,6 +102,32 @@ const ALL: &[Bench] = &[
         lists: &[medians(&["offloads"]), CLAIMS],
         draws: false,
     },
+    Bench {
+        name: "ports",
+        cargo: "-p packtrain-cli --bench ports",
+        lists: &[
+            List {
+                key: "medians",
+                names: &["path", "forwarder", "far_offloads"],
+                figures: &[
+                    ("8 TCP Gbit/s", "/tcp8_gbps"),
+                    ("CPU s/GB", "/tcp8_cpu_s_per_gb"),
+                    ("all s/GB", "/tcp8_machine_s_per_gb"),
+                    ("kpps", "/kpps"),
+                    ("CPU s/Mp", "/cpu_s_per_mpps"),
+                    ("all s/Mp", "/machine_s_per_mpps"),
+                    ("RTT us", "/round_trip_us"),
+                    ("CPU s/GB", "/tcp1_cpu_s_per_gb"),
+                    ("all s/GB", "/tcp1_machine_s_per_gb"),
+                    ("1 TCP Gbit/s", "/tcp1_gbps"),
+                ],
+                spread: "/tcp1_gbps",
+                goal: "goal",
+            },
+            CLAIMS,
+        ],
+        draws: false,
+    },
 ];
 
 /// The medians of a bench that compares whole programs.

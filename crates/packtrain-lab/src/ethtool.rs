@@ -7,14 +7,18 @@ use crate::netns::Netns;
 use crate::sys;
 
 /// `linux/ethtool.h`.
+const ETHTOOL_GTXCSUM: u32 = 0x16;
+const ETHTOOL_STXCSUM: u32 = 0x17;
 const ETHTOOL_GTSO: u32 = 0x1e;
 const ETHTOOL_STSO: u32 = 0x1f;
 const ETHTOOL_GGSO: u32 = 0x23;
 const ETHTOOL_SGSO: u32 = 0x24;
 
-/// An offload of TCP that the kernel has for a sender.
+/// An offload that the kernel has for a sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offload {
+    /// The interface computes checksums (`tx-checksumming`). Without them it has no TSO.
+    Checksum,
     /// The interface segments TCP (`tx-tcp-segmentation`, of IPv4 and IPv6).
     Tso,
     /// The kernel segments what the interface cannot, as late as possible
@@ -26,6 +30,7 @@ impl Offload {
     /// Its name in messages, and the commands to read and to set it.
     fn commands(self) -> (&'static str, u32, u32) {
         match self {
+            Self::Checksum => ("tx-checksumming", ETHTOOL_GTXCSUM, ETHTOOL_STXCSUM),
             Self::Tso => ("tso", ETHTOOL_GTSO, ETHTOOL_STSO),
             Self::Gso => ("gso", ETHTOOL_GGSO, ETHTOOL_SGSO),
         }

@@ -161,6 +161,31 @@ pub struct Used {
 }
 
 impl Used {
+    /// CPU time and context switches of all threads of a process since their start, from `/proc`. A
+    /// thread that has ended is not counted, so a process that has ended has used nothing.
+    pub fn of_process(pid: u32) -> Self {
+        let mut used = Self::default();
+        let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+            return used;
+        };
+        for thread in threads.flatten() {
+            let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
+            let (scheduled, status) = (read("schedstat"), read("status"));
+            let first = scheduled.split(' ').next();
+            let nanoseconds = first.and_then(|word| word.parse().ok()).unwrap_or(0);
+            let switches = |name| {
+                let line = status.lines().find_map(|line| line.strip_prefix(name));
+                line.and_then(|rest| rest.trim().parse::<u64>().ok())
+                    .unwrap_or(0)
+            };
+            used.cpu += Duration::from_nanos(nanoseconds);
+            used.threads += 1;
+            used.voluntary_switches += switches("voluntary_ctxt_switches:");
+            used.involuntary_switches += switches("nonvoluntary_ctxt_switches:");
+        }
+        used
+    }
+
     /// The growth of CPU time and context switches since an earlier reading; packtrain's counters
     /// are those of this reading.
     #[must_use]
@@ -197,6 +222,8 @@ enum Device {
     Veth,
     Bridge(#[allow(dead_code, reason = "the bridge exists as long as this does")] Netns),
     C(Baseline),
+    /// What the caller joins the hosts by: a process, or the kernel.
+    Caller(Option<u32>),
 }
 
 /// How a run of packtrain in a testbed ended.
@@ -287,6 +314,19 @@ impl Testbed {
         })
     }
 
+    /// A testbed of hosts that the caller joins, in which tools measure what they measure in any
+    /// other. `forwarder` is the process that joins them, whose CPU time is that of the forwarder;
+    /// `None` if the kernel does. The caller ends it.
+    pub fn around(hosts: TwoHosts, forwarder: Option<u32>) -> Self {
+        Self {
+            device: Device::Caller(forwarder),
+            hosts,
+            settings: Fields::new(),
+            faults: [None, None],
+            cpus: Cpus::default(),
+        }
+    }
+
     /// The hosts.
     pub fn hosts(&self) -> &TwoHosts {
         &self.hosts
@@ -324,8 +364,9 @@ impl Testbed {
                     packtrain: Some(Box::new(snapshot)),
                 }
             }
-            Device::C(baseline) => of_process(baseline.pid()),
-            Device::Veth | Device::Bridge(_) => Used::default(),
+            Device::C(baseline) => Used::of_process(baseline.pid()),
+            Device::Caller(Some(process)) => Used::of_process(*process),
+            Device::Veth | Device::Bridge(_) | Device::Caller(None) => Used::default(),
         }
     }
 
@@ -349,7 +390,7 @@ impl Testbed {
                 finished.map_err(|error| ToolError::Failed(error.to_string()))?;
                 None
             }
-            Device::Veth | Device::Bridge(_) => None,
+            Device::Veth | Device::Bridge(_) | Device::Caller(_) => None,
         };
         Ok(Ended { report })
     }
@@ -470,29 +511,4 @@ fn allowed_cpus(pid: u32) -> String {
     let name = "Cpus_allowed_list:";
     let list = status.lines().find_map(|line| line.strip_prefix(name));
     list.map_or("", str::trim).to_owned()
-}
-
-/// CPU time and context switches of all threads of a process, from `/proc`. A thread that has ended
-/// is not counted.
-fn of_process(pid: u32) -> Used {
-    let mut used = Used::default();
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return used;
-    };
-    for thread in threads.flatten() {
-        let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
-        let (scheduled, status) = (read("schedstat"), read("status"));
-        let first = scheduled.split(' ').next();
-        let nanoseconds = first.and_then(|word| word.parse().ok()).unwrap_or(0);
-        let switches = |name| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|rest| rest.trim().parse::<u64>().ok())
-                .unwrap_or(0)
-        };
-        used.cpu += Duration::from_nanos(nanoseconds);
-        used.threads += 1;
-        used.voluntary_switches += switches("voluntary_ctxt_switches:");
-        used.involuntary_switches += switches("nonvoluntary_ctxt_switches:");
-    }
-    used
 }

@@ -2,15 +2,17 @@
 
 use packtrain_lab::ToolError;
 use packtrain_lab::cpus;
+use packtrain_lab::ethtool::Offload;
 use packtrain_lab::harness::{self, assert_refused, need_tap, options, skip, start, wait_for};
 use packtrain_lab::options::Fields;
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{self, Control, Measured, Tool};
 use packtrain_lab::tools::blast::Blast;
+use packtrain_lab::topology::{Settings, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -18,6 +20,7 @@ fn main() -> ExitCode {
         ("a_veth_pair_joins", || joins(Through::Veth)),
         ("a_bridge_joins", || joins(Through::Bridge)),
         ("the_c_forwarder_joins", || joins(Through::C)),
+        ("what_the_caller_joins_is_measured", caller),
         ("a_wrong_port_is_explained", wrong_port),
         ("settings_are_read_back", read_back),
         ("parts_are_bound_to_cpus", bound),
@@ -67,6 +70,33 @@ fn joins(through: Through) {
     if let Some(report) = report {
         assert!(report.snapshot.ledger.received > 4 * BYTES / 65_536);
     }
+}
+
+/// A veth pair joins the hosts, and the process that is taken for the forwarder is this one, which
+/// sends.
+fn caller() {
+    let hosts = TwoHosts::veth(&Settings::default()).expect("hosts");
+    let host = &hosts.left;
+    let has = |offload: Offload| offload.get(&host.netns, &host.link.name).expect("a switch");
+    assert!(has(Offload::Checksum) && has(Offload::Tso));
+    let off = Offload::Checksum.set(&host.netns, &host.link.name, false);
+    off.expect("a veth has the switch");
+    assert!(!has(Offload::Checksum) && !has(Offload::Tso));
+
+    let testbed = Testbed::around(hosts, Some(process::id()));
+    let blast: Blast = options(&["duration = '50ms'"]);
+    let figures = blast
+        .run(&testbed, &Control::default())
+        .expect("a run")
+        .figures;
+    assert!(figures.received_packets > 0, "{figures:?}");
+    assert!(figures.cpu_forwarder_percent > 0.0, "{figures:?}");
+    assert!(!testbed.used().of_other_process().is_zero());
+    let ended = testbed.finish().expect("the caller ends the forwarder");
+    assert!(ended.report.is_none());
+
+    let hosts = TwoHosts::veth(&Settings::default()).expect("hosts");
+    assert_eq!(Testbed::around(hosts, None).used().threads, 0);
 }
 
 fn wrong_port() {
@@ -122,7 +152,7 @@ impl Tool for Breaks {
 
 /// A process that this one started and that runs.
 fn child() -> Option<Pid> {
-    let own = std::process::id().to_string();
+    let own = process::id().to_string();
     let processes = fs::read_dir("/proc").expect("processes").flatten();
     processes.into_iter().find_map(|entry| {
         let number: i32 = entry.file_name().to_str()?.parse().ok()?;

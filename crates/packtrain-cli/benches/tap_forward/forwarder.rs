@@ -1,26 +1,18 @@
 //! The programs that are compared, as child processes that open their interfaces by name.
 
+use crate::process::{Error, Process};
 use packtrain::policy::priority::AHEAD;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader, Read};
+use std::fs;
+use std::io::BufRead;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-use std::{fs, io};
-
-/// What stops the bench.
-pub type Error = Box<dyn std::error::Error + Send + Sync>;
+use std::process::Command;
 
 /// The interfaces, both opened in the first host's namespace.
 pub const INTERFACES: [&str; 2] = ["bench-a", "bench-b"];
 
 /// Seconds after which packtrain ends by itself, should the bench be killed.
 const LIFETIME_S: u32 = 120;
-
-/// How long a forwarder may take to be ready.
-const READY_MAX: Duration = Duration::from_secs(10);
 
 /// On which interfaces there are offloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,40 +113,30 @@ impl Contestant {
 
     /// Starts it in the network namespace of the calling thread, and waits until it is ready.
     pub fn start(&self) -> Result<Process, Error> {
-        let (path, mut command) = match self {
-            Self::Packtrain { path, .. } => (path, Command::new(path)),
+        let mut command = match self {
+            Self::Packtrain { path, .. } => Command::new(path),
             // It goes ahead of the TCP programs as packtrain's threads do by themselves: the
             // comparison is not one of nice levels.
             Self::Baseline { path, .. } => {
                 let mut nice = Command::new("nice");
                 nice.arg("-n").arg(format!("-{AHEAD}")).arg(path);
-                (path, nice)
+                nice
             }
         };
-        let mut child = command
-            .args(self.arguments())
-            // The C forwarder ends when this is closed.
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Printed only if something fails: link changes are expected here.
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("start {}: {error}", path.display()))?;
-        let output = BufReader::new(child.stdout.take().ok_or("no standard output")?);
-        let mut process = Process { child, output };
+        // The C forwarder ends when its standard input is closed.
+        let mut process = Process::start(command.args(self.arguments()))?;
         match self {
             Self::Packtrain { .. } => process.wait_for_worker()?,
-            Self::Baseline { .. } => process.wait_for_line()?,
+            Self::Baseline { .. } => {
+                let mut line = String::new();
+                process.output.read_line(&mut line)?;
+                if line.trim_end() != "ready" {
+                    return Err(process.failure("the C forwarder is not ready"));
+                }
+            }
         }
         Ok(process)
     }
-}
-
-/// A forwarder that runs. Dropped, it is killed.
-#[derive(Debug)]
-pub struct Process {
-    child: Child,
-    output: BufReader<ChildStdout>,
 }
 
 /// What a forwarder says in the end about all of its life.
@@ -181,100 +163,33 @@ pub struct CpuTime {
     pub system: f64,
 }
 
-impl Process {
-    /// A worker is there only when both ports are open and attached.
-    fn wait_for_worker(&mut self) -> Result<(), Error> {
-        let start = Instant::now();
-        loop {
-            for task in self.tasks()? {
-                // A thread may end while it is looked at. Only a worker has a number: a program may
-                // be called packtrain-old.
-                let name = fs::read_to_string(task.join("comm")).unwrap_or_default();
-                let number = name.trim_end().strip_prefix("packtrain-");
-                if number.is_some_and(|number| number.parse::<u32>().is_ok()) {
-                    return Ok(());
-                }
-            }
-            if let Some(status) = self.child.try_wait()? {
-                return Err(self.failure(&format!("packtrain ended early: {status}")));
-            }
-            if start.elapsed() > READY_MAX {
-                return Err("packtrain has no worker yet".into());
-            }
-            thread::sleep(Duration::from_millis(2));
-        }
+/// CPU time of a process until now.
+pub fn cpu_time(process: &Process) -> Result<CpuTime, Error> {
+    let mut nanoseconds = 0;
+    for task in process.tasks()? {
+        let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
+        let first = text.split_ascii_whitespace().next();
+        nanoseconds += first.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
     }
-
-    fn wait_for_line(&mut self) -> Result<(), Error> {
-        let mut line = String::new();
-        self.output.read_line(&mut line)?;
-        if line.trim_end() == "ready" {
-            Ok(())
-        } else {
-            Err(self.failure("the C forwarder is not ready"))
-        }
-    }
-
-    /// An error with what an ended process had to say.
-    fn failure(&mut self, what: &str) -> Error {
-        let mut text = String::new();
-        let said = self.child.stderr.take();
-        match said.map(|mut said| said.read_to_string(&mut text)) {
-            Some(Err(error)) => format!("{what} (and what it said: {error})").into(),
-            _ => format!("{what}\n{}", text.trim_end()).into(),
-        }
-    }
-
-    fn tasks(&self) -> io::Result<Vec<PathBuf>> {
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id()))?;
-        tasks.map(|task| Ok(task?.path())).collect()
-    }
-
-    /// CPU time of the process until now.
-    pub fn cpu_time(&self) -> Result<CpuTime, Error> {
-        let mut nanoseconds = 0;
-        for task in self.tasks()? {
-            let text = fs::read_to_string(task.join("schedstat")).unwrap_or_default();
-            let first = text.split_ascii_whitespace().next();
-            nanoseconds += first.and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-        }
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let ticks = rustix::param::clock_ticks_per_second() as f64;
-        // The name, which may contain anything, ends at the last parenthesis; utime is field 14.
-        let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-        let seconds = |index| -> Option<f64> {
-            let field = fields.split_ascii_whitespace().nth(index)?;
-            Some(field.parse::<f64>().ok()? / ticks)
-        };
-        Ok(CpuTime {
-            threads: nanoseconds as f64 / 1e9,
-            user: seconds(11).ok_or("no CPU time in /proc")?,
-            system: seconds(12).ok_or("no CPU time in /proc")?,
-        })
-    }
-
-    /// Ends it and takes its account.
-    pub fn end(mut self) -> Result<Account, Error> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
-        let mut text = String::new();
-        self.output.read_to_string(&mut text)?;
-        let status = self.child.wait()?;
-        if !status.success() {
-            return Err(self.failure(&format!("the forwarder failed: {status}")));
-        }
-        let document: Value = serde_json::from_str(&text)?;
-        account(&document).ok_or_else(|| format!("not an account: {text}").into())
-    }
+    let stat = fs::read_to_string(format!("/proc/{}/stat", process.child.id()))?;
+    let ticks = rustix::param::clock_ticks_per_second() as f64;
+    // The name, which may contain anything, ends at the last parenthesis; utime is field 14.
+    let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
+    let seconds = |index| -> Option<f64> {
+        let field = fields.split_ascii_whitespace().nth(index)?;
+        Some(field.parse::<f64>().ok()? / ticks)
+    };
+    Ok(CpuTime {
+        threads: nanoseconds as f64 / 1e9,
+        user: seconds(11).ok_or("no CPU time in /proc")?,
+        system: seconds(12).ok_or("no CPU time in /proc")?,
+    })
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        // After `end` there is nothing left to kill or wait for.
-        if !matches!(self.child.try_wait(), Ok(Some(_))) {
-            let ended = self.child.kill().and_then(|()| self.child.wait());
-            debug_assert!(ended.is_ok(), "{ended:?}");
-        }
-    }
+/// Ends a forwarder and takes its account.
+pub fn end(process: Process) -> Result<Account, Error> {
+    let document = process.end()?;
+    account(&document).ok_or_else(|| format!("not an account: {document}").into())
 }
 
 fn account(document: &Value) -> Option<Account> {

@@ -10,16 +10,19 @@
 mod arguments;
 mod forwarder;
 mod measure;
+#[path = "../process/mod.rs"]
+mod process;
 mod report;
 
 use arguments::Arguments;
 use clap::Parser;
-use forwarder::{Contestant, Error};
+use forwarder::Contestant;
 use measure::{Direction, Row};
 use packtrain_lab::baseline::Program;
 use packtrain_lab::{rootless, tap};
 use packtrain_measure::claim::{compared, save};
 use packtrain_measure::{Claim, options};
+use process::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

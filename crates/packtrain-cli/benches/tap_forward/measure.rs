@@ -1,7 +1,8 @@
 //! One transfer through one forwarder.
 
 use crate::arguments::Arguments;
-use crate::forwarder::{Contestant, Error, INTERFACES, Process};
+use crate::forwarder::{self, Contestant, INTERFACES};
+use crate::process::{Error, Process};
 use packtrain_lab::LabError;
 use packtrain_lab::link::Rtnl;
 use packtrain_lab::netns::Netns;
@@ -121,12 +122,12 @@ pub fn run(
     let transfer =
         Transfer::tcp(IpVersion::V4, Amount::Time(arguments.timed.time)).seed(round as u64);
     let (sent_before, drops_before) = (from.stats()?, drops(&hosts)?);
-    let cpu_before = process.cpu_time()?;
+    let cpu_before = forwarder::cpu_time(&process)?;
     let report = transfer.run(from, to)?;
-    let cpu_after = process.cpu_time()?;
+    let cpu_after = forwarder::cpu_time(&process)?;
     let sent = from.stats()?.since(&sent_before);
     let kernel_drops = drops(&hosts)? - drops_before;
-    let account = process.end()?;
+    let account = forwarder::end(process)?;
     if !report.hash_ok {
         let name = contestant.name();
         return Err(format!("{name}: what arrived is not what was sent").into());

@@ -6,7 +6,8 @@
 //! alone.
 //!
 //! In front of every packet is a virtio-net header, so GSO packets and unfinished checksums pass in
-//! both directions. There is one system call for each packet.
+//! both directions. There is one system call for each packet that is sent, and one for up to 32
+//! small packets that are received.
 
 mod keys;
 
@@ -15,14 +16,14 @@ pub use super::sys::socket::Fanout;
 pub use keys::PacketOptions;
 
 use super::sys::packet::{self as setup, OFFLOADS, Opened, failed};
-use super::sys::socket::Socket;
+use super::sys::socket::{Inbox, Socket, Tag};
 use super::vectored::{Filled, Posted};
 use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
-use crate::packet::{Arena, Packet, VlanTag};
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
@@ -122,6 +123,7 @@ impl Driver for PacketSocket {
             let rx = PacketRx {
                 socket,
                 posted,
+                inbox: Inbox::default(),
                 drained: false,
                 counted: true,
                 count_at: Instant::default(),
@@ -155,6 +157,7 @@ impl Driver for PacketSocket {
 pub struct PacketRx {
     socket: Socket,
     posted: Posted,
+    inbox: Inbox,
     drained: bool,
     /// No packet was received since the drops were read.
     counted: bool,
@@ -170,10 +173,10 @@ impl PacketRx {
     /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
     fn push(
         &mut self,
-        filled: Filled,
-        tag: Option<VlanTag>,
+        (filled, tag): (Filled, Tag),
         burst: &mut RxBurst<'_>,
     ) -> Result<(), DropReason> {
+        let tag = tag?;
         let first = self.posted.first(filled)?;
         let bytes = filled.bytes();
         let known = read_header(first, bytes, Some(HEADER), LinkType::Ethernet, Accept::ALL)?;
@@ -225,22 +228,16 @@ impl RxDescriptors for PacketRx {
             burst.bad(DropReason::SocketFull, std::mem::take(&mut self.lost));
         }
         while !burst.exhausted() {
-            let mut tag = None;
-            let socket = &self.socket;
-            let read = self.posted.read(|pieces| {
-                let (bytes, found) = socket.receive(pieces)?;
-                tag = found;
-                Ok(bytes)
-            });
-            match read {
-                Ok(Some(filled)) => {
-                    self.counted = false;
-                    if let Err(reason) = self.push(filled, tag, burst) {
-                        burst.bad(reason, 1);
-                    }
+            if let Some(read) = self.inbox.take() {
+                if let Err(reason) = self.push(read, burst) {
+                    burst.bad(reason, 1);
                 }
+                continue;
+            }
+            match self.inbox.fill(&self.socket, &mut self.posted) {
+                Ok(true) => self.counted = false,
                 // Out of frames: the kernel keeps its packets until the next refill.
-                Ok(None) => return self.recheck(now),
+                Ok(false) => return self.recheck(now),
                 Err(ReadError::Empty) => {
                     self.drained = true;
                     self.recheck(now)?;

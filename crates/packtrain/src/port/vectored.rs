@@ -53,12 +53,19 @@ pub(super) struct Posted {
 pub(super) struct Filled {
     bytes: usize,
     truncated: bool,
+    /// Which large frame was read into. Frames before it stay where they are when it is taken.
+    at: usize,
 }
 
 impl Filled {
     /// All bytes that were read, including those in front of the packet.
     pub(super) const fn bytes(self) -> usize {
         self.bytes
+    }
+
+    /// Whether it is copied to a small frame, with which the bytes in front are not counted.
+    pub(super) const fn is_small(self) -> bool {
+        self.bytes <= FrameClass::Small.data_bytes()
     }
 }
 
@@ -128,7 +135,9 @@ impl Posted {
         match self.buffers {
             RxBuffers::Whole => {
                 let whole = usize::MAX - front;
-                read_into::<1, E>(self.large.last_mut(), 1, whole, front, read)
+                let at = self.large.len().saturating_sub(1);
+                let filled = read_into::<1, E>(self.large.last_mut(), 1, whole, front, read)?;
+                Ok(filled.map(|filled| Filled { at, ..filled }))
             }
             RxBuffers::Pieces { .. } if pieces <= PIECES => {
                 read_into::<PIECES, E>(small, pieces, piece, front, read)
@@ -137,6 +146,42 @@ impl Posted {
                 read_into::<PIECES_MAX, E>(small, pieces, piece, front, read)
             }
         }
+    }
+
+    /// Whether [`read_many`](Self::read_many) may be called.
+    pub(super) const fn reads_many(&self) -> bool {
+        matches!(self.buffers, RxBuffers::Whole)
+    }
+
+    /// Has `read` fill frames with whole packets, one in each, at most as many as `most` and `N`,
+    /// the bytes in front zeroed before. It returns the bytes of each packet that was read. What is
+    /// returned here is to be taken, or given up, before the next read; empty when too few frames
+    /// are posted.
+    pub(super) fn read_many<const N: usize, E>(
+        &mut self,
+        most: usize,
+        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<[usize; N], E>,
+    ) -> Result<[Option<Filled>; N], E> {
+        debug_assert!(self.reads_many());
+        let count = self.large.len().min(self.small.len()).min(most).min(N);
+        let first = self.large.len() - count;
+        let mut room = [0; N];
+        let mut frames: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
+        let posted = self.large[first..].iter_mut().rev();
+        for ((frame, room), posted) in frames.iter_mut().zip(&mut room).zip(posted) {
+            let free = posted.tailroom_mut();
+            free[..self.front].fill(0);
+            *room = free.len();
+            *frame = IoSliceMut::new(free);
+        }
+        let bytes = read(&mut frames[..count])?;
+        Ok(from_fn(|number| {
+            (number < count && bytes[number] > 0).then(|| Filled {
+                bytes: bytes[number],
+                truncated: bytes[number] >= room[number],
+                at: first + count - 1 - number,
+            })
+        }))
     }
 
     /// The first bytes that were read, as many as are in one piece. Their frames stay posted until
@@ -150,7 +195,7 @@ impl Posted {
             return Err(DropReason::TooLong);
         }
         let (frame, most) = match self.buffers {
-            RxBuffers::Whole => (self.large.last_mut(), usize::MAX),
+            RxBuffers::Whole => (self.large.get_mut(filled.at), usize::MAX),
             RxBuffers::Pieces { .. } => (self.small.last_mut(), self.front + self.piece),
         };
         let read = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
@@ -166,7 +211,7 @@ impl Posted {
     /// Why it is lost.
     pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
         match self.buffers {
-            RxBuffers::Whole => self.take_whole(filled.bytes),
+            RxBuffers::Whole => self.take_whole(filled),
             RxBuffers::Pieces { .. } => self.take_pieces(filled.bytes),
         }
     }
@@ -227,17 +272,17 @@ impl Posted {
 
     /// Copies a packet that fits a small frame (copy-break), so that a waiting packet keeps no more
     /// memory than it needs.
-    fn take_whole(&mut self, bytes: usize) -> Result<Packet, DropReason> {
-        let frames = if bytes <= FrameClass::Small.data_bytes() + self.front {
-            let frame = self.large.last_mut().ok_or(DropReason::NoBuffer)?;
+    fn take_whole(&mut self, filled: Filled) -> Result<Packet, DropReason> {
+        let Filled { bytes, at, .. } = filled;
+        let frame = self.large.get_mut(at).ok_or(DropReason::NoBuffer)?;
+        let mut packet = if bytes <= FrameClass::Small.data_bytes() + self.front {
+            let mut small = self.small.pop().ok_or(DropReason::NoBuffer)?;
             let read = &frame.tailroom_mut()[..bytes];
-            let small = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
             small.tailroom_mut()[..bytes].copy_from_slice(read);
-            &mut self.small
+            small
         } else {
-            &mut self.large
+            self.large.remove(at)
         };
-        let mut packet = frames.pop().ok_or(DropReason::NoBuffer)?;
         packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
         Ok(packet)
     }
@@ -284,6 +329,7 @@ fn read_into<'a, const N: usize, E>(
     Ok(Some(Filled {
         bytes,
         truncated: bytes >= room,
+        at: 0,
     }))
 }
 
@@ -413,6 +459,44 @@ mod tests {
             }
         }
         assert_eq!(arena.census().lines_used, 0);
+    }
+
+    #[test]
+    fn packets_that_are_read_at_once_are_taken_in_order() {
+        let arena = Arena::new(ArenaConfig::default()).expect("memory");
+        let small = FrameClass::Small.data_bytes();
+        let mut posted = Posted::new(RxBuffers::Whole, 12);
+        assert!(posted.refill(&arena));
+        // 0 is one that is given up.
+        let lengths = [60, small + 1, 0, PACKET_BYTES_MAX, small, 61];
+        let filled = posted.read_many::<8, Infallible>(6, |frames| {
+            assert_eq!(frames.len(), 6);
+            Ok(from_fn(|number| match lengths.get(number) {
+                Some(&length) => {
+                    assert_eq!(frames[number][..12], [0; 12], "the front is zeroed");
+                    frames[number][12..12 + length].copy_from_slice(&bytes(length));
+                    12 + length
+                }
+                None => 0,
+            }))
+        });
+        let Ok(filled) = filled;
+        assert!(filled[6..].iter().all(Option::is_none));
+        for (filled, length) in filled.into_iter().flatten().zip(lengths) {
+            assert_eq!(filled.is_small(), filled.bytes() <= small, "{length}");
+            if length == 0 {
+                continue;
+            }
+            let first = posted.first(filled).expect("it fits").to_vec();
+            let mut taken = posted.take(filled).expect("it fits");
+            assert_eq!(first, taken.first(), "what was shown is what is taken");
+            taken.trim_front(12);
+            assert_eq!(contents(&taken), bytes(length));
+            // As between two bursts.
+            assert!(posted.refill(&arena));
+        }
+        let next = receive(&mut posted, &bytes(60)).expect("frames are posted");
+        assert_eq!(next.expect("it fits").bytes(), 72);
     }
 
     #[test]

@@ -9,12 +9,16 @@ use super::link::check;
 use super::tun::request;
 use crate::driver::Link;
 use crate::packet::VlanTag;
+use crate::port::vectored::{Filled, Posted};
 use crate::port::vnet::{ReadError, WriteError};
+use crate::stats::DropReason;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendFlags, recv, send, sendmsg};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// `TP_STATUS_VLAN_VALID` and `TP_STATUS_VLAN_TPID_VALID`: the tag, and its protocol.
@@ -45,6 +49,9 @@ const INCOMING: [libc::sock_filter; 4] = [
 const HEADER_BYTES: usize = 10;
 /// Packets that wait in a socket, at most: the largest buffer full of short ones.
 const DISCARDED_MAX: usize = 1 << 22;
+
+/// Packets that one call reads at most.
+const BATCH: usize = 32;
 
 /// An instruction of a filter.
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
@@ -396,23 +403,47 @@ impl Socket {
         message.msg_iovlen = buffers.len() as _;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        let bytes = loop {
-            let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
-            // SAFETY: the kernel writes within the buffers, which live until the call returns.
-            let got = unsafe { libc::recvmsg(fd, &raw mut message, flags) };
-            if let Ok(bytes) = usize::try_from(got) {
-                break bytes;
-            }
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN) => ReadError::Empty,
-                Some(libc::EINVAL) => ReadError::Lost,
-                Some(libc::ENETDOWN) => ReadError::Down,
-                _ => ReadError::Failed(error),
-            });
-        };
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        // SAFETY: the kernel writes within the buffers, which live until the call returns.
+        let bytes = received(|| unsafe { libc::recvmsg(fd, &raw mut message, flags) })?;
         Ok((bytes, tag_of(&message)?))
+    }
+
+    /// Reads up to as many packets as there are buffers, at most `N`, one into each, as
+    /// [`receive`](Self::receive) does. Returns the bytes of each, 0 of none, and its tag;
+    /// [`DropReason::BadDescriptor`] if it is not known.
+    ///
+    /// An error behind the first packet is that of the next call (recvmmsg(2)), of this socket or,
+    /// if it is sooner, of one that sends.
+    pub(in crate::port) fn receive_many<const N: usize>(
+        &self,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Result<([usize; N], [Tag; N]), ReadError> {
+        let mut control = [const { MaybeUninit::<[u64; CONTROL_WORDS]>::uninit() }; N];
+        // SAFETY: integers, and pointers for which null is valid.
+        let mut messages: [libc::mmsghdr; N] = unsafe { std::mem::zeroed() };
+        let count = buffers.len().min(N);
+        let both = buffers.iter_mut().zip(&mut control);
+        for (message, (buffer, control)) in messages.iter_mut().zip(both) {
+            let header = &mut message.msg_hdr;
+            // `IoSliceMut` is an `iovec` in memory.
+            header.msg_iov = std::ptr::from_mut(buffer).cast();
+            header.msg_iovlen = 1;
+            header.msg_control = control.as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(control) as _;
+        }
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT as _);
+        let (first, most, no_limit) = (messages.as_mut_ptr(), count as _, std::ptr::null_mut());
+        // SAFETY: the kernel writes within that many messages and their buffers, which live until
+        // the call returns.
+        let call = || unsafe { libc::recvmmsg(fd, first, most, flags, no_limit) };
+        let got = received(|| call() as isize)?;
+        let (mut bytes, mut tags) = ([0; N], [Ok(None); N]);
+        for (number, message) in messages.iter().enumerate().take(got) {
+            bytes[number] = message.msg_len as usize;
+            tags[number] = tag_of(&message.msg_hdr).map_err(|_lost| DropReason::BadDescriptor);
+        }
+        Ok((bytes, tags))
     }
 
     /// Sends one packet that is in one piece, header and all.
@@ -467,6 +498,72 @@ impl AsFd for Socket {
     }
 }
 
+/// The VLAN tag that the kernel took off a packet, or the reason why the packet is lost.
+pub(in crate::port) type Tag = Result<Option<VlanTag>, DropReason>;
+
+/// Packets that were read and wait in their frames.
+///
+/// A call reads several packets while they are small, twice as many each time that it gets all that
+/// it asks for. Behind a large packet it reads one: several in a row would come from a farther
+/// cache when they are sent.
+#[derive(Debug)]
+pub(in crate::port) struct Inbox {
+    read: VecDeque<(Filled, Tag)>,
+    most: usize,
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self {
+            read: VecDeque::with_capacity(BATCH),
+            most: 1,
+        }
+    }
+}
+
+impl Inbox {
+    /// The next packet that was read.
+    pub(in crate::port) fn take(&mut self) -> Option<(Filled, Tag)> {
+        self.read.pop_front()
+    }
+
+    /// Reads packets into `posted` when all that were read are taken. False when too few frames are
+    /// posted.
+    pub(in crate::port) fn fill(
+        &mut self,
+        socket: &Socket,
+        posted: &mut Posted,
+    ) -> Result<bool, ReadError> {
+        debug_assert!(self.read.is_empty());
+        if self.most > 1 {
+            let mut tags = [Ok(None); BATCH];
+            let filled = posted.read_many::<BATCH, ReadError>(self.most, |frames| {
+                let (bytes, found) = socket.receive_many::<BATCH>(frames)?;
+                tags = found;
+                Ok(bytes)
+            })?;
+            let read = filled.into_iter().zip(tags);
+            let read = read.map_while(|(filled, tag)| Some((filled?, tag)));
+            self.read.extend(read);
+        } else {
+            let mut tag = None;
+            let filled = posted.read(|pieces| {
+                let (bytes, found) = socket.receive(pieces)?;
+                tag = found;
+                Ok::<_, ReadError>(bytes)
+            })?;
+            self.read.extend(filled.map(|filled| (filled, Ok(tag))));
+        }
+        let is_small = |(filled, _): &(Filled, Tag)| filled.is_small();
+        if !self.read.iter().all(is_small) {
+            self.most = 1;
+        } else if self.read.len() == self.most && posted.reads_many() {
+            self.most = BATCH.min(2 * self.most);
+        }
+        Ok(!self.read.is_empty())
+    }
+}
+
 /// True if there is no such interface.
 pub(in crate::port) fn is_gone(error: &io::Error) -> bool {
     let gone = [libc::ENODEV, libc::ENXIO];
@@ -492,6 +589,23 @@ impl Plain for Counts {}
 fn no_address() -> libc::sockaddr_ll {
     // SAFETY: all of it is integers.
     unsafe { std::mem::zeroed() }
+}
+
+/// The result of a call that receives.
+fn received(mut call: impl FnMut() -> isize) -> Result<usize, ReadError> {
+    loop {
+        if let Ok(count) = usize::try_from(call()) {
+            return Ok(count);
+        }
+        let error = io::Error::last_os_error();
+        return Err(match error.raw_os_error() {
+            Some(libc::EINTR) => continue,
+            Some(libc::EAGAIN) => ReadError::Empty,
+            Some(libc::EINVAL) => ReadError::Lost,
+            Some(libc::ENETDOWN) => ReadError::Down,
+            _ => ReadError::Failed(error),
+        });
+    }
 }
 
 /// The tag in the aux data of a message that was received. Without all of its control messages the

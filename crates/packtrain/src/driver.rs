@@ -16,6 +16,7 @@
 //! A driver gets only packets that its capabilities allow: the TX queue has fitted segments,
 //! checksum and GSO ([`TxPacket`] cannot be built outside of the framework).
 
+mod change;
 mod config;
 pub(crate) mod contract;
 mod features;
@@ -23,6 +24,8 @@ pub(crate) mod key;
 pub(crate) mod options;
 mod wrap;
 
+pub(crate) use change::ChangeLog;
+pub use change::{Change, ChangeKind, ChangeRecord, Changes, PortChanges};
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 pub use key::KeyHelp;
@@ -334,6 +337,10 @@ pub trait Driver: Send {
     /// If the device cannot do it, or the system refused it.
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError>;
 
+    /// Gives the port the place where it records that its device is away or back, once, before
+    /// `attach`.
+    fn record_changes(&mut self, changes: PortChanges) {}
+
     /// The interface of the kernel that the port is attached to, if it is. Two ports of one
     /// interface are not joined: packets would come back for ever.
     fn interface(&self) -> Option<Interface> {
@@ -574,10 +581,10 @@ pub trait TxDescriptors: Send {
         false
     }
 
-    /// Whether the other side has negotiated its offloads again since the last call: what it
-    /// refused ([`Refused::Feature`]) is offered to it again.
-    fn renegotiated(&mut self) -> bool {
-        false
+    /// What has changed at the device since the last call. It is called at the start of each step
+    /// and drain, so it costs a load or two.
+    fn changed(&mut self) -> Change {
+        Change::No
     }
 
     /// Stops the queue in the device and starts it again, empty. Afterwards the device neither

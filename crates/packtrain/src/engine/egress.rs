@@ -39,7 +39,7 @@ impl<T: TxDescriptors> Egress<T> {
         if recheck || self.asynchronous || pending {
             return self.service(now());
         }
-        Ok(())
+        self.queue.follow()
     }
 
     fn service(&mut self, now: Instant) -> Result<(), DeviceError> {

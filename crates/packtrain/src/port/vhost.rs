@@ -21,7 +21,7 @@ use super::sys::vhost::setup::{check_queues, failed};
 use super::vectored::Posted;
 use super::vnet::mend;
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Interest, Link,
+    Accepted, Armed, Attach, Capabilities, Change, DeviceError, Driver, Features, Interest, Link,
     QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors, TxPacket,
 };
 use crate::limits::SEGMENTS_MAX;
@@ -299,9 +299,12 @@ impl TxDescriptors for VhostTx {
         self.full
     }
 
-    fn renegotiated(&mut self) -> bool {
+    fn changed(&mut self) -> Change {
         let negotiation = self.shared.negotiations();
-        std::mem::replace(&mut self.negotiation, negotiation) != negotiation
+        match std::mem::replace(&mut self.negotiation, negotiation) == negotiation {
+            true => Change::No,
+            false => Change::Offloads,
+        }
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -54,7 +54,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     // The threads of the workers inherit what is left.
-    privileges.keep(used(&settings, joint.has_interface))?;
+    privileges.keep(used(&settings, joint.has_interface, joint.waits))?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);
     if !args.quiet && !args.json {

@@ -255,6 +255,21 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
+    /// The sum of both.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.saturating_add(other.rx_packets),
+            rx_bytes: self.rx_bytes.saturating_add(other.rx_bytes),
+            rx_dropped: self.rx_dropped.saturating_add(other.rx_dropped),
+            rx_errors: self.rx_errors.saturating_add(other.rx_errors),
+            tx_packets: self.tx_packets.saturating_add(other.tx_packets),
+            tx_bytes: self.tx_bytes.saturating_add(other.tx_bytes),
+            tx_dropped: self.tx_dropped.saturating_add(other.tx_dropped),
+            tx_errors: self.tx_errors.saturating_add(other.tx_errors),
+        }
+    }
+
     /// The difference from `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {

@@ -3,6 +3,7 @@
 use super::features::Features;
 use crate::limits::CHANGES_KEPT;
 use crate::time::Instant;
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +54,7 @@ impl ChangeKind {
 }
 
 /// A change of what the plan was made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRecord {
     /// When it was noticed.
     pub at: Instant,
@@ -68,20 +69,23 @@ pub struct ChangeRecord {
     /// them.
     pub offloads: Features,
     /// Why: a part of a sentence.
-    pub why: &'static str,
+    pub why: Cow<'static, str>,
 }
 
 impl fmt::Display for ChangeRecord {
     /// One line, without the port and the time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = self.why;
+        let why = &self.why;
         if let Some(queue) = self.queue {
             write!(f, "txq{queue:02}: ")?;
         }
         let offloads = self.offloads.names().collect::<Vec<_>>().join(", ");
         match self.kind {
             ChangeKind::Refused => {
-                write!(f, "{why}; packtrain does {offloads} in software from now on")
+                write!(
+                    f,
+                    "{why}; packtrain does {offloads} in software from now on"
+                )
             }
             ChangeKind::Renegotiated => write!(f, "{why}; {offloads} is offered to it again"),
             ChangeKind::Gone => write!(f, "{why}; packets for it are dropped until it is back"),
@@ -142,7 +146,7 @@ impl ChangeLog {
         let kept = self.kept();
         Changes {
             count: kept.count,
-            last: kept.last.iter().copied().collect(),
+            last: kept.last.iter().cloned().collect(),
         }
     }
 }
@@ -160,8 +164,8 @@ impl PortChanges {
     }
 
     /// Records a change of the whole port. `why` is a part of a sentence.
-    pub fn record(&self, kind: ChangeKind, offloads: Features, why: &'static str) {
-        self.put(None, kind, offloads, why);
+    pub fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
+        self.put(None, kind, offloads, why.into());
     }
 
     /// Records a change of a TX queue.
@@ -172,10 +176,16 @@ impl PortChanges {
         offloads: Features,
         why: &'static str,
     ) {
-        self.put(Some(queue), kind, offloads, why);
+        self.put(Some(queue), kind, offloads, why.into());
     }
 
-    fn put(&self, queue: Option<u16>, kind: ChangeKind, offloads: Features, why: &'static str) {
+    fn put(
+        &self,
+        queue: Option<u16>,
+        kind: ChangeKind,
+        offloads: Features,
+        why: Cow<'static, str>,
+    ) {
         let record = ChangeRecord {
             at: (self.log.clock)(),
             port: self.port,

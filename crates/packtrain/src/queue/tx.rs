@@ -639,7 +639,11 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.features = before.without(feature).consistent();
         self.counters.refused_features.add(1);
         let lost = before.without(self.features);
-        self.record_change(ChangeKind::Refused, lost, "the device refused a legal packet");
+        self.record_change(
+            ChangeKind::Refused,
+            lost,
+            "the device refused a legal packet",
+        );
         self.staged.front_defragged = false;
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.

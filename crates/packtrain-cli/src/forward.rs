@@ -21,7 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often the run polls what has no notification: refused features, faults of devices,
+/// How often the run polls what has no notification: changes of the plan, faults of devices,
 /// captures, and links that [`LinkWatch`] does not watch.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How long the end may take after a signal. Draining takes two seconds at most.
@@ -54,7 +54,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     // The threads of the workers inherit what is left.
-    privileges.keep(used(&settings, joint.has_interface))?;
+    privileges.keep(used(&settings, joint.has_interface, joint.waits))?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);
     if !args.quiet && !args.json {
@@ -225,14 +225,14 @@ fn watch(
             return Ok(Ended::Duration);
         }
         let changed = link_watch.as_ref().is_some_and(LinkWatch::changed);
-        if (changed || elapsed >= next_poll)
-            && let Some(removed) = poll_links(session, live)
-        {
-            return Ok(removed);
+        if changed || elapsed >= next_poll {
+            if let Some(removed) = poll_links(session, live) {
+                return Ok(removed);
+            }
+            live.changes(&session.snapshot());
         }
         if elapsed >= next_poll {
             let snapshot = session.snapshot();
-            live.refused(&snapshot);
             live.troubles(&snapshot);
             live.too_long(&snapshot);
             live.captures();
@@ -326,6 +326,7 @@ fn document(
             "placement": WorkerCpus::from(&report.placed),
             "ended": ended,
             "error": error,
+            "changes": json::changes(&snapshot.changes, names, report.began),
             "addresses": bridged.map(Addresses::len),
         }),
     );

@@ -36,6 +36,8 @@ pub struct Joint {
     pub plan: Plan,
     /// Whether a port is an interface of the kernel.
     pub has_interface: bool,
+    /// Whether a port may be opened again during the run (`gone=wait`).
+    pub waits: bool,
 }
 
 impl Joint {
@@ -140,6 +142,7 @@ impl Joint {
             keys: specs.iter().map(PortSpec::keys).collect(),
             plan,
             has_interface: specs.iter().any(is_interface),
+            waits: specs.iter().any(|spec| spec.kind.waits()),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::print;
-use packtrain::driver::DeviceCounters;
+use packtrain::driver::{Changes, DeviceCounters};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot};
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
@@ -99,6 +99,21 @@ fn trouble(report: &TroubleReport, began: Instant) -> Value {
         "held": report.held,
         "was_reset": report.was_reset,
     })
+}
+
+/// What has changed in a run. Times are since `began`.
+pub fn changes(changes: &Changes, names: &[String], began: Instant) -> Value {
+    let last = changes.last.iter().map(|change| {
+        json!({
+            "at_seconds": change.at.since(began).as_secs_f64(),
+            "port": names[usize::from(change.port)],
+            "queue": change.queue,
+            "what": change.kind.name(),
+            "offloads": change.offloads.names().collect::<Vec<_>>(),
+            "why": change.why,
+        })
+    });
+    json!({"count": changes.count, "last": last.collect::<Vec<_>>()})
 }
 
 /// The parts of one worker, and its counters.

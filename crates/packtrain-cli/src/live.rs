@@ -3,7 +3,7 @@
 use crate::exit::{Exit, Failure};
 use crate::print;
 use crate::table::{grouped, scaled};
-use packtrain::driver::{Features, Link};
+use packtrain::driver::Link;
 use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::port::vhost::VhostWatch;
 use packtrain::port::wrap::CaptureStatus;
@@ -35,7 +35,8 @@ pub struct Live {
     last: (Duration, Snapshot),
     /// Lines of the block on the terminal.
     drawn: usize,
-    refused: Vec<Features>,
+    /// Changes of the plan that were printed.
+    changes: u64,
     links: Vec<Link>,
     /// Port, queue and cause of the faults that were printed.
     troubles: BTreeSet<(usize, usize, Trouble)>,
@@ -71,7 +72,7 @@ impl Live {
             due: interval.unwrap_or_default(),
             last: Default::default(),
             drawn: 0,
-            refused: vec![Features::NONE; ports],
+            changes: 0,
             // No event is printed for a link that is up from the start.
             links: vec![Link::Up; ports],
             troubles: BTreeSet::new(),
@@ -124,23 +125,20 @@ impl Live {
         };
     }
 
-    /// Prints which features devices have refused since the last call.
-    pub fn refused(&mut self, snapshot: &Snapshot) {
-        for index in 0..self.names.len() {
-            let now = snapshot.ports[index].refused;
-            let name = &self.names[index];
-            let lines: String = now
-                .without(self.refused[index])
-                .names()
-                .map(|feature| {
-                    format!(
-                        "{name}: the device refused {feature} on a legal packet; packtrain does \
-                         it in software from now on\n"
-                    )
-                })
-                .collect();
-            self.refused[index] |= now;
-            self.event(&lines);
+    /// Prints what has changed since the last call: offloads that a device refused or is offered
+    /// again, ports that are away or back.
+    pub fn changes(&mut self, snapshot: &Snapshot) {
+        let changes = &snapshot.changes;
+        let new = changes.count.saturating_sub(self.changes) as usize;
+        self.changes = changes.count;
+        let kept = changes.last.len();
+        let left_out = new.saturating_sub(kept);
+        if left_out > 0 {
+            self.event(&format!("{left_out} changes of the plan are not printed\n"));
+        }
+        for change in &changes.last[kept - new.min(kept)..] {
+            let name = &self.names[usize::from(change.port)];
+            self.event(&format!("{name}: {change}\n"));
         }
     }
 
@@ -233,7 +231,7 @@ impl Live {
     /// to pipes.
     pub fn finish(&mut self, snapshot: &Snapshot) {
         self.drawn = 0;
-        self.refused(snapshot);
+        self.changes(snapshot);
         self.troubles(snapshot);
         self.too_long(snapshot);
         let end = Instant::now() + PIPE_WAIT;

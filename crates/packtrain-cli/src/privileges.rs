@@ -135,8 +135,12 @@ impl Account {
 }
 
 /// The capabilities that a run uses after its start, each for its reason.
-pub fn used(settings: &Settings, has_interface: bool) -> CapabilitySet {
+pub fn used(settings: &Settings, has_interface: bool, waits: bool) -> CapabilitySet {
     let mut used = CapabilitySet::empty();
+    if waits {
+        // Opens an interface that is made again, by packet sockets or as a TAP.
+        used |= CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
+    }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an
         // interface that is moved to another network namespace.

@@ -144,6 +144,7 @@ pub fn details(
     let faults = faults.filter_map(|(name, of)| Some((name.clone(), fault_values(of.as_ref()?))));
     let faults: Vec<_> = faults.map(|(name, of)| (name, of.to_vec())).collect();
     text.push_str(&counters("faults, packets", &faults, |_| true, style));
+    text.push_str(&changes(names, report, style));
     text + &workers(&snapshot.workers, style)
 }
 
@@ -264,6 +265,30 @@ fn batches(names: &[String], ports: &[PortSnapshot], style: Style) -> String {
         return String::new();
     }
     table.render(0, style) + "\n"
+}
+
+/// What has changed since the plan was made; nothing if nothing has.
+fn changes(names: &[String], report: &Report, style: Style) -> String {
+    let all = &report.snapshot.changes;
+    if all.count == 0 {
+        return String::new();
+    }
+    let mut table = Table::new([
+        ("changes", Align::Left),
+        ("at s", Align::Right),
+        ("what", Align::Left),
+    ]);
+    for change in &all.last {
+        let seconds = change.at.since(report.began).as_secs_f64();
+        let name = names[usize::from(change.port)].clone();
+        table.row([name, format!("{seconds:.3}"), change.to_string()]);
+    }
+    let left_out = all.count - all.last.len() as u64;
+    if left_out > 0 {
+        let line = format!("{} earlier ones", grouped(left_out));
+        table.row([String::new(), String::new(), line]);
+    }
+    table.render(0, style)
 }
 
 /// The counters of each worker.

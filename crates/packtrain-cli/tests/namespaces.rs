@@ -115,6 +115,68 @@ fn a_removed_interface_ends_the_run_with_4() {
     assert_eq!(document["conservation"]["closed"], true);
 }
 
+/// As the same user without privileges but those that are kept: one interface is made again by
+/// packtrain, the other one by the script.
+#[test]
+fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
+    let Some(way) = in_namespace() else { return };
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to remove an interface with");
+        return;
+    }
+    let script = format!(
+        "{AWAIT}
+        make() {{
+            ip link add near0 type veth peer name far0 &&
+            ip link set near0 up && ip link set far0 up
+        }}
+        is_promiscuous() {{ ip -d link show near0 | grep -q 'promiscuity 1 '; }}
+        make
+        \"$0\" forward tap:pta,gone=wait packet:near0,queues=2,gone=wait --json & run=$!
+        await joined; await is_promiscuous
+        ip link delete near0; make; await is_promiscuous
+        before=$(cat /sys/class/net/pta/ifindex)
+        ip link set pta up; ip link delete pta
+        await '[ $(cat /sys/class/net/pta/ifindex) != $before ]'
+        sleep 1.5; kill -INT $run; wait $run"
+    );
+    let words: Vec<_> = way[1..]
+        .iter()
+        .copied()
+        .chain(["sh", "-c", &script, PACKTRAIN])
+        .collect();
+    let ran = finish(start(&mut command(way[0], &words)));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_documented(&document, &["all", "forward", "plan"]);
+    assert_eq!(document["conservation"]["closed"], true);
+    let changes = document["run"]["changes"]["last"].as_array();
+    let changes = changes.expect("a list").iter();
+    let ends: Vec<_> = changes
+        .filter(|change| {
+            !change["why"]
+                .as_str()
+                .is_some_and(|why| why.starts_with("it cannot"))
+        })
+        .map(|change| (change["port"].as_str(), change["what"].as_str()))
+        .collect();
+    let of = |port, what| (Some(port), Some(what));
+    let expected = [
+        of("near0", "gone"),
+        of("near0", "back"),
+        of("pta", "gone"),
+        of("pta", "back"),
+    ];
+    assert_eq!(ends, expected, "{ran:?}");
+    for line in [
+        "near0: the device was removed; packets for it are dropped until it is back",
+        "near0: the device is back",
+        "pta: the device is back",
+    ] {
+        assert!(ran.err.contains(line), "{line} in {ran:?}");
+    }
+}
+
 /// A TAP and a veth, ended by a signal that no program can handle, and again: the interface keeps
 /// nothing of the first run.
 #[test]

@@ -2,8 +2,8 @@
 //! announced, under kernel TCP.
 
 use packtrain::driver::{
-    Accepted, DeviceError, Driver, Features, Link, QueuePair, Refused, Token, TxDescriptors,
-    TxPacket, WrapDriver, WrapTx,
+    Accepted, ChangeKind, DeviceError, Driver, Features, Link, QueuePair, Refused, Token,
+    TxDescriptors, TxPacket, WrapDriver, WrapTx,
 };
 use packtrain::engine::{Command, CommandError, Handler, Queues, Report, RxId, Session};
 use packtrain::packet::{Arena, Burst};
@@ -491,6 +491,12 @@ fn tcp_through_a_device_that_refuses_tso() {
     );
     let tx = report.snapshot.ports[1].tx_total();
     assert_eq!(tx.refused_features, 1, "refused once: {tx:?}");
+    let [change] = &report.snapshot.changes.last[..] else {
+        panic!("one change: {:?}", report.snapshot.changes);
+    };
+    let is = (change.kind, change.port, change.queue);
+    assert_eq!(is, (ChangeKind::Refused, 1, Some(0)), "{change:?}");
+    assert_eq!(change.offloads, Features::TSO4);
     assert!(tx.gso_sw_packets > 0, "IPv4 is cut by us: {tx:?}");
     if netns::has_ipv6() {
         assert!(tx.gso_packets > 0, "IPv6 is left to the device: {tx:?}");

@@ -16,6 +16,7 @@
 //! A driver gets only packets that its capabilities allow: the TX queue has fitted segments,
 //! checksum and GSO ([`TxPacket`] cannot be built outside of the framework).
 
+mod change;
 mod config;
 pub(crate) mod contract;
 mod features;
@@ -23,6 +24,8 @@ pub(crate) mod key;
 pub(crate) mod options;
 mod wrap;
 
+pub(crate) use change::ChangeLog;
+pub use change::{Change, ChangeKind, ChangeRecord, Changes, PortChanges};
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 pub use key::KeyHelp;
@@ -261,6 +264,21 @@ pub struct DeviceCounters {
 }
 
 impl DeviceCounters {
+    /// The sum of both.
+    #[must_use]
+    pub const fn plus(&self, other: &Self) -> Self {
+        Self {
+            rx_packets: self.rx_packets.saturating_add(other.rx_packets),
+            rx_bytes: self.rx_bytes.saturating_add(other.rx_bytes),
+            rx_dropped: self.rx_dropped.saturating_add(other.rx_dropped),
+            rx_errors: self.rx_errors.saturating_add(other.rx_errors),
+            tx_packets: self.tx_packets.saturating_add(other.tx_packets),
+            tx_bytes: self.tx_bytes.saturating_add(other.tx_bytes),
+            tx_dropped: self.tx_dropped.saturating_add(other.tx_dropped),
+            tx_errors: self.tx_errors.saturating_add(other.tx_errors),
+        }
+    }
+
     /// The difference from `earlier`.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {
@@ -342,6 +360,10 @@ pub trait Driver: Send {
     ///
     /// If the device cannot do it, or the system refused it.
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError>;
+
+    /// Gives the port the place where it records that its device is away or back, once, before
+    /// `attach`.
+    fn record_changes(&mut self, changes: PortChanges) {}
 
     /// The interface of the kernel that the port is attached to, if it is. Two ports of one
     /// interface are not joined: packets would come back for ever.
@@ -583,10 +605,10 @@ pub trait TxDescriptors: Send {
         false
     }
 
-    /// Whether the other side has negotiated its offloads again since the last call: what it
-    /// refused ([`Refused::Feature`]) is offered to it again.
-    fn renegotiated(&mut self) -> bool {
-        false
+    /// What has changed at the device since the last call. It is called at the start of each step
+    /// and drain, so it costs a load or two.
+    fn changed(&mut self) -> Change {
+        Change::No
     }
 
     /// The present MTU, as in [`Capabilities::mtu`]. The queue asks at most ten times a second while

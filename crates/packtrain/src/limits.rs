@@ -124,6 +124,9 @@ pub const SEGMENT_HEADROOM_MAX: usize = 16;
 /// `MAX_SINGLE_PACKET_FRACTION`), so that no ring is too small for a packet.
 pub const RING_FRACTION_PER_PACKET: usize = 12;
 
+/// The most changes of the plan that a session keeps, the last ones; it counts all.
+pub const CHANGES_KEPT: usize = 64;
+
 const _: () = assert!(LARGE_FRAME_BYTES >= HEADROOM_BYTES + PACKET_BYTES_MAX);
 const _: () = assert!(SMALL_FRAME_BYTES >= HEADROOM_BYTES + offload::HEADER_BYTES_MAX);
 const _: () = assert!(RX_PIECE_BYTES_MIN <= SMALL_FRAME_BYTES - HEADROOM_BYTES);

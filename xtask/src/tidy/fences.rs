@@ -50,6 +50,11 @@ const FENCES: &[Fence] = &[
                 "crates/packtrain/src/port/sys/vhost/serve.rs",
                 &["std::thread"],
             ),
+            // A device is closed and opened again, which may take the kernel a while.
+            (
+                "crates/packtrain/src/port/wrap/returning/reopen.rs",
+                &["std::thread"],
+            ),
             // The one monotonic clock.
             ("crates/packtrain/src/time.rs", &["std::time"]),
             // The wall clock, for a capture without a packet's time.

@@ -30,6 +30,11 @@ pub(crate) trait Options: Clone + Default + 'static {
         None
     }
 
+    /// Whether the port waits for a device that is removed (`gone=wait`).
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// Whether the port can have the link type of the other one.
     fn takes_link(&self) -> TakesLink {
         TakesLink::None

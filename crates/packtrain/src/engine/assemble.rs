@@ -18,7 +18,8 @@ use super::tx_part::TxPart;
 use super::worker::{Part, Worker, WorkerCounters, WorkerPart};
 use crate::advice;
 use crate::driver::{
-    Attach, Capabilities, DeviceError, Driver, RxBuffers, RxDescriptors, TxDescriptors,
+    Attach, Capabilities, ChangeLog, DeviceError, Driver, PortChanges, RxBuffers, RxDescriptors,
+    TxDescriptors,
 };
 use crate::limits::{
     BURST_PACKETS_MAX, COALESCE_LARGE_MAX, PORTS_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED,
@@ -161,6 +162,7 @@ pub struct Assembly<'a> {
     ports: Vec<PortStats>,
     lanes: Vec<Arc<LaneCounters>>,
     drops: Vec<Arc<DropCounters>>,
+    changes: Arc<ChangeLog>,
     handles: Vec<Vec<Arc<dyn Submit>>>,
 }
 
@@ -174,8 +176,9 @@ impl<'a> Assembly<'a> {
         senders: [usize; PORTS_MAX],
         names: Vec<String>,
         (packets, finite): (Option<u64>, usize),
-        runtime: &dyn Runtime,
+        runtime: &Arc<dyn Runtime>,
     ) -> Result<Self, StartError> {
+        let clock = Arc::clone(runtime);
         let site = |_| {
             Ok(Site {
                 wakeup: Arc::new(Wakeup::new(runtime.notifier()?)),
@@ -194,6 +197,7 @@ impl<'a> Assembly<'a> {
             ports: names.into_iter().map(PortStats::new).collect(),
             lanes: Vec::new(),
             drops: Vec::new(),
+            changes: Arc::new(ChangeLog::new(move || clock.now())),
             plan,
             settings,
             arena,
@@ -213,6 +217,7 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             ..self.plan.attach[port]
         };
+        driver.record_changes(self.changes_of(port));
         let (asked, queues) = (how.queues, driver.attach(&how, self.arena));
         let queues = queues.and_then(|queues| match queues.len() == asked {
             false => Err(DeviceError::Unsupported(format!(
@@ -225,6 +230,10 @@ impl<'a> Assembly<'a> {
         });
         let queues = queues.map_err(|error| StartError::Port(self.named(port, error)))?;
         Ok(queues.into_iter().unzip())
+    }
+
+    fn changes_of(&self, port: usize) -> PortChanges {
+        PortChanges::new(Arc::clone(&self.changes), port as u16)
     }
 
     fn named(&self, port: usize, error: DeviceError) -> RunError {
@@ -448,6 +457,7 @@ impl<'a> Assembly<'a> {
             counters,
             drops,
         );
+        let tx = tx.recording(self.changes_of(port));
         (tx, stats)
     }
 
@@ -594,6 +604,7 @@ impl<'a> Assembly<'a> {
                 .collect(),
             lanes: self.lanes,
             drops: self.drops,
+            changes: self.changes,
         };
         Assembled {
             control: Control::new(workers.iter().map(Worker::desk)),

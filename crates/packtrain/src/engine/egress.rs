@@ -42,7 +42,7 @@ impl<T: TxDescriptors> Egress<T> {
         if self.queue.has_mtu() {
             self.queue.renew_mtu(now());
         }
-        Ok(())
+        self.queue.follow()
     }
 
     fn service(&mut self, now: Instant) -> Result<(), DeviceError> {

@@ -336,7 +336,7 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
             self.senders,
             names,
             intake,
-            &*runtime,
+            &runtime,
         )?;
         let mut ports = self.ports.assemble(&mut assembly, &mut *each)?;
         let Assembled {

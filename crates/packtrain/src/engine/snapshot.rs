@@ -3,7 +3,7 @@
 use super::ledger::Ledger;
 use super::stats::{LaneCounters, PathStats};
 use super::worker::WorkerCounters;
-use crate::driver::Features;
+use crate::driver::{ChangeLog, Changes, Features};
 use crate::stats::{
     DropCounters, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TroubleLog,
     TxBatchesSnapshot, TxCounters, TxSnapshot,
@@ -46,6 +46,7 @@ pub(super) struct Stats {
     pub(super) lanes: Vec<Arc<LaneCounters>>,
     /// Drops before packets reached a TX path.
     pub(super) drops: Vec<Arc<DropCounters>>,
+    pub(super) changes: Arc<ChangeLog>,
 }
 
 /// A copy of one port's counters.
@@ -108,6 +109,8 @@ pub struct Snapshot {
     pub sleeps: u64,
     /// The counters of each worker.
     pub workers: Vec<WorkerSnapshot>,
+    /// What has changed since the plan was made.
+    pub changes: Changes,
 }
 
 /// The counters of one worker. Context switches and CPU time are up to 10 ms old while it runs.
@@ -199,7 +202,10 @@ impl Stats {
 
     /// A copy of everything.
     pub(super) fn snapshot(&self) -> Snapshot {
-        let mut all = Snapshot::default();
+        let mut all = Snapshot {
+            changes: self.changes.snapshot(),
+            ..Snapshot::default()
+        };
         for port in &self.ports {
             let mut copy = PortSnapshot {
                 name: port.name.clone(),

@@ -38,6 +38,8 @@ pub(super) struct TxPart<T: TxDescriptors> {
     /// The descriptor of the device, duplicated: another thread may have the queue while the worker
     /// sleeps.
     device: Option<OwnedFd>,
+    /// [`TxQueue::restarts`](crate::queue::TxQueue::restarts) as of that descriptor.
+    restarts: u32,
     /// The worker has lanes too, which may never let it sleep. So under `adaptive` an empty poll
     /// ends the kept role.
     beside_lanes: bool,
@@ -103,6 +105,7 @@ impl<T: TxDescriptors> TxPart<T> {
             kept: None,
             interrupt,
             device,
+            restarts: 0,
             beside_lanes,
             interest: None,
             retry_at: None,
@@ -166,9 +169,15 @@ impl<T: TxDescriptors> TxPart<T> {
     fn note(&mut self, role: &mut Role<'_, T>) {
         let consumer = role.state();
         let ready = consumer.is_ready();
-        let Some(egress) = &consumer.egress else {
+        let Some(egress) = &mut consumer.egress else {
             return;
         };
+        let restarts = egress.queue.restarts();
+        if std::mem::replace(&mut self.restarts, restarts) != restarts {
+            let wake = egress.queue.device_mut().wake();
+            // Without a free descriptor the watchdog polls a device that packets wait for.
+            self.device = wake.and_then(|(fd, _)| fd.try_clone_to_owned().ok());
+        }
         let waits = !ready || egress.waits(self.is_ending());
         let wake = egress.queue.wake().filter(|_| waits);
         self.retry_at = egress.queue.retry_at(self.stepped_at);

@@ -349,7 +349,9 @@ impl Worker {
 
     /// The descriptors to wait for before the next step: the worker's own, those of RX queues that
     /// may receive, and those of TX queues for which packets wait. The set may change with each
-    /// step; the descriptors stay open as long as the worker exists.
+    /// step; the descriptors stay open as long as the worker exists, but for those of a device that
+    /// was removed ([`Change::Restarted`](crate::driver::Change::Restarted)). Another one may have
+    /// its number later, and a loop that remembers numbers has to register that; `WorkerFd` does.
     pub fn interests<'a>(&'a self, visit: &mut dyn FnMut(BorrowedFd<'a>, Interest)) {
         if let Some(fd) = self.sleeper.wakeup().notifier().fd() {
             visit(fd, Interest::Read);

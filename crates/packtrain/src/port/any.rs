@@ -8,8 +8,8 @@ use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::vhost::{Vhost, VhostRx, VhostTx, VhostWatch};
 use super::wrap::{
-    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Trace, TraceRx,
-    TraceTx, Vlan, VlanRx, VlanTx,
+    Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Returning,
+    ReturningRx, ReturningTx, Trace, TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
 };
 use crate::driver::*;
 
@@ -75,6 +75,7 @@ any_port! {
     Null: Null, NullRx, NullTx;
     Sim: Sim, SimRx, SimTx;
     Vhost: Vhost, VhostRx, VhostTx;
+    Returning: Box<Returning<AnyPort>>, Box<ReturningRx<AnyPort>>, Box<ReturningTx<AnyPort>>;
     Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
     Trace: Box<Trace<AnyPort>>, Box<TraceRx<AnyRx>>, Box<TraceTx<AnyTx>>;
@@ -122,7 +123,8 @@ impl AnyPort {
             | Self::Pcap(_)
             | Self::Null(_)
             | Self::Sim(_)
-            | Self::Vhost(_) => None,
+            | Self::Vhost(_)
+            | Self::Returning(_) => None,
         }
     }
 }

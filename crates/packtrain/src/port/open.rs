@@ -2,12 +2,14 @@
 
 use super::any::AnyPort;
 use super::spec::{PortKind, PortSpec, SpecError};
-use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
+use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Returning, Trace, Vlan};
 use crate::advice;
 use crate::driver::options::Options;
 use crate::driver::{DeviceError, Driver, Port};
 use packtrain_offload::offload::LinkType;
 use rustix::io::Errno;
+use rustix::net::netdevice::name_to_index;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fmt;
 use std::io;
 
@@ -139,22 +141,57 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
 ///
 /// [`OpenError`].
 pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort>, OpenError> {
-    let request = spec.request(link);
-    let port = match &spec.kind {
-        PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
-        PortKind::Packet(options) => options.open(&request).map(AnyPort::Packet),
-        PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
-        PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
-        PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
-        PortKind::Vhost(options) => options.open(&request).map(AnyPort::Vhost),
+    let port = open_device(spec, link).map_err(|error| OpenError::device(spec, &error))?;
+    let port = match spec.kind.waits() {
+        true => AnyPort::Returning(Box::new(returning(port, spec.clone(), link))),
+        false => port,
     };
-    let port = port.map_err(|error| OpenError::device(spec, &error))?;
     let mut config = spec.config;
     config.queues = config.queues.or(spec.kind.queues());
     Ok(Port {
         driver: wrap(port, spec)?,
         config,
     })
+}
+
+/// The device of a port, without wrappers.
+fn open_device(spec: &PortSpec, link: Option<LinkType>) -> Result<AnyPort, DeviceError> {
+    let request = spec.request(link);
+    match &spec.kind {
+        PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
+        PortKind::Packet(options) => options.open(&request).map(AnyPort::Packet),
+        PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
+        PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
+        PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
+        PortKind::Vhost(options) => options.open(&request).map(AnyPort::Vhost),
+    }
+}
+
+/// A port that is opened again as long as the run lasts. One that has made its interface makes it
+/// again; else another program does, and only what is there is opened.
+fn returning(port: AnyPort, mut spec: PortSpec, link: Option<LinkType>) -> Returning<AnyPort> {
+    // The name of the spec may be a pattern.
+    port.name().clone_into(&mut spec.name);
+    let creates = matches!(&port, AnyPort::Tap(tap) if tap.created());
+    Returning::new(port, move || match creates || exists(&spec.name)? {
+        true => open_device(&spec, link),
+        false => Err(DeviceError::Removed),
+    })
+}
+
+/// Whether the calling thread's network namespace has an interface of this name.
+fn exists(name: &str) -> Result<bool, DeviceError> {
+    let failed = |error: Errno| DeviceError::Failed {
+        action: "look the interface up",
+        source: error.into(),
+    };
+    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
+    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(failed)?;
+    match name_to_index(&socket, name) {
+        Ok(_) => Ok(true),
+        Err(Errno::NODEV) => Ok(false),
+        Err(error) => Err(failed(error)),
+    }
 }
 
 /// Opens two ports to be joined. A port that leaves its link type open takes the other port's.

@@ -116,6 +116,12 @@ macro_rules! kinds {
                 match self { $(Self::$variant(options) => shown(Options::KEYS, options),)* }
             }
 
+            /// Whether the port waits for an interface that is deleted (`gone=wait`).
+            #[must_use]
+            pub fn waits(&self) -> bool {
+                match self { $(Self::$variant(options) => options.waits(),)* }
+            }
+
             fn check(&self, port: &Request<'_>, given: &[&str]) -> Result<(), String> {
                 match self { $(Self::$variant(options) => options.check(port, given),)* }
             }

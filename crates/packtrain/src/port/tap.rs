@@ -3,7 +3,7 @@
 mod keys;
 
 pub use keys::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
-pub(super) use keys::{check_name, open_given};
+pub(super) use keys::{check_name, check_waits, open_given};
 
 use super::sys::tap::{self as setup, Opened, failed};
 pub use super::sys::tap::{TapConfig, TapKind};
@@ -77,6 +77,12 @@ impl Tap {
     #[must_use]
     pub const fn kind(&self) -> TapKind {
         self.opened.kind
+    }
+
+    /// Whether the port has made the interface, which did not exist.
+    #[must_use]
+    pub const fn created(&self) -> bool {
+        self.opened.created
     }
 
     const fn link_type(&self) -> LinkType {

@@ -17,12 +17,13 @@ use super::sys::vhost::packet::{Agreed, CHAIN_BYTES_MAX, LINK, admit};
 use super::sys::vhost::ring::{Cursor, HEADER_BYTES_MAX};
 use super::sys::vhost::serve::{Endpoint, Listener, Server};
 pub use super::sys::vhost::setup::{QUEUES_MAX_VHOST, VhostConfig, VhostWatch};
-use super::sys::vhost::setup::{check_queues, failed};
+use super::sys::vhost::setup::{check_queues, failed, too_many_queues};
 use super::vectored::Posted;
 use super::vnet::mend;
 use crate::driver::{
-    Accepted, Armed, Attach, Capabilities, DeviceError, Driver, Features, Interest, Link,
-    QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors, TxPacket,
+    Accepted, Armed, Attach, Capabilities, Change, DeviceError, Driver, Features, Interest, Link,
+    PortChanges, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxBatch, TxDescriptors,
+    TxPacket,
 };
 use crate::limits::SEGMENTS_MAX;
 use crate::packet::Arena;
@@ -133,9 +134,7 @@ impl Driver for Vhost {
         let endpoint = match self.endpoint.take() {
             Some(endpoint) if asked > 0 && asked <= self.queues => endpoint,
             _ => {
-                let (name, has) = (&self.name, self.queues);
-                let why = format!("{asked} queues for {name}, of which {has} are free");
-                return Err(DeviceError::Unsupported(why));
+                return Err(too_many_queues(&self.name, asked, self.queues));
             }
         };
         let shared = Shared::new(asked).map_err(failed("make the descriptors of the queues"))?;
@@ -163,10 +162,14 @@ impl Driver for Vhost {
             (rx, tx)
         });
         let pairs = pairs.collect();
-        let device = Device::new(Arc::clone(&shared), offered);
+        let device = Device::new(Arc::clone(&shared), offered, self.watch.changes());
         let server = Server::start(endpoint, device);
         self.server = Some(server.map_err(failed("start the thread of the front end"))?);
         Ok(pairs)
+    }
+
+    fn record_changes(&mut self, changes: PortChanges) {
+        self.watch.record_changes(changes);
     }
 
     fn link(&mut self) -> Link {
@@ -302,9 +305,8 @@ impl TxDescriptors for VhostTx {
         self.full
     }
 
-    fn renegotiated(&mut self) -> bool {
-        let negotiation = self.shared.negotiations();
-        std::mem::replace(&mut self.negotiation, negotiation) != negotiation
+    fn changed(&mut self) -> Change {
+        self.shared.change_since(&mut self.negotiation)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -17,8 +17,8 @@ mod watchdog;
 use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{
-    Accepted, Completed, DeviceError, Features, Fit, Refused, Token, TxBatch, TxDescriptors,
-    TxPacket,
+    Accepted, Change, ChangeKind, Completed, DeviceError, Features, Fit, PortChanges, Refused,
+    Token, TxBatch, TxDescriptors, TxPacket,
 };
 use crate::limits::{MTU_INTERVAL, TX_STAGED_PACKETS_MAX};
 use crate::packet::{Arena, Burst, Packet};
@@ -33,6 +33,7 @@ use limit::ByteLimit;
 use packtrain_offload::offload::ChecksumState;
 use room::{Room, Totals};
 use source::{Backlog, wire_packets};
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -47,8 +48,13 @@ const DEFAULT_SLOTS: usize = 256;
 pub struct TxQueue<T> {
     device: T,
     arena: Arena,
+    /// The offloads of the plan that the device does: all but the refused ones.
     features: Features,
+    planned: Features,
     refused: Features,
+    /// How often another device took the place of this one.
+    restarts: u32,
+    changes: Option<PortChanges>,
     limits: FitLimits,
     /// The producers record the sizes of their batches; this queue does not.
     behind_ring: bool,
@@ -195,7 +201,10 @@ impl<T: TxDescriptors> TxQueue<T> {
             device,
             arena,
             features: features.consistent(),
+            planned: features.consistent(),
             refused: Features::NONE,
+            restarts: 0,
+            changes: None,
             limits,
             behind_ring: false,
             staged: Staged {
@@ -232,17 +241,29 @@ impl<T: TxDescriptors> TxQueue<T> {
         self
     }
 
+    /// The same queue, which records its changes.
+    #[must_use]
+    pub(crate) fn recording(mut self, changes: PortChanges) -> Self {
+        self.changes = Some(changes);
+        self
+    }
+
     /// Offloads that the device does: those of the plan without the refused ones.
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
     }
 
-    /// Offers the device again what it refused, if it has negotiated anew. Packets that were
-    /// prepared without stay as they are.
-    fn renew_features(&mut self) {
-        if !self.refused.is_empty() && self.device.renegotiated() {
-            self.features |= std::mem::take(&mut self.refused);
+    /// Follows the changes of the device since the last call. For the start of each step and drain.
+    ///
+    /// # Errors
+    ///
+    /// If the device as a whole failed.
+    #[inline]
+    pub fn follow(&mut self) -> Result<(), DeviceError> {
+        match self.device.changed() {
+            Change::No => Ok(()),
+            change => self.follow_change(change),
         }
     }
 
@@ -264,7 +285,52 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.limits.mtu = limit;
             self.staged.front_defragged = false;
             self.staged.prepare_again();
+            let why = limit.get().map(|mtu| format!("its MTU is {mtu} now"));
+            let why = why.unwrap_or_else(|| "it has no MTU now".to_owned());
+            self.record_change(ChangeKind::Mtu, Features::NONE, why);
         }
+    }
+
+    #[cold]
+    fn follow_change(&mut self, change: Change) -> Result<(), DeviceError> {
+        let mut queue = self.counting();
+        let why = match change {
+            Change::No => return Ok(()),
+            Change::Offloads => "the other side has negotiated again",
+            Change::Restarted => {
+                queue.restarts = queue.restarts.wrapping_add(1);
+                queue.progress.mtu_at = Some(Instant::from_nanos(0));
+                if !queue.take_back(DropReason::DeviceReset)? {
+                    queue.forget_device(DropReason::DeviceReset);
+                }
+                queue.count_calls();
+                "the device is another one"
+            }
+        };
+        // Packets that were prepared without stay as they are.
+        if !queue.refused.is_empty() {
+            queue.refused = Features::NONE;
+            let again = queue.planned.without(queue.features);
+            queue.features = queue.planned;
+            queue.record_change(ChangeKind::Renegotiated, again, why);
+        }
+        Ok(())
+    }
+
+    fn record_change(
+        &self,
+        kind: ChangeKind,
+        offloads: Features,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        if let Some(changes) = &self.changes {
+            changes.record_queue(self.counters.id.queue, kind, offloads, why);
+        }
+    }
+
+    /// How often another device took the place of this one: each has a descriptor of its own.
+    pub(crate) const fn restarts(&self) -> u32 {
+        self.restarts
     }
 
     /// Offloads that the device refused for legal packets; a subset of those that it offered.
@@ -604,9 +670,16 @@ impl<T: TxDescriptors> TxQueue<T> {
     /// The device refused a legal packet for `feature`: this queue does it in software from now on.
     /// The fitted packets are prepared again, in order.
     fn remove_feature(&mut self, feature: Features) {
-        self.refused |= self.features.intersection(feature);
-        self.features = self.features.without(feature).consistent();
+        let before = self.features;
+        self.refused |= before.intersection(feature);
+        self.features = before.without(feature).consistent();
         self.counters.refused_features.add(1);
+        let lost = before.without(self.features);
+        self.record_change(
+            ChangeKind::Refused,
+            lost,
+            "the device refused a legal packet",
+        );
         self.staged.front_defragged = false;
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.

@@ -2,11 +2,11 @@
 //! and in the closed set of ports; the tagging one keeps them on tagged packets.
 
 use super::Far;
-use packtrain::driver::{Driver, Features};
+use packtrain::driver::{DeviceError, Driver, Features};
 use packtrain::packet::VlanTag;
 use packtrain::port::AnyPort;
 use packtrain::port::sim::{Sim, SimConfig, pair};
-use packtrain::port::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Trace, Vlan};
+use packtrain::port::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Returning, Trace, Vlan};
 use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
 use packtrain_testkit::driver_conformance;
 use std::io;
@@ -103,6 +103,12 @@ fn tagging(seed: u64) -> Result<Pair<Vlan<Sim>>, Skip> {
     wrapped(seed, |sim| Vlan::single(sim, TAG.control)).map(with_tag)
 }
 
+fn returning(seed: u64) -> Result<Pair<Returning<Sim>>, Skip> {
+    wrapped(seed, |sim| {
+        Returning::new(sim, || Err(DeviceError::Removed))
+    })
+}
+
 fn any(seed: u64) -> Result<Pair<AnyPort>, Skip> {
     wrapped(seed, AnyPort::Sim)
 }
@@ -120,5 +126,6 @@ fn any_nested(seed: u64) -> Result<Pair<AnyPort>, Skip> {
 driver_conformance!(sim_nested, nested);
 driver_conformance!(sim_captured, captured);
 driver_conformance!(sim_tagging, tagging);
+driver_conformance!(sim_returning, returning);
 driver_conformance!(any_sim, any);
 driver_conformance!(any_sim_nested, any_nested);

@@ -3,6 +3,7 @@
 use crate::guest::*;
 use crate::{Queues, frame};
 use packtrain::driver::{Armed, Attach, Driver, Features, Link};
+use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst};
 use packtrain::port::vhost::{Vhost, VhostConfig};
 use packtrain::stats::DropReason;
@@ -494,6 +495,32 @@ fn the_file_of_the_socket_goes_with_the_port() {
     std::fs::remove_file(&path).expect("it is there");
     let missing = path.join("none").join("x.sock");
     Vhost::open(&VhostConfig::server(missing)).expect_err("there is no such directory");
+}
+
+#[test]
+fn a_session_records_that_a_front_end_has_left_and_another_one_come() {
+    let path = path("record.sock");
+    let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
+    let session = Session::on(port).start().expect("it starts");
+    let count = |wanted| {
+        let until = Instant::now() + Duration::from_secs(10);
+        while session.snapshot().changes.count != wanted {
+            assert!(Instant::now() < until, "{:?}", session.snapshot().changes);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let connect = || UnixStream::connect(&path).expect("the port listens");
+    drop(connect());
+    count(1);
+    let second = connect();
+    count(2);
+    drop(second);
+    count(3);
+    let changes = session.finish().snapshot.changes.last;
+    let kinds: Vec<_> = changes.iter().map(|change| change.kind.name()).collect();
+    assert_eq!(kinds, ["gone", "back", "gone"]);
+    assert!(changes.iter().all(|change| change.queue.is_none()));
+    assert_eq!(changes[1].why, "a front end has connected again");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::{Fanout, PacketConfig, PacketSocket};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, Words, keys};
 use crate::driver::options::{Options, Request};
-use crate::port::tap::{check_name, open_given};
+use crate::port::tap::{check_name, check_waits, open_given};
 
 /// What a `packet:` port is, from its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,8 @@ pub struct PacketOptions {
     pub bypass_qdisc: bool,
     /// Bytes of kernel memory for packets that wait in each queue, in each direction.
     pub buffer: Option<usize>,
+    /// If the interface is deleted, wait until there is one of its name again (`gone=wait`).
+    pub waits: bool,
 }
 
 impl Words for Fanout {
@@ -41,10 +43,18 @@ impl Options for PacketOptions {
             "bypass: send to the device without its queueing discipline";
         "buffer" (Range(65_536, 1 << 30)) buffer:
             "bytes of kernel memory for packets that wait in a queue; 16777216 by default";
+        "gone" (Switch("end", "wait")) waits:
+            "wait: if the interface is deleted, the run continues, and the port with it once there \
+             is one again";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
+        check_waits(self.waits, &self.fds)?;
         check_name(port, &self.fds)
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn open(&self, port: &Request<'_>) -> Result<PacketSocket, DeviceError> {

@@ -102,7 +102,9 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) rx: Features,
     /// Offloads that packets to the kernel may come with.
     pub(in crate::port) tx: Features,
-    /// Whether the interface is ours, and takes a limit on GSO packets.
+    /// Whether the interface is ours.
+    pub(in crate::port) created: bool,
+    /// Whether it is, and takes a limit on GSO packets.
     pub(in crate::port) limits_large: bool,
     /// The requested settings that were refused, in sentences.
     pub(in crate::port) notes: Vec<String>,
@@ -148,6 +150,7 @@ pub(in crate::port) fn open(config: &TapConfig) -> Result<Opened, DeviceError> {
              CAP_SYS_ADMIN and Linux 5.12): {error}"
         ));
     }
+    opened.created = created;
     // Setting the default changes nothing, and shows whether a limit can be set.
     opened.limits_large =
         created && config.gso_limit && opened.queues[0].limit_gso(GSO_BYTES_DEFAULT).is_ok();
@@ -218,6 +221,7 @@ fn agree(queues: Vec<Queue>, offload: Features, ours: bool) -> Result<Opened, De
         header,
         rx,
         tx,
+        created: false,
         limits_large: false,
         notes,
     })

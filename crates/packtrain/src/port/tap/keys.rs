@@ -22,6 +22,9 @@ pub struct TunTapOptions {
     pub any_gso: bool,
     /// The kernel receives in threads of its own ([`TapConfig::napi_threads`], `napi=threaded`).
     pub napi_threads: bool,
+    /// If the interface is deleted, wait until there is one of its name again; make it again if the
+    /// port had made it (`gone=wait`).
+    pub waits: bool,
 }
 
 /// Open descriptors, one for each queue, none twice.
@@ -54,6 +57,9 @@ impl Options for TunTapOptions {
             "plan: an interface that it creates builds no packets that the other port has to copy";
         "napi" (Switch("off", "threaded")) napi_threads:
             "threaded: the kernel receives packets in a thread for each queue, not in packtrain's";
+        "gone" (Switch("end", "wait")) waits:
+            "wait: if the interface is deleted, the run continues, and the port with it once there \
+             is one again";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
@@ -64,7 +70,12 @@ impl Options for TunTapOptions {
                     .to_owned(),
             );
         }
+        check_waits(self.waits, &self.fds)?;
         check_name(port, &self.fds)
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Tap, DeviceError> {
@@ -125,6 +136,22 @@ pub(in crate::port) fn open_given(fds: &[i32]) -> Result<Vec<OwnedFd>, DeviceErr
         })
     });
     fds.collect()
+}
+
+/// Checks that a port which waits for its interface can open it again.
+///
+/// # Errors
+///
+/// One line with what, why and what to do.
+pub(in crate::port) fn check_waits(waits: bool, fds: &[i32]) -> Result<(), String> {
+    match waits && !fds.is_empty() {
+        false => Ok(()),
+        true => Err(
+            "gone=wait does not go with fd=: the program that opened the descriptors has to open \
+             them again; leave gone= out"
+                .to_owned(),
+        ),
+    }
 }
 
 /// Checks the name of an interface, which may be left out beside `fds`, and that the number of

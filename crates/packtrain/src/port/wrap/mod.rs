@@ -2,11 +2,13 @@
 //!
 //! [`Fault`] loses, repeats, damages and delays received packets; [`Capture`] writes all packets to
 //! a pcapng file; [`Trace`] writes a line for each packet; [`Vlan`] tags received packets and
-//! untags transmitted ones. They nest: `Trace<Fault<D>>`.
+//! untags transmitted ones. They nest: `Trace<Fault<D>>`. [`Returning`] opens a device again that
+//! was removed.
 
 mod capture;
 mod fault;
 mod options;
+mod returning;
 mod trace;
 mod vlan;
 mod wire;
@@ -17,6 +19,7 @@ mod tests;
 pub use capture::{Capture, CaptureOptions, CaptureRx, CaptureStatus, CaptureTx};
 pub use fault::{Fault, FaultCounters, FaultOptions, FaultRx, Faults};
 pub use options::Wrappers;
+pub use returning::{Returning, ReturningRx, ReturningTx};
 pub use trace::{Trace, TraceRx, TraceStatus, TraceTx};
 pub use vlan::{Vlan, VlanRx, VlanTx};
 

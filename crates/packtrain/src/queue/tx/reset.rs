@@ -43,6 +43,13 @@ impl<T: TxDescriptors> TxQueue<T> {
                 return Err(error);
             }
         }
+        self.forget_device(lost);
+        Ok(true)
+    }
+
+    /// The device has no packets any more: frees those that it reported as sent, takes back those
+    /// that it reported as unsent, and drops the others as `lost`.
+    pub(super) fn forget_device(&mut self, lost: DropReason) {
         self.free_completed();
         self.put_back();
         self.drop_lost(lost);
@@ -55,7 +62,6 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
         self.staged.front_defragged = false;
         self.progress.watchdog.restart(self.progress.now);
-        Ok(true)
     }
 
     /// Puts unsent packets to the front of `again`, followed by the fitted ones.

@@ -30,7 +30,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.progress.recheck_at = None;
         self.flight.bytes.observe_poll(now);
         self.check()?;
-        self.renew_features();
+        self.follow()?;
         self.renew_mtu(now);
         if self.flight.doorbell.is_due(now) {
             self.ring()?;

@@ -9,6 +9,7 @@ use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
 use super::memory::Memory;
 use super::message::{Header, REPLY_BYTES, Request};
 use super::ring::Ring;
+use crate::driver::{Change, ChangeKind, Features, PortChanges};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::read_link;
@@ -125,9 +126,13 @@ impl Shared {
         self.up.load(Ordering::Acquire)
     }
 
-    /// How often features were set since the start.
-    pub(in crate::port) fn negotiations(&self) -> u64 {
-        self.negotiations.load(Ordering::Acquire)
+    /// Whether features were set since `seen`, which is updated.
+    pub(in crate::port) fn change_since(&self, seen: &mut u64) -> Change {
+        let negotiations = self.negotiations.load(Ordering::Acquire);
+        match std::mem::replace(seen, negotiations) == negotiations {
+            true => Change::No,
+            false => Change::Offloads,
+        }
     }
 
     /// The state of the other side.
@@ -173,11 +178,16 @@ pub(in crate::port) struct Device {
     memory: Arc<Memory>,
     /// The kicks that the bells hear.
     heard: Vec<Option<Arc<OwnedFd>>>,
+    changes: Option<PortChanges>,
 }
 
 impl Device {
     /// A device with these rings that offers `offered`.
-    pub(in crate::port) fn new(shared: Arc<Shared>, offered: u64) -> Self {
+    pub(in crate::port) fn new(
+        shared: Arc<Shared>,
+        offered: u64,
+        changes: Option<PortChanges>,
+    ) -> Self {
         let pairs = shared.targets.len();
         Self {
             heard: vec![None; 2 * pairs],
@@ -187,6 +197,13 @@ impl Device {
             features: 0,
             protocol: 0,
             memory: Arc::default(),
+            changes,
+        }
+    }
+
+    fn record(&self, kind: ChangeKind, why: &'static str) {
+        if let Some(changes) = &self.changes {
+            changes.record(kind, Features::NONE, why);
         }
     }
 
@@ -195,6 +212,12 @@ impl Device {
         let mut status = lock(&self.shared.status);
         status.connected = true;
         status.connections += 1;
+        let is_first = status.connections == 1;
+        drop(status);
+        // Until the first one has connected, the port is not away.
+        if !is_first {
+            self.record(ChangeKind::Back, "a front end has connected again");
+        }
     }
 
     /// The front end has left: everything that it set up is forgotten.
@@ -209,6 +232,7 @@ impl Device {
         (status.connected, status.features, status.sealed) = (false, 0, true);
         drop(status);
         self.settle();
+        self.record(ChangeKind::Gone, "the front end has left");
     }
 
     /// The thread that serves the device ends by a panic, which may have left rings in any state.

@@ -3,7 +3,7 @@
 use super::device::{Shared, VhostStatus};
 use super::serve::{Endpoint, Listener};
 use crate::advice;
-use crate::driver::{DeviceError, Features};
+use crate::driver::{DeviceError, Features, PortChanges};
 use crate::limits::QUEUES_MAX;
 use std::io;
 use std::path::PathBuf;
@@ -63,25 +63,43 @@ pub(in crate::port) fn check_queues(queues: usize) -> Result<(), DeviceError> {
     )))
 }
 
+/// The error of an attempt to attach `asked` queues.
+pub(in crate::port) fn too_many_queues(name: &str, asked: usize, free: usize) -> DeviceError {
+    let why = format!("{asked} queues for {name}, of which {free} are free");
+    DeviceError::Unsupported(why)
+}
+
 /// What a program sees of the other side of a port, also while a session has the port.
 #[derive(Clone, Debug, Default)]
-pub struct VhostWatch(Arc<OnceLock<Arc<Shared>>>);
+pub struct VhostWatch {
+    shared: Arc<OnceLock<Arc<Shared>>>,
+    changes: Option<PortChanges>,
+}
 
 impl VhostWatch {
     /// The port is attached: this is its other side.
     pub(in crate::port) fn set(&self, shared: Shared) -> &Arc<Shared> {
-        self.0.get_or_init(|| Arc::new(shared))
+        self.shared.get_or_init(|| Arc::new(shared))
+    }
+
+    /// Where the port records that a front end has left or come back.
+    pub(in crate::port) fn record_changes(&mut self, changes: PortChanges) {
+        self.changes = Some(changes);
+    }
+
+    pub(in crate::port) fn changes(&self) -> Option<PortChanges> {
+        self.changes.clone()
     }
 
     /// The other side of a port that is attached.
     pub(in crate::port) fn shared(&self) -> Option<&Arc<Shared>> {
-        self.0.get()
+        self.shared.get()
     }
 
     /// The state of the other side.
     #[must_use]
     pub fn status(&self) -> VhostStatus {
-        let shared = self.0.get();
+        let shared = self.shared.get();
         shared.map_or_else(VhostStatus::default, |shared| shared.status())
     }
 }

@@ -29,6 +29,8 @@ pub struct Line {
     /// Reports nothing.
     pub silent: bool,
     pub can_reset: bool,
+    /// What it reports next.
+    pub change: Change,
     /// It raises its interrupt after a given number of completions.
     pub counts: bool,
     /// The number it was armed for last.
@@ -136,6 +138,10 @@ impl TxDescriptors for Line {
 
     fn next_at(&self) -> Option<Instant> {
         self.due
+    }
+
+    fn changed(&mut self) -> Change {
+        std::mem::take(&mut self.change)
     }
 
     fn is_blocked(&self) -> bool {

@@ -48,6 +48,61 @@ fn a_device_without_reset_keeps_its_packets() {
     assert_eq!(bench.end(), 0);
 }
 
+/// Another device in its place: what the old one had is taken back, with or without its help.
+#[test]
+fn a_device_that_is_another_one_gets_first_what_was_taken_back() {
+    for (can_reset, unknown, lost) in [(true, 0, 0), (true, 2, 2), (false, 0, 5)] {
+        let mut bench = Bench::new(Features::ALL, Line::new(8));
+        bench.add_many(&PLAIN, 20);
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        bench.line().work(3);
+        bench.queue.reclaim(Instant::default());
+        bench.line().can_reset = can_reset;
+        bench.line().unknown = unknown;
+        bench.line().change = Change::Restarted;
+        bench.queue.follow().unwrap();
+        assert_eq!((bench.queue.in_flight(), bench.queue.restarts()), (0, 1));
+        assert_eq!(bench.completed_and_taken_back(), (3, 5));
+        bench.check();
+        let drops = bench.queue.drops.snapshot();
+        assert_eq!(drops.get(DropReason::DeviceReset), lost);
+        // The one in its place is empty.
+        bench.line().can_reset = true;
+        bench.line().ring.clear();
+        bench.line().announced = 0;
+        bench.queue.follow().unwrap();
+        assert_eq!(bench.queue.restarts(), 1, "a change is reported once");
+        assert_eq!(bench.end(), lost);
+    }
+}
+
+/// A refusal takes offloads along that need the refused one. A negotiation brings back all.
+#[test]
+fn what_was_refused_is_offered_again_after_a_change() {
+    for change in [Change::Offloads, Change::Restarted] {
+        let mut bench = Bench::new(Features::ALL, Line::new(8));
+        bench.line().without = Features::CSUM;
+        let all = bench.queue.features();
+        bench.add(&PLAIN.partial());
+        bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
+        let Bench { queue, burst, .. } = &mut bench;
+        queue.transmit(burst).unwrap();
+        queue.follow().unwrap();
+        let left = queue.features();
+        assert!(!left.contains(Features::CSUM4) && !left.contains(Features::TSO4));
+        bench.line().without = Features::NONE;
+        bench.line().change = change;
+        bench.queue.follow().unwrap();
+        assert_eq!(
+            (bench.queue.features(), bench.queue.refused()),
+            (all, Features::NONE)
+        );
+        bench.check();
+        assert_eq!(bench.end(), 0);
+    }
+}
+
 /// The watchdog watches packets after a reset as before.
 #[test]
 fn a_device_that_hangs_again_is_reset_again() {

@@ -1,0 +1,236 @@
+//! Changes of devices while a session runs: what a queue half reports, and the session's log.
+
+use super::features::Features;
+use crate::limits::CHANGES_KEPT;
+use crate::time::Instant;
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What has changed at a device since the last call of
+/// [`TxDescriptors::changed`](super::TxDescriptors::changed).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// Nothing.
+    #[default]
+    No,
+    /// The other side has negotiated its offloads again: the queue offers it again what it refused
+    /// ([`Refused::Feature`](super::Refused::Feature)).
+    Offloads,
+    /// The device was removed, or another one is in its place: the queue calls
+    /// [`reset`](super::TxDescriptors::reset), offers again what was refused, and waits for the
+    /// present descriptor ([`wake`](super::TxDescriptors::wake)). A device that cannot be reset has
+    /// lost the packets that it had.
+    Restarted,
+}
+
+/// A kind of [`ChangeRecord`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChangeKind {
+    /// A device refused offloads of a legal packet: software does them from now on.
+    Refused,
+    /// A device is offered again what it refused.
+    Renegotiated,
+    /// A port is away: packets for it are dropped.
+    Gone,
+    /// A port is back.
+    Back,
+    /// A port has another MTU.
+    Mtu,
+}
+
+impl ChangeKind {
+    /// The name in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Refused => "refused",
+            Self::Renegotiated => "renegotiated",
+            Self::Gone => "gone",
+            Self::Back => "back",
+            Self::Mtu => "mtu",
+        }
+    }
+}
+
+/// A change of what the plan was made for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChangeRecord {
+    /// When it was noticed.
+    pub at: Instant,
+    /// The port, counted from 0.
+    pub port: u16,
+    /// The TX queue that it concerns; `None` for the whole port.
+    pub queue: Option<u16>,
+    /// What has changed.
+    pub kind: ChangeKind,
+    /// The offloads that it concerns: after [`ChangeKind::Refused`] software does them, after
+    /// [`ChangeKind::Renegotiated`] the device again. After [`ChangeKind::Back`] the device lacks
+    /// them.
+    pub offloads: Features,
+    /// Why: a part of a sentence.
+    pub why: Cow<'static, str>,
+}
+
+impl fmt::Display for ChangeRecord {
+    /// One line, without the port and the time.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = &self.why;
+        if let Some(queue) = self.queue {
+            write!(f, "txq{queue:02}: ")?;
+        }
+        let offloads = self.offloads.names().collect::<Vec<_>>().join(", ");
+        match self.kind {
+            ChangeKind::Refused => {
+                write!(
+                    f,
+                    "{why}; packtrain does {offloads} in software from now on"
+                )
+            }
+            ChangeKind::Renegotiated => write!(f, "{why}; {offloads} is offered to it again"),
+            ChangeKind::Gone => write!(f, "{why}; packets for it are dropped until it is back"),
+            ChangeKind::Mtu => write!(f, "{why}"),
+            ChangeKind::Back if self.offloads.is_empty() => write!(f, "{why}"),
+            ChangeKind::Back => write!(f, "{why}; packtrain does {offloads} in software for it"),
+        }
+    }
+}
+
+/// The changes of a run, in a bounded list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// How many there were.
+    pub count: u64,
+    /// The last ones, at most [`CHANGES_KEPT`], the oldest first.
+    pub last: Vec<ChangeRecord>,
+}
+
+/// The log of a session. A change takes a lock and the time; no packet does.
+pub(crate) struct ChangeLog {
+    clock: Box<dyn Fn() -> Instant + Send + Sync>,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    count: u64,
+    last: VecDeque<ChangeRecord>,
+}
+
+impl fmt::Debug for ChangeLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ChangeLog")
+            .field("kept", &self.kept)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ChangeLog {
+    /// An empty log, with all its memory.
+    pub(crate) fn new(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+        Self {
+            clock: Box::new(clock),
+            kept: Mutex::new(Kept {
+                count: 0,
+                last: VecDeque::with_capacity(CHANGES_KEPT),
+            }),
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        // Every user leaves the list whole.
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A copy.
+    pub(crate) fn snapshot(&self) -> Changes {
+        let kept = self.kept();
+        Changes {
+            count: kept.count,
+            last: kept.last.iter().cloned().collect(),
+        }
+    }
+}
+
+/// Records the changes of one port in the log of its session.
+#[derive(Clone, Debug)]
+pub struct PortChanges {
+    log: Arc<ChangeLog>,
+    port: u16,
+}
+
+impl PortChanges {
+    pub(crate) const fn new(log: Arc<ChangeLog>, port: u16) -> Self {
+        Self { log, port }
+    }
+
+    /// Records a change of the whole port. `why` is a part of a sentence.
+    pub fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
+        self.put(None, kind, offloads, why.into());
+    }
+
+    /// Records a change of a TX queue.
+    pub(crate) fn record_queue(
+        &self,
+        queue: u16,
+        kind: ChangeKind,
+        offloads: Features,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        self.put(Some(queue), kind, offloads, why.into());
+    }
+
+    fn put(
+        &self,
+        queue: Option<u16>,
+        kind: ChangeKind,
+        offloads: Features,
+        why: Cow<'static, str>,
+    ) {
+        let record = ChangeRecord {
+            at: (self.log.clock)(),
+            port: self.port,
+            queue,
+            kind,
+            offloads,
+            why,
+        };
+        let mut kept = self.log.kept();
+        kept.count += 1;
+        if kept.last.len() == CHANGES_KEPT {
+            kept.last.pop_front();
+        }
+        kept.last.push_back(record);
+    }
+}
+
+#[cfg(all(test, not(packtrain_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_changes_are_kept_and_all_are_counted() {
+        let log = Arc::new(ChangeLog::new(|| Instant::from_nanos(7)));
+        let port = PortChanges::new(Arc::clone(&log), 3);
+        assert_eq!(log.snapshot(), Changes::default());
+        for n in 0..=CHANGES_KEPT as u16 {
+            port.record_queue(n, ChangeKind::Refused, Features::TSO4, "it refused it");
+        }
+        let Changes { count, last } = log.snapshot();
+        assert_eq!((count, last.len()), (CHANGES_KEPT as u64 + 1, CHANGES_KEPT));
+        let queues: Vec<_> = last.iter().filter_map(|record| record.queue).collect();
+        assert_eq!(queues, (1..=CHANGES_KEPT as u16).collect::<Vec<_>>());
+        assert_eq!((last[0].port, last[0].at.as_nanos()), (3, 7));
+        port.record(ChangeKind::Back, Features::NONE, "it was opened again");
+        let last = log.snapshot().last;
+        let line = last.last().map(ToString::to_string);
+        assert_eq!(line.as_deref(), Some("it was opened again"));
+        assert_eq!(
+            last[0].to_string(),
+            "txq02: it refused it; packtrain does tso4 in software from now on"
+        );
+    }
+}

@@ -1,0 +1,263 @@
+//! The thread of a port that returns: it closes what a removed device leaves, and opens the device
+//! again.
+
+use super::shared::{Shared, State, is_away};
+use crate::driver::{
+    Attach, Capabilities, ChangeKind, DeviceError, Driver, Features, PortChanges, QueuePair,
+};
+use crate::packet::Arena;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use std::borrow::Cow;
+use std::fs::{File, metadata};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::linux::fs::MetadataExt;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// The time between attempts to open the device.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Opens the device again.
+pub(super) type Open<D> = Box<dyn Fn() -> Result<D, DeviceError> + Send>;
+
+/// What the thread has.
+pub(super) struct Reopener<D: Driver> {
+    pub(super) shared: Arc<Shared<D>>,
+    pub(super) open: Open<D>,
+    pub(super) how: Attach,
+    pub(super) arena: Arena,
+    /// What the plan assumes.
+    pub(super) planned: Capabilities,
+    pub(super) changes: Option<PortChanges>,
+}
+
+/// The thread. It ends when this is dropped.
+pub(super) struct Reopening<D: Driver> {
+    shared: Arc<Shared<D>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl<D: Driver> Drop for Reopening<D> {
+    fn drop(&mut self) {
+        self.shared.state().stop = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked, its message was printed.
+            thread.join().unwrap_or(());
+        }
+    }
+}
+
+/// A device that was opened again, its queues, and what it lacks.
+struct Opened<D: Driver> {
+    driver: D,
+    queues: Vec<QueuePair<D>>,
+    lacking: Features,
+}
+
+/// Enters a network namespace, unless the thread is in it.
+fn enter(namespace: &File) -> io::Result<()> {
+    let (here, there) = (metadata("/proc/thread-self/ns/net")?, namespace.metadata()?);
+    if (here.st_dev(), here.st_ino()) == (there.st_dev(), there.st_ino()) {
+        return Ok(());
+    }
+    let kind = Some(LinkNameSpaceType::Network);
+    Ok(move_into_link_name_space(namespace.as_fd(), kind)?)
+}
+
+impl<D: Driver + 'static> Reopener<D> {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The system's, without a free thread or without the right to enter the namespace.
+    pub(super) fn start(self, namespace: Option<File>) -> Result<Reopening<D>, DeviceError> {
+        let (entered, answer) = channel();
+        let shared = Arc::clone(&self.shared);
+        let thread = Builder::new().name("returning".to_owned()).spawn(move || {
+            let result = namespace.as_ref().map_or(Ok(()), enter);
+            let failed = result.is_err();
+            // The thread that starts this one waits for it.
+            if entered.send(result).is_ok() && !failed {
+                self.run();
+            }
+        });
+        let failed = |action| move |source| DeviceError::Failed { action, source };
+        let thread = thread.map_err(failed("start the thread that opens the port again"))?;
+        let entered = answer.recv().unwrap_or(Ok(()));
+        entered.map_err(failed(
+            "enter the network namespace in which the port was opened, to open it there again",
+        ))?;
+        Ok(Reopening {
+            shared,
+            thread: Some(thread),
+        })
+    }
+
+    fn run(self) {
+        // The device whose absence was recorded, and why the last attempt failed.
+        let (mut recorded, mut failure) = (None, None);
+        let mut state = self.shared.state();
+        while !state.stop {
+            let life = self.shared.life();
+            if !is_away(life) && state.removed.is_empty() {
+                state = self.wait(state, None);
+                continue;
+            }
+            let removed: Vec<_> = state.removed.drain(..).collect();
+            let driver = state.driver.take_if(|_| is_away(life));
+            let wakers = wakers(&state);
+            drop(state);
+            if is_away(life) && recorded.replace(life) != Some(life) {
+                self.record(ChangeKind::Gone, Features::NONE, "the device was removed");
+                // Each queue takes back what the device had, and stops waiting for it.
+                wakers.iter().for_each(Waker::wake_by_ref);
+                failure = None;
+            }
+            // Closing may take the kernel a while.
+            drop((removed, driver));
+            if !is_away(life) {
+                state = self.shared.state();
+                continue;
+            }
+            let opened = self.open();
+            self.arena.flush_cache();
+            match opened {
+                Ok(opened) => {
+                    let lacking = opened.lacking;
+                    let wakers = self.install(opened);
+                    self.record(ChangeKind::Back, lacking, "the device is back");
+                    wakers.iter().for_each(Waker::wake_by_ref);
+                    state = self.shared.state();
+                }
+                Err(error) => {
+                    if !matches!(error, DeviceError::Removed) {
+                        let why = format!("it cannot be opened again: {error}");
+                        if failure.as_ref() != Some(&why) {
+                            failure = Some(why.clone());
+                            self.record(ChangeKind::Gone, Features::NONE, why);
+                        }
+                    }
+                    state = self.shared.state();
+                    if !state.stop {
+                        state = self.wait(state, Some(RETRY));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Waits for a change, at most for `time`.
+    fn wait<'a>(
+        &'a self,
+        state: MutexGuard<'a, State<D>>,
+        time: Option<Duration>,
+    ) -> MutexGuard<'a, State<D>> {
+        let changed = &self.shared.changed;
+        match time {
+            None => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+            Some(time) => {
+                let waited = changed.wait_timeout(state, time);
+                waited.unwrap_or_else(PoisonError::into_inner).0
+            }
+        }
+    }
+
+    fn open(&self) -> Result<Opened<D>, DeviceError> {
+        let mut driver = (self.open)()?;
+        let has = driver.capabilities();
+        if let Some(what) = differs(&has, &self.planned) {
+            return Err(DeviceError::Unsupported(format!(
+                "the plan needs what it no longer has: {what}; end the run and start it again"
+            )));
+        }
+        if let Some(changes) = &self.changes {
+            driver.record_changes(changes.clone());
+        }
+        let how = Attach {
+            rx: self.how.rx.intersection(has.rx),
+            large_bytes_max: self.how.large_bytes_max.filter(|_| has.limits_large),
+            ..self.how
+        };
+        let queues = driver.attach(&how, &self.arena)?;
+        if queues.len() != how.queues {
+            let (got, asked) = (queues.len(), how.queues);
+            let why = format!("it was attached with {got} of {asked} queues");
+            return Err(DeviceError::Unsupported(why));
+        }
+        let lacking = self.planned.tx.without(has.tx);
+        Ok(Opened {
+            driver,
+            queues,
+            lacking,
+        })
+    }
+
+    /// The queues take their new halves when they notice. Returns what wakes them.
+    fn install(&self, opened: Opened<D>) -> Vec<Waker> {
+        let mut state = self.shared.state();
+        let counted = state.counted();
+        state.counters = (counted, None);
+        state.driver = Some(opened.driver);
+        state.lacking = opened.lacking;
+        // Those of a device that was removed before a queue took them are dropped here.
+        let mut dropped = Vec::with_capacity(opened.queues.len());
+        for (slot, (rx, tx)) in state.queues.iter_mut().zip(opened.queues) {
+            dropped.push((slot.rx.replace(rx), slot.tx.replace(tx)));
+        }
+        let life = self.shared.life();
+        self.shared
+            .life
+            .store(life.wrapping_add(1), Ordering::Release);
+        let wakers = wakers(&state);
+        drop(state);
+        drop(dropped);
+        wakers
+    }
+
+    fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
+        if let Some(changes) = &self.changes {
+            changes.record(kind, offloads, why);
+        }
+    }
+}
+
+fn wakers<D: Driver>(state: &State<D>) -> Vec<Waker> {
+    let slots = state.queues.iter();
+    slots
+        .flat_map(|slot| slot.wakers.iter().flatten().cloned())
+        .collect()
+}
+
+/// What a device lacks that its queues rely on, offloads apart.
+fn differs(has: &Capabilities, planned: &Capabilities) -> Option<&'static str> {
+    let checks = [
+        (has.link == planned.link, "its link type"),
+        (
+            has.tx_segments_max >= planned.tx_segments_max
+                && has.tx_gso_segments_max >= planned.tx_gso_segments_max
+                && has.tx_segment_bytes_max >= planned.tx_segment_bytes_max,
+            "segments of a packet",
+        ),
+        (has.tx_memory == planned.tx_memory, "its memory"),
+        (
+            has.tx_ring == planned.tx_ring && has.rx_held_max <= planned.rx_held_max,
+            "the size of its rings",
+        ),
+        (
+            !has.contiguous_headers || planned.contiguous_headers,
+            "headers in any segment",
+        ),
+        (
+            has.min_packet_bytes <= planned.min_packet_bytes,
+            "packets that short",
+        ),
+    ];
+    let failed = checks.into_iter().find(|(holds, _)| !holds);
+    failed.map(|(_, what)| what)
+}

@@ -1,0 +1,410 @@
+//! A device that is unplugged and plugged in again, under packets of an application.
+
+use super::*;
+use crate::driver::{
+    Accepted, Armed, ChangeKind, Completed, Features, Refused, Reset, RxBurst, RxDescriptors,
+    Token, TxDescriptors, TxPacket,
+};
+use crate::engine::{Report, Session, TxHandle};
+use crate::packet::Burst;
+use crate::port::wrap::lock;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::offload::ChecksumState;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::thread::{scope, sleep};
+use std::time::{self, Duration};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+const RING: usize = 64;
+/// The places of a packet's number, and of its checksum.
+const NUMBER: usize = 20;
+const CHECKSUM: usize = 40;
+
+fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
+    let end = time::Instant::now() + TIMEOUT;
+    while !done() {
+        assert!(time::Instant::now() < end, "no {what}");
+        sleep(Duration::from_millis(1));
+    }
+}
+
+/// The place where devices are plugged in.
+#[derive(Default)]
+struct Bay {
+    plugged: AtomicBool,
+    /// Devices so far, and how many of them were removed.
+    made: AtomicUsize,
+    removed: AtomicUsize,
+    /// The device completes no packet.
+    holds: AtomicBool,
+    in_device: AtomicUsize,
+    sent: Mutex<Vec<u32>>,
+    /// The next device has these.
+    lacks: Mutex<Features>,
+    segments_max: AtomicUsize,
+}
+
+impl Bay {
+    fn new() -> Arc<Self> {
+        let bay = Self::default();
+        bay.plugged.store(true, Ordering::SeqCst);
+        bay.segments_max.store(4, Ordering::SeqCst);
+        Arc::new(bay)
+    }
+
+    fn device(self: &Arc<Self>) -> Result<Card, DeviceError> {
+        if !self.plugged.load(Ordering::SeqCst) {
+            return Err(DeviceError::Removed);
+        }
+        let number = self.made.fetch_add(1, Ordering::SeqCst);
+        Ok(Card(Arc::clone(self), number))
+    }
+
+    fn port(self: &Arc<Self>) -> Returning<Card> {
+        let bay = Arc::clone(self);
+        Returning::new(self.device().expect("it is there"), move || bay.device())
+    }
+
+    fn unplug(&self) {
+        self.plugged.store(false, Ordering::SeqCst);
+        let made = self.made.load(Ordering::SeqCst);
+        self.removed.store(made, Ordering::SeqCst);
+    }
+
+    fn plug(&self) {
+        self.plugged.store(true, Ordering::SeqCst);
+    }
+
+    fn is_removed(&self, number: usize) -> bool {
+        self.removed.load(Ordering::SeqCst) > number
+    }
+
+    fn sent(&self) -> MutexGuard<'_, Vec<u32>> {
+        lock(&self.sent)
+    }
+}
+
+struct Card(Arc<Bay>, usize);
+
+struct Half {
+    bay: Arc<Bay>,
+    number: usize,
+    next_at: Instant,
+    ring: VecDeque<(Token, u32)>,
+    lacks: Features,
+}
+
+impl Driver for Card {
+    type Rx = Half;
+    type Tx = Half;
+
+    fn name(&self) -> &'static str {
+        "card"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let lacks = *lock(&self.0.lacks);
+        Capabilities {
+            tx: Features::CSUM.without(lacks),
+            tx_ring: Some(RING),
+            tx_segments_max: self.0.segments_max.load(Ordering::SeqCst),
+            ..Capabilities::default()
+        }
+    }
+
+    fn attach(&mut self, how: &Attach, _: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
+        let half = || Half {
+            bay: Arc::clone(&self.0),
+            number: self.1,
+            next_at: Instant::default(),
+            ring: VecDeque::new(),
+            lacks: *lock(&self.0.lacks),
+        };
+        Ok((0..how.queues).map(|_| (half(), half())).collect())
+    }
+
+    fn link(&mut self) -> Link {
+        match self.0.is_removed(self.1) {
+            true => Link::Removed,
+            false => Link::Up,
+        }
+    }
+
+    fn device_counters(&mut self) -> Option<DeviceCounters> {
+        // Ten for each device.
+        Some(DeviceCounters {
+            rx_packets: 10,
+            ..DeviceCounters::default()
+        })
+    }
+}
+
+impl RxDescriptors for Half {
+    fn refill(&mut self, _: &Arena) -> bool {
+        true
+    }
+
+    fn receive(&mut self, now: Instant, _: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.next_at = now.after(Duration::from_millis(1));
+        match self.bay.is_removed(self.number) {
+            true => Err(DeviceError::Removed),
+            false => Ok(()),
+        }
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Idle
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        Some(self.next_at)
+    }
+}
+
+impl TxDescriptors for Half {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        if self.bay.is_removed(self.number) {
+            return Err(Refused::Removed);
+        }
+        if self.ring.len() == RING {
+            return Err(Refused::NoDescriptor);
+        }
+        let packet = packet.packet();
+        let partial = matches!(packet.meta().checksum, ChecksumState::Partial { .. });
+        assert!(self.lacks.is_empty() || !partial, "it cannot do that");
+        let bytes = &packet.first()[NUMBER..NUMBER + 4];
+        let number = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
+        self.ring.push_back((token, number));
+        self.bay.in_device.store(self.ring.len(), Ordering::SeqCst);
+        Ok(Accepted::Pending)
+    }
+
+    fn reclaim(&mut self, _: Instant, completed: &mut Completed) {
+        if self.bay.is_removed(self.number) {
+            return completed.fail(DeviceError::Removed);
+        }
+        if !self.bay.holds.load(Ordering::SeqCst) {
+            for (token, number) in self.ring.drain(..) {
+                assert!(completed.push(token));
+                self.bay.sent().push(number);
+            }
+        }
+    }
+
+    fn reset(&mut self, _: &mut Completed, unsent: &mut Completed) -> Result<Reset, DeviceError> {
+        // Of the first two it is not known.
+        for (token, _) in self.ring.drain(..).skip(2) {
+            assert!(unsent.push(token));
+        }
+        Ok(Reset::Done)
+    }
+
+    fn doorbells(&self) -> u64 {
+        1
+    }
+}
+
+/// Sends numbered packets until `over`. Returns their number.
+fn send_numbers(mut handle: TxHandle, arena: &Arena, over: &AtomicBool, partial: bool) -> u64 {
+    let mut number = 0_u32;
+    while !over.load(Ordering::SeqCst) {
+        let mut bytes = [0_u8; 60];
+        bytes[NUMBER..NUMBER + 4].copy_from_slice(&number.to_ne_bytes());
+        let mut packet = arena.packet_from(&bytes).expect("a buffer");
+        if partial {
+            packet.meta_mut().checksum = ChecksumState::Partial {
+                start: 30,
+                offset: (CHECKSUM - 30) as u16,
+            };
+        }
+        let mut burst = Burst::new();
+        burst.push(packet).expect("it is empty");
+        handle.send_blocking(&mut burst, TIMEOUT).expect("space");
+        number += 1;
+        if number.is_multiple_of(16) {
+            sleep(Duration::from_micros(200));
+        }
+    }
+    u64::from(number)
+}
+
+fn start(port: Returning<Card>) -> Session {
+    let session = Session::on(port).senders(0, 1).start();
+    session.expect("it starts")
+}
+
+/// Runs `meanwhile` while an application sends, and checks that each packet is accounted for and
+/// that those that were sent are in order.
+fn under_load(bay: &Arc<Bay>, partial: bool, meanwhile: impl FnOnce(&mut Session)) -> Report {
+    let mut session = start(bay.port());
+    let over = AtomicBool::new(false);
+    let (handle, arena) = (
+        session.handle(0, 0).expect("a queue"),
+        session.arena().clone(),
+    );
+    let numbers = scope(|scope| {
+        let sender = scope.spawn(|| send_numbers(handle, &arena, &over, partial));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            meanwhile(&mut session);
+        }));
+        over.store(true, Ordering::SeqCst);
+        let numbers = sender.join().expect("no panic");
+        result.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        numbers
+    });
+    drop(arena);
+    let report = session.finish();
+    assert!(report.error.is_none(), "{:?}", report.error);
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
+    assert_eq!(ledger.generated, numbers);
+    let sent = bay.sent();
+    assert_eq!(ledger.transmitted, sent.len() as u64);
+    assert!(sent.is_sorted(), "order is kept");
+    drop(sent);
+    report
+}
+
+fn kinds(report: &Report) -> Vec<&'static str> {
+    let changes = report.snapshot.changes.last.iter();
+    changes.map(|change| change.kind.name()).collect()
+}
+
+#[test]
+fn a_device_goes_and_comes_back_twenty_times() {
+    let bay = Bay::new();
+    let report = under_load(&bay, false, |session| {
+        for _ in 0..20 {
+            let before = bay.sent().len();
+            wait_for("packet sent", || bay.sent().len() > before);
+            bay.holds.store(true, Ordering::SeqCst);
+            wait_for("packet in the device", || {
+                bay.in_device.load(Ordering::SeqCst) > 4
+            });
+            let lost = |session: &Session| session.snapshot().drops.get(DropReason::LinkDown);
+            let dropped = lost(session);
+            bay.unplug();
+            wait_for("absence", || session.links() == [Link::Down]);
+            wait_for("packet without a link", || lost(session) > dropped);
+            bay.holds.store(false, Ordering::SeqCst);
+            bay.plug();
+            wait_for("device", || session.links() == [Link::Up]);
+        }
+        let before = bay.sent().len();
+        wait_for("packet sent", || bay.sent().len() > before);
+    });
+    assert_eq!(bay.made.load(Ordering::SeqCst), 21);
+    assert_eq!(report.snapshot.changes.count, 40);
+    assert_eq!(kinds(&report), ["gone", "back"].repeat(20));
+    let drops = &report.snapshot.drops;
+    assert!(drops.get(DropReason::DeviceReset) >= 20, "{drops:?}");
+    let both = drops.get(DropReason::DeviceReset) + drops.get(DropReason::LinkDown);
+    assert_eq!(drops.total(), both, "{drops:?}");
+    // Each device has counted ten, the first one before the start.
+    assert_eq!(report.devices[0].expect("counters").rx_packets, 200);
+}
+
+#[test]
+fn what_the_new_device_lacks_is_done_in_software() {
+    let bay = Bay::new();
+    let report = under_load(&bay, true, |session| {
+        wait_for("packet sent", || !bay.sent().is_empty());
+        bay.unplug();
+        wait_for("absence", || session.links() == [Link::Down]);
+        *lock(&bay.lacks) = Features::CSUM;
+        bay.plug();
+        wait_for("device", || session.links() == [Link::Up]);
+        let before = bay.sent().len();
+        wait_for("packet sent", || bay.sent().len() > before + 10);
+        assert_eq!(session.snapshot().ports[0].refused, Features::CSUM);
+    });
+    assert_eq!(kinds(&report), ["gone", "back", "refused"]);
+    let changes = &report.snapshot.changes.last;
+    assert_eq!(changes[1].offloads, Features::CSUM);
+    assert_eq!(
+        (changes[2].queue, changes[2].offloads),
+        (Some(0), Features::CSUM)
+    );
+    assert!(report.snapshot.ports[0].tx[0].csum_sw > 10);
+}
+
+#[test]
+fn a_device_that_the_plan_does_not_fit_is_not_taken_and_the_reason_is_said_once() {
+    let bay = Bay::new();
+    let report = under_load(&bay, false, |session| {
+        bay.unplug();
+        wait_for("absence", || session.links() == [Link::Down]);
+        bay.segments_max.store(3, Ordering::SeqCst);
+        bay.plug();
+        let made = bay.made.load(Ordering::SeqCst);
+        wait_for("second attempt", || {
+            bay.made.load(Ordering::SeqCst) > made + 1
+        });
+        assert_eq!(session.links(), [Link::Down]);
+        bay.segments_max.store(4, Ordering::SeqCst);
+        wait_for("device", || session.links() == [Link::Up]);
+    });
+    assert_eq!(kinds(&report), ["gone", "gone", "back"]);
+    let why = &report.snapshot.changes.last[1].why;
+    assert!(why.contains("segments of a packet"), "{why}");
+    let kind = report.snapshot.changes.last[1].kind;
+    assert_eq!(kind, ChangeKind::Gone);
+}
+
+#[test]
+fn a_run_whose_port_is_away_ends_at_once() {
+    let bay = Bay::new();
+    let mut session = start(bay.port());
+    bay.holds.store(true, Ordering::SeqCst);
+    let over = AtomicBool::new(false);
+    let (handle, arena) = (
+        session.handle(0, 0).expect("a queue"),
+        session.arena().clone(),
+    );
+    let sent = scope(|scope| {
+        let sender = scope.spawn(|| send_numbers(handle, &arena, &over, false));
+        wait_for("packet in the device", || {
+            bay.in_device.load(Ordering::SeqCst) > 4
+        });
+        bay.unplug();
+        over.store(true, Ordering::SeqCst);
+        sender.join().expect("no panic")
+    });
+    wait_for("absence", || session.links() == [Link::Down]);
+    let began = time::Instant::now();
+    let report = session.finish();
+    assert!(began.elapsed() < Duration::from_secs(1));
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
+    assert_eq!((ledger.generated, ledger.transmitted), (sent, 0));
+    assert_eq!(kinds(&report), ["gone"]);
+}
+
+/// The RX worker has the TX queue: no ring, no TX worker.
+#[test]
+fn an_owned_queue_follows_its_device_too() {
+    let bay = Bay::new();
+    let source = crate::port::open("null:source,bytes=60").expect("in memory");
+    let mut session = Session::between(source, bay.port())
+        .start()
+        .expect("it starts");
+    for _ in 0..3 {
+        let before = bay.sent().len();
+        wait_for("packet sent", || bay.sent().len() > before);
+        bay.unplug();
+        wait_for("absence", || session.links()[1] == Link::Down);
+        bay.plug();
+        wait_for("device", || session.links()[1] == Link::Up);
+    }
+    let before = bay.sent().len();
+    wait_for("packet sent", || bay.sent().len() > before);
+    let report = session.finish();
+    assert!(report.error.is_none(), "{:?}", report.error);
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
+    assert_eq!(ledger.transmitted, bay.sent().len() as u64);
+    assert_eq!(kinds(&report), ["gone", "back"].repeat(3));
+}

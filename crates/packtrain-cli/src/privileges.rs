@@ -135,8 +135,12 @@ impl Account {
 }
 
 /// The capabilities that a run uses after its start, each for its reason.
-pub fn used(settings: &Settings, has_interface: bool) -> CapabilitySet {
+pub fn used(settings: &Settings, has_interface: bool, pins_memory: bool) -> CapabilitySet {
     let mut used = CapabilitySet::empty();
+    if pins_memory {
+        // AF_XDP pins the memory of packets once the run has it.
+        used |= CapabilitySet::IPC_LOCK;
+    }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an
         // interface that is moved to another network namespace.

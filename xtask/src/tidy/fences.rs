@@ -50,6 +50,11 @@ const FENCES: &[Fence] = &[
                 "crates/packtrain/src/port/sys/vhost/serve.rs",
                 &["std::thread"],
             ),
+            // A port that opens waits until the kernel has freed a queue.
+            (
+                "crates/packtrain/src/port/sys/xdp/open.rs",
+                &["std::thread"],
+            ),
             // The one monotonic clock.
             ("crates/packtrain/src/time.rs", &["std::time"]),
             // The wall clock, for a capture without a packet's time.

@@ -49,7 +49,7 @@ const ATTEMPTS_MAX: u32 = 4;
 /// the last descriptor of the port and its queues is closed, also by a kill, the kernel ends the
 /// promiscuous mode and the fanout group.
 #[derive(Debug)]
-pub struct PacketSocket(Opened);
+pub struct PacketSocket(pub(super) Opened);
 
 impl PacketSocket {
     /// Opens sockets in the network namespace of the calling thread.
@@ -128,18 +128,18 @@ impl Driver for PacketSocket {
     }
 
     fn interface(&self) -> Option<Interface> {
-        self.0.interface()
+        self.0.device.interface()
     }
 
     fn link(&mut self) -> Link {
-        // An unknown state counts as up; a packet that is sent reports a link that is down.
-        self.0.control.link_of(self.0.index).unwrap_or(Link::Up)
+        // A packet that is sent reports a link that is down.
+        self.0.device.link()
     }
 
     /// Those of the interface, and so of the host's own packets, too. `None` in another network
     /// namespace, and for given sockets, without `CAP_NET_ADMIN` there.
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.0.counters()
+        self.0.device.counters()
     }
 }
 

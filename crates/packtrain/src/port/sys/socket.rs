@@ -288,6 +288,26 @@ impl Socket {
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
     }
 
+    /// The MTU of the interface.
+    pub(in crate::port) fn mtu_of(&self, index: u32) -> io::Result<u32> {
+        let request = self.about_interface(libc::SIOCGIFMTU, self.named(index)?)?;
+        // SAFETY: every bit pattern is a valid number, and the kernel wrote this one.
+        u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).map_err(io::Error::other)
+    }
+
+    /// Has the kernel read and write a request of ethtool about the interface (`SIOCETHTOOL`). The
+    /// command is in the first word, and `words` has as many as its structure.
+    pub(super) fn ethtool<const N: usize>(
+        &self,
+        index: u32,
+        mut words: [u32; N],
+    ) -> io::Result<[u32; N]> {
+        let mut request = self.named(index)?;
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        self.about_interface(libc::SIOCETHTOOL, request)?;
+        Ok(words)
+    }
+
     /// The link of the interface, in the socket's namespace. It needs no privilege.
     pub(in crate::port) fn link_of(&self, index: u32) -> io::Result<Link> {
         let flags = self.named(index).and_then(|named| {

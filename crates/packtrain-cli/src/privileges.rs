@@ -135,11 +135,20 @@ impl Account {
 }
 
 /// The capabilities that a run uses after its start, each for its reason.
-pub fn used(settings: &Settings, has_interface: bool, waits: bool) -> CapabilitySet {
+pub fn used(
+    settings: &Settings,
+    has_interface: bool,
+    waits: bool,
+    pins_memory: bool,
+) -> CapabilitySet {
     let mut used = CapabilitySet::empty();
     if waits {
         // Opens an interface that is made again, by packet sockets or as a TAP.
         used |= CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
+    }
+    if pins_memory {
+        // AF_XDP pins the memory of packets once the run has it.
+        used |= CapabilitySet::IPC_LOCK;
     }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an

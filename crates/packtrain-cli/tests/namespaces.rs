@@ -213,6 +213,47 @@ fn a_packet_port_that_is_killed_leaves_nothing() {
     assert!(document["ports"]["near0"]["device"]["rx_packets"].is_u64());
 }
 
+/// As that, with a program on the interface.
+#[test]
+fn an_xdp_port_that_is_killed_leaves_nothing() {
+    let Some(way) = in_namespace() else { return };
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to make an interface with");
+        return;
+    }
+    let script = format!(
+        "{AWAIT}
+        ip link add near0 type veth peer name far0 && ip link set near0 up && ip link set far0 up
+        \"$0\" plan null: xdp:near0,mode=copy >/dev/null || exit 3
+        is_attached() {{ ip -d link show near0 | grep -q 'prog/xdp '; }}
+        is_not() {{ ! is_attached && ip -d link show near0 | grep -q 'promiscuity 0 '; }}
+        for end in KILL INT; do
+            \"$0\" forward tap:pta xdp:near0,mode=copy -q --json & run=$!
+            await joined; await is_attached
+            kill -$end $run; wait $run; code=$?; await is_not
+        done
+        exit $code"
+    );
+    let words: Vec<_> = way[1..]
+        .iter()
+        .copied()
+        .chain(["sh", "-c", &script, PACKTRAIN])
+        .collect();
+    let ran = finish(start(&mut command(way[0], &words)));
+    if ran.code == Some(3) {
+        println!("SKIP: no XDP program can be loaded here: {}", ran.err);
+        return;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    assert_eq!(document["run"]["ended"], "signal");
+    assert_eq!(document["conservation"]["closed"], true);
+    let plan = &document["plan"]["directions"][0];
+    assert_eq!(plan["offloads"]["tso4"]["who"], "software", "{plan}");
+    assert_eq!(plan["offloads"]["ipv4-checksum"]["who"], "device", "{plan}");
+    assert!(document["ports"]["near0"]["device"]["rx_packets"].is_u64());
+}
+
 #[test]
 fn each_change_of_a_link_is_printed_once() {
     let Some(way) = in_namespace() else { return };

@@ -1,6 +1,6 @@
-//! Real kernel TCP and UDP through `packet:` on veth pairs, beside `tap:` and beside itself, with
-//! offloads on and off, both IP versions, MTUs of 1500 and 9000, VLAN tags, one and two queues; our
-//! counts against the kernels' own.
+//! Real kernel TCP and UDP through `packet:` and `xdp:` on veth pairs, beside `tap:`, each other
+//! and themselves, with offloads on and off, both IP versions, MTUs of 1500 and 9000, VLAN tags,
+//! one and two queues; our counts against the kernels' own.
 //!
 //! A veth hands a packet over through the backlog of the CPU that it is sent on, so the kernel puts
 //! a flow out of order when its sender changes the CPU: TCP sends from the thread of its program,
@@ -20,6 +20,7 @@ use packtrain::port::AnyPort;
 use packtrain::port::packet::{PacketConfig, PacketSocket};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::wrap::Vlan;
+use packtrain::port::xdp::{XdpConfig, XdpMode, XdpSocket};
 use packtrain_lab::counters::Counters;
 use packtrain_lab::cpus;
 use packtrain_lab::ethtool::Offload;
@@ -38,6 +39,7 @@ const UDP_BYTES: u64 = 1 << 20;
 const UDP_TRAIN: u32 = 40;
 const VLAN: u16 = 100;
 const TAG_BYTES: u64 = 4;
+const ETHERNET_BYTES: u64 = 14;
 
 fn main() -> ExitCode {
     harness::main(&[("packet_grid", packet_grid)])
@@ -51,17 +53,24 @@ enum Kind {
     Packet,
     /// The host segments, and packtrain gives the kernel finished packets.
     PacketOff,
+    /// The program on the veth has the host segment.
+    Xdp,
+    XdpOff,
 }
 
 impl Kind {
-    const fn is_packet(self) -> bool {
-        matches!(self, Self::Packet | Self::PacketOff)
+    const fn is_tap(self) -> bool {
+        matches!(self, Self::Tap | Self::TapOff)
+    }
+
+    const fn is_xdp(self) -> bool {
+        matches!(self, Self::Xdp | Self::XdpOff)
     }
 
     fn offload(self) -> Features {
         match self {
-            Self::Tap | Self::Packet => Features::ALL,
-            Self::TapOff | Self::PacketOff => Features::NONE,
+            Self::Tap | Self::Packet | Self::Xdp => Features::ALL,
+            Self::TapOff | Self::PacketOff | Self::XdpOff => Features::NONE,
         }
     }
 }
@@ -90,7 +99,7 @@ impl fmt::Display for Case {
 }
 
 fn cases() -> impl Iterator<Item = Case> {
-    const PAIRS: [[Kind; 2]; 7] = [
+    const PAIRS: [[Kind; 2]; 12] = [
         [Kind::Packet, Kind::Packet],
         [Kind::Packet, Kind::PacketOff],
         [Kind::PacketOff, Kind::PacketOff],
@@ -98,6 +107,11 @@ fn cases() -> impl Iterator<Item = Case> {
         [Kind::Packet, Kind::TapOff],
         [Kind::PacketOff, Kind::Tap],
         [Kind::TapOff, Kind::PacketOff],
+        [Kind::Xdp, Kind::Xdp],
+        [Kind::Tap, Kind::Xdp],
+        [Kind::Xdp, Kind::TapOff],
+        [Kind::XdpOff, Kind::Tap],
+        [Kind::Xdp, Kind::Packet],
     ];
     let is_full = std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1");
     PAIRS
@@ -140,7 +154,7 @@ fn bind_to(cpus: &[usize]) {
 /// The port of a side, and the host's interface: a TAP, or a veth whose other end is in `middle`.
 fn open(case: Case, side: Side, middle: &Netns) -> Result<(String, AnyPort), LabError> {
     let (kind, name) = (side.of(case.kinds), side.of(NAMES));
-    if !kind.is_packet() {
+    if kind.is_tap() {
         let tap = Tap::open(&TapConfig {
             queues: case.queues,
             offload: kind.offload(),
@@ -149,7 +163,8 @@ fn open(case: Case, side: Side, middle: &Netns) -> Result<(String, AnyPort), Lab
         let tap = tap.unwrap_or_else(|error| panic!("{case}: {error}"));
         return Ok((name.to_owned(), AnyPort::Tap(tap)));
     }
-    Rtnl::open()?.create_veth(name, name, middle, 1)?;
+    let queues = if kind.is_xdp() { case.queues } else { 1 };
+    Rtnl::open()?.create_veth(name, name, middle, queues as u32)?;
     if kind == Kind::PacketOff {
         // Before it is up: the kernel's TCP then builds wire packets.
         let host = Netns::current()?;
@@ -162,14 +177,25 @@ fn open(case: Case, side: Side, middle: &Netns) -> Result<(String, AnyPort), Lab
         let index = rtnl.link(name)?.index;
         rtnl.set_mtu(index, case.mtu)?;
         rtnl.set_up(index)?;
-        let port = PacketSocket::open(&PacketConfig {
-            queues: case.queues,
-            offload: kind.offload(),
-            ..PacketConfig::new(name)
-        });
+        let offload = kind.offload();
+        let port = if kind.is_xdp() {
+            let config = XdpConfig {
+                mode: XdpMode::Copy,
+                offload,
+                ..XdpConfig::new(name)
+            };
+            XdpSocket::open(&config).map(AnyPort::Xdp)
+        } else {
+            let config = PacketConfig {
+                queues: case.queues,
+                offload,
+                ..PacketConfig::new(name)
+            };
+            PacketSocket::open(&config).map(AnyPort::Packet)
+        };
         Ok::<_, LabError>(port.unwrap_or_else(|error| panic!("{case}: {error}")))
     })??;
-    Ok((name.to_owned(), AnyPort::Packet(port)))
+    Ok((name.to_owned(), port))
 }
 
 fn forward(case: Case, ports: [AnyPort; 2]) -> Session {
@@ -265,8 +291,17 @@ fn check(case: Case, report: &Report, links: &[LinkStats; 2]) {
     for (index, (port, link)) in snapshot.ports.iter().zip(links).enumerate() {
         let (rx, tx) = (port.rx_total(), port.tx_total());
         let tags = |packets| if case.tagged { packets * TAG_BYTES } else { 0 };
+        // A veth whose other end has a program counts what it sends without Ethernet headers.
+        let headers = match case.kinds[index].is_xdp() {
+            true => rx.packets * ETHERNET_BYTES,
+            false => 0,
+        };
         assert_eq!(rx.packets, link.tx_packets, "{case}");
-        assert_eq!(rx.bytes, link.tx_bytes + tags(rx.packets), "{case}");
+        assert_eq!(
+            rx.bytes,
+            link.tx_bytes + headers + tags(rx.packets),
+            "{case}"
+        );
         assert_eq!(tx.packets, link.rx_packets, "{case}");
         assert_eq!(tx.bytes, link.rx_bytes + tags(tx.packets), "{case}");
         assert_eq!(rx.bad_packets, 0, "{case}");
@@ -276,13 +311,19 @@ fn check(case: Case, report: &Report, links: &[LinkStats; 2]) {
             .expect("the interface counts");
         assert!(device.tx_packets >= rx.packets, "{case}: {device:?}");
         assert!(device.rx_packets >= tx.packets, "{case}: {device:?}");
-        let offered = case.kinds[index].offload();
+        let kind = case.kinds[index];
+        let offers = !kind.offload().is_empty();
         // ethtool's two switches leave a veth its UDP segmentation.
-        let any_udp = case.kinds[index] == Kind::PacketOff;
-        let has_gso = rx.gso_packets > 0;
-        assert!(has_gso != offered.is_empty() || any_udp, "{case}: {rx:?}");
-        assert_eq!(tx.gso_packets > 0, !offered.is_empty(), "{case}: {tx:?}");
-        assert_eq!(tx.needs_csum > 0, !offered.is_empty(), "{case}: {tx:?}");
+        let any_udp = kind == Kind::PacketOff;
+        let is_large = offers && !kind.is_xdp();
+        assert!(
+            (rx.gso_packets > 0) == is_large || any_udp,
+            "{case}: {rx:?}"
+        );
+        assert_eq!(tx.gso_packets > 0, is_large, "{case}: {tx:?}");
+        // Packets whose checksums are complete stay as they are, if they are not merged.
+        let stays = kind.is_xdp() && case.kinds[1 - index] == Kind::TapOff;
+        assert_eq!(tx.needs_csum > 0, offers && !stays, "{case}: {tx:?}");
         assert_eq!(tx.refused_features, 0, "{case}");
     }
 }

@@ -27,7 +27,7 @@ use crate::layout::{Layout, Network, Transport};
 use crate::limits::{
     IPV4_HEADER_BYTES_MIN, IPV6_HEADER_BYTES, TCP_HEADER_BYTES_MIN, UDP_HEADER_BYTES,
 };
-use crate::wire::{ipv4, ipv6, udp};
+use crate::wire::{ipv4, ipv6, tcp, udp};
 
 /// The result of verifying a checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -116,6 +116,33 @@ pub fn verify_transport_pieces<'a>(
     summed.verdict(payload, layout)
 }
 
+/// The place of a transport checksum that a sender left to its device: its field holds the sum of
+/// the pseudo-header alone. As in [`Partial`](crate::offload::ChecksumState::Partial): where the
+/// covered bytes begin, and where the field is, counted from there.
+///
+/// For packets of senders that leave it so and cannot say it, such as those of Linux on a veth with
+/// an XDP program. Completing a checksum that is right already changes nothing. A damaged packet is
+/// taken for such a one, and so repaired, with a probability of 2^-16: not for packets from a wire.
+///
+/// `headers` is the start of the packet, with all headers. `None` for other packets, and for those
+/// that [`verify_transport`] does not judge.
+#[inline]
+#[must_use]
+pub fn unfinished(headers: &[u8], layout: &Layout) -> Option<(u16, u16)> {
+    let summed = Summed::find(headers, layout)?;
+    if summed.without_payload.is_some() {
+        return None;
+    }
+    let at = match layout.transport_kind {
+        Transport::Tcp => tcp::field::CHECKSUM,
+        _ => udp::field::CHECKSUM,
+    };
+    let transport = headers.get(usize::from(layout.transport)..)?;
+    let field = transport.get(at..at + 2)?;
+    let is_seed = summed.pseudo_header(layout)?.fold().to_be_bytes() == field;
+    is_seed.then_some((layout.transport, at as u16))
+}
+
 /// The bytes that the transport checksum of a packet covers.
 struct Summed<'a> {
     /// The headers in front of the payload.
@@ -160,26 +187,28 @@ impl<'a> Summed<'a> {
         })
     }
 
-    /// The pseudo-header, the transport header, and the payload summed before.
     #[inline]
-    fn verdict(&self, payload: Sum, layout: &Layout) -> Verdict {
+    fn pseudo_header(&self, layout: &Layout) -> Option<Sum> {
         let network = usize::from(layout.network);
         // In both versions the two addresses lie side by side at the end of the fixed header.
         let addresses = match layout.kind {
             Network::Ipv4 => network + ipv4::field::SRC..network + IPV4_HEADER_BYTES_MIN,
             Network::Ipv6 => network + ipv6::field::SRC..network + IPV6_HEADER_BYTES,
-            Network::Arp | Network::Other => return Verdict::NotApplicable,
+            Network::Arp | Network::Other => return None,
         };
-        let (addresses, transport) = (
-            self.headers.get(addresses),
-            self.headers.get(usize::from(layout.transport)..),
-        );
-        let (Some(addresses), Some(transport)) = (addresses, transport) else {
-            return Verdict::NotApplicable;
-        };
-        let mut sum = sum(addresses);
+        let mut sum = sum(self.headers.get(addresses)?);
         sum.add_u16(u16::from(layout.protocol.0));
         sum.add_u32(self.l4_bytes);
+        Some(sum)
+    }
+
+    /// The pseudo-header, the transport header, and the payload summed before.
+    #[inline]
+    fn verdict(&self, payload: Sum, layout: &Layout) -> Verdict {
+        let transport = self.headers.get(usize::from(layout.transport)..);
+        let (Some(mut sum), Some(transport)) = (self.pseudo_header(layout), transport) else {
+            return Verdict::NotApplicable;
+        };
         sum.add(transport);
         sum.add_sum(payload);
         Verdict::of(sum)

@@ -55,6 +55,11 @@ const FENCES: &[Fence] = &[
                 "crates/packtrain/src/port/wrap/returning/reopen.rs",
                 &["std::thread"],
             ),
+            // A port that opens waits until the kernel has freed a queue.
+            (
+                "crates/packtrain/src/port/sys/xdp/open.rs",
+                &["std::thread"],
+            ),
             // The one monotonic clock.
             ("crates/packtrain/src/time.rs", &["std::time"]),
             // The wall clock, for a capture without a packet's time.

@@ -55,7 +55,8 @@ const ONLY: &[(&str, &str, &str)] = &[
 /// The files of `port/sys/` that belong to a port of another name.
 const SYS_OF_PORT: &[(&str, &str)] = &[
     ("tap", "tap tun"),
-    ("packet", "packet socket"),
+    ("packet", "packet socket device"),
+    ("xdp", "xdp device"),
     // Turns descriptor numbers of the command line into owned descriptors.
     ("open", "tun"),
     // Makes the port for the fuzz target.

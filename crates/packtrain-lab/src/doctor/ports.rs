@@ -2,7 +2,6 @@
 
 use packtrain::driver::Features;
 use packtrain::limits::QUEUES_MAX;
-use packtrain::port::spec::PortSpec;
 
 use super::finding::{Finding, State};
 use super::host::Host;
@@ -70,22 +69,14 @@ fn listed(offloads: Features) -> String {
     }
 }
 
-/// A kind of port that these parts of the host are enough for. Most are not in this version.
+/// A kind of port that these parts of the host are enough for.
 fn from_sockets(kind: &'static str, parts: &[Finding]) -> Finding {
-    let is_built = format!("{kind}:x").parse::<PortSpec>().is_ok();
     let worst = parts.iter().max_by_key(|part| part.state);
-    let found = match worst.filter(|part| part.state != State::Yes) {
+    match worst.filter(|part| part.state != State::Yes) {
         Some(part) => {
             let detail = format!("{}: {}", part.subject, part.detail);
             Finding::new(kind, part.state, detail).mend(part.mend.clone())
         }
         None => Finding::yes(kind, "this host allows it"),
-    };
-    if is_built {
-        return found;
     }
-    Finding::no(
-        kind,
-        format!("not built into this version; {}", found.detail),
-    )
 }

@@ -243,3 +243,43 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_checksum_that_was_left_to_the_device_is_found() {
+    for spec in specs() {
+        let packet = spec.build(Field::Preload);
+        let layout = layout(&spec, &packet);
+        let headers = &packet[..usize::from(layout.payload)];
+        let place = Some((layout.transport, spec.checksum_offset()));
+        assert_eq!(unfinished(headers, &layout), place, "{spec:?}");
+        // Of few right packets the sum is the same; none of these is.
+        let finished = spec.build(Field::Final);
+        let headers = &finished[..usize::from(layout.payload)];
+        assert_eq!(unfinished(headers, &layout), None, "{spec:?}");
+        assert_eq!(unfinished(&headers[..headers.len() - 1], &layout), None);
+    }
+}
+
+/// A packet whose data sum up to nothing has one checksum, finished and not.
+#[test]
+fn completing_what_is_right_already_changes_nothing() {
+    let spec = Spec::udp4(2);
+    let mut packet = spec.build(Field::Final);
+    let layout = layout(&spec, &packet);
+    let ports = usize::from(layout.transport);
+    packet[ports + 6..ports + 8].fill(0);
+    // The source port is such that all but the pseudo-header sums up to 0.
+    let mut rest = sum(&packet[ports + 2..]);
+    let summed = Summed::find(&packet, &layout);
+    let seed = summed.and_then(|of| of.pseudo_header(&layout));
+    let seed = seed.expect("UDP").fold();
+    rest.add_u16(seed);
+    rest.add_u16(seed);
+    packet[ports..ports + 2].copy_from_slice(&rest.finish().to_be_bytes());
+    packet[ports + 6..ports + 8].copy_from_slice(&seed.to_be_bytes());
+    assert_eq!(ask(&spec, &packet), Verdict::Valid);
+    let place = unfinished(&packet[..usize::from(layout.payload)], &layout);
+    assert_eq!(place, Some((layout.transport, 6)));
+    let completed = sum(&packet[ports..]).finish();
+    assert_eq!(completed.to_be_bytes(), packet[ports + 6..ports + 8]);
+}

@@ -21,6 +21,7 @@ use crate::plant::planted;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -337,6 +338,12 @@ impl Arena {
         self.core().mapping.fd()
     }
 
+    /// The addresses of the small frames, frame by frame. The first one is at the start of a page.
+    pub(crate) fn small_frames(&self) -> Range<usize> {
+        let start = self.owner.core().mapping.base().addr().get();
+        start..start + self.config().small_frames as usize * SMALL_FRAME_BYTES
+    }
+
     pub(super) fn core(&self) -> &Core {
         self.owner.core()
     }
@@ -370,7 +377,7 @@ impl Arena {
                 assert_eq!(references, 0, "frame {slot} is free and in use");
             }
         }
-        let used = |range: std::ops::Range<u32>| {
+        let used = |range: Range<u32>| {
             let slots = &core.all_references()[range.start as usize..range.end as usize];
             slots
                 .iter()

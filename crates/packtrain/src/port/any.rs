@@ -11,6 +11,7 @@ use super::wrap::{
     Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Returning,
     ReturningRx, ReturningTx, Trace, TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
 };
+use super::xdp::{XdpRx, XdpSocket, XdpTx};
 use crate::driver::*;
 
 macro_rules! any_port {
@@ -75,6 +76,7 @@ any_port! {
     Null: Null, NullRx, NullTx;
     Sim: Sim, SimRx, SimTx;
     Vhost: Vhost, VhostRx, VhostTx;
+    Xdp: XdpSocket, XdpRx, XdpTx;
     Returning: Box<Returning<AnyPort>>, Box<ReturningRx<AnyPort>>, Box<ReturningTx<AnyPort>>;
     Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
@@ -111,6 +113,16 @@ impl AnyPort {
         }
     }
 
+    /// Whether the kernel pins the memory of packets when the port is attached, which needs
+    /// `CAP_IPC_LOCK` beyond the limit of locked memory: an `xdp:` port.
+    #[must_use]
+    pub fn pins_memory(&self) -> bool {
+        match self {
+            Self::Xdp(_) => true,
+            _ => self.wrapped().is_some_and(Self::pins_memory),
+        }
+    }
+
     /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {
@@ -124,6 +136,7 @@ impl AnyPort {
             | Self::Null(_)
             | Self::Sim(_)
             | Self::Vhost(_)
+            | Self::Xdp(_)
             | Self::Returning(_) => None,
         }
     }

@@ -17,6 +17,7 @@ mod vectored;
 pub mod vhost;
 mod vnet;
 pub mod wrap;
+pub mod xdp;
 
 pub use any::{AnyPort, AnyRx, AnyTx};
 pub use links::LinkWatch;

@@ -50,6 +50,7 @@ impl OpenError {
         let tunnel = matches!(spec.kind, PortKind::Tap(_) | PortKind::Tun(_));
         let socket = matches!(spec.kind, PortKind::Vhost(_));
         let packet = matches!(spec.kind, PortKind::Packet(_));
+        let xdp = matches!(spec.kind, PortKind::Xdp(_));
         // /dev/net/tun has no device behind it, or another one.
         const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
         let errno = Errno::from_io_error(source);
@@ -70,6 +71,15 @@ impl OpenError {
             _ if packet && errno == Some(Errno::AFNOSUPPORT) => (
                 OpenErrorKind::Privilege,
                 "; the kernel needs packet sockets (CONFIG_PACKET)",
+            ),
+            io::ErrorKind::PermissionDenied if xdp => (
+                OpenErrorKind::Privilege,
+                "; run as root, or with CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN of the host (not of \
+                 a user namespace)",
+            ),
+            _ if xdp && errno == Some(Errno::AFNOSUPPORT) => (
+                OpenErrorKind::Privilege,
+                "; the kernel needs AF_XDP (CONFIG_XDP_SOCKETS)",
             ),
             io::ErrorKind::NotFound if file && !write => (
                 OpenErrorKind::Open,
@@ -148,6 +158,10 @@ pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort
     };
     let mut config = spec.config;
     config.queues = config.queues.or(spec.kind.queues());
+    if let AnyPort::Xdp(port) = &port {
+        // A queue that is not opened leaves its packets to the kernel.
+        config.queues = config.queues.or(Some(port.queues()));
+    }
     Ok(Port {
         driver: wrap(port, spec)?,
         config,
@@ -164,6 +178,7 @@ fn open_device(spec: &PortSpec, link: Option<LinkType>) -> Result<AnyPort, Devic
         PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
         PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
         PortKind::Vhost(options) => options.open(&request).map(AnyPort::Vhost),
+        PortKind::Xdp(options) => options.open(&request),
     }
 }
 

@@ -50,7 +50,7 @@ const ATTEMPTS_MAX: u32 = 4;
 /// the last descriptor of the port and its queues is closed, also by a kill, the kernel ends the
 /// promiscuous mode and the fanout group.
 #[derive(Debug)]
-pub struct PacketSocket(Opened);
+pub struct PacketSocket(pub(super) Opened);
 
 impl PacketSocket {
     /// Opens sockets in the network namespace of the calling thread.
@@ -91,7 +91,7 @@ impl Driver for PacketSocket {
     }
 
     fn capabilities(&self) -> Capabilities {
-        let (control, index) = (&self.0.control, self.0.index);
+        let (control, index) = (self.0.device.control(), self.0.device.index());
         Capabilities {
             queues_max: self.0.config.queues,
             rx: OFFLOADS | Features::VLAN,
@@ -107,12 +107,13 @@ impl Driver for PacketSocket {
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let mtu = self.0.control.mtu_of(self.0.index).ok();
+        let (control, index) = (self.0.device.control(), self.0.device.index());
+        let mtu = control.mtu_of(index).ok();
         let sockets = self.0.bind(how.queues)?.into_iter();
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
-                index: self.0.index,
+                index,
                 bypass_qdisc: self.0.config.bypass_qdisc,
                 mtu,
                 attempts: 0,
@@ -137,18 +138,18 @@ impl Driver for PacketSocket {
     }
 
     fn interface(&self) -> Option<Interface> {
-        self.0.interface()
+        self.0.device.interface()
     }
 
     fn link(&mut self) -> Link {
-        // An unknown state counts as up; a packet that is sent reports a link that is down.
-        self.0.control.link_of(self.0.index).unwrap_or(Link::Up)
+        // A packet that is sent reports a link that is down.
+        self.0.device.link()
     }
 
     /// Those of the interface, and so of the host's own packets, too. `None` in another network
     /// namespace, and for given sockets, without `CAP_NET_ADMIN` there.
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        self.0.counters()
+        self.0.device.counters()
     }
 }
 

@@ -28,6 +28,7 @@ pub use super::sim::SimOptions;
 pub use super::tap::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
 pub use super::vhost::VhostOptions;
 pub use super::wrap::Wrappers;
+pub use super::xdp::XdpOptions;
 pub use crate::driver::KeyHelp;
 
 use crate::driver::PortConfig;
@@ -156,6 +157,8 @@ kinds! {
     Tun(TunTapOptions): "tun", "tun:NAME", "the same without Ethernet headers";
     Packet(PacketOptions): "packet", "packet:IF",
         "an Ethernet interface that exists, through packet sockets";
+    Xdp(XdpOptions): "xdp", "xdp:IF",
+        "an Ethernet interface that exists, through AF_XDP sockets";
     Pcap(PcapOptions): "pcap", "pcap:FILE", "a capture file (pcap or pcapng), read or written";
     Null(NullOptions): "null", "null:",
         "a sink; with `source` also a generator of UDP, TCP or ACK packets";
@@ -209,19 +212,11 @@ fn nests(name: &str) -> bool {
     keys.any(|key| key.name == name && matches!(key.takes, Takes::Setting(_)))
 }
 
-/// Kinds that are designed but not implemented.
-const NOT_BUILT: &[&str] = &["xdp"];
-
 impl PortKind {
     fn parse(name: &str) -> Result<Self, String> {
         let names: Vec<_> = kinds().iter().map(|kind| kind.name).collect();
         let listed = names.join(", ");
         Self::named(name).ok_or_else(|| {
-            if NOT_BUILT.contains(&name) {
-                return format!(
-                    "port kind '{name}' is not built into this version; use one of {listed}"
-                );
-            }
             let meant = nearest(name, &names)
                 .map_or_else(String::new, |near| format!("did you mean '{near}'? "));
             let name = Quoted(name);

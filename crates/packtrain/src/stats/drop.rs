@@ -78,8 +78,8 @@ own_reasons! {
     CutShort => "cut_short",
     /// The capture file's record cannot be read as a packet.
     BadRecord => "bad_record",
-    /// A packet socket had no room: it was not read fast enough. The kernel counts a large packet
-    /// as one.
+    /// A packet socket or AF_XDP socket had no room: it was not read fast enough. The kernel counts
+    /// a large packet as one.
     SocketFull => "socket_full",
     /// Longer than the egress interface's MTU, and not to be cut.
     Mtu => "mtu",

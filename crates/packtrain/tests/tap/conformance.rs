@@ -85,6 +85,12 @@ impl<D: Driver> Line<D> {
         }
     }
 
+    /// Of the offloads, the outside injects packets with these only.
+    pub const fn injecting(mut self, offloads: Features) -> Self {
+        self.traits.injects_offloads = offloads;
+        self
+    }
+
     /// Where the IP header begins in an untagged packet.
     fn network(&self) -> usize {
         self.link.header_bytes()

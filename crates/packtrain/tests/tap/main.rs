@@ -10,6 +10,7 @@ mod packet;
 mod test_packets;
 mod traffic;
 mod world;
+mod xdp;
 
 // What `test_packets` names.
 use packtrain_offload::{checksum, coalesce, layout, offload};

@@ -28,16 +28,16 @@ use std::os::linux::fs::MetadataExt;
 use std::time::Duration;
 
 /// The port's end, and the other one.
-const NEAR: &str = "near0";
-const FAR: &str = "far0";
+pub const NEAR: &str = "near0";
+pub const FAR: &str = "far0";
 /// Bytes of the virtio-net header of the test's socket.
-const HEADER_BYTES: usize = 10;
-const MAC_NEAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
+pub const HEADER_BYTES: usize = 10;
+pub const MAC_NEAR: [u8; 6] = [2, 0, 0, 0, 0, 2];
 /// For local experiments (IEEE 802).
-const ETHERTYPE: u16 = 0x88b5;
+pub const ETHERTYPE: u16 = 0x88b5;
 
 /// Both ends, up, silent and connected.
-fn veth() {
+pub fn veth() {
     if world::interface_index(NEAR).is_some() {
         // Of an earlier rig.
         world::delete(NEAR);
@@ -59,7 +59,7 @@ fn open_near() -> Port<PacketPort> {
 }
 
 /// A frame from `host` to `mac` with a number, in `bytes` bytes.
-fn frame(mac: [u8; 6], host: u8, number: u32, bytes: usize) -> Vec<u8> {
+pub fn frame(mac: [u8; 6], host: u8, number: u32, bytes: usize) -> Vec<u8> {
     let mut frame = [mac, [2, 0, 0, 0, 9, host]].concat();
     frame.extend(ETHERTYPE.to_be_bytes());
     frame.extend(number.to_be_bytes());
@@ -67,7 +67,7 @@ fn frame(mac: [u8; 6], host: u8, number: u32, bytes: usize) -> Vec<u8> {
     frame
 }
 
-fn number_of(packet: &Packet) -> Option<u32> {
+pub fn number_of(packet: &Packet) -> Option<u32> {
     let bytes = contents(packet);
     let is_ours = bytes.get(12..14) == Some(&ETHERTYPE.to_be_bytes());
     let number = bytes.get(14..18).filter(|_| is_ours)?;
@@ -75,7 +75,7 @@ fn number_of(packet: &Packet) -> Option<u32> {
 }
 
 /// The frames of [`frame`] that arrive, once there are `count`.
-fn numbers(port: &mut Port<PacketPort>, count: usize) -> Vec<u32> {
+pub fn numbers<D: Driver>(port: &mut Port<D>, count: usize) -> Vec<u32> {
     let mut found = Vec::new();
     wait_until("frames arrive", || {
         found.extend(port.poll().iter().filter_map(number_of));
@@ -84,7 +84,7 @@ fn numbers(port: &mut Port<PacketPort>, count: usize) -> Vec<u32> {
     found
 }
 
-fn send(wire: &PacketSocket, bytes: &[u8]) {
+pub fn send(wire: &PacketSocket, bytes: &[u8]) {
     let header = [0; HEADER_BYTES];
     let ethertype = u16::from_be_bytes([bytes[12], bytes[13]]);
     let sent = wire.send(ethertype, &[&header, bytes].concat());

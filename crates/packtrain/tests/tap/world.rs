@@ -432,6 +432,15 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> bool {
     active == u32::from(on)
 }
 
+/// Sets how many channels of the interface receive, and as many that send.
+pub fn set_channels(name: &str, count: u32) {
+    /// `ETHTOOL_SCHANNELS`.
+    const SET_CHANNELS: u32 = 0x3d;
+    // Four maxima, which are not set, and four counts: RX, TX, others, RX and TX.
+    let mut words = [SET_CHANNELS, 0, 0, 0, 0, count, count, 0, 0];
+    ethtool(name, &mut words).expect("ETHTOOL_SCHANNELS");
+}
+
 /// Deletes the interface.
 pub fn delete(name: &str) {
     netlink(libc::RTM_DELLINK, 0, &link_message(name));
@@ -809,4 +818,49 @@ pub fn wait_until_connected(near: &PacketSocket, far: &PacketSocket) {
         near.send(PROBE, &probe).expect("room in a queue");
         far.receive().is_some()
     });
+}
+
+/// Whether an XDP program is attached to the interface.
+pub fn has_xdp_program(name: &str) -> bool {
+    /// `IFLA_XDP` and, in it, `IFLA_XDP_ATTACHED` (linux/if_link.h).
+    const XDP: u16 = 43;
+    const ATTACHED: u16 = 2;
+    const KIND_MASK: u16 = 0x3fff;
+    let find = |attributes: &[u8], wanted: u16| -> Option<Vec<u8>> {
+        let mut rest = attributes;
+        while let [low, high, kind_low, kind_high, ..] = *rest {
+            let bytes = usize::from(u16::from_ne_bytes([low, high]));
+            if u16::from_ne_bytes([kind_low, kind_high]) & KIND_MASK == wanted {
+                return Some(rest[4..bytes].to_vec());
+            }
+            rest = rest.get(bytes.next_multiple_of(4)..).unwrap_or(&[]);
+        }
+        None
+    };
+    let answer = netlink_get(&link_message(name));
+    let xdp = find(&answer[32..], XDP).expect("the kernel reports XDP");
+    find(&xdp, ATTACHED).is_some_and(|mode| mode[0] != 0)
+}
+
+/// Takes all capabilities from this thread but that for packet sockets.
+pub fn drop_capabilities_but_raw() {
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    let sets = CapabilitySets {
+        effective: CapabilitySet::NET_RAW,
+        permitted: CapabilitySet::NET_RAW,
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, sets).expect("fewer capabilities");
+}
+
+/// A UDP datagram to port 9 from port `flow`, with a checksum of 0.
+pub fn datagram(mac: [u8; 6], flow: u16) -> Vec<u8> {
+    let mut ip = vec![
+        0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 2, 1, 198, 18, 2, 2,
+    ];
+    let sum = packtrain_offload::checksum::sum(&ip).finish().to_be_bytes();
+    ip[10..12].copy_from_slice(&sum);
+    let udp = [flow.to_be_bytes(), [0, 9], [0, 26], [0, 0]].concat();
+    let frame = [mac, [2, 0, 0, 0, 9, 1]].concat();
+    [frame, vec![8, 0], ip, udp, vec![7; 18]].concat()
 }

@@ -8,6 +8,7 @@ use crate::policy::moderation::Moderation;
 use crate::port::null::{Protocol, Source};
 use crate::port::pcap::{Pace, PcapRead};
 use crate::port::sim::{CompletionDelay, Far, Interrupts, SimConfig};
+use crate::port::xdp::XdpMode;
 use packtrain_capture::Format;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
@@ -286,6 +287,14 @@ fn keys_of_one_kind_set_its_settings() {
              bad-descriptors=10,flap=2ms,flow-control=on,shuffled,hang,lose-completions=5,\
              lose-wakeups=6,link=ipoib",
             PortKind::Sim(sim),
+        ),
+        (
+            "xdp:eth0,mode=generic,promiscuous=off,rings=512",
+            PortKind::Xdp(XdpOptions {
+                mode: XdpMode::Generic,
+                own_only: true,
+                rings: Some(512),
+            }),
         ),
         (
             "vhost-user:/run/vm0.sock",

@@ -1,8 +1,10 @@
 //! System calls of the ports, and most of the unsafe code of the framework.
 
+pub(super) mod device;
 pub(super) mod link;
 pub(super) mod packet;
 pub(super) mod socket;
 pub(super) mod tap;
 pub(super) mod tun;
 pub(super) mod vhost;
+pub(super) mod xdp;

@@ -1,13 +1,12 @@
 //! Opens packet sockets of an interface, by system calls whose order matters.
 
-use super::link;
-use super::socket::{Fanout, Socket, is_gone};
-use crate::driver::{DeviceCounters, DeviceError, Features, Interface};
+pub(in crate::port) use super::device::failed;
+use super::device::{Device, index_of, unsupported};
+use super::socket::{Fanout, Socket};
+use crate::driver::{DeviceError, Features};
 use crate::limits::QUEUES_MAX;
 use std::fs::File;
-use std::io;
 use std::os::fd::OwnedFd;
-use std::os::linux::fs::MetadataExt;
 
 /// Bytes of kernel memory for packets that wait: a few hundred large ones.
 const BUFFER_BYTES: usize = 16 << 20;
@@ -60,13 +59,10 @@ impl PacketConfig {
 pub(in crate::port) struct Opened {
     /// The settings, with the interface's name and the number of sockets.
     pub(in crate::port) config: PacketConfig,
-    pub(in crate::port) index: u32,
-    /// Of the first queue, for what is no packet.
-    pub(in crate::port) control: Socket,
+    /// By a socket of the first queue.
+    pub(in crate::port) device: Device,
     /// At least one, until they are bound.
     sockets: Vec<Socket>,
-    /// The sockets' network namespace; `None` if the kernel does not report it.
-    namespace: Option<File>,
     /// Offloads of packets to the interface.
     pub(in crate::port) tx: Features,
     /// The requested settings that were refused, in sentences.
@@ -118,23 +114,10 @@ impl Opened {
     ) -> Result<Self, DeviceError> {
         let control = sockets[0].try_clone().map_err(failed(DUPLICATE))?;
         let index = interface_of(&sockets, &config.name)?;
-        config.name = control.name_of(index).map_err(failed("read its name"))?;
+        let device = Device::new(control, index, namespace);
+        config.name = device.ethernet("packet")?;
         config.queues = sockets.len();
         let name = &config.name;
-        match control.type_of(index).map_err(failed("read its type"))? {
-            libc::ARPHRD_ETHER => {}
-            libc::ARPHRD_LOOPBACK => {
-                return unsupported(format!(
-                    "{name} is a loopback interface: what packet: sends by it would come back to \
-                     packet:; use one end of a veth pair (`ip link add type veth`)"
-                ));
-            }
-            _ => {
-                return unsupported(format!(
-                    "{name} is no Ethernet interface: packet: takes only those"
-                ));
-            }
-        }
         let mut notes = Vec::new();
         let buffer = config.buffer.unwrap_or(BUFFER_BYTES);
         let mut least = usize::MAX;
@@ -164,17 +147,15 @@ impl Opened {
         if config.bypass_qdisc {
             tx = tx.without(Features::USO | Features::TSO_ECN);
             // One that does not say cuts nothing.
-            if !control.cuts_tcp(index).unwrap_or(false) {
+            if !device.control().cuts_tcp(index).unwrap_or(false) {
                 tx = tx.without(Features::TSO);
             }
         }
         Ok(Self {
             tx: tx.consistent(),
             config,
-            index,
-            control,
+            device,
             sockets,
-            namespace,
             notes,
         })
     }
@@ -199,7 +180,7 @@ impl Opened {
     /// that is not bound yet has received the packets of all interfaces, and one that is bound and
     /// in no group those of all queues: what waits in them is not the port's.
     fn bind_all(&self, sockets: &[Socket]) -> Result<(), DeviceError> {
-        let index = self.index;
+        let index = self.device.index();
         let several = sockets.len() > 1;
         let (mut changed, mut filtered) = (Vec::new(), Vec::new());
         for socket in sockets {
@@ -243,34 +224,6 @@ impl Opened {
         }
         Ok(())
     }
-
-    /// The interface, by its present name.
-    pub(in crate::port) fn interface(&self) -> Option<Interface> {
-        let namespace = self.namespace.as_ref();
-        let namespace = namespace.and_then(|file| file.metadata().ok());
-        Some(Interface {
-            name: self.control.name_of(self.index).ok()?,
-            namespace: namespace.map(|of| (of.st_dev(), of.st_ino())),
-        })
-    }
-
-    /// The counters of the interface, which transmits what the port sends. `None` if its namespace
-    /// is not known: in this thread's, another interface may have its name.
-    pub(in crate::port) fn counters(&self) -> Option<DeviceCounters> {
-        let name = self.control.name_of(self.index).ok()?;
-        let observed = link::observe(&name, self.namespace.as_ref()?.try_clone());
-        let of = observed.ok()?.counters;
-        Some(DeviceCounters {
-            rx_packets: of.tx_packets,
-            rx_bytes: of.tx_bytes,
-            rx_dropped: of.tx_dropped,
-            rx_errors: of.tx_errors,
-            tx_packets: of.rx_packets,
-            tx_bytes: of.rx_bytes,
-            tx_dropped: of.rx_dropped,
-            tx_errors: of.rx_errors,
-        })
-    }
 }
 
 pub(in crate::port) const DUPLICATE: &str = "duplicate the descriptor";
@@ -281,12 +234,7 @@ const FILTER: &str = "set the filter of a socket (SO_LOCK_FILTER must not be set
 
 /// The interface that the sockets are bound to, or else `name`.
 fn interface_of(sockets: &[Socket], name: &str) -> Result<u32, DeviceError> {
-    let named = (!name.is_empty()).then(|| match sockets[0].index_of(name) {
-        Err(error) if is_gone(&error) => unsupported(format!(
-            "there is no interface {name} in this network namespace: `ip link` lists all"
-        )),
-        found => found.map_err(failed("look the interface up")),
-    });
+    let named = (!name.is_empty()).then(|| index_of(&sockets[0], name));
     let mut index = named.transpose()?;
     for socket in sockets {
         let bound = socket.bound_to().map_err(failed("read the binding"))?;
@@ -305,19 +253,4 @@ fn interface_of(sockets: &[Socket], name: &str) -> Result<u32, DeviceError> {
     index.ok_or_else(|| {
         DeviceError::Unsupported("the given sockets are not bound: name the interface".to_owned())
     })
-}
-
-fn unsupported<T>(why: String) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported(why))
-}
-
-/// An error of the system: the interface was removed, or `action` failed.
-pub(in crate::port) fn failed(action: &'static str) -> impl FnOnce(io::Error) -> DeviceError {
-    move |source| {
-        if is_gone(&source) {
-            DeviceError::Removed
-        } else {
-            DeviceError::Failed { action, source }
-        }
-    }
 }

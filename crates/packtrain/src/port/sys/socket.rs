@@ -298,6 +298,26 @@ impl Socket {
         Ok(unsafe { request.ifr_ifru.ifru_hwaddr.sa_family })
     }
 
+    /// The MTU of the interface.
+    pub(in crate::port) fn mtu_of(&self, index: u32) -> io::Result<u32> {
+        let request = self.about_interface(libc::SIOCGIFMTU, self.named(index)?)?;
+        // SAFETY: every bit pattern is a valid number, and the kernel wrote this one.
+        u32::try_from(unsafe { request.ifr_ifru.ifru_mtu }).map_err(io::Error::other)
+    }
+
+    /// Has the kernel read and write a request of ethtool about the interface (`SIOCETHTOOL`). The
+    /// command is in the first word, and `words` has as many as its structure.
+    pub(super) fn ethtool<const N: usize>(
+        &self,
+        index: u32,
+        mut words: [u32; N],
+    ) -> io::Result<[u32; N]> {
+        let mut request = self.named(index)?;
+        request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
+        self.about_interface(libc::SIOCETHTOOL, request)?;
+        Ok(words)
+    }
+
     /// The link of the interface, in the socket's namespace. It needs no privilege.
     pub(in crate::port) fn link_of(&self, index: u32) -> io::Result<Link> {
         let flags = self.named(index).and_then(|named| {
@@ -320,14 +340,6 @@ impl Socket {
             Ok(index) => self.link_of(index),
             Err(_negative) => Ok(Link::Removed),
         }
-    }
-
-    /// The MTU of an interface.
-    pub(in crate::port) fn mtu_of(&self, index: u32) -> io::Result<u32> {
-        let request = self.about_interface(libc::SIOCGIFMTU, self.named(index)?)?;
-        // SAFETY: every bit pattern is a valid MTU field, and the kernel wrote this one.
-        let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-        Ok(u32::try_from(mtu).unwrap_or(0))
     }
 
     /// The MTU of the interface that the socket is bound to: three system calls.
@@ -354,17 +366,7 @@ impl Socket {
 
     /// The answer to a command of ethtool(8) that asks for a number (`struct ethtool_value`).
     fn ethtool_value(&self, index: u32, command: u32) -> io::Result<u32> {
-        #[repr(C)]
-        struct Value {
-            command: u32,
-            data: u32,
-        }
-        let mut value = Value { command, data: 0 };
-        let mut request = self.named(index)?;
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // The kernel reads and writes `value`, which lives until the call returns.
-        self.about_interface(libc::SIOCETHTOOL, request)?;
-        Ok(value.data)
+        Ok(self.ethtool(index, [command, 0])?[1])
     }
 
     fn named(&self, index: u32) -> io::Result<libc::ifreq> {

@@ -177,7 +177,7 @@ pub(in crate::port) fn check_name(port: &Request<'_>, fds: &[i32]) -> Result<(),
 /// The names that `dev_valid_name()` of Linux accepts.
 fn check_interface(name: &str, kind: &str) -> Result<(), String> {
     let example = match kind {
-        "packet" => "eth0".to_owned(),
+        "packet" | "xdp" => "eth0".to_owned(),
         kind => format!("{kind}0"),
     };
     let why = if name.is_empty() {

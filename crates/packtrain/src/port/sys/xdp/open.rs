@@ -1,0 +1,463 @@
+//! Opens AF_XDP sockets of an interface: finds the best mode that its driver has, and attaches the
+//! program.
+
+use super::line::Line;
+use super::program::{Hook, Program};
+use super::receive::{Queue, Receiver};
+use super::send::{Limits, Sender};
+use super::socket::{METADATA_BYTES, Memory, Rings, Socket};
+use crate::driver::{DeviceError, Features};
+use crate::limits::{HEADROOM_BYTES, QUEUES_MAX, SMALL_FRAME_BYTES};
+use crate::packet::Arena;
+use crate::port::sys::device::{Device, failed, unsupported};
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Descriptors of each ring, unless configured otherwise.
+const RING_ENTRIES: usize = 1024;
+/// The least and the most that can be configured.
+pub(in crate::port) const RING_ENTRIES_MIN: usize = 256;
+pub(in crate::port) const RING_ENTRIES_MAX: usize = 4096;
+/// Bytes of packets that the kernel may have copied and not sent: a full ring of long packets.
+const BUFFER_BYTES: usize = 16 << 20;
+/// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS` and one).
+const COPIED_SEGMENTS_MAX: usize = 18;
+/// Segments of a packet that a driver sends without a copy: as many as each driver with several
+/// takes (i40e and ice).
+const ZERO_COPY_SEGMENTS_MAX: usize = 8;
+/// The kernel frees a queue that another socket has left later, in a work queue: attempts to bind,
+/// and the time to the next one.
+const ATTEMPTS_MAX: usize = 2000;
+const RETRY: Duration = Duration::from_millis(1);
+/// `ETHTOOL_GDRVINFO` and `ETHTOOL_GCHANNELS` (linux/ethtool.h), and the words of their structures.
+const GET_DRIVER: u32 = 0x03;
+const DRIVER_WORDS: usize = 49;
+const GET_CHANNELS: u32 = 0x3c;
+const CHANNELS_WORDS: usize = 9;
+
+/// How packets come from the driver to the socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum XdpMode {
+    /// The first that works of: zero copy, copy, generic.
+    #[default]
+    Auto,
+    /// The device writes to the packets' memory. Only drivers with support for AF_XDP have it.
+    ZeroCopy,
+    /// The program runs in the driver, and the kernel copies packets.
+    Copy,
+    /// The program runs in the kernel's stack, for any driver, and the kernel copies packets.
+    Generic,
+}
+
+/// The interface to open, and its settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XdpConfig {
+    /// The interface's name. It exists, and is an Ethernet interface.
+    pub name: String,
+    /// Sockets to open, one for each of the first queues; `None` for all channels that receive.
+    pub queues: Option<usize>,
+    /// How packets come from the driver.
+    pub mode: XdpMode,
+    /// Offloads of packets to the interface, at most: checksums.
+    pub offload: Features,
+    /// Receive packets for any address, which a bridge needs.
+    pub promiscuous: bool,
+    /// Descriptors of each ring, and frames that wait for packets: a power of two from 256 to 4096.
+    /// `None` for 1024.
+    pub rings: Option<usize>,
+}
+
+impl XdpConfig {
+    /// All queues of the interface `name`, with every offload, promiscuous.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            queues: None,
+            mode: XdpMode::Auto,
+            offload: Features::ALL,
+            promiscuous: true,
+            rings: None,
+        }
+    }
+}
+
+/// What a socket of the interface can do, as a bind of one has shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Granted {
+    zero_copy: bool,
+    /// Packets may be in several frames.
+    several: bool,
+    /// The kernel reads metadata in front of packets to send.
+    metadata: bool,
+}
+
+impl Granted {
+    const fn flags(self) -> u16 {
+        let copy = match self.zero_copy {
+            true => libc::XDP_ZEROCOPY,
+            false => libc::XDP_COPY,
+        };
+        let several = if self.several { libc::XDP_USE_SG } else { 0 };
+        copy | several | libc::XDP_USE_NEED_WAKEUP
+    }
+}
+
+/// The sockets of an interface, and the program.
+#[derive(Debug)]
+pub(in crate::port) struct Opened {
+    /// The interface's name.
+    pub(in crate::port) name: String,
+    pub(in crate::port) line: Arc<Line>,
+    /// Descriptors of each ring.
+    pub(in crate::port) rings: u32,
+    /// Offloads of packets to the interface, and from it.
+    pub(in crate::port) tx: Features,
+    pub(in crate::port) rx: Features,
+    /// Where the search for a mode stopped and why, and the settings that were refused.
+    pub(in crate::port) notes: Vec<String>,
+    granted: Granted,
+    promiscuous: bool,
+    program: Program,
+    /// One for each queue, until they are bound.
+    sockets: Vec<Socket>,
+    queues: usize,
+}
+
+/// Opens sockets in the network namespace of the calling thread, and attaches the program. Packets
+/// go to the kernel's stack until [`Opened::attach`].
+pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
+    let rings = config.rings.unwrap_or(RING_ENTRIES);
+    if !rings.is_power_of_two() || !(RING_ENTRIES_MIN..=RING_ENTRIES_MAX).contains(&rings) {
+        return unsupported(format!(
+            "rings of {rings} descriptors: the kernel takes powers of two; use 256, 512, 1024, \
+             2048 or 4096"
+        ));
+    }
+    let device = Device::open(&config.name)?;
+    let name = device.ethernet("xdp")?;
+    let channels = channels(&device);
+    let queues = config.queues.unwrap_or(channels.min(QUEUES_MAX));
+    if queues == 0 || queues > channels.min(QUEUES_MAX) {
+        return unsupported(format!(
+            "{queues} queues for {name}, which has {channels} that receive: use 1 to {channels} \
+             (`ethtool -L {name}` changes how many it has)"
+        ));
+    }
+    let line = Line { device };
+    let mut sockets = Vec::new();
+    for _ in 0..queues {
+        let socket = Socket::open().map_err(failed("open an AF_XDP socket"))?;
+        let set = socket.set_buffer(BUFFER_BYTES);
+        set.map_err(failed("set the socket's buffer"))?;
+        sockets.push(socket);
+    }
+    let mut notes = Vec::new();
+    let (program, granted) = find_mode(config.mode, &name, &line, channels as u32, &mut notes)?;
+    if queues < channels {
+        notes.push(format!(
+            "{queues} of {channels} queues are opened: packets of the others go to the kernel's \
+             stack"
+        ));
+    }
+    let tx = match granted.metadata {
+        true => Features::CSUM.intersection(config.offload),
+        false => Features::NONE,
+    };
+    // Whatever the settings say: without this, what arrives could not be passed on.
+    let rx = match leaves_checksums(&line.device) {
+        true => Features::CSUM,
+        false => Features::NONE,
+    };
+    Ok(Opened {
+        name,
+        line: Arc::new(line),
+        rings: rings as u32,
+        tx,
+        rx,
+        notes,
+        granted,
+        promiscuous: config.promiscuous,
+        program,
+        sockets,
+        queues,
+    })
+}
+
+/// Attaches the program, and binds a socket to see what the driver grants.
+fn find_mode(
+    mode: XdpMode,
+    name: &str,
+    line: &Line,
+    channels: u32,
+    notes: &mut Vec<String>,
+) -> Result<(Program, Granted), DeviceError> {
+    let index = line.device.index();
+    let attach = |hook| match Program::attach(index, channels, hook) {
+        Err(error) if is_taken(&error) => unsupported(format!(
+            "{name} has another XDP program: end the program that attached it, or detach it with \
+             `ip link set dev {name} xdp off`; `ip -details link show dev {name}` shows it"
+        )),
+        attached => Ok(attached),
+    };
+    let native = match mode {
+        XdpMode::Generic => None,
+        _ => Some(attach(Hook::Native)?),
+    };
+    let program = match native {
+        Some(Ok(program)) => program,
+        Some(Err(error)) if mode != XdpMode::Auto => {
+            return Err(failed("attach an XDP program in the driver")(error));
+        }
+        refused => {
+            if let Some(Err(error)) = refused {
+                notes.push(format!(
+                    "packets come in generic mode: the driver takes no XDP program: {error}"
+                ));
+            }
+            let generic = attach(Hook::Generic)?;
+            let program = generic.map_err(failed("attach an XDP program"))?;
+            return Ok((program, probe(name, line, false)?.map_err(failed(BIND))?));
+        }
+    };
+    if mode != XdpMode::Copy {
+        match probe(name, line, true)? {
+            Ok(granted) => return Ok((program, granted)),
+            Err(error) if mode == XdpMode::ZeroCopy => {
+                return unsupported(format!(
+                    "{name} has no zero-copy mode ({error}): use mode=auto or mode=copy"
+                ));
+            }
+            Err(error) => notes.push(format!(
+                "packets come in copy mode: the driver has no zero copy: {error}"
+            )),
+        }
+    }
+    Ok((program, probe(name, line, false)?.map_err(failed(BIND))?))
+}
+
+const BIND: &str = "bind an AF_XDP socket to the interface";
+const REGISTER: &str = "register the memory of packets (the kernel pins it: run with CAP_IPC_LOCK, \
+                        or raise the limit of locked memory, `ulimit -l`)";
+
+/// Binds a socket to the first queue and closes it again: what it has been granted. Packets in
+/// several frames need Linux 6.6, metadata 6.11.
+fn probe(name: &str, line: &Line, zero_copy: bool) -> Result<io::Result<Granted>, DeviceError> {
+    // Zero copy reads no metadata unless the device computes checksums by it, which it does not
+    // report to a socket.
+    let attempts = [(true, true), (true, false), (false, false)];
+    let mut refused = io::Error::from(io::ErrorKind::Unsupported);
+    let fits_a_frame = line.fits_a_frame().map_err(failed("read the MTU"))?;
+    for (several, metadata) in attempts {
+        let granted = Granted {
+            zero_copy,
+            several,
+            metadata,
+        };
+        if (zero_copy && metadata) || (!several && !fits_a_frame) {
+            continue;
+        }
+        match probe_with(name, line, granted) {
+            Ok(()) => return Ok(Ok(granted)),
+            Err(Refusal::Mode(error)) => refused = error,
+            Err(Refusal::Device(error)) => return Err(error),
+        }
+    }
+    Ok(Err(refused))
+}
+
+/// Why a socket was not bound.
+enum Refusal {
+    /// Another mode may work.
+    Mode(io::Error),
+    Device(DeviceError),
+}
+
+fn probe_with(name: &str, line: &Line, granted: Granted) -> Result<(), Refusal> {
+    /// Aligned for every page size of Linux.
+    const ALIGNMENT: usize = 65_536;
+    let system = |error| Refusal::Device(failed(BIND)(error));
+    // No frame of it is given to the kernel, so it writes to none.
+    let memory = vec![0_u8; 2 * ALIGNMENT];
+    let start = memory.as_ptr().addr().next_multiple_of(ALIGNMENT);
+    let socket = Socket::open().map_err(system)?;
+    let memory = Memory {
+        frames: start..start + ALIGNMENT,
+        frame_bytes: SMALL_FRAME_BYTES as u32,
+        headroom: 0,
+        metadata: granted.metadata,
+    };
+    match socket.register(&memory) {
+        // A kernel that does not know the metadata.
+        Err(error) if granted.metadata && error.kind() == io::ErrorKind::InvalidInput => {
+            return Err(Refusal::Mode(error));
+        }
+        registered => registered.map_err(|error| Refusal::Device(failed(REGISTER)(error)))?,
+    }
+    socket.size_rings(2).map_err(system)?;
+    let bound = retried(|| socket.bind(line.device.index(), 0, granted.flags()));
+    bound.map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => Refusal::Device(in_use(name, 0)),
+        _ => Refusal::Mode(error),
+    })
+}
+
+/// Binds a socket, also to a queue that the kernel has yet to free.
+fn retried(bind: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    for _ in 1..ATTEMPTS_MAX {
+        match bind() {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(RETRY);
+            }
+            bound => return bound,
+        }
+    }
+    bind()
+}
+
+fn in_use(name: &str, queue: u32) -> DeviceError {
+    DeviceError::Unsupported(format!(
+        "another AF_XDP socket is bound to queue {queue} of {name}: end the program that has it"
+    ))
+}
+
+/// Whether another program is attached.
+fn is_taken(error: &io::Error) -> bool {
+    let taken = [libc::EBUSY, libc::EEXIST];
+    error
+        .raw_os_error()
+        .is_some_and(|errno| taken.contains(&errno))
+}
+
+/// The channels of the interface that receive; 1 if its driver does not report them.
+fn channels(device: &Device) -> usize {
+    let mut request = [0; CHANNELS_WORDS];
+    request[0] = GET_CHANNELS;
+    let answer = device.control().ethtool(device.index(), request);
+    // After the four maxima: for RX, for TX, for other events, for RX and TX.
+    answer.map_or(1, |of| (of[5] + of[8]).max(1) as usize)
+}
+
+/// Whether packets may come from the host's own senders with checksums that they left to the
+/// device. A veth passes such packets on, and XDP does not say so.
+fn leaves_checksums(device: &Device) -> bool {
+    let mut request = [0; DRIVER_WORDS];
+    request[0] = GET_DRIVER;
+    let answer = device.control().ethtool(device.index(), request);
+    // The driver's name is behind the command.
+    answer.is_ok_and(|of| of[1].to_ne_bytes() == *b"veth" && of[2].to_ne_bytes()[0] == 0)
+}
+
+impl Opened {
+    pub(in crate::port) const fn queues(&self) -> usize {
+        self.queues
+    }
+
+    /// The most segments of a packet to send.
+    pub(in crate::port) const fn segments_max(&self) -> usize {
+        match self.granted {
+            Granted { several: false, .. } => 1,
+            Granted {
+                zero_copy: true, ..
+            } => ZERO_COPY_SEGMENTS_MAX,
+            Granted { .. } => COPIED_SEGMENTS_MAX,
+        }
+    }
+
+    /// Makes the rings of the first `queues` sockets, which have their packets in the small frames
+    /// of `arena`, at most `piece` bytes in each, and binds them: from then on packets arrive. The
+    /// other sockets are closed. Makes the interface promiscuous.
+    pub(in crate::port) fn attach(
+        &mut self,
+        queues: usize,
+        piece: usize,
+        arena: &Arena,
+    ) -> Result<Vec<(Receiver, Sender)>, DeviceError> {
+        let (name, has) = (&self.name, self.sockets.len());
+        if queues == 0 || queues > has {
+            return unsupported(format!(
+                "{queues} queues for {name}, of which {has} are open"
+            ));
+        }
+        if self.promiscuous {
+            let device = &self.line.device;
+            let set = device.control().set_promiscuous(device.index());
+            set.map_err(failed("make the interface promiscuous"))?;
+        }
+        let frames = arena.small_frames();
+        let sockets = std::mem::take(&mut self.sockets);
+        let mut halves: Vec<(Receiver, Sender)> = Vec::with_capacity(queues);
+        for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
+            let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
+            let shared = Arc::new(Queue::new(socket, Arc::clone(&self.line)));
+            let of = (Arc::clone(&shared), frames.clone());
+            let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
+            // First: some drivers send nothing either while they have no frames to receive into.
+            receiver.refill(arena);
+            let owner = halves.first().map(|(first, _)| &first.queue.socket);
+            self.bind(&shared.socket, queue as u32, owner)?;
+            let limits = Limits {
+                segments_max: self.segments_max(),
+                front_bytes: if self.granted.metadata {
+                    METADATA_BYTES
+                } else {
+                    0
+                },
+            };
+            let frames = frames.clone();
+            let sender = Sender::new(
+                rings.tx,
+                rings.completion,
+                shared,
+                frames,
+                self.rings,
+                limits,
+            );
+            halves.push((receiver, sender));
+        }
+        Ok(halves)
+    }
+
+    /// Makes the rings of a socket. The first socket of the port registers `frames`, of which
+    /// received packets take at most `piece` bytes each.
+    fn make_rings(
+        &self,
+        socket: &Socket,
+        owns: bool,
+        frames: &Range<usize>,
+        piece: usize,
+    ) -> Result<Rings, DeviceError> {
+        if owns {
+            let memory = Memory {
+                frames: frames.clone(),
+                frame_bytes: SMALL_FRAME_BYTES as u32,
+                headroom: (SMALL_FRAME_BYTES - HEADROOM_BYTES - piece) as u32,
+                metadata: self.granted.metadata,
+            };
+            socket.register(&memory).map_err(failed(REGISTER))?;
+        }
+        let sized = socket.size_rings(self.rings);
+        sized.map_err(failed("make the rings of an AF_XDP socket"))?;
+        let mapped = socket.map_rings(self.rings);
+        mapped.map_err(failed("map the rings of an AF_XDP socket"))
+    }
+
+    /// Binds a socket to its queue: from now on packets arrive. `owner` has registered the memory,
+    /// if it is another one.
+    fn bind(&self, socket: &Socket, queue: u32, owner: Option<&Socket>) -> Result<(), DeviceError> {
+        let index = self.line.device.index();
+        let bound = retried(|| match owner {
+            None => socket.bind(index, queue, self.granted.flags()),
+            Some(owner) => socket.bind_shared(index, queue, owner.as_fd()),
+        });
+        bound.map_err(|error| match error.kind() {
+            io::ErrorKind::ResourceBusy => in_use(&self.name, queue),
+            _ => failed(BIND)(error),
+        })?;
+        let set = self.program.set(queue, socket.as_fd());
+        set.map_err(failed("give a queue's packets to its socket"))
+    }
+}

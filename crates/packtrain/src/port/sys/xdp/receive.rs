@@ -1,0 +1,160 @@
+//! The receiving half of a queue: frames that the kernel fills, and packets made of them.
+
+use super::line::Line;
+use super::ring::{Consumer, Producer};
+use super::socket::{CONTINUED, Descriptor, Socket};
+use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
+use crate::packet::{Arena, FrameClass, Packet};
+use crate::stats::DropReason;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+/// The shared part of a queue's halves. Each half drops its rings, which keep the socket alive, and
+/// then its reference to this; so the socket is closed when the second half is dropped.
+#[derive(Debug)]
+pub(in crate::port) struct Queue {
+    pub(in crate::port) socket: Socket,
+    pub(in crate::port) line: Arc<Line>,
+    /// The frames into which the kernel may write until the socket is closed, after the RX half was
+    /// dropped.
+    kept: OnceLock<Box<[Option<Packet>]>>,
+}
+
+impl Queue {
+    pub(super) const fn new(socket: Socket, line: Arc<Line>) -> Self {
+        Self {
+            socket,
+            line,
+            kept: OnceLock::new(),
+        }
+    }
+}
+
+/// The RX ring and the fill ring of a queue.
+#[derive(Debug)]
+pub(in crate::port) struct Receiver {
+    fill: Producer<u64>,
+    ring: Consumer<Descriptor>,
+    pub(in crate::port) queue: Arc<Queue>,
+    /// The addresses of the small frames.
+    frames: Range<usize>,
+    /// By the number of the frame: the empty packets that the kernel may fill.
+    posted: Box<[Option<Packet>]>,
+    /// How many there are, and how many there may be.
+    count: u32,
+    capacity: u32,
+    /// The pieces of the next packet that have arrived, or why it cannot be used.
+    whole: Result<Option<Packet>, DropReason>,
+    calls: u64,
+}
+
+impl Receiver {
+    pub(super) fn new(
+        fill: Producer<u64>,
+        ring: Consumer<Descriptor>,
+        queue: Arc<Queue>,
+        frames: Range<usize>,
+        capacity: u32,
+    ) -> Self {
+        let count = frames.len() / SMALL_FRAME_BYTES;
+        Self {
+            fill,
+            ring,
+            queue,
+            frames,
+            posted: (0..count).map(|_| None).collect(),
+            count: 0,
+            capacity,
+            whole: Ok(None),
+            calls: 0,
+        }
+    }
+
+    /// Gives the kernel frames up to the full number; false when the arena ran out of them.
+    pub(in crate::port) fn refill(&mut self, arena: &Arena) -> bool {
+        let before = self.count;
+        while self.count < self.capacity {
+            let Ok(mut packet) = arena.packet(FrameClass::Small) else {
+                break;
+            };
+            let offset = packet.tailroom_mut().as_ptr().addr() - self.frames.start;
+            let frame = offset / SMALL_FRAME_BYTES;
+            if !self.fill.put((frame * SMALL_FRAME_BYTES) as u64) {
+                break;
+            }
+            self.posted[frame] = Some(packet);
+            self.count += 1;
+        }
+        if self.count > before {
+            self.fill.publish();
+            // A driver that had no frames does not look for them by itself.
+            if self.fill.needs_wakeup() {
+                self.calls += 1;
+                // An interface that is down or gone is found by the next check.
+                self.queue.socket.wake_rx().unwrap_or(());
+            }
+        }
+        self.count == self.capacity
+    }
+
+    /// The next packet that has arrived, or why it cannot be used.
+    pub(in crate::port) fn next(&mut self) -> Option<Result<Packet, DropReason>> {
+        loop {
+            let descriptor = self.ring.take()?;
+            self.add(descriptor);
+            if descriptor.options & CONTINUED == 0 {
+                let whole = std::mem::replace(&mut self.whole, Ok(None));
+                return Some(whole.and_then(|whole| whole.ok_or(DropReason::BadDescriptor)));
+            }
+        }
+    }
+
+    /// Gives the places of the packets in the ring back.
+    pub(in crate::port) fn release(&self) {
+        self.ring.release();
+    }
+
+    /// Whether nothing has arrived.
+    pub(in crate::port) fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// System calls made.
+    pub(in crate::port) const fn calls(&self) -> u64 {
+        self.calls
+    }
+
+    /// Adds a piece to the packet that arrives.
+    fn add(&mut self, at: Descriptor) {
+        let piece = self.piece(at);
+        self.whole = match (std::mem::replace(&mut self.whole, Ok(None)), piece) {
+            (Err(reason), _) | (_, Err(reason)) => Err(reason),
+            (Ok(None), Ok(piece)) => Ok(Some(piece)),
+            (Ok(Some(mut whole)), Ok(piece)) => match whole.append(piece) {
+                Ok(()) => Ok(Some(whole)),
+                Err(_no_line) => Err(DropReason::NoBuffer),
+            },
+        };
+    }
+
+    /// The packet in the frame of a descriptor.
+    fn piece(&mut self, at: Descriptor) -> Result<Packet, DropReason> {
+        let (frame, offset) = (at.address as usize / SMALL_FRAME_BYTES, at.address as usize);
+        let posted = self.posted.get_mut(frame).and_then(Option::take);
+        let mut packet = posted.ok_or(DropReason::BadDescriptor)?;
+        self.count -= 1;
+        let front = (offset % SMALL_FRAME_BYTES).checked_sub(HEADROOM_BYTES);
+        let front = front.ok_or(DropReason::BadDescriptor)?;
+        let grown = packet.grow(front + at.bytes as usize);
+        grown.map_err(|_beyond| DropReason::BadDescriptor)?;
+        packet.trim_front(front);
+        Ok(packet)
+    }
+}
+
+impl Drop for Receiver {
+    fn drop(&mut self) {
+        let kept = self.queue.kept.set(std::mem::take(&mut self.posted));
+        debug_assert!(kept.is_ok(), "a queue has one RX half");
+    }
+}

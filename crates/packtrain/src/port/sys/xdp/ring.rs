@@ -1,0 +1,337 @@
+//! The rings that an AF_XDP socket shares with the kernel. One side puts entries into a ring and
+//! moves its index `producer`, the other takes them and moves `consumer`. The indices count on
+//! without an end, modulo 2^32 (`Documentation/networking/af_xdp.rst`).
+
+#![allow(unsafe_code, reason = "memory that is shared with the kernel")]
+
+use std::io;
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// The kernel asks for a system call (`XDP_RING_NEED_WAKEUP`).
+const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
+
+/// Where a ring has its parts: offsets in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub(super) producer: usize,
+    pub(super) consumer: usize,
+    pub(super) flags: usize,
+    pub(super) entries: usize,
+}
+
+/// The memory of a ring.
+#[derive(Debug)]
+struct Area {
+    base: NonNull<u8>,
+    /// To unmap; 0 for memory of a test.
+    bytes: usize,
+}
+
+impl Area {
+    fn map(socket: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<Self> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                socket.as_raw_fd(),
+                offset.cast_signed(),
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).ok_or_else(io::Error::last_os_error)?;
+        Ok(Self { base, bytes })
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            // SAFETY: exactly the range that `mmap` returned, to which only the ring refers.
+            let failed = unsafe { libc::munmap(self.base.as_ptr().cast(), self.bytes) } != 0;
+            debug_assert!(!failed, "munmap of our own mapping cannot fail");
+        }
+    }
+}
+
+/// A ring with a power of two of entries.
+#[derive(Debug)]
+struct Ring<T> {
+    area: Area,
+    places: Places,
+    count: u32,
+    entries: PhantomData<T>,
+}
+
+// SAFETY: the ring owns its mapping, and its entries are plain numbers. One thread uses a ring at a
+// time, which `&mut` ensures.
+unsafe impl<T: Send> Send for Ring<T> {}
+
+impl<T: Copy> Ring<T> {
+    /// Maps the ring of `socket` at the kernel's `offset`.
+    fn map(socket: BorrowedFd<'_>, offset: u64, places: Places, count: u32) -> io::Result<Self> {
+        let bytes = places.entries + count as usize * size_of::<T>();
+        let area = Area::map(socket, offset, bytes)?;
+        Ok(Self::new(area, places, count))
+    }
+
+    fn new(area: Area, places: Places, count: u32) -> Self {
+        debug_assert!(count.is_power_of_two(), "the kernel refuses other sizes");
+        Self {
+            area,
+            places,
+            count,
+            entries: PhantomData,
+        }
+    }
+
+    const fn word(&self, place: usize) -> &AtomicU32 {
+        // SAFETY: the kernel's offsets are within the mapping and aligned for a word, and both
+        // sides access these words by atomic operations only.
+        unsafe { AtomicU32::from_ptr(self.area.base.as_ptr().add(place).cast()) }
+    }
+
+    const fn producer(&self) -> &AtomicU32 {
+        self.word(self.places.producer)
+    }
+
+    const fn consumer(&self) -> &AtomicU32 {
+        self.word(self.places.consumer)
+    }
+
+    /// The entry of an index.
+    const fn entry(&self, index: u32) -> *mut T {
+        let at = (index & (self.count - 1)) as usize;
+        // SAFETY: below the count, so within the mapping.
+        unsafe {
+            let entries = self.area.base.as_ptr().add(self.places.entries);
+            entries.cast::<T>().add(at)
+        }
+    }
+}
+
+/// A ring into which this process puts entries.
+#[derive(Debug)]
+pub(super) struct Producer<T> {
+    ring: Ring<T>,
+    /// The index of the next entry, and the kernel's index when it was last read.
+    next: u32,
+    consumed: u32,
+}
+
+impl<T: Copy> Producer<T> {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        offset: u64,
+        places: Places,
+        count: u32,
+    ) -> io::Result<Self> {
+        Ring::map(socket, offset, places, count).map(Self::new)
+    }
+
+    const fn new(ring: Ring<T>) -> Self {
+        Self {
+            ring,
+            next: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Puts an entry, which the kernel does not see before [`publish`](Self::publish). False if
+    /// the ring is full.
+    pub(super) fn put(&mut self, entry: T) -> bool {
+        if self.next.wrapping_sub(self.consumed) >= self.ring.count {
+            // Pairs with the kernel's release: it has read the entries before.
+            self.consumed = self.ring.consumer().load(Ordering::Acquire);
+            if self.next.wrapping_sub(self.consumed) >= self.ring.count {
+                return false;
+            }
+        }
+        // SAFETY: the kernel does not read this entry: it has consumed it, or never saw it.
+        unsafe { self.ring.entry(self.next).write(entry) };
+        self.next = self.next.wrapping_add(1);
+        true
+    }
+
+    /// Shows the kernel all entries.
+    pub(super) fn publish(&self) {
+        self.ring.producer().store(self.next, Ordering::Release);
+    }
+
+    /// Entries that the kernel has seen, or will with the next [`publish`](Self::publish), and has
+    /// not consumed.
+    pub(super) fn waiting(&self) -> u32 {
+        let consumed = self.ring.consumer().load(Ordering::Acquire);
+        self.next.wrapping_sub(consumed)
+    }
+
+    /// Whether the kernel needs a system call to read the ring.
+    pub(super) fn needs_wakeup(&self) -> bool {
+        // The kernel sets the flag and then checks the ring once more. So the index is stored
+        // before the flag is read.
+        fence(Ordering::SeqCst);
+        let flags = self.ring.word(self.ring.places.flags);
+        flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+
+    /// Replaces the entries that the kernel has not consumed.
+    pub(super) fn replace_waiting(&mut self, entry: T) {
+        let waiting = self.waiting().min(self.ring.count);
+        for back in 1..=waiting {
+            // SAFETY: an entry of the ring. The kernel reads entries in its system calls for this
+            // socket; one that is going on reads the old bytes, or the new ones, or both, and
+            // checks what it has read.
+            unsafe {
+                self.ring
+                    .entry(self.next.wrapping_sub(back))
+                    .write_volatile(entry);
+            };
+        }
+    }
+}
+
+/// A ring from which this process takes entries.
+#[derive(Debug)]
+pub(super) struct Consumer<T> {
+    ring: Ring<T>,
+    /// The index of the next entry, and the kernel's index when it was last read.
+    next: u32,
+    produced: u32,
+}
+
+impl<T: Copy> Consumer<T> {
+    pub(super) fn map(
+        socket: BorrowedFd<'_>,
+        offset: u64,
+        places: Places,
+        count: u32,
+    ) -> io::Result<Self> {
+        Ring::map(socket, offset, places, count).map(Self::new)
+    }
+
+    const fn new(ring: Ring<T>) -> Self {
+        Self {
+            ring,
+            next: 0,
+            produced: 0,
+        }
+    }
+
+    /// Takes the next entry. Its place stays used until [`release`](Self::release).
+    pub(super) fn take(&mut self) -> Option<T> {
+        if self.next == self.produced {
+            // Pairs with the kernel's release: it has written the entries before.
+            self.produced = self.ring.producer().load(Ordering::Acquire);
+            if self.next == self.produced {
+                return None;
+            }
+        }
+        // SAFETY: the kernel has written this entry, and does not write to it until it is released.
+        let entry = unsafe { self.ring.entry(self.next).read() };
+        self.next = self.next.wrapping_add(1);
+        Some(entry)
+    }
+
+    /// Gives the places of all taken entries back.
+    pub(super) fn release(&self) {
+        self.ring.consumer().store(self.next, Ordering::Release);
+    }
+
+    /// Whether the kernel has put no entry since the last one that was taken.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ring.producer().load(Ordering::Acquire) == self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: u32 = 4;
+    const PLACES: Places = Places {
+        producer: 0,
+        consumer: 8,
+        flags: 16,
+        entries: 24,
+    };
+
+    /// The memory of a ring of `COUNT` numbers whose indices start shortly before they wrap.
+    fn memory() -> (Vec<u64>, impl Fn(&mut Vec<u64>) -> Ring<u64>) {
+        let make = |memory: &mut Vec<u64>| {
+            let base = NonNull::new(memory.as_mut_ptr().cast()).expect("not null");
+            Ring::new(Area { base, bytes: 0 }, PLACES, COUNT)
+        };
+        (vec![0; 3 + COUNT as usize], make)
+    }
+
+    #[test]
+    fn entries_pass_in_order_beyond_the_wrap_of_the_indices() {
+        let (mut memory, ring) = memory();
+        let start = u32::MAX - 5;
+        let mut producer = Producer::new(ring(&mut memory));
+        let mut consumer = Consumer::new(ring(&mut memory));
+        (producer.next, producer.consumed) = (start, start);
+        (consumer.next, consumer.produced) = (start, start);
+        producer.publish();
+        consumer.release();
+        let (mut sent, mut got) = (0_u64, 0_u64);
+        while got < 20 {
+            while producer.put(sent) {
+                sent += 1;
+            }
+            assert_eq!(producer.waiting(), COUNT);
+            assert!(
+                consumer.is_empty() && consumer.take().is_none(),
+                "not published"
+            );
+            producer.publish();
+            for _ in 0..3 {
+                assert_eq!(consumer.take(), Some(got));
+                got += 1;
+            }
+            assert!(!producer.put(sent), "not released");
+            consumer.release();
+            assert_eq!(producer.waiting(), 1);
+            assert_eq!(consumer.take(), Some(got));
+            got += 1;
+            consumer.release();
+            assert!(consumer.is_empty() && producer.waiting() == 0);
+        }
+        assert_eq!(sent, got);
+    }
+
+    #[test]
+    fn the_flag_of_the_kernel_is_read() {
+        let (mut memory, ring) = memory();
+        let producer = Producer::<u64>::new(ring(&mut memory));
+        assert!(!producer.needs_wakeup());
+        producer
+            .ring
+            .word(PLACES.flags)
+            .store(NEED_WAKEUP, Ordering::Relaxed);
+        assert!(producer.needs_wakeup());
+    }
+
+    #[test]
+    fn only_what_waits_is_replaced() {
+        let (mut memory, ring) = memory();
+        let mut producer = Producer::new(ring(&mut memory));
+        let mut consumer = Consumer::new(ring(&mut memory));
+        for entry in 1..=3 {
+            assert!(producer.put(entry));
+        }
+        producer.publish();
+        assert_eq!(consumer.take(), Some(1));
+        consumer.release();
+        producer.replace_waiting(0);
+        assert_eq!((consumer.take(), consumer.take()), (Some(0), Some(0)));
+        assert_eq!(consumer.take(), None);
+    }
+}

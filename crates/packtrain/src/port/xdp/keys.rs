@@ -1,0 +1,83 @@
+//! An interface behind AF_XDP sockets, from the keys of a port.
+
+use super::{XdpConfig, XdpMode, XdpSocket};
+use crate::driver::DeviceError;
+use crate::driver::key::{Key, Words, keys};
+use crate::driver::options::{Options, Request};
+use crate::port::AnyPort;
+use crate::port::packet::{PacketConfig, PacketSocket};
+use crate::port::tap::check_name;
+
+/// What an `xdp:` port is, from its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XdpOptions {
+    /// How packets come from the driver (`mode=`).
+    pub mode: XdpMode,
+    /// Receive only packets for the interface's own addresses (`promiscuous=off`).
+    pub own_only: bool,
+    /// Descriptors of each ring (`rings=`).
+    pub rings: Option<usize>,
+}
+
+impl Words for XdpMode {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("auto", Self::Auto),
+        ("zerocopy", Self::ZeroCopy),
+        ("copy", Self::Copy),
+        ("generic", Self::Generic),
+    ];
+}
+
+impl Options for XdpOptions {
+    /// With `mode=auto` it may be packet sockets.
+    type Driver = AnyPort;
+
+    const KEYS: &'static [Key<Self>] = keys! { Self;
+        "mode" (Words) mode:
+            "how packets come from the driver; auto: the first that works of zerocopy, copy, \
+             generic, and packet sockets";
+        "promiscuous" (Switch("on", "off")) own_only:
+            "off: receive only packets for the interface's own addresses";
+        "rings" (Range(256, 4096)) rings:
+            "descriptors of each ring, a power of two; 1024 by default";
+    };
+
+    fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
+        if let Some(rings) = self.rings.filter(|rings| !rings.is_power_of_two()) {
+            return Err(format!(
+                "rings={rings} is no power of two, as the kernel needs; use 256, 512, 1024, 2048 \
+                 or 4096"
+            ));
+        }
+        check_name(port, &[])
+    }
+
+    fn open(&self, port: &Request<'_>) -> Result<AnyPort, DeviceError> {
+        let opened = XdpSocket::open(&XdpConfig {
+            queues: port.config.queues,
+            mode: self.mode,
+            offload: port.config.offload,
+            promiscuous: !self.own_only,
+            rings: self.rings,
+            ..XdpConfig::new(port.name)
+        });
+        match opened {
+            Err(error @ DeviceError::Failed { .. }) if self.mode == XdpMode::Auto => {
+                let socket = PacketSocket::open(&PacketConfig {
+                    queues: port.config.queues.unwrap_or(1),
+                    offload: port.config.offload,
+                    promiscuous: !self.own_only,
+                    ..PacketConfig::new(port.name)
+                });
+                // That there are no packet sockets either is no news.
+                let Ok(mut socket) = socket else {
+                    return Err(error);
+                };
+                let note = format!("packets come by packet sockets, not AF_XDP: {error}");
+                socket.0.notes.insert(0, note);
+                Ok(AnyPort::Packet(socket))
+            }
+            opened => opened.map(AnyPort::Xdp),
+        }
+    }
+}

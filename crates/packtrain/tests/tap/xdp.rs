@@ -1,0 +1,696 @@
+//! The port of AF_XDP sockets, at one end of a veth pair. The other end is the kernel's, or a
+//! packet socket of the test.
+
+use super::{payload, why_not};
+use crate::conformance::{Line, within};
+use crate::packet::{
+    ETHERTYPE, FAR, HEADER_BYTES, MAC_NEAR, NEAR, frame, number_of, numbers, send, veth,
+};
+use crate::traffic::{Port, Train, contents};
+use crate::world::{
+    self, Namespace, PacketSocket, TIMEOUT, configure, hardware_address, in_namespace, wait_until,
+};
+use packtrain::driver::{
+    Armed, Attach, DeviceError, Driver, Features, Link, RxBuffers, RxDescriptors, TxMemory,
+};
+use packtrain::engine::Session;
+use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Packet};
+use packtrain::port::tap::{Tap, TapConfig, TapKind};
+use packtrain::port::xdp::{XdpConfig, XdpMode, XdpSocket};
+use packtrain::port::{self, AnyPort, open_pair};
+use packtrain::stats::DropReason;
+use packtrain::time::Instant;
+use packtrain_offload::offload::ChecksumState;
+use packtrain_testkit::conformance::Skip;
+use packtrain_testkit::driver_conformance;
+use std::io::ErrorKind;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+/// Few enough that the arena of a test has frames left.
+const RINGS: usize = 256;
+
+fn near() -> XdpConfig {
+    XdpConfig {
+        mode: XdpMode::Copy,
+        rings: Some(RINGS),
+        ..XdpConfig::new(NEAR)
+    }
+}
+
+/// The port, or why this machine has none: in a user namespace no program can be loaded.
+fn try_open(config: &XdpConfig) -> Result<XdpSocket, Skip> {
+    XdpSocket::open(config).map_err(|error| match &error {
+        DeviceError::Failed { source, .. } if source.kind() == ErrorKind::PermissionDenied => {
+            Skip(error.to_string())
+        }
+        _ => panic!("{error}"),
+    })
+}
+
+/// Runs `test` in a namespace with a veth pair, if it may use AF_XDP.
+fn with_veth(test: fn()) {
+    veth();
+    match try_open(&near()) {
+        Ok(port) => drop(port),
+        Err(skip) => {
+            println!("SKIP: AF_XDP: {skip}");
+            return;
+        }
+    }
+    test();
+}
+
+fn open_port(config: &XdpConfig) -> XdpSocket {
+    XdpSocket::open(config).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn open_near() -> Port<XdpSocket> {
+    Port::attach(open_port(&near()), &Attach::default())
+}
+
+/// Gives the kernel's end 198.18.1.1 and fd00:1::1.
+fn configure_far() {
+    let switch = format!("/proc/sys/net/ipv6/conf/{FAR}/disable_ipv6");
+    std::fs::write(switch, "0").expect("IPv6 again");
+    configure(FAR, 1, 1);
+}
+
+/// The next frames that arrive at the other end, without their headers.
+fn arrived(far: &PacketSocket, count: usize) -> Vec<Vec<u8>> {
+    let mut got = Vec::new();
+    wait_until("frames arrive", || {
+        while let Some((bytes, _)) = far.receive() {
+            got.push(bytes[HEADER_BYTES..].to_vec());
+        }
+        got.len() >= count
+    });
+    got
+}
+
+mod conforms {
+    use super::*;
+
+    /// The interface has counted the frames that showed that it is connected.
+    const COUNTS_EXACTLY: bool = false;
+
+    /// GSO packets are injected by the tests of hosts: XDP has none, so the kernel cuts them.
+    fn line(config: &XdpConfig) -> Result<Line<XdpSocket>, Skip> {
+        veth();
+        let port = try_open(config)?;
+        let line = Line::on(port, PacketSocket::open(FAR), COUNTS_EXACTLY);
+        Ok(line.injecting(Features::CSUM))
+    }
+
+    fn copy() -> Result<Line<XdpSocket>, Skip> {
+        line(&near())
+    }
+
+    fn generic() -> Result<Line<XdpSocket>, Skip> {
+        line(&XdpConfig {
+            mode: XdpMode::Generic,
+            ..near()
+        })
+    }
+
+    fn no_offload() -> Result<Line<XdpSocket>, Skip> {
+        line(&XdpConfig {
+            offload: Features::NONE,
+            ..near()
+        })
+    }
+
+    /// As a program opens it: from its spec, in the closed set of ports.
+    fn from_spec() -> Result<Line<AnyPort>, Skip> {
+        drop(line(&near())?);
+        let port = port::open(&format!("xdp:{NEAR},rings=256")).expect("it opens");
+        assert!(matches!(port.driver, AnyPort::Xdp(_)));
+        let line = Line::on(port.driver, PacketSocket::open(FAR), COUNTS_EXACTLY);
+        Ok(line.injecting(Features::CSUM))
+    }
+
+    driver_conformance!(xdp, |_| copy(), within);
+    driver_conformance!(xdp_generic, |_| generic(), within);
+    driver_conformance!(xdp_off, |_| no_offload(), within);
+    driver_conformance!(any_xdp, |_| from_spec(), within);
+}
+
+#[test]
+fn frames_pass_both_ways_and_are_counted_as_the_kernel_does() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            let before = port.device_counters();
+            for number in 0..600 {
+                send(&far, &frame(MAC_NEAR, 1, number, 60 + number as usize));
+                assert_eq!(numbers(&mut port, 1), [number]);
+                let sent = frame([2; 6], 2, number, 60 + number as usize);
+                let packet = port.arena.packet_from(&sent).expect("memory");
+                port.send(packet);
+                assert!(arrived(&far, 1) == [sent]);
+            }
+            let counted = port.device_counters().since(&before);
+            assert_eq!((counted.rx_packets, counted.tx_packets), (600, 600));
+            let (rx, tx) = (port.rx[0].counters(), port.tx[0].counters());
+            // A veth counts what its XDP program gets without Ethernet headers.
+            assert_eq!(rx.snapshot().bytes, counted.tx_bytes + 600 * 14);
+            assert_eq!(tx.snapshot().bytes, counted.rx_bytes);
+            port.assert_clean("both ways");
+        });
+    });
+}
+
+#[test]
+fn an_interface_that_cannot_be_had_is_refused_in_words() {
+    in_namespace(|| {
+        with_veth(|| {
+            let open = |name: &str| XdpSocket::open(&XdpConfig::new(name));
+            let line = why_not(open("gone0"));
+            assert!(line.contains("no interface gone0"), "{line}");
+            let line = why_not(open("lo"));
+            assert!(line.contains("xdp: sends by it"), "{line}");
+            let with = |config| why_not(XdpSocket::open(&config));
+            let line = with(XdpConfig {
+                queues: Some(9),
+                ..near()
+            });
+            assert!(line.contains("9 queues for near0"), "{line}");
+            let line = with(XdpConfig {
+                rings: Some(1000),
+                ..near()
+            });
+            assert!(line.contains("powers of two"), "{line}");
+            let _first = open_port(&near());
+            let line = with(near());
+            assert!(
+                line.contains("near0 has another XDP program") && line.contains("xdp off"),
+                "{line}"
+            );
+            let generic = with(XdpConfig {
+                mode: XdpMode::Generic,
+                ..near()
+            });
+            assert_eq!(generic, line);
+            let ports = ["xdp:far0", "packet:far0"].map(|text| text.parse().expect("a spec"));
+            let [a, b] = open_pair(&ports[0], &ports[1]).expect("they open");
+            let error = Session::between(a, b).plan().expect_err("one interface");
+            assert!(error.to_string().contains("both ports are"), "{error}");
+        });
+    });
+}
+
+#[test]
+fn the_mode_and_why_it_is_no_better_one_are_said() {
+    in_namespace(|| {
+        with_veth(|| {
+            let mode = |mode| XdpSocket::open(&XdpConfig { mode, ..near() });
+            let line = why_not(mode(XdpMode::ZeroCopy));
+            assert!(
+                line.contains("near0 has no zero-copy mode (Operation not supported")
+                    && line.contains("use mode=auto"),
+                "{line}"
+            );
+            let notes = |port: &XdpSocket| port.capabilities().notes;
+            let auto = mode(XdpMode::Auto).expect("it opens");
+            let said = notes(&auto);
+            assert!(
+                said[0].starts_with("packets come in copy mode: "),
+                "{said:?}"
+            );
+            drop(auto);
+            for asked in [XdpMode::Copy, XdpMode::Generic] {
+                let port = mode(asked).expect("it opens");
+                assert!(notes(&port).is_empty(), "{:?}", notes(&port));
+                let capabilities = port.capabilities();
+                assert_eq!(capabilities.tx_memory, TxMemory::SmallFrames);
+                assert_eq!(capabilities.tx_ring, Some(RINGS));
+            }
+            // Without the right to load a program, packet sockets are left.
+            let open = || {
+                world::drop_capabilities_but_raw();
+                let port = port::open(&format!("xdp:{NEAR}")).expect("it opens");
+                let strict = port::open(&format!("xdp:{NEAR},mode=copy"));
+                (port, strict.map(drop).expect_err("no right").to_string())
+            };
+            let (port, strict) =
+                std::thread::scope(|scope| scope.spawn(open).join().expect("no panic"));
+            assert!(strict.contains("CAP_BPF"), "{strict}");
+            assert!(matches!(port.driver, AnyPort::Packet(_)));
+            let said = port.driver.capabilities().notes;
+            assert!(
+                said[0].starts_with("packets come by packet sockets, not AF_XDP: cannot "),
+                "{said:?}"
+            );
+        });
+    });
+}
+
+#[test]
+fn long_frames_are_in_several_pieces() {
+    in_namespace(|| {
+        with_veth(|| {
+            for name in [NEAR, FAR] {
+                world::set_mtu(name, 9000);
+            }
+            let far = PacketSocket::open(FAR);
+            for mode in [XdpMode::Copy, XdpMode::Generic] {
+                let config = XdpConfig { mode, ..near() };
+                let mut port = Port::attach(open_port(&config), &Attach::default());
+                for bytes in [1792, 1793, 3584, 9014] {
+                    let sent = frame(MAC_NEAR, 1, 7, bytes);
+                    send(&far, &sent);
+                    let mut packets = Vec::new();
+                    wait_until("it arrives", || {
+                        packets.extend(port.poll());
+                        !packets.is_empty()
+                    });
+                    assert!(contents(&packets[0]) == sent, "{mode:?}, {bytes} bytes");
+                    assert!(packets[0].in_small_frames());
+                    assert_eq!(
+                        packets[0].segment_count(),
+                        bytes.div_ceil(1792),
+                        "{bytes} bytes"
+                    );
+                    // Back in the same pieces.
+                    port.send(packets.remove(0));
+                    assert!(arrived(&far, 1) == [sent], "{mode:?}, {bytes} bytes");
+                }
+                port.assert_clean("long frames");
+            }
+        });
+    });
+}
+
+#[test]
+fn what_the_ring_has_no_room_for_is_counted() {
+    const FRAMES: u32 = 2000;
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            for number in 0..FRAMES {
+                send(&far, &frame(MAC_NEAR, 1, number, 1000));
+            }
+            let (mut got, mut last) = (0, FRAMES);
+            wait_until("all are accounted for", || {
+                for packet in port.poll() {
+                    let number = number_of(&packet).expect("one of ours");
+                    assert!(last == FRAMES || number > last, "{number} after {last}");
+                    (got, last) = (got + 1, number);
+                }
+                // As before a sleep.
+                let armed = port.rx[0].arm();
+                let lost = port.dropped(DropReason::SocketFull);
+                assert!(got + lost <= u64::from(FRAMES), "{got} and {lost}");
+                got + lost == u64::from(FRAMES) && armed == Armed::Idle
+            });
+            assert!(port.dropped(DropReason::SocketFull) > 0 && got > 0);
+            // And it goes on.
+            send(&far, &frame(MAC_NEAR, 1, 7, 60));
+            assert_eq!(numbers(&mut port, 1), [7]);
+        });
+    });
+}
+
+#[test]
+fn packets_of_queues_that_are_not_opened_go_to_the_kernel() {
+    const FRAMES: u32 = 200;
+    in_namespace(|| {
+        with_veth(|| {
+            for name in [NEAR, FAR] {
+                world::set_channels(name, 2);
+            }
+            assert_eq!(open_port(&near()).queues(), 2);
+            let far = PacketSocket::open(FAR);
+            for queues in [1, 2] {
+                let port = open_port(&XdpConfig {
+                    queues: Some(queues),
+                    ..near()
+                });
+                let notes = port.capabilities().notes;
+                let said = notes
+                    .iter()
+                    .any(|note| note.contains("go to the kernel's stack"));
+                assert_eq!(said, queues == 1, "{notes:?}");
+                let how = Attach {
+                    queues,
+                    ..Attach::default()
+                };
+                let arena = Arena::new(ArenaConfig::default()).expect("memory");
+                let mut port = Port::attach_in(port, &how, &arena);
+                let stack = PacketSocket::open(NEAR);
+                for flow in 0..FRAMES {
+                    send(&far, &world::datagram(MAC_NEAR, flow as u16));
+                }
+                let (mut here, mut there) = (vec![0; queues], 0);
+                wait_until("all arrive", || {
+                    for packet in port.poll() {
+                        here[usize::from(packet.meta().ingress.queue)] += 1;
+                    }
+                    while stack.receive().is_some() {
+                        there += 1;
+                    }
+                    here.iter().sum::<u32>() + there >= FRAMES
+                });
+                assert!(here.iter().all(|count| *count > 0), "{here:?} and {there}");
+                assert_eq!(there > 0, queues == 1, "{here:?} and {there}");
+                port.assert_clean("several queues");
+            }
+        });
+    });
+}
+
+/// The kernel's receiver takes only datagrams with right checksums.
+#[test]
+fn checksums_are_left_to_the_kernel() {
+    in_namespace(|| {
+        with_veth(|| {
+            configure_far();
+            for offload in [Features::ALL, Features::NONE] {
+                let port = open_port(&XdpConfig { offload, ..near() });
+                let mut port = Port::attach(port, &Attach::default());
+                let leaves = port.driver.capabilities().tx.contains(Features::CSUM);
+                assert_eq!(leaves, !offload.is_empty());
+                for (ipv6, address) in [(false, "198.18.1.1:9"), (true, "[fd00:1::1]:9")] {
+                    let socket = UdpSocket::bind(address).expect("an address");
+                    socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+                    let mut train = Train::udp(1000, 0);
+                    train.ipv6 = ipv6;
+                    let whole = train.packet(&port, Some(hardware_address(FAR)), 1400);
+                    // Alone; with a clone, whose frames are shared; with headers of their own.
+                    let clone = whole.try_clone().expect("a line");
+                    let split = train.packet(&port, Some(hardware_address(FAR)), 30);
+                    let short = Train::udp(300, 0);
+                    let short = Train { ipv6, ..short };
+                    let short = short.packet(&port, Some(hardware_address(FAR)), 40);
+                    for packet in [whole, clone, split, short] {
+                        let expected = packet.bytes() - if ipv6 { 62 } else { 42 };
+                        port.send_all(packet);
+                        let mut datagram = [0; 2000];
+                        let got = socket.recv(&mut datagram).expect("a datagram");
+                        assert!(datagram[..got] == payload(expected), "IPv6 {ipv6}");
+                    }
+                }
+                let sent = port.tx[0].counters().snapshot();
+                let expected = if leaves { (8, 0) } else { (0, 8) };
+                assert_eq!((sent.needs_csum, sent.csum_sw), expected);
+                port.assert_clean("checksums");
+            }
+        });
+    });
+}
+
+/// What the kernel's TCP and UDP leave to a veth is known again, and completed for the next port.
+#[test]
+fn checksums_that_the_kernel_left_unfinished_are_found() {
+    in_namespace(|| {
+        with_veth(|| {
+            configure_far();
+            world::add_neighbour(FAR, 1, 2, MAC_NEAR);
+            let socket = UdpSocket::bind("198.18.1.1:0").expect("an address");
+            let mut port = open_near();
+            let mut tap = {
+                let tap = Tap::open(&TapConfig {
+                    offload: Features::NONE,
+                    ..TapConfig::new(TapKind::Tap, "tap0")
+                });
+                Port::attach_in(tap.expect("it opens"), &Attach::default(), &port.arena)
+            };
+            configure("tap0", 2, 1);
+            for is_finished in [false, true] {
+                let feature = "tx-checksum-ip-generic";
+                assert!(world::set_feature(FAR, feature, !is_finished), "{feature}");
+                socket
+                    .send_to(&payload(700), "198.18.1.2:9")
+                    .expect("a route");
+                let packets = port.wait_for(packtrain_offload::layout::Transport::Udp, 1);
+                let checksum = packets[0].meta().checksum;
+                let partial = ChecksumState::Partial {
+                    start: 34,
+                    offset: 6,
+                };
+                let expected = if is_finished {
+                    ChecksumState::None
+                } else {
+                    partial
+                };
+                assert_eq!(checksum, expected);
+                let wire = PacketSocket::open("tap0");
+                for packet in packets {
+                    tap.send(packet);
+                }
+                let mut got = Vec::new();
+                wait_until("it arrives", || {
+                    got.extend(wire.receive());
+                    !got.is_empty()
+                });
+                let bytes = &got[0].0[HEADER_BYTES..];
+                let packet = tap.arena.packet_from(bytes).expect("memory");
+                let layout = packtrain_offload::layout::Layout::parse(
+                    tap.link,
+                    packet.first(),
+                    bytes.len() as u32,
+                );
+                let verdict = packtrain_offload::verify::verify_transport(
+                    packet.first(),
+                    &layout.expect("it parses"),
+                );
+                assert!(verdict.is_valid(), "finished {is_finished}: {verdict:?}");
+            }
+            port.assert_clean("checksums");
+        });
+    });
+}
+
+#[test]
+fn packets_of_any_memory_and_form_are_sent() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            let bytes = frame([2; 6], 1, 5, 1514);
+            let in_pieces = |class, length: usize| {
+                let mut packet = port.arena.empty_packet().expect("a line");
+                for chunk in bytes.chunks(length) {
+                    packet.add_frame(class).expect("a frame");
+                    packet.tailroom_mut()[..chunk.len()].copy_from_slice(chunk);
+                    packet.grow(chunk.len()).expect("room");
+                }
+                packet
+            };
+            let mut at_the_start = in_pieces(FrameClass::Small, 1514);
+            at_the_start.prepend(256).expect("headroom").fill(0);
+            at_the_start.truncate(1514);
+            let expected = contents(&at_the_start);
+            let packets = [
+                (in_pieces(FrameClass::Small, 100), bytes.clone()),
+                (in_pieces(FrameClass::Small, 50), bytes.clone()),
+                (in_pieces(FrameClass::Large, 2000), bytes.clone()),
+                (at_the_start, expected),
+            ];
+            for (packet, expected) in packets {
+                let clone = packet.try_clone().expect("a line");
+                port.send_all(packet);
+                port.send_all(clone);
+                assert!(arrived(&far, 2) == [expected.clone(), expected]);
+            }
+            port.assert_clean("forms");
+        });
+    });
+}
+
+#[test]
+fn a_packet_that_is_too_long_costs_only_itself() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            for (number, bytes) in [(1, 1515), (2, 1514), (3, 1600)] {
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, bytes));
+                port.send_all(packet.expect("memory"));
+            }
+            assert_eq!(port.dropped(DropReason::Mtu), 2);
+            assert_eq!(arrived(&far, 1)[0][17], 2);
+            // A change is noticed.
+            for name in [NEAR, FAR] {
+                world::set_mtu(name, 1700);
+            }
+            assert_eq!(port.driver.link(), Link::Up);
+            let packet = port.arena.packet_from(&frame([2; 6], 1, 4, 1600));
+            port.send_all(packet.expect("memory"));
+            assert_eq!(arrived(&far, 1)[0][17], 4);
+        });
+    });
+}
+
+#[test]
+fn promiscuous_mode_and_the_program_last_as_long_as_the_port() {
+    in_namespace(|| {
+        with_veth(|| {
+            for promiscuous in [true, false] {
+                let port = open_port(&XdpConfig {
+                    promiscuous,
+                    ..near()
+                });
+                let port = Port::attach(port, &Attach::default());
+                assert_eq!(world::promiscuity(NEAR), u32::from(promiscuous));
+                assert!(world::has_xdp_program(NEAR));
+                drop(port);
+                assert!(!world::has_xdp_program(NEAR));
+            }
+            assert_eq!(world::promiscuity(NEAR), 0);
+        });
+    });
+}
+
+#[test]
+fn a_link_that_is_down_costs_packets_and_comes_back() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            assert_eq!(port.driver.link(), Link::Up);
+            world::set_up(NEAR, false);
+            wait_until("it is down", || port.driver.link() == Link::Down);
+            assert!(port.poll().is_empty());
+            for number in 0..3 {
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                port.send_all(packet.expect("memory"));
+            }
+            // The first one waits in the ring: it is how the port finds out.
+            assert_eq!(port.dropped(DropReason::LinkDown), 2);
+            world::set_up(NEAR, true);
+            wait_until("it is up", || port.driver.link() == Link::Up);
+            let mut number = 10;
+            wait_until("frames pass again", || {
+                number += 1;
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                port.send_all(packet.expect("memory"));
+                let bytes = [&[0; HEADER_BYTES][..], &frame(MAC_NEAR, 1, number, 60)].concat();
+                // Until the other end is up, the kernel refuses it.
+                far.send(ETHERTYPE, &bytes).unwrap_or(());
+                let received = port.poll().iter().any(|packet| number_of(packet).is_some());
+                received && far.receive().is_some()
+            });
+        });
+    });
+}
+
+/// The packets that arrived before are still received.
+#[test]
+fn a_deleted_interface_is_gone_on_both_halves() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            send(&far, &frame(MAC_NEAR, 1, 1, 60));
+            std::thread::sleep(Duration::from_millis(20));
+            world::delete(NEAR);
+            assert_eq!(port.driver.link(), Link::Removed);
+            assert!(port.driver.interface().is_none());
+            let (mut burst, mut got) = (Burst::new(), 0);
+            let mut now = Instant::default();
+            let error = loop {
+                let polled = port.rx[0].poll(now, &mut burst, 64);
+                while burst.pop().is_some() {
+                    got += 1;
+                }
+                match polled {
+                    Err(error) => break error,
+                    Ok(_) => now = now.after(Duration::from_millis(50)),
+                }
+                assert!(now < Instant::default().after(TIMEOUT), "it is not noticed");
+            };
+            assert!(matches!(error, DeviceError::Removed), "{error}");
+            assert_eq!(got, 1);
+            let mut burst = Burst::new();
+            let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
+            burst.push(packet.expect("memory")).expect("room");
+            assert!(port.tx[0].transmit(&mut burst).is_err());
+        });
+    });
+}
+
+/// A packet that was sent and is not complete keeps its frame, and a port that is dropped gives all
+/// frames back.
+#[test]
+fn every_frame_comes_back() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let arena = Arena::new(ArenaConfig::small()).expect("memory");
+            for order in 0..2 {
+                let port = open_port(&near());
+                let mut port = Port::attach_in(port, &Attach::default(), &arena);
+                for number in 0..100 {
+                    send(&far, &frame(MAC_NEAR, 1, number, 60));
+                    let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                    port.send(packet.expect("memory"));
+                }
+                let received: Vec<Packet> = port.poll();
+                assert!(!received.is_empty());
+                // One half at a time.
+                if order == 0 {
+                    port.rx.clear();
+                } else {
+                    port.tx.clear();
+                }
+                drop(port);
+                drop(received);
+                let census = arena.census();
+                assert_eq!((census.small_used, census.lines_used), (0, 0));
+            }
+        });
+    });
+}
+
+#[test]
+fn a_port_works_from_another_namespace() {
+    in_namespace(|| {
+        let away = Namespace::fresh();
+        let opened = away.run(|| {
+            veth();
+            try_open(&near())
+        });
+        let Ok(mut port) = opened else {
+            println!("SKIP: AF_XDP: {opened:?}");
+            return;
+        };
+        assert_eq!(port.link(), Link::Up);
+        assert_eq!(port.interface().expect("it is there").name, NEAR);
+        let before = port.device_counters().expect("counters");
+        let mut port = Port::attach(port, &Attach::default());
+        let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
+        port.send(packet.expect("memory"));
+        let far = away.run(|| PacketSocket::open(FAR));
+        send(&far, &frame(MAC_NEAR, 1, 7, 60));
+        assert_eq!(numbers(&mut port, 1), [7]);
+        let counted = port.device_counters().since(&before);
+        assert_eq!((counted.rx_packets, counted.tx_packets), (1, 1));
+    });
+}
+
+#[test]
+fn shorter_pieces_are_received_as_well() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let how = Attach {
+                rx_buffers: RxBuffers::Pieces { bytes: 512 },
+                ..Attach::default()
+            };
+            let mut port = Port::attach(open_port(&near()), &how);
+            let sent = frame(MAC_NEAR, 1, 3, 1400);
+            send(&far, &sent);
+            let mut packets = Vec::new();
+            wait_until("it arrives", || {
+                packets.extend(port.poll());
+                !packets.is_empty()
+            });
+            assert!(contents(&packets[0]) == sent);
+            assert_eq!(packets[0].segment_count(), 3);
+            assert!(port.rx[0].device_mut().syscalls() > 0);
+        });
+    });
+}

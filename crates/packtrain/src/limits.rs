@@ -109,10 +109,10 @@ pub const QUEUES_MAX: usize = 256;
 pub const PORTS_MAX: usize = 15;
 /// The longest time that a port holds up the ports that send to it, in a session among several,
 /// while its device takes and completes less than a burst ([`BURST_PACKETS_MAX`] wire packets).
-/// After that, packets for which it has no space are dropped until it has sent a burst. So a port is
-/// waited for that sends 320 packets a second, and another one costs the rest 200 ms for each burst
-/// that it sends. Linux's bridge does not wait at all; without a wait, TCP would lose packets at
-/// each burst.
+/// After that, packets for which it has no space are dropped until it has sent a burst. So a port
+/// is waited for that sends 320 packets a second, and another one costs the rest 200 ms for each
+/// burst that it sends. Linux's bridge does not wait at all; without a wait, TCP would lose
+/// packets at each burst.
 pub const EGRESS_WAIT_MAX: Duration = Duration::from_millis(200);
 /// Segments that the framework itself may add to a packet (one header segment in front). The
 /// advertised limits are lower by it, unless a port is configured otherwise.

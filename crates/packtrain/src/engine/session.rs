@@ -459,8 +459,8 @@ impl Session {
     /// [between](Session::between) them. An egress that is slower than what is sent to it holds up
     /// the ports that send there. If it sends less than a burst in
     /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), as during a pause of its TX queue
-    /// ([`Command::Pause`]), packets for which it has no space are dropped until it has sent one, as
-    /// `drop.egress_stalled`.
+    /// ([`Command::Pause`]), packets for which it has no space are dropped until it has sent one,
+    /// as `drop.egress_stalled`.
     ///
     /// ```
     /// use packtrain::engine::{RxId, Session};

@@ -113,7 +113,6 @@ impl Driver for PacketSocket {
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
-                index,
                 bypass_qdisc: self.0.config.bypass_qdisc,
                 mtu,
                 attempts: 0,
@@ -286,7 +285,6 @@ impl RxDescriptors for PacketRx {
 #[derive(Debug)]
 pub struct PacketTx {
     socket: Socket,
-    index: u32,
     bypass_qdisc: bool,
     /// As read last.
     mtu: Option<u32>,
@@ -325,17 +323,11 @@ impl PacketTx {
         match (self.socket.link().unwrap_or(Link::Up), gso) {
             (Link::Removed, _) => Refused::Removed,
             (Link::Down, _) => Refused::LinkDown,
-            (Link::Up, Some(gso)) if self.bypass_qdisc && !self.cuts() => {
+            (Link::Up, Some(gso)) if self.bypass_qdisc && !self.socket.still_cuts_tcp() => {
                 Refused::Feature(Features::of(gso.kind))
             }
             (Link::Up, _) => Refused::Bad(DropReason::DeviceRefused),
         }
-    }
-
-    /// Whether the device still cuts GSO packets, as it did when it was opened.
-    fn cuts(&mut self) -> bool {
-        self.calls += 2;
-        self.socket.cuts_tcp(self.index).unwrap_or(true)
     }
 }
 
@@ -387,7 +379,6 @@ mod tests {
         let file = std::fs::File::open("/dev/null").expect("a file");
         let mut tx = PacketTx {
             socket: Socket::of(file.into()),
-            index: 0,
             bypass_qdisc,
             mtu: None,
             attempts: 0,

@@ -364,6 +364,13 @@ impl Socket {
         Ok(self.ethtool_value(index, GET_TSO)? != 0)
     }
 
+    /// Whether the device of the interface that the socket is bound to cuts them still, as it did
+    /// when it was opened; true if that is not known.
+    pub(in crate::port) fn still_cuts_tcp(&self) -> bool {
+        let index = self.bound_to().ok().and_then(|at| u32::try_from(at).ok());
+        index.is_none_or(|index| self.cuts_tcp(index).unwrap_or(true))
+    }
+
     /// The answer to a command of ethtool(8) that asks for a number (`struct ethtool_value`).
     fn ethtool_value(&self, index: u32, command: u32) -> io::Result<u32> {
         Ok(self.ethtool(index, [command, 0])?[1])

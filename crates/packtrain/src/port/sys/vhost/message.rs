@@ -244,8 +244,8 @@ fn memory(payload: &[u8], fds: Vec<OwnedFd>) -> Result<Vec<(RegionSpec, OwnedFd)
     let given = fds.len();
     if count == 0 || count > REGIONS_MAX {
         return Err(format!(
-            "guest memory in {count} regions, where 1 to {REGIONS_MAX} are supported (DPDK with huge \
-             pages: --single-file-segments)"
+            "guest memory in {count} regions, where 1 to {REGIONS_MAX} are supported (DPDK with \
+             huge pages: --single-file-segments)"
         ));
     }
     if given != count {

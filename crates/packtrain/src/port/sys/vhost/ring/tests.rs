@@ -1,5 +1,6 @@
 //! Two threads, and the words by which each of them learns whether the other one sleeps. Processors
-//! let a load pass an earlier store, so these tests fail without the fences.
+//! let a load pass an earlier store: without the fences there are rounds in which neither sees the
+//! other.
 
 use super::super::message::RegionSpec;
 use super::*;

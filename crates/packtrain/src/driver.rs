@@ -611,8 +611,8 @@ pub trait TxDescriptors: Send {
         Change::No
     }
 
-    /// The present MTU, as in [`Capabilities::mtu`]. The queue asks at most ten times a second while
-    /// it is used, and after a `None` never again: such a device has none, or it does not change.
+    /// The present MTU, as in [`Capabilities::mtu`]; with `None` the last one stays. The queue asks
+    /// at most ten times a second while it is used, and only a device that has one.
     fn mtu(&mut self) -> Option<u32> {
         None
     }

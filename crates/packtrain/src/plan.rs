@@ -14,13 +14,13 @@ use crate::packet::Packet;
 use crate::policy::gro::Gro;
 use crate::policy::priority::Serves;
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
-use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::wire::EtherType;
 use std::fmt;
 
+mod mtu;
 mod work;
 
+pub use mtu::Mtu;
 pub use work::{Demand, Path, PathKind, PlannedPart};
 
 use work::QueueCounts;
@@ -107,73 +107,6 @@ pub struct FitLimits {
     pub headroom: usize,
     /// What is done with a packet that still has too many segments after a collapse.
     pub fit: Fit,
-}
-
-/// The longest wire packet for a TX queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mtu {
-    /// Bytes of the link header.
-    link_bytes: usize,
-    /// What the user allows.
-    asked: Option<u32>,
-    /// Bytes of a wire packet, link header included, without a VLAN tag.
-    wire_bytes_max: usize,
-}
-
-impl Mtu {
-    /// Of packets that start with `link`, for a device with the MTU `device`, if the user allows
-    /// `asked`. `None` is no limit.
-    #[must_use]
-    pub fn new(link: LinkType, asked: Option<u32>, device: Option<u32>) -> Self {
-        Self {
-            link_bytes: link.header_bytes(),
-            asked,
-            wire_bytes_max: usize::MAX,
-        }
-        .of_device(device)
-    }
-
-    /// The same for a device whose MTU is `device` now.
-    #[must_use]
-    pub fn of_device(self, device: Option<u32>) -> Self {
-        let least = device.into_iter().chain(self.asked).min();
-        let bytes = least.map(|mtu| mtu as usize + self.link_bytes);
-        Self {
-            wire_bytes_max: bytes.unwrap_or(usize::MAX),
-            ..self
-        }
-    }
-
-    /// The limit, without link header and VLAN tag; `None` for no limit.
-    #[must_use]
-    pub const fn get(&self) -> Option<u32> {
-        match self.wire_bytes_max {
-            usize::MAX => None,
-            bytes => Some((bytes - self.link_bytes) as u32),
-        }
-    }
-
-    /// Whether `packet`, or a segment of it if it is a GSO packet, is longer. As in Linux's
-    /// `packet_snd`, a tag of 802.1Q does not count.
-    #[must_use]
-    #[inline]
-    pub fn is_exceeded_by(&self, packet: &Packet) -> bool {
-        packet.bytes() > self.wire_bytes_max && self.is_exceeded_by_wire_packet(packet)
-    }
-
-    fn is_exceeded_by_wire_packet(&self, packet: &Packet) -> bool {
-        let meta = packet.meta();
-        let bytes = match (meta.gso, meta.layout) {
-            (None, _) => packet.bytes(),
-            (Some(gso), Some(layout)) => usize::from(layout.payload) + usize::from(gso.size.get()),
-            // It cannot be cut, which is the reason to drop it.
-            (Some(_), None) => return false,
-        };
-        let tagged = self.link_bytes == ETHERNET_HEADER_BYTES
-            && packet.first().get(12..14) == Some(&EtherType::VLAN.0.to_be_bytes());
-        let tag_bytes = if tagged { VLAN_TAG_BYTES } else { 0 };
-        bytes > self.wire_bytes_max + tag_bytes
-    }
 }
 
 impl FitLimits {
@@ -708,8 +641,8 @@ fn mtu_note(direction: &Direction, sides: &[&Side]) -> Option<String> {
     let larger = sides[direction.ports[0]].capabilities.mtu?;
     let mtu = direction.limits.mtu.get().filter(|&mtu| mtu < larger)?;
     Some(format!(
-        "{from}: its MTU is {larger}, and that of {to} {mtu}: what is longer is dropped (drop.mtu); \
-         set both alike (ip link set dev IF mtu N)"
+        "{from}: its MTU is {larger}, and that of {to} {mtu}: what is longer is dropped \
+         (drop.mtu); set both alike (ip link set dev IF mtu N, or mtu=)"
     ))
 }
 

@@ -107,14 +107,11 @@ impl Driver for PacketSocket {
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let (control, index) = (self.0.device.control(), self.0.device.index());
-        let mtu = control.mtu_of(index).ok();
         let sockets = self.0.bind(how.queues)?.into_iter();
         let pairs = sockets.map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
                 bypass_qdisc: self.0.config.bypass_qdisc,
-                mtu,
                 attempts: 0,
                 calls: 0,
             };
@@ -286,8 +283,6 @@ impl RxDescriptors for PacketRx {
 pub struct PacketTx {
     socket: Socket,
     bypass_qdisc: bool,
-    /// As read last.
-    mtu: Option<u32>,
     /// Attempts for which the kernel had no room, less those that it accepted.
     attempts: u32,
     calls: u64,
@@ -349,9 +344,7 @@ impl TxDescriptors for PacketTx {
 
     fn mtu(&mut self) -> Option<u32> {
         self.calls += 3;
-        // That of an interface that is being removed stays.
-        self.mtu = self.socket.mtu().ok().or(self.mtu);
-        self.mtu
+        self.socket.mtu().ok()
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
@@ -380,7 +373,6 @@ mod tests {
         let mut tx = PacketTx {
             socket: Socket::of(file.into()),
             bypass_qdisc,
-            mtu: None,
             attempts: 0,
             calls: 0,
         };

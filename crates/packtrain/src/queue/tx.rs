@@ -158,8 +158,8 @@ struct Progress {
     link_down: bool,
     /// The device accepted a packet since the last step.
     sent: bool,
-    /// When to ask for the MTU; `None` for a device that has none.
-    mtu_at: Option<Instant>,
+    /// When to ask for the MTU.
+    mtu_at: Instant,
     room: Room,
     /// When to poll a device that cannot raise an interrupt.
     recheck_at: Option<Instant>,
@@ -224,10 +224,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 unreclaimed: 0,
                 totals: Totals::default(),
             },
-            progress: Progress {
-                mtu_at: Some(Instant::from_nanos(0)),
-                ..Progress::default()
-            },
+            progress: Progress::default(),
             counters,
             drops,
         }
@@ -267,26 +264,27 @@ impl<T: TxDescriptors> TxQueue<T> {
         }
     }
 
-    /// Whether the device may have an MTU, which may change.
+    /// Whether the device has an MTU, which may change.
     #[inline]
     pub(crate) const fn has_mtu(&self) -> bool {
-        self.progress.mtu_at.is_some()
+        self.limits.mtu.is_of_device()
     }
 
     /// Asks for the MTU, if it is due. If it has changed, packets are prepared again for it.
     pub(crate) fn renew_mtu(&mut self, now: Instant) {
-        if self.progress.mtu_at.is_none_or(|at| now < at) {
+        if !self.has_mtu() || now < self.progress.mtu_at {
             return;
         }
-        let mtu = self.device.mtu();
-        self.progress.mtu_at = mtu.map(|_| now.after(MTU_INTERVAL));
-        let limit = self.limits.mtu.of_device(mtu);
-        if mtu.is_some() && limit != self.limits.mtu {
+        self.progress.mtu_at = now.after(MTU_INTERVAL);
+        let Some(mtu) = self.device.mtu() else {
+            return;
+        };
+        let limit = self.limits.mtu.with_device(mtu);
+        if limit != self.limits.mtu {
             self.limits.mtu = limit;
             self.staged.front_defragged = false;
             self.staged.prepare_again();
-            let why = limit.get().map(|mtu| format!("its MTU is {mtu} now"));
-            let why = why.unwrap_or_else(|| "it has no MTU now".to_owned());
+            let why = format!("its MTU is {mtu} now");
             self.record_change(ChangeKind::Mtu, Features::NONE, why);
         }
     }
@@ -299,7 +297,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             Change::Offloads => "the other side has negotiated again",
             Change::Restarted => {
                 queue.restarts = queue.restarts.wrapping_add(1);
-                queue.progress.mtu_at = Some(Instant::from_nanos(0));
+                queue.progress.mtu_at = Instant::default();
                 if !queue.take_back(DropReason::DeviceReset)? {
                     queue.forget_device(DropReason::DeviceReset);
                 }

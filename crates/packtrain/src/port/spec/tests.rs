@@ -138,8 +138,8 @@ fn every_key_takes_its_values_on_its_kinds() {
 fn common_keys_set_the_settings_of_every_kind() {
     for port in ["tap:t,", "tun:t,", "packet:e,", "pcap:f,", "null:", "sim:"] {
         let spec = parse(&format!(
-            "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,mtu=1400,rx=pieces,\
-             coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
+            "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,mtu=1400,\
+             rx=pieces,coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
              gro-flush=packets(32),gro-id=exact,ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
              dispatch=threshold(8),moderation=fixed(50,32),tx=shared,handover=packet,drop=0.25,\
              duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"

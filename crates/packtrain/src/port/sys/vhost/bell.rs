@@ -1,8 +1,9 @@
 //! What ends the sleep of a worker: one descriptor that stays the same, for kicks that arrive on
 //! other descriptors after each connection.
 
-use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use rustix::io::{Errno, write};
+use rustix::time::Timespec;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -72,7 +73,7 @@ impl Bell {
     }
 }
 
-const NO_TIME: rustix::time::Timespec = rustix::time::Timespec {
+const NO_TIME: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 0,
 };
@@ -80,6 +81,21 @@ const NO_TIME: rustix::time::Timespec = rustix::time::Timespec {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.set.as_fd()
+    }
+}
+
+/// Adds one to an eventfd of the front end.
+///
+/// The front end shares its flags, so it can have a write to a full one wait: it is asked first.
+pub(super) fn signal(event: &OwnedFd) -> Result<(), Errno> {
+    let mut fds = [PollFd::new(event, PollFlags::OUT)];
+    if poll(&mut fds, Some(&NO_TIME))? == 0 {
+        // It is full of calls that the guest has not seen yet.
+        return Ok(());
+    }
+    match write(event, &1_u64.to_ne_bytes()) {
+        Ok(_) | Err(Errno::AGAIN) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

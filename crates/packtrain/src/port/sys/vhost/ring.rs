@@ -7,12 +7,11 @@
 //!
 //! Chains complete in the order in which the guest made them available.
 
+use super::bell::signal;
 use super::memory::{Block, Memory, Piece};
 use super::message::RingAddresses;
 use crate::stats::DropReason;
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::{Errno, write};
-use rustix::time::Timespec;
+use rustix::io::write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -860,26 +859,6 @@ impl Ring {
     /// Whether the last packet to the guest waits for buffers.
     pub(in crate::port) const fn is_full(&self) -> bool {
         self.waits_at.is_some()
-    }
-}
-
-const NO_TIME: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 0,
-};
-
-/// Adds one to an eventfd of the front end.
-///
-/// The front end shares its flags, so it can have a write to a full one wait: it is asked first.
-fn signal(event: &OwnedFd) -> Result<(), Errno> {
-    let mut fds = [PollFd::new(event, PollFlags::OUT)];
-    if poll(&mut fds, Some(&NO_TIME))? == 0 {
-        // It is full of calls that the guest has not seen yet.
-        return Ok(());
-    }
-    match write(event, &1_u64.to_ne_bytes()) {
-        Ok(_) | Err(Errno::AGAIN) => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

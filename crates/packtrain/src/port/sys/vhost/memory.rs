@@ -214,9 +214,17 @@ impl Memory {
         let from = self.place(piece, at, 16);
         let mut words = [0_u64; 2];
         for (index, word) in words.iter_mut().enumerate() {
-            // SAFETY: `place` checked the sixteen bytes. A volatile read of bytes needs no
-            // alignment, and happens once: no later use reads the guest's memory again.
-            let bytes = unsafe { from.add(index * 8).cast::<[u8; 8]>().read_volatile() };
+            // SAFETY: `place` checked the sixteen bytes.
+            let from = unsafe { from.add(index * 8) };
+            // A volatile read happens once: no later use reads the guest's memory again. That of
+            // bytes needs no alignment, and is eight reads.
+            let bytes = if from.cast::<u64>().is_aligned() {
+                // SAFETY: the eight bytes were checked, and are aligned.
+                unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes()
+            } else {
+                // SAFETY: the eight bytes were checked.
+                unsafe { from.cast::<[u8; 8]>().read_volatile() }
+            };
             *word = u64::from_le_bytes(bytes);
         }
         words

@@ -127,14 +127,14 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
     let script = format!(
         "{AWAIT}
         make() {{
-            ip link add near0 type veth peer name far0 &&
+            ip link add near0 mtu $1 type veth peer name far0 mtu $1 &&
             ip link set near0 up && ip link set far0 up
         }}
         is_promiscuous() {{ ip -d link show near0 | grep -q 'promiscuity 1 '; }}
-        make
+        make 1500
         \"$0\" forward tap:pta,gone=wait packet:near0,queues=2,gone=wait --json & run=$!
         await joined; await is_promiscuous
-        ip link delete near0; make; await is_promiscuous
+        ip link delete near0; make 9000; await is_promiscuous
         before=$(cat /sys/class/net/pta/ifindex)
         ip link set pta up; ip link delete pta
         await '[ $(cat /sys/class/net/pta/ifindex) != $before ]'
@@ -151,8 +151,19 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
     assert_documented(&document, &["all", "forward", "plan"]);
     assert_eq!(document["conservation"]["closed"], true);
     let changes = document["run"]["changes"]["last"].as_array();
-    let changes = changes.expect("a list").iter();
-    let ends: Vec<_> = changes
+    let changes = changes.expect("a list");
+    let (mtus, ends): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change["what"] == "mtu");
+    let queues: Vec<_> = mtus
+        .iter()
+        .filter_map(|mtu| mtu["queue"].as_u64())
+        .collect();
+    assert!(queues.contains(&0), "{ran:?}");
+    for mtu in mtus {
+        assert_eq!(mtu["port"], "near0", "{ran:?}");
+        assert_eq!(mtu["why"], "its MTU is 9000 now", "{ran:?}");
+    }
+    let ends: Vec<_> = ends
+        .iter()
         .filter(|change| {
             !change["why"]
                 .as_str()

@@ -22,6 +22,7 @@ fn main() -> ExitCode {
     packtrain_lab::tests![
         an_interface_that_is_made_again_continues_in_the_run,
         a_port_goes_twenty_times_and_leaves_nothing,
+        an_interface_that_is_made_again_has_its_own_mtu,
         one_of_three_ports_goes_and_the_others_do_not_notice,
     ]
 }
@@ -43,6 +44,8 @@ enum Kind {
 struct Place {
     kind: Kind,
     queues: u32,
+    /// Of the veths that are made from now on.
+    mtu: u32,
     /// The other ends of the veths are here.
     middle: Netns,
 }
@@ -53,17 +56,22 @@ impl Place {
         Self {
             kind,
             queues,
+            mtu: 1500,
             middle,
         }
     }
 
     /// Makes the veth of a side in the calling thread's namespace.
     fn make_veth(&self, name: &str) -> Result<(), LabError> {
-        Rtnl::open()?.create_veth(name, name, &self.middle, self.queues)?;
+        let mut rtnl = Rtnl::open()?;
+        rtnl.create_veth(name, name, &self.middle, self.queues)?;
+        let index = rtnl.link(name)?.index;
+        rtnl.set_mtu(index, self.mtu)?;
         self.middle.run(|| {
             quiet_ipv6(name)?;
             let mut rtnl = Rtnl::open()?;
             let index = rtnl.link(name)?.index;
+            rtnl.set_mtu(index, self.mtu)?;
             rtnl.set_up(index)
         })?
     }
@@ -297,6 +305,52 @@ fn a_port_goes_twenty_times_and_leaves_nothing() {
         assert_ended_well(&report);
     }
     traces.assert_again();
+}
+
+fn an_interface_that_is_made_again_has_its_own_mtu() {
+    need_tap();
+    const LONG: usize = 3000;
+    let mut place = Place::new(Kind::Packet, 1);
+    let (hosts, [a, b]) = place.hosts();
+    let mut session = Session::between(a, b).start().expect("it starts");
+    place.mtu = 4000;
+    place.delete(&mut session, &hosts.left);
+    let left = place.make_again(&mut session, &hosts.left);
+    let send = |from: &Host| {
+        let sent = from.netns.run(|| {
+            let socket = UdpSocket::bind((from.side.ipv4(), 0))?;
+            socket.send_to(&[7; LONG], (from.side.other().ipv4(), 9))
+        });
+        assert_eq!(sent.expect("a thread").expect("it is sent"), LONG);
+    };
+    let too_long = |session: &Session| session.snapshot().drops.get(DropReason::Mtu);
+    send(&left);
+    wait_for("a packet that is too long", || too_long(&session) == 1);
+    place.delete(&mut session, &hosts.right);
+    let right = place.make_again(&mut session, &hosts.right);
+    let new_mtu = |session: &Session, port| {
+        let changes = session.snapshot().changes.last;
+        let line = "its MTU is 4000 now";
+        let is_that = |kind, why: &str| kind == ChangeKind::Mtu && why == line;
+        let mut of_port = changes.iter().filter(|change| change.port == port);
+        of_port.any(|change| is_that(change.kind, &change.why))
+    };
+    wait_for("both MTUs", || new_mtu(&session, 0) && new_mtu(&session, 1));
+    for (from, to) in [(&left, &right), (&right, &left)] {
+        let socket = to.netns.run(|| UdpSocket::bind((to.side.ipv4(), 9)));
+        let socket = socket.expect("a thread").expect("a socket");
+        let timeout = Some(Duration::from_secs(30));
+        socket.set_read_timeout(timeout).expect("a timeout");
+        send(from);
+        let mut bytes = [0; 2 * LONG];
+        assert_eq!(socket.recv(&mut bytes).expect("it arrives"), LONG);
+        assert!(bytes[..LONG].iter().all(|&byte| byte == 7));
+    }
+    assert_eq!(too_long(&session), 1);
+    let report = session.finish();
+    assert!(report.error.is_none(), "{:?}", report.error);
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
 }
 
 /// TCP between two of them runs on: nothing of it is dropped.

@@ -20,6 +20,7 @@ mod change;
 mod config;
 pub(crate) mod contract;
 mod features;
+mod interface;
 pub(crate) mod key;
 pub(crate) mod options;
 mod wrap;
@@ -28,6 +29,7 @@ pub(crate) use change::ChangeLog;
 pub use change::{Change, ChangeKind, ChangeRecord, Changes, PortChanges};
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
+pub use interface::Interface;
 pub use key::KeyHelp;
 pub(crate) use wrap::wraps;
 pub use wrap::{WrapDriver, WrapRx, WrapTx};
@@ -230,16 +232,6 @@ pub enum Link {
     Down,
     /// The device was removed.
     Removed,
-}
-
-/// An interface of the kernel. Where the kernel does not report the network namespace, the name
-/// alone decides whether two are one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Interface {
-    /// Its name.
-    pub name: String,
-    /// Device and inode number of its network namespace.
-    pub namespace: Option<(u64, u64)>,
 }
 
 /// The counters of the device or the kernel on its side of the port.

@@ -402,11 +402,12 @@ pub fn plan_among(ports: &[Side]) -> Result<Plan, Incompatible> {
 }
 
 fn check_pair(a: &Side, b: &Side) -> Result<(), Incompatible> {
-    if let Some(Interface { name, .. }) = &a.interface
-        && a.interface == b.interface
+    if let (Some(of_a), Some(of_b)) = (&a.interface, &b.interface)
+        && of_a.is_same(of_b)
     {
         return Err(Incompatible(format!(
-            "both ports are the interface {name}; name two different interfaces"
+            "both ports are the interface {}; name two different interfaces",
+            of_a.name
         )));
     }
     let (link_a, link_b) = (a.capabilities.link, b.capabilities.link);
@@ -640,9 +641,13 @@ fn mtu_note(direction: &Direction, sides: &[&Side]) -> Option<String> {
     let (from, to) = (&direction.from, &direction.to);
     let larger = sides[direction.ports[0]].capabilities.mtu?;
     let mtu = direction.limits.mtu.get().filter(|&mtu| mtu < larger)?;
+    let mend = match sides[direction.ports[1]].config.mtu {
+        Some(asked) if asked == mtu => format!("raise mtu= of {to}, or lower that of {from}"),
+        _ => "set both alike".to_owned(),
+    };
     Some(format!(
         "{from}: its MTU is {larger}, and that of {to} {mtu}: what is longer is dropped \
-         (drop.mtu); set both alike (ip link set dev IF mtu N, or mtu=)"
+         (drop.mtu); {mend} (ip link set dev IF mtu N)"
     ))
 }
 

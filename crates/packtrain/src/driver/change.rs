@@ -1,6 +1,7 @@
 //! Changes of devices while a session runs: what a queue half reports, and the session's log.
 
 use super::features::Features;
+use super::interface::Interface;
 use crate::limits::CHANGES_KEPT;
 use crate::time::Instant;
 use std::borrow::Cow;
@@ -30,9 +31,9 @@ pub enum Change {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// A device refused offloads of a legal packet: software does them from now on.
+    /// Offloads of a legal packet were refused: software does them from now on.
     Refused,
-    /// A device is offered again what it refused.
+    /// A device is offered again what it refused, since the other side has negotiated.
     Renegotiated,
     /// A port is away: packets for it are dropped.
     Gone,
@@ -112,6 +113,8 @@ pub struct Changes {
 pub(crate) struct ChangeLog {
     clock: Box<dyn Fn() -> Instant + Send + Sync>,
     kept: Mutex<Kept>,
+    /// The interfaces of the ports that have one.
+    claimed: Mutex<Vec<(u16, Interface)>>,
 }
 
 #[derive(Debug)]
@@ -137,6 +140,7 @@ impl ChangeLog {
                 count: 0,
                 last: VecDeque::with_capacity(CHANGES_KEPT),
             }),
+            claimed: Mutex::default(),
         }
     }
 
@@ -147,10 +151,13 @@ impl ChangeLog {
 
     /// A copy.
     pub(crate) fn snapshot(&self) -> Changes {
+        // Before the lock, which workers take, too.
+        let mut last = Vec::with_capacity(CHANGES_KEPT);
         let kept = self.kept();
+        last.extend(kept.last.iter().cloned());
         Changes {
             count: kept.count,
-            last: kept.last.iter().cloned().collect(),
+            last,
         }
     }
 }
@@ -170,6 +177,34 @@ impl PortChanges {
     /// Records a change of the whole port. `why` is a part of a sentence.
     pub fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
         self.put(None, kind, offloads, why.into());
+    }
+
+    /// Makes `interface` that of this port instead of the one before. Returns false, and the port
+    /// has none then, if another port of the session has it: what one sends, the other receives.
+    #[must_use]
+    pub(crate) fn claim(&self, interface: Option<Interface>) -> bool {
+        let mut claimed = self.claimed();
+        let Some(interface) = interface else {
+            return true;
+        };
+        let is_free = !claimed.iter().any(|(_, other)| other.is_same(&interface));
+        if is_free {
+            claimed.push((self.port, interface));
+        }
+        is_free
+    }
+
+    /// The port has no interface.
+    pub(crate) fn release(&self) {
+        drop(self.claimed());
+    }
+
+    /// Those of the other ports.
+    fn claimed(&self) -> MutexGuard<'_, Vec<(u16, Interface)>> {
+        let claimed = self.log.claimed.lock();
+        let mut claimed = claimed.unwrap_or_else(PoisonError::into_inner);
+        claimed.retain(|(port, _)| *port != self.port);
+        claimed
     }
 
     /// Records a change of a TX queue.
@@ -210,6 +245,27 @@ impl PortChanges {
 #[cfg(all(test, not(packtrain_loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_interface_is_that_of_one_port() {
+        let log = Arc::new(ChangeLog::new(|| Instant::from_nanos(7)));
+        let [a, b] = [0, 1].map(|port| PortChanges::new(Arc::clone(&log), port));
+        let of = |name: &str, index| {
+            Some(Interface {
+                name: name.to_owned(),
+                index: Some(index),
+                namespace: Some((4, 7)),
+            })
+        };
+        assert!(a.claim(of("a", 1)) && b.claim(of("b", 2)));
+        assert!(a.claim(of("a", 1)), "its own");
+        // Renamed.
+        assert!(!a.claim(of("a", 2)));
+        assert!(b.claim(of("b", 1)), "a has none since it was refused");
+        assert!(a.claim(None) && a.claim(of("a", 2)));
+        a.release();
+        assert!(b.claim(of("a", 2)));
+    }
 
     #[test]
     fn the_last_changes_are_kept_and_all_are_counted() {

@@ -217,7 +217,14 @@ impl<'a> Assembly<'a> {
             seed: self.seed,
             ..self.plan.attach[port]
         };
-        driver.record_changes(self.changes_of(port));
+        let changes = self.changes_of(port);
+        if !changes.claim(driver.interface()) {
+            // The plan refuses that, unless an interface was renamed since.
+            let why = "another port is the same interface; name two different interfaces";
+            let error = DeviceError::Unsupported(why.to_owned());
+            return Err(StartError::Port(self.named(port, error)));
+        }
+        driver.record_changes(changes);
         let (asked, queues) = (how.queues, driver.attach(&how, self.arena));
         let queues = queues.and_then(|queues| match queues.len() == asked {
             false => Err(DeviceError::Unsupported(format!(

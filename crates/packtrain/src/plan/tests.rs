@@ -255,13 +255,15 @@ fn what_a_feature_needs_is_the_reason_when_it_is_missing() {
 
 #[test]
 fn ports_of_one_interface_are_not_joined() {
-    let of = |name: &str, namespace| Side {
+    let numbered = |name: &str, index, namespace| Side {
         interface: Some(Interface {
             name: name.to_owned(),
+            index,
             namespace,
         }),
         ..able("port")
     };
+    let of = |name, namespace| numbered(name, None, namespace);
     let here = of("tap0", Some((4, 7)));
     let error = plan(&here, &here).expect_err("one interface");
     let line = "both ports are the interface tap0; name two different interfaces";
@@ -271,6 +273,15 @@ fn ports_of_one_interface_are_not_joined() {
         of("tap0", Some((4, 8))),
         able("sim0"),
     ] {
+        plan(&here, &other).expect("two");
+    }
+    // The number decides, since names change.
+    let here = numbered("tap0", Some(3), Some((4, 7)));
+    let renamed = numbered("tap1", Some(3), Some((4, 7)));
+    plan(&here, &renamed).expect_err("one interface");
+    plan(&here, &of("tap0", Some((4, 7)))).expect_err("one interface");
+    for (index, namespace) in [(4, (4, 7)), (3, (4, 8))] {
+        let other = numbered("tap0", Some(index), Some(namespace));
         plan(&here, &other).expect("two");
     }
 }
@@ -594,6 +605,7 @@ fn large_packets_are_limited_to_what_their_egress_takes() {
         from.capabilities.limits_large = false;
         from.interface = Some(Interface {
             name: "eth7".to_owned(),
+            index: None,
             namespace: None,
         });
         to.config.fit = Fit::Collapse;
@@ -787,7 +799,10 @@ fn the_shorter_mtu_counts_and_is_named_where_longer_packets_may_come() {
         let plan = plan(&with("in0", Some(1500), None), &with("out0", device, asked)).unwrap();
         assert_eq!(plan.to(1).limits.mtu.get(), mtu);
         let note = "in0: its MTU is 1500, and that of out0 1400: what is longer is dropped";
-        let noted = plan.notes.iter().any(|line| line.starts_with(note));
-        assert_eq!(noted, mtu == Some(1400), "{:?}", plan.notes);
+        let noted = plan.notes.iter().find(|line| line.starts_with(note));
+        assert_eq!(noted.is_some(), mtu == Some(1400), "{:?}", plan.notes);
+        if let Some(noted) = noted {
+            assert!(noted.contains("raise mtu= of out0"), "{noted}");
+        }
     }
 }

@@ -2,14 +2,13 @@
 
 use super::any::AnyPort;
 use super::spec::{PortKind, PortSpec, SpecError};
+use super::tap::exists;
 use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Returning, Trace, Vlan};
 use crate::advice;
 use crate::driver::options::Options;
 use crate::driver::{DeviceError, Driver, Port};
 use packtrain_offload::offload::LinkType;
 use rustix::io::Errno;
-use rustix::net::netdevice::name_to_index;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fmt;
 use std::io;
 
@@ -188,25 +187,20 @@ fn returning(port: AnyPort, mut spec: PortSpec, link: Option<LinkType>) -> Retur
     // The name of the spec may be a pattern.
     port.name().clone_into(&mut spec.name);
     let creates = matches!(&port, AnyPort::Tap(tap) if tap.created());
-    Returning::new(port, move || match creates || exists(&spec.name)? {
-        true => open_device(&spec, link),
-        false => Err(DeviceError::Removed),
+    Returning::new(port, move || {
+        let failed = |source| DeviceError::Failed {
+            action: "look the interface up",
+            source,
+        };
+        if !creates && !exists(&spec.name).map_err(failed)? {
+            return Err(DeviceError::Removed);
+        }
+        match open_device(&spec, link)? {
+            // It was deleted after it was found. The one that was made instead is deleted here.
+            AnyPort::Tap(tap) if tap.created() && !creates => Err(DeviceError::Removed),
+            port => Ok(port),
+        }
     })
-}
-
-/// Whether the calling thread's network namespace has an interface of this name.
-fn exists(name: &str) -> Result<bool, DeviceError> {
-    let failed = |error: Errno| DeviceError::Failed {
-        action: "look the interface up",
-        source: error.into(),
-    };
-    let (family, kind) = (AddressFamily::UNIX, SocketType::DGRAM);
-    let socket = socket_with(family, kind, SocketFlags::CLOEXEC, None).map_err(failed)?;
-    match name_to_index(&socket, name) {
-        Ok(_) => Ok(true),
-        Err(Errno::NODEV) => Ok(false),
-        Err(error) => Err(failed(error)),
-    }
 }
 
 /// Opens two ports to be joined. A port that leaves its link type open takes the other port's.

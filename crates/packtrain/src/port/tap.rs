@@ -5,6 +5,7 @@ mod keys;
 pub use keys::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
 pub(super) use keys::{check_name, check_waits, open_given};
 
+pub(super) use super::sys::tap::exists;
 use super::sys::tap::{self as setup, Opened, failed};
 pub use super::sys::tap::{TapConfig, TapKind};
 use super::sys::tun::{Queue, is_removed};
@@ -161,9 +162,13 @@ impl Driver for Tap {
     }
 
     fn interface(&self) -> Option<Interface> {
+        let namespace = self.control.namespace_inode().ok();
+        // Without it, another interface may have its name.
+        let observed = namespace.and_then(|_| self.control.observe().ok());
         Some(Interface {
             name: self.control.interface().ok()?.0,
-            namespace: self.control.namespace_inode().ok(),
+            index: observed.map(|observed| observed.index),
+            namespace,
         })
     }
 

@@ -294,7 +294,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         let mut queue = self.counting();
         let why = match change {
             Change::No => return Ok(()),
-            Change::Offloads => "the other side has negotiated again",
+            Change::Offloads => Some("the other side has negotiated again"),
             Change::Restarted => {
                 queue.restarts = queue.restarts.wrapping_add(1);
                 queue.progress.mtu_at = Instant::default();
@@ -302,7 +302,8 @@ impl<T: TxDescriptors> TxQueue<T> {
                     queue.forget_device(DropReason::DeviceReset);
                 }
                 queue.count_calls();
-                "the device is another one"
+                // What goes and comes is the port.
+                None
             }
         };
         // Packets that were prepared without stay as they are.
@@ -310,7 +311,9 @@ impl<T: TxDescriptors> TxQueue<T> {
             queue.refused = Features::NONE;
             let again = queue.planned.without(queue.features);
             queue.features = queue.planned;
-            queue.record_change(ChangeKind::Renegotiated, again, why);
+            if let Some(why) = why {
+                queue.record_change(ChangeKind::Renegotiated, again, why);
+            }
         }
         Ok(())
     }
@@ -673,11 +676,7 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.features = before.without(feature).consistent();
         self.counters.refused_features.add(1);
         let lost = before.without(self.features);
-        self.record_change(
-            ChangeKind::Refused,
-            lost,
-            "the device refused a legal packet",
-        );
+        self.record_change(ChangeKind::Refused, lost, "a legal packet was refused");
         self.staged.front_defragged = false;
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.

@@ -70,6 +70,7 @@ impl Device {
         let namespace = namespace.and_then(|file| file.metadata().ok());
         Some(Interface {
             name: self.control.name_of(self.index).ok()?,
+            index: Some(self.index),
             namespace: namespace.map(|of| (of.st_dev(), of.st_ino())),
         })
     }

@@ -12,6 +12,8 @@ use std::os::linux::fs::MetadataExt;
 /// The interface as its own network namespace sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) struct Observed {
+    /// Its number in its network namespace.
+    pub(in crate::port) index: u32,
     /// Administratively up, with a carrier.
     pub(in crate::port) running: bool,
     /// Its counters.
@@ -47,6 +49,16 @@ pub(super) fn set_link(name: &str, attributes: &[(u16, &[u8])]) -> io::Result<()
     let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK;
     about_link(libc::RTM_SETLINK, flags, name, attributes)?;
     Ok(())
+}
+
+/// Whether this thread's network namespace has an interface of this name. Unlike an ioctl, the
+/// request starts no modprobe for a name that is not there.
+pub(in crate::port) fn exists(name: &str) -> io::Result<bool> {
+    match look_up(name, &[]) {
+        Ok(_) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn look_up(name: &str, attributes: &[(u16, &[u8])]) -> io::Result<Observed> {
@@ -158,6 +170,7 @@ fn parse_link(message: &[u8]) -> Option<Observed> {
     if u16_at(message, 4)? != libc::RTM_NEWLINK {
         return None;
     }
+    let index = u32_at(message, MESSAGE_HEADER_BYTES + 4)?;
     let flags = u32_at(message, MESSAGE_HEADER_BYTES + 8)?;
     let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
     let attributes = message.get(MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES..)?;
@@ -185,6 +198,7 @@ fn parse_link(message: &[u8]) -> Option<Observed> {
         .and_then(|info| attribute(info, libc::IFLA_INFO_DATA))
         .and_then(|data| attribute(data, TUN_PI)?.first().map(|&pi| pi != 0));
     Some(Observed {
+        index,
         running: flags & wanted == wanted,
         counters,
         packet_info,
@@ -238,6 +252,7 @@ mod tests {
     fn link_message(kind: &[u8], flags: c_int) -> Vec<u8> {
         let mut message = vec![0; 32];
         message[4..6].copy_from_slice(&libc::RTM_NEWLINK.to_ne_bytes());
+        message[20] = 7;
         message[24..28].copy_from_slice(&flags.to_ne_bytes());
         push_attribute(&mut message, libc::IFLA_IFNAME, b"pt0\0");
         let statistics: Vec<u8> = (100..125_u64).flat_map(u64::to_ne_bytes).collect();
@@ -266,6 +281,7 @@ mod tests {
             tx_dropped: 107,
         };
         let expected = Observed {
+            index: u32::from_ne_bytes([7, 0, 0, 0]),
             running: true,
             counters,
             packet_info: Some(true),

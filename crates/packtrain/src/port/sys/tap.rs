@@ -4,6 +4,7 @@
 //! with a persistent interface. So each of them is set or read back here.
 
 use super::link;
+pub(in crate::port) use super::link::exists;
 use super::tun::{self, Queue};
 use crate::driver::{DeviceError, Features};
 use crate::limits::QUEUES_MAX;

@@ -32,7 +32,8 @@ use std::sync::Arc;
 /// segments, or has other rings, is not taken.
 ///
 /// A thread opens the device, ten times a second at most, and closes the one that was removed:
-/// both may take the kernel a while, and a worker never waits. It does so in the network namespace
+/// both may take the kernel a while, and a worker never waits. A device that is that of another
+/// port by then is not taken. The thread does so in the network namespace
 /// in which the port was made, with the privileges of the thread that attaches the port.
 ///
 /// ```no_run
@@ -90,18 +91,21 @@ impl<D: Driver + 'static> Driver for Returning<D> {
             let why = format!("{} is attached already: open it once more", self.name);
             return Err(DeviceError::Unsupported(why));
         };
-        let mut state = self.shared.state();
-        let driver = state.driver.as_mut().ok_or(DeviceError::Removed)?;
+        let mut device = self.shared.device();
+        let driver = device.driver.as_mut().ok_or(DeviceError::Removed)?;
+        // As the plan saw it.
+        let planned = driver.capabilities();
         let queues = driver.attach(how, arena)?;
         self.capabilities = driver.capabilities();
-        state.open_queues(queues.len());
-        drop(state);
+        drop(device);
+        self.shared.state().open_queues(queues.len());
         let reopener = Reopener {
             shared: Arc::clone(&self.shared),
             open,
             how: *how,
             arena: arena.clone(),
-            planned: self.capabilities.clone(),
+            planned,
+            notes: self.capabilities.notes.clone(),
             changes: self.changes.clone(),
         };
         self.thread = Some(reopener.start(self.namespace.take())?);
@@ -116,31 +120,31 @@ impl<D: Driver + 'static> Driver for Returning<D> {
     }
 
     fn record_changes(&mut self, changes: PortChanges) {
-        if let Some(driver) = &mut self.shared.state().driver {
+        if let Some(driver) = &mut self.shared.device().driver {
             driver.record_changes(changes.clone());
         }
         self.changes = Some(changes);
     }
 
     fn interface(&self) -> Option<Interface> {
-        self.shared.state().driver.as_ref()?.interface()
+        self.shared.device().driver.as_ref()?.interface()
     }
 
     /// Down while the device is away.
     fn link(&mut self) -> Link {
-        let mut state = self.shared.state();
+        let mut device = self.shared.device();
         let life = self.shared.life();
-        let Some(driver) = state.driver.as_mut().filter(|_| !is_away(life)) else {
+        let Some(driver) = device.driver.as_mut().filter(|_| !is_away(life)) else {
             return Link::Down;
         };
         match driver.link() {
             Link::Removed => {
-                self.shared.gone_with(&state, life);
+                self.shared.gone(life);
                 Link::Down
             }
             link => {
                 // They go with the device.
-                state.count();
+                device.count();
                 link
             }
         }
@@ -149,11 +153,11 @@ impl<D: Driver + 'static> Driver for Returning<D> {
     /// The sum of all devices so far. What a removed one counted since the last call of this or of
     /// [`link`](Driver::link) is missing.
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        let mut state = self.shared.state();
+        let mut device = self.shared.device();
         if !is_away(self.shared.life()) {
-            state.count();
+            device.count();
         }
-        state.counted()
+        device.counted()
     }
 }
 

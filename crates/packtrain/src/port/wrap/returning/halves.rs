@@ -27,6 +27,8 @@ pub struct ReturningRx<D: Driver> {
     arena: Arena,
     /// A new device has fewer buffers than it could use.
     short: bool,
+    /// It is, and had nothing to receive into: it is not polled before `refill_at`.
+    is_dry: bool,
     refill_at: Instant,
     /// System calls for the devices before.
     syscalls: u64,
@@ -42,6 +44,7 @@ impl<D: Driver> ReturningRx<D> {
             interrupt: None,
             arena,
             short: false,
+            is_dry: false,
             refill_at: Instant::default(),
             syscalls: 0,
         }
@@ -68,6 +71,7 @@ impl<D: Driver> ReturningRx<D> {
         }
         drop(state);
         self.short = self.inner.is_some();
+        self.is_dry = false;
         self.refill_at = Instant::default();
         if let (Some(inner), Some(interrupt)) = (&mut self.inner, &self.interrupt) {
             inner.set_interrupt(interrupt.clone());
@@ -91,7 +95,10 @@ impl<D: Driver> RxDescriptors for ReturningRx<D> {
             self.short = !inner.refill(&self.arena);
             self.refill_at = now.after(REFILL_RETRY);
         }
-        match inner.receive(now, burst) {
+        let budget = burst.budget();
+        let result = inner.receive(now, burst);
+        self.is_dry = self.short && burst.budget() == budget;
+        match result {
             Err(DeviceError::Removed) => {
                 self.shared.gone(self.life);
                 Ok(())
@@ -112,6 +119,9 @@ impl<D: Driver> RxDescriptors for ReturningRx<D> {
         if self.is_changed() {
             return Armed::WorkPending;
         }
+        if self.is_dry {
+            return Armed::Idle;
+        }
         // The thread raises the interrupt when there is a device.
         self.inner.as_mut().map_or(Armed::Idle, D::Rx::arm)
     }
@@ -121,13 +131,15 @@ impl<D: Driver> RxDescriptors for ReturningRx<D> {
             return Some(Armed::WorkPending);
         }
         match &mut self.inner {
-            Some(inner) => inner.arm_for(packets),
-            None => Some(Armed::Idle),
+            Some(inner) if !self.is_dry => inner.arm_for(packets),
+            _ => Some(Armed::Idle),
         }
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        self.inner.as_ref()?.wake()
+        // What arrives would end each sleep at once.
+        let inner = self.inner.as_ref().filter(|_| !self.is_dry);
+        inner?.wake()
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -158,8 +170,6 @@ pub struct ReturningTx<D: Driver> {
     /// Offloads that the present device lacks.
     lacking: Features,
     interrupt: Option<Waker>,
-    /// As known last.
-    mtu: Option<u32>,
     /// Doorbells and system calls for the devices before.
     doorbells: u64,
     syscalls: u64,
@@ -175,7 +185,6 @@ impl<D: Driver> ReturningTx<D> {
             told: false,
             lacking: Features::NONE,
             interrupt: None,
-            mtu: None,
             doorbells: 0,
             syscalls: 0,
         }
@@ -295,8 +304,7 @@ impl<D: Driver> TxDescriptors for ReturningTx<D> {
     }
 
     fn mtu(&mut self) -> Option<u32> {
-        self.mtu = self.inner.as_mut().and_then(D::Tx::mtu).or(self.mtu);
-        self.mtu
+        self.inner.as_mut()?.mtu()
     }
 
     #[inline]

@@ -1,9 +1,10 @@
 //! The thread of a port that returns: it closes what a removed device leaves, and opens the device
 //! again.
 
-use super::shared::{Shared, State, is_away};
+use super::shared::{Device, Shared, State, is_away};
 use crate::driver::{
-    Attach, Capabilities, ChangeKind, DeviceError, Driver, Features, PortChanges, QueuePair,
+    Attach, Capabilities, ChangeKind, DeviceCounters, DeviceError, Driver, Features, PortChanges,
+    QueuePair,
 };
 use crate::packet::Arena;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -12,6 +13,7 @@ use std::fs::{File, metadata};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::linux::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -19,7 +21,7 @@ use std::task::Waker;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// The time between attempts to open the device.
+/// The time between attempts to open the device, also of those that succeed.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Opens the device again.
@@ -33,6 +35,8 @@ pub(super) struct Reopener<D: Driver> {
     pub(super) arena: Arena,
     /// What the plan assumes.
     pub(super) planned: Capabilities,
+    /// Of the first device.
+    pub(super) notes: Vec<String>,
     pub(super) changes: Option<PortChanges>,
 }
 
@@ -53,11 +57,15 @@ impl<D: Driver> Drop for Reopening<D> {
     }
 }
 
-/// A device that was opened again, its queues, and what it lacks.
+/// A device that was opened again, its queues, and what is different.
 struct Opened<D: Driver> {
     driver: D,
     queues: Vec<QueuePair<D>>,
+    /// What it had counted before.
+    baseline: DeviceCounters,
     lacking: Features,
+    /// The notes that the first device did not have.
+    notes: Vec<String>,
 }
 
 /// Enters a network namespace, unless the thread is in it.
@@ -100,72 +108,91 @@ impl<D: Driver + 'static> Reopener<D> {
     }
 
     fn run(self) {
-        // The device whose absence was recorded, and why the last attempt failed.
-        let (mut recorded, mut failure) = (None, None);
-        let mut state = self.shared.state();
-        while !state.stop {
+        // The device whose absence was recorded, why the last attempt failed, and whether that was
+        // long enough ago for another one.
+        let (mut recorded, mut failure, mut rested) = (None, None, true);
+        loop {
+            let mut state = self.shared.state();
+            if state.stop {
+                return;
+            }
             let life = self.shared.life();
-            if !is_away(life) && state.removed.is_empty() {
-                state = self.wait(state, None);
+            let away = is_away(life);
+            let is_new = away && recorded != Some(life);
+            let closed = state.take_closed(away);
+            if closed.is_empty() && !is_new && !(away && rested) {
+                // A change begins the wait anew. There are only so many without an attempt.
+                rested |= self.wait(state, (!rested).then_some(RETRY));
                 continue;
             }
-            let removed: Vec<_> = state.removed.drain(..).collect();
-            let driver = state.driver.take_if(|_| is_away(life));
             let wakers = wakers(&state);
             drop(state);
-            if is_away(life) && recorded.replace(life) != Some(life) {
+            if is_new {
+                recorded = Some(life);
+                failure = None;
                 self.record(ChangeKind::Gone, Features::NONE, "the device was removed");
                 // Each queue takes back what the device had, and stops waiting for it.
                 wakers.iter().for_each(Waker::wake_by_ref);
-                failure = None;
             }
-            // Closing may take the kernel a while.
-            drop((removed, driver));
-            if !is_away(life) {
-                state = self.shared.state();
+            // Closing may take the kernel a while: no lock is held.
+            drop(closed);
+            if away {
+                let driver = self.shared.device().driver.take();
+                drop(driver);
+                self.release();
+            }
+            // This thread allocates nothing until the next attempt.
+            self.arena.flush_cache();
+            if !away || !rested {
                 continue;
             }
-            let opened = self.open();
+            rested = false;
+            let opened = catch_unwind(AssertUnwindSafe(|| self.open()));
             self.arena.flush_cache();
+            // The message of a panic was printed.
+            let opened = opened.unwrap_or_else(|_| {
+                Err(DeviceError::Unsupported("the attempt panicked".to_owned()))
+            });
             match opened {
                 Ok(opened) => {
                     let lacking = opened.lacking;
+                    let notes = opened.notes.iter().map(|note| format!("; {note}"));
+                    let why = format!("the device is back{}", notes.collect::<String>());
                     let wakers = self.install(opened);
-                    self.record(ChangeKind::Back, lacking, "the device is back");
+                    self.record(ChangeKind::Back, lacking, why);
                     wakers.iter().for_each(Waker::wake_by_ref);
-                    state = self.shared.state();
                 }
+                Err(DeviceError::Removed) => self.release(),
                 Err(error) => {
-                    if !matches!(error, DeviceError::Removed) {
-                        let why = format!("it cannot be opened again: {error}");
-                        if failure.as_ref() != Some(&why) {
-                            failure = Some(why.clone());
-                            self.record(ChangeKind::Gone, Features::NONE, why);
-                        }
-                    }
-                    state = self.shared.state();
-                    if !state.stop {
-                        state = self.wait(state, Some(RETRY));
+                    self.release();
+                    let why = format!("it cannot be opened again: {error}");
+                    if failure.as_ref() != Some(&why) {
+                        failure = Some(why.clone());
+                        self.record(ChangeKind::Gone, Features::NONE, why);
                     }
                 }
             }
         }
     }
 
-    /// Waits for a change, at most for `time`.
-    fn wait<'a>(
-        &'a self,
-        state: MutexGuard<'a, State<D>>,
-        time: Option<Duration>,
-    ) -> MutexGuard<'a, State<D>> {
-        let changed = &self.shared.changed;
-        match time {
-            None => changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            Some(time) => {
-                let waited = changed.wait_timeout(state, time);
-                waited.unwrap_or_else(PoisonError::into_inner).0
-            }
+    /// Another port may have the interface.
+    fn release(&self) {
+        if let Some(changes) = &self.changes {
+            changes.release();
         }
+    }
+
+    /// Waits for a change, at most for `time`. Returns whether that has passed.
+    fn wait(&self, state: MutexGuard<'_, State<D>>, time: Option<Duration>) -> bool {
+        let changed = &self.shared.changed;
+        let Some(time) = time else {
+            let waited = changed.wait(state);
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            return false;
+        };
+        let waited = changed.wait_timeout(state, time);
+        let (_state, waited) = waited.unwrap_or_else(PoisonError::into_inner);
+        waited.timed_out()
     }
 
     fn open(&self) -> Result<Opened<D>, DeviceError> {
@@ -177,8 +204,17 @@ impl<D: Driver + 'static> Reopener<D> {
             )));
         }
         if let Some(changes) = &self.changes {
+            if !changes.claim(driver.interface()) {
+                return Err(DeviceError::Unsupported(
+                    "it is the interface of another port by now: what one sends, the other would \
+                     receive; give it a name of its own"
+                        .to_owned(),
+                ));
+            }
             driver.record_changes(changes.clone());
         }
+        // Before it has any packet of this run.
+        let baseline = driver.device_counters().unwrap_or_default();
         let how = Attach {
             rx: self.how.rx.intersection(has.rx),
             large_bytes_max: self.how.large_bytes_max.filter(|_| has.limits_large),
@@ -191,33 +227,39 @@ impl<D: Driver + 'static> Reopener<D> {
             return Err(DeviceError::Unsupported(why));
         }
         let lacking = self.planned.tx.without(has.tx);
+        let mut notes = driver.capabilities().notes;
+        notes.retain(|note| !self.notes.contains(note));
+        if how.large_bytes_max != self.how.large_bytes_max {
+            notes.push("it takes no limit on its GSO packets: long ones may be copied".to_owned());
+        }
         Ok(Opened {
             driver,
             queues,
+            baseline,
             lacking,
+            notes,
         })
     }
 
     /// The queues take their new halves when they notice. Returns what wakes them.
     fn install(&self, opened: Opened<D>) -> Vec<Waker> {
+        let mut device = self.shared.device();
+        *device = Device {
+            counters: (device.counted(), None),
+            baseline: opened.baseline,
+            driver: Some(opened.driver),
+        };
         let mut state = self.shared.state();
-        let counted = state.counted();
-        state.counters = (counted, None);
-        state.driver = Some(opened.driver);
         state.lacking = opened.lacking;
-        // Those of a device that was removed before a queue took them are dropped here.
-        let mut dropped = Vec::with_capacity(opened.queues.len());
+        // The slots are empty since the device before was closed.
         for (slot, (rx, tx)) in state.queues.iter_mut().zip(opened.queues) {
-            dropped.push((slot.rx.replace(rx), slot.tx.replace(tx)));
+            (slot.rx, slot.tx) = (Some(rx), Some(tx));
         }
         let life = self.shared.life();
         self.shared
             .life
             .store(life.wrapping_add(1), Ordering::Release);
-        let wakers = wakers(&state);
-        drop(state);
-        drop(dropped);
-        wakers
+        wakers(&state)
     }
 
     fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {

@@ -11,19 +11,29 @@ pub(super) struct Shared<D: Driver> {
     /// Twice the number of devices so far, without the first one; one more while there is none. It
     /// changes only under the lock of `state`.
     pub(super) life: AtomicU32,
+    /// Workers take this lock: nothing is asked of the kernel under it.
     pub(super) state: Mutex<State<D>>,
+    /// Workers never take this lock, under which the kernel is asked, and may take its time. It is
+    /// taken before that of `state`.
+    pub(super) device: Mutex<Device<D>>,
     pub(super) changed: Condvar,
 }
 
-/// Under the lock.
-pub(super) struct State<D: Driver> {
+/// The device as a whole.
+pub(super) struct Device<D: Driver> {
     /// The present device; the removed one until the thread has closed it.
     pub(super) driver: Option<D>,
+    /// What an interface had counted before it was opened; none for the first device.
+    pub(super) baseline: DeviceCounters,
+    /// The sum of the devices that were removed, and the last known ones of the present device.
+    pub(super) counters: (Option<DeviceCounters>, Option<DeviceCounters>),
+}
+
+/// The moves of queues from one device to another.
+pub(super) struct State<D: Driver> {
     pub(super) queues: Vec<Slot<D>>,
     /// Halves of removed devices, for the thread to close.
     pub(super) removed: Vec<Removed<D>>,
-    /// The sum of the devices that were removed, and the last known ones of the present device.
-    pub(super) counters: (Option<DeviceCounters>, Option<DeviceCounters>),
     /// Offloads that the present device lacks.
     pub(super) lacking: Features,
     pub(super) stop: bool,
@@ -53,12 +63,15 @@ impl<D: Driver> Shared<D> {
         Self {
             life: AtomicU32::new(0),
             state: Mutex::new(State {
-                driver: Some(driver),
                 queues: Vec::new(),
                 removed: Vec::new(),
-                counters: (None, None),
                 lacking: Features::NONE,
                 stop: false,
+            }),
+            device: Mutex::new(Device {
+                driver: Some(driver),
+                baseline: DeviceCounters::default(),
+                counters: (None, None),
             }),
             changed: Condvar::new(),
         }
@@ -66,6 +79,10 @@ impl<D: Driver> Shared<D> {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State<D>> {
         lock(&self.state)
+    }
+
+    pub(super) fn device(&self) -> MutexGuard<'_, Device<D>> {
+        lock(&self.device)
     }
 
     /// The present device, or its absence.
@@ -76,11 +93,7 @@ impl<D: Driver> Shared<D> {
 
     /// The device of `life` was removed.
     pub(super) fn gone(&self, life: u32) {
-        self.gone_with(&self.state(), life);
-    }
-
-    /// As [`gone`](Self::gone), with the lock.
-    pub(super) fn gone_with(&self, _state: &State<D>, life: u32) {
+        let _state = self.state();
         if self.life() == life && !is_away(life) {
             self.life.store(life.wrapping_add(1), Ordering::Release);
             self.changed.notify_all();
@@ -101,6 +114,22 @@ impl<D: Driver> State<D> {
         self.queues = (0..queues).map(|_| slot()).collect();
     }
 
+    /// What is to be closed: what the queues gave back, and new halves that they never took of a
+    /// device that `is_away`.
+    pub(super) fn take_closed(&mut self, is_away: bool) -> Vec<Removed<D>> {
+        let State {
+            removed, queues, ..
+        } = self;
+        let slots = queues.iter_mut().filter(|_| is_away);
+        let never_taken = slots.flat_map(|slot| {
+            let rx = slot.rx.take().map(Removed::Rx);
+            rx.into_iter().chain(slot.tx.take().map(Removed::Tx))
+        });
+        removed.drain(..).chain(never_taken).collect()
+    }
+}
+
+impl<D: Driver> Device<D> {
     /// The counters of all devices so far.
     pub(super) fn counted(&self) -> Option<DeviceCounters> {
         let (before, now) = self.counters;
@@ -113,7 +142,9 @@ impl<D: Driver> State<D> {
     /// Reads the counters of the present device.
     pub(super) fn count(&mut self) {
         if let Some(driver) = &mut self.driver {
-            self.counters.1 = driver.device_counters().or(self.counters.1);
+            let now = driver.device_counters();
+            let now = now.map(|now| now.since(&self.baseline));
+            self.counters.1 = now.or(self.counters.1);
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::driver::{
-    Accepted, Armed, ChangeKind, Completed, Features, Refused, Reset, RxBurst, RxDescriptors,
-    Token, TxDescriptors, TxPacket,
+    Accepted, Armed, ChangeKind, ChangeLog, Changes, Completed, Features, Refused, Reset, RxBurst,
+    RxDescriptors, Token, TxDescriptors, TxPacket,
 };
 use crate::engine::{Report, Session, TxHandle};
 use crate::packet::Burst;
@@ -45,6 +45,19 @@ struct Bay {
     /// The next device has these.
     lacks: Mutex<Features>,
     segments_max: AtomicUsize,
+    /// Each device is removed as soon as there is one.
+    dies: AtomicBool,
+    /// To open a device panics.
+    panics: AtomicBool,
+    /// Its interface.
+    index: AtomicUsize,
+    note: Mutex<Option<&'static str>>,
+    /// Packets in either direction so far, in the counters of each device.
+    counted: AtomicUsize,
+    /// No buffer is free.
+    starved: AtomicBool,
+    /// Halves that are not closed.
+    halves: AtomicUsize,
 }
 
 impl Bay {
@@ -59,7 +72,11 @@ impl Bay {
         if !self.plugged.load(Ordering::SeqCst) {
             return Err(DeviceError::Removed);
         }
+        assert!(!self.panics.load(Ordering::SeqCst), "as the test says");
         let number = self.made.fetch_add(1, Ordering::SeqCst);
+        if self.dies.load(Ordering::SeqCst) {
+            self.removed.store(number + 1, Ordering::SeqCst);
+        }
         Ok(Card(Arc::clone(self), number))
     }
 
@@ -110,20 +127,32 @@ impl Driver for Card {
         Capabilities {
             tx: Features::CSUM.without(lacks),
             tx_ring: Some(RING),
+            notes: lock(&self.0.note).iter().map(ToString::to_string).collect(),
             tx_segments_max: self.0.segments_max.load(Ordering::SeqCst),
             ..Capabilities::default()
         }
     }
 
     fn attach(&mut self, how: &Attach, _: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let half = || Half {
-            bay: Arc::clone(&self.0),
-            number: self.1,
-            next_at: Instant::default(),
-            ring: VecDeque::new(),
-            lacks: *lock(&self.0.lacks),
+        let half = || {
+            self.0.halves.fetch_add(1, Ordering::SeqCst);
+            Half {
+                bay: Arc::clone(&self.0),
+                number: self.1,
+                next_at: Instant::default(),
+                ring: VecDeque::new(),
+                lacks: *lock(&self.0.lacks),
+            }
         };
         Ok((0..how.queues).map(|_| (half(), half())).collect())
+    }
+
+    fn interface(&self) -> Option<Interface> {
+        Some(Interface {
+            name: "card".to_owned(),
+            index: Some(self.0.index.load(Ordering::SeqCst) as u32),
+            namespace: None,
+        })
     }
 
     fn link(&mut self) -> Link {
@@ -134,17 +163,22 @@ impl Driver for Card {
     }
 
     fn device_counters(&mut self) -> Option<DeviceCounters> {
-        // Ten for each device.
         Some(DeviceCounters {
-            rx_packets: 10,
+            rx_packets: self.0.counted.load(Ordering::SeqCst) as u64,
             ..DeviceCounters::default()
         })
     }
 }
 
+impl Drop for Half {
+    fn drop(&mut self) {
+        self.bay.halves.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl RxDescriptors for Half {
     fn refill(&mut self, _: &Arena) -> bool {
-        true
+        !self.bay.starved.load(Ordering::SeqCst)
     }
 
     fn receive(&mut self, now: Instant, _: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -156,7 +190,10 @@ impl RxDescriptors for Half {
     }
 
     fn arm(&mut self) -> Armed {
-        Armed::Idle
+        match self.bay.starved.load(Ordering::SeqCst) {
+            true => Armed::WorkPending,
+            false => Armed::Idle,
+        }
     }
 
     fn next_at(&self) -> Option<Instant> {
@@ -175,6 +212,7 @@ impl TxDescriptors for Half {
         let packet = packet.packet();
         let partial = matches!(packet.meta().checksum, ChecksumState::Partial { .. });
         assert!(self.lacks.is_empty() || !partial, "it cannot do that");
+        self.bay.counted.fetch_add(1, Ordering::SeqCst);
         let bytes = &packet.first()[NUMBER..NUMBER + 4];
         let number = u32::from_ne_bytes(bytes.try_into().expect("four bytes"));
         self.ring.push_back((token, number));
@@ -303,8 +341,11 @@ fn a_device_goes_and_comes_back_twenty_times() {
     assert!(drops.get(DropReason::DeviceReset) >= 20, "{drops:?}");
     let both = drops.get(DropReason::DeviceReset) + drops.get(DropReason::LinkDown);
     assert_eq!(drops.total(), both, "{drops:?}");
-    // Each device has counted ten, the first one before the start.
-    assert_eq!(report.devices[0].expect("counters").rx_packets, 200);
+    // What the interface had counted before a device was opened is not that device's. What one
+    // counted after it was asked last is missing.
+    let counted = report.devices[0].expect("counters").rx_packets;
+    let all = bay.counted.load(Ordering::SeqCst) as u64;
+    assert!((1..=all).contains(&counted), "{counted} of {all}");
 }
 
 #[test]
@@ -320,8 +361,25 @@ fn what_the_new_device_lacks_is_done_in_software() {
         let before = bay.sent().len();
         wait_for("packet sent", || bay.sent().len() > before + 10);
         assert_eq!(session.snapshot().ports[0].refused, Features::CSUM);
+        // What goes is not offered anything.
+        bay.unplug();
+        wait_for("absence", || session.links() == [Link::Down]);
+        *lock(&bay.lacks) = Features::NONE;
+        *lock(&bay.note) = Some("it is slow");
+        bay.plug();
+        wait_for("device", || session.links() == [Link::Up]);
+        let software = |session: &Session| session.snapshot().ports[0].tx[0].csum_sw;
+        wait_for("packet of the device's checksum", || {
+            let (before, sent) = (software(session), bay.sent().len());
+            sleep(Duration::from_millis(20));
+            bay.sent().len() > sent && software(session) == before
+        });
+        assert_eq!(session.snapshot().ports[0].refused, Features::NONE);
     });
-    assert_eq!(kinds(&report), ["gone", "back", "refused"]);
+    let expected = ["gone", "back", "refused", "gone", "back"];
+    assert_eq!(kinds(&report), expected);
+    let last = report.snapshot.changes.last[4].to_string();
+    assert_eq!(last, "the device is back; it is slow");
     let changes = &report.snapshot.changes.last;
     assert_eq!(changes[1].offloads, Features::CSUM);
     assert_eq!(
@@ -374,6 +432,8 @@ fn a_run_whose_port_is_away_ends_at_once() {
         sender.join().expect("no panic")
     });
     wait_for("absence", || session.links() == [Link::Down]);
+    // The thread records it.
+    wait_for("record", || session.snapshot().changes.count == 1);
     let began = time::Instant::now();
     let report = session.finish();
     assert!(began.elapsed() < Duration::from_secs(1));
@@ -407,4 +467,163 @@ fn an_owned_queue_follows_its_device_too() {
     assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
     assert_eq!(ledger.transmitted, bay.sent().len() as u64);
     assert_eq!(kinds(&report), ["gone", "back"].repeat(3));
+}
+
+/// A port without a session, and its log, of which it is port 0.
+fn alone(
+    bay: &Arc<Bay>,
+) -> (
+    Returning<Card>,
+    Vec<QueuePair<Returning<Card>>>,
+    Arc<ChangeLog>,
+) {
+    let log = Arc::new(ChangeLog::new(Instant::default));
+    let mut port = bay.port();
+    let changes = PortChanges::new(Arc::clone(&log), 0);
+    assert!(changes.claim(port.interface()));
+    port.record_changes(changes);
+    let arena = Arena::new(crate::packet::ArenaConfig::small()).expect("memory");
+    let queues = port.attach(&Attach::default(), &arena).expect("one queue");
+    (port, queues, log)
+}
+
+fn names(changes: &Changes) -> Vec<&'static str> {
+    let changes = changes.last.iter();
+    changes.map(|change| change.kind.name()).collect()
+}
+
+#[test]
+fn halves_that_no_queue_took_are_closed_with_their_device() {
+    let bay = Bay::new();
+    let (mut port, queues, _log) = alone(&bay);
+    let halves = || bay.halves.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        bay.unplug();
+        wait_for("absence", || port.link() == Link::Down);
+        wait_for("close", || halves() == 2);
+        bay.plug();
+        wait_for("device", || port.link() == Link::Up);
+        assert_eq!(halves(), 4, "those of the first device, and new ones");
+    }
+    drop((queues, port));
+    assert_eq!(halves(), 0);
+}
+
+#[test]
+fn a_device_that_goes_at_once_is_opened_ten_times_a_second() {
+    let bay = Bay::new();
+    let (mut port, _queues, log) = alone(&bay);
+    bay.dies.store(true, Ordering::SeqCst);
+    bay.removed.store(1, Ordering::SeqCst);
+    let began = time::Instant::now();
+    while began.elapsed() < Duration::from_secs(1) {
+        assert_eq!(port.link(), Link::Down);
+        sleep(Duration::from_millis(1));
+    }
+    let most = 1 + (began.elapsed().as_millis() / 100) as usize;
+    let opened = bay.made.load(Ordering::SeqCst) - 1;
+    assert!((2..=most).contains(&opened), "{opened} of {most}");
+    let changes = names(&log.snapshot());
+    assert_eq!(changes[..4], ["gone", "back", "gone", "back"]);
+}
+
+#[test]
+fn an_attempt_that_panics_is_recorded_and_another_one_is_made() {
+    let bay = Bay::new();
+    let (mut port, _queues, log) = alone(&bay);
+    bay.panics.store(true, Ordering::SeqCst);
+    bay.removed.store(1, Ordering::SeqCst);
+    assert_eq!(port.link(), Link::Down);
+    wait_for("panic", || log.snapshot().count == 2);
+    bay.panics.store(false, Ordering::SeqCst);
+    wait_for("device", || port.link() == Link::Up);
+    let changes = log.snapshot();
+    assert_eq!(names(&changes), ["gone", "gone", "back"]);
+    let why = &changes.last[1].why;
+    assert!(why.ends_with("the attempt panicked"), "{why}");
+}
+
+#[test]
+fn an_interface_that_another_port_has_by_then_is_not_taken() {
+    let bay = Bay::new();
+    let (mut port, _queues, log) = alone(&bay);
+    let other = PortChanges::new(Arc::clone(&log), 1);
+    assert!(!other.claim(port.interface()));
+    bay.unplug();
+    assert_eq!(port.link(), Link::Down);
+    bay.index.store(1, Ordering::SeqCst);
+    assert!(
+        other.claim(Card(Arc::clone(&bay), 0).interface()),
+        "renamed"
+    );
+    bay.plug();
+    wait_for("refusal", || log.snapshot().count == 2);
+    assert_eq!(port.link(), Link::Down);
+    let why = log.snapshot().last[1].why.to_string();
+    assert!(why.contains("the interface of another port"), "{why}");
+    bay.index.store(2, Ordering::SeqCst);
+    wait_for("device", || port.link() == Link::Up);
+    assert_eq!(names(&log.snapshot()), ["gone", "gone", "back"]);
+    assert!(
+        !other.claim(port.interface()),
+        "it is that of this port now"
+    );
+}
+
+#[test]
+fn a_device_is_asked_for_its_counters_while_a_worker_gives_it_up() {
+    let bay = Bay::new();
+    let (port, mut queues, _log) = alone(&bay);
+    // The thread that asks the kernel.
+    let asking = port.shared.device();
+    bay.unplug();
+    let (rx, _tx) = &mut queues[0];
+    let mut burst = Burst::new();
+    let mut bad = Bad;
+    let mut burst = RxBurst::new(&mut burst, 64, &mut bad);
+    for _ in 0..2 {
+        let received = rx.receive(Instant::default(), &mut burst);
+        received.expect("a device that went is no failure");
+    }
+    assert!(is_away(port.shared.life()));
+    drop(asking);
+}
+
+#[derive(Debug)]
+struct Bad;
+
+impl crate::driver::BadPackets for Bad {
+    fn bad(&mut self, reason: DropReason, _: u64) {
+        panic!("{reason:?}");
+    }
+}
+
+#[test]
+fn a_device_without_buffers_is_polled_each_millisecond_and_not_armed() {
+    let bay = Bay::new();
+    let (mut port, mut queues, _log) = alone(&bay);
+    let (rx, _tx) = &mut queues[0];
+    let (mut packets, mut bad) = (Burst::new(), Bad);
+    let mut receive = |rx: &mut ReturningRx<Card>, now| {
+        let mut burst = RxBurst::new(&mut packets, 64, &mut bad);
+        rx.receive(now, &mut burst).expect("it is there, or away");
+    };
+    bay.starved.store(true, Ordering::SeqCst);
+    bay.unplug();
+    assert_eq!(port.link(), Link::Down);
+    receive(rx, Instant::default());
+    bay.plug();
+    wait_for("device", || port.link() == Link::Up);
+    let mut now = Instant::from_nanos(7);
+    for _ in 0..3 {
+        receive(rx, now);
+        assert_eq!((rx.arm(), rx.arm_for(4)), (Armed::Idle, Some(Armed::Idle)));
+        assert!(rx.wake().is_none());
+        now = now.after(Duration::from_millis(1));
+        assert_eq!(rx.next_at(), Some(now));
+    }
+    bay.starved.store(false, Ordering::SeqCst);
+    receive(rx, now);
+    // Half leaves this to its device.
+    assert_eq!(rx.arm_for(4), None);
 }

@@ -2,6 +2,7 @@
 //! MTU counts for what waits.
 
 use super::*;
+use crate::driver::ChangeLog;
 use crate::plan::Mtu;
 
 /// Of the payload that fills a wire packet of MTU 1500.
@@ -72,6 +73,34 @@ fn a_new_mtu_counts_for_what_waits() {
     queue.service(soon.after(MTU_INTERVAL)).unwrap();
     assert_eq!(queue.limits.mtu.get(), Some(2000));
     assert_all_free(&arena);
+}
+
+#[test]
+fn a_change_is_recorded_once_and_the_first_mtu_is_none() {
+    let arena = arena();
+    let log = Arc::new(ChangeLog::new(|| Instant::from_nanos(7)));
+    let queue = queue(&arena, Features::ALL, Scripted::new([]));
+    let mut queue = queue.recording(PortChanges::new(Arc::clone(&log), 2));
+    // As the plan has it.
+    queue.limits.mtu = Mtu::new(LinkType::Ethernet, None, Some(1500));
+    let mut now = Instant::from_nanos(0);
+    for mtu in [1500, 1500, 9000, 9000, 1400] {
+        queue.device_mut().mtu = Some(mtu);
+        queue.service(now).unwrap();
+        now = now.after(MTU_INTERVAL);
+    }
+    let changes = log.snapshot();
+    let said: Vec<_> = changes
+        .last
+        .iter()
+        .map(|change| (change.port, change.kind, change.to_string()))
+        .collect();
+    let of = |mtu| {
+        let line = format!("txq00: its MTU is {mtu} now");
+        (2, ChangeKind::Mtu, line)
+    };
+    assert_eq!(said, [of(9000), of(1400)]);
+    assert_eq!(changes.count, 2);
 }
 
 #[test]

@@ -44,8 +44,8 @@ const DOWN_INTERVAL: Duration = Duration::from_millis(100);
 /// Open AF_XDP sockets of an interface, and the program that gives them packets.
 ///
 /// The program is attached, and passes every packet on to the kernel's stack until
-/// [`Driver::attach`]. When the port and its queues are dropped, also by a kill, the kernel
-/// detaches the program and ends the promiscuous mode.
+/// [`Driver::attach`]. When the port is dropped, also by a kill, the kernel detaches the program and
+/// ends the promiscuous mode: the queues receive nothing from then on.
 #[derive(Debug)]
 pub struct XdpSocket(Opened);
 
@@ -192,7 +192,10 @@ impl XdpRx {
 
 impl RxDescriptors for XdpRx {
     fn refill(&mut self, arena: &Arena) -> bool {
-        self.receiver.refill(arena)
+        let is_full = self.receiver.refill(arena);
+        // What arrives now is lost, and nothing else tells of it.
+        self.counted &= !self.receiver.is_starved();
+        is_full
     }
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -206,6 +209,7 @@ impl RxDescriptors for XdpRx {
         }
         while !burst.exhausted() {
             let Some(arrived) = self.receiver.next() else {
+                self.receiver.look_again();
                 self.recheck(now)?;
                 break;
             };
@@ -299,15 +303,15 @@ impl TxDescriptors for XdpTx {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.sender.publish();
         self.doorbells += 1;
-        self.sender.kick()
+        self.sender.kick_at(now)
     }
 
-    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         // What the kernel did not take at the doorbell.
-        if let Err(error) = self.sender.kick() {
+        if let Err(error) = self.sender.kick_at(now) {
             completed.fail(error);
         }
         while let Some(token) = self.returned.take().or_else(|| self.sender.next_complete()) {
@@ -328,9 +332,15 @@ impl TxDescriptors for XdpTx {
         self.sender.is_down()
     }
 
+    /// Also checks the link, for a port whose RX half is not polled.
     fn mtu(&mut self) -> Option<u32> {
+        self.sender.queue.line.check();
         self.mtu = self.sender.queue.line.mtu().ok().or(self.mtu);
         self.mtu
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.sender.retry_at()
     }
 
     fn doorbells(&self) -> u64 {

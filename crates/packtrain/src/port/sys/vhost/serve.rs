@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn a_thread_that_panics_takes_the_link_down_and_says_so() {
         let shared = Arc::new(Shared::new(1).expect("descriptors"));
-        let mut device = Device::new(Arc::clone(&shared), 0);
+        let mut device = Device::new(Arc::clone(&shared), 0, None);
         device.connect();
         let stop = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
         let thread = Thread {

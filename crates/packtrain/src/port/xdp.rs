@@ -17,7 +17,7 @@ pub use keys::XdpOptions;
 use super::sys::device::failed;
 use super::sys::xdp::open::{self as setup, Opened};
 use super::sys::xdp::receive::Receiver;
-use super::sys::xdp::send::Sender;
+use super::sys::xdp::send::{Sender, prepare};
 use super::sys::xdp::socket::{METADATA, checksum_metadata};
 use super::vnet::bytes_min;
 use crate::driver::{
@@ -25,7 +25,7 @@ use crate::driver::{
     Interest, Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token,
     TxDescriptors, TxMemory, TxPacket,
 };
-use crate::packet::{Arena, Packet, PacketError};
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
@@ -44,8 +44,8 @@ const DOWN_INTERVAL: Duration = Duration::from_millis(100);
 /// Open AF_XDP sockets of an interface, and the program that gives them packets.
 ///
 /// The program is attached, and passes every packet on to the kernel's stack until
-/// [`Driver::attach`]. When the port is dropped, also by a kill, the kernel detaches the program and
-/// ends the promiscuous mode: the queues receive nothing from then on.
+/// [`Driver::attach`]. When the port is dropped, also by a kill, the kernel detaches the program
+/// and ends the promiscuous mode: the queues receive nothing from then on.
 #[derive(Debug)]
 pub struct XdpSocket(Opened);
 
@@ -255,22 +255,6 @@ pub struct XdpTx {
     /// The completed packet for which the last call had no room.
     returned: Option<Token>,
     doorbells: u64,
-}
-
-/// Has the first segment contain the checksum's field, which ends at `end`, and `front` free bytes
-/// in front that no other packet shares.
-fn prepare(packet: &mut TxPacket<'_>, front: usize, end: usize) -> Result<(), Refused> {
-    let whole = packet.packet();
-    if whole.headroom() >= front && whole.first().len() >= end {
-        return Ok(());
-    }
-    // A fresh frame has free bytes.
-    match packet.packet_mut().pull(end) {
-        Ok(true) => Ok(()),
-        Err(PacketError::NoBuffer) => Err(Refused::NoMemory),
-        // The copy has them.
-        Ok(false) | Err(_) => Err(Refused::TooManySegments),
-    }
 }
 
 impl TxDescriptors for XdpTx {

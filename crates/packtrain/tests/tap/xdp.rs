@@ -661,8 +661,8 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
     });
 }
 
-/// The kernel sends what waits in the ring also when an event loop polls the socket, so that no call
-/// of the port learns that the interface is up again.
+/// The kernel sends what waits in the ring also when an event loop polls the socket, so that no
+/// call of the port learns that the interface is up again.
 #[test]
 fn a_link_that_was_down_for_a_moment_carries_packets_again() {
     in_namespace(|| {

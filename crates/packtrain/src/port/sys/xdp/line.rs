@@ -31,8 +31,8 @@ impl Line {
         link
     }
 
-    /// Whether the link was down at the last [`check`](Self::check). The kernel refuses packets only
-    /// if the interface is not up: without a carrier it drops them, and says that it has sent them.
+    /// Whether the link was down at the last [`check`](Self::check). The kernel refuses packets
+    /// only if the interface is not up: without a carrier it drops them, and says that it has sent them.
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }

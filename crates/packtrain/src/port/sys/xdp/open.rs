@@ -23,8 +23,8 @@ pub(in crate::port) const RING_ENTRIES_MIN: usize = 256;
 pub(in crate::port) const RING_ENTRIES_MAX: usize = 4096;
 /// Bytes of packets that the kernel may have copied and not sent: a full ring of long packets.
 const BUFFER_BYTES: usize = 16 << 20;
-/// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS`). Most drivers have one more, beside
-/// the fragments; for those of `IFF_TX_SKB_NO_LINEAR` the first one is a fragment as well.
+/// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS`). Most drivers have one more,
+/// beside the fragments; for those of `IFF_TX_SKB_NO_LINEAR` the first one is a fragment as well.
 const COPIED_SEGMENTS_MAX: usize = 17;
 /// Segments of a packet that a driver sends without a copy: as many as each driver with several
 /// takes (i40e and ice).
@@ -176,8 +176,8 @@ pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
         true => Features::CSUM.intersection(config.offload),
         false => Features::NONE,
     };
-    // Packets of the host's own senders, or of a guest, may have checksums that were left to a
-    // device, and XDP does not say so: a veth passes such packets on, and in generic mode any driver
+    // Packets of the host's own senders, or of a guest, may have checksums that were left to
+    // a device, and XDP does not say so: a veth passes such packets on, and in generic mode any driver
     // may. Whatever the settings say: without this, what arrives could not be passed on.
     let rx = match is_veth || program.hook == Hook::Generic {
         true => Features::CSUM,

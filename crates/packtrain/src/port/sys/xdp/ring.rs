@@ -4,7 +4,6 @@
 
 #![allow(unsafe_code, reason = "memory that is shared with the kernel")]
 
-use super::socket::Descriptor;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -13,6 +12,16 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// The kernel asks for a system call (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
+
+/// A descriptor of the RX and TX rings (`struct xdp_desc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Descriptor {
+    /// From the start of the memory.
+    pub(super) address: u64,
+    pub(super) bytes: u32,
+    pub(super) options: u32,
+}
 
 /// Where a ring has its parts: offsets in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -194,8 +203,8 @@ impl Producer<Descriptor> {
         let waiting = self.waiting().min(self.ring.count);
         for back in 1..=waiting {
             let entry = self.ring.entry(self.next.wrapping_sub(back));
-            // SAFETY: an entry of the ring, whose number of bytes is an aligned word. The kernel may
-            // read it meanwhile, as in a system call that another thread makes for this socket: it
+            // SAFETY: an entry of the ring, whose number of bytes is an aligned word. The kernel
+            // may read it meanwhile, as in a system call that another thread makes for this socket: it
             // has the old number or none, and the rest does not change.
             let bytes = unsafe { AtomicU32::from_ptr(&raw mut (*entry).bytes) };
             bytes.store(0, Ordering::Relaxed);

@@ -4,9 +4,9 @@ use super::flight::Flight;
 use super::receive::Queue;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor};
-use crate::driver::{DeviceError, Refused, Token};
+use crate::driver::{DeviceError, Refused, Token, TxPacket};
 use crate::limits::SMALL_FRAME_BYTES;
-use crate::packet::Packet;
+use crate::packet::{Packet, PacketError};
 use crate::port::sys::device::failed;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -30,6 +30,26 @@ pub(super) struct Limits {
     /// Bytes that each segment needs in front of it in its frame: those of metadata, if the kernel
     /// reads it.
     pub(super) front_bytes: usize,
+}
+
+/// Has the first segment contain the checksum's field, which ends at `end`, and `front` free bytes
+/// in front that no other packet shares.
+pub(in crate::port) fn prepare(
+    packet: &mut TxPacket<'_>,
+    front: usize,
+    end: usize,
+) -> Result<(), Refused> {
+    let whole = packet.packet();
+    if whole.headroom() >= front && whole.first().len() >= end {
+        return Ok(());
+    }
+    // A fresh frame has free bytes.
+    match packet.packet_mut().pull(end) {
+        Ok(true) => Ok(()),
+        Err(PacketError::NoBuffer) => Err(Refused::NoMemory),
+        // The copy has them.
+        Ok(false) | Err(_) => Err(Refused::TooManySegments),
+    }
 }
 
 /// Where a packet's segments are behind `start`, and their bytes.

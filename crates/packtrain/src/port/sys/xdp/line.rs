@@ -32,7 +32,8 @@ impl Line {
     }
 
     /// Whether the link was down at the last [`check`](Self::check). The kernel refuses packets
-    /// only if the interface is not up: without a carrier it drops them, and says that it has sent them.
+    /// only if the interface is not up: without a carrier it drops them, and says that it has sent
+    /// them.
     pub(super) fn is_down(&self) -> bool {
         self.down.load(Ordering::Relaxed)
     }

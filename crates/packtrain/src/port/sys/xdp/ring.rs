@@ -204,7 +204,8 @@ impl Producer<Descriptor> {
         for back in 1..=waiting {
             let entry = self.ring.entry(self.next.wrapping_sub(back));
             // SAFETY: an entry of the ring, whose number of bytes is an aligned word. The kernel
-            // may read it meanwhile, as in a system call that another thread makes for this socket: it
+            // may read it meanwhile, as in a system call that another thread makes for this socket:
+            // it
             // has the old number or none, and the rest does not change.
             let bytes = unsafe { AtomicU32::from_ptr(&raw mut (*entry).bytes) };
             bytes.store(0, Ordering::Relaxed);

@@ -149,6 +149,10 @@ pub fn used(
     if pins_memory {
         // AF_XDP pins the memory of packets once the run has it.
         used |= CapabilitySet::IPC_LOCK;
+        if waits {
+            // Loads the program of an interface that is made again.
+            used |= CapabilitySet::BPF;
+        }
     }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an

@@ -37,6 +37,8 @@ enum Kind {
     Tap,
     /// One end of a veth. The test makes it, and makes it again.
     Packet,
+    /// As that, through AF_XDP sockets.
+    Xdp,
 }
 
 /// One way through the test: the kind of both ports, and their queues.
@@ -84,9 +86,13 @@ impl Place {
         };
         match self.kind {
             Kind::Tap => Ok(open("tap")),
-            Kind::Packet => {
+            Kind::Packet | Kind::Xdp => {
                 self.make_veth(name)?;
-                self.middle.run(|| open("packet"))
+                let kind = match self.kind {
+                    Kind::Xdp => "xdp",
+                    _ => "packet",
+                };
+                self.middle.run(|| open(kind))
             }
         }
     }
@@ -119,7 +125,7 @@ impl Place {
     fn make_again(&self, session: &mut Session, host: &Host) -> Host {
         let side = host.side;
         let name = side.of(NAMES);
-        if self.kind == Kind::Packet {
+        if self.kind != Kind::Tap {
             let made = host.netns.run(|| self.make_veth(name));
             made.expect("a thread").expect("a veth");
         }
@@ -222,6 +228,8 @@ fn an_interface_that_is_made_again_continues_in_the_run() {
         (Kind::Tap, 2),
         (Kind::Packet, 1),
         (Kind::Packet, 2),
+        (Kind::Xdp, 1),
+        (Kind::Xdp, 2),
     ] {
         let place = Place::new(kind, queues);
         let (hosts, [a, b]) = place.hosts();
@@ -281,7 +289,7 @@ fn an_interface_that_is_made_again_continues_in_the_run() {
 fn a_port_goes_twenty_times_and_leaves_nothing() {
     need_tap();
     let traces = Traces::now();
-    for kind in [Kind::Tap, Kind::Packet] {
+    for kind in [Kind::Tap, Kind::Packet, Kind::Xdp] {
         let place = Place::new(kind, 2);
         let (hosts, [a, b]) = place.hosts();
         let mut session = Session::between(a, b).start().expect("it starts");
@@ -296,7 +304,7 @@ fn a_port_goes_twenty_times_and_leaves_nothing() {
             first.get_or_insert(now).assert_again();
         }
         assert_carries(&left, &hosts.right);
-        if kind == Kind::Packet {
+        if kind != Kind::Tap {
             place.delete(&mut session, &left);
         }
         let began = Instant::now();

@@ -107,8 +107,7 @@ impl Driver for PacketSocket {
     }
 
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
-        let sockets = self.0.bind(how.queues)?.into_iter();
-        let pairs = sockets.map(|socket| {
+        let pairs = self.0.bind(how.queues)?.into_iter().map(|socket| {
             let tx = PacketTx {
                 socket: socket.try_clone().map_err(failed(setup::DUPLICATE))?,
                 bypass_qdisc: self.0.config.bypass_qdisc,
@@ -237,7 +236,8 @@ impl RxDescriptors for PacketRx {
                 Ok(false) => return self.recheck(now),
                 Err(ReadError::Empty) => {
                     self.drained = true;
-                    self.recheck(now)?;
+                    self.calls += 1;
+                    return self.recheck(now);
                 }
                 // Packets from before may still wait.
                 Err(ReadError::Down) => self.recheck_at = now,
@@ -246,9 +246,6 @@ impl RxDescriptors for PacketRx {
                 Err(ReadError::Failed(source)) => return Err(failed("read a packet")(source)),
             }
             self.calls += 1;
-            if self.drained {
-                break;
-            }
         }
         Ok(())
     }

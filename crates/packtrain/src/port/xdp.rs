@@ -17,7 +17,7 @@ pub use keys::XdpOptions;
 use super::sys::device::failed;
 use super::sys::xdp::open::{self as setup, Opened};
 use super::sys::xdp::receive::Receiver;
-use super::sys::xdp::send::Sender;
+use super::sys::xdp::send::{Sender, prepare};
 use super::sys::xdp::socket::{METADATA, checksum_metadata};
 use super::vnet::bytes_min;
 use crate::driver::{
@@ -25,7 +25,7 @@ use crate::driver::{
     Interest, Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, RxInfo, Token,
     TxDescriptors, TxMemory, TxPacket,
 };
-use crate::packet::{Arena, Packet, PacketError};
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::layout::Layout;
@@ -44,8 +44,8 @@ const DOWN_INTERVAL: Duration = Duration::from_millis(100);
 /// Open AF_XDP sockets of an interface, and the program that gives them packets.
 ///
 /// The program is attached, and passes every packet on to the kernel's stack until
-/// [`Driver::attach`]. When the port and its queues are dropped, also by a kill, the kernel
-/// detaches the program and ends the promiscuous mode.
+/// [`Driver::attach`]. When the port is dropped, also by a kill, the kernel detaches the program
+/// and ends the promiscuous mode: the queues receive nothing from then on.
 #[derive(Debug)]
 pub struct XdpSocket(Opened);
 
@@ -108,7 +108,6 @@ impl Driver for XdpSocket {
             };
             let tx = XdpTx {
                 sender,
-                mtu: None,
                 returned: None,
                 doorbells: 0,
             };
@@ -192,7 +191,10 @@ impl XdpRx {
 
 impl RxDescriptors for XdpRx {
     fn refill(&mut self, arena: &Arena) -> bool {
-        self.receiver.refill(arena)
+        let is_full = self.receiver.refill(arena);
+        // What arrives now is lost, and nothing else tells of it.
+        self.counted &= !self.receiver.is_starved();
+        is_full
     }
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -206,6 +208,7 @@ impl RxDescriptors for XdpRx {
         }
         while !burst.exhausted() {
             let Some(arrived) = self.receiver.next() else {
+                self.receiver.look_again();
                 self.recheck(now)?;
                 break;
             };
@@ -246,27 +249,9 @@ impl RxDescriptors for XdpRx {
 #[derive(Debug)]
 pub struct XdpTx {
     sender: Sender,
-    /// As read last.
-    mtu: Option<u32>,
     /// The completed packet for which the last call had no room.
     returned: Option<Token>,
     doorbells: u64,
-}
-
-/// Has the first segment contain the checksum's field, which ends at `end`, and `front` free bytes
-/// in front that no other packet shares.
-fn prepare(packet: &mut TxPacket<'_>, front: usize, end: usize) -> Result<(), Refused> {
-    let whole = packet.packet();
-    if whole.headroom() >= front && whole.first().len() >= end {
-        return Ok(());
-    }
-    // A fresh frame has free bytes.
-    match packet.packet_mut().pull(end) {
-        Ok(true) => Ok(()),
-        Err(PacketError::NoBuffer) => Err(Refused::NoMemory),
-        // The copy has them.
-        Ok(false) | Err(_) => Err(Refused::TooManySegments),
-    }
 }
 
 impl TxDescriptors for XdpTx {
@@ -299,15 +284,15 @@ impl TxDescriptors for XdpTx {
         Ok(Accepted::Pending)
     }
 
-    fn flush(&mut self, _now: Instant) -> Result<(), DeviceError> {
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.sender.publish();
         self.doorbells += 1;
-        self.sender.kick()
+        self.sender.kick_at(now)
     }
 
-    fn reclaim(&mut self, _now: Instant, completed: &mut Completed) {
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         // What the kernel did not take at the doorbell.
-        if let Err(error) = self.sender.kick() {
+        if let Err(error) = self.sender.kick_at(now) {
             completed.fail(error);
         }
         while let Some(token) = self.returned.take().or_else(|| self.sender.next_complete()) {
@@ -328,9 +313,14 @@ impl TxDescriptors for XdpTx {
         self.sender.is_down()
     }
 
+    /// Also checks the link, for a port whose RX half is not polled.
     fn mtu(&mut self) -> Option<u32> {
-        self.mtu = self.sender.queue.line.mtu().ok().or(self.mtu);
-        self.mtu
+        self.sender.queue.line.check();
+        self.sender.queue.line.mtu().ok()
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.sender.retry_at()
     }
 
     fn doorbells(&self) -> u64 {

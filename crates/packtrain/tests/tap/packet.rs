@@ -779,7 +779,7 @@ fn a_packet_that_is_too_long_costs_only_itself() {
 }
 
 /// The queue asks for the MTU when that is due, as it is at each of these seconds.
-fn renew_mtu(port: &mut Port<PacketPort>, second: u64) {
+pub fn renew_mtu<D: Driver>(port: &mut Port<D>, second: u64) {
     let now = Instant::from_nanos(second * 1_000_000_000);
     port.tx[0].service(now).expect("the device is there");
 }

@@ -8,7 +8,7 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_short, c_uint, c_ulong};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -432,12 +432,12 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> bool {
     active == u32::from(on)
 }
 
-/// Sets how many channels of the interface receive, and as many that send.
-pub fn set_channels(name: &str, count: u32) {
+/// Sets how many channels of the interface receive, and how many send.
+pub fn set_channels(name: &str, rx: u32, tx: u32) {
     /// `ETHTOOL_SCHANNELS`.
     const SET_CHANNELS: u32 = 0x3d;
     // Four maxima, which are not set, and four counts: RX, TX, others, RX and TX.
-    let mut words = [SET_CHANNELS, 0, 0, 0, 0, count, count, 0, 0];
+    let mut words = [SET_CHANNELS, 0, 0, 0, 0, rx, tx, 0, 0];
     ethtool(name, &mut words).expect("ETHTOOL_SCHANNELS");
 }
 
@@ -818,6 +818,18 @@ pub fn wait_until_connected(near: &PacketSocket, far: &PacketSocket) {
         near.send(PROBE, &probe).expect("room in a queue");
         far.receive().is_some()
     });
+}
+
+/// Asks whether the descriptor is readable, as an event loop does.
+pub fn poll_once(fd: BorrowedFd<'_>) {
+    let mut poll = libc::pollfd {
+        fd: fd.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one structure, which lives until the call returns.
+    let ready = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    assert!(ready >= 0, "poll: {}", io::Error::last_os_error());
 }
 
 /// Whether an XDP program is attached to the interface.

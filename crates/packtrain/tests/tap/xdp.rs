@@ -4,14 +4,15 @@
 use super::{payload, why_not};
 use crate::conformance::{Line, within};
 use crate::packet::{
-    ETHERTYPE, FAR, HEADER_BYTES, MAC_NEAR, NEAR, frame, number_of, numbers, send, veth,
+    ETHERTYPE, FAR, HEADER_BYTES, MAC_NEAR, NEAR, frame, number_of, numbers, renew_mtu, send, veth,
 };
 use crate::traffic::{Port, Train, contents};
 use crate::world::{
     self, Namespace, PacketSocket, TIMEOUT, configure, hardware_address, in_namespace, wait_until,
 };
 use packtrain::driver::{
-    Armed, Attach, DeviceError, Driver, Features, Link, RxBuffers, RxDescriptors, TxMemory,
+    Armed, Attach, DeviceError, Driver, Features, Link, RxBuffers, RxDescriptors, TxDescriptors,
+    TxMemory,
 };
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst, FrameClass, Packet};
@@ -221,7 +222,11 @@ fn the_mode_and_why_it_is_no_better_one_are_said() {
             drop(auto);
             for asked in [XdpMode::Copy, XdpMode::Generic] {
                 let port = mode(asked).expect("it opens");
-                assert!(notes(&port).is_empty(), "{:?}", notes(&port));
+                let said = notes(&port);
+                assert!(
+                    matches!(&said[..], [tags] if tags.contains("txvlan off")),
+                    "{said:?}"
+                );
                 let capabilities = port.capabilities();
                 assert_eq!(capabilities.tx_memory, TxMemory::SmallFrames);
                 assert_eq!(capabilities.tx_ring, Some(RINGS));
@@ -319,7 +324,7 @@ fn packets_of_queues_that_are_not_opened_go_to_the_kernel() {
     in_namespace(|| {
         with_veth(|| {
             for name in [NEAR, FAR] {
-                world::set_channels(name, 2);
+                world::set_channels(name, 2, 2);
             }
             assert_eq!(open_port(&near()).queues(), 2);
             let far = PacketSocket::open(FAR);
@@ -357,6 +362,39 @@ fn packets_of_queues_that_are_not_opened_go_to_the_kernel() {
                 assert_eq!(there > 0, queues == 1, "{here:?} and {there}");
                 port.assert_clean("several queues");
             }
+        });
+    });
+}
+
+/// Of a queue that only receives, the kernel would take packets to send, and send none.
+#[test]
+fn only_queues_that_also_send_are_opened() {
+    in_namespace(|| {
+        with_veth(|| {
+            world::set_channels(FAR, 2, 2);
+            world::set_channels(NEAR, 2, 1);
+            let line = why_not(XdpSocket::open(&XdpConfig {
+                queues: Some(2),
+                ..near()
+            }));
+            assert!(
+                line.contains("2 queues for near0, which has 1 that receive and send"),
+                "{line}"
+            );
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            assert_eq!(port.tx.len(), 1);
+            let notes = port.driver.capabilities().notes;
+            assert!(
+                notes.iter().any(|note| note.starts_with("1 of 2 queues")),
+                "{notes:?}"
+            );
+            for number in 0..600 {
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                port.send_all(packet.expect("memory"));
+            }
+            arrived(&far, 600);
+            port.assert_clean("one queue");
         });
     });
 }
@@ -463,6 +501,42 @@ fn checksums_that_the_kernel_left_unfinished_are_found() {
     });
 }
 
+/// Also where another driver passes them on, in generic mode.
+#[test]
+fn unfinished_checksums_of_a_bridge_are_found() {
+    const BRIDGE: &str = "bridge0";
+    in_namespace(|| {
+        with_veth(|| {
+            if let Err(error) = world::create_bridge(BRIDGE) {
+                println!("SKIP: no bridge here: {error}");
+                return;
+            }
+            world::add_to_bridge(BRIDGE, NEAR);
+            world::set_up(BRIDGE, true);
+            configure_far();
+            world::add_neighbour(FAR, 1, 2, hardware_address(BRIDGE));
+            let port = open_port(&XdpConfig {
+                mode: XdpMode::Generic,
+                ..XdpConfig {
+                    rings: Some(RINGS),
+                    ..XdpConfig::new(BRIDGE)
+                }
+            });
+            assert!(port.capabilities().rx.contains(Features::CSUM));
+            let mut port = Port::attach(port, &Attach::default());
+            let socket = UdpSocket::bind("198.18.1.1:0").expect("an address");
+            let sent = socket.send_to(&payload(700), "198.18.1.2:9");
+            assert_eq!(sent.expect("a route"), 700);
+            let packets = port.wait_for(packtrain_offload::layout::Transport::Udp, 1);
+            let expected = ChecksumState::Partial {
+                start: 34,
+                offset: 6,
+            };
+            assert_eq!(packets[0].meta().checksum, expected);
+        });
+    });
+}
+
 #[test]
 fn packets_of_any_memory_and_form_are_sent() {
     in_namespace(|| {
@@ -516,7 +590,7 @@ fn a_packet_that_is_too_long_costs_only_itself() {
             for name in [NEAR, FAR] {
                 world::set_mtu(name, 1700);
             }
-            assert_eq!(port.driver.link(), Link::Up);
+            renew_mtu(&mut port, 1);
             let packet = port.arena.packet_from(&frame([2; 6], 1, 4, 1600));
             port.send_all(packet.expect("memory"));
             assert_eq!(arrived(&far, 1)[0][17], 4);
@@ -551,28 +625,74 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
             let far = PacketSocket::open(FAR);
             let mut port = open_near();
             assert_eq!(port.driver.link(), Link::Up);
-            world::set_up(NEAR, false);
-            wait_until("it is down", || port.driver.link() == Link::Down);
-            assert!(port.poll().is_empty());
-            for number in 0..3 {
+            let mut number = 10;
+            // Of the other end: this one has no carrier then, and the kernel would drop its packets
+            // and say that it has sent them.
+            for (round, name) in (1..).zip([NEAR, FAR]) {
+                world::set_up(name, false);
+                wait_until("it is down", || port.driver.link() == Link::Down);
+                let sent = port.tx[0].counters().snapshot().packets;
+                assert!(port.poll().is_empty());
+                for number in 0..3 {
+                    let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                    port.send_all(packet.expect("memory"));
+                }
+                assert_eq!(port.dropped(DropReason::LinkDown), 3 * round, "{name}");
+                assert_eq!(port.tx[0].counters().snapshot().packets, sent, "{name}");
+                assert!(port.tx[0].device_mut().is_blocked());
+                world::set_up(name, true);
+                wait_until("it is up", || port.driver.link() == Link::Up);
+                wait_until("frames pass again", || {
+                    number += 1;
+                    let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                    port.send_all(packet.expect("memory"));
+                    let bytes = [&[0; HEADER_BYTES][..], &frame(MAC_NEAR, 1, number, 60)].concat();
+                    // Until the other end is up, the kernel refuses it.
+                    far.send(ETHERTYPE, &bytes).unwrap_or(());
+                    let received = port.poll().iter().any(|packet| number_of(packet).is_some());
+                    received && far.receive().is_some()
+                });
+                assert_eq!(port.dropped(DropReason::LinkDown), 3 * round, "{name}");
+                // What was sent and not looked at.
+                while far.receive().is_some() {}
+                port.poll();
+            }
+        });
+    });
+}
+
+/// The kernel sends what waits in the ring also when an event loop polls the socket, so that no
+/// call of the port learns that the interface is up again.
+#[test]
+fn a_link_that_was_down_for_a_moment_carries_packets_again() {
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            let send = |port: &mut Port<XdpSocket>, number| {
                 let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
                 port.send_all(packet.expect("memory"));
+            };
+            send(&mut port, 1);
+            arrived(&far, 1);
+            world::set_up(NEAR, false);
+            for number in 2..5 {
+                send(&mut port, number);
             }
             // The first one waits in the ring: it is how the port finds out.
             assert_eq!(port.dropped(DropReason::LinkDown), 2);
             world::set_up(NEAR, true);
-            wait_until("it is up", || port.driver.link() == Link::Up);
-            let mut number = 10;
-            wait_until("frames pass again", || {
-                number += 1;
-                let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
-                port.send_all(packet.expect("memory"));
-                let bytes = [&[0; HEADER_BYTES][..], &frame(MAC_NEAR, 1, number, 60)].concat();
-                // Until the other end is up, the kernel refuses it.
-                far.send(ETHERTYPE, &bytes).unwrap_or(());
-                let received = port.poll().iter().any(|packet| number_of(packet).is_some());
-                received && far.receive().is_some()
+            wait_until("it runs", || {
+                world::flags(NEAR).is_some_and(|flags| flags & libc::IFF_RUNNING != 0)
             });
+            let (fd, _) = port.rx[0].wake().expect("it has a descriptor");
+            world::poll_once(fd);
+            assert_eq!(arrived(&far, 1), [frame([2; 6], 1, 2, 60)]);
+            for number in 5..8 {
+                send(&mut port, number);
+                assert_eq!(arrived(&far, 1), [frame([2; 6], 1, number, 60)]);
+            }
+            assert_eq!(port.dropped(DropReason::LinkDown), 2);
         });
     });
 }

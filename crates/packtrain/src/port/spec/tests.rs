@@ -289,11 +289,12 @@ fn keys_of_one_kind_set_its_settings() {
             PortKind::Sim(sim),
         ),
         (
-            "xdp:eth0,mode=generic,promiscuous=off,rings=512",
+            "xdp:eth0,mode=generic,promiscuous=off,rings=512,gone=wait",
             PortKind::Xdp(XdpOptions {
                 mode: XdpMode::Generic,
                 own_only: true,
                 rings: Some(512),
+                waits: true,
             }),
         ),
         (

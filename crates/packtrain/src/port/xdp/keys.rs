@@ -17,6 +17,8 @@ pub struct XdpOptions {
     pub own_only: bool,
     /// Descriptors of each ring (`rings=`).
     pub rings: Option<usize>,
+    /// If the interface is deleted, wait until there is one of its name again (`gone=wait`).
+    pub waits: bool,
 }
 
 impl Words for XdpMode {
@@ -40,6 +42,9 @@ impl Options for XdpOptions {
             "off: receive only packets for the interface's own addresses";
         "rings" (Range(256, 4096)) rings:
             "descriptors of each ring, a power of two; 1024 by default";
+        "gone" (Switch("end", "wait")) waits:
+            "wait: if the interface is deleted, the run continues, and the port with it once there \
+             is one again";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
@@ -50,6 +55,10 @@ impl Options for XdpOptions {
             ));
         }
         check_name(port, &[])
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
     }
 
     fn open(&self, port: &Request<'_>) -> Result<AnyPort, DeviceError> {

@@ -13,10 +13,10 @@ const TOKENS_MIN: usize = 256;
 ///
 /// Several may have parts of one frame, or the same part: packets share frames. A completion then
 /// counts for any of them. That is right, since the frame is free only when all packets that have
-/// it are complete.
+/// it are complete. It counts for the one that was put first, since the kernel sends in that order.
 #[derive(Debug)]
 pub(super) struct Flight {
-    /// By frame: the first of its descriptors, a list.
+    /// By frame: the last of its descriptors, whose next one is the first: a ring.
     of_frame: Box<[u32]>,
     entries: Box<[Entry]>,
     /// The first unused entry, a list, and how many there are.
@@ -59,24 +59,32 @@ impl Flight {
         let entry = &mut self.entries[index as usize];
         self.unused = entry.next;
         self.room -= 1;
-        *entry = Entry {
-            next: self.of_frame[frame],
-            token,
-        };
-        self.of_frame[frame] = index;
+        *entry = Entry { next: index, token };
+        let last = std::mem::replace(&mut self.of_frame[frame], index);
+        if last != NONE {
+            let first = std::mem::replace(&mut self.entries[last as usize].next, index);
+            self.entries[index as usize].next = first;
+        }
         self.left[token.0 as usize] += 1;
+    }
+
+    /// Whether a descriptor has a part of `frame`.
+    pub(super) fn has(&self, frame: usize) -> bool {
+        self.of_frame.get(frame).is_some_and(|last| *last != NONE)
     }
 
     /// A descriptor with a part of `frame` is complete. Returns the packet whose last one it was;
     /// `None` also if none has the frame.
     pub(super) fn complete(&mut self, frame: usize) -> Option<Token> {
-        let first = self
-            .of_frame
-            .get_mut(frame)
-            .filter(|first| **first != NONE)?;
-        let index = *first;
+        let last = self.of_frame.get_mut(frame).filter(|last| **last != NONE)?;
+        let index = self.entries[*last as usize].next;
+        let next = self.entries[index as usize].next;
+        if *last == index {
+            *last = NONE;
+        } else {
+            self.entries[*last as usize].next = next;
+        }
         let entry = &mut self.entries[index as usize];
-        *first = entry.next;
         entry.next = self.unused;
         self.unused = index;
         self.room += 1;
@@ -117,10 +125,31 @@ mod tests {
     }
 
     #[test]
+    fn packets_of_one_frame_are_complete_in_their_order() {
+        let mut flight = Flight::new(0..8 * SMALL_FRAME_BYTES, 4);
+        for token in [7, 3, 5] {
+            flight.put(2, Token(token));
+        }
+        assert_eq!(flight.complete(2), Some(Token(7)));
+        flight.put(2, Token(1));
+        flight.put(6, Token(9));
+        for token in [3, 5, 1] {
+            assert_eq!(flight.complete(2), Some(Token(token)));
+        }
+        assert_eq!(flight.complete(2), None);
+        assert_eq!(flight.complete(6), Some(Token(9)));
+        assert!(flight.has_room(4, Token(0)));
+    }
+
+    #[test]
     fn what_the_kernel_cannot_have_is_ignored() {
         let mut flight = Flight::new(0..2 * SMALL_FRAME_BYTES, 4);
         assert!(!flight.has_room(1, Token(256)));
-        assert_eq!(flight.complete(0), None);
-        assert_eq!(flight.complete(2), None);
+        for frame in [0, 2] {
+            assert!(!flight.has(frame));
+            assert_eq!(flight.complete(frame), None);
+        }
+        flight.put(1, Token(0));
+        assert!(flight.has(1));
     }
 }

@@ -4,6 +4,7 @@ use crate::driver::Link;
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
 use crate::port::sys::device::Device;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes behind the MTU that a frame may have: an Ethernet header, and a tag of 802.1Q.
 const ETHERNET_BYTES: u32 = 14;
@@ -13,12 +14,28 @@ const TAG_BYTES: u32 = 4;
 #[derive(Debug)]
 pub(in crate::port) struct Line {
     pub(in crate::port) device: Device,
+    /// As checked last.
+    down: AtomicBool,
 }
 
 impl Line {
-    /// The link.
+    pub(super) const fn new(device: Device) -> Self {
+        let down = AtomicBool::new(false);
+        Self { device, down }
+    }
+
+    /// The link: two system calls.
     pub(in crate::port) fn check(&self) -> Link {
-        self.device.link()
+        let link = self.device.link();
+        self.down.store(link == Link::Down, Ordering::Relaxed);
+        link
+    }
+
+    /// Whether the link was down at the last [`check`](Self::check). The kernel refuses packets
+    /// only if the interface is not up: without a carrier it drops them, and says that it has sent
+    /// them.
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
     }
 
     /// The MTU: two system calls.

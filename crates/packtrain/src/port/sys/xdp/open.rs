@@ -23,8 +23,9 @@ pub(in crate::port) const RING_ENTRIES_MIN: usize = 256;
 pub(in crate::port) const RING_ENTRIES_MAX: usize = 4096;
 /// Bytes of packets that the kernel may have copied and not sent: a full ring of long packets.
 const BUFFER_BYTES: usize = 16 << 20;
-/// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS` and one).
-const COPIED_SEGMENTS_MAX: usize = 18;
+/// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS`). Most drivers have one more,
+/// beside the fragments; for those of `IFF_TX_SKB_NO_LINEAR` the first one is a fragment as well.
+const COPIED_SEGMENTS_MAX: usize = 17;
 /// Segments of a packet that a driver sends without a copy: as many as each driver with several
 /// takes (i40e and ice).
 const ZERO_COPY_SEGMENTS_MAX: usize = 8;
@@ -32,11 +33,16 @@ const ZERO_COPY_SEGMENTS_MAX: usize = 8;
 /// and the time to the next one.
 const ATTEMPTS_MAX: usize = 2000;
 const RETRY: Duration = Duration::from_millis(1);
-/// `ETHTOOL_GDRVINFO` and `ETHTOOL_GCHANNELS` (linux/ethtool.h), and the words of their structures.
+/// `ETHTOOL_GDRVINFO`, `ETHTOOL_GCHANNELS` and `ETHTOOL_GFLAGS` (linux/ethtool.h), and the words of
+/// their structures.
 const GET_DRIVER: u32 = 0x03;
 const DRIVER_WORDS: usize = 49;
 const GET_CHANNELS: u32 = 0x3c;
 const CHANNELS_WORDS: usize = 9;
+const GET_FLAGS: u32 = 0x25;
+const FLAGS_WORDS: usize = 2;
+/// The device takes VLAN tags out of packets that it receives (`ETH_FLAG_RXVLAN`).
+const TAKES_TAGS: u32 = 1 << 8;
 
 /// How packets come from the driver to the socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +63,7 @@ pub enum XdpMode {
 pub struct XdpConfig {
     /// The interface's name. It exists, and is an Ethernet interface.
     pub name: String,
-    /// Sockets to open, one for each of the first queues; `None` for all channels that receive.
+    /// Sockets to open, one for each of the first queues; `None` for all that receive and send.
     pub queues: Option<usize>,
     /// How packets come from the driver.
     pub mode: XdpMode,
@@ -140,14 +146,15 @@ pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
     let device = Device::open(&config.name)?;
     let name = device.ethernet("xdp")?;
     let channels = channels(&device);
-    let queues = config.queues.unwrap_or(channels.min(QUEUES_MAX));
-    if queues == 0 || queues > channels.min(QUEUES_MAX) {
+    let Channels { receive, both } = channels;
+    let queues = config.queues.unwrap_or(both.min(QUEUES_MAX));
+    if queues == 0 || queues > both.min(QUEUES_MAX) {
         return unsupported(format!(
-            "{queues} queues for {name}, which has {channels} that receive: use 1 to {channels} \
+            "{queues} queues for {name}, which has {both} that receive and send: use 1 to {both} \
              (`ethtool -L {name}` changes how many it has)"
         ));
     }
-    let line = Line { device };
+    let line = Line::new(device);
     let mut sockets = Vec::new();
     for _ in 0..queues {
         let socket = Socket::open().map_err(failed("open an AF_XDP socket"))?;
@@ -156,19 +163,24 @@ pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
         sockets.push(socket);
     }
     let mut notes = Vec::new();
-    let (program, granted) = find_mode(config.mode, &name, &line, channels as u32, &mut notes)?;
-    if queues < channels {
+    let (program, granted) = find_mode(config.mode, &name, &line, both as u32, &mut notes)?;
+    if queues < receive {
         notes.push(format!(
-            "{queues} of {channels} queues are opened: packets of the others go to the kernel's \
+            "{queues} of {receive} queues are opened: packets of the others go to the kernel's \
              stack"
         ));
     }
+    let is_veth = is_veth(&line.device);
+    notes.extend(lost_tags(&name, &line.device, is_veth));
     let tx = match granted.metadata {
         true => Features::CSUM.intersection(config.offload),
         false => Features::NONE,
     };
-    // Whatever the settings say: without this, what arrives could not be passed on.
-    let rx = match leaves_checksums(&line.device) {
+    // Packets of the host's own senders, or of a guest, may have checksums that were left to
+    // a device, and XDP does not say so: a veth passes such packets on, and in generic mode any
+    // driver
+    // may. Whatever the settings say: without this, what arrives could not be passed on.
+    let rx = match is_veth || program.hook == Hook::Generic {
         true => Features::CSUM,
         false => Features::NONE,
     };
@@ -226,6 +238,9 @@ fn find_mode(
     if mode != XdpMode::Copy {
         match probe(name, line, true)? {
             Ok(granted) => return Ok((program, granted)),
+            Err(error) if mode == XdpMode::ZeroCopy && is_busy(&error) => {
+                return Err(in_use(name, 0));
+            }
             Err(error) if mode == XdpMode::ZeroCopy => {
                 return unsupported(format!(
                     "{name} has no zero-copy mode ({error}): use mode=auto or mode=copy"
@@ -299,19 +314,22 @@ fn probe_with(name: &str, line: &Line, granted: Granted) -> Result<(), Refusal> 
     }
     socket.size_rings(2).map_err(system)?;
     let bound = retried(|| socket.bind(line.device.index(), 0, granted.flags()));
-    bound.map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy => Refusal::Device(in_use(name, 0)),
-        _ => Refusal::Mode(error),
+    // In zero-copy mode something else of the driver may be in use: copy mode shows which it is.
+    bound.map_err(|error| match is_busy(&error) && !granted.zero_copy {
+        true => Refusal::Device(in_use(name, 0)),
+        false => Refusal::Mode(error),
     })
+}
+
+fn is_busy(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ResourceBusy
 }
 
 /// Binds a socket, also to a queue that the kernel has yet to free.
 fn retried(bind: impl Fn() -> io::Result<()>) -> io::Result<()> {
     for _ in 1..ATTEMPTS_MAX {
         match bind() {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                std::thread::sleep(RETRY);
-            }
+            Err(error) if is_busy(&error) => std::thread::sleep(RETRY),
             bound => return bound,
         }
     }
@@ -332,18 +350,48 @@ fn is_taken(error: &io::Error) -> bool {
         .is_some_and(|errno| taken.contains(&errno))
 }
 
-/// The channels of the interface that receive; 1 if its driver does not report them.
-fn channels(device: &Device) -> usize {
+/// The channels of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Channels {
+    receive: usize,
+    /// Those that also send: of a queue that only receives, the kernel takes packets to send and
+    /// sends none.
+    both: usize,
+}
+
+/// The channels of the interface; one if its driver does not report them.
+fn channels(device: &Device) -> Channels {
     let mut request = [0; CHANNELS_WORDS];
     request[0] = GET_CHANNELS;
     let answer = device.control().ethtool(device.index(), request);
     // After the four maxima: for RX, for TX, for other events, for RX and TX.
-    answer.map_or(1, |of| (of[5] + of[8]).max(1) as usize)
+    let (rx, tx, both) = answer.map_or((0, 0, 1), |of| (of[5], of[6], of[8]));
+    Channels {
+        receive: (rx + both).max(1) as usize,
+        both: (rx.min(tx) + both).max(1) as usize,
+    }
 }
 
-/// Whether packets may come from the host's own senders with checksums that they left to the
-/// device. A veth passes such packets on, and XDP does not say so.
-fn leaves_checksums(device: &Device) -> bool {
+/// A note about VLAN tags beside the bytes of a packet: XDP has no place for them.
+fn lost_tags(name: &str, device: &Device, is_veth: bool) -> Option<String> {
+    if is_veth {
+        return Some(format!(
+            "a VLAN interface on the other end of {name} sends packets that arrive without their \
+             tags; if there is one, run `ethtool -K PEER txvlan off` for the other end, PEER"
+        ));
+    }
+    let answer = device.control().ethtool(device.index(), [GET_FLAGS, 0]);
+    let takes = answer.is_ok_and(|of: [u32; FLAGS_WORDS]| of[1] & TAKES_TAGS != 0);
+    takes.then(|| {
+        format!(
+            "{name} may take VLAN tags out of packets, which arrive without them then; `ethtool -K \
+             {name} rxvlan off` has it leave them"
+        )
+    })
+}
+
+/// Whether the interface is one end of a veth pair.
+fn is_veth(device: &Device) -> bool {
     let mut request = [0; DRIVER_WORDS];
     request[0] = GET_DRIVER;
     let answer = device.control().ethtool(device.index(), request);
@@ -392,7 +440,8 @@ impl Opened {
         let mut halves: Vec<(Receiver, Sender)> = Vec::with_capacity(queues);
         for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
             let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
-            let shared = Arc::new(Queue::new(socket, Arc::clone(&self.line)));
+            let line = Arc::clone(&self.line);
+            let shared = Arc::new(Queue::new(socket, line, self.granted.zero_copy));
             let of = (Arc::clone(&shared), frames.clone());
             let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
             // First: some drivers send nothing either while they have no frames to receive into.
@@ -453,9 +502,9 @@ impl Opened {
             None => socket.bind(index, queue, self.granted.flags()),
             Some(owner) => socket.bind_shared(index, queue, owner.as_fd()),
         });
-        bound.map_err(|error| match error.kind() {
-            io::ErrorKind::ResourceBusy => in_use(&self.name, queue),
-            _ => failed(BIND)(error),
+        bound.map_err(|error| match is_busy(&error) {
+            true => in_use(&self.name, queue),
+            false => failed(BIND)(error),
         })?;
         let set = self.program.set(queue, socket.as_fd());
         set.map_err(failed("give a queue's packets to its socket"))

@@ -139,6 +139,8 @@ pub(super) enum Hook {
 #[derive(Debug)]
 pub(super) struct Program {
     map: OwnedFd,
+    /// Where it runs.
+    pub(super) hook: Hook,
     /// Detaches the program when it is closed.
     _link: OwnedFd,
 }
@@ -168,7 +170,11 @@ impl Program {
         };
         // SAFETY: the attributes have no addresses.
         let link = own(unsafe { bpf(LINK_CREATE, &link) }?);
-        Ok(Self { map, _link: link })
+        Ok(Self {
+            map,
+            hook,
+            _link: link,
+        })
     }
 
     /// Has the program give the packets of `queue` to `socket`.

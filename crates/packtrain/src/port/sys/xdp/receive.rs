@@ -4,13 +4,18 @@ use super::line::Line;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor, Socket};
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
-use crate::packet::{Arena, FrameClass, Packet};
+use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 /// The shared part of a queue's halves. Each half drops its rings, which keep the socket alive, and
 /// then its reference to this; so the socket is closed when the second half is dropped.
+///
+/// In copy mode the kernel neither reads nor writes frames from then on. In zero-copy mode the
+/// device may for a while, since the kernel stops it later, in a work queue: the frames that it may
+/// fill
+/// are then not given back, so each RX half costs the arena as many as its ring has.
 #[derive(Debug)]
 pub(in crate::port) struct Queue {
     pub(in crate::port) socket: Socket,
@@ -18,14 +23,17 @@ pub(in crate::port) struct Queue {
     /// The frames into which the kernel may write until the socket is closed, after the RX half was
     /// dropped.
     kept: OnceLock<Box<[Option<Packet>]>>,
+    /// The device itself writes to them.
+    zero_copy: bool,
 }
 
 impl Queue {
-    pub(super) const fn new(socket: Socket, line: Arc<Line>) -> Self {
+    pub(super) const fn new(socket: Socket, line: Arc<Line>, zero_copy: bool) -> Self {
         Self {
             socket,
             line,
             kept: OnceLock::new(),
+            zero_copy,
         }
     }
 }
@@ -89,12 +97,29 @@ impl Receiver {
             self.fill.publish();
             // A driver that had no frames does not look for them by itself.
             if self.fill.needs_wakeup() {
-                self.calls += 1;
-                // An interface that is down or gone is found by the next check.
-                self.queue.socket.wake_rx().unwrap_or(());
+                self.wake();
             }
         }
         self.count == self.capacity
+    }
+
+    /// While nothing arrives: has a driver look at the fill ring that found it empty and asked for
+    /// that only after the last refill.
+    pub(in crate::port) fn look_again(&mut self) {
+        if self.fill.asks() && self.fill.waiting() > 0 {
+            self.wake();
+        }
+    }
+
+    fn wake(&mut self) {
+        self.calls += 1;
+        // An interface that is down or gone is found by the next check.
+        self.queue.socket.wake_rx().unwrap_or(());
+    }
+
+    /// The kernel has no frame, so that it drops what arrives.
+    pub(in crate::port) const fn is_starved(&self) -> bool {
+        self.count == 0
     }
 
     /// The next packet that has arrived, or why it cannot be used.
@@ -132,6 +157,7 @@ impl Receiver {
             (Ok(None), Ok(piece)) => Ok(Some(piece)),
             (Ok(Some(mut whole)), Ok(piece)) => match whole.append(piece) {
                 Ok(()) => Ok(Some(whole)),
+                Err((PacketError::TooManySegments, _)) => Err(DropReason::TooManySegments),
                 Err(_no_line) => Err(DropReason::NoBuffer),
             },
         };
@@ -154,7 +180,12 @@ impl Receiver {
 
 impl Drop for Receiver {
     fn drop(&mut self) {
-        let kept = self.queue.kept.set(std::mem::take(&mut self.posted));
+        let posted = std::mem::take(&mut self.posted);
+        if self.queue.zero_copy {
+            Box::leak(posted);
+            return;
+        }
+        let kept = self.queue.kept.set(posted);
         debug_assert!(kept.is_ok(), "a queue has one RX half");
     }
 }

@@ -13,6 +13,16 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 /// The kernel asks for a system call (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
 
+/// A descriptor of the RX and TX rings (`struct xdp_desc`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Descriptor {
+    /// From the start of the memory.
+    pub(super) address: u64,
+    pub(super) bytes: u32,
+    pub(super) options: u32,
+}
+
 /// Where a ring has its parts: offsets in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Places {
@@ -71,7 +81,7 @@ struct Ring<T> {
 }
 
 // SAFETY: the ring owns its mapping, and its entries are plain numbers. One thread uses a ring at a
-// time, which `&mut` ensures.
+// time: it may be moved to another one, and is not `Sync`.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
@@ -177,22 +187,28 @@ impl<T: Copy> Producer<T> {
         // The kernel sets the flag and then checks the ring once more. So the index is stored
         // before the flag is read.
         fence(Ordering::SeqCst);
+        self.asks()
+    }
+
+    /// Whether the kernel has asked for a system call, perhaps before it saw the last entries.
+    pub(super) fn asks(&self) -> bool {
         let flags = self.ring.word(self.ring.places.flags);
         flags.load(Ordering::Relaxed) & NEED_WAKEUP != 0
     }
+}
 
-    /// Replaces the entries that the kernel has not consumed.
-    pub(super) fn replace_waiting(&mut self, entry: T) {
+impl Producer<Descriptor> {
+    /// Empties the descriptors that the kernel has not consumed: it ignores those of no bytes.
+    pub(super) fn empty_waiting(&mut self) {
         let waiting = self.waiting().min(self.ring.count);
         for back in 1..=waiting {
-            // SAFETY: an entry of the ring. The kernel reads entries in its system calls for this
-            // socket; one that is going on reads the old bytes, or the new ones, or both, and
-            // checks what it has read.
-            unsafe {
-                self.ring
-                    .entry(self.next.wrapping_sub(back))
-                    .write_volatile(entry);
-            };
+            let entry = self.ring.entry(self.next.wrapping_sub(back));
+            // SAFETY: an entry of the ring, whose number of bytes is an aligned word. The kernel
+            // may read it meanwhile, as in a system call that another thread makes for this socket:
+            // it
+            // has the old number or none, and the rest does not change.
+            let bytes = unsafe { AtomicU32::from_ptr(&raw mut (*entry).bytes) };
+            bytes.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -320,18 +336,28 @@ mod tests {
     }
 
     #[test]
-    fn only_what_waits_is_replaced() {
-        let (mut memory, ring) = memory();
-        let mut producer = Producer::new(ring(&mut memory));
-        let mut consumer = Consumer::new(ring(&mut memory));
-        for entry in 1..=3 {
-            assert!(producer.put(entry));
+    fn only_what_waits_is_emptied() {
+        let mut memory = [0_u64; 3 + 2 * COUNT as usize];
+        let base = NonNull::new(memory.as_mut_ptr().cast()).expect("not null");
+        let ring = || Ring::<Descriptor>::new(Area { base, bytes: 0 }, PLACES, COUNT);
+        let (mut producer, mut consumer) = (Producer::new(ring()), Consumer::new(ring()));
+        let entry = |address, bytes| Descriptor {
+            address,
+            bytes,
+            options: 1,
+        };
+        for address in 1..=3 {
+            assert!(producer.put(entry(address, 60)));
         }
         producer.publish();
-        assert_eq!(consumer.take(), Some(1));
+        assert_eq!(consumer.take(), Some(entry(1, 60)));
         consumer.release();
-        producer.replace_waiting(0);
-        assert_eq!((consumer.take(), consumer.take()), (Some(0), Some(0)));
+        producer.empty_waiting();
+        for address in 2..=3 {
+            assert_eq!(consumer.take(), Some(entry(address, 0)));
+        }
         assert_eq!(consumer.take(), None);
+        let mut again = Consumer::new(ring());
+        assert_eq!(again.take(), Some(entry(1, 60)), "not what is consumed");
     }
 }

@@ -4,14 +4,24 @@ use super::flight::Flight;
 use super::receive::Queue;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor};
-use crate::driver::{DeviceError, Refused, Token};
+use crate::driver::{DeviceError, Refused, Token, TxPacket};
 use crate::limits::SMALL_FRAME_BYTES;
-use crate::packet::Packet;
+use crate::packet::{Packet, PacketError};
 use crate::port::sys::device::failed;
 use crate::stats::DropReason;
+use crate::time::Instant;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The time to the next attempt after the kernel took no packet of the ring, since its device was
+/// busy or had no memory.
+const RETRY: Duration = Duration::from_millis(1);
+/// Not that of a packet.
+const NO_PACKET: Token = Token(u32::MAX);
+/// Bytes of an Ethernet header, which the kernel does not look for behind a first descriptor.
+const HEADER_BYTES: usize = 14;
 
 /// What the kernel takes of a packet.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +30,60 @@ pub(super) struct Limits {
     /// Bytes that each segment needs in front of it in its frame: those of metadata, if the kernel
     /// reads it.
     pub(super) front_bytes: usize,
+}
+
+/// Has the first segment contain the checksum's field, which ends at `end`, and `front` free bytes
+/// in front that no other packet shares.
+pub(in crate::port) fn prepare(
+    packet: &mut TxPacket<'_>,
+    front: usize,
+    end: usize,
+) -> Result<(), Refused> {
+    let whole = packet.packet();
+    if whole.headroom() >= front && whole.first().len() >= end {
+        return Ok(());
+    }
+    // A fresh frame has free bytes.
+    match packet.packet_mut().pull(end) {
+        Ok(true) => Ok(()),
+        Err(PacketError::NoBuffer) => Err(Refused::NoMemory),
+        // The copy has them.
+        Ok(false) | Err(_) => Err(Refused::TooManySegments),
+    }
+}
+
+/// Where a packet's segments are behind `start`, and their bytes.
+fn places(packet: &Packet, start: usize) -> impl Iterator<Item = (usize, usize)> {
+    let pieces = packet.segments();
+    pieces.map(move |piece| (piece.as_ptr().addr().wrapping_sub(start), piece.len()))
+}
+
+impl Limits {
+    /// The number of descriptors of a packet with segments at these `places` in `bytes` of frames.
+    /// One with too many segments is copied, which has the usual headroom.
+    fn count(
+        &self,
+        places: impl Iterator<Item = (usize, usize)>,
+        bytes: usize,
+    ) -> Result<usize, Refused> {
+        let (mut count, mut fits) = (0, true);
+        let mut first = None;
+        for (offset, length) in places {
+            if offset.saturating_add(length) > bytes {
+                return Err(Refused::Bad(DropReason::DeviceRefused));
+            }
+            fits &= offset % SMALL_FRAME_BYTES >= self.front_bytes;
+            first.get_or_insert(length);
+            count += 1;
+        }
+        // A kernel that copies only looks for the header in the first descriptor, and does not
+        // check that it is there.
+        fits &= count <= 1 || first.is_some_and(|length| length >= HEADER_BYTES);
+        match fits && count <= self.segments_max {
+            true => Ok(count),
+            false => Err(Refused::TooManySegments),
+        }
+    }
 }
 
 /// The TX ring and the completion ring of a queue.
@@ -32,8 +96,11 @@ pub(in crate::port) struct Sender {
     /// The addresses of the small frames.
     frames: Range<usize>,
     limits: Limits,
-    /// The interface is down: what is in the ring waits.
+    /// The interface is not up: what is in the ring waits.
     down: bool,
+    /// The kernel took nothing of the ring, and when it is asked again.
+    refused: bool,
+    retry_at: Option<Instant>,
     calls: u64,
 }
 
@@ -54,6 +121,8 @@ impl Sender {
             frames,
             limits,
             down: false,
+            refused: false,
+            retry_at: None,
             calls: 0,
         }
     }
@@ -65,25 +134,8 @@ impl Sender {
         token: Token,
         mut options: u32,
     ) -> Result<(), Refused> {
-        let (start, front) = (self.frames.start, self.limits.front_bytes);
-        let places = || {
-            let pieces = packet.segments();
-            pieces.map(move |piece| (piece.as_ptr().addr().wrapping_sub(start), piece.len()))
-        };
-        let mut count = 0;
-        for (offset, bytes) in places() {
-            if offset.saturating_add(bytes) > self.frames.len() {
-                return Err(Refused::Bad(DropReason::DeviceRefused));
-            }
-            if offset % SMALL_FRAME_BYTES < front {
-                // Copied, it has the usual headroom.
-                return Err(Refused::TooManySegments);
-            }
-            count += 1;
-        }
-        if count > self.limits.segments_max {
-            return Err(Refused::TooManySegments);
-        }
+        let places = || places(packet, self.frames.start);
+        let count = self.limits.count(places(), self.frames.len())?;
         if !self.flight.has_room(count, token) {
             return Err(Refused::NoDescriptor);
         }
@@ -106,10 +158,24 @@ impl Sender {
         self.ring.publish();
     }
 
+    /// As [`kick`](Self::kick), and keeps in mind when to do it again.
+    pub(in crate::port) fn kick_at(&mut self, now: Instant) -> Result<(), DeviceError> {
+        let kicked = self.kick();
+        self.retry_at = self.refused.then(|| now.after(RETRY));
+        kicked
+    }
+
+    /// When to [`kick_at`](Self::kick_at) again: no completion says that the device has room.
+    pub(in crate::port) const fn retry_at(&self) -> Option<Instant> {
+        self.retry_at
+    }
+
     /// Has the kernel read the ring if it needs a system call for that. A kernel that copies sends
     /// a few packets with each.
     pub(in crate::port) fn kick(&mut self) -> Result<(), DeviceError> {
         let mut waiting = self.ring.waiting();
+        // A poll of the socket has the kernel read the ring as well.
+        (self.down, self.refused) = (self.down && waiting > 0, false);
         while waiting > 0 && self.ring.needs_wakeup() {
             self.calls += 1;
             let sent = self.queue.socket.wake_tx();
@@ -122,6 +188,7 @@ impl Sender {
                 Err(error) => return Err(failed("send packets")(error.into())),
             }
             if self.ring.waiting() == waiting {
+                self.refused = true;
                 break;
             }
             waiting = self.ring.waiting();
@@ -129,16 +196,21 @@ impl Sender {
         Ok(())
     }
 
-    /// The interface was down at the last system call.
-    pub(in crate::port) const fn is_down(&self) -> bool {
-        self.down
+    /// The interface was not up at the last system call, or had no carrier when it was checked.
+    pub(in crate::port) fn is_down(&self) -> bool {
+        self.down || self.queue.line.is_down()
     }
 
-    /// The next packet that is complete.
+    /// The next packet that is complete; for a completion of none a token that the queue counts as
+    /// such.
     pub(in crate::port) fn next_complete(&mut self) -> Option<Token> {
         loop {
             let address = self.completion.take()?;
-            let token = self.flight.complete(address as usize / SMALL_FRAME_BYTES);
+            let frame = address as usize / SMALL_FRAME_BYTES;
+            if !self.flight.has(frame) {
+                return Some(NO_PACKET);
+            }
+            let token = self.flight.complete(frame);
             if token.is_some() {
                 return token;
             }
@@ -163,7 +235,47 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // The RX half may keep the socket alive; the kernel ignores descriptors of no bytes.
-        self.ring.replace_waiting(Descriptor::default());
+        // The RX half may keep the socket alive.
+        self.ring.empty_waiting();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        segments_max: 3,
+        front_bytes: 16,
+    };
+    const BYTES: usize = 4 * SMALL_FRAME_BYTES;
+
+    fn count(places: &[(usize, usize)]) -> Result<usize, Refused> {
+        LIMITS.count(places.iter().copied(), BYTES)
+    }
+
+    #[test]
+    fn only_packets_that_the_kernel_can_take_are_put() {
+        let frame = |number: usize| number * SMALL_FRAME_BYTES + 256;
+        assert_eq!(count(&[(frame(0), 14)]), Ok(1));
+        assert_eq!(count(&[(frame(3), 1792)]), Ok(1));
+        assert_eq!(
+            count(&[(frame(0), 14), (frame(1), 1), (frame(2), 1)]),
+            Ok(3)
+        );
+        let copied = Err(Refused::TooManySegments);
+        let four = [0, 1, 2, 3].map(|number| (frame(number), 60));
+        assert_eq!(count(&four), copied);
+        // The kernel takes the header from the first one, whether it is there or not.
+        assert_eq!(count(&[(frame(0), 13), (frame(1), 60)]), copied);
+        // No room for metadata in front.
+        assert_eq!(
+            count(&[(frame(0), 60), (2 * SMALL_FRAME_BYTES + 15, 60)]),
+            copied
+        );
+        let foreign = Err(Refused::Bad(DropReason::DeviceRefused));
+        assert_eq!(count(&[(frame(3), 1793)]), foreign);
+        assert_eq!(count(&[(usize::MAX - 3, 60)]), foreign);
+        assert_eq!(count(&[(frame(0), 60), (BYTES, 1)]), foreign);
     }
 }

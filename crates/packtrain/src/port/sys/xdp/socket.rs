@@ -1,5 +1,6 @@
 //! AF_XDP sockets: their options and rings, in the order that the kernel asks for.
 
+pub(super) use super::ring::Descriptor;
 use super::ring::{Consumer, Places, Producer};
 use rustix::io::Errno;
 use rustix::net::xdp::{
@@ -14,16 +15,6 @@ use rustix::net::{
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-/// A descriptor of the RX and TX rings (`struct xdp_desc`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Descriptor {
-    /// From the start of the memory.
-    pub(super) address: u64,
-    pub(super) bytes: u32,
-    pub(super) options: u32,
-}
 
 /// Options of a descriptor: further ones of the same packet follow; metadata is in front.
 pub(super) const CONTINUED: u32 = libc::XDP_PKT_CONTD;

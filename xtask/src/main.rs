@@ -122,7 +122,7 @@ mod tests {
             ("fuzz --seconds 0", "--seconds <N>"),
             (
                 "figures tabel",
-                "[possible values: table, ring, tax, tap, vpn]",
+                "[possible values: table, ring, tax, tap, vpn, ports]",
             ),
             ("figures --runs", "--runs <N>"),
             ("figures --runs 0", "0 is not in 1..=99"),

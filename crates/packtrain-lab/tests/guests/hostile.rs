@@ -12,6 +12,7 @@ use packtrain::stats::DropReason;
 use packtrain_lab::harness::{need_tap, wait_for};
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::{LabError, tap};
+use rustix::net::sockopt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
@@ -148,6 +149,12 @@ fn exchange(hosts: &TwoHosts, listener: &TcpListener) {
         .netns
         .run(|| TcpStream::connect_timeout(&place, TIMEOUT));
     let near = near.expect("a thread").expect("a connection");
+    // A TAP forgets after three seconds in which queue a flow arrived, and may send it to the bad
+    // one then (`TUN_FLOW_EXPIRE`): so the left host says something each second.
+    let second = Duration::from_secs(1);
+    sockopt::set_tcp_keepidle(&near, second).expect("an option");
+    sockopt::set_tcp_keepintvl(&near, second).expect("an option");
+    sockopt::set_socket_keepalive(&near, true).expect("an option");
     let (far, _) = listener.accept().expect("a connection");
     for (mut from, mut to) in [(&near, &far), (&far, &near)] {
         from.set_write_timeout(Some(TIMEOUT)).expect("a timeout");

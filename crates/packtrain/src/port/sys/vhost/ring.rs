@@ -347,7 +347,7 @@ impl Ring {
         (self.call, self.error) = (None, None);
     }
 
-    /// Takes the ring out of use, whatever state it is in: the guest is told nothing more.
+    /// Takes the ring out of use in any state, without a call to the guest.
     pub(in crate::port) fn abandon(&mut self) {
         self.live = None;
     }

@@ -254,7 +254,7 @@ enum End {
 
 impl Drop for Thread {
     fn drop(&mut self) {
-        // The link goes down: without this, packets would wait for a guest that nobody serves.
+        // The link goes down: without this, packets would wait for rings that are served no more.
         if std::thread::panicking() {
             self.device.abandon();
         }

@@ -63,8 +63,8 @@ const OFF: &str = "csum=off,guest_csum=off,gso=off,host_tso4=off,host_tso6=off,h
 const HOST_TSO4: u64 = 1 << 11;
 const GUEST_TSO4: u64 = 1 << 7;
 
-/// The ports where a host sends `BYTES` to each connection, where it receives, and where it says how
-/// a guest goes on.
+/// The ports where a host sends `BYTES` to each connection, where it receives, and where it says
+/// how a guest goes on.
 const SENDS: u16 = 1000;
 const RECEIVES: u16 = 1100;
 const SAYS: u16 = 1200;

@@ -20,7 +20,7 @@ use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::xdp::{XdpConfig, XdpMode, XdpSocket};
 use packtrain::port::{self, AnyPort, open_pair};
 use packtrain::stats::DropReason;
-use packtrain::time::Instant;
+use packtrain::time::{Clock, Instant, MonotonicClock};
 use packtrain_offload::offload::ChecksumState;
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
@@ -327,6 +327,11 @@ fn packets_of_queues_that_are_not_opened_go_to_the_kernel() {
                 world::set_channels(name, 2, 2);
             }
             assert_eq!(open_port(&near()).queues(), 2);
+            for text in ["mode=copy", "mode=copy,gone=wait"] {
+                let port = port::open(&format!("xdp:{NEAR},{text}")).expect("it opens");
+                assert_eq!(port.config.queues, Some(2), "{text}");
+                assert!(port.driver.pins_memory(), "{text}");
+            }
             let far = PacketSocket::open(FAR);
             for queues in [1, 2] {
                 let port = open_port(&XdpConfig {
@@ -657,6 +662,49 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
                 while far.receive().is_some() {}
                 port.poll();
             }
+        });
+    });
+}
+
+/// Without a carrier the kernel completes packets that it drops, and does not show that it has read
+/// their descriptors. Nothing is lost unseen, and the ring works again.
+#[test]
+fn a_completion_is_no_room_in_the_ring() {
+    in_namespace(|| {
+        with_veth(|| {
+            let mut port = open_near();
+            world::set_up(FAR, false);
+            // Without a look at the link, which happens ten times a second.
+            for train in 0..8 {
+                let mut burst = Burst::new();
+                for number in 0..64 {
+                    let packet = port
+                        .arena
+                        .packet_from(&frame([2; 6], 1, train, 60 + number));
+                    burst.push(packet.expect("memory")).expect("room");
+                }
+                port.tx[0]
+                    .transmit(&mut burst)
+                    .expect("the device is there");
+            }
+            world::set_up(FAR, true);
+            let clock = MonotonicClock::default();
+            wait_until("it is empty", || {
+                port.tx[0]
+                    .service(clock.now())
+                    .expect("the device is there");
+                port.tx[0].in_flight() == 0
+            });
+            let counters = port.tx[0].counters().snapshot();
+            assert_eq!(counters.reclaimed, counters.packets);
+            assert_eq!(counters.bad_completions + counters.lost_completions, 0);
+            let far = PacketSocket::open(FAR);
+            for number in 0..RINGS as u32 + 10 {
+                let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
+                port.send_all(packet.expect("memory"));
+            }
+            let all = (0..RINGS as u32 + 10).map(|number| frame([2; 6], 1, number, 60));
+            assert_eq!(arrived(&far, all.len()), all.collect::<Vec<_>>());
         });
     });
 }

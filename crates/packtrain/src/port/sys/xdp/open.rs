@@ -178,8 +178,7 @@ pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
     };
     // Packets of the host's own senders, or of a guest, may have checksums that were left to
     // a device, and XDP does not say so: a veth passes such packets on, and in generic mode any
-    // driver
-    // may. Whatever the settings say: without this, what arrives could not be passed on.
+    // driver may. Whatever the settings say: without this, what arrives could not be passed on.
     let rx = match is_veth || program.hook == Hook::Generic {
         true => Features::CSUM,
         false => Features::NONE,

@@ -14,8 +14,7 @@ use std::sync::{Arc, OnceLock};
 ///
 /// In copy mode the kernel neither reads nor writes frames from then on. In zero-copy mode the
 /// device may for a while, since the kernel stops it later, in a work queue: the frames that it may
-/// fill
-/// are then not given back, so each RX half costs the arena as many as its ring has.
+/// fill are then not given back, so each RX half costs the arena as many as its ring has.
 #[derive(Debug)]
 pub(in crate::port) struct Queue {
     pub(in crate::port) socket: Socket,

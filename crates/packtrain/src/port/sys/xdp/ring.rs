@@ -4,6 +4,7 @@
 
 #![allow(unsafe_code, reason = "memory that is shared with the kernel")]
 
+use crate::limits::SMALL_FRAME_BYTES;
 use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,6 +13,9 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// The kernel asks for a system call (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = libc::XDP_RING_NEED_WAKEUP;
+
+/// Bytes of a descriptor that the kernel discards.
+const DISCARDED: u32 = 2 * SMALL_FRAME_BYTES as u32;
 
 /// A descriptor of the RX and TX rings (`struct xdp_desc`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,15 +158,23 @@ impl<T: Copy> Producer<T> {
         }
     }
 
+    /// Whether `count` more entries can be put.
+    pub(super) fn has_room(&mut self, count: u32) -> bool {
+        let most = self.ring.count;
+        let fits = |used: u32| used.checked_add(count).is_some_and(|used| used <= most);
+        if fits(self.next.wrapping_sub(self.consumed)) {
+            return true;
+        }
+        // Pairs with the kernel's release: it has read the entries before.
+        self.consumed = self.ring.consumer().load(Ordering::Acquire);
+        fits(self.next.wrapping_sub(self.consumed))
+    }
+
     /// Puts an entry, which the kernel does not see before [`publish`](Self::publish). False if
     /// the ring is full.
     pub(super) fn put(&mut self, entry: T) -> bool {
-        if self.next.wrapping_sub(self.consumed) >= self.ring.count {
-            // Pairs with the kernel's release: it has read the entries before.
-            self.consumed = self.ring.consumer().load(Ordering::Acquire);
-            if self.next.wrapping_sub(self.consumed) >= self.ring.count {
-                return false;
-            }
+        if !self.has_room(1) {
+            return false;
         }
         // SAFETY: the kernel does not read this entry: it has consumed it, or never saw it.
         unsafe { self.ring.entry(self.next).write(entry) };
@@ -198,17 +210,17 @@ impl<T: Copy> Producer<T> {
 }
 
 impl Producer<Descriptor> {
-    /// Empties the descriptors that the kernel has not consumed: it ignores those of no bytes.
-    pub(super) fn empty_waiting(&mut self) {
+    /// Has the kernel discard the descriptors that it has not consumed: it takes none with more
+    /// bytes than a frame. (One without bytes would pass in Linux before 6.6.)
+    pub(super) fn discard_waiting(&mut self) {
         let waiting = self.waiting().min(self.ring.count);
         for back in 1..=waiting {
             let entry = self.ring.entry(self.next.wrapping_sub(back));
             // SAFETY: an entry of the ring, whose number of bytes is an aligned word. The kernel
             // may read it meanwhile, as in a system call that another thread makes for this socket:
-            // it
-            // has the old number or none, and the rest does not change.
+            // it has the old number or the new one, and the rest does not change.
             let bytes = unsafe { AtomicU32::from_ptr(&raw mut (*entry).bytes) };
-            bytes.store(0, Ordering::Relaxed);
+            bytes.store(DISCARDED, Ordering::Relaxed);
         }
     }
 }
@@ -324,6 +336,23 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_for_what_the_kernel_shows_as_read() {
+        let (mut memory, ring) = memory();
+        let mut producer = Producer::new(ring(&mut memory));
+        let mut kernel = Consumer::new(ring(&mut memory));
+        assert!(producer.has_room(COUNT) && !producer.has_room(COUNT + 1));
+        assert!(!producer.has_room(u32::MAX));
+        for entry in 0..COUNT.into() {
+            assert!(producer.put(entry));
+        }
+        producer.publish();
+        assert!(kernel.take().is_some() && kernel.take().is_some());
+        assert!(!producer.has_room(1), "read, and not shown");
+        kernel.release();
+        assert!(producer.has_room(2) && !producer.has_room(3));
+    }
+
+    #[test]
     fn the_flag_of_the_kernel_is_read() {
         let (mut memory, ring) = memory();
         let producer = Producer::<u64>::new(ring(&mut memory));
@@ -336,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_waits_is_emptied() {
+    fn only_what_waits_is_discarded() {
         let mut memory = [0_u64; 3 + 2 * COUNT as usize];
         let base = NonNull::new(memory.as_mut_ptr().cast()).expect("not null");
         let ring = || Ring::<Descriptor>::new(Area { base, bytes: 0 }, PLACES, COUNT);
@@ -352,9 +381,9 @@ mod tests {
         producer.publish();
         assert_eq!(consumer.take(), Some(entry(1, 60)));
         consumer.release();
-        producer.empty_waiting();
+        producer.discard_waiting();
         for address in 2..=3 {
-            assert_eq!(consumer.take(), Some(entry(address, 0)));
+            assert_eq!(consumer.take(), Some(entry(address, DISCARDED)));
         }
         assert_eq!(consumer.take(), None);
         let mut again = Consumer::new(ring());

@@ -4,7 +4,7 @@ use super::flight::Flight;
 use super::receive::Queue;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor};
-use crate::driver::{DeviceError, Refused, Token, TxPacket};
+use crate::driver::{DeviceError, Link, Refused, Token, TxPacket};
 use crate::limits::SMALL_FRAME_BYTES;
 use crate::packet::{Packet, PacketError};
 use crate::port::sys::device::failed;
@@ -18,6 +18,8 @@ use std::time::Duration;
 /// The time to the next attempt after the kernel took no packet of the ring, since its device was
 /// busy or had no memory.
 const RETRY: Duration = Duration::from_millis(1);
+/// Packets that a kernel that copies sends in a system call (its `max_tx_budget`).
+const COPIED_AT_ONCE: u32 = 32;
 /// Not that of a packet.
 const NO_PACKET: Token = Token(u32::MAX);
 /// Bytes of an Ethernet header, which the kernel does not look for behind a first descriptor.
@@ -136,7 +138,8 @@ impl Sender {
     ) -> Result<(), Refused> {
         let places = || places(packet, self.frames.start);
         let count = self.limits.count(places(), self.frames.len())?;
-        if !self.flight.has_room(count, token) {
+        // The kernel completes a packet before it shows that it has read its descriptors.
+        if !self.flight.has_room(count, token) || !self.ring.has_room(count as u32) {
             return Err(Refused::NoDescriptor);
         }
         for (index, (offset, bytes)) in places().enumerate() {
@@ -146,7 +149,7 @@ impl Sender {
                 bytes: bytes as u32,
                 options: options | more,
             });
-            debug_assert!(put, "the ring has an entry for each descriptor in flight");
+            debug_assert!(put, "there is room for all");
             self.flight.put(offset / SMALL_FRAME_BYTES, token);
             options = 0;
         }
@@ -174,6 +177,8 @@ impl Sender {
     /// a few packets with each.
     pub(in crate::port) fn kick(&mut self) -> Result<(), DeviceError> {
         let mut waiting = self.ring.waiting();
+        // Linux before 6.17 shows what it has read only once it has read all.
+        let mut unseen = waiting.div_ceil(COPIED_AT_ONCE);
         // A poll of the socket has the kernel read the ring as well.
         (self.down, self.refused) = (self.down && waiting > 0, false);
         while waiting > 0 && self.ring.needs_wakeup() {
@@ -185,13 +190,22 @@ impl Sender {
                 // More than it sends at once, or a packet that the device dropped; or, if it took
                 // none, no memory now: the next call goes on.
                 Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::NOMEM | Errno::INTR) => {}
+                // A device that is set up anew says so as well.
+                Err(Errno::NXIO) if self.queue.line.check() != Link::Removed => {
+                    self.refused = true;
+                    break;
+                }
                 Err(error) => return Err(failed("send packets")(error.into())),
             }
-            if self.ring.waiting() == waiting {
-                self.refused = true;
-                break;
+            let left = self.ring.waiting();
+            if left == waiting {
+                if unseen == 0 {
+                    self.refused = true;
+                    break;
+                }
+                unseen -= 1;
             }
-            waiting = self.ring.waiting();
+            waiting = left;
         }
         Ok(())
     }
@@ -236,7 +250,7 @@ impl Sender {
 impl Drop for Sender {
     fn drop(&mut self) {
         // The RX half may keep the socket alive.
-        self.ring.empty_waiting();
+        self.ring.discard_waiting();
     }
 }
 

@@ -224,7 +224,7 @@ fn a_packet_port_that_is_killed_leaves_nothing() {
     assert!(document["ports"]["near0"]["device"]["rx_packets"].is_u64());
 }
 
-/// As that, with a program on the interface.
+/// As that, with a program on the interface, also on one that is made again.
 #[test]
 fn an_xdp_port_that_is_killed_leaves_nothing() {
     let Some(way) = in_namespace() else { return };
@@ -234,13 +234,18 @@ fn an_xdp_port_that_is_killed_leaves_nothing() {
     }
     let script = format!(
         "{AWAIT}
-        ip link add near0 type veth peer name far0 && ip link set near0 up && ip link set far0 up
+        make() {{
+            ip link add near0 type veth peer name far0 &&
+            ip link set near0 up && ip link set far0 up
+        }}
+        make
         \"$0\" plan null: xdp:near0,mode=copy >/dev/null || exit 3
         is_attached() {{ ip -d link show near0 | grep -q 'prog/xdp '; }}
         is_not() {{ ! is_attached && ip -d link show near0 | grep -q 'promiscuity 0 '; }}
         for end in KILL INT; do
-            \"$0\" forward tap:pta xdp:near0,mode=copy -q --json & run=$!
+            \"$0\" forward tap:pta xdp:near0,mode=copy,gone=wait -q --json & run=$!
             await joined; await is_attached
+            ip link delete near0; make; await is_attached
             kill -$end $run; wait $run; code=$?; await is_not
         done
         exit $code"

@@ -113,14 +113,12 @@ impl AnyPort {
         }
     }
 
-    /// Whether the kernel pins the memory of packets when the port is attached, which needs
-    /// `CAP_IPC_LOCK` beyond the limit of locked memory: an `xdp:` port.
+    /// Whether the memory of packets is given to the device when the port is attached
+    /// ([`TxMemory::SmallFrames`]). The kernel pins it for an `xdp:` port, which needs
+    /// `CAP_IPC_LOCK` beyond the limit of locked memory.
     #[must_use]
     pub fn pins_memory(&self) -> bool {
-        match self {
-            Self::Xdp(_) => true,
-            _ => self.wrapped().is_some_and(Self::pins_memory),
-        }
+        self.capabilities().tx_memory == TxMemory::SmallFrames
     }
 
     /// The wrapped driver.

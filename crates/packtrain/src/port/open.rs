@@ -150,19 +150,20 @@ pub fn open(text: &str) -> Result<Port<AnyPort>, OpenError> {
 ///
 /// [`OpenError`].
 pub fn open_spec(spec: &PortSpec, link: Option<LinkType>) -> Result<Port<AnyPort>, OpenError> {
-    let port = open_device(spec, link).map_err(|error| OpenError::device(spec, &error))?;
+    let mut spec = spec.clone();
+    let port = open_device(&spec, link).map_err(|error| OpenError::device(&spec, &error))?;
+    spec.config.queues = spec.config.queues.or(spec.kind.queues());
+    if let AnyPort::Xdp(port) = &port {
+        // A queue that is not opened leaves its packets to the kernel.
+        spec.config.queues = spec.config.queues.or(Some(port.queues()));
+    }
     let port = match spec.kind.waits() {
         true => AnyPort::Returning(Box::new(returning(port, spec.clone(), link))),
         false => port,
     };
-    let mut config = spec.config;
-    config.queues = config.queues.or(spec.kind.queues());
-    if let AnyPort::Xdp(port) = &port {
-        // A queue that is not opened leaves its packets to the kernel.
-        config.queues = config.queues.or(Some(port.queues()));
-    }
+    let config = spec.config;
     Ok(Port {
-        driver: wrap(port, spec)?,
+        driver: wrap(port, &spec)?,
         config,
     })
 }

@@ -125,6 +125,7 @@ impl Driver for PacketSocket {
                 count_at: Instant::default(),
                 recheck_at: Instant::default(),
                 lost: 0,
+                undescribed: 0,
                 calls: 0,
             };
             Ok((rx, tx))
@@ -162,6 +163,7 @@ pub struct PacketRx {
     recheck_at: Instant,
     /// Drops that were read and not reported yet.
     lost: u64,
+    undescribed: u64,
     calls: u64,
 }
 
@@ -185,10 +187,11 @@ impl PacketRx {
         Ok(())
     }
 
-    /// Reads how many packets the socket had no room for.
+    /// Reads how many packets the socket had no room for, or could not describe.
     fn count_drops(&mut self) -> std::io::Result<()> {
         self.calls += 1;
         self.lost += u64::from(self.socket.drops()?);
+        self.undescribed += self.socket.undescribed();
         self.counted = true;
         Ok(())
     }
@@ -223,6 +226,10 @@ impl RxDescriptors for PacketRx {
         if self.lost > 0 && !burst.exhausted() {
             burst.bad(DropReason::SocketFull, std::mem::take(&mut self.lost));
         }
+        if self.undescribed > 0 && !burst.exhausted() {
+            let undescribed = std::mem::take(&mut self.undescribed);
+            burst.bad(DropReason::BadDescriptor, undescribed);
+        }
         while !burst.exhausted() {
             if let Some(read) = self.inbox.take() {
                 if let Err(reason) = self.push(read, burst) {
@@ -230,7 +237,8 @@ impl RxDescriptors for PacketRx {
                 }
                 continue;
             }
-            match self.inbox.fill(&self.socket, &mut self.posted) {
+            let wanted = burst.budget();
+            match self.inbox.fill(&self.socket, &mut self.posted, wanted) {
                 Ok(true) => self.counted = false,
                 // Out of frames: the kernel keeps its packets until the next refill.
                 Ok(false) => return self.recheck(now),
@@ -255,7 +263,7 @@ impl RxDescriptors for PacketRx {
         // error is the next poll's.
         let counted = self.counted || self.count_drops().is_ok();
         // The descriptor is readable while there are packets, so no wake-up is lost.
-        if self.drained && counted && self.lost == 0 {
+        if self.drained && counted && self.lost == 0 && self.undescribed == 0 {
             Armed::Idle
         } else {
             Armed::WorkPending

@@ -20,6 +20,8 @@ use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `TP_STATUS_VLAN_VALID` and `TP_STATUS_VLAN_TPID_VALID`: the tag, and its protocol.
 const TAGGED: u32 = libc::TP_STATUS_VLAN_VALID;
@@ -73,7 +75,12 @@ pub enum Fanout {
 
 /// One packet socket: a queue. Nothing arrives before it is bound.
 #[derive(Debug)]
-pub(in crate::port) struct Socket(OwnedFd);
+pub(in crate::port) struct Socket {
+    fd: OwnedFd,
+    /// Received packets that the kernel could not describe, if a call that sends was told of it:
+    /// of all descriptors of the socket.
+    undescribed: Arc<AtomicU64>,
+}
 
 impl Socket {
     /// A socket of the calling thread's network namespace, of no protocol.
@@ -81,13 +88,19 @@ impl Socket {
         // SAFETY: takes no memory; the result is checked before use.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         // SAFETY: the kernel just made this descriptor for us, and it has no other owner.
-        Ok(Self(unsafe { OwnedFd::from_raw_fd(check(fd)?) }))
+        Ok(Self::of(unsafe { OwnedFd::from_raw_fd(check(fd)?) }))
+    }
+
+    /// Of any descriptor.
+    pub(in crate::port) fn of(fd: OwnedFd) -> Self {
+        let undescribed = Arc::default();
+        Self { fd, undescribed }
     }
 
     /// Takes over a descriptor of unknown origin, and makes it close-on-exec. `None` if it is no
     /// packet socket with link headers.
     pub(in crate::port) fn from_fd(fd: OwnedFd) -> io::Result<Option<Self>> {
-        let socket = Self(fd);
+        let socket = Self::of(fd);
         for (option, wanted) in [
             (libc::SO_DOMAIN, libc::AF_PACKET),
             (libc::SO_TYPE, libc::SOCK_RAW),
@@ -99,19 +112,21 @@ impl Socket {
                 Err(error) => return Err(error),
             }
         }
-        fcntl_setfd(&socket.0, FdFlags::CLOEXEC)?;
+        fcntl_setfd(&socket.fd, FdFlags::CLOEXEC)?;
         Ok(Some(socket))
-    }
-
-    /// Of any descriptor.
-    #[cfg(test)]
-    pub(in crate::port) fn of(fd: OwnedFd) -> Self {
-        Self(fd)
     }
 
     /// Another descriptor of the same socket.
     pub(in crate::port) fn try_clone(&self) -> io::Result<Self> {
-        self.0.try_clone().map(Self)
+        let undescribed = Arc::clone(&self.undescribed);
+        let fd = self.fd.try_clone()?;
+        Ok(Self { fd, undescribed })
+    }
+
+    /// Received packets that the kernel could not describe, since the last call, as far as the
+    /// error went to a call that sends ([`receive_many`](Self::receive_many)).
+    pub(in crate::port) fn undescribed(&self) -> u64 {
+        self.undescribed.swap(0, Ordering::Relaxed)
     }
 
     /// A virtio-net header of 10 bytes in front of every packet, VLAN tags in the aux data, and no
@@ -177,7 +192,7 @@ impl Socket {
     pub(in crate::port) fn has_filter(&self) -> io::Result<bool> {
         let mut count: libc::socklen_t = 0;
         // `SO_GET_FILTER` is the same number.
-        let (fd, option) = (self.0.as_raw_fd(), libc::SO_ATTACH_FILTER);
+        let (fd, option) = (self.fd.as_raw_fd(), libc::SO_ATTACH_FILTER);
         let (none, count_at) = (std::ptr::null_mut(), &raw mut count);
         // SAFETY: with a length of 0 the kernel writes only how many instructions there are.
         let got = check(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, option, none, count_at) });
@@ -194,7 +209,7 @@ impl Socket {
     pub(in crate::port) fn discard(&self) -> io::Result<()> {
         for _ in 0..DISCARDED_MAX {
             // As much as the header: the kernel refuses a shorter read.
-            match recv(&self.0, &mut [0_u8; HEADER_BYTES], RecvFlags::DONTWAIT) {
+            match recv(&self.fd, &mut [0_u8; HEADER_BYTES], RecvFlags::DONTWAIT) {
                 Err(Errno::AGAIN) => break,
                 // One whose offload has no header is dropped as well. An interface that is down
                 // is noticed without this report.
@@ -215,7 +230,7 @@ impl Socket {
         };
         let bytes = size_of_val(&address) as libc::socklen_t;
         // SAFETY: the kernel reads one address of that size, which lives until the call returns.
-        check(unsafe { libc::bind(self.0.as_raw_fd(), (&raw const address).cast(), bytes) })?;
+        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), bytes) })?;
         Ok(())
     }
 
@@ -227,7 +242,7 @@ impl Socket {
         // SAFETY: the kernel writes one address of that size, which lives until the call returns.
         check(unsafe {
             let address = (&raw mut address).cast();
-            libc::getsockname(self.0.as_raw_fd(), address, &raw mut bytes)
+            libc::getsockname(self.fd.as_raw_fd(), address, &raw mut bytes)
         })?;
         Ok(address.sll_ifindex)
     }
@@ -385,7 +400,7 @@ impl Socket {
     fn about_interface(&self, call: u64, mut request: libc::ifreq) -> io::Result<libc::ifreq> {
         let call = call as libc::Ioctl;
         // SAFETY: the kernel reads and writes one `ifreq`, which lives until the call returns.
-        check(unsafe { libc::ioctl(self.0.as_raw_fd(), call, &raw mut request) })?;
+        check(unsafe { libc::ioctl(self.fd.as_raw_fd(), call, &raw mut request) })?;
         Ok(request)
     }
 
@@ -393,7 +408,7 @@ impl Socket {
     pub(in crate::port) fn namespace(&self) -> io::Result<File> {
         let call = libc::SIOCGSKNS as libc::Ioctl;
         // SAFETY: no memory is passed; the result is checked before use.
-        let fd = check(unsafe { libc::ioctl(self.0.as_raw_fd(), call) })?;
+        let fd = check(unsafe { libc::ioctl(self.fd.as_raw_fd(), call) })?;
         // SAFETY: the kernel just made this descriptor for us, and it has no other owner.
         Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
@@ -412,7 +427,7 @@ impl Socket {
         message.msg_iovlen = buffers.len() as _;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
-        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
         // SAFETY: the kernel writes within the buffers, which live until the call returns.
         let bytes = received(|| unsafe { libc::recvmsg(fd, &raw mut message, flags) })?;
         Ok((bytes, tag_of(&message)?))
@@ -441,7 +456,7 @@ impl Socket {
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(control) as _;
         }
-        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT as _);
+        let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT as _);
         let (first, most, no_limit) = (messages.as_mut_ptr(), count as _, std::ptr::null_mut());
         // SAFETY: the kernel writes within that many messages and their buffers, which live until
         // the call returns.
@@ -457,7 +472,7 @@ impl Socket {
 
     /// Sends one packet that is in one piece, header and all.
     pub(in crate::port) fn send(&self, packet: &[u8]) -> Result<(), WriteError> {
-        self.while_up(|| sent(packet.len(), || send(&self.0, packet, SendFlags::DONTWAIT)))
+        self.apart(|| sent(packet.len(), || send(&self.fd, packet, SendFlags::DONTWAIT)))
     }
 
     /// Sends one packet of `bytes` bytes in pieces, header and all.
@@ -468,16 +483,22 @@ impl Socket {
     ) -> Result<(), WriteError> {
         let call = || {
             let mut control = SendAncillaryBuffer::default();
-            sendmsg(&self.0, pieces, &mut control, SendFlags::DONTWAIT)
+            sendmsg(&self.fd, pieces, &mut control, SendFlags::DONTWAIT)
         };
-        self.while_up(|| sent(bytes, call))
+        self.apart(|| sent(bytes, call))
     }
 
     /// The result of `send`; of a second one if the first only reported that the interface had been
-    /// down: the socket tells one of its two halves, whenever that makes its next call.
-    fn while_up(&self, send: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
+    /// down, or that a packet had been received that the kernel cannot describe: the socket tells
+    /// one of its two halves, whenever that makes its next call, and has sent nothing then.
+    fn apart(&self, send: impl Fn() -> Result<(), WriteError>) -> Result<(), WriteError> {
         match send() {
             Err(WriteError::Down) if matches!(self.link(), Ok(Link::Up)) => send(),
+            Err(WriteError::Invalid) => {
+                send()?;
+                self.undescribed.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
             sent => sent,
         }
     }
@@ -485,7 +506,7 @@ impl Socket {
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         let bytes = size_of::<T>() as libc::socklen_t;
         let value = std::ptr::from_ref(value).cast();
-        let fd = self.0.as_raw_fd();
+        let fd = self.fd.as_raw_fd();
         // SAFETY: the kernel reads that many bytes of a value that lives until the call returns.
         check(unsafe { libc::setsockopt(fd, level, option, value, bytes) })?;
         Ok(())
@@ -494,7 +515,7 @@ impl Socket {
     fn get<T: Plain>(&self, level: c_int, option: c_int) -> io::Result<T> {
         let mut value = T::default();
         let mut bytes = size_of::<T>() as libc::socklen_t;
-        let (fd, place) = (self.0.as_raw_fd(), (&raw mut value).cast());
+        let (fd, place) = (self.fd.as_raw_fd(), (&raw mut value).cast());
         // SAFETY: the kernel writes at most that many bytes, and any bytes are a valid `Plain`.
         check(unsafe { libc::getsockopt(fd, level, option, place, &raw mut bytes) })?;
         Ok(value)
@@ -503,7 +524,7 @@ impl Socket {
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
@@ -536,17 +557,19 @@ impl Inbox {
         self.read.pop_front()
     }
 
-    /// Reads packets into `posted` when all that were read are taken. False when too few frames are
-    /// posted.
+    /// Reads packets into `posted` when all that were read are taken, at most `wanted`: those that
+    /// are not taken would be lost with the port. False when too few frames are posted.
     pub(in crate::port) fn fill(
         &mut self,
         socket: &Socket,
         posted: &mut Posted,
+        wanted: usize,
     ) -> Result<bool, ReadError> {
         debug_assert!(self.read.is_empty());
-        if self.most > 1 {
+        let most = self.most.min(wanted);
+        if most > 1 {
             let mut tags = [Ok(None); BATCH];
-            let filled = posted.read_many::<BATCH, ReadError>(self.most, |frames| {
+            let filled = posted.read_many::<BATCH, ReadError>(most, |frames| {
                 let (bytes, found) = socket.receive_many::<BATCH>(frames)?;
                 tags = found;
                 Ok(bytes)
@@ -771,6 +794,25 @@ mod tests {
             }
         };
         assert_eq!(sent(60, interrupted), Ok(()));
+    }
+
+    /// The error of a received packet, of which a call that sends was told.
+    #[test]
+    fn what_the_other_half_is_owed_costs_no_packet() {
+        let socket = Socket::of(File::open("/dev/null").expect("a file").into());
+        let twin = socket.try_clone().expect("a descriptor");
+        let calls = std::cell::Cell::new(0);
+        let once = || match calls.replace(calls.get() + 1) {
+            0 => Err(WriteError::Invalid),
+            _ => Ok(()),
+        };
+        assert_eq!(socket.apart(once), Ok(()));
+        assert_eq!((calls.get(), twin.undescribed()), (2, 1));
+        assert_eq!(
+            socket.apart(|| Err(WriteError::Invalid)),
+            Err(WriteError::Invalid)
+        );
+        assert_eq!(twin.undescribed(), 0);
     }
 
     #[test]

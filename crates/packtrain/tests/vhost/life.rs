@@ -90,6 +90,36 @@ fn a_front_end_leaves_and_another_one_comes() {
     assert_eq!(queues.rx_drops.snapshot().total(), 0);
 }
 
+/// Not to be spun by whatever listens there: the port asks five times a second.
+#[test]
+fn a_front_end_that_closes_each_connection_is_asked_slowly() {
+    let path = std::env::temp_dir().join(format!("packtrain-closes-{}", std::process::id()));
+    let listener = UnixListener::bind(&path).expect("a socket");
+    listener.set_nonblocking(true).expect("it is set");
+    let config = VhostConfig {
+        server: false,
+        ..VhostConfig::server(&path)
+    };
+    let mut port = Vhost::open(&config).expect("it waits for a front end");
+    let arena = Arena::new(ArenaConfig::small()).expect("memory");
+    let queues = port.attach(&Attach::default(), &arena).expect("a queue");
+    let end = Instant::now() + Duration::from_secs(1);
+    let mut connections = 0;
+    while Instant::now() < end {
+        match listener.accept() {
+            Ok(closed) => {
+                drop(closed);
+                connections += 1;
+            }
+            Err(_none) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    std::fs::remove_file(&path).expect("it is there");
+    assert!((2..8).contains(&connections), "{connections}");
+    assert!(port.status().connections >= connections - 1);
+    drop(queues);
+}
+
 #[test]
 fn packets_are_held_to_what_the_guest_has_negotiated_now() {
     let mut queues = Queues::new(Options::new(FEATURES));

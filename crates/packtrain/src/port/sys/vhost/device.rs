@@ -232,6 +232,10 @@ impl Device {
         (status.connected, status.features, status.sealed) = (false, 0, true);
         drop(status);
         self.settle();
+    }
+
+    /// The front end has left by itself, or because it was refused.
+    pub(in crate::port) fn record_gone(&self) {
         self.record(ChangeKind::Gone, "the front end has left");
     }
 

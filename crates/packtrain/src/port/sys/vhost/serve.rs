@@ -271,10 +271,18 @@ impl Thread {
             };
             // Before the socket is closed: the front end may give its memory another use then.
             self.device.disconnect();
-            match ended {
-                End::Stop => return,
-                End::Left => {}
-                End::Refused(problem) => self.device.refuse(&problem),
+            if let End::Stop = ended {
+                return;
+            }
+            self.device.record_gone();
+            if let End::Refused(problem) = ended {
+                self.device.refuse(&problem);
+            }
+            // One that closes each connection at once is not asked again at once.
+            if let Endpoint::Connect(..) = self.endpoint
+                && is_ready(&self.stop, &[], Some(&RETRY)).is_none()
+            {
+                return;
             }
         }
     }

@@ -39,10 +39,12 @@ impl<T: TxDescriptors> Egress<T> {
         if recheck || self.asynchronous || pending {
             return self.service(now());
         }
+        // First: a device that has changed is asked for its MTU at once.
+        self.queue.follow()?;
         if self.queue.has_mtu() {
             self.queue.renew_mtu(now());
         }
-        self.queue.follow()
+        Ok(())
     }
 
     fn service(&mut self, now: Instant) -> Result<(), DeviceError> {

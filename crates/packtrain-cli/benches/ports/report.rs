@@ -145,19 +145,18 @@ fn ratio(rows: &[Row], [ours, theirs]: [&str; 2], figure: Figure) -> Option<Esti
 
 /// Compares the first contestant with the others, and prints the verdicts on the goals.
 pub fn judge(path: &Path, rows: &[Row]) -> Vec<Claim> {
-    let Some((ours, others)) = path.contestants.split_first() else {
-        return Vec::new();
-    };
     println!();
-    for Contestant { name, .. } in others {
+    let mut contestants = path.contestants.iter().map(|contestant| contestant.name);
+    let ours = contestants.next().unwrap_or_default();
+    for name in contestants {
         let is_goal = |figure| {
             let mut goals = path.goals.iter();
-            let is = |goal: &Goal| goal.ours == ours.name && goal.beside == *name;
+            let is = |goal: &Goal| goal.ours == ours && goal.beside == name;
             goals.any(|goal| is(goal) && goal.figure == figure)
         };
         for figure in Figure::ALL {
             if !is_goal(figure)
-                && let Some(ratio) = ratio(rows, [ours.name, name], figure)
+                && let Some(ratio) = ratio(rows, [ours, name], figure)
             {
                 let ratio = figures(Some(ratio));
                 println!("ports/{}: {} ({name}): {ratio}", path.name, figure.name());

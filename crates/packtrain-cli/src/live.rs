@@ -164,7 +164,7 @@ impl Live {
             self.event(
                 "packets are longer than the MTU of their egress port, and dropped (drop.mtu): \
                  lower the MTU where they come from, or raise that of the egress interface or its \
-                 mtu=\n",
+                 mtu=; notes of `packtrain plan` say where packets arrive longer than the MTU\n",
             );
         }
     }

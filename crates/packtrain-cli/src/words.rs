@@ -21,7 +21,9 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::Shutdown => "still waiting when the run ended",
         DropReason::FaultInjected => "dropped on request (drop=)",
         DropReason::ReadOnly => "for a capture file that is only read (no `write`)",
-        DropReason::SocketFull => "not read fast enough from the interface (packet socket)",
+        DropReason::SocketFull => {
+            "not read fast enough from the interface (its socket or ring was full)"
+        }
         DropReason::Mtu => "longer than the MTU of the egress interface",
         DropReason::CutShort => "not captured whole (snapshot length)",
         DropReason::BadRecord => "the capture's record cannot be read as a packet",

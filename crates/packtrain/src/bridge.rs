@@ -21,12 +21,15 @@
 //!
 //! It detects no loop: two paths between two ports multiply broadcasts without end, so the ports
 //! must be joined nowhere else. It does not read VLAN tags: an address is behind one port in all
-//! VLANs.
+//! VLANs. It believes every source address: as with any bridge that learns, a host can take the
+//! address of another one, and one that sends from very many has frames for new addresses go to all
+//! ports.
 
 use crate::engine::{Handler, RxId};
 use crate::packet::{Burst, Packet, PortSet};
 use crate::time::Instant;
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -60,6 +63,9 @@ type Mac = u64;
 /// to have an address twice, of which one grows old.
 pub struct Addresses {
     entries: Box<[Entry]>,
+    /// The factor of the hash: random, or a host could choose addresses that fill one set, and keep
+    /// another one out of it.
+    factor: u64,
     /// Entries that may be in use.
     most: usize,
     used: AtomicUsize,
@@ -98,6 +104,7 @@ impl Addresses {
         let count = (2 * most).next_power_of_two().max(WAYS);
         Arc::new(Self {
             entries: (0..count).map(|_| Entry::default()).collect(),
+            factor: RandomState::new().build_hasher().finish() | 1,
             most,
             used: AtomicUsize::new(0),
             aging: u64::try_from(aging.max(AGING_MIN).as_nanos()).unwrap_or(u64::MAX),
@@ -125,8 +132,8 @@ impl Addresses {
     }
 
     fn set(&self, mac: Mac) -> &[Entry] {
-        // A multiplicative hash (Fibonacci): the upper bits are the best.
-        let hash = mac.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        // A multiplicative hash: the upper bits are the best.
+        let hash = mac.wrapping_mul(self.factor) >> 32;
         let at = (hash as usize * WAYS) & (self.entries.len() - 1);
         &self.entries[at..at + WAYS]
     }

@@ -135,7 +135,7 @@ impl PortConfig {
     /// The keys that every kind of port has.
     pub(crate) const KEYS: &'static [Key<Self>] = keys! { Self;
         "queues" (Range(1, QUEUES_MAX as u64)) queues:
-            "queues to open, in both directions; 1 by default";
+            "queues to open, in both directions; 1 by default, of `xdp:` all";
         "offload" (Text(Features::TAKES)) offload:
             "offloads that may be used; checksums that they need are added";
         "segs" (Range(1, SEGMENTS_MAX as u64)) segments:

@@ -27,7 +27,7 @@ impl Device {
 
     /// The interface `name` of the calling thread's network namespace.
     pub(super) fn open(name: &str) -> Result<Self, DeviceError> {
-        let control = Socket::open().map_err(failed("open a packet socket"))?;
+        let control = Socket::open().map_err(failed("look at interfaces (by a packet socket)"))?;
         let index = index_of(&control, name)?;
         let namespace = File::open("/proc/thread-self/ns/net").ok();
         Ok(Self::new(control, index, namespace))

@@ -157,7 +157,8 @@ fn make_room(path: &Path) -> io::Result<()> {
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
         return in_use(
-            "the path is a file and no socket; remove it, or use another path".to_owned(),
+            "the path is no socket but a file or a folder; remove it, or use another path"
+                .to_owned(),
         );
     }
     match connect_to(path) {

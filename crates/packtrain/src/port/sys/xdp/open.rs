@@ -172,6 +172,14 @@ pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
     }
     let is_veth = is_veth(&line.device);
     notes.extend(lost_tags(&name, &line.device, is_veth));
+    if program.hook == Hook::Generic {
+        notes.push(format!(
+            "in generic mode a large packet of a sender with TSO or USO arrives whole and without \
+             its sizes, so that it is longer than the MTU and dropped (drop.mtu); if the other end \
+             of {name} has them, run `ethtool -K PEER tso off gso off tx-udp-segmentation off` \
+             there, or use packet:{name}"
+        ));
+    }
     let tx = match granted.metadata {
         true => Features::CSUM.intersection(config.offload),
         false => Features::NONE,

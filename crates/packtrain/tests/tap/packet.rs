@@ -979,30 +979,31 @@ fn the_plan_names_what_the_kernel_does_not_grant() {
     });
 }
 
-/// Changes the header and the packet, which has an IPv6 header or an IPv4 header.
-type Damage = fn(&mut Vec<u8>, &mut Vec<u8>, bool);
+/// Changes the header and the bytes of a packet.
+type Damage = fn(&mut Vec<u8>, &mut Vec<u8>, &Train);
 
 /// How the sender of a GSO packet leaves it to its device.
 const DEFECTS: [(&str, Damage); 8] = [
-    ("IPv4 checksum 0", |_, bytes, is_ipv6| {
-        if !is_ipv6 {
+    ("IPv4 checksum 0", |_, bytes, train| {
+        if !train.ipv6 {
             bytes[24..26].fill(0);
         }
     }),
-    ("IP length 0", |_, bytes, is_ipv6| {
-        bytes[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
+    ("IP length 0", |_, bytes, train| {
+        bytes[if train.ipv6 { 18..20 } else { 16..18 }].fill(0);
     }),
-    ("both", |_, bytes, is_ipv6| {
-        bytes[if is_ipv6 { 18..20 } else { 16..18 }].fill(0);
-        if !is_ipv6 {
+    ("both", |_, bytes, train| {
+        bytes[if train.ipv6 { 18..20 } else { 16..18 }].fill(0);
+        if !train.ipv6 {
             bytes[24..26].fill(0);
         }
     }),
-    ("a seed without the length", |_, bytes, is_ipv6| {
-        let (addresses, at) = if is_ipv6 { (22..54, 60) } else { (26..34, 40) };
+    ("a seed without the length", |_, bytes, train| {
+        let addresses = if train.ipv6 { 22..54 } else { 26..34 };
+        let at = addresses.end + usize::from(train.checksum_offset());
         let mut sum = packtrain_offload::checksum::Sum::new();
         sum.add(&bytes[addresses]);
-        sum.add(&[0, 17]);
+        sum.add(&[0, if train.tcp { 6 } else { 17 }]);
         bytes[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
     }),
     ("bytes behind the packet", |_, bytes, _| {
@@ -1039,6 +1040,23 @@ fn packets_of_careless_senders_reach_the_kernel() {
     });
 }
 
+/// The resets that the kernel has sent, and the packets with a wrong checksum that it has received.
+fn tcp_counts() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").expect("/proc");
+    let lines: Vec<Vec<_>> = text
+        .lines()
+        .filter(|line| line.starts_with("Tcp:"))
+        .map(|line| line.split(' ').collect())
+        .collect();
+    let [names, values] = &lines[..] else {
+        panic!("{text}")
+    };
+    ["OutRsts", "InCsumErrors"].map(|wanted| {
+        let at = names.iter().position(|name| *name == wanted);
+        values[at.expect("a column")].parse().expect("a number")
+    })
+}
+
 fn check_mended<D: Driver>(
     far: &PacketSocket,
     ingress: &mut Port<PacketPort>,
@@ -1049,24 +1067,42 @@ fn check_mended<D: Driver>(
     const SIZE: usize = 1000;
     let ipv4 = Train::udp(3500, SIZE as u16);
     let ipv6 = ipv4.clone().ipv6();
+    let tcp = Train::tcp(3500, SIZE as u16);
     let sockets = ["198.18.1.1:9", "[fd00:1::1]:9"].map(|address| {
         let socket = UdpSocket::bind(address).expect("an address");
         socket.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         socket
     });
+    let [ipv4_tcp, ipv6_tcp] = [tcp.clone(), tcp.ipv6()];
     let trains = DEFECTS.iter().flat_map(|defect| {
-        let both = [(&ipv4, &sockets[0], 0x0800), (&ipv6, &sockets[1], 0x86dd)];
-        both.map(|of| (defect, of))
+        let all = [
+            (&ipv4, Some(&sockets[0])),
+            (&ipv6, Some(&sockets[1])),
+            (&ipv4_tcp, None),
+            (&ipv6_tcp, None),
+        ];
+        all.map(|of| (defect, of))
     });
-    for ((defect, damage), (train, socket, ethertype)) in trains {
-        let context = format!("{defect}, IPv6 {}, to {what}", train.ipv6);
+    for ((defect, damage), (train, socket)) in trains {
+        let (tcp, ipv6) = (train.tcp, train.ipv6);
+        let context = format!("{defect}, TCP {tcp}, IPv6 {ipv6}, to {what}");
         let mut bytes = train.bytes(Some(hardware_address(name)));
-        let mut header = vec![1, 5];
-        let transport = if train.ipv6 { 54 } else { 34 };
-        for word in [transport + 8, SIZE as u16, transport, 6] {
+        let (ethertype, transport) = if ipv6 { (0x86dd, 54) } else { (0x0800, 34) };
+        let mut header = match (tcp, ipv6) {
+            (false, _) => vec![1, 5],
+            (true, false) => vec![1, 1],
+            (true, true) => vec![1, 4],
+        };
+        let transport_bytes = if tcp { 20 } else { 8 };
+        for word in [
+            transport + transport_bytes,
+            SIZE as u16,
+            transport,
+            train.checksum_offset(),
+        ] {
             header.extend(word.to_ne_bytes());
         }
-        damage(&mut header, &mut bytes, train.ipv6);
+        damage(&mut header, &mut bytes, train);
         far.send(ethertype, &[header, bytes].concat())
             .expect("it is sent");
         let mut packets = Vec::new();
@@ -1080,7 +1116,15 @@ fn check_mended<D: Driver>(
             Some(train.kind()),
             "{context}"
         );
+        let before = tcp_counts();
         egress.send(packet);
+        let Some(socket) = socket else {
+            // Of no connection, so it is answered by a reset if its checksum is right.
+            wait_until(&context, || tcp_counts() != before);
+            let [resets, errors] = before;
+            assert_eq!(tcp_counts(), [resets + 1, errors], "{context}");
+            continue;
+        };
         let mut data = Vec::new();
         while data.len() < train.payload {
             let mut datagram = [0; 2000];

@@ -285,7 +285,7 @@ impl Train {
         packet
     }
 
-    const fn checksum_offset(&self) -> u16 {
+    pub const fn checksum_offset(&self) -> u16 {
         if self.tcp { 16 } else { 6 }
     }
 

@@ -103,10 +103,15 @@ impl Socket {
         Ok(Some(socket))
     }
 
-    /// Of any descriptor.
-    #[cfg(test)]
+    /// Of a descriptor that may be no packet socket, for what any socket is asked.
     pub(in crate::port) fn of(fd: OwnedFd) -> Self {
         Self(fd)
+    }
+
+    /// A number of the socket's network namespace that no other one has (`SO_NETNS_COOKIE`); `None`
+    /// before Linux 5.14.
+    pub(in crate::port) fn namespace_cookie(&self) -> Option<u64> {
+        self.get(libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok()
     }
 
     /// Another descriptor of the same socket.
@@ -593,6 +598,7 @@ struct Counts {
 trait Plain: Default {}
 impl Plain for c_int {}
 impl Plain for c_uint {}
+impl Plain for u64 {}
 impl Plain for Counts {}
 
 fn no_address() -> libc::sockaddr_ll {

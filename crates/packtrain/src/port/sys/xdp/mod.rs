@@ -1,6 +1,7 @@
 //! AF_XDP sockets: the program that gives them packets, their rings, and what opens them.
 
 mod flight;
+pub(in crate::port) mod given;
 pub(in crate::port) mod line;
 pub(in crate::port) mod open;
 mod program;

@@ -874,6 +874,49 @@ fn given_descriptors_are_named_in_a_spec() {
     });
 }
 
+#[test]
+fn busy_polling_passes_packets_and_is_refused_without_the_right() {
+    in_namespace(|| {
+        with_veth(|| {
+            let config = XdpConfig {
+                busy_poll: Some(32),
+                ..near()
+            };
+            let far = PacketSocket::open(FAR);
+            let mut port = Port::attach(open_port(&config), &Attach::default());
+            for number in 0..100 {
+                send(&far, &frame(MAC_NEAR, 1, number, 60));
+                assert_eq!(numbers(&mut port, 1), [number]);
+                let sent = frame([2; 6], 2, number, 60);
+                let packet = port.arena.packet_from(&sent).expect("memory");
+                port.send(packet);
+                assert!(arrived(&far, 1) == [sent]);
+            }
+            port.assert_clean("busy polling");
+            let before = port.rx[0].device_mut().syscalls();
+            for _ in 0..10 {
+                assert!(port.poll().is_empty());
+            }
+            assert!(port.rx[0].device_mut().syscalls() >= before + 10);
+            drop(port);
+            let many = XdpSocket::open(&XdpConfig {
+                busy_poll: Some(65),
+                ..near()
+            });
+            let line = why_not(many);
+            assert!(line.contains("use 1 to 64"), "{line}");
+            let (sockets, map, _link) = given(1, 1);
+            let refused = || {
+                world::drop_capabilities();
+                let opened = XdpSocket::from_fds(sockets, map, &config);
+                opened.expect_err("no right").to_string()
+            };
+            let line = std::thread::scope(|scope| scope.spawn(refused).join().expect("no panic"));
+            assert!(line.contains("busy-poll= needs"), "{line}");
+        });
+    });
+}
+
 /// A packet that was sent and is not complete keeps its frame, and a port that is dropped gives all
 /// frames back.
 #[test]

@@ -297,13 +297,14 @@ fn keys_of_one_kind_set_its_settings() {
             }),
         ),
         (
-            "xdp:eth0,mode=generic,promiscuous=off,rings=512,gone=wait",
+            "xdp:eth0,mode=generic,promiscuous=off,rings=512,busy-poll=32,gone=wait",
             PortKind::Xdp(XdpOptions {
                 fds: vec![],
                 map: None,
                 mode: XdpMode::Generic,
                 own_only: true,
                 rings: Some(512),
+                busy_poll: Some(32),
                 waits: true,
             }),
         ),

@@ -21,6 +21,8 @@ pub struct XdpOptions {
     pub own_only: bool,
     /// Descriptors of each ring (`rings=`).
     pub rings: Option<usize>,
+    /// Packets that the device hands over within a system call (`busy-poll=`).
+    pub busy_poll: Option<u16>,
     /// If the interface is deleted, wait until there is one of its name again (`gone=wait`).
     pub waits: bool,
 }
@@ -50,6 +52,9 @@ impl Options for XdpOptions {
             "off: receive only packets for the interface's own addresses";
         "rings" (Range(256, 4096)) rings:
             "descriptors of each ring, a power of two; 1024 by default";
+        "busy-poll" (Range(1, 64)) busy_poll:
+            "packets that the device hands over within each system call of the worker, where \
+             interrupts are put off; without it they come by interrupts";
         "gone" (Switch("end", "wait")) waits:
             "wait: if the interface is deleted, the run continues, and the port with it once there \
              is one again";
@@ -86,6 +91,7 @@ impl Options for XdpOptions {
             offload: port.config.offload,
             promiscuous: !self.own_only,
             rings: self.rings,
+            busy_poll: self.busy_poll,
             ..XdpConfig::new(port.name)
         };
         if let Some(map) = self.map {

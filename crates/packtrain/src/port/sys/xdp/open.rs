@@ -21,6 +21,8 @@ const RING_ENTRIES: usize = 1024;
 /// The least and the most that can be configured.
 pub(in crate::port) const RING_ENTRIES_MIN: usize = 256;
 pub(in crate::port) const RING_ENTRIES_MAX: usize = 4096;
+/// Packets that a device may hand over in a system call, at most (`NAPI_POLL_WEIGHT` of Linux).
+pub(in crate::port) const BUSY_POLL_MAX: u16 = 64;
 /// Bytes of packets that the kernel may have copied and not sent: a full ring of long packets.
 const BUFFER_BYTES: usize = 16 << 20;
 /// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS`). Most drivers have one more,
@@ -74,6 +76,10 @@ pub struct XdpConfig {
     /// Descriptors of each ring, and frames that wait for packets: a power of two from 256 to 4096.
     /// `None` for 1024.
     pub rings: Option<usize>,
+    /// Packets that the device hands over within each system call for a socket, in the calling
+    /// thread, where interrupts are put off (`SO_PREFER_BUSY_POLL`): 1 to 64. An RX half then makes
+    /// a call in each poll that finds nothing. `None` for interrupts alone.
+    pub busy_poll: Option<u16>,
 }
 
 impl XdpConfig {
@@ -87,6 +93,7 @@ impl XdpConfig {
             offload: Features::ALL,
             promiscuous: true,
             rings: None,
+            busy_poll: None,
         }
     }
 }
@@ -127,6 +134,7 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) notes: Vec<String>,
     granted: Granted,
     promiscuous: bool,
+    polls_busily: bool,
     program: Program,
     /// One for each queue, until they are bound.
     sockets: Vec<Socket>,
@@ -169,6 +177,13 @@ impl Place {
             return unsupported(format!(
                 "rings of {rings} descriptors: the kernel takes powers of two; use 256, 512, \
                  1024, 2048 or 4096"
+            ));
+        }
+        if let Some(packets) = config.busy_poll
+            && !(1..=BUSY_POLL_MAX).contains(&packets)
+        {
+            return unsupported(format!(
+                "busy polling of {packets} packets at a time: use 1 to {BUSY_POLL_MAX}"
             ));
         }
         let name = device.ethernet("xdp")?;
@@ -245,6 +260,8 @@ fn find_mode(
 
 const BIND: &str = "bind an AF_XDP socket to the interface";
 const RINGS: &str = "make the rings of an AF_XDP socket (a given one must have none yet)";
+const BUSY_POLL: &str = "set busy polling (busy-poll= needs Linux 5.11, and CAP_NET_ADMIN of the \
+                         host; leave it out)";
 const REGISTER: &str = "register the memory of packets (the kernel pins it: run with CAP_IPC_LOCK, \
                         or raise the limit of locked memory, `ulimit -l`)";
 
@@ -416,6 +433,9 @@ impl Opened {
             let set = socket.set_buffer(BUFFER_BYTES);
             set.map_err(failed("set the socket's buffer"))?;
             socket.size_rings(rings).map_err(failed(RINGS))?;
+            if let Some(packets) = config.busy_poll {
+                socket.poll_busily(packets).map_err(failed(BUSY_POLL))?;
+            }
         }
         let receive = channels.receive;
         if queues < receive {
@@ -446,6 +466,7 @@ impl Opened {
             notes,
             granted,
             promiscuous: config.promiscuous,
+            polls_busily: config.busy_poll.is_some(),
             program,
             sockets,
             queues,
@@ -493,7 +514,8 @@ impl Opened {
         for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
             let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
             let line = Arc::clone(&self.line);
-            let shared = Arc::new(Queue::new(socket, line, self.granted.zero_copy));
+            let queue_of = Queue::new(socket, line, self.granted.zero_copy, self.polls_busily);
+            let shared = Arc::new(queue_of);
             let of = (Arc::clone(&shared), frames.clone());
             let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
             // First: some drivers send nothing either while they have no frames to receive into.

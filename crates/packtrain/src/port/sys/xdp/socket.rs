@@ -3,6 +3,7 @@
 pub(super) use super::ring::Descriptor;
 use super::ring::{Consumer, Places, Producer};
 use crate::limits::SMALL_FRAME_BYTES;
+use crate::port::sys::socket::Socket as AnySocket;
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
@@ -130,6 +131,11 @@ impl Socket {
         let forced = sockopt::set_socket_send_buffer_size_force(&self.0, bytes);
         forced.or_else(|_limited| sockopt::set_socket_send_buffer_size(&self.0, bytes))?;
         Ok(())
+    }
+
+    /// Has each system call for the socket receive up to `packets` packets from the device.
+    pub(super) fn poll_busily(&self, packets: u16) -> io::Result<()> {
+        AnySocket::of(self.0.try_clone()?).poll_busily(packets)
     }
 
     /// Registers the memory, which the kernel pins until the socket is closed.

@@ -917,6 +917,47 @@ fn busy_polling_passes_packets_and_is_refused_without_the_right() {
     });
 }
 
+/// What arrives while the arena is empty is lost in the kernel, and is counted though no packet
+/// comes.
+#[test]
+fn what_arrives_without_a_frame_is_counted() {
+    const LOST: u64 = 20;
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            let mut kept = Vec::new();
+            while let Ok(packet) = port.arena.packet(FrameClass::Small) {
+                kept.push(packet);
+            }
+            let mut number = 0;
+            let mut last = |port: &mut Port<XdpSocket>| {
+                send(&far, &frame(MAC_NEAR, 1, number, 60));
+                number += 1;
+                port.poll()
+            };
+            let mut held = Vec::new();
+            wait_until("the last frame is used", || {
+                held.extend(last(&mut port));
+                held.len() == RINGS
+            });
+            for _ in 0..LOST {
+                assert!(last(&mut port).is_empty());
+            }
+            // A worker polls a queue that lacks frames again and again.
+            let later = Instant::from_nanos(1_000_000_000);
+            for _ in 0..2 {
+                let polled = port.rx[0].poll(later, &mut Burst::new(), 64);
+                polled.expect("the device is there");
+            }
+            assert!(port.dropped(DropReason::SocketFull) >= LOST);
+            drop((kept, held));
+            assert!(port.poll().is_empty());
+            wait_until("frames arrive again", || !last(&mut port).is_empty());
+        });
+    });
+}
+
 /// A packet that was sent and is not complete keeps its frame, and a port that is dropped gives all
 /// frames back.
 #[test]

@@ -9,3 +9,5 @@ pub(in crate::port) mod receive;
 mod ring;
 pub(in crate::port) mod send;
 pub(in crate::port) mod socket;
+#[cfg(test)]
+mod tests;

@@ -97,6 +97,12 @@ impl Socket {
         Ok(Some(Self(fd)))
     }
 
+    /// Of any descriptor.
+    #[cfg(test)]
+    pub(super) const fn of(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
     /// What the kernel knows, by requests that change nothing: it looks at their flags first, and
     /// then finds that there is no such memory or interface. An error of
     /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if the socket has memory, or is bound.

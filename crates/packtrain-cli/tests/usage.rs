@@ -223,7 +223,7 @@ fn a_bad_port_is_one_line_with_its_exit_code() {
         (
             "tap:x,fd=999",
             4,
-            "descriptor 999 of fd= is not open: the program that",
+            "descriptor 999 is not open: the program that",
         ),
     ];
     for (spec, code, expected) in cases {

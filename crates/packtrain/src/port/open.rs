@@ -74,7 +74,7 @@ impl OpenError {
             io::ErrorKind::PermissionDenied if xdp => (
                 OpenErrorKind::Privilege,
                 "; run as root, or with CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN of the host (not of \
-                 a user namespace)",
+                 a user namespace), or pass on open sockets and a map (fd=, map=)",
             ),
             _ if xdp && errno == Some(Errno::AFNOSUPPORT) => (
                 OpenErrorKind::Privilege,
@@ -273,6 +273,9 @@ fn wrap(port: AnyPort, spec: &PortSpec) -> Result<AnyPort, OpenError> {
 mod tests {
     use super::*;
     use crate::driver::Features;
+    use std::net::TcpListener;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::{UnixListener, UnixStream};
 
     #[test]
     fn a_port_has_the_settings_of_its_text() {
@@ -294,6 +297,26 @@ mod tests {
         let error = open("taq:a").expect_err("no such kind");
         assert_eq!(error.kind(), OpenErrorKind::Usage);
         assert!(error.to_string().contains("did you mean 'tap'?"), "{error}");
+    }
+
+    #[test]
+    fn a_socket_for_a_guest_is_given_if_it_listens() {
+        let path = std::env::temp_dir().join(format!("packtrain-given-{}", std::process::id()));
+        let socket = UnixListener::bind(&path).expect("a socket");
+        std::fs::remove_file(&path).expect("its file");
+        let port = open(&format!("vhost-user:vm0,fd={}", socket.as_raw_fd())).expect("it listens");
+        assert_eq!(port.driver.name(), "vm0");
+        let refused = |fd: &dyn AsRawFd| {
+            let error = open(&format!("vhost-user:vm0,fd={}", fd.as_raw_fd())).map(drop);
+            error.expect_err("no such socket").to_string()
+        };
+        let (connected, _other) = UnixStream::pair().expect("a pair");
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let file = std::fs::File::open("/dev/null").expect("it is there");
+        for other in [&connected as &dyn AsRawFd, &tcp, &file] {
+            let line = refused(other);
+            assert!(line.contains("no Unix socket that listens"), "{line}");
+        }
     }
 
     #[test]

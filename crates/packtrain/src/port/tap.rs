@@ -3,7 +3,7 @@
 mod keys;
 
 pub use keys::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
-pub(super) use keys::{check_name, check_waits, open_given};
+pub(super) use keys::{check_name, check_waits, open_given, open_one};
 
 pub(super) use super::sys::tap::exists;
 use super::sys::tap::{self as setup, Opened, failed};

@@ -15,10 +15,10 @@ pub use super::sys::xdp::open::{XdpConfig, XdpMode};
 pub use keys::XdpOptions;
 
 use super::sys::device::failed;
+use super::sys::xdp::given::adopt;
 use super::sys::xdp::open::{self as setup, Opened};
 use super::sys::xdp::receive::Receiver;
-use super::sys::xdp::send::{Sender, prepare};
-use super::sys::xdp::socket::{METADATA, checksum_metadata};
+use super::sys::xdp::send::{Sender, leave_checksum};
 use super::vnet::bytes_min;
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, Completed, DeviceCounters, DeviceError, Driver,
@@ -32,7 +32,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::verify::unfinished;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 /// A socket that is kept busy reports its drops this often.
@@ -59,6 +59,30 @@ impl XdpSocket {
     /// it has another program, or another socket has one of its queues.
     pub fn open(config: &XdpConfig) -> Result<Self, DeviceError> {
         Ok(Self(setup::open(config)?))
+    }
+
+    /// Takes over AF_XDP sockets, the first one for queue 0 of the interface `config.name` and so
+    /// on, and `map`, the `XSKMAP` of a program that somebody else has attached. It needs no
+    /// privilege; the thread is in the network namespace of the sockets and the interface. The
+    /// sockets have neither memory nor rings and are not bound: [`attach`](Driver::attach) does all
+    /// of it, and puts each socket into the map, by the number of its queue. When the port is
+    /// dropped, the kernel takes them out again. The program stays.
+    ///
+    /// Of `config`, `queues` and `promiscuous` are not used: an interface is made promiscuous by
+    /// whoever opened the sockets. `mode` says where the program is attached: `Copy` and `ZeroCopy`
+    /// in the driver, `Generic` in the stack; with `Auto`, in either, packets are copied, and their
+    /// checksums are looked at as those of `Generic`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] when they are no such descriptors, or of another network
+    /// namespace, or too many for the interface; [`DeviceError::Failed`] when the system refuses.
+    pub fn from_fds(
+        sockets: Vec<OwnedFd>,
+        map: OwnedFd,
+        config: &XdpConfig,
+    ) -> Result<Self, DeviceError> {
+        Ok(Self(adopt(sockets, map, config)?))
     }
 
     /// The number of sockets: that of the settings, or of the interface's channels.
@@ -266,20 +290,7 @@ impl TxDescriptors for XdpTx {
                 return Err(Refused::LinkDown);
             }
         }
-        let mut options = 0;
-        if let ChecksumState::Partial { start, offset } = whole.meta().checksum {
-            let metadata = checksum_metadata(start, offset);
-            let end = usize::from(start) + usize::from(offset) + 2;
-            if usize::from(start) < bytes_min(LinkType::Ethernet) || end > whole.bytes() {
-                // The kernel would refuse it, and all that follow it in the ring.
-                return Err(Refused::Bad(DropReason::BadChecksumPlace));
-            }
-            prepare(packet, metadata.len(), end)?;
-            packet
-                .with_header(&metadata, |_| ())
-                .ok_or(Refused::TooManySegments)?;
-            options = METADATA;
-        }
+        let options = leave_checksum(packet)?;
         self.sender.put(packet.packet(), token, options)?;
         Ok(Accepted::Pending)
     }

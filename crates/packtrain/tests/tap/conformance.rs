@@ -11,6 +11,7 @@ use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Ski
 use packtrain_testkit::driver_conformance;
 use std::io::ErrorKind;
 use std::num::NonZeroU16;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 const NAME: &str = "pt0";
@@ -48,6 +49,8 @@ pub struct Line<D> {
     wire: PacketSocket,
     link: LinkType,
     traits: Traits,
+    /// What the port needs of somebody else.
+    _kept: Option<OwnedFd>,
 }
 
 impl<D: Driver> Line<D> {
@@ -82,7 +85,14 @@ impl<D: Driver> Line<D> {
             wire,
             link,
             traits,
+            _kept: None,
         }
+    }
+
+    /// Keeps a descriptor open as long as the port.
+    pub fn keeping(mut self, kept: OwnedFd) -> Self {
+        self._kept = Some(kept);
+        self
     }
 
     /// Of the offloads, the outside injects packets with these only.

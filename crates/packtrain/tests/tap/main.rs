@@ -2,6 +2,7 @@
 //! is in a network namespace of its own.
 
 mod conformance;
+mod given;
 mod gro;
 mod oracle;
 mod packet;

@@ -854,12 +854,89 @@ pub fn has_xdp_program(name: &str) -> bool {
     find(&xdp, ATTACHED).is_some_and(|mode| mode[0] != 0)
 }
 
+/// An AF_XDP socket, or why there is none.
+pub fn xdp_socket() -> io::Result<OwnedFd> {
+    // SAFETY: takes no memory.
+    let fd = check(unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW, 0) })?;
+    // SAFETY: the kernel has just made the descriptor for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The socket may be bound to this interface only (`SO_BINDTODEVICE`).
+pub fn tie_to_interface(socket: &OwnedFd, name: &str) {
+    let (fd, option) = (socket.as_raw_fd(), libc::SO_BINDTODEVICE);
+    let (at, bytes) = (name.as_ptr().cast(), name.len() as libc::socklen_t);
+    // SAFETY: the kernel reads that many bytes of the name.
+    let tied = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, at, bytes) };
+    expect(tied, "SO_BINDTODEVICE");
+}
+
+/// A map of the kernel (`BPF_MAP_CREATE`) whose keys and values have four bytes.
+pub fn bpf_map(kind: u32, entries: u32) -> io::Result<OwnedFd> {
+    bpf(0, &[kind, 4, 4, entries].map(u32::to_ne_bytes).concat())
+}
+
+/// Kinds of maps (linux/bpf.h): of numbers, and of AF_XDP sockets.
+pub const MAP_ARRAY: u32 = 2;
+pub const MAP_XSK: u32 = 17;
+
+/// An XDP program of somebody else's, in the driver of the interface, until it is dropped: what
+/// arrives in a queue goes to the queue's socket in the map, and without one to the stack.
+pub fn attach_redirect(name: &str, map: &OwnedFd) -> io::Result<OwnedFd> {
+    // r2 = the queue; r1 = the map; r3 = XDP_PASS; bpf_redirect_map(); exit. Each instruction is a
+    // code, two registers, an offset and a number.
+    let code: [(u8, u8, i16, i32); 6] = [
+        (0x61, 0x12, 16, 0),
+        (0x18, 0x11, 0, map.as_raw_fd()),
+        (0, 0, 0, 0),
+        (0xb7, 3, 0, 2),
+        (0x85, 0, 0, 51),
+        (0x95, 0, 0, 0),
+    ];
+    let code = code.map(|(code, registers, offset, number)| {
+        let head = [&[code, registers][..], &offset.to_le_bytes()].concat();
+        [head, number.to_le_bytes().to_vec()].concat()
+    });
+    let code = code.concat();
+    let (kind, count) = (6_u32, 6_u32);
+    let license = c"MIT".as_ptr().addr() as u64;
+    let places = [code.as_ptr().addr() as u64, license].map(u64::to_ne_bytes);
+    let load = [
+        [kind, count].map(u32::to_ne_bytes).concat(),
+        places.concat(),
+    ]
+    .concat();
+    let program = bpf(5, &load)?;
+    let index = interface_index(name).expect("the interface exists");
+    // `BPF_XDP` and `XDP_FLAGS_DRV_MODE`. The program stays with the link.
+    let link = [program.as_raw_fd().cast_unsigned(), index, 37, 1 << 2];
+    bpf(28, &link.map(u32::to_ne_bytes).concat())
+}
+
+/// A command of bpf(2) that makes a descriptor. Addresses in its attributes are valid.
+fn bpf(command: c_int, attributes: &[u8]) -> io::Result<OwnedFd> {
+    let (at, bytes) = (attributes.as_ptr(), attributes.len());
+    // SAFETY: the kernel reads the attributes, and by their addresses what the callers keep alive.
+    let fd = check(unsafe { libc::syscall(libc::SYS_bpf, command, at, bytes) } as c_int)?;
+    // SAFETY: the kernel has just made the descriptor for this process.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
 /// Takes all capabilities from this thread but that for packet sockets.
 pub fn drop_capabilities_but_raw() {
+    drop_capabilities_but(rustix::thread::CapabilitySet::NET_RAW);
+}
+
+/// Takes all capabilities from this thread.
+pub fn drop_capabilities() {
+    drop_capabilities_but(rustix::thread::CapabilitySet::empty());
+}
+
+fn drop_capabilities_but(kept: rustix::thread::CapabilitySet) {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let sets = CapabilitySets {
-        effective: CapabilitySet::NET_RAW,
-        permitted: CapabilitySet::NET_RAW,
+        effective: kept,
+        permitted: kept,
         inheritable: CapabilitySet::empty(),
     };
     set_capabilities(None, sets).expect("fewer capabilities");

@@ -26,6 +26,7 @@ use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// Few enough that the arena of a test has frames left.
@@ -130,9 +131,20 @@ mod conforms {
         Ok(line.injecting(Features::CSUM))
     }
 
+    /// As an embedder opens it, with a program of its own.
+    fn of_given() -> Result<Line<XdpSocket>, Skip> {
+        veth();
+        drop(try_open(&near())?);
+        let (sockets, map, link) = given(1, 1);
+        let port = XdpSocket::from_fds(sockets, map, &near()).expect("it opens");
+        let line = Line::on(port, PacketSocket::open(FAR), COUNTS_EXACTLY);
+        Ok(line.injecting(Features::CSUM).keeping(link))
+    }
+
     driver_conformance!(xdp, |_| copy(), within);
     driver_conformance!(xdp_generic, |_| generic(), within);
     driver_conformance!(xdp_off, |_| no_offload(), within);
+    driver_conformance!(xdp_given, |_| of_given(), within);
     driver_conformance!(any_xdp, |_| from_spec(), within);
 }
 
@@ -776,6 +788,220 @@ fn a_deleted_interface_is_gone_on_both_halves() {
             let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
             burst.push(packet.expect("memory")).expect("room");
             assert!(port.tx[0].transmit(&mut burst).is_err());
+        });
+    });
+}
+
+/// Sockets, the map of a program that somebody else has attached, and what keeps it attached.
+fn given(queues: usize, entries: u32) -> (Vec<OwnedFd>, OwnedFd, OwnedFd) {
+    let map = world::bpf_map(world::MAP_XSK, entries).expect("a map");
+    let link = world::attach_redirect(NEAR, &map).expect("a program");
+    let sockets = (0..queues).map(|_| world::xdp_socket().expect("a socket"));
+    (sockets.collect(), map, link)
+}
+
+/// All but what makes the descriptors is done without any privilege.
+#[test]
+fn given_sockets_and_a_given_map_need_no_privilege() {
+    in_namespace(|| {
+        with_veth(|| {
+            for name in [NEAR, FAR] {
+                world::set_channels(name, 2, 2);
+            }
+            let opened = open_port(&near()).capabilities();
+            let far = PacketSocket::open(FAR);
+            let (sockets, map, _link) = given(2, 4);
+            let open = || {
+                world::drop_capabilities();
+                let port = XdpSocket::from_fds(sockets, map, &near()).expect("it opens");
+                let has = port.capabilities();
+                // What the kernel can is found without a socket that is bound.
+                assert_eq!((has.tx, has.rx), (opened.tx, opened.rx));
+                assert_eq!(has.tx_segments_max, opened.tx_segments_max);
+                assert_eq!((has.queues_max, has.mtu), (2, opened.mtu));
+                assert!(has.notes[0].contains("promisc on"), "{:?}", has.notes);
+                let how = Attach {
+                    queues: 2,
+                    ..Attach::default()
+                };
+                let mut port = Port::attach(port, &how);
+                assert_eq!(world::promiscuity(NEAR), 0);
+                for number in 0..50 {
+                    send(&far, &frame(MAC_NEAR, number as u8, number, 1000));
+                    assert_eq!(numbers(&mut port, 1), [number]);
+                    let sent = frame([2; 6], 2, number, 1000);
+                    let packet = port.arena.packet_from(&sent).expect("memory");
+                    port.send(packet);
+                    assert!(arrived(&far, 1) == [sent]);
+                }
+                assert_eq!(port.driver.link(), Link::Up);
+                assert_eq!(port.device_counters().rx_packets, 50);
+                port.assert_clean("both ways");
+                drop(port);
+            };
+            std::thread::scope(|scope| scope.spawn(open).join().expect("no panic"));
+            assert!(world::has_xdp_program(NEAR), "it is not the port's");
+        });
+    });
+}
+
+#[test]
+fn descriptors_that_cannot_be_used_are_refused_in_words() {
+    in_namespace(|| {
+        with_veth(|| {
+            let (sockets, map, link) = given(1, 1);
+            let socket = || vec![world::xdp_socket().expect("a socket")];
+            let duplicate = |fd: &OwnedFd| fd.try_clone().expect("a descriptor");
+            let refused = |sockets, map, config: &XdpConfig| {
+                why_not(XdpSocket::from_fds(sockets, map, config))
+            };
+            let line = refused(vec![], duplicate(&map), &near());
+            assert!(line.contains("0 queues for near0"), "{line}");
+            let line = refused(socket(), duplicate(&map), &XdpConfig::new("gone0"));
+            assert!(line.contains("no interface gone0"), "{line}");
+            let nine = (0..9).flat_map(|_| socket()).collect();
+            let line = refused(nine, duplicate(&map), &near());
+            assert!(line.contains("9 queues for near0"), "{line}");
+            let udp = UdpSocket::bind("0.0.0.0:0").expect("a port");
+            let line = refused(vec![udp.into()], duplicate(&map), &near());
+            assert!(line.contains("no AF_XDP socket"), "{line}");
+            let file = std::fs::File::open("/dev/null").expect("it is there");
+            let line = refused(vec![file.into()], duplicate(&map), &near());
+            assert!(line.contains("no AF_XDP socket"), "{line}");
+            let foreign = Namespace::fresh().run(world::xdp_socket);
+            let line = refused(vec![foreign.expect("a socket")], duplicate(&map), &near());
+            assert!(line.contains("another network namespace"), "{line}");
+            let numbers = world::bpf_map(world::MAP_ARRAY, 4).expect("a map");
+            for other in [numbers, duplicate(&link), duplicate(&sockets[0])] {
+                let line = refused(socket(), other, &near());
+                assert!(line.contains("no XSKMAP with 1 entries"), "{line}");
+            }
+            let port = XdpSocket::from_fds(
+                socket(),
+                duplicate(&map),
+                &XdpConfig {
+                    mode: XdpMode::ZeroCopy,
+                    ..near()
+                },
+            );
+            let attached = port.expect("only a socket that is bound shows it").attach(
+                &Attach::default(),
+                &Arena::new(ArenaConfig::small()).expect("memory"),
+            );
+            let line = attached.expect_err("a veth").to_string();
+            assert!(line.contains("near0 has no zero-copy mode"), "{line}");
+            let again = vec![duplicate(&sockets[0])];
+            let port = XdpSocket::from_fds(sockets, duplicate(&map), &near());
+            let port = Port::attach(port.expect("it opens"), &Attach::default());
+            let line = refused(again, duplicate(&map), &near());
+            assert!(line.contains("has memory or is bound already"), "{line}");
+            drop(port);
+        });
+    });
+}
+
+#[test]
+fn given_descriptors_are_named_in_a_spec() {
+    in_namespace(|| {
+        with_veth(|| {
+            let (sockets, map, _link) = given(1, 1);
+            // Whoever has it can use it for this interface only.
+            world::tie_to_interface(&sockets[0], NEAR);
+            let far = PacketSocket::open(FAR);
+            let spec = format!(
+                "xdp:{NEAR},fd={},map={},rings=256",
+                sockets[0].as_raw_fd(),
+                map.as_raw_fd()
+            );
+            let port = port::open(&spec).expect("it opens");
+            assert_eq!(port.config.queues, Some(1));
+            let mut port = Port::attach(port.driver, &Attach::default());
+            send(&far, &frame(MAC_NEAR, 1, 7, 60));
+            assert_eq!(numbers(&mut port, 1), [7]);
+        });
+    });
+}
+
+#[test]
+fn busy_polling_passes_packets_and_is_refused_without_the_right() {
+    in_namespace(|| {
+        with_veth(|| {
+            let config = XdpConfig {
+                busy_poll: Some(32),
+                ..near()
+            };
+            let far = PacketSocket::open(FAR);
+            let mut port = Port::attach(open_port(&config), &Attach::default());
+            for number in 0..100 {
+                send(&far, &frame(MAC_NEAR, 1, number, 60));
+                assert_eq!(numbers(&mut port, 1), [number]);
+                let sent = frame([2; 6], 2, number, 60);
+                let packet = port.arena.packet_from(&sent).expect("memory");
+                port.send(packet);
+                assert!(arrived(&far, 1) == [sent]);
+            }
+            port.assert_clean("busy polling");
+            let before = port.rx[0].device_mut().syscalls();
+            for _ in 0..10 {
+                assert!(port.poll().is_empty());
+            }
+            assert!(port.rx[0].device_mut().syscalls() >= before + 10);
+            drop(port);
+            let many = XdpSocket::open(&XdpConfig {
+                busy_poll: Some(65),
+                ..near()
+            });
+            let line = why_not(many);
+            assert!(line.contains("use 1 to 64"), "{line}");
+            let (sockets, map, _link) = given(1, 1);
+            let refused = || {
+                world::drop_capabilities();
+                let opened = XdpSocket::from_fds(sockets, map, &config);
+                opened.expect_err("no right").to_string()
+            };
+            let line = std::thread::scope(|scope| scope.spawn(refused).join().expect("no panic"));
+            assert!(line.contains("busy-poll= needs"), "{line}");
+        });
+    });
+}
+
+/// What arrives while the arena is empty is lost in the kernel, and is counted though no packet
+/// comes.
+#[test]
+fn what_arrives_without_a_frame_is_counted() {
+    const LOST: u64 = 20;
+    in_namespace(|| {
+        with_veth(|| {
+            let far = PacketSocket::open(FAR);
+            let mut port = open_near();
+            let mut kept = Vec::new();
+            while let Ok(packet) = port.arena.packet(FrameClass::Small) {
+                kept.push(packet);
+            }
+            let mut number = 0;
+            let mut last = |port: &mut Port<XdpSocket>| {
+                send(&far, &frame(MAC_NEAR, 1, number, 60));
+                number += 1;
+                port.poll()
+            };
+            let mut held = Vec::new();
+            wait_until("the last frame is used", || {
+                held.extend(last(&mut port));
+                held.len() == RINGS
+            });
+            for _ in 0..LOST {
+                assert!(last(&mut port).is_empty());
+            }
+            // A worker polls a queue that lacks frames again and again.
+            let later = Instant::from_nanos(1_000_000_000);
+            for _ in 0..2 {
+                let polled = port.rx[0].poll(later, &mut Burst::new(), 64);
+                polled.expect("the device is there");
+            }
+            assert!(port.dropped(DropReason::SocketFull) >= LOST);
+            drop((kept, held));
+            assert!(port.poll().is_empty());
+            wait_until("frames arrive again", || !last(&mut port).is_empty());
         });
     });
 }

@@ -289,11 +289,22 @@ fn keys_of_one_kind_set_its_settings() {
             PortKind::Sim(sim),
         ),
         (
-            "xdp:eth0,mode=generic,promiscuous=off,rings=512,gone=wait",
+            "xdp:eth0,fd=5+6,map=7",
             PortKind::Xdp(XdpOptions {
+                fds: vec![5, 6],
+                map: Some(7),
+                ..XdpOptions::default()
+            }),
+        ),
+        (
+            "xdp:eth0,mode=generic,promiscuous=off,rings=512,busy-poll=32,gone=wait",
+            PortKind::Xdp(XdpOptions {
+                fds: vec![],
+                map: None,
                 mode: XdpMode::Generic,
                 own_only: true,
                 rings: Some(512),
+                busy_poll: Some(32),
                 waits: true,
             }),
         ),
@@ -303,7 +314,17 @@ fn keys_of_one_kind_set_its_settings() {
         ),
         (
             "vhost-user:/run/a=b.sock,server",
-            PortKind::Vhost(VhostOptions { server: true }),
+            PortKind::Vhost(VhostOptions {
+                server: true,
+                fd: None,
+            }),
+        ),
+        (
+            "vhost-user:vm0,fd=5",
+            PortKind::Vhost(VhostOptions {
+                server: false,
+                fd: Some(5),
+            }),
         ),
     ] {
         assert_eq!(parse(text).kind, kind);

@@ -5,9 +5,11 @@ use super::socket::{Socket, is_gone};
 use crate::driver::{DeviceCounters, DeviceError, Interface, Link};
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::linux::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
 
-/// An interface, by a packet socket of its network namespace.
+/// An interface, by a socket of its network namespace: a packet socket, or one without privileges.
 #[derive(Debug)]
 pub(in crate::port) struct Device {
     control: Socket,
@@ -28,9 +30,28 @@ impl Device {
     /// The interface `name` of the calling thread's network namespace.
     pub(super) fn open(name: &str) -> Result<Self, DeviceError> {
         let control = Socket::open().map_err(failed("look at interfaces (by a packet socket)"))?;
+        Self::by(control, name)
+    }
+
+    /// As [`open`](Self::open), by a socket that anybody may open. It cannot make the interface
+    /// promiscuous.
+    pub(super) fn without_privilege(name: &str) -> Result<Self, DeviceError> {
+        // A socket of any family takes the requests about interfaces.
+        let control = UnixDatagram::unbound().map_err(failed("open a socket"))?;
+        Self::by(Socket::of(control.into()), name)
+    }
+
+    fn by(control: Socket, name: &str) -> Result<Self, DeviceError> {
         let index = index_of(&control, name)?;
         let namespace = File::open("/proc/thread-self/ns/net").ok();
         Ok(Self::new(control, index, namespace))
+    }
+
+    /// Whether a socket is of the interface's network namespace; true where the kernel does not say
+    /// (before Linux 5.14).
+    pub(super) fn is_beside(&self, socket: BorrowedFd<'_>) -> io::Result<bool> {
+        let other = Socket::of(socket.try_clone_to_owned()?);
+        Ok(self.control.namespace_cookie() == other.namespace_cookie())
     }
 
     pub(in crate::port) const fn index(&self) -> u32 {

@@ -91,7 +91,7 @@ impl Socket {
         Ok(Self::of(unsafe { OwnedFd::from_raw_fd(check(fd)?) }))
     }
 
-    /// Of any descriptor.
+    /// Of a descriptor that may be no packet socket, for what any socket is asked.
     pub(in crate::port) fn of(fd: OwnedFd) -> Self {
         let undescribed = Arc::default();
         Self { fd, undescribed }
@@ -114,6 +114,12 @@ impl Socket {
         }
         fcntl_setfd(&socket.fd, FdFlags::CLOEXEC)?;
         Ok(Some(socket))
+    }
+
+    /// A number of the socket's network namespace that no other one has (`SO_NETNS_COOKIE`); `None`
+    /// before Linux 5.14.
+    pub(in crate::port) fn namespace_cookie(&self) -> Option<u64> {
+        self.get(libc::SOL_SOCKET, libc::SO_NETNS_COOKIE).ok()
     }
 
     /// Another descriptor of the same socket.
@@ -163,6 +169,21 @@ impl Socket {
     /// Sends packets to the device directly, without its queueing discipline.
     pub(in crate::port) fn bypass_qdisc(&self) -> io::Result<()> {
         self.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)
+    }
+
+    /// Has each system call that receives from the socket, or sends by it, receive up to `packets`
+    /// packets from the device, which need no interrupt then (Linux 5.11).
+    pub(in crate::port) fn poll_busily(&self, packets: u16) -> io::Result<()> {
+        /// Microseconds that a call would wait for packets. One that does not block polls once.
+        const WAIT: c_int = 20;
+        for (option, value) in [
+            (libc::SO_PREFER_BUSY_POLL, 1),
+            (libc::SO_BUSY_POLL, WAIT),
+            (libc::SO_BUSY_POLL_BUDGET, c_int::from(packets)),
+        ] {
+            self.set(libc::SOL_SOCKET, option, &value)?;
+        }
+        Ok(())
     }
 
     /// Drops every packet before it reaches the socket, without counting it.
@@ -616,6 +637,7 @@ struct Counts {
 trait Plain: Default {}
 impl Plain for c_int {}
 impl Plain for c_uint {}
+impl Plain for u64 {}
 impl Plain for Counts {}
 
 fn no_address() -> libc::sockaddr_ll {

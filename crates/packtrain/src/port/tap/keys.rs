@@ -123,19 +123,21 @@ impl Options for TunTapOptions {
 ///
 /// [`DeviceError::Unsupported`] if one is not open.
 pub(in crate::port) fn open_given(fds: &[i32]) -> Result<Vec<OwnedFd>, DeviceError> {
-    let fds = fds.iter().map(|&fd| {
-        adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::BADF) => DeviceError::Unsupported(format!(
-                "descriptor {fd} of fd= is not open: the program that starts packtrain has to \
-                 open it and pass it on"
-            )),
-            _ => DeviceError::Failed {
-                action: "use the given descriptor",
-                source: error,
-            },
-        })
-    });
-    fds.collect()
+    fds.iter().map(|&fd| open_one(fd)).collect()
+}
+
+/// As [`open_given`], of one.
+pub(in crate::port) fn open_one(fd: i32) -> Result<OwnedFd, DeviceError> {
+    adopt(fd).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::BADF) => DeviceError::Unsupported(format!(
+            "descriptor {fd} is not open: the program that starts packtrain has to open it and \
+             pass it on"
+        )),
+        _ => DeviceError::Failed {
+            action: "use the given descriptor",
+            source: error,
+        },
+    })
 }
 
 /// Checks that a port which waits for its interface can open it again.

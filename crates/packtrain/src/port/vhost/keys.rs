@@ -4,6 +4,8 @@ use super::{Vhost, VhostConfig};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, keys};
 use crate::driver::options::{Options, Request};
+use crate::port::sys::vhost::setup::listener;
+use crate::port::tap::open_one;
 use std::path::PathBuf;
 
 /// What a `vhost-user:` port is, from its keys.
@@ -11,6 +13,8 @@ use std::path::PathBuf;
 pub struct VhostOptions {
     /// The front end connects to packtrain; else packtrain connects to it.
     pub server: bool,
+    /// An open socket that listens, to which the front end connects (`fd=5`).
+    pub fd: Option<u32>,
 }
 
 impl Options for VhostOptions {
@@ -19,6 +23,8 @@ impl Options for VhostOptions {
     const KEYS: &'static [Key<Self>] = keys! { Self;
         "server" (Flag) server:
             "make the socket, and wait for the front end; else the front end makes it";
+        "fd" (Range(0, 2_147_483_647)) fd:
+            "use an inherited socket that listens instead of making it; the name is any";
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
@@ -28,10 +34,22 @@ impl Options for VhostOptions {
                     .to_owned(),
             );
         }
-        Ok(())
+        match self.fd {
+            Some(_) if self.server => Err(
+                "server does not go with fd=: the program that opened the socket has made it; \
+                 leave server out"
+                    .to_owned(),
+            ),
+            _ => Ok(()),
+        }
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Vhost, DeviceError> {
+        if let Some(fd) = self.fd {
+            let socket = listener(open_one(fd.cast_signed())?)?;
+            let queues = port.config.queues.unwrap_or(1);
+            return Vhost::from_listener(port.name, socket, queues, port.config.offload);
+        }
         Vhost::open(&VhostConfig {
             path: PathBuf::from(port.name),
             server: self.server,

@@ -5,7 +5,10 @@ use super::serve::{Endpoint, Listener};
 use crate::advice;
 use crate::driver::{DeviceError, Features, PortChanges};
 use crate::limits::QUEUES_MAX;
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -61,6 +64,20 @@ pub(in crate::port) fn check_queues(queues: usize) -> Result<(), DeviceError> {
     Err(DeviceError::Unsupported(format!(
         "{queues} queues: use 1 to {QUEUES_MAX_VHOST}"
     )))
+}
+
+/// The socket of a descriptor of unknown origin.
+pub(in crate::port) fn listener(fd: OwnedFd) -> Result<UnixListener, DeviceError> {
+    let is_stream = sockopt::socket_type(&fd) == Ok(SocketType::STREAM);
+    let is_unix = is_stream && sockopt::socket_domain(&fd) == Ok(AddressFamily::UNIX);
+    if is_unix && sockopt::socket_acceptconn(&fd) == Ok(true) {
+        return Ok(fd.into());
+    }
+    Err(DeviceError::Unsupported(
+        "the descriptor is no Unix socket that listens: make it with socket(AF_UNIX, SOCK_STREAM, \
+         0), bind() and listen()"
+            .to_owned(),
+    ))
 }
 
 /// The error of an attempt to attach `asked` queues.

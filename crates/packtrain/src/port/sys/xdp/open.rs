@@ -21,6 +21,8 @@ const RING_ENTRIES: usize = 1024;
 /// The least and the most that can be configured.
 pub(in crate::port) const RING_ENTRIES_MIN: usize = 256;
 pub(in crate::port) const RING_ENTRIES_MAX: usize = 4096;
+/// Packets that a device may hand over in a system call, at most (`NAPI_POLL_WEIGHT` of Linux).
+pub(in crate::port) const BUSY_POLL_MAX: u16 = 64;
 /// Bytes of packets that the kernel may have copied and not sent: a full ring of long packets.
 const BUFFER_BYTES: usize = 16 << 20;
 /// Segments of a packet that the kernel copies (`MAX_SKB_FRAGS`). Most drivers have one more,
@@ -74,6 +76,10 @@ pub struct XdpConfig {
     /// Descriptors of each ring, and frames that wait for packets: a power of two from 256 to 4096.
     /// `None` for 1024.
     pub rings: Option<usize>,
+    /// Packets that the device hands over within each system call for a socket, in the calling
+    /// thread, where interrupts are put off (`SO_PREFER_BUSY_POLL`): 1 to 64. An RX half then makes
+    /// a call in each poll that finds nothing. `None` for interrupts alone.
+    pub busy_poll: Option<u16>,
 }
 
 impl XdpConfig {
@@ -87,18 +93,19 @@ impl XdpConfig {
             offload: Features::ALL,
             promiscuous: true,
             rings: None,
+            busy_poll: None,
         }
     }
 }
 
 /// What a socket of the interface can do, as a bind of one has shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Granted {
-    zero_copy: bool,
+pub(super) struct Granted {
+    pub(super) zero_copy: bool,
     /// Packets may be in several frames.
-    several: bool,
+    pub(super) several: bool,
     /// The kernel reads metadata in front of packets to send.
-    metadata: bool,
+    pub(super) metadata: bool,
 }
 
 impl Granted {
@@ -127,6 +134,7 @@ pub(in crate::port) struct Opened {
     pub(in crate::port) notes: Vec<String>,
     granted: Granted,
     promiscuous: bool,
+    polls_busily: bool,
     program: Program,
     /// One for each queue, until they are bound.
     sockets: Vec<Socket>,
@@ -136,74 +144,67 @@ pub(in crate::port) struct Opened {
 /// Opens sockets in the network namespace of the calling thread, and attaches the program. Packets
 /// go to the kernel's stack until [`Opened::attach`].
 pub(in crate::port) fn open(config: &XdpConfig) -> Result<Opened, DeviceError> {
-    let rings = config.rings.unwrap_or(RING_ENTRIES);
-    if !rings.is_power_of_two() || !(RING_ENTRIES_MIN..=RING_ENTRIES_MAX).contains(&rings) {
-        return unsupported(format!(
-            "rings of {rings} descriptors: the kernel takes powers of two; use 256, 512, 1024, \
-             2048 or 4096"
-        ));
-    }
-    let device = Device::open(&config.name)?;
-    let name = device.ethernet("xdp")?;
-    let channels = channels(&device);
-    let Channels { receive, both } = channels;
-    let queues = config.queues.unwrap_or(both.min(QUEUES_MAX));
-    if queues == 0 || queues > both.min(QUEUES_MAX) {
-        return unsupported(format!(
-            "{queues} queues for {name}, which has {both} that receive and send: use 1 to {both} \
-             (`ethtool -L {name}` changes how many it has)"
-        ));
-    }
-    let line = Line::new(device);
-    let mut sockets = Vec::new();
-    for _ in 0..queues {
-        let socket = Socket::open().map_err(failed("open an AF_XDP socket"))?;
-        let set = socket.set_buffer(BUFFER_BYTES);
-        set.map_err(failed("set the socket's buffer"))?;
-        sockets.push(socket);
-    }
+    let place = Place::new(Device::open(&config.name)?, config, config.queues)?;
+    let sockets = (0..place.queues).map(|_| Socket::open());
+    let sockets = sockets.collect::<io::Result<_>>();
+    let sockets = sockets.map_err(failed("open an AF_XDP socket"))?;
+    let Place { name, line, .. } = &place;
     let mut notes = Vec::new();
-    let (program, granted) = find_mode(config.mode, &name, &line, both as u32, &mut notes)?;
-    if queues < receive {
-        notes.push(format!(
-            "{queues} of {receive} queues are opened: packets of the others go to the kernel's \
-             stack"
-        ));
+    let channels = place.channels.both as u32;
+    let (program, granted) = find_mode(config.mode, name, line, channels, &mut notes)?;
+    Opened::new(place, config, sockets, program, granted, notes)
+}
+
+/// An interface, and what is opened of it.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) name: String,
+    pub(super) line: Line,
+    rings: u32,
+    pub(super) queues: usize,
+    channels: Channels,
+}
+
+impl Place {
+    /// Checks the settings. Without `queues` it is all that receive and send.
+    pub(super) fn new(
+        device: Device,
+        config: &XdpConfig,
+        queues: Option<usize>,
+    ) -> Result<Self, DeviceError> {
+        let rings = config.rings.unwrap_or(RING_ENTRIES);
+        if !rings.is_power_of_two() || !(RING_ENTRIES_MIN..=RING_ENTRIES_MAX).contains(&rings) {
+            return unsupported(format!(
+                "rings of {rings} descriptors: the kernel takes powers of two; use 256, 512, \
+                 1024, 2048 or 4096"
+            ));
+        }
+        if let Some(packets) = config.busy_poll
+            && !(1..=BUSY_POLL_MAX).contains(&packets)
+        {
+            return unsupported(format!(
+                "busy polling of {packets} packets at a time: use 1 to {BUSY_POLL_MAX}"
+            ));
+        }
+        let name = device.ethernet("xdp")?;
+        let channels = channels(&device);
+        let most = channels.both.min(QUEUES_MAX);
+        let queues = queues.unwrap_or(most);
+        if queues == 0 || queues > most {
+            let both = channels.both;
+            return unsupported(format!(
+                "{queues} queues for {name}, which has {both} that receive and send: use 1 to \
+                 {both} (`ethtool -L {name}` changes how many it has)"
+            ));
+        }
+        Ok(Self {
+            name,
+            line: Line::new(device),
+            rings: rings as u32,
+            queues,
+            channels,
+        })
     }
-    let is_veth = is_veth(&line.device);
-    notes.extend(lost_tags(&name, &line.device, is_veth));
-    if program.hook == Hook::Generic {
-        notes.push(format!(
-            "in generic mode a large packet of a sender with TSO or USO arrives whole and without \
-             its sizes, so that it is longer than the MTU and dropped (drop.mtu); if the other end \
-             of {name} has them, run `ethtool -K PEER tso off gso off tx-udp-segmentation off` \
-             there, or use packet:{name}"
-        ));
-    }
-    let tx = match granted.metadata {
-        true => Features::CSUM.intersection(config.offload),
-        false => Features::NONE,
-    };
-    // Packets of the host's own senders, or of a guest, may have checksums that were left to
-    // a device, and XDP does not say so: a veth passes such packets on, and in generic mode any
-    // driver may. Whatever the settings say: without this, what arrives could not be passed on.
-    let rx = match is_veth || program.hook == Hook::Generic {
-        true => Features::CSUM,
-        false => Features::NONE,
-    };
-    Ok(Opened {
-        name,
-        line: Arc::new(line),
-        rings: rings as u32,
-        tx,
-        rx,
-        notes,
-        granted,
-        promiscuous: config.promiscuous,
-        program,
-        sockets,
-        queues,
-    })
 }
 
 /// Attaches the program, and binds a socket to see what the driver grants.
@@ -248,11 +249,7 @@ fn find_mode(
             Err(error) if mode == XdpMode::ZeroCopy && is_busy(&error) => {
                 return Err(in_use(name, 0));
             }
-            Err(error) if mode == XdpMode::ZeroCopy => {
-                return unsupported(format!(
-                    "{name} has no zero-copy mode ({error}): use mode=auto or mode=copy"
-                ));
-            }
+            Err(error) if mode == XdpMode::ZeroCopy => return Err(no_zero_copy(name, &error)),
             Err(error) => notes.push(format!(
                 "packets come in copy mode: the driver has no zero copy: {error}"
             )),
@@ -262,6 +259,9 @@ fn find_mode(
 }
 
 const BIND: &str = "bind an AF_XDP socket to the interface";
+const RINGS: &str = "make the rings of an AF_XDP socket (a given one must have none yet)";
+const BUSY_POLL: &str = "set busy polling (busy-poll= needs Linux 5.11, and CAP_NET_ADMIN of the \
+                         host; leave it out)";
 const REGISTER: &str = "register the memory of packets (the kernel pins it: run with CAP_IPC_LOCK, \
                         or raise the limit of locked memory, `ulimit -l`)";
 
@@ -349,6 +349,12 @@ fn in_use(name: &str, queue: u32) -> DeviceError {
     ))
 }
 
+fn no_zero_copy(name: &str, error: &io::Error) -> DeviceError {
+    DeviceError::Unsupported(format!(
+        "{name} has no zero-copy mode ({error}): use mode=auto or mode=copy"
+    ))
+}
+
 /// Whether another program is attached.
 fn is_taken(error: &io::Error) -> bool {
     let taken = [libc::EBUSY, libc::EEXIST];
@@ -407,6 +413,75 @@ fn is_veth(device: &Device) -> bool {
 }
 
 impl Opened {
+    /// Prepares the sockets, which have no rings yet: one for each queue.
+    pub(super) fn new(
+        place: Place,
+        config: &XdpConfig,
+        sockets: Vec<Socket>,
+        program: Program,
+        granted: Granted,
+        mut notes: Vec<String>,
+    ) -> Result<Self, DeviceError> {
+        let Place {
+            name,
+            line,
+            rings,
+            queues,
+            channels,
+        } = place;
+        for socket in &sockets {
+            let set = socket.set_buffer(BUFFER_BYTES);
+            set.map_err(failed("set the socket's buffer"))?;
+            socket.size_rings(rings).map_err(failed(RINGS))?;
+            if let Some(packets) = config.busy_poll {
+                socket.poll_busily(packets).map_err(failed(BUSY_POLL))?;
+            }
+        }
+        let receive = channels.receive;
+        if queues < receive {
+            notes.push(format!(
+                "{queues} of {receive} queues are opened: packets of the others go to the \
+                 kernel's stack"
+            ));
+        }
+        let is_veth = is_veth(&line.device);
+        notes.extend(lost_tags(&name, &line.device, is_veth));
+        let says_so = !program.is_given() || config.mode == XdpMode::Generic;
+        if program.hook == Hook::Generic && says_so {
+            notes.push(format!(
+                "in generic mode a large packet of a sender with TSO or USO arrives whole and \
+                 without its sizes, so that it is longer than the MTU and dropped (drop.mtu); if \
+                 the other end of {name} has them, run `ethtool -K PEER tso off gso off \
+                 tx-udp-segmentation off` there, or use packet:{name}"
+            ));
+        }
+        let tx = match granted.metadata {
+            true => Features::CSUM.intersection(config.offload),
+            false => Features::NONE,
+        };
+        // Packets of the host's own senders, or of a guest, may have checksums that were left to
+        // a device, and XDP does not say so: a veth passes such packets on, and in generic mode any
+        // driver may. Whatever the settings say: without this, what arrives could not be passed on.
+        let rx = match is_veth || program.hook == Hook::Generic {
+            true => Features::CSUM,
+            false => Features::NONE,
+        };
+        Ok(Self {
+            name,
+            line: Arc::new(line),
+            rings,
+            tx,
+            rx,
+            notes,
+            granted,
+            promiscuous: config.promiscuous,
+            polls_busily: config.busy_poll.is_some(),
+            program,
+            sockets,
+            queues,
+        })
+    }
+
     pub(in crate::port) const fn queues(&self) -> usize {
         self.queues
     }
@@ -437,7 +512,7 @@ impl Opened {
                 "{queues} queues for {name}, of which {has} are open"
             ));
         }
-        if self.promiscuous {
+        if self.promiscuous && !self.program.is_given() {
             let device = &self.line.device;
             let set = device.control().set_promiscuous(device.index());
             set.map_err(failed("make the interface promiscuous"))?;
@@ -448,7 +523,8 @@ impl Opened {
         for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
             let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
             let line = Arc::clone(&self.line);
-            let shared = Arc::new(Queue::new(socket, line, self.granted.zero_copy));
+            let queue_of = Queue::new(socket, line, self.granted.zero_copy, self.polls_busily);
+            let shared = Arc::new(queue_of);
             let of = (Arc::clone(&shared), frames.clone());
             let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
             // First: some drivers send nothing either while they have no frames to receive into.
@@ -495,8 +571,6 @@ impl Opened {
             };
             socket.register(&memory).map_err(failed(REGISTER))?;
         }
-        let sized = socket.size_rings(self.rings);
-        sized.map_err(failed("make the rings of an AF_XDP socket"))?;
         let mapped = socket.map_rings(self.rings);
         mapped.map_err(failed("map the rings of an AF_XDP socket"))
     }
@@ -509,9 +583,10 @@ impl Opened {
             None => socket.bind(index, queue, self.granted.flags()),
             Some(owner) => socket.bind_shared(index, queue, owner.as_fd()),
         });
-        bound.map_err(|error| match is_busy(&error) {
-            true => in_use(&self.name, queue),
-            false => failed(BIND)(error),
+        bound.map_err(|error| match (is_busy(&error), self.granted.zero_copy) {
+            (true, _) => in_use(&self.name, queue),
+            (false, true) => no_zero_copy(&self.name, &error),
+            (false, false) => failed(BIND)(error),
         })?;
         let set = self.program.set(queue, socket.as_fd());
         set.map_err(failed("give a queue's packets to its socket"))

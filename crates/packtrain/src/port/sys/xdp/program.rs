@@ -12,8 +12,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
 const PROGRAM_LOAD: c_int = 5;
+const OBJECT_INFO: c_int = 15;
 const LINK_CREATE: c_int = 28;
 const MAP_KIND_XSK: u32 = 17;
+/// Bytes of its keys, which are numbers of queues, and of its values, which are descriptors.
+const NUMBER_BYTES: u32 = 4;
 const PROGRAM_KIND_XDP: u32 = 6;
 const ATTACH_XDP: u32 = 37;
 /// `BPF_F_XDP_HAS_FRAGS`: the program takes packets in several pieces (Linux 5.18).
@@ -101,6 +104,24 @@ struct ProgramLoad {
 }
 
 #[repr(C)]
+struct ObjectInfo {
+    object: u32,
+    bytes: u32,
+    info: u64,
+}
+
+/// The start of `struct bpf_map_info`, of which the kernel writes as much as was asked for.
+#[derive(Default)]
+#[repr(C)]
+struct MapInfo {
+    kind: u32,
+    id: u32,
+    key_bytes: u32,
+    value_bytes: u32,
+    entries: u32,
+}
+
+#[repr(C)]
 struct LinkCreate {
     program: u32,
     interface: u32,
@@ -135,14 +156,15 @@ pub(super) enum Hook {
     Generic,
 }
 
-/// The program, attached to an interface until it is dropped: also if the process is killed.
+/// The program, attached to an interface until it is dropped: also if the process is killed. Or the
+/// map of another one, which somebody else has attached.
 #[derive(Debug)]
 pub(super) struct Program {
     map: OwnedFd,
     /// Where it runs.
     pub(super) hook: Hook,
-    /// Detaches the program when it is closed.
-    _link: OwnedFd,
+    /// Detaches the program when it is closed; `None` for another one.
+    link: Option<OwnedFd>,
 }
 
 impl Program {
@@ -151,8 +173,8 @@ impl Program {
     pub(super) fn attach(interface: u32, queues: u32, hook: Hook) -> io::Result<Self> {
         let map = MapCreate {
             kind: MAP_KIND_XSK,
-            key_bytes: 4,
-            value_bytes: 4,
+            key_bytes: NUMBER_BYTES,
+            value_bytes: NUMBER_BYTES,
             entries: queues,
         };
         // SAFETY: the attributes have no addresses.
@@ -173,8 +195,37 @@ impl Program {
         Ok(Self {
             map,
             hook,
-            _link: link,
+            link: Some(link),
         })
+    }
+
+    /// A program that somebody else has attached, by its map of sockets. `None` if the descriptor
+    /// is no such map with an entry for each of `queues` queues.
+    pub(super) fn given(map: OwnedFd, queues: u32, hook: Hook) -> io::Result<Option<Self>> {
+        let mut found = MapInfo::default();
+        let about = ObjectInfo {
+            object: map.as_raw_fd().cast_unsigned(),
+            bytes: size_of::<MapInfo>() as u32,
+            info: (&raw mut found) as u64,
+        };
+        // SAFETY: the kernel writes as many bytes of the information, which lives until then.
+        match unsafe { bpf(OBJECT_INFO, &about) } {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Ok(None),
+            asked => asked?,
+        };
+        // A program reports its own kind and more in the same place.
+        let is_map = found.kind == MAP_KIND_XSK && found.key_bytes == NUMBER_BYTES;
+        let given = is_map && found.entries >= queues;
+        Ok(given.then_some(Self {
+            map,
+            hook,
+            link: None,
+        }))
+    }
+
+    /// Whether it is somebody else's.
+    pub(super) const fn is_given(&self) -> bool {
+        self.link.is_none()
     }
 
     /// Has the program give the packets of `queue` to `socket`.

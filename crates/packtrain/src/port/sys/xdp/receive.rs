@@ -24,15 +24,23 @@ pub(in crate::port) struct Queue {
     kept: OnceLock<Box<[Option<Packet>]>>,
     /// The device itself writes to them.
     zero_copy: bool,
+    /// It hands packets over in system calls, rather than in interrupts.
+    polls_busily: bool,
 }
 
 impl Queue {
-    pub(super) const fn new(socket: Socket, line: Arc<Line>, zero_copy: bool) -> Self {
+    pub(super) const fn new(
+        socket: Socket,
+        line: Arc<Line>,
+        zero_copy: bool,
+        polls_busily: bool,
+    ) -> Self {
         Self {
             socket,
             line,
             kept: OnceLock::new(),
             zero_copy,
+            polls_busily,
         }
     }
 }
@@ -103,9 +111,10 @@ impl Receiver {
     }
 
     /// While nothing arrives: has a driver look at the fill ring that found it empty and asked for
-    /// that only after the last refill.
+    /// that only after the last refill. With busy polling, also has the device hand over packets.
     pub(in crate::port) fn look_again(&mut self) {
-        if self.fill.asks() && self.fill.waiting() > 0 {
+        let asks = self.fill.asks() && self.fill.waiting() > 0;
+        if asks || self.queue.polls_busily {
             self.wake();
         }
     }

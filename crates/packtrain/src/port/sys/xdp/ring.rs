@@ -278,11 +278,17 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
+/// The memory of a ring that nobody else has: a test makes both ends of it.
 #[cfg(test)]
-mod tests {
-    use super::*;
+#[derive(Debug)]
+pub(super) struct ByHand<T> {
+    memory: Vec<u64>,
+    count: u32,
+    entries: PhantomData<T>,
+}
 
-    const COUNT: u32 = 4;
+#[cfg(test)]
+impl<T: Copy> ByHand<T> {
     const PLACES: Places = Places {
         producer: 0,
         consumer: 8,
@@ -290,21 +296,55 @@ mod tests {
         entries: 24,
     };
 
-    /// The memory of a ring of `COUNT` numbers whose indices start shortly before they wrap.
-    fn memory() -> (Vec<u64>, impl Fn(&mut Vec<u64>) -> Ring<u64>) {
-        let make = |memory: &mut Vec<u64>| {
-            let base = NonNull::new(memory.as_mut_ptr().cast()).expect("not null");
-            Ring::new(Area { base, bytes: 0 }, PLACES, COUNT)
-        };
-        (vec![0; 3 + COUNT as usize], make)
+    /// An empty ring of `count` entries, a power of two. It outlives what is made of it.
+    pub(super) fn new(count: u32) -> Self {
+        let entries_bytes = count as usize * size_of::<T>();
+        Self {
+            memory: vec![0; (Self::PLACES.entries + entries_bytes).div_ceil(8)],
+            count,
+            entries: PhantomData,
+        }
     }
+
+    fn ring(&mut self) -> Ring<T> {
+        let base = NonNull::new(self.memory.as_mut_ptr().cast()).expect("not null");
+        Ring::new(Area { base, bytes: 0 }, Self::PLACES, self.count)
+    }
+
+    /// The side that puts entries into it.
+    pub(super) fn producer(&mut self) -> Producer<T> {
+        Producer::new(self.ring())
+    }
+
+    /// The side that takes entries from it.
+    pub(super) fn consumer(&mut self) -> Consumer<T> {
+        Consumer::new(self.ring())
+    }
+
+    /// As the kernel does it: asks for a system call, or no longer.
+    pub(super) fn ask(&mut self, asks: bool) {
+        let flag = if asks { NEED_WAKEUP } else { 0 };
+        let ring = self.ring();
+        ring.word(Self::PLACES.flags).store(flag, Ordering::Relaxed);
+    }
+
+    /// Moves the index of the producer on, whatever the entries are.
+    pub(super) fn jump(&mut self, count: u32) {
+        self.ring().producer().fetch_add(count, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COUNT: u32 = 4;
 
     #[test]
     fn entries_pass_in_order_beyond_the_wrap_of_the_indices() {
-        let (mut memory, ring) = memory();
+        let mut ring = ByHand::new(COUNT);
         let start = u32::MAX - 5;
-        let mut producer = Producer::new(ring(&mut memory));
-        let mut consumer = Consumer::new(ring(&mut memory));
+        let (mut producer, mut consumer) = (ring.producer(), ring.consumer());
         (producer.next, producer.consumed) = (start, start);
         (consumer.next, consumer.produced) = (start, start);
         producer.publish();
@@ -337,9 +377,8 @@ mod tests {
 
     #[test]
     fn there_is_room_for_what_the_kernel_shows_as_read() {
-        let (mut memory, ring) = memory();
-        let mut producer = Producer::new(ring(&mut memory));
-        let mut kernel = Consumer::new(ring(&mut memory));
+        let mut ring = ByHand::<u64>::new(COUNT);
+        let (mut producer, mut kernel) = (ring.producer(), ring.consumer());
         assert!(producer.has_room(COUNT) && !producer.has_room(COUNT + 1));
         assert!(!producer.has_room(u32::MAX));
         for entry in 0..COUNT.into() {
@@ -354,22 +393,17 @@ mod tests {
 
     #[test]
     fn the_flag_of_the_kernel_is_read() {
-        let (mut memory, ring) = memory();
-        let producer = Producer::<u64>::new(ring(&mut memory));
+        let mut ring = ByHand::<u64>::new(COUNT);
+        let producer = ring.producer();
         assert!(!producer.needs_wakeup());
-        producer
-            .ring
-            .word(PLACES.flags)
-            .store(NEED_WAKEUP, Ordering::Relaxed);
+        ring.ask(true);
         assert!(producer.needs_wakeup());
     }
 
     #[test]
     fn only_what_waits_is_discarded() {
-        let mut memory = [0_u64; 3 + 2 * COUNT as usize];
-        let base = NonNull::new(memory.as_mut_ptr().cast()).expect("not null");
-        let ring = || Ring::<Descriptor>::new(Area { base, bytes: 0 }, PLACES, COUNT);
-        let (mut producer, mut consumer) = (Producer::new(ring()), Consumer::new(ring()));
+        let mut ring = ByHand::new(COUNT);
+        let (mut producer, mut consumer) = (ring.producer(), ring.consumer());
         let entry = |address, bytes| Descriptor {
             address,
             bytes,
@@ -386,7 +420,7 @@ mod tests {
             assert_eq!(consumer.take(), Some(entry(address, DISCARDED)));
         }
         assert_eq!(consumer.take(), None);
-        let mut again = Consumer::new(ring());
+        let mut again = ring.consumer();
         assert_eq!(again.take(), Some(entry(1, 60)), "not what is consumed");
     }
 }

@@ -3,13 +3,14 @@
 use super::flight::Flight;
 use super::receive::Queue;
 use super::ring::{Consumer, Producer};
-use super::socket::{CONTINUED, Descriptor};
+use super::socket::{CONTINUED, Descriptor, METADATA, checksum_metadata};
 use crate::driver::{DeviceError, Link, Refused, Token, TxPacket};
 use crate::limits::SMALL_FRAME_BYTES;
 use crate::packet::{Packet, PacketError};
 use crate::port::sys::device::failed;
 use crate::stats::DropReason;
 use crate::time::Instant;
+use packtrain_offload::offload::ChecksumState;
 use rustix::io::Errno;
 use std::ops::Range;
 use std::sync::Arc;
@@ -34,13 +35,29 @@ pub(super) struct Limits {
     pub(super) front_bytes: usize,
 }
 
+/// Asks the kernel for the checksum of a packet, if it was left to the device. Returns the options
+/// of its first descriptor.
+pub(in crate::port) fn leave_checksum(packet: &mut TxPacket<'_>) -> Result<u32, Refused> {
+    let whole = packet.packet();
+    let ChecksumState::Partial { start, offset } = whole.meta().checksum else {
+        return Ok(0);
+    };
+    let metadata = checksum_metadata(start, offset);
+    let end = usize::from(start) + usize::from(offset) + 2;
+    if usize::from(start) < HEADER_BYTES || end > whole.bytes() {
+        // The kernel would refuse it, and all that follow it in the ring.
+        return Err(Refused::Bad(DropReason::BadChecksumPlace));
+    }
+    prepare(packet, metadata.len(), end)?;
+    packet
+        .with_header(&metadata, |_| ())
+        .ok_or(Refused::TooManySegments)?;
+    Ok(METADATA)
+}
+
 /// Has the first segment contain the checksum's field, which ends at `end`, and `front` free bytes
 /// in front that no other packet shares.
-pub(in crate::port) fn prepare(
-    packet: &mut TxPacket<'_>,
-    front: usize,
-    end: usize,
-) -> Result<(), Refused> {
+fn prepare(packet: &mut TxPacket<'_>, front: usize, end: usize) -> Result<(), Refused> {
     let whole = packet.packet();
     if whole.headroom() >= front && whole.first().len() >= end {
         return Ok(());
@@ -178,7 +195,7 @@ impl Sender {
     pub(in crate::port) fn kick(&mut self) -> Result<(), DeviceError> {
         let mut waiting = self.ring.waiting();
         // Linux before 6.17 shows what it has read only once it has read all.
-        let mut unseen = waiting.div_ceil(COPIED_AT_ONCE);
+        let mut unseen = waiting / COPIED_AT_ONCE;
         // A poll of the socket has the kernel read the ring as well.
         (self.down, self.refused) = (self.down && waiting > 0, false);
         while waiting > 0 && self.ring.needs_wakeup() {

@@ -2,7 +2,9 @@
 
 pub(super) use super::ring::Descriptor;
 use super::ring::{Consumer, Places, Producer};
-use rustix::io::Errno;
+use crate::limits::SMALL_FRAME_BYTES;
+use crate::port::sys::socket::Socket as AnySocket;
+use rustix::io::{Errno, FdFlags, fcntl_setfd};
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
     XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset,
@@ -18,14 +20,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Options of a descriptor: further ones of the same packet follow; metadata is in front.
 pub(super) const CONTINUED: u32 = libc::XDP_PKT_CONTD;
-pub(in crate::port) const METADATA: u32 = libc::XDP_TX_METADATA;
+pub(super) const METADATA: u32 = libc::XDP_TX_METADATA;
 
 /// Bytes of the metadata in front of a packet: `struct xsk_tx_metadata` up to the checksum.
 pub(super) const METADATA_BYTES: usize = 16;
 
 /// The metadata that asks for the checksum of the bytes from `start` on, to be stored `offset`
 /// bytes behind it.
-pub(in crate::port) fn checksum_metadata(start: u16, offset: u16) -> [u8; METADATA_BYTES] {
+pub(super) fn checksum_metadata(start: u16, offset: u16) -> [u8; METADATA_BYTES] {
     let mut bytes = [0; METADATA_BYTES];
     let flags = u64::from(libc::XDP_TXMD_FLAGS_CHECKSUM);
     bytes[..8].copy_from_slice(&flags.to_ne_bytes());
@@ -55,6 +57,15 @@ pub(super) struct Rings {
     pub(super) tx: Producer<Descriptor>,
 }
 
+/// What a kernel knows of sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Known {
+    /// Packets in several frames (Linux 6.6).
+    pub(super) several: bool,
+    /// Metadata in front of packets to send (Linux 6.11).
+    pub(super) metadata: bool,
+}
+
 /// An AF_XDP socket.
 ///
 /// Its mapped rings keep it alive as well as its descriptor: the kernel frees the queue when both
@@ -74,12 +85,63 @@ impl Socket {
         )?))
     }
 
+    /// Takes over a descriptor of unknown origin, and makes it close-on-exec. `None` if it is no
+    /// AF_XDP socket.
+    pub(super) fn from_fd(fd: OwnedFd) -> io::Result<Option<Self>> {
+        match sockopt::socket_domain(&fd) {
+            Ok(AddressFamily::XDP) => {}
+            Ok(_) | Err(Errno::NOTSOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        fcntl_setfd(&fd, FdFlags::CLOEXEC)?;
+        Ok(Some(Self(fd)))
+    }
+
+    /// Of any descriptor.
+    #[cfg(test)]
+    pub(super) const fn of(fd: OwnedFd) -> Self {
+        Self(fd)
+    }
+
+    /// What the kernel knows, by requests that change nothing: it looks at their flags first, and
+    /// then finds that there is no such memory or interface. An error of
+    /// [`ResourceBusy`](io::ErrorKind::ResourceBusy) if the socket has memory, or is bound.
+    pub(super) fn known(&self) -> io::Result<Known> {
+        /// Aligned for every page size of Linux, at the end of all addresses, which is the
+        /// kernel's.
+        const BYTES: usize = 65_536;
+        const START: usize = usize::MAX - (2 * BYTES - 1);
+        let nowhere = Memory {
+            frames: START..START + BYTES,
+            frame_bytes: SMALL_FRAME_BYTES as u32,
+            headroom: 0,
+            metadata: true,
+        };
+        let metadata = match self.register(&nowhere) {
+            Ok(()) => return Err(io::ErrorKind::ResourceBusy.into()),
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => return Err(error),
+            Err(error) => error.kind() != io::ErrorKind::InvalidInput,
+        };
+        // A socket that is tied to an interface (SO_BINDTODEVICE) is not asked about another one.
+        let answer = self.bind(0, 0, libc::XDP_COPY | libc::XDP_USE_SG);
+        let answer = answer.map_err(|error| error.raw_os_error());
+        Ok(Known {
+            several: metadata || answer == Err(Some(libc::ENODEV)),
+            metadata,
+        })
+    }
+
     /// Sets how many bytes of packets the kernel may copy and not have sent yet. Fewer if the
     /// process may not exceed the system's limit.
     pub(super) fn set_buffer(&self, bytes: usize) -> io::Result<()> {
         let forced = sockopt::set_socket_send_buffer_size_force(&self.0, bytes);
         forced.or_else(|_limited| sockopt::set_socket_send_buffer_size(&self.0, bytes))?;
         Ok(())
+    }
+
+    /// Has each system call for the socket receive up to `packets` packets from the device.
+    pub(super) fn poll_busily(&self, packets: u16) -> io::Result<()> {
+        AnySocket::of(self.0.try_clone()?).poll_busily(packets)
     }
 
     /// Registers the memory, which the kernel pins until the socket is closed.

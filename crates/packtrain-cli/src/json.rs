@@ -109,7 +109,8 @@ pub fn changes(changes: &Changes, names: &[String], began: Instant) -> Value {
             "port": names[usize::from(change.port)],
             "queue": change.queue,
             "what": change.kind.name(),
-            "offloads": change.offloads.names().collect::<Vec<_>>(),
+            "lost": change.offloads.lost.names().collect::<Vec<_>>(),
+            "gained": change.offloads.gained.names().collect::<Vec<_>>(),
             "why": change.why,
         })
     });

@@ -125,8 +125,8 @@ impl Live {
         };
     }
 
-    /// Prints what has changed since the last call: offloads that a device refused or is offered
-    /// again, ports that are away or back.
+    /// Prints what has changed since the last call: offloads that a device refused, lost or gained,
+    /// ports that are away or back.
     pub fn changes(&mut self, snapshot: &Snapshot) {
         let changes = &snapshot.changes;
         let new = changes.count.saturating_sub(self.changes) as usize;

@@ -26,7 +26,7 @@ pub(crate) mod options;
 mod wrap;
 
 pub(crate) use change::ChangeLog;
-pub use change::{Change, ChangeKind, ChangeRecord, Changes, PortChanges};
+pub use change::{Change, ChangeKind, ChangeRecord, Changes, Moved, PortChanges};
 pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 pub use interface::Interface;

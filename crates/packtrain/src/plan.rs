@@ -229,6 +229,9 @@ pub struct Direction {
     pub coalesce: Option<Coalescing>,
     /// The features that the egress device may be given.
     pub tx: Features,
+    /// Those that it may be given if it has others later
+    /// ([`Change::Offloads`](crate::driver::Change::Offloads)): what `offload=` of its port allows.
+    pub allowed: Features,
     /// The form of packets to the egress device.
     pub limits: FitLimits,
     /// Descriptors in each TX ring of the egress device, if it has rings.
@@ -684,6 +687,7 @@ fn direction([from, to]: [&Side; 2], ports: [usize; 2]) -> Direction {
         decisions,
         coalesce,
         tx,
+        allowed: to.config.offload,
         limits,
         ring: to.capabilities.tx_ring,
         held: from.capabilities.rx_held_max,

@@ -138,20 +138,22 @@ impl Totals {
 /// The reasons for drops that worlds reach. The others need what a world does not have:
 ///
 /// - a virtio-net header, which a TAP or a back end reads: those of `VnetError`;
-/// - an interface of the kernel: `socket_full`, `mtu`;
+/// - an interface of the kernel: `socket_full`;
 /// - a capture file: `read_only`, `cut_short`, `bad_record`;
 /// - ports with unlike link types: `link_type`;
-/// - more than two ports: `no_egress`, `egress_stalled`;
+/// - a host behind a bridge that sends: `no_egress`;
 /// - another wrong description of a packet than those of `Lie`: the rest of `SegmentError`,
 ///   `headers_too_long`, `device_refused`;
 /// - a run that has to end while a device is slow: `shutdown`. Worlds drain.
-pub const DROPS: [&str; 13] = [
+pub const DROPS: [&str; 15] = [
     "no_buffer",
     "link_down",
     "bad_descriptor",
     "truncated",
     "too_long",
     "too_many_segments",
+    "mtu",
+    "egress_stalled",
     "device_reset",
     "fault_injected",
     "bad_checksum_place",

@@ -5,11 +5,12 @@ mod judge;
 use super::captured::Captured;
 use super::caught::caught;
 use super::memory::Memory;
-use super::scene::{Event, Fault, Link, Scene};
+use super::scene::{Event, Fault, Link, Scene, Shape, receiver, sender};
 use super::talker::{Shared, Stage, Talker, lock};
 use super::traffic::{Allowed, Failure, Flow, Lie, Truth, Wrong};
 use crate::rig::{Rig, ms};
 use crate::{Costs, Trace};
+use packtrain::bridge::{AGING, Addresses, Bridge};
 use packtrain::driver::{Coalesce, DeviceCounters, Fit, Port, PortConfig, RxBuffers};
 use packtrain::engine::{
     Action, Builder, Command, Control, Handler, PortSnapshot, Ports, Queues, Report, RxId, Session,
@@ -61,7 +62,7 @@ const OF_DEVICES: [(Fault, SimFault); 11] = [
 ];
 
 /// Sessions of a world at most.
-const SESSIONS_MAX: u32 = 3;
+const SESSIONS_MAX: u32 = 4;
 
 /// What worlds have reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -105,7 +106,8 @@ struct Play<'a> {
     devices: Vec<[SimControl; 2]>,
     faults: Vec<FaultCounters>,
     stage: Rc<Stage>,
-    truth: Shared,
+    /// Of each session at the end of a way, which receives what is sent.
+    truths: Rc<[Shared]>,
     /// Faults that the world itself has made.
     happened: Rc<RefCell<Vec<Fault>>>,
     trace: Option<Trace>,
@@ -207,7 +209,10 @@ impl<'a> Play<'a> {
             devices: Vec::new(),
             faults: Vec::new(),
             stage: Rc::default(),
-            truth: Arc::new(Mutex::new(Truth::new(&scene.flows, allowed))),
+            truths: scene
+                .sinks()
+                .map(|_| Arc::new(Mutex::new(Truth::new(&scene.flows, allowed))))
+                .collect(),
             happened: Rc::default(),
             trace: None,
         };
@@ -238,24 +243,33 @@ impl<'a> Play<'a> {
         let first = froms.next().expect("a world has a link");
         let host = Session::on(first).senders(0, senders(false));
         self.add(host, senders(false), memory)?;
-        for from in froms {
-            let to = tos.next().expect("a link has two ends");
-            let count = senders(true);
-            let forwarder = Session::between(to, from).senders(1, count);
-            self.add(forwarder, count, memory)?;
-        }
-        let last = tos.next().expect("a link has two ends");
-        let truth = Arc::clone(&self.truth);
-        let sink = Session::on(last).handler(move |_| {
-            let truth = Arc::clone(&truth);
-            move |_: Instant, _: RxId, burst: &mut Burst| {
-                let mut truth = lock(&truth);
-                while let Some(packet) = burst.pop() {
-                    truth.take(&packet);
-                }
+        let mut middle = || tos.next().expect("a link has two ends");
+        if scene.shape == Shape::Bridge {
+            let ports: Vec<_> = std::iter::once(middle()).chain(froms).collect();
+            let bridge = Bridge::new(Addresses::new(8, AGING), ports.len());
+            let bridge = Session::among(ports).handler(move |_| bridge.clone());
+            self.add(bridge, 0, memory)?;
+        } else {
+            for from in froms {
+                let count = senders(true);
+                let forwarder = Session::between(middle(), from).senders(1, count);
+                self.add(forwarder, count, memory)?;
             }
-        });
-        self.add(sink, 0, memory)
+        }
+        for (last, number) in tos.zip(0..) {
+            let truth = Arc::clone(&self.truths[number]);
+            let sink = Session::on(last).handler(move |_| {
+                let truth = Arc::clone(&truth);
+                move |_: Instant, _: RxId, burst: &mut Burst| {
+                    let mut truth = lock(&truth);
+                    while let Some(packet) = burst.pop() {
+                        truth.take(&packet);
+                    }
+                }
+            });
+            self.add(sink, 0, memory)?;
+        }
+        Ok(())
     }
 
     /// The ports at the start and at the end of a link.
@@ -332,7 +346,7 @@ impl<'a> Play<'a> {
                 (number, flow),
                 handle,
                 &self.stage,
-                &self.truth,
+                &self.truths,
                 self.scene.preemptions,
                 BEGIN,
             );
@@ -374,12 +388,12 @@ impl<'a> Play<'a> {
         }
         let [from, to] = self.devices[link].clone();
         let queue = amount as usize % self.scene.queues;
-        let sender = self.rig.sessions[link].control().clone();
-        let receiver = self.rig.sessions[link + 1].control().clone();
-        // The egress of a host is its only port, that of a forwarder its second one.
-        let tx = Queues::tx(usize::from(link > 0)).only(queue);
+        let ((sender, port), receiver) = (sender(link), receiver(link));
+        let arena = self.arenas[receiver].clone();
+        let [sender, receiver] =
+            [sender, receiver].map(|session| self.rig.sessions[session].control().clone());
+        let tx = Queues::tx(port).only(queue);
         let rx = Queues::rx(0).only(queue);
-        let arena = self.arenas[link + 1].clone();
         let mut taken = Vec::new();
         let mut act = move |begins: bool| match (fault, begins) {
             (Fault::BadDescriptor, true) => to.corrupt_next(u64::from(amount) + 1),
@@ -452,8 +466,10 @@ impl<'a> Play<'a> {
             device.set_link(true);
         }
         for session in &self.rig.sessions {
-            for queues in [Queues::rx(0), Queues::tx(0), Queues::rx(1), Queues::tx(1)] {
-                session.control().post(queues, Command::Resume);
+            for port in 0..self.scene.links.len() {
+                for queues in [Queues::rx(port), Queues::tx(port)] {
+                    session.control().post(queues, Command::Resume);
+                }
             }
         }
         // The watchdog resets no queue without a link (as in Linux), and a link whose other end was
@@ -461,9 +477,9 @@ impl<'a> Play<'a> {
         let hangs = self.has(Fault::Hang) || self.has(Fault::LostCompletions);
         for link in 0..self.devices.len() {
             if hangs && self.is_cut(link) {
-                let egress = Queues::tx(usize::from(link > 0));
-                let sender = self.rig.sessions[link].control();
-                sender.post(egress, Command::Reset);
+                let (session, port) = sender(link);
+                let control = self.rig.sessions[session].control();
+                control.post(Queues::tx(port), Command::Reset);
             }
         }
     }
@@ -480,13 +496,28 @@ impl<'a> Play<'a> {
 
     /// Whether a session at an end of the link is gone.
     fn is_cut(&self, link: usize) -> bool {
-        self.is_gone(link) || self.is_gone(link + 1)
+        self.is_gone(sender(link).0) || self.is_gone(receiver(link))
     }
 
-    /// Whether all sessions on the way of a flow are there.
-    fn arrives(&self, flow: usize) -> bool {
+    /// Whether the session or one that it sends to is gone.
+    fn is_beside_gone(&self, session: usize) -> bool {
+        let mut links = 0..self.devices.len();
+        let is_cut = links.any(|link| sender(link).0 == session && self.is_cut(link));
+        is_cut || self.is_gone(session)
+    }
+
+    /// Whether all sessions on the way of a flow to the session at its end are there, and its
+    /// packets are not too long for a link.
+    fn arrives(&self, flow: usize, sink: usize) -> bool {
         let first = usize::from(self.scene.flows[flow].from_forwarder);
-        !(first..self.rig.sessions.len()).any(|session| self.is_gone(session))
+        let before = first..*self.scene.sinks().start();
+        let mut way = before.chain([sink]);
+        !way.any(|session| self.is_gone(session)) && self.scene.fits(flow, sink)
+    }
+
+    /// The sum over the sessions at the ends.
+    fn total(&self, of: impl Fn(&Truth) -> u64) -> u64 {
+        self.truths.iter().map(|truth| of(&lock(truth))).sum()
     }
 
     /// Runs until nothing moves any more, and `done` says yes.
@@ -504,7 +535,7 @@ impl<'a> Play<'a> {
         let (mut arrived, mut since) = (u64::MAX, begin);
         loop {
             let now = self.rig.world.now();
-            let packets = lock(&self.truth).packets;
+            let packets = self.total(|truth| truth.packets);
             if packets != arrived {
                 (arrived, since) = (packets, now);
             }
@@ -526,8 +557,9 @@ impl<'a> Play<'a> {
     fn devices_wait(&self) -> bool {
         let mut devices = self.devices.iter().enumerate();
         devices.any(|(number, [from, _])| {
-            let snapshot = self.rig.sessions[number].snapshot();
-            let given = snapshot.ports[usize::from(number > 0)].tx_total();
+            let (session, port) = sender(number);
+            let snapshot = self.rig.sessions[session].snapshot();
+            let given = snapshot.ports[port].tx_total();
             let read = from.device_counters();
             let is_behind = given.packets > read.rx_packets + read.rx_dropped + read.rx_errors;
             // What a reset took back was not read, and was given again.
@@ -537,10 +569,9 @@ impl<'a> Play<'a> {
 
     /// What was found while the world ran.
     fn check(&self) -> Result<(), Failure> {
-        match lock(&self.truth).failure() {
-            Some(failure) => Err(failure.clone()),
-            None => Ok(()),
-        }
+        let mut truths = self.truths.iter();
+        let failure = truths.find_map(|truth| lock(truth).failure().cloned());
+        failure.map_or(Ok(()), Err)
     }
 
     fn stuck(&self, what: &str, limit: Duration) -> Failure {
@@ -595,8 +626,13 @@ impl<'a> Play<'a> {
         let begin = self.rig.world.now();
         self.stage.probes.set(1);
         self.stage.wake();
-        let before: Vec<_> = (0..self.scene.flows.len())
-            .map(|flow| lock(&self.truth).sent_by(flow))
+        let flows = 0..self.scene.flows.len();
+        let flows = flows.map(|flow| lock(&self.truths[0]).sent_by(flow));
+        // A flow has a way to each end.
+        let sinks = self.scene.sinks().zip(0..);
+        let before: Vec<_> = flows
+            .enumerate()
+            .flat_map(|way| sinks.clone().map(move |sink| (way, sink)))
             .collect();
         let unfit_before = self.unfit();
         // A receiver without flow control may lose wire packets: more are sent until some arrive.
@@ -611,11 +647,11 @@ impl<'a> Play<'a> {
                 true => self.unfit() - unfit_before,
                 false => 0,
             };
-            let truth = lock(&self.truth);
-            let arrived = |(flow, &before): (usize, &u32)| {
-                if !self.arrives(flow) {
+            let arrived = |&((flow, before), (sink, number)): &((usize, u32), (usize, usize))| {
+                if !self.arrives(flow, sink) {
                     return true;
                 }
+                let truth = lock(&self.truths[number]);
                 let sent = truth.sent_by(flow);
                 let first = if overruns {
                     before
@@ -624,20 +660,17 @@ impl<'a> Play<'a> {
                 };
                 sent > before && (first..sent).any(|unit| truth.has(flow, unit))
             };
-            // Each drop excuses one flow at most.
-            let missing = before.iter().enumerate().filter(|&it| !arrived(it));
-            if missing.count() as u64 <= unfit {
+            // Each drop excuses one flow at most, or in front of a bridge its ways to all ends.
+            let missing: Vec<_> = before.iter().filter(|it| !arrived(it)).collect();
+            if missing.len() as u64 <= unfit * self.truths.len() as u64 {
                 return Ok(());
             }
             if self.rig.world.now().since(begin) > FRESH_MAX {
-                let late = before.iter().enumerate().find(|&it| !arrived(it));
-                let flow = late.map_or(0, |(flow, _)| flow);
+                let ((flow, before), (sink, _)) = *missing[0];
+                let sent = lock(&self.truths[0]).sent_by(flow);
                 let what = format!(
-                    "a fresh packet of flow {flow}, unit {} after {},",
-                    truth.sent_by(flow),
-                    before[flow]
+                    "a fresh packet of flow {flow} to session {sink}, unit {sent} after {before},"
                 );
-                drop(truth);
                 return Err(self.stuck(&what, FRESH_MAX));
             }
             if overruns && self.stage.done() == self.scene.flows.len() {
@@ -773,9 +806,8 @@ impl Counted {
 impl Outcome {
     /// What a world has come to, also one that failed.
     fn observe(&mut self, play: &Play<'_>) {
-        let truth = lock(&play.truth);
-        (self.packets, self.wire_packets) = (truth.packets, truth.wire_packets);
-        drop(truth);
+        self.packets = play.total(|truth| truth.packets);
+        self.wire_packets = play.total(|truth| truth.wire_packets);
         if let Some(trace) = &play.trace {
             (self.time, self.digest) = (trace.now.since(ms(0)), trace.digest);
         }
@@ -899,6 +931,65 @@ mod tests {
         assert_eq!(outcome.failure, None, "{scene:?}");
         assert_eq!(outcome.wire_packets, 48, "the load and a fresh packet");
         assert!(outcome.time < ms(200).since(ms(0)), "{:?}", outcome.time);
+    }
+
+    /// A plain world with a bridge, with these bytes for its one flow.
+    fn bridged() -> Scene {
+        let mut scene = Scene::draw(&[]);
+        scene.shape = Shape::Bridge;
+        scene.links = vec![scene.links[0].clone(); 3];
+        let flow = &mut scene.flows[0];
+        (flow.kind, flow.unit, flow.units, flow.partial) = (Kind::Udp4, 1448, 24, true);
+        (flow.burst, flow.bursts) = (4, 10);
+        scene
+    }
+
+    #[test]
+    fn each_packet_arrives_at_both_hosts_behind_a_bridge() {
+        let outcome = run(&bridged(), &mut Memory::default());
+        assert_eq!(outcome.failure, None);
+        let sent = 24 * (4 * 10 + 1);
+        assert_eq!(
+            outcome.wire_packets,
+            2 * sent,
+            "the load and a fresh packet"
+        );
+        assert_eq!(outcome.reached.drops, BTreeMap::new());
+    }
+
+    /// Each end is judged by itself.
+    #[test]
+    fn the_host_behind_a_port_that_is_removed_receives_less_and_the_other_one_all() {
+        let mut scene = bridged();
+        scene.flows[0].pace = Duration::from_micros(500);
+        scene.events = vec![Event {
+            fault: Fault::Remove,
+            at: 2_000,
+            lasts: Duration::ZERO,
+            link: 2,
+            amount: 1,
+        }];
+        let outcome = run(&scene, &mut Memory::default());
+        assert_eq!(outcome.failure, None);
+        let sent = 24 * (4 * 10 + 1);
+        assert!(
+            (sent..2 * sent).contains(&outcome.wire_packets),
+            "{outcome:?}"
+        );
+        assert_eq!(outcome.reached.faults.get("removed"), Some(&1));
+    }
+
+    #[test]
+    fn packets_longer_than_the_mtu_are_counted_where_they_enter_the_link() {
+        let sent = 24 * (4 * 10 + 1);
+        for (link, arrives) in [(0, 0), (1, sent), (2, sent)] {
+            let mut scene = bridged();
+            scene.links[link].from.port.mtu = Some(1_200);
+            let outcome = run(&scene, &mut Memory::default());
+            assert_eq!(outcome.failure, None);
+            assert_eq!(outcome.wire_packets, arrives);
+            assert_eq!(outcome.reached.drops, BTreeMap::from([("mtu", sent)]));
+        }
     }
 
     #[test]

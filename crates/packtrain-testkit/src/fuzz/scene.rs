@@ -26,6 +26,9 @@ pub(super) enum Shape {
     Forward,
     /// As `Forward`, and threads of the forwarder send beside it.
     Both,
+    /// A host sends to two other ones through a bridge of three ports. The bridge has learned no
+    /// address but that of the sender, so each of them receives each packet.
+    Bridge,
 }
 
 /// The faults that a world may have. Each world has some of them (swarm testing).
@@ -204,9 +207,20 @@ pub(super) struct Event {
 impl Event {
     /// The session whose device is removed.
     pub(super) fn removes(&self) -> Option<usize> {
-        let end = self.amount as usize % 2;
-        (self.fault == Fault::Remove).then_some(self.link + end)
+        let ends = [sender(self.link).0, receiver(self.link)];
+        let end = ends[self.amount as usize % 2];
+        (self.fault == Fault::Remove).then_some(end)
     }
+}
+
+/// The session that sends to a link, and its port there. What has more than one link is second.
+pub(super) const fn sender(link: usize) -> (usize, usize) {
+    (if link > 0 { 1 } else { 0 }, link)
+}
+
+/// The session that receives from a link, by its port 0.
+pub(super) const fn receiver(link: usize) -> usize {
+    link + 1
 }
 
 /// One end of a link.
@@ -256,6 +270,29 @@ const fn micros(us: u64) -> Duration {
 }
 
 impl Scene {
+    /// Whether packets of a flow are longer than the MTU where they enter a link. No MTU is near
+    /// the length of a packet, so headers and tags make no difference.
+    pub(super) fn is_too_long(&self, flow: &Flow, link: usize) -> bool {
+        let mtu = self.links[link].from.port.mtu;
+        mtu.is_some_and(|mtu| flow.unit > mtu as usize)
+    }
+
+    /// Whether packets of a flow are short enough for all links on their way to the session at its
+    /// end.
+    pub(super) fn fits(&self, flow: usize, sink: usize) -> bool {
+        let flow = &self.flows[flow];
+        // The last link is that of the session at the end.
+        let first = if flow.from_forwarder { None } else { Some(0) };
+        let mut links = first.into_iter().chain([sink - 1]);
+        !links.any(|link| self.is_too_long(flow, link))
+    }
+
+    /// The sessions at the ends of the ways.
+    pub(super) fn sinks(&self) -> std::ops::RangeInclusive<usize> {
+        let first = if self.links.len() > 1 { 2 } else { 1 };
+        first..=self.links.len()
+    }
+
     /// Draws a scene.
     pub(super) fn draw(bytes: &[u8]) -> Self {
         let mut d = Decisions::new(bytes);
@@ -265,7 +302,7 @@ impl Scene {
             true => one,
             false => one & other & one.rotate_left(7) & MASK,
         });
-        let shape = d.choose(&[Shape::Host, Shape::Forward, Shape::Both]);
+        let shape = d.choose(&[Shape::Host, Shape::Forward, Shape::Both, Shape::Bridge]);
         let cpus: usize = d.choose(&[1, 2, 4, 8, 3]);
         let hardware = match cpus.is_multiple_of(2) && d.flag() {
             true => machine_with_siblings(cpus / 2),
@@ -278,12 +315,14 @@ impl Scene {
         let links = match shape {
             Shape::Host => 1,
             Shape::Forward | Shape::Both => 2,
+            Shape::Bridge => 3,
         };
         let mut links: Vec<_> = (0..links)
             .map(|_| link(&mut d, swarm, queues, one_arena))
             .collect();
         // A session refuses ports of unlike types, so all links have the same one.
-        let link_type = d.choose(&[LinkType::Ethernet, LinkType::RawIp, LinkType::Ipoib]);
+        let link_types = [LinkType::Ethernet, LinkType::RawIp, LinkType::Ipoib];
+        let link_type = d.choose_if(shape != Shape::Bridge, &link_types);
         for end in links.iter_mut().flat_map(|it| [&mut it.from, &mut it.to]) {
             end.sim.link = link_type;
         }
@@ -404,6 +443,7 @@ fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> 
         ..SimConfig::default()
     };
     let mut from_port = port(d, queues);
+    from_port.mtu = d.choose(&[None, None, None, None, Some(1_200), Some(700)]);
     if d.choose(&[false, false, true]) {
         // A GSO packet takes up to 40 small frames.
         from.memory = TxMemory::SmallFrames;

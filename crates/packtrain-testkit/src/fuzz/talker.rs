@@ -70,7 +70,7 @@ pub(super) struct Talker {
     flow: Flow,
     handle: TxHandle,
     stage: Rc<Stage>,
-    truth: Shared,
+    truths: Rc<[Shared]>,
     preempt: Option<(Preemptions, Random)>,
     burst: Burst,
     /// Whether each packet of the burst has a lie.
@@ -92,7 +92,7 @@ impl Talker {
         (number, flow): (usize, Flow),
         handle: TxHandle,
         stage: &Rc<Stage>,
-        truth: &Shared,
+        truths: &Rc<[Shared]>,
         preemptions: Option<Preemptions>,
         begin: Instant,
     ) -> Self {
@@ -101,7 +101,7 @@ impl Talker {
             flow,
             handle,
             stage: Rc::clone(stage),
-            truth: Arc::clone(truth),
+            truths: Rc::clone(truths),
             preempt: preemptions.map(|how| (how, Random::new(number as u64))),
             burst: Burst::new(),
             lies: VecDeque::new(),
@@ -248,7 +248,9 @@ impl Talker {
             }
         };
         let lies = self.lies.drain(..accepted).filter(|&lie| lie).count();
-        lock(&self.truth).sent(self.number, accepted - lies, lies);
+        for truth in &*self.truths {
+            lock(truth).sent(self.number, accepted - lies, lies);
+        }
         action
     }
 }

@@ -570,9 +570,34 @@ impl Truth {
         flows.map(|known| u64::from(known.lies)).sum()
     }
 
+    /// Wire packets that are too long for a port which has an MTU, of the flows that pass it, and
+    /// packets with a lie, which say that they are longer.
+    pub(super) fn too_long(
+        &self,
+        is_long: impl Fn(&Flow) -> bool,
+        passes: impl Fn(&Flow) -> bool,
+    ) -> u64 {
+        let flows = self.flows.iter().filter(|known| passes(&known.flow));
+        let flows = flows.map(|known| {
+            let sent = if is_long(&known.flow) { known.sent } else { 0 };
+            // Where each byte is a wire packet, none is long.
+            let lies = match known.flow.lie {
+                None | Some(Lie::Size) => 0,
+                Some(_) => known.lies,
+            };
+            u64::from(sent + lies)
+        });
+        flows.sum()
+    }
+
     /// Units of all flows that have arrived, each once.
     pub(super) fn arrived(&self) -> u64 {
         self.flows.iter().map(|known| known.arrived).sum()
+    }
+
+    /// Units of a flow that have arrived.
+    pub(super) fn arrived_of(&self, flow: usize) -> u64 {
+        self.flows[flow].arrived
     }
 
     /// Units that a flow has sent.

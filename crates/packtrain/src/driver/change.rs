@@ -17,13 +17,17 @@ pub enum Change {
     /// Nothing.
     #[default]
     No,
-    /// The other side has negotiated its offloads again: the queue offers it again what it refused
-    /// ([`Refused::Feature`](super::Refused::Feature)).
-    Offloads,
+    /// The device does these offloads from now on and no other ones, since the other side has
+    /// negotiated: more than before, fewer, or the same. The queue is planned anew for them, within
+    /// the settings of its port. What was refused
+    /// ([`Refused::Feature`](super::Refused::Feature)) is no longer.
+    Offloads(Features),
     /// The device was removed, or another one is in its place: the queue calls
     /// [`reset`](super::TxDescriptors::reset), offers again what was refused, and waits for the
-    /// present descriptor ([`wake`](super::TxDescriptors::wake)). A device that cannot be reset has
-    /// lost the packets that it had.
+    /// present descriptor ([`wake`](super::TxDescriptors::wake)). Then it asks once more: a device
+    /// that does other offloads than the one before returns [`Change::Offloads`], which is not
+    /// recorded as a change of its own. A device that cannot be reset has lost the packets that it
+    /// had.
     Restarted,
 }
 
@@ -33,7 +37,8 @@ pub enum Change {
 pub enum ChangeKind {
     /// Offloads of a legal packet were refused: software does them from now on.
     Refused,
-    /// A device is offered again what it refused, since the other side has negotiated.
+    /// The other side has negotiated: the device does other offloads than before, or takes packets
+    /// in another form.
     Renegotiated,
     /// A port is away: packets for it are dropped.
     Gone,
@@ -57,6 +62,55 @@ impl ChangeKind {
     }
 }
 
+/// Offloads that moved between a device and software.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// The device no longer does these: packtrain does them in software.
+    pub lost: Features,
+    /// The device does these from now on.
+    pub gained: Features,
+}
+
+impl Moved {
+    /// No offload.
+    pub const NONE: Self = Self {
+        lost: Features::NONE,
+        gained: Features::NONE,
+    };
+
+    /// From what a device did to what it does now.
+    #[must_use]
+    pub const fn between(before: Features, now: Features) -> Self {
+        Self {
+            lost: before.without(now),
+            gained: now.without(before),
+        }
+    }
+
+    /// Whether none moved.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.lost.is_empty() && self.gained.is_empty()
+    }
+}
+
+impl fmt::Display for Moved {
+    /// A clause; empty if no offload moved.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [lost, gained] =
+            [self.lost, self.gained].map(|all| all.names().collect::<Vec<_>>().join(", "));
+        match (lost.is_empty(), gained.is_empty()) {
+            (true, true) => Ok(()),
+            (false, true) => write!(f, "packtrain does {lost} in software from now on"),
+            (true, false) => write!(f, "it does {gained} from now on"),
+            (false, false) => write!(
+                f,
+                "it does {gained} from now on, and packtrain does {lost} in software"
+            ),
+        }
+    }
+}
+
 /// A change of what the plan was made for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangeRecord {
@@ -68,10 +122,8 @@ pub struct ChangeRecord {
     pub queue: Option<u16>,
     /// What has changed.
     pub kind: ChangeKind,
-    /// The offloads that it concerns: after [`ChangeKind::Refused`] software does them, after
-    /// [`ChangeKind::Renegotiated`] the device again. After [`ChangeKind::Back`] the device lacks
-    /// them.
-    pub offloads: Features,
+    /// The offloads that moved.
+    pub offloads: Moved,
     /// Why: a part of a sentence.
     pub why: Cow<'static, str>,
 }
@@ -79,23 +131,16 @@ pub struct ChangeRecord {
 impl fmt::Display for ChangeRecord {
     /// One line, without the port and the time.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let why = &self.why;
         if let Some(queue) = self.queue {
             write!(f, "txq{queue:02}: ")?;
         }
-        let offloads = self.offloads.names().collect::<Vec<_>>().join(", ");
-        match self.kind {
-            ChangeKind::Refused => {
-                write!(
-                    f,
-                    "{why}; packtrain does {offloads} in software from now on"
-                )
-            }
-            ChangeKind::Renegotiated => write!(f, "{why}; {offloads} is offered to it again"),
-            ChangeKind::Gone => write!(f, "{why}; packets for it are dropped until it is back"),
-            ChangeKind::Mtu => write!(f, "{why}"),
-            ChangeKind::Back if self.offloads.is_empty() => write!(f, "{why}"),
-            ChangeKind::Back => write!(f, "{why}; packtrain does {offloads} in software for it"),
+        f.write_str(&self.why)?;
+        if self.kind == ChangeKind::Gone {
+            f.write_str("; packets for it are dropped until it is back")?;
+        }
+        match self.offloads.is_empty() {
+            true => Ok(()),
+            false => write!(f, "; {}", self.offloads),
         }
     }
 }
@@ -175,7 +220,7 @@ impl PortChanges {
     }
 
     /// Records a change of the whole port. `why` is a part of a sentence.
-    pub fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
+    pub fn record(&self, kind: ChangeKind, offloads: Moved, why: impl Into<Cow<'static, str>>) {
         self.put(None, kind, offloads, why.into());
     }
 
@@ -212,19 +257,13 @@ impl PortChanges {
         &self,
         queue: u16,
         kind: ChangeKind,
-        offloads: Features,
+        offloads: Moved,
         why: impl Into<Cow<'static, str>>,
     ) {
         self.put(Some(queue), kind, offloads, why.into());
     }
 
-    fn put(
-        &self,
-        queue: Option<u16>,
-        kind: ChangeKind,
-        offloads: Features,
-        why: Cow<'static, str>,
-    ) {
+    fn put(&self, queue: Option<u16>, kind: ChangeKind, offloads: Moved, why: Cow<'static, str>) {
         let record = ChangeRecord {
             at: (self.log.clock)(),
             port: self.port,
@@ -273,20 +312,51 @@ mod tests {
         let port = PortChanges::new(Arc::clone(&log), 3);
         assert_eq!(log.snapshot(), Changes::default());
         for n in 0..=CHANGES_KEPT as u16 {
-            port.record_queue(n, ChangeKind::Refused, Features::TSO4, "it refused it");
+            let tso4 = Moved::between(Features::TSO4, Features::NONE);
+            port.record_queue(n, ChangeKind::Refused, tso4, "it refused it");
         }
         let Changes { count, last } = log.snapshot();
         assert_eq!((count, last.len()), (CHANGES_KEPT as u64 + 1, CHANGES_KEPT));
         let queues: Vec<_> = last.iter().filter_map(|record| record.queue).collect();
         assert_eq!(queues, (1..=CHANGES_KEPT as u16).collect::<Vec<_>>());
         assert_eq!((last[0].port, last[0].at.as_nanos()), (3, 7));
-        port.record(ChangeKind::Back, Features::NONE, "it was opened again");
-        let last = log.snapshot().last;
-        let line = last.last().map(ToString::to_string);
-        assert_eq!(line.as_deref(), Some("it was opened again"));
         assert_eq!(
             last[0].to_string(),
-            "txq02: it refused it; packtrain does tso4 in software from now on"
+            "txq01: it refused it; packtrain does tso4 in software from now on"
         );
+    }
+
+    #[test]
+    fn a_record_says_which_offloads_moved_where() {
+        let log = Arc::new(ChangeLog::new(|| Instant::from_nanos(7)));
+        let port = PortChanges::new(Arc::clone(&log), 0);
+        let (none, all) = (Features::NONE, Features::CSUM);
+        for (before, now, line) in [
+            (all, all, "it is back"),
+            (
+                all,
+                Features::CSUM6,
+                "it is back; packtrain does ipv4-checksum in software from now on",
+            ),
+            (
+                none,
+                all,
+                "it is back; it does ipv4-checksum, ipv6-checksum from now on",
+            ),
+            (
+                Features::CSUM4,
+                Features::CSUM6,
+                "it is back; it does ipv6-checksum from now on, and packtrain does ipv4-checksum \
+                 in software",
+            ),
+        ] {
+            port.record(ChangeKind::Back, Moved::between(before, now), "it is back");
+            let last = log.snapshot().last.pop();
+            assert_eq!(last.map(|record| record.to_string()).as_deref(), Some(line));
+        }
+        port.record(ChangeKind::Gone, Moved::NONE, "it left");
+        let last = log.snapshot().last.pop().map(|record| record.to_string());
+        let line = "it left; packets for it are dropped until it is back";
+        assert_eq!(last.as_deref(), Some(line));
     }
 }

@@ -464,7 +464,7 @@ impl<'a> Assembly<'a> {
             counters,
             drops,
         );
-        let tx = tx.recording(self.changes_of(port));
+        let tx = tx.following(self.changes_of(port), planned.allowed);
         (tx, stats)
     }
 

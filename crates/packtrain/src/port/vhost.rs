@@ -154,7 +154,6 @@ impl Driver for Vhost {
                 shared: Arc::clone(&shared),
                 pair,
                 agreed: Agreed::new(self.tx),
-                negotiation: 0,
                 full: false,
                 doorbells: 0,
                 calls: 0,
@@ -255,7 +254,6 @@ pub struct VhostTx {
     shared: Arc<Shared>,
     pair: usize,
     agreed: Agreed,
-    negotiation: u64,
     /// The last packet found no buffer.
     full: bool,
     doorbells: u64,
@@ -306,7 +304,7 @@ impl TxDescriptors for VhostTx {
     }
 
     fn changed(&mut self) -> Change {
-        self.shared.change_since(&mut self.negotiation)
+        self.agreed.changed(&self.shared)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

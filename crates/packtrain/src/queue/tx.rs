@@ -17,8 +17,8 @@ mod watchdog;
 use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{
-    Accepted, Change, ChangeKind, Completed, DeviceError, Features, Fit, PortChanges, Refused,
-    Token, TxBatch, TxDescriptors, TxPacket,
+    Accepted, Change, ChangeKind, Completed, DeviceError, Features, Fit, Moved, PortChanges,
+    Refused, Token, TxBatch, TxDescriptors, TxPacket,
 };
 use crate::limits::{MTU_INTERVAL, TX_STAGED_PACKETS_MAX};
 use crate::packet::{Arena, Burst, Packet};
@@ -48,10 +48,13 @@ const DEFAULT_SLOTS: usize = 256;
 pub struct TxQueue<T> {
     device: T,
     arena: Arena,
-    /// The offloads of the plan that the device does: all but the refused ones.
+    /// The offloads that the device does: the planned ones without the refused ones.
     features: Features,
+    /// Of the present device, within what is allowed.
     planned: Features,
     refused: Features,
+    /// By the settings of the port.
+    allowed: Features,
     /// How often another device took the place of this one.
     restarts: u32,
     changes: Option<PortChanges>,
@@ -203,6 +206,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             features: features.consistent(),
             planned: features.consistent(),
             refused: Features::NONE,
+            allowed: Features::ALL,
             restarts: 0,
             changes: None,
             limits,
@@ -238,14 +242,15 @@ impl<T: TxDescriptors> TxQueue<T> {
         self
     }
 
-    /// The same queue, which records its changes.
+    /// The same queue, which records its changes. Of offloads that its device gains, it uses the
+    /// `allowed` ones; without a call of this, all.
     #[must_use]
-    pub(crate) fn recording(mut self, changes: PortChanges) -> Self {
-        self.changes = Some(changes);
+    pub(crate) fn following(mut self, changes: PortChanges, allowed: Features) -> Self {
+        (self.changes, self.allowed) = (Some(changes), allowed);
         self
     }
 
-    /// Offloads that the device does: those of the plan without the refused ones.
+    /// Offloads that the device does: those that are planned now, without the refused ones.
     #[must_use]
     pub const fn features(&self) -> Features {
         self.features
@@ -285,45 +290,52 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.staged.front_defragged = false;
             self.staged.prepare_again();
             let why = format!("its MTU is {mtu} now");
-            self.record_change(ChangeKind::Mtu, Features::NONE, why);
+            self.record_change(ChangeKind::Mtu, Moved::NONE, why);
         }
     }
 
     #[cold]
-    fn follow_change(&mut self, change: Change) -> Result<(), DeviceError> {
+    fn follow_change(&mut self, mut change: Change) -> Result<(), DeviceError> {
         let mut queue = self.counting();
-        let why = match change {
-            Change::No => return Ok(()),
-            Change::Offloads => Some("the other side has negotiated again"),
-            Change::Restarted => {
-                queue.restarts = queue.restarts.wrapping_add(1);
-                queue.progress.mtu_at = Instant::default();
-                if !queue.take_back(DropReason::DeviceReset)? {
-                    queue.forget_device(DropReason::DeviceReset);
-                }
-                queue.count_calls();
-                // What goes and comes is the port.
-                None
+        let mut restarted = false;
+        while change == Change::Restarted {
+            restarted = true;
+            queue.restarts = queue.restarts.wrapping_add(1);
+            queue.progress.mtu_at = Instant::default();
+            if !queue.take_back(DropReason::DeviceReset)? {
+                queue.forget_device(DropReason::DeviceReset);
             }
-        };
-        // Packets that were prepared without stay as they are.
-        if !queue.refused.is_empty() {
-            queue.refused = Features::NONE;
-            let again = queue.planned.without(queue.features);
-            queue.features = queue.planned;
-            if let Some(why) = why {
-                queue.record_change(ChangeKind::Renegotiated, again, why);
+            queue.count_calls();
+            let same = queue.planned;
+            queue.plan_again(same);
+            change = queue.device.changed();
+        }
+        if let Change::Offloads(features) = change {
+            let moved = queue.plan_again(features);
+            // What goes and comes is the port: it records that.
+            if !restarted && !moved.is_empty() {
+                let why = "the other side has negotiated its offloads";
+                queue.record_change(ChangeKind::Renegotiated, moved, why);
             }
         }
         Ok(())
     }
 
-    fn record_change(
-        &self,
-        kind: ChangeKind,
-        offloads: Features,
-        why: impl Into<Cow<'static, str>>,
-    ) {
+    /// The device does `features` from now on, as far as they are allowed. Packets that it was to
+    /// do more for are prepared again; those that software did more for stay as they are.
+    fn plan_again(&mut self, features: Features) -> Moved {
+        let before = self.features;
+        self.planned = features.intersection(self.allowed).consistent();
+        (self.features, self.refused) = (self.planned, Features::NONE);
+        let moved = Moved::between(before, self.features);
+        if !moved.lost.is_empty() {
+            self.staged.front_defragged = false;
+            self.staged.prepare_again();
+        }
+        moved
+    }
+
+    fn record_change(&self, kind: ChangeKind, offloads: Moved, why: impl Into<Cow<'static, str>>) {
         if let Some(changes) = &self.changes {
             changes.record_queue(self.counters.id.queue, kind, offloads, why);
         }
@@ -675,8 +687,8 @@ impl<T: TxDescriptors> TxQueue<T> {
         self.refused |= before.intersection(feature);
         self.features = before.without(feature).consistent();
         self.counters.refused_features.add(1);
-        let lost = before.without(self.features);
-        self.record_change(ChangeKind::Refused, lost, "a legal packet was refused");
+        let moved = Moved::between(before, self.features);
+        self.record_change(ChangeKind::Refused, moved, "a legal packet was refused");
         self.staged.front_defragged = false;
         // While `again` has packets, `fitted` has at most one (see `prepare`), so this is bounded
         // by the capacity of both.

@@ -2,7 +2,7 @@
 
 use crate::guest::*;
 use crate::{Queues, frame};
-use packtrain::driver::{Armed, Attach, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, ChangeKind, Driver, Features, Link};
 use packtrain::engine::Session;
 use packtrain::packet::{Arena, ArenaConfig, Burst};
 use packtrain::port::vhost::{Vhost, VhostConfig};
@@ -551,6 +551,104 @@ fn a_session_records_that_a_front_end_has_left_and_another_one_come() {
     assert_eq!(kinds, ["gone", "back", "gone"]);
     assert!(changes.iter().all(|change| change.queue.is_none()));
     assert_eq!(changes[1].why, "a front end has connected again");
+}
+
+/// The next packets that the guest receives: their types and lengths.
+fn arrivals(guest: &mut Guest, packets: usize) -> Vec<(u8, usize)> {
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut all = Vec::new();
+    while all.len() < packets {
+        assert!(Instant::now() < until, "{all:?} of {packets}");
+        match guest.receive(0) {
+            Some((header, bytes)) => all.push((header[1], bytes.len())),
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    all
+}
+
+/// Front ends leave and come back with more and with fewer features, and one negotiates again while
+/// it runs: a large packet arrives whole or in segments, and the session says what has changed.
+#[test]
+fn a_session_is_planned_anew_for_what_the_front_end_has_negotiated() {
+    let path = path("plan.sock");
+    let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
+    let watch = port.watch();
+    let session = Session::on(port).senders(0, 1).start();
+    let session = session.expect("it starts");
+    let mut handle = session.handle(0, 0).expect("a queue");
+    let whole = vec![(1, 2554)];
+    let cut = vec![(0, 1054), (0, 1054), (0, 554)];
+    let basic = VERSION_1 | MRG_RXBUF;
+    // The features, whether the front end has left before, and what arrives.
+    let lives = [
+        (FEATURES, true, &whole),
+        (FEATURES, true, &whole),
+        (basic | 2, true, &cut),
+        (basic | OFFLOADS, false, &whole),
+        (basic, true, &cut),
+        // One buffer takes any packet.
+        (VERSION_1 | OFFLOADS, true, &whole),
+        (VERSION_1 | OFFLOADS & !(1 << 7), true, &cut),
+        (FEATURES, true, &whole),
+    ];
+    let mut guest = None;
+    for (features, leaves, arrives) in lives {
+        if leaves {
+            drop(guest.take());
+            let until = Instant::now() + Duration::from_secs(10);
+            while watch.status().connected {
+                assert!(Instant::now() < until, "it has left");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let stream = UnixStream::connect(&path).expect("the port listens");
+            guest = Some(Guest::new(stream, Options::new(features)));
+        }
+        let guest = guest.as_mut().expect("it is there");
+        guest.number(SET_FEATURES, features | PROTOCOL);
+        guest.barrier();
+        for _ in 0..3 {
+            let packet = large().to_packet(session.arena(), LinkType::Ethernet, || 1000);
+            let mut burst = Burst::new();
+            burst.push(packet.expect("frames")).expect("room");
+            let sent = handle.send_blocking(&mut burst, Duration::from_secs(10));
+            sent.expect("it is sent");
+            assert_eq!(&arrivals(guest, arrives.len()), arrives, "{features:#x}");
+        }
+    }
+    let report = session.finish();
+    let ledger = &report.snapshot.ledger;
+    assert!(ledger.closed() && ledger.dropped == 0, "{ledger:?}");
+    let lines: Vec<_> = report
+        .snapshot
+        .changes
+        .last
+        .iter()
+        .filter(|change| change.kind == ChangeKind::Renegotiated)
+        .map(ToString::to_string)
+        .collect();
+    let queue = |what: &str| format!("txq00: the other side has negotiated its offloads; {what}");
+    let large = "tso4, tso6, tso-ecn, uso4, uso6";
+    let all = format!("ipv4-checksum, ipv6-checksum, {large}");
+    let in_software = |what: &str| queue(&format!("packtrain does {what} in software from now on"));
+    let again = |what: &str| queue(&format!("it does {what} from now on"));
+    let buffers = [
+        "a packet has to fit one buffer of the guest from now on (no mergeable buffers)",
+        "a packet may fill several buffers of the guest from now on (mergeable buffers)",
+    ];
+    let expected = [
+        in_software(large),
+        again(large),
+        in_software(&all),
+        buffers[0].to_owned(),
+        again(&all),
+        in_software("tso4"),
+        buffers[1].to_owned(),
+        again("tso4"),
+    ];
+    assert_eq!(lines, expected);
+    let refused = report.snapshot.ports[0].tx_total().refused_features;
+    assert_eq!(refused, 0, "no packet was needed to find out");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What the sessions of a world report, against what others have counted.
 
 use super::{Counted, Play};
-use crate::fuzz::scene::{Fault, Shape};
+use crate::fuzz::scene::{Fault, Shape, receiver, sender};
 use crate::fuzz::talker::lock;
 use crate::fuzz::traffic::{Failure, Wrong};
 use packtrain::engine::Report;
@@ -31,7 +31,16 @@ impl Play<'_> {
         let swarm = self.scene.swarm;
         let resets = [Fault::Hang, Fault::Reset, Fault::LostCompletions];
         let resets = resets.into_iter().chain([Fault::LostInterrupts]);
-        let is_gone = self.is_cut(number);
+        let is_gone = self.is_beside_gone(number);
+        // Each may keep a port from sending for as long as it takes to drop what waits for it.
+        let stalls = resets.clone().chain([
+            Fault::Full,
+            Fault::Link,
+            Fault::Memory,
+            Fault::PauseRx,
+            Fault::PauseTx,
+            Fault::Remove,
+        ]);
         for (reason, count) in report.snapshot.drops.nonzero() {
             let is_explained = match reason {
                 DropReason::NoBuffer => self.has(Fault::Memory) || self.may_lack_memory(number),
@@ -41,10 +50,19 @@ impl Play<'_> {
                 DropReason::Truncated => self.has(Fault::Truncated),
                 DropReason::TooLong => self.has(Fault::TooLong),
                 DropReason::DeviceReset => resets.clone().any(|fault| self.has(fault)),
+                // That of the host is compared with what was sent.
+                DropReason::Mtu => {
+                    number == 0
+                        || number == 1 && count <= self.too_long(1)
+                        || swarm.has(Fault::Duplicate)
+                }
+                DropReason::EgressStalled if self.scene.shape == Shape::Bridge && number == 1 => {
+                    stalls.clone().any(|fault| self.has(fault))
+                }
                 DropReason::FaultInjected => swarm.has(Fault::Loss),
                 DropReason::TooManySegments => self.has(Fault::Memory) || self.collapses(),
                 // The senders of a session say how many there can be.
-                reason if number < 2 => lock(&self.truth).lies(number == 1, reason) >= count,
+                reason if number < 2 => lock(&self.truths[0]).lies(number == 1, reason) >= count,
                 _ => false,
             };
             if !is_explained {
@@ -64,30 +82,41 @@ impl Play<'_> {
             let line = format!("{what} is {counter}, and {other} were counted");
             Err(Failure::new(Wrong::Counter, line))
         };
-        let truth = lock(&self.truth);
         for (number, from_forwarder) in [(0, false), (1, true)] {
             let report = match (self.scene.shape, from_forwarder) {
                 (Shape::Host, true) => continue,
                 _ => &reports[number],
             };
-            let sent = truth.accepted(from_forwarder);
+            let sent = lock(&self.truths[0]).accepted(from_forwarder);
             equal("generated", report.snapshot.ledger.generated, sent)?;
         }
-        let sink = &reports[reports.len() - 1].snapshot;
-        equal("delivered", sink.ledger.delivered, truth.wire_packets)?;
+        if !self.is_beside_gone(0) {
+            let dropped = reports[0].snapshot.drops.get(DropReason::Mtu);
+            equal("drop.mtu", dropped, self.too_long(0))?;
+        }
+        for (sink, truth) in self.scene.sinks().zip(&*self.truths) {
+            let ledger = &reports[sink].snapshot.ledger;
+            equal("delivered", ledger.delivered, lock(truth).wire_packets)?;
+            for flow in 0..self.scene.flows.len() {
+                if !self.scene.fits(flow, sink) {
+                    let arrived = lock(truth).arrived_of(flow);
+                    equal("units of a flow longer than an MTU", arrived, 0)?;
+                }
+            }
+        }
         for (number, link) in counted.iter().enumerate() {
-            let sender = &reports[number].snapshot;
-            let sent = sender.ports[usize::from(number > 0)].tx_total();
+            let (session, port) = sender(number);
+            let sent = reports[session].snapshot.ports[port].tx_total();
             let from = link.from;
             if sent.resets == 0 && !self.is_cut(number) {
                 let read = from.rx_packets + from.rx_dropped + from.rx_errors;
                 equal("packets of a TX queue", sent.packets, read)?;
                 equal("taken_back without a reset", sent.taken_back, 0)?;
             }
-            if self.is_gone(number + 1) {
+            if self.is_gone(receiver(number)) {
                 continue;
             }
-            let received = reports[number + 1].snapshot.ports[0].rx_total();
+            let received = reports[receiver(number)].snapshot.ports[0].rx_total();
             let faults = self.faults[number].get();
             if faults.corrupted == 0 {
                 let all = received.packets + received.bad_packets;
@@ -102,16 +131,33 @@ impl Play<'_> {
         Ok(())
     }
 
+    /// Wire packets that are too long for the links that a session sends to: of a host all that it
+    /// drops for that, of others the most.
+    fn too_long(&self, session: usize) -> u64 {
+        let links = self.scene.links.iter().enumerate();
+        let links =
+            links.filter(|(link, ends)| sender(*link).0 == session && ends.from.port.mtu.is_some());
+        let truth = lock(&self.truths[0]);
+        let long = links.map(|(link, _)| {
+            truth.too_long(
+                |flow| self.scene.is_too_long(flow, link),
+                |flow| session > 0 || !flow.from_forwarder,
+            )
+        });
+        long.sum()
+    }
+
     /// What was sent has arrived, was dropped and counted, or was lost outside of the sessions.
     fn balance(&self, reports: &[Report], counted: &[Counted]) -> Result<(), Failure> {
-        let truth = lock(&self.truth);
         let sum = |of: fn(&Report) -> u64| reports.iter().map(of).sum::<u64>();
         let dropped = sum(|report| report.snapshot.ledger.dropped);
         let absorbed = sum(|report| report.snapshot.ledger.absorbed);
         let expanded = sum(|report| report.snapshot.ledger.expanded);
         let resets = sum(|report| report.snapshot.drops.get(DropReason::DeviceReset));
+        let truth = lock(&self.truths[0]);
         let sent = truth.accepted(false) + truth.accepted(true);
-        let arrived = truth.arrived() + truth.again + truth.damaged;
+        drop(truth);
+        let arrived = self.total(|truth| truth.arrived() + truth.again + truth.damaged);
         let missing = (sent + expanded) as i64 - (arrived + dropped + absorbed) as i64;
         let lost: u64 = counted.iter().map(Counted::lost).sum();
         let faults = self.faults.iter().map(|faults| faults.get().duplicated);
@@ -139,13 +185,14 @@ impl Play<'_> {
     fn gone_with_devices(&self, reports: &[Report], counted: &[Counted]) -> u64 {
         let links = counted.iter().enumerate().map(|(number, link)| {
             let mut gone = 0;
-            if self.is_gone(number) {
-                let port = &reports[number].snapshot.ports[usize::from(number > 0)];
+            let (session, port) = sender(number);
+            if self.is_gone(session) {
+                let port = &reports[session].snapshot.ports[port];
                 let read = link.from.rx_packets + link.from.rx_dropped + link.from.rx_errors;
                 gone += port.tx_total().packets.saturating_sub(read);
             }
-            if self.is_gone(number + 1) {
-                let received = reports[number + 1].snapshot.ports[0].rx_total();
+            if self.is_gone(receiver(number)) {
+                let received = reports[receiver(number)].snapshot.ports[0].rx_total();
                 let faults = self.faults[number].get();
                 // A damaged GSO packet is received as several.
                 let taken = match faults.corrupted {

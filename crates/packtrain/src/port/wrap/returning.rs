@@ -27,9 +27,9 @@ use std::sync::Arc;
 /// While the device is away, the link is down: packets for it are dropped (`drop.link_down`), and
 /// none arrive. Packets that the device had go out again once it is back if it reports that it did
 /// not send them (by then the link is down, so they are dropped as those are); else they are
-/// `drop.device_reset`. The queues then continue with the new device. What the plan assumes stays:
-/// an offload that the new device lacks is done in software, and a device that accepts fewer
-/// segments, or has other rings, is not taken.
+/// `drop.device_reset`. The queues then continue with the new device, and are planned anew for its
+/// offloads and its MTU: what it lacks is done in software, and what it has in addition is left to
+/// it. A device that accepts fewer segments, or has other rings, is not taken.
 ///
 /// A thread opens the device, ten times a second at most, and closes the one that was removed:
 /// both may take the kernel a while, and a worker never waits. A device that is that of another

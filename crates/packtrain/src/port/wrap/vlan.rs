@@ -3,8 +3,9 @@
 
 use super::{PassBad, info_of};
 use crate::driver::{
-    Accepted, Capabilities, Completed, DeviceError, Driver, Features, QueuePair, Refused, Reset,
-    RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
+    Accepted, Capabilities, Change, Completed, DeviceError, Driver, Features, QueuePair, Refused,
+    Reset, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx,
+    wraps,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError, VlanTag};
@@ -296,6 +297,15 @@ impl<T: TxDescriptors> WrapTx for VlanTx<T> {
             restore(packet.packet_mut(), &popped, tags.bytes()).map_err(no_buffer)?;
         }
         result
+    }
+
+    fn changed(&mut self) -> Change {
+        match self.inner.changed() {
+            Change::Offloads(all) if self.tags.is_some() => {
+                Change::Offloads(all.without(Features::VLAN))
+            }
+            change => change,
+        }
     }
 
     fn mtu(&mut self) -> Option<u32> {

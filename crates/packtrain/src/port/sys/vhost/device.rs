@@ -9,7 +9,7 @@ use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
 use super::memory::Memory;
 use super::message::{Header, REPLY_BYTES, Request};
 use super::ring::Ring;
-use crate::driver::{Change, ChangeKind, Features, PortChanges};
+use crate::driver::{ChangeKind, Moved, PortChanges};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::read_link;
@@ -59,8 +59,9 @@ pub(in crate::port) struct Shared {
     /// The ring to the guest that each queue uses: its own, or one of those that are in use.
     targets: Vec<AtomicUsize>,
     up: AtomicBool,
-    /// How often features were set.
+    /// How often features were set, and which they are since.
     negotiations: AtomicU64,
+    negotiated: AtomicU64,
     /// Readable once a guest has broken a ring.
     alarm: Arc<OwnedFd>,
     status: Mutex<VhostStatus>,
@@ -86,6 +87,7 @@ impl Shared {
             targets: (0..pairs).map(|pair| AtomicUsize::new(2 * pair)).collect(),
             up: AtomicBool::new(false),
             negotiations: AtomicU64::new(0),
+            negotiated: AtomicU64::new(0),
             alarm,
             status: Mutex::new(VhostStatus {
                 sealed: true,
@@ -126,13 +128,11 @@ impl Shared {
         self.up.load(Ordering::Acquire)
     }
 
-    /// Whether features were set since `seen`, which is updated.
-    pub(in crate::port) fn change_since(&self, seen: &mut u64) -> Change {
+    /// The features, if they were set since `seen`, which is updated.
+    pub(in crate::port) fn negotiated_since(&self, seen: &mut u64) -> Option<u64> {
         let negotiations = self.negotiations.load(Ordering::Acquire);
-        match std::mem::replace(seen, negotiations) == negotiations {
-            true => Change::No,
-            false => Change::Offloads,
-        }
+        let is_new = std::mem::replace(seen, negotiations) != negotiations;
+        is_new.then(|| self.negotiated.load(Ordering::Acquire))
     }
 
     /// The state of the other side.
@@ -179,6 +179,8 @@ pub(in crate::port) struct Device {
     /// The kicks that the bells hear.
     heard: Vec<Option<Arc<OwnedFd>>>,
     changes: Option<PortChanges>,
+    /// Whether the last guest that negotiated has mergeable buffers.
+    mergeable: Option<bool>,
 }
 
 impl Device {
@@ -198,12 +200,13 @@ impl Device {
             protocol: 0,
             memory: Arc::default(),
             changes,
+            mergeable: None,
         }
     }
 
     fn record(&self, kind: ChangeKind, why: &'static str) {
         if let Some(changes) = &self.changes {
-            changes.record(kind, Features::NONE, why);
+            changes.record(kind, Moved::NONE, why);
         }
     }
 
@@ -373,8 +376,21 @@ impl Device {
         let form = features::form(features);
         // It neither stops nor disables a ring.
         let set = self.each(|ring, _| ring.set_form(form));
+        self.shared.negotiated.store(features, Ordering::Release);
         // Last: a worker that sees it finds the rings with their new form.
         self.shared.negotiations.fetch_add(1, Ordering::Release);
+        // Offloads are recorded by the queues.
+        match (self.mergeable.replace(form.mergeable), form.mergeable) {
+            (Some(false), true) => self.record(
+                ChangeKind::Renegotiated,
+                "a packet may fill several buffers of the guest from now on (mergeable buffers)",
+            ),
+            (Some(true), false) => self.record(
+                ChangeKind::Renegotiated,
+                "a packet has to fit one buffer of the guest from now on (no mergeable buffers)",
+            ),
+            _ => {}
+        }
         set
     }
 

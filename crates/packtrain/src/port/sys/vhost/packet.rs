@@ -1,8 +1,9 @@
 //! Packets of the framework in the rings of a guest.
 
+use super::device::Shared;
 use super::features::{accepted, negotiated};
 use super::ring::{Form, HEADER_BYTES_MAX, NoPut, Ring};
-use crate::driver::{Accepted, Features, Refused, RxInfo};
+use crate::driver::{Accepted, Change, Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Packet;
 use crate::port::vnet::{bytes_min, header_of, read_header};
@@ -48,6 +49,8 @@ pub(in crate::port) struct Agreed {
     /// The feature bits of the guest, and the offloads that they allow.
     features: u64,
     allowed: Features,
+    /// The negotiation that the queue knows of.
+    negotiation: u64,
 }
 
 impl Agreed {
@@ -57,7 +60,20 @@ impl Agreed {
             offers,
             features: 0,
             allowed: Features::NONE,
+            negotiation: 0,
         }
+    }
+
+    fn offloads(&self, features: u64) -> Features {
+        negotiated(features).intersection(self.offers)
+    }
+
+    /// As `TxDescriptors::changed`.
+    pub(in crate::port) fn changed(&mut self, shared: &Shared) -> Change {
+        let features = shared.negotiated_since(&mut self.negotiation);
+        features.map_or(Change::No, |features| {
+            Change::Offloads(self.offloads(features))
+        })
     }
 
     /// Puts a packet into the guest's buffers.
@@ -79,7 +95,7 @@ impl Agreed {
         let form = ring.form();
         if self.features != form.features {
             self.features = form.features;
-            self.allowed = negotiated(form.features).intersection(self.offers);
+            self.allowed = self.offloads(form.features);
         }
         if !self.allowed.contains(Features::needed_by(packet.meta())) {
             return Err(Refused::Feature(self.offers.without(self.allowed)));

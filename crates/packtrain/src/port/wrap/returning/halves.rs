@@ -167,8 +167,8 @@ pub struct ReturningTx<D: Driver> {
     life: u32,
     /// The queue knows of the change, and calls `reset` next.
     told: bool,
-    /// Offloads that the present device lacks.
-    lacking: Features,
+    /// Offloads of a device that has come back, until the queue knows of them.
+    offers: Option<Features>,
     interrupt: Option<Waker>,
     /// Doorbells and system calls for the devices before.
     doorbells: u64,
@@ -183,7 +183,7 @@ impl<D: Driver> ReturningTx<D> {
             inner: Some(inner),
             life: 0,
             told: false,
-            lacking: Features::NONE,
+            offers: None,
             interrupt: None,
             doorbells: 0,
             syscalls: 0,
@@ -205,9 +205,10 @@ impl<D: Driver> ReturningTx<D> {
             state.removed.push(Removed::Tx(old));
             self.shared.changed.notify_all();
         }
+        self.offers = None;
         if !is_away(self.life) {
             self.inner = state.queues[self.queue].tx.take();
-            self.lacking = state.lacking;
+            self.offers = Some(state.offers);
         }
         drop(state);
         if let (Some(inner), Some(interrupt)) = (&mut self.inner, &self.interrupt) {
@@ -232,23 +233,17 @@ impl<D: Driver> TxDescriptors for ReturningTx<D> {
         let Some(inner) = &mut self.inner else {
             return Err(Refused::LinkDown);
         };
-        if !self.lacking.is_empty() {
-            let needed = Features::needed_by(packet.packet().meta());
-            if !needed.intersection(self.lacking).is_empty() {
-                return Err(Refused::Feature(self.lacking));
-            }
-        }
         let result = inner.encap(packet, token);
         result.map_err(|refused| self.refused(refused))
     }
 
     fn encap_batch(&mut self, batch: &mut impl TxBatch) -> Result<(), Refused> {
         match &mut self.inner {
-            Some(inner) if self.lacking.is_empty() => {
+            Some(inner) => {
                 let result = inner.encap_batch(batch);
                 result.map_err(|refused| self.refused(refused))
             }
-            _ => batch.each(|packet, token| self.encap(packet, token)),
+            None => batch.each(|packet, token| self.encap(packet, token)),
         }
     }
 
@@ -313,7 +308,11 @@ impl<D: Driver> TxDescriptors for ReturningTx<D> {
             self.told = true;
             return Change::Restarted;
         }
-        self.inner.as_mut().map_or(Change::No, D::Tx::changed)
+        match (self.offers.take(), &mut self.inner) {
+            (Some(offers), _) => Change::Offloads(offers),
+            (None, Some(inner)) => inner.changed(),
+            (None, None) => Change::No,
+        }
     }
 
     fn reset(

@@ -3,8 +3,8 @@
 
 use super::shared::{Device, Shared, State, is_away};
 use crate::driver::{
-    Attach, Capabilities, ChangeKind, DeviceCounters, DeviceError, Driver, Features, PortChanges,
-    QueuePair,
+    Attach, Capabilities, ChangeKind, DeviceCounters, DeviceError, Driver, Features, Moved,
+    PortChanges, QueuePair,
 };
 use crate::packet::Arena;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -63,7 +63,8 @@ struct Opened<D: Driver> {
     queues: Vec<QueuePair<D>>,
     /// What it had counted before.
     baseline: DeviceCounters,
-    lacking: Features,
+    /// Offloads of packets to it.
+    offers: Features,
     /// The notes that the first device did not have.
     notes: Vec<String>,
 }
@@ -111,6 +112,7 @@ impl<D: Driver + 'static> Reopener<D> {
         // The device whose absence was recorded, why the last attempt failed, and whether that was
         // long enough ago for another one.
         let (mut recorded, mut failure, mut rested) = (None, None, true);
+        let mut offers = self.planned.tx;
         loop {
             let mut state = self.shared.state();
             if state.stop {
@@ -130,7 +132,7 @@ impl<D: Driver + 'static> Reopener<D> {
             if is_new {
                 recorded = Some(life);
                 failure = None;
-                self.record(ChangeKind::Gone, Features::NONE, "the device was removed");
+                self.record(ChangeKind::Gone, Moved::NONE, "the device was removed");
                 // Each queue takes back what the device had, and stops waiting for it.
                 wakers.iter().for_each(Waker::wake_by_ref);
             }
@@ -155,11 +157,12 @@ impl<D: Driver + 'static> Reopener<D> {
             });
             match opened {
                 Ok(opened) => {
-                    let lacking = opened.lacking;
+                    let moved = Moved::between(offers, opened.offers);
+                    offers = opened.offers;
                     let notes = opened.notes.iter().map(|note| format!("; {note}"));
                     let why = format!("the device is back{}", notes.collect::<String>());
                     let wakers = self.install(opened);
-                    self.record(ChangeKind::Back, lacking, why);
+                    self.record(ChangeKind::Back, moved, why);
                     wakers.iter().for_each(Waker::wake_by_ref);
                 }
                 Err(DeviceError::Removed) => self.release(),
@@ -168,7 +171,7 @@ impl<D: Driver + 'static> Reopener<D> {
                     let why = format!("it cannot be opened again: {error}");
                     if failure.as_ref() != Some(&why) {
                         failure = Some(why.clone());
-                        self.record(ChangeKind::Gone, Features::NONE, why);
+                        self.record(ChangeKind::Gone, Moved::NONE, why);
                     }
                 }
             }
@@ -226,7 +229,6 @@ impl<D: Driver + 'static> Reopener<D> {
             let why = format!("it was attached with {got} of {asked} queues");
             return Err(DeviceError::Unsupported(why));
         }
-        let lacking = self.planned.tx.without(has.tx);
         let mut notes = driver.capabilities().notes;
         notes.retain(|note| !self.notes.contains(note));
         if how.large_bytes_max != self.how.large_bytes_max {
@@ -236,7 +238,7 @@ impl<D: Driver + 'static> Reopener<D> {
             driver,
             queues,
             baseline,
-            lacking,
+            offers: has.tx,
             notes,
         })
     }
@@ -250,7 +252,7 @@ impl<D: Driver + 'static> Reopener<D> {
             driver: Some(opened.driver),
         };
         let mut state = self.shared.state();
-        state.lacking = opened.lacking;
+        state.offers = opened.offers;
         // The slots are empty since the device before was closed.
         for (slot, (rx, tx)) in state.queues.iter_mut().zip(opened.queues) {
             (slot.rx, slot.tx) = (Some(rx), Some(tx));
@@ -262,7 +264,7 @@ impl<D: Driver + 'static> Reopener<D> {
         wakers(&state)
     }
 
-    fn record(&self, kind: ChangeKind, offloads: Features, why: impl Into<Cow<'static, str>>) {
+    fn record(&self, kind: ChangeKind, offloads: Moved, why: impl Into<Cow<'static, str>>) {
         if let Some(changes) = &self.changes {
             changes.record(kind, offloads, why);
         }

@@ -34,8 +34,8 @@ pub(super) struct State<D: Driver> {
     pub(super) queues: Vec<Slot<D>>,
     /// Halves of removed devices, for the thread to close.
     pub(super) removed: Vec<Removed<D>>,
-    /// Offloads that the present device lacks.
-    pub(super) lacking: Features,
+    /// Offloads of packets to the present device.
+    pub(super) offers: Features,
     pub(super) stop: bool,
 }
 
@@ -65,7 +65,7 @@ impl<D: Driver> Shared<D> {
             state: Mutex::new(State {
                 queues: Vec::new(),
                 removed: Vec::new(),
-                lacking: Features::NONE,
+                offers: Features::NONE,
                 stop: false,
             }),
             device: Mutex::new(Device {

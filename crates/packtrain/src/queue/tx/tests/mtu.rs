@@ -80,7 +80,7 @@ fn a_change_is_recorded_once_and_the_first_mtu_is_none() {
     let arena = arena();
     let log = Arc::new(ChangeLog::new(|| Instant::from_nanos(7)));
     let queue = queue(&arena, Features::ALL, Scripted::new([]));
-    let mut queue = queue.recording(PortChanges::new(Arc::clone(&log), 2));
+    let mut queue = queue.following(PortChanges::new(Arc::clone(&log), 2), Features::ALL);
     // As the plan has it.
     queue.limits.mtu = Mtu::new(LinkType::Ethernet, None, Some(1500));
     let mut now = Instant::from_nanos(0);

@@ -3,6 +3,7 @@
 use super::line::{Bench, Line};
 use super::random::{features, spec};
 use super::*;
+use crate::driver::{ChangeLog, Changes, PortChanges};
 use proptest::prelude::*;
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ fn a_device_that_is_another_one_gets_first_what_was_taken_back() {
 /// A refusal takes offloads along that need the refused one. A negotiation brings back all.
 #[test]
 fn what_was_refused_is_offered_again_after_a_change() {
-    for change in [Change::Offloads, Change::Restarted] {
+    for change in [Change::Offloads(Features::ALL), Change::Restarted] {
         let mut bench = Bench::new(Features::ALL, Line::new(8));
         bench.line().without = Features::CSUM;
         let all = bench.queue.features();
@@ -101,6 +102,119 @@ fn what_was_refused_is_offered_again_after_a_change() {
         bench.check();
         assert_eq!(bench.end(), 0);
     }
+}
+
+/// A bench whose queue records its changes, as queue 0 of port 1, and may use `allowed`.
+fn recorded(features: Features, allowed: Features, slots: usize) -> (Bench, Arc<ChangeLog>) {
+    let log = Arc::new(ChangeLog::new(Instant::default));
+    let mut bench = Bench::new(features, Line::new(slots));
+    let changes = PortChanges::new(Arc::clone(&log), 1);
+    bench.queue = bench.queue.following(changes, allowed);
+    (bench, log)
+}
+
+/// The records since the last call.
+fn lines(log: &ChangeLog, seen: &mut u64) -> Vec<String> {
+    let Changes { count, last } = log.snapshot();
+    let new = (count - std::mem::replace(seen, count)) as usize;
+    let new = last[last.len() - new..].iter();
+    new.map(|change| format!("{} {}: {change}", change.port, change.kind.name()))
+        .collect()
+}
+
+#[test]
+fn a_queue_is_planned_anew_for_what_its_device_gains_and_loses() {
+    let (mut bench, log) = recorded(Features::CSUM, Features::ALL, 64);
+    let mut seen = 0;
+    let tso = Features::CSUM | Features::TSO4;
+    let said = |what: &str| {
+        vec![format!(
+            "1 renegotiated: txq00: the other side has negotiated its offloads; {what}"
+        )]
+    };
+    // A GSO packet, of three wire packets, and one of a partial checksum.
+    for (has, packets, expected) in [
+        // As planned.
+        (Features::CSUM, 4, vec![]),
+        (tso, 2, said("it does tso4 from now on")),
+        (tso, 2, vec![]),
+        (
+            Features::CSUM6 | Features::TSO4,
+            4,
+            said("packtrain does ipv4-checksum, tso4 in software from now on"),
+        ),
+        (
+            Features::CSUM4,
+            4,
+            said("it does ipv4-checksum from now on, and packtrain does ipv6-checksum in software"),
+        ),
+        (tso, 2, said("it does ipv6-checksum, tso4 from now on")),
+    ] {
+        bench.line().change = Change::Offloads(has);
+        bench.line().without = Features::ALL.without(has);
+        let before = bench.queue.counters().packets.get();
+        bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
+        bench.add(&PLAIN.partial());
+        for step in 0..3 {
+            bench.queue.follow().unwrap();
+            let Bench { queue, burst, .. } = &mut bench;
+            queue.transmit(burst).unwrap();
+            let recorded = lines(&log, &mut seen);
+            let expected = if step == 0 { expected.clone() } else { vec![] };
+            assert_eq!(recorded, expected, "{has:?}");
+        }
+        assert_eq!(bench.queue.counters().packets.get() - before, packets);
+        assert_eq!(bench.queue.refused(), Features::NONE, "it was asked before");
+        bench.check();
+        bench.line().work(64);
+        bench.queue.reclaim(Instant::default());
+    }
+    assert_eq!(bench.end(), 0);
+}
+
+#[test]
+fn packets_that_were_prepared_for_what_a_device_lost_are_prepared_again() {
+    for kept in [Features::NONE, Features::CSUM, Features::ALL] {
+        let (mut bench, log) = recorded(Features::ALL, Features::ALL, 4);
+        for _ in 0..12 {
+            bench.add(&Spec::gso(GsoKind::TcpV4, 3000, 1000));
+            bench.add(&PLAIN.partial());
+        }
+        let Bench { queue, burst, .. } = &mut bench;
+        let stalled = Sent::Stalled(Stall::NoDescriptor);
+        assert_eq!(queue.transmit(burst).unwrap(), stalled);
+        assert_eq!(bench.queue.staged.fitted.len(), 20, "ready for the device");
+        // The device takes nothing from now on that it does not do.
+        bench.line().without = Features::ALL.without(kept);
+        bench.line().change = Change::Offloads(kept);
+        bench.queue.follow().unwrap();
+        bench.check();
+        let staged = &bench.queue.staged;
+        let ready = if kept == Features::ALL { 20 } else { 0 };
+        assert_eq!((staged.fitted.len(), staged.packets()), (ready, 20));
+        let log = log.snapshot();
+        assert_eq!(log.count, u64::from(kept != Features::ALL));
+        assert_eq!(bench.end(), 0);
+    }
+}
+
+#[test]
+fn a_queue_uses_what_its_settings_allow_of_what_its_device_gains() {
+    let (mut bench, log) = recorded(Features::NONE, Features::CSUM4, 4);
+    let mut seen = 0;
+    bench.line().change = Change::Offloads(Features::ALL);
+    bench.queue.follow().unwrap();
+    assert_eq!(bench.queue.features(), Features::CSUM4);
+    let said = lines(&log, &mut seen);
+    assert!(
+        said[0].ends_with("; it does ipv4-checksum from now on"),
+        "{said:?}"
+    );
+    // Nothing that is allowed.
+    bench.line().change = Change::Offloads(Features::CSUM4 | Features::TSO4);
+    bench.queue.follow().unwrap();
+    assert_eq!(lines(&log, &mut seen), Vec::<String>::new());
+    assert_eq!(bench.end(), 0);
 }
 
 /// The watchdog watches packets after a reset as before.

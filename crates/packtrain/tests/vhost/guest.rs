@@ -161,12 +161,13 @@ impl Guest {
             self.state(SET_VRING_ENABLE, index, 1);
         }
         self.number(SET_FEATURES, self.options.features);
-        self.share(&[(
-            GUEST_BASE,
-            RING_BYTES * self.rings.len() as u64,
-            USER_BASE,
-            0,
-        )]);
+        self.share(&[self.region()]);
+    }
+
+    /// All of its memory: guest address, bytes, user address and offset.
+    pub fn region(&self) -> (u64, u64, u64, u64) {
+        let bytes = RING_BYTES * self.rings.len() as u64;
+        (GUEST_BASE, bytes, USER_BASE, 0)
     }
 
     /// Goes on with its rings as they are, over a new connection.
@@ -212,18 +213,23 @@ impl Guest {
 
     /// Starts a ring at the chain with the index `base`.
     pub fn start_at(&mut self, index: usize, base: u16) {
-        let ring = &self.rings[index];
-        let (size, user) = (ring.size, USER_BASE + ring.at);
-        self.state(SET_VRING_NUM, index, size.into());
+        self.state(SET_VRING_NUM, index, self.rings[index].size.into());
         self.state(SET_VRING_BASE, index, base.into());
         let mut address = [index as u32, 0].map(u32::to_le_bytes).concat();
-        let parts = [user, user + USED, user + AVAIL, 0];
+        let [descriptors, used, avail] = self.parts(index);
+        let parts = [descriptors, used, avail, 0];
         address.extend(parts.map(u64::to_le_bytes).concat());
         self.say(SET_VRING_ADDR, &address, &[]);
         let ring = &self.rings[index];
         let number = (index as u64).to_le_bytes();
         send(&self.stream, SET_VRING_KICK, &number, &[ring.kick.as_fd()]);
         send(&self.stream, SET_VRING_CALL, &number, &[ring.call.as_fd()]);
+    }
+
+    /// Where a ring has its descriptors, used elements and available chains: user addresses.
+    pub fn parts(&self, index: usize) -> [u64; 3] {
+        let user = USER_BASE + self.rings[index].at;
+        [user, user + USED, user + AVAIL]
     }
 
     /// Leaves a ring without a descriptor for calls.

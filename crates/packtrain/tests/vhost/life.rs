@@ -216,7 +216,7 @@ fn a_ring_that_is_stopped_goes_on_where_it_was() {
 }
 
 /// Whether the worker of a receive queue would wake up now.
-fn wakes(queues: &Queues) -> bool {
+pub fn wakes(queues: &Queues) -> bool {
     let (fd, _) = queues.rx[0].wake().expect("a descriptor");
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
     let time = Timespec {

@@ -6,6 +6,7 @@ mod conformance;
 mod guest;
 mod hostile;
 mod life;
+mod rust_vmm;
 mod testpmd;
 
 use guest::{Guest, Options};

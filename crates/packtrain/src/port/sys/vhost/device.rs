@@ -5,7 +5,7 @@
 //! a worker holds for a batch of packets.
 
 use super::bell::Bell;
-use super::features::{self, MQ, PROTOCOL, PROTOCOL_FEATURES, REPLY_ACK};
+use super::features::{self, MQ, PROTOCOL_FEATURES, REPLY_ACK, protocol};
 use super::memory::Memory;
 use super::message::{Header, REPLY_BYTES, Request};
 use super::ring::Ring;
@@ -304,7 +304,7 @@ impl Device {
     fn handle(&mut self, request: Request) -> Result<Option<u64>, String> {
         match request {
             Request::GetFeatures => return Ok(Some(self.offered)),
-            Request::GetProtocolFeatures => return Ok(Some(PROTOCOL)),
+            Request::GetProtocolFeatures => return Ok(Some(protocol(self.pairs))),
             Request::GetQueues => return Ok(Some(self.pairs as u64)),
             Request::Nothing => return Ok(None),
             Request::GetBase(index) => {
@@ -324,7 +324,7 @@ impl Device {
         match request {
             Request::SetFeatures(features) => return self.set_features(features),
             Request::SetProtocolFeatures(features) => {
-                refuse_unoffered("protocol features", features, PROTOCOL)?;
+                refuse_unoffered("protocol features", features, protocol(self.pairs))?;
                 self.protocol = features;
             }
             Request::ResetOwner => {

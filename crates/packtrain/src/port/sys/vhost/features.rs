@@ -37,8 +37,19 @@ const PLAIN: u64 =
 const PROTOCOL_MQ: u64 = 1 << 0;
 /// `VHOST_USER_PROTOCOL_F_REPLY_ACK`: requests can be acknowledged.
 pub(in crate::port) const REPLY_ACK: u64 = 1 << 3;
-/// The features of the protocol that are offered. Never more than are built: QEMU uses all of them.
-pub(in crate::port) const PROTOCOL: u64 = PROTOCOL_MQ | REPLY_ACK;
+
+/// The features of the protocol that are offered to a port of `pairs` pairs of rings. Never more than
+/// are built: QEMU uses all of them.
+///
+/// Without `PROTOCOL_MQ` a front end takes one pair for granted. With it those of rust-vmm expect the
+/// number of rings, and would refuse one pair.
+pub(in crate::port) const fn protocol(pairs: usize) -> u64 {
+    if pairs > 1 {
+        PROTOCOL_MQ | REPLY_ACK
+    } else {
+        REPLY_ACK
+    }
+}
 
 /// Packets *from* the guest: a bit, and the offloads that it stands for.
 const FROM_GUEST: [(u64, Features); 5] = [
@@ -152,7 +163,8 @@ mod tests {
         let none = offer(Features::NONE, Features::NONE, 1);
         assert_eq!((none, negotiated(none)), (PLAIN, Features::NONE));
         assert_eq!(accepted(none), Accept::NONE);
-        assert_eq!(PROTOCOL, 0b1001, "what a front end is offered, it uses");
+        let protocols = [1, 2].map(protocol);
+        assert_eq!(protocols, [0b1000, 0b1001], "what is offered is used");
         // Packed rings, logging, and all that is not built.
         for bit in [16, 18, 21, 23, 26, 33, 34, 35, 57, 61] {
             assert_eq!(offered & (1 << bit), 0, "bit {bit}");

@@ -57,6 +57,9 @@ fn main() -> ExitCode {
 enum Kind {
     Tap,
     TapOff,
+    /// Joined with its like only: it has no Ethernet header, and no tag.
+    Tun,
+    TunOff,
     Packet,
     /// The host segments, and packtrain gives the kernel finished packets.
     PacketOff,
@@ -68,8 +71,12 @@ enum Kind {
 }
 
 impl Kind {
-    const fn is_tap(self) -> bool {
-        matches!(self, Self::Tap | Self::TapOff)
+    const fn tap(self) -> Option<TapKind> {
+        match self {
+            Self::Tap | Self::TapOff => Some(TapKind::Tap),
+            Self::Tun | Self::TunOff => Some(TapKind::Tun),
+            _ => None,
+        }
     }
 
     const fn is_xdp(self) -> bool {
@@ -82,7 +89,7 @@ impl Kind {
 
     fn offload(self) -> Features {
         match self {
-            Self::Tap | Self::Packet | Self::Xdp | Self::Vhost => Features::ALL,
+            Self::Tap | Self::Tun | Self::Packet | Self::Xdp | Self::Vhost => Features::ALL,
             _ => Features::NONE,
         }
     }
@@ -112,7 +119,7 @@ impl fmt::Display for Case {
 }
 
 fn cases() -> impl Iterator<Item = Case> {
-    const PAIRS: [[Kind; 2]; 21] = [
+    const PAIRS: [[Kind; 2]; 28] = [
         [Kind::Packet, Kind::Packet],
         [Kind::Packet, Kind::PacketOff],
         [Kind::PacketOff, Kind::PacketOff],
@@ -134,6 +141,13 @@ fn cases() -> impl Iterator<Item = Case> {
         [Kind::TapOff, Kind::VhostOff],
         [Kind::Packet, Kind::Vhost],
         [Kind::Vhost, Kind::Xdp],
+        [Kind::Xdp, Kind::XdpOff],
+        [Kind::XdpOff, Kind::XdpOff],
+        [Kind::XdpOff, Kind::TapOff],
+        [Kind::XdpOff, Kind::Packet],
+        [Kind::Tun, Kind::Tun],
+        [Kind::TunOff, Kind::Tun],
+        [Kind::TunOff, Kind::TunOff],
     ];
     let is_full = std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1");
     PAIRS
@@ -145,7 +159,7 @@ fn cases() -> impl Iterator<Item = Case> {
                     kinds,
                     mtu: [1500, 9000][number % 2],
                     queues: 1 + number / 2 % 2,
-                    tagged: number / 4 == 1,
+                    tagged: number / 4 == 1 && kinds[0].tap() != Some(TapKind::Tun),
                 })
                 .enumerate()
                 // Two of each pair's eight, in a way that each setting comes up.
@@ -200,11 +214,11 @@ fn open(case: Case, side: Side, middle: &Netns) -> Result<Opened, LabError> {
         let (device, port) = Device::open(name, case.queues, kind.offload())?;
         return Ok((name.to_owned(), (AnyPort::Vhost(port), Some(device))));
     }
-    if kind.is_tap() {
+    if let Some(tap) = kind.tap() {
         let tap = Tap::open(&TapConfig {
             queues: case.queues,
             offload: kind.offload(),
-            ..TapConfig::new(TapKind::Tap, name)
+            ..TapConfig::new(tap, name)
         });
         let tap = tap.unwrap_or_else(|error| panic!("{case}: {error}"));
         return Ok((name.to_owned(), (AnyPort::Tap(tap), None)));

@@ -127,9 +127,18 @@ impl Tap {
             sys::tun_set_vnet_hdr_len(first, VNET_HDR_LEN as libc::c_int)
                 .map_err(LabError::from_io("TUNSETVNETHDRSZ"))?;
         }
-        sys::tun_set_offload(first, self.offload).map_err(LabError::from_io("TUNSETOFFLOAD"))?;
+        set_offload(first, self.offload)?;
         Ok(descriptors)
     }
+}
+
+/// Sets the offloads that the reader of an interface's descriptors accepts, as
+/// [`offload`](Tap::offload) does before it exists: for all of its queues, by any of them.
+///
+/// # Errors
+/// [`LabError::Os`] if the kernel refuses them (`EINVAL`: too old for USO).
+pub fn set_offload(queue: BorrowedFd<'_>, mask: u32) -> Result<(), LabError> {
+    sys::tun_set_offload(queue, mask).map_err(LabError::from_io("TUNSETOFFLOAD"))
 }
 
 /// Waits until a descriptor can be read or has an error; false after `timeout` or a signal.

@@ -1,6 +1,6 @@
-//! Real kernel TCP and UDP through `packet:` and `xdp:` on veth pairs, beside `tap:`, each other
-//! and themselves, with offloads on and off, both IP versions, MTUs of 1500 and 9000, VLAN tags,
-//! one and two queues; our counts against the kernels' own.
+//! Real kernel TCP and UDP through `packet:` and `xdp:` on veth pairs and `vhost-user:`, beside
+//! `tap:`, each other and themselves, with offloads on and off, both IP versions, MTUs of 1500 and
+//! 9000, VLAN tags, one and two queues; our counts against the kernels' own.
 //!
 //! A veth hands a packet over through the backlog of the CPU that it is sent on, so the kernel puts
 //! a flow out of order when its sender changes the CPU: TCP sends from the thread of its program,
@@ -9,9 +9,15 @@
 //! (Linux 6.18). So the whole process runs on one CPU: there the kernel keeps the order, and a
 //! segment out of order would be packtrain's doing.
 
+#[allow(dead_code, reason = "`vhost` of packtrain uses all of it")]
+#[path = "../../packtrain/tests/vhost/guest.rs"]
+mod guest;
+#[path = "grid/relay.rs"]
+mod relay;
 #[path = "grid/transfers.rs"]
 mod transfers;
 
+use guest::OFFLOADS;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use packtrain::driver::{DeviceError, Features, Port, PortConfig};
@@ -30,6 +36,7 @@ use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer};
 use packtrain_lab::{LabError, netns};
+use relay::{Device, Relay};
 use std::fmt;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -50,27 +57,40 @@ fn main() -> ExitCode {
 enum Kind {
     Tap,
     TapOff,
+    /// Joined with its like only: it has no Ethernet header, and no tag.
+    Tun,
+    TunOff,
     Packet,
     /// The host segments, and packtrain gives the kernel finished packets.
     PacketOff,
     /// The program on the veth has the host segment.
     Xdp,
     XdpOff,
+    Vhost,
+    VhostOff,
 }
 
 impl Kind {
-    const fn is_tap(self) -> bool {
-        matches!(self, Self::Tap | Self::TapOff)
+    const fn tap(self) -> Option<TapKind> {
+        match self {
+            Self::Tap | Self::TapOff => Some(TapKind::Tap),
+            Self::Tun | Self::TunOff => Some(TapKind::Tun),
+            _ => None,
+        }
     }
 
     const fn is_xdp(self) -> bool {
         matches!(self, Self::Xdp | Self::XdpOff)
     }
 
+    const fn is_vhost(self) -> bool {
+        matches!(self, Self::Vhost | Self::VhostOff)
+    }
+
     fn offload(self) -> Features {
         match self {
-            Self::Tap | Self::Packet | Self::Xdp => Features::ALL,
-            Self::TapOff | Self::PacketOff | Self::XdpOff => Features::NONE,
+            Self::Tap | Self::Tun | Self::Packet | Self::Xdp | Self::Vhost => Features::ALL,
+            _ => Features::NONE,
         }
     }
 }
@@ -99,7 +119,7 @@ impl fmt::Display for Case {
 }
 
 fn cases() -> impl Iterator<Item = Case> {
-    const PAIRS: [[Kind; 2]; 12] = [
+    const PAIRS: [[Kind; 2]; 28] = [
         [Kind::Packet, Kind::Packet],
         [Kind::Packet, Kind::PacketOff],
         [Kind::PacketOff, Kind::PacketOff],
@@ -112,6 +132,22 @@ fn cases() -> impl Iterator<Item = Case> {
         [Kind::Xdp, Kind::TapOff],
         [Kind::XdpOff, Kind::Tap],
         [Kind::Xdp, Kind::Packet],
+        [Kind::Vhost, Kind::Vhost],
+        [Kind::VhostOff, Kind::Vhost],
+        [Kind::VhostOff, Kind::VhostOff],
+        [Kind::Tap, Kind::Vhost],
+        [Kind::Vhost, Kind::TapOff],
+        [Kind::VhostOff, Kind::Tap],
+        [Kind::TapOff, Kind::VhostOff],
+        [Kind::Packet, Kind::Vhost],
+        [Kind::Vhost, Kind::Xdp],
+        [Kind::Xdp, Kind::XdpOff],
+        [Kind::XdpOff, Kind::XdpOff],
+        [Kind::XdpOff, Kind::TapOff],
+        [Kind::XdpOff, Kind::Packet],
+        [Kind::Tun, Kind::Tun],
+        [Kind::TunOff, Kind::Tun],
+        [Kind::TunOff, Kind::TunOff],
     ];
     let is_full = std::env::var_os("PACKTRAIN_FULL").is_some_and(|full| full == "1");
     PAIRS
@@ -123,7 +159,7 @@ fn cases() -> impl Iterator<Item = Case> {
                     kinds,
                     mtu: [1500, 9000][number % 2],
                     queues: 1 + number / 2 % 2,
-                    tagged: number / 4 == 1,
+                    tagged: number / 4 == 1 && kinds[0].tap() != Some(TapKind::Tun),
                 })
                 .enumerate()
                 // Two of each pair's eight, in a way that each setting comes up.
@@ -168,17 +204,24 @@ fn bind_to(cpus: &[usize]) {
     sched_setaffinity(Pid::from_raw(0), &set).expect("the CPUs are allowed");
 }
 
-/// The port of a side, and the host's interface: a TAP, or a veth whose other end is in `middle`.
-fn open(case: Case, side: Side, middle: &Netns) -> Result<(String, AnyPort), LabError> {
+/// The port of a side, with the device behind it if that is served from here, and the host's
+/// interface: a TAP, or a veth whose other end is in `middle`.
+type Opened = (String, (AnyPort, Option<Device>));
+
+fn open(case: Case, side: Side, middle: &Netns) -> Result<Opened, LabError> {
     let (kind, name) = (side.of(case.kinds), side.of(NAMES));
-    if kind.is_tap() {
+    if kind.is_vhost() {
+        let (device, port) = Device::open(name, case.queues, kind.offload())?;
+        return Ok((name.to_owned(), (AnyPort::Vhost(port), Some(device))));
+    }
+    if let Some(tap) = kind.tap() {
         let tap = Tap::open(&TapConfig {
             queues: case.queues,
             offload: kind.offload(),
-            ..TapConfig::new(TapKind::Tap, name)
+            ..TapConfig::new(tap, name)
         });
         let tap = tap.unwrap_or_else(|error| panic!("{case}: {error}"));
-        return Ok((name.to_owned(), AnyPort::Tap(tap)));
+        return Ok((name.to_owned(), (AnyPort::Tap(tap), None)));
     }
     let queues = if kind.is_xdp() { case.queues } else { 1 };
     Rtnl::open()?.create_veth(name, name, middle, queues as u32)?;
@@ -219,7 +262,7 @@ fn open(case: Case, side: Side, middle: &Netns) -> Result<(String, AnyPort), Lab
             port => Ok::<_, LabError>(port.unwrap_or_else(|error| panic!("{case}: {error}"))),
         }
     })??;
-    Ok((name.to_owned(), port))
+    Ok((name.to_owned(), (port, None)))
 }
 
 fn forward(case: Case, ports: [AnyPort; 2]) -> Session {
@@ -246,7 +289,9 @@ fn run(case: Case) -> Result<(), LabError> {
         ..Settings::default()
     };
     let (hosts, a, b) = TwoHosts::with(&settings, |side| open(case, side, &middle))?;
-    let session = forward(case, [a, b]);
+    let session = forward(case, [a.0, b.0]);
+    let guests = [a.1, b.1].into_iter().flatten().map(Device::relay);
+    let guests = guests.collect::<Result<Vec<_>, _>>()?;
     let before = [hosts.left.counters()?, hosts.right.counters()?];
     let links_before = [hosts.left.stats()?, hosts.right.stats()?];
     let streams = 2 * case.queues as u32;
@@ -268,6 +313,7 @@ fn run(case: Case) -> Result<(), LabError> {
         }
     }
     let links = settle(case, &session, &hosts, &links_before)?;
+    check_guests(case, &guests);
     let report = session.finish();
     check(case, &report, &links);
     check_tcp(case, &tcp, wire_packets);
@@ -306,6 +352,20 @@ fn settle(
     }
 }
 
+/// What was negotiated, and that nothing was wrong with any ring.
+fn check_guests(case: Case, guests: &[Relay]) {
+    let kinds = case.kinds.into_iter().filter(|kind| kind.is_vhost());
+    for (kind, guest) in kinds.zip(guests) {
+        let offers = !kind.offload().is_empty();
+        let wanted = if offers { OFFLOADS } else { 0 };
+        assert_eq!(guest.features & OFFLOADS, wanted, "{case}");
+        let status = guest.watch.status();
+        assert_eq!(status.features, guest.features, "{case}");
+        assert!(status.connected && status.problem.is_none(), "{status:?}");
+        assert_eq!(status.refused + status.bad_buffers, 0, "{status:?}");
+    }
+}
+
 fn check(case: Case, report: &Report, links: &[LinkStats; 2]) {
     let snapshot = &report.snapshot;
     assert!(report.error.is_none(), "{case}: {:?}", report.error);
@@ -329,13 +389,16 @@ fn check(case: Case, report: &Report, links: &[LinkStats; 2]) {
         assert_eq!(tx.packets, link.rx_packets, "{case}");
         assert_eq!(tx.bytes, link.rx_bytes + tags(tx.packets), "{case}");
         assert_eq!(rx.bad_packets, 0, "{case}");
+        let is_used = port.rx.iter().all(|queue| queue.packets > 0);
+        assert!(is_used, "{case}: {:?}", port.rx);
         assert_eq!(link.dropped() + link.rx_errors, 0, "{case}");
-        let device = report.devices[index]
-            .as_ref()
-            .expect("the interface counts");
-        assert!(device.tx_packets >= rx.packets, "{case}: {device:?}");
-        assert!(device.rx_packets >= tx.packets, "{case}: {device:?}");
         let kind = case.kinds[index];
+        if !kind.is_vhost() {
+            let device = report.devices[index].as_ref();
+            let device = device.expect("the interface counts");
+            assert!(device.tx_packets >= rx.packets, "{case}: {device:?}");
+            assert!(device.rx_packets >= tx.packets, "{case}: {device:?}");
+        }
         let offers = !kind.offload().is_empty();
         // ethtool's two switches leave a veth its UDP segmentation.
         let any_udp = kind == Kind::PacketOff;

@@ -12,7 +12,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const MRG_RXBUF: u64 = 1 << 15;
 pub const CTRL_VQ: u64 = 1 << 17;
@@ -86,7 +86,7 @@ pub struct Ring {
     pub kick: OwnedFd,
     pub call: OwnedFd,
     /// The guest has seen all and sleeps: what is used next is announced by a call.
-    sleeps: bool,
+    pub sleeps: bool,
 }
 
 pub struct Guest {
@@ -408,10 +408,51 @@ impl Guest {
         self.options.features & INDIRECT != 0
     }
 
+    /// Whether a slot to send from is free. If none is, a call announces the next one.
+    pub fn has_slot(&mut self, ring: usize) -> bool {
+        self.reclaim(ring);
+        if self.rings[ring].free.is_empty() {
+            self.sleep(ring);
+            self.reclaim(ring);
+        }
+        !self.rings[ring].free.is_empty()
+    }
+
     /// A free slot to send from.
     pub fn slot(&mut self, ring: usize) -> Option<u16> {
-        self.reclaim(ring);
-        self.rings[ring].free.pop()
+        match self.has_slot(ring) {
+            true => self.rings[ring].free.pop(),
+            false => None,
+        }
+    }
+
+    /// Has the port use a number of pairs, by the control ring, which has to be started; returns
+    /// the status in its answer.
+    pub fn set_pairs(&mut self, pairs: u16) -> u8 {
+        let ring = 2 * self.options.pairs;
+        let slot = self.slot(ring).expect("a slot");
+        let at = self.buffer(ring, slot);
+        let [low, high] = pairs.to_le_bytes();
+        self.write(at, &[4, 0, low, high, 0xFF]);
+        let table = self.table(ring, slot);
+        let address = GUEST_BASE + at;
+        let rows = [
+            descriptor(address, 2, NEXT, 1),
+            descriptor(address + 2, 2, NEXT, 2),
+            descriptor(address + 4, 1, WRITE, 0),
+        ];
+        self.write(table, &rows.concat());
+        self.describe(ring, slot, GUEST_BASE + table, 48, TABLE, 0);
+        let used = self.used(ring);
+        self.push(ring, slot);
+        self.kick(ring, 1);
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.used(ring) == used {
+            assert!(Instant::now() < until, "no answer");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.barrier();
+        self.read(at + 4, 1)[0]
     }
 
     /// Sends a packet; false if all slots are in use.

@@ -364,33 +364,7 @@ fn a_queue_that_the_guest_does_not_use_sends_by_another_one() {
     // The front end leaves the control ring to the port.
     queues.guest().start(6);
     queues.guest().barrier();
-    let set_pairs = |queues: &mut Queues, pairs: u16| {
-        let guest = queues.guest();
-        let slot = guest.slot(6).expect("a slot");
-        let at = guest.buffer(6, slot);
-        let [low, high] = pairs.to_le_bytes();
-        guest.write(at, &[4, 0, low, high, 0xFF]);
-        let table = guest.table(6, slot);
-        let address = GUEST_BASE + at;
-        let rows = [
-            descriptor(address, 2, NEXT, 1),
-            descriptor(address + 2, 2, NEXT, 2),
-            descriptor(address + 4, 1, WRITE, 0),
-        ];
-        guest.write(table, &rows.concat());
-        guest.describe(6, slot, GUEST_BASE + table, 48, TABLE, 0);
-        let used = guest.used(6);
-        guest.push(6, slot);
-        guest.kick(6, 1);
-        let until = Instant::now() + Duration::from_secs(10);
-        while guest.used(6) == used {
-            assert!(Instant::now() < until, "no answer");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        guest.barrier();
-        guest.read(at + 4, 1)[0]
-    };
-    assert_eq!(set_pairs(&mut queues, 1), 0);
+    assert_eq!(queues.guest().set_pairs(1), 0);
     for pair in 0..3 {
         queues.send(pair, &frame(pair as u8, 80));
         let (_, bytes) = queues.guest().receive(0).expect("in the ring that is used");
@@ -398,12 +372,12 @@ fn a_queue_that_the_guest_does_not_use_sends_by_another_one() {
     }
     for wrong in [0, 4, u16::MAX] {
         assert_eq!(
-            set_pairs(&mut queues, wrong),
+            queues.guest().set_pairs(wrong),
             1,
             "{wrong} pairs are refused"
         );
     }
-    assert_eq!(set_pairs(&mut queues, 3), 0);
+    assert_eq!(queues.guest().set_pairs(3), 0);
     for pair in 0..3 {
         queues.assert_passes(pair, 2);
     }

@@ -15,7 +15,7 @@ pub use super::sys::packet::PacketConfig;
 pub use super::sys::socket::Fanout;
 pub use keys::PacketOptions;
 
-use super::sys::packet::{self as setup, OFFLOADS, Opened, failed};
+use super::sys::packet::{self as setup, Losses, OFFLOADS, Opened, failed};
 use super::sys::socket::{Inbox, Socket, Tag};
 use super::vectored::{Filled, Posted};
 use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
@@ -35,8 +35,6 @@ use std::time::Duration;
 const TX_SEGMENTS_MAX: usize = 64;
 /// The header of every socket; the longer one needs Linux 6.5, and carries no more.
 const HEADER: HeaderLen = HeaderLen::Legacy;
-/// A socket that is kept busy reports its drops this often.
-const DROPS_INTERVAL: Duration = Duration::from_millis(100);
 /// The interface is checked this often: only one half of a socket is told that it went down.
 const UP_INTERVAL: Duration = Duration::from_secs(1);
 /// And this often while it is down: the socket does not say when it is deleted then.
@@ -121,11 +119,8 @@ impl Driver for PacketSocket {
                 posted,
                 inbox: Inbox::default(),
                 drained: false,
-                counted: true,
-                count_at: Instant::default(),
+                losses: Losses::default(),
                 recheck_at: Instant::default(),
-                lost: 0,
-                undescribed: 0,
                 calls: 0,
             };
             Ok((rx, tx))
@@ -156,14 +151,9 @@ pub struct PacketRx {
     posted: Posted,
     inbox: Inbox,
     drained: bool,
-    /// No packet was received since the drops were read.
-    counted: bool,
-    count_at: Instant,
+    losses: Losses,
     /// When the interface is checked again.
     recheck_at: Instant,
-    /// Drops that were read and not reported yet.
-    lost: u64,
-    undescribed: u64,
     calls: u64,
 }
 
@@ -184,15 +174,6 @@ impl PacketRx {
         // The offsets of the header are those without the tag, as are the bytes.
         packet.meta_mut().vlan = tag;
         burst.push(packet, &known.info);
-        Ok(())
-    }
-
-    /// Reads how many packets the socket had no room for, or could not describe.
-    fn count_drops(&mut self) -> std::io::Result<()> {
-        self.calls += 1;
-        self.lost += u64::from(self.socket.drops()?);
-        self.undescribed += self.socket.undescribed();
-        self.counted = true;
         Ok(())
     }
 
@@ -219,17 +200,12 @@ impl RxDescriptors for PacketRx {
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         self.drained = false;
-        if !self.counted && now >= self.count_at {
-            self.count_drops().map_err(failed("read the drops"))?;
-            self.count_at = now.after(DROPS_INTERVAL);
+        if self.losses.are_due(now) {
+            self.calls += 1;
+            let read = self.losses.read(&self.socket);
+            read.map_err(failed("read the drops"))?;
         }
-        if self.lost > 0 && !burst.exhausted() {
-            burst.bad(DropReason::SocketFull, std::mem::take(&mut self.lost));
-        }
-        if self.undescribed > 0 && !burst.exhausted() {
-            let undescribed = std::mem::take(&mut self.undescribed);
-            burst.bad(DropReason::BadDescriptor, undescribed);
-        }
+        self.losses.report(burst);
         while !burst.exhausted() {
             if let Some(read) = self.inbox.take() {
                 if let Err(reason) = self.push(read, burst) {
@@ -239,7 +215,7 @@ impl RxDescriptors for PacketRx {
             }
             let wanted = burst.budget();
             match self.inbox.fill(&self.socket, &mut self.posted, wanted) {
-                Ok(true) => self.counted = false,
+                Ok(true) => self.losses.may_be_more(),
                 // Out of frames: the kernel keeps its packets until the next refill.
                 Ok(false) => return self.recheck(now),
                 Err(ReadError::Empty) => {
@@ -261,9 +237,13 @@ impl RxDescriptors for PacketRx {
     fn arm(&mut self) -> Armed {
         // Before a sleep that may last, the drops of the packets since the last one are read. An
         // error is the next poll's.
-        let counted = self.counted || self.count_drops().is_ok();
+        let mut known = self.losses.is_known();
+        if !known {
+            self.calls += 1;
+            known = self.losses.read(&self.socket).is_ok();
+        }
         // The descriptor is readable while there are packets, so no wake-up is lost.
-        if self.drained && counted && self.lost == 0 && self.undescribed == 0 {
+        if self.drained && known && self.losses.are_reported() {
             Armed::Idle
         } else {
             Armed::WorkPending

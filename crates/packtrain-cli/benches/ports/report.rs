@@ -2,7 +2,7 @@
 
 use crate::arguments::Arguments;
 use crate::figures::{Figure, Figures, Row};
-use crate::paths::{Contestant, Goal, Path};
+use crate::paths::{Goal, Path};
 use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::congestion_control;
 use packtrain_measure::claim::figures;

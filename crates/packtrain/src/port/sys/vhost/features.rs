@@ -38,11 +38,11 @@ const PROTOCOL_MQ: u64 = 1 << 0;
 /// `VHOST_USER_PROTOCOL_F_REPLY_ACK`: requests can be acknowledged.
 pub(in crate::port) const REPLY_ACK: u64 = 1 << 3;
 
-/// The features of the protocol that are offered to a port of `pairs` pairs of rings. Never more than
-/// are built: QEMU uses all of them.
+/// The features of the protocol that are offered to a port of `pairs` pairs of rings. Never more
+/// than are built: QEMU uses all of them.
 ///
-/// Without `PROTOCOL_MQ` a front end takes one pair for granted. With it those of rust-vmm expect the
-/// number of rings, and would refuse one pair.
+/// Without `PROTOCOL_MQ` a front end takes one pair for granted. With it those of rust-vmm expect
+/// the number of rings, and would refuse one pair.
 pub(in crate::port) const fn protocol(pairs: usize) -> u64 {
     if pairs > 1 {
         PROTOCOL_MQ | REPLY_ACK

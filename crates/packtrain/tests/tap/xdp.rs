@@ -715,6 +715,16 @@ fn a_completion_is_no_room_in_the_ring() {
             assert_eq!(counters.reclaimed, counters.packets);
             assert_eq!(counters.bad_completions + counters.lost_completions, 0);
             let far = PacketSocket::open(FAR);
+            wait_until("frames pass again", || {
+                // As an engine does: it looks at the link.
+                port.tx[0]
+                    .service(clock.now())
+                    .expect("the device is there");
+                let packet = port.arena.packet_from(&frame([2; 6], 1, 0, 60));
+                port.send_all(packet.expect("memory"));
+                far.receive().is_some()
+            });
+            while far.receive().is_some() {}
             for number in 0..RINGS as u32 + 10 {
                 let packet = port.arena.packet_from(&frame([2; 6], 1, number, 60));
                 port.send_all(packet.expect("memory"));

@@ -190,16 +190,35 @@ pub fn all() -> Vec<Path> {
         Path {
             name: "xdp-xdp",
             about: "AF_XDP sockets on two veths, hosts without offloads; testpmd with its driver \
-                    af_xdp",
+                    af_xdp. `packtrain-poll` is set up as testpmd: one worker, which polls, with \
+                    a CPU",
             ends: Ends::Hosts(veths),
             contestants: vec![
                 packtrain(&["xdp:port-a", "xdp:port-b"], Some(false)),
+                Contestant {
+                    name: POLL,
+                    ..packtrain(
+                        &[
+                            "xdp:port-a",
+                            "xdp:port-b",
+                            "--idle=poll",
+                            "--placement=list(0)",
+                        ],
+                        Some(false),
+                    )
+                },
                 testpmd(
                     ["net_af_xdp0,iface=port-a", "net_af_xdp1,iface=port-b"],
                     Some(false),
                 ),
             ],
-            goals: vec![goal(Figure::Packets, "testpmd", 1.0)],
+            goals: vec![
+                goal(Figure::Packets, "testpmd", 1.0),
+                Goal {
+                    ours: POLL,
+                    ..goal(Figure::Packets, "testpmd", 1.0)
+                },
+            ],
         },
         Path {
             name: "xdp-packet",

@@ -147,12 +147,10 @@ pub fn used(
         used |= CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
     }
     if pins_memory {
-        // AF_XDP pins the memory of packets once the run has it.
-        used |= CapabilitySet::IPC_LOCK;
-        if waits {
-            // Loads the program of an interface that is made again.
-            used |= CapabilitySet::BPF;
-        }
+        // AF_XDP pins the memory of packets once the run has it. Linux before 5.19 needs the other
+        // one to give packets to its sockets, and any to load a program for an interface that is
+        // made again.
+        used |= CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
     }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an

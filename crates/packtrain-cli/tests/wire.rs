@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         }),
         ("xdp_xdp", || forward(1500, ["xdp:near-a", "xdp:near-b"])),
         ("xdp_packet", || {
-            forward(9000, ["xdp:near-a", "packet:near-b"])
+            forward(9000, ["xdp:near-a", "packet:near-b"]);
         }),
         ("xdp_tap", || forward(1500, ["xdp:near-a", "tap:far-b"])),
         ("xdp_tap_in_software", || {
@@ -321,9 +321,9 @@ fn pass(
     };
     let counts = || -> Vec<_> { records.iter().map(count).collect() };
     let mut last = counts();
-    // After the last ACKs.
+    // After the last ACKs, which may be delayed by 200 ms.
     wait_for("silence", || {
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(500));
         std::mem::replace(&mut last, counts()) == last
     });
     // Before packtrain ends, and a TAP with it.

@@ -9,7 +9,8 @@ use super::*;
 /// use packtrain::driver::{Capabilities, Driver, Features, QueuePair, WrapDriver};
 /// use packtrain::packet::Arena;
 ///
-/// /// A device without its checksum and segmentation offloads.
+/// /// A device without its checksum and segmentation offloads. Around one whose offloads change
+/// /// while it runs, its halves would leave them out of [`TxDescriptors::changed`], too.
 /// struct Plain<D>(D);
 ///
 /// impl<D: Driver> WrapDriver for Plain<D> {

@@ -74,7 +74,8 @@ impl OpenError {
             io::ErrorKind::PermissionDenied if xdp => (
                 OpenErrorKind::Privilege,
                 "; run as root, or with CAP_NET_RAW, CAP_BPF and CAP_NET_ADMIN of the host (not of \
-                 a user namespace), or pass on open sockets and a map (fd=, map=)",
+                 a user namespace), or pass on open sockets and a map (fd=, map=; before Linux \
+                 5.19 with CAP_BPF)",
             ),
             _ if xdp && errno == Some(Errno::AFNOSUPPORT) => (
                 OpenErrorKind::Privilege,

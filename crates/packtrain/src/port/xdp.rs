@@ -66,7 +66,8 @@ impl XdpSocket {
     /// privilege; the thread is in the network namespace of the sockets and the interface. The
     /// sockets have neither memory nor rings and are not bound: [`attach`](Driver::attach) does all
     /// of it, and puts each socket into the map, by the number of its queue. When the port is
-    /// dropped, the kernel takes them out again. The program stays.
+    /// dropped, it takes them out again. The program stays. Frames that wait for packets, one ring
+    /// for each queue, are not given back: somebody else may keep a socket open.
     ///
     /// Of `config`, `queues` and `promiscuous` are not used: an interface is made promiscuous by
     /// whoever opened the sockets. `mode` says where the program is attached: `Copy` and `ZeroCopy`

@@ -516,9 +516,11 @@ impl Socket {
         match send() {
             Err(WriteError::Down) if matches!(self.link(), Ok(Link::Up)) => send(),
             Err(WriteError::Invalid) => {
-                send()?;
-                self.undescribed.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+                let again = send();
+                if again != Err(WriteError::Invalid) {
+                    self.undescribed.fetch_add(1, Ordering::Relaxed);
+                }
+                again
             }
             sent => sent,
         }

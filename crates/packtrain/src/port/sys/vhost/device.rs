@@ -248,6 +248,7 @@ impl Device {
             self.shared.ring(index).abandon();
         }
         self.disconnect();
+        self.record_gone();
         self.report(
             "the thread of the front end has ended by a defect of packtrain; restart packtrain, \
              and report what it has printed"

@@ -523,8 +523,9 @@ impl Opened {
         for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
             let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
             let line = Arc::clone(&self.line);
-            let queue_of = Queue::new(socket, line, self.granted.zero_copy, self.polls_busily);
-            let shared = Arc::new(queue_of);
+            let written_later = self.granted.zero_copy || self.program.is_given();
+            let shared = Queue::new(socket, line, written_later, self.polls_busily);
+            let shared = Arc::new(shared);
             let of = (Arc::clone(&shared), frames.clone());
             let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
             // First: some drivers send nothing either while they have no frames to receive into.

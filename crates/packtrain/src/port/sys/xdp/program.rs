@@ -7,10 +7,12 @@ use crate::port::sys::link::check;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 // Commands, kinds and flags of linux/bpf.h.
 const MAP_CREATE: c_int = 0;
 const MAP_UPDATE: c_int = 2;
+const MAP_DELETE: c_int = 3;
 const PROGRAM_LOAD: c_int = 5;
 const OBJECT_INFO: c_int = 15;
 const LINK_CREATE: c_int = 28;
@@ -165,6 +167,30 @@ pub(super) struct Program {
     pub(super) hook: Hook,
     /// Detaches the program when it is closed; `None` for another one.
     link: Option<OwnedFd>,
+    /// How many of the first entries of the map are this process's sockets.
+    filled: AtomicU32,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        if self.link.is_some() {
+            return;
+        }
+        // Somebody else may keep the sockets open, and with them the packets.
+        for queue in 0..self.filled.load(Ordering::Relaxed) {
+            let removal = MapUpdate {
+                map: self.map.as_raw_fd().cast_unsigned(),
+                padding: 0,
+                key: (&raw const queue) as u64,
+                value: 0,
+                flags: 0,
+            };
+            // SAFETY: the key has the map's size and lives until the call returns.
+            let removed = unsafe { bpf(MAP_DELETE, &removal) };
+            // Linux before 5.19 may refuse it to a process that has given up `CAP_BPF`.
+            removed.ok();
+        }
+    }
 }
 
 impl Program {
@@ -196,6 +222,7 @@ impl Program {
             map,
             hook,
             link: Some(link),
+            filled: AtomicU32::new(0),
         })
     }
 
@@ -220,6 +247,7 @@ impl Program {
             map,
             hook,
             link: None,
+            filled: AtomicU32::new(0),
         }))
     }
 
@@ -239,7 +267,9 @@ impl Program {
             flags: 0,
         };
         // SAFETY: key and value have the map's sizes and live until the call returns.
-        unsafe { bpf(MAP_UPDATE, &update) }.map(drop)
+        unsafe { bpf(MAP_UPDATE, &update) }?;
+        self.filled.fetch_max(queue + 1, Ordering::Relaxed);
+        Ok(())
     }
 }
 

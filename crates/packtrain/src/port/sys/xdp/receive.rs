@@ -22,8 +22,9 @@ pub(in crate::port) struct Queue {
     /// The frames into which the kernel may write until the socket is closed, after the RX half was
     /// dropped.
     kept: OnceLock<Box<[Option<Packet>]>>,
-    /// The device itself writes to them.
-    zero_copy: bool,
+    /// They may be written to even later: by the device itself, in zero-copy mode, or since
+    /// somebody else keeps the socket open.
+    written_later: bool,
     /// It hands packets over in system calls, rather than in interrupts.
     polls_busily: bool,
 }
@@ -32,14 +33,14 @@ impl Queue {
     pub(super) const fn new(
         socket: Socket,
         line: Arc<Line>,
-        zero_copy: bool,
+        written_later: bool,
         polls_busily: bool,
     ) -> Self {
         Self {
             socket,
             line,
             kept: OnceLock::new(),
-            zero_copy,
+            written_later,
             polls_busily,
         }
     }
@@ -189,7 +190,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let posted = std::mem::take(&mut self.posted);
-        if self.queue.zero_copy {
+        if self.queue.written_later {
             Box::leak(posted);
             return;
         }

@@ -65,9 +65,9 @@ impl XdpSocket {
     /// on, and `map`, the `XSKMAP` of a program that somebody else has attached. It needs no
     /// privilege; the thread is in the network namespace of the sockets and the interface. The
     /// sockets have neither memory nor rings and are not bound: [`attach`](Driver::attach) does all
-    /// of it, and puts each socket into the map, by the number of its queue. When the port is
-    /// dropped, it takes them out again. The program stays. Frames that wait for packets, one ring
-    /// for each queue, are not given back: somebody else may keep a socket open.
+    /// of it, and puts each socket into the map, by the number of its queue. When the queues are
+    /// dropped, they take them out again: somebody else may keep the sockets open. The program
+    /// stays.
     ///
     /// Of `config`, `queues` and `promiscuous` are not used: an interface is made promiscuous by
     /// whoever opened the sockets. `mode` says where the program is attached: `Copy` and `ZeroCopy`

@@ -135,7 +135,7 @@ pub(in crate::port) struct Opened {
     granted: Granted,
     promiscuous: bool,
     polls_busily: bool,
-    program: Program,
+    program: Arc<Program>,
     /// One for each queue, until they are bound.
     sockets: Vec<Socket>,
     queues: usize,
@@ -476,7 +476,7 @@ impl Opened {
             granted,
             promiscuous: config.promiscuous,
             polls_busily: config.busy_poll.is_some(),
-            program,
+            program: Arc::new(program),
             sockets,
             queues,
         })
@@ -523,8 +523,7 @@ impl Opened {
         for (queue, socket) in sockets.into_iter().take(queues).enumerate() {
             let rings = self.make_rings(&socket, queue == 0, &frames, piece)?;
             let line = Arc::clone(&self.line);
-            let written_later = self.granted.zero_copy || self.program.is_given();
-            let shared = Queue::new(socket, line, written_later, self.polls_busily);
+            let shared = Queue::new(socket, line, self.granted.zero_copy, self.polls_busily);
             let shared = Arc::new(shared);
             let of = (Arc::clone(&shared), frames.clone());
             let mut receiver = Receiver::new(rings.fill, rings.rx, of.0, of.1, self.rings);
@@ -532,6 +531,9 @@ impl Opened {
             receiver.refill(arena);
             let owner = halves.first().map(|(first, _)| &first.queue.socket);
             self.bind(&shared.socket, queue as u32, owner)?;
+            if self.program.is_given() {
+                shared.enter(&self.program, queue as u32);
+            }
             let limits = Limits {
                 segments_max: self.segments_max(),
                 front_bytes: if self.granted.metadata {

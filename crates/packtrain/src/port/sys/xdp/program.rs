@@ -7,7 +7,6 @@ use crate::port::sys::link::check;
 use std::ffi::c_int;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 // Commands, kinds and flags of linux/bpf.h.
 const MAP_CREATE: c_int = 0;
@@ -167,30 +166,6 @@ pub(super) struct Program {
     pub(super) hook: Hook,
     /// Detaches the program when it is closed; `None` for another one.
     link: Option<OwnedFd>,
-    /// How many of the first entries of the map are this process's sockets.
-    filled: AtomicU32,
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        if self.link.is_some() {
-            return;
-        }
-        // Somebody else may keep the sockets open, and with them the packets.
-        for queue in 0..self.filled.load(Ordering::Relaxed) {
-            let removal = MapUpdate {
-                map: self.map.as_raw_fd().cast_unsigned(),
-                padding: 0,
-                key: (&raw const queue) as u64,
-                value: 0,
-                flags: 0,
-            };
-            // SAFETY: the key has the map's size and lives until the call returns.
-            let removed = unsafe { bpf(MAP_DELETE, &removal) };
-            // Linux before 5.19 may refuse it to a process that has given up `CAP_BPF`.
-            removed.ok();
-        }
-    }
 }
 
 impl Program {
@@ -222,7 +197,6 @@ impl Program {
             map,
             hook,
             link: Some(link),
-            filled: AtomicU32::new(0),
         })
     }
 
@@ -247,7 +221,6 @@ impl Program {
             map,
             hook,
             link: None,
-            filled: AtomicU32::new(0),
         }))
     }
 
@@ -267,9 +240,26 @@ impl Program {
             flags: 0,
         };
         // SAFETY: key and value have the map's sizes and live until the call returns.
-        unsafe { bpf(MAP_UPDATE, &update) }?;
-        self.filled.fetch_max(queue + 1, Ordering::Relaxed);
-        Ok(())
+        unsafe { bpf(MAP_UPDATE, &update) }.map(drop)
+    }
+
+    /// Undoes [`set`](Self::set). Then no packet is on the way to the socket any more.
+    pub(super) fn remove(&self, queue: u32) -> io::Result<()> {
+        let removal = MapUpdate {
+            map: self.map.as_raw_fd().cast_unsigned(),
+            padding: 0,
+            key: (&raw const queue) as u64,
+            value: 0,
+            flags: 0,
+        };
+        // SAFETY: the key has the map's size and lives until the call returns.
+        unsafe { bpf(MAP_DELETE, &removal) }?;
+        // The kernel reads the map within sections of RCU, for whose end this call waits.
+        // SAFETY: the call takes no memory.
+        match unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The receiving half of a queue: frames that the kernel fills, and packets made of them.
 
 use super::line::Line;
+use super::program::Program;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor, Socket};
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
@@ -22,9 +23,10 @@ pub(in crate::port) struct Queue {
     /// The frames into which the kernel may write until the socket is closed, after the RX half was
     /// dropped.
     kept: OnceLock<Box<[Option<Packet>]>>,
-    /// They may be written to even later: by the device itself, in zero-copy mode, or since
-    /// somebody else keeps the socket open.
-    written_later: bool,
+    /// The device itself writes to them.
+    zero_copy: bool,
+    /// In the map of somebody else's program.
+    entry: OnceLock<(Arc<Program>, u32)>,
     /// It hands packets over in system calls, rather than in interrupts.
     polls_busily: bool,
 }
@@ -33,15 +35,36 @@ impl Queue {
     pub(super) const fn new(
         socket: Socket,
         line: Arc<Line>,
-        written_later: bool,
+        zero_copy: bool,
         polls_busily: bool,
     ) -> Self {
         Self {
             socket,
             line,
             kept: OnceLock::new(),
-            written_later,
+            zero_copy,
+            entry: OnceLock::new(),
             polls_busily,
+        }
+    }
+}
+
+impl Queue {
+    /// The socket has this entry of a map of somebody else, who may keep it open, too.
+    pub(super) fn enter(&self, map: &Arc<Program>, number: u32) {
+        let is_first = self.entry.set((Arc::clone(map), number)).is_ok();
+        debug_assert!(is_first, "a queue has one entry");
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // While packets may come for a socket that somebody keeps open, its frames are not free.
+        if let Some((map, number)) = self.entry.get()
+            && map.remove(*number).is_err()
+            && let Some(kept) = self.kept.take()
+        {
+            Box::leak(kept);
         }
     }
 }
@@ -190,7 +213,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         let posted = std::mem::take(&mut self.posted);
-        if self.queue.written_later {
+        if self.queue.zero_copy {
             Box::leak(posted);
             return;
         }

@@ -859,6 +859,27 @@ fn given_sockets_and_a_given_map_need_no_privilege() {
     });
 }
 
+/// Whoever gave it may keep it open: what arrives later goes to the stack, and not into frames that
+/// are free again.
+#[test]
+fn a_given_socket_that_stays_open_gets_no_packets_after_the_port() {
+    in_namespace(|| {
+        with_veth(|| {
+            let (far, stack) = (PacketSocket::open(FAR), PacketSocket::open(NEAR));
+            let (sockets, map, _link) = given(1, 1);
+            let _kept = sockets[0].try_clone().expect("a descriptor");
+            let port = XdpSocket::from_fds(sockets, map, &near()).expect("it opens");
+            let mut port = Port::attach(port, &Attach::default());
+            send(&far, &frame(MAC_NEAR, 1, 7, 60));
+            assert_eq!(numbers(&mut port, 1), [7]);
+            assert!(stack.receive().is_none());
+            drop(port);
+            send(&far, &frame(MAC_NEAR, 1, 8, 60));
+            wait_until("the stack has it", || stack.receive().is_some());
+        });
+    });
+}
+
 #[test]
 fn descriptors_that_cannot_be_used_are_refused_in_words() {
     in_namespace(|| {

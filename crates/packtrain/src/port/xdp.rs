@@ -62,17 +62,17 @@ impl XdpSocket {
     }
 
     /// Takes over AF_XDP sockets, the first one for queue 0 of the interface `config.name` and so
-    /// on, and `map`, the `XSKMAP` of a program that somebody else has attached. It needs no
+    /// on, and `map`, the `XSKMAP` of a program that another process has attached. It needs no
     /// privilege; the thread is in the network namespace of the sockets and the interface. The
     /// sockets have neither memory nor rings and are not bound: [`attach`](Driver::attach) does all
     /// of it, and puts each socket into the map, by the number of its queue. When the queues are
-    /// dropped, they take them out again: somebody else may keep the sockets open. The program
+    /// dropped, they take them out again: another process may keep the sockets open. The program
     /// stays.
     ///
-    /// Of `config`, `queues` and `promiscuous` are not used: an interface is made promiscuous by
-    /// whoever opened the sockets. `mode` says where the program is attached: `Copy` and `ZeroCopy`
-    /// in the driver, `Generic` in the stack; with `Auto`, in either, packets are copied, and their
-    /// checksums are looked at as those of `Generic`.
+    /// Of `config`, `queues` and `promiscuous` are not used: the process that opened the sockets
+    /// makes the interface promiscuous. `mode` says where the program is attached: `Copy` and
+    /// `ZeroCopy` in the driver, `Generic` in the stack; with `Auto`, in either, packets are copied,
+    /// and their checksums are looked at as those of `Generic`.
     ///
     /// # Errors
     ///

@@ -49,7 +49,7 @@ pub struct Line<D> {
     wire: PacketSocket,
     link: LinkType,
     traits: Traits,
-    /// What the port needs of somebody else.
+    /// What the port needs of another process.
     _kept: Option<OwnedFd>,
 }
 

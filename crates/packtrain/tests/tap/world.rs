@@ -880,7 +880,7 @@ pub fn bpf_map(kind: u32, entries: u32) -> io::Result<OwnedFd> {
 pub const MAP_ARRAY: u32 = 2;
 pub const MAP_XSK: u32 = 17;
 
-/// An XDP program of somebody else's, in the driver of the interface, until it is dropped: what
+/// An XDP program of another process, in the driver of the interface, until it is dropped: what
 /// arrives in a queue goes to the queue's socket in the map, and without one to the stack.
 pub fn attach_redirect(name: &str, map: &OwnedFd) -> io::Result<OwnedFd> {
     // r2 = the queue; r1 = the map; r3 = XDP_PASS; bpf_redirect_map(); exit. Each instruction is a

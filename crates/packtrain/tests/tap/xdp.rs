@@ -806,7 +806,7 @@ fn a_deleted_interface_is_gone_on_both_halves() {
     });
 }
 
-/// Sockets, the map of a program that somebody else has attached, and what keeps it attached.
+/// Sockets, the map of a program of another process, and what keeps it attached.
 fn given(queues: usize, entries: u32) -> (Vec<OwnedFd>, OwnedFd, OwnedFd) {
     let map = world::bpf_map(world::MAP_XSK, entries).expect("a map");
     let link = world::attach_redirect(NEAR, &map).expect("a program");
@@ -859,8 +859,8 @@ fn given_sockets_and_a_given_map_need_no_privilege() {
     });
 }
 
-/// Whoever gave it may keep it open: what arrives later goes to the stack, and not into frames that
-/// are free again.
+/// The process that gave it may keep it open: what arrives later goes to the stack, and not into
+/// frames that are free again.
 #[test]
 fn a_given_socket_that_stays_open_gets_no_packets_after_the_port() {
     in_namespace(|| {
@@ -940,7 +940,7 @@ fn given_descriptors_are_named_in_a_spec() {
     in_namespace(|| {
         with_veth(|| {
             let (sockets, map, _link) = given(1, 1);
-            // Whoever has it can use it for this interface only.
+            // The holder of the descriptor can use it for this interface only.
             world::tie_to_interface(&sockets[0], NEAR);
             let far = PacketSocket::open(FAR);
             let spec = format!(

@@ -33,7 +33,7 @@ impl Device {
         Self::by(control, name)
     }
 
-    /// As [`open`](Self::open), by a socket that anybody may open. It cannot make the interface
+    /// As [`open`](Self::open), by a socket that needs no privilege. It cannot make the interface
     /// promiscuous.
     pub(super) fn without_privilege(name: &str) -> Result<Self, DeviceError> {
         // A socket of any family takes the requests about interfaces.

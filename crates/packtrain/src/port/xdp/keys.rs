@@ -13,7 +13,7 @@ use crate::port::tap::{check_name, check_waits, open_given, open_one};
 pub struct XdpOptions {
     /// Open AF_XDP sockets, one for each queue (`fd=5+6`); empty to open them.
     pub fds: Vec<i32>,
-    /// The map of the program that somebody else has attached, for these sockets (`map=7`).
+    /// The map of another process's program, for these sockets (`map=7`).
     pub map: Option<u32>,
     /// How packets come from the driver (`mode=`).
     pub mode: XdpMode,

@@ -158,7 +158,7 @@ pub(super) enum Hook {
 }
 
 /// The program, attached to an interface until it is dropped: also if the process is killed. Or the
-/// map of another one, which somebody else has attached.
+/// map of another one, which another process has attached.
 #[derive(Debug)]
 pub(super) struct Program {
     map: OwnedFd,
@@ -200,7 +200,7 @@ impl Program {
         })
     }
 
-    /// A program that somebody else has attached, by its map of sockets. `None` if the descriptor
+    /// A program that another process has attached, by its map of sockets. `None` if the descriptor
     /// is no such map with an entry for each of `queues` queues.
     pub(super) fn given(map: OwnedFd, queues: u32, hook: Hook) -> io::Result<Option<Self>> {
         let mut found = MapInfo::default();
@@ -224,7 +224,7 @@ impl Program {
         }))
     }
 
-    /// Whether it is somebody else's.
+    /// Whether another process has attached it.
     pub(super) const fn is_given(&self) -> bool {
         self.link.is_none()
     }

@@ -25,7 +25,7 @@ pub(in crate::port) struct Queue {
     kept: OnceLock<Box<[Option<Packet>]>>,
     /// The device itself writes to them.
     zero_copy: bool,
-    /// In the map of somebody else's program.
+    /// In the map of another process's program.
     entry: OnceLock<(Arc<Program>, u32)>,
     /// It hands packets over in system calls, rather than in interrupts.
     polls_busily: bool,
@@ -50,7 +50,7 @@ impl Queue {
 }
 
 impl Queue {
-    /// The socket has this entry of a map of somebody else, who may keep it open, too.
+    /// The socket has this entry of the map of another process, which may keep it open, too.
     pub(super) fn enter(&self, map: &Arc<Program>, number: u32) {
         let is_first = self.entry.set((Arc::clone(map), number)).is_ok();
         debug_assert!(is_first, "a queue has one entry");
@@ -59,7 +59,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // While packets may come for a socket that somebody keeps open, its frames are not free.
+        // While packets may come for a socket that stays open, its frames are not free.
         if let Some((map, number)) = self.entry.get()
             && map.remove(*number).is_err()
             && let Some(kept) = self.kept.take()

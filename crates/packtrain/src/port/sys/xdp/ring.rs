@@ -278,7 +278,7 @@ impl<T: Copy> Consumer<T> {
     }
 }
 
-/// The memory of a ring that nobody else has: a test makes both ends of it.
+/// The memory of a ring without a kernel: a test makes both ends of it.
 #[cfg(test)]
 #[derive(Debug)]
 pub(super) struct ByHand<T> {

@@ -71,8 +71,8 @@ impl XdpSocket {
     ///
     /// Of `config`, `queues` and `promiscuous` are not used: the process that opened the sockets
     /// makes the interface promiscuous. `mode` says where the program is attached: `Copy` and
-    /// `ZeroCopy` in the driver, `Generic` in the stack; with `Auto`, in either, packets are copied,
-    /// and their checksums are looked at as those of `Generic`.
+    /// `ZeroCopy` in the driver, `Generic` in the stack. With `Auto`, in either, packets are
+    /// copied, and their checksums are looked at as those of `Generic`.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! Two or more port specs from the command line, opened and planned.
 
 use crate::exit::{Exit, Failure};
+use crate::guard::Guard;
 use crate::{fifo, print};
 use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
@@ -38,6 +39,9 @@ pub struct Joint {
     pub has_interface: bool,
     /// Whether a port may be opened again during the run (`gone=wait`).
     pub waits: bool,
+    /// Removes the files of sockets if the program is killed. It ends when it is dropped, so it is
+    /// kept longer than the ports.
+    _guard: Guard,
 }
 
 impl Joint {
@@ -102,6 +106,8 @@ impl Joint {
     /// Opens the ports of `opened`, and names them after `specs`.
     fn join(specs: &[PortSpec], opened: &[PortSpec], settings: &Settings) -> Result<Self, Failure> {
         let ports = open(opened)?;
+        let front_ends = ports.iter().filter_map(|port| port.driver.vhost());
+        let guard = Guard::of(front_ends.filter_map(|watch| watch.socket_file().cloned()));
         for spec in opened {
             if matches!(&spec.kind, PortKind::Pcap(pcap) if pcap.write) {
                 print::keep_from(Path::new(&spec.name));
@@ -143,6 +149,7 @@ impl Joint {
             plan,
             has_interface: specs.iter().any(is_interface),
             waits: specs.iter().any(|spec| spec.kind.waits()),
+            _guard: guard,
         })
     }
 

@@ -9,6 +9,7 @@ mod exit;
 mod experiment;
 mod fifo;
 mod forward;
+mod guard;
 mod joint;
 mod json;
 mod live;
@@ -39,6 +40,9 @@ use std::process::ExitCode;
 use suggest::nearest;
 
 fn main() -> ExitCode {
+    if let Some(ended) = guard::serve(std::env::args_os()) {
+        return ended;
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),

@@ -9,9 +9,12 @@
 mod program;
 
 use program::{AWAIT, PACKTRAIN, Ran, Scratch, command, finish, in_namespace, signal, start};
+use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -546,4 +549,137 @@ fn a_stream_through_c_that_is_killed() {
         child.wait().expect("reap the child");
         run.assert_gone(moment);
     }
+}
+
+/// Starts `forward` with these ports, and waits for its worker.
+fn forward(run: &Run, ports: &[&str]) -> Child {
+    let words = [&[PACKTRAIN, "forward", "-q"], ports].concat();
+    let mut child = start(&mut run.command(&words));
+    let runs = Moment::Setting(1).wait(&mut child, 1);
+    assert!(runs, "it ended: {:?}", finish(child));
+    child
+}
+
+/// The guard of `child`, when it is ready for signals.
+fn guard(run: &Run, child: &Child) -> String {
+    let own = child.id().to_string();
+    let is_ready = |process: &String| {
+        let name = fs::read_to_string(format!("/proc/{process}/comm"));
+        *process != own && name.is_ok_and(|name| name.trim() == "socket-guard")
+    };
+    let deadline = Instant::now() + TIMEOUT;
+    loop {
+        if let Some(guard) = marked(&run.mark).into_iter().find(is_ready) {
+            return guard;
+        }
+        assert!(Instant::now() < deadline, "it has no guard");
+        sleep(Duration::from_millis(2));
+    }
+}
+
+fn signal_to(process: &str, signal: Signal) {
+    let number = process.parse().ok().and_then(Pid::from_raw);
+    kill_process(number.expect("a number"), signal).expect("it lives");
+}
+
+/// The sockets of two ports, one of them wrapped. Signals that are for a whole service do not end
+/// the guard before the program.
+#[test]
+fn sockets_of_a_run_that_is_ended() {
+    for (name, by) in [("INT", None), ("TERM", None), ("KILL", Some(9))] {
+        let run = Run::new(&format!("sockets-{name}"));
+        let absolute = format!("vhost-user:{},server,drop=0.5", run.folder.file("b.sock"));
+        let child = forward(&run, &["vhost-user:a.sock,server", &absolute]);
+        let files: Vec<_> = names_in(run.folder.file("")).into_iter().collect();
+        assert_eq!(files, ["a.sock", "b.sock"]);
+        let guard = guard(&run, &child);
+        assert_eq!(marked(&run.mark).len(), 2, "the run and one guard");
+        for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
+            signal_to(&guard, signal);
+        }
+        signal(&child, name);
+        let (ran, killed) = finish_by(child);
+        assert_eq!(killed, by, "{name}: {ran:?}");
+        if by.is_none() {
+            assert_eq!(ran.code, Some(0), "{name}: {ran:?}");
+            let is_left = Path::new("/proc").join(guard).exists();
+            assert!(!is_left, "{name}: the run did not wait for its guard");
+            assert!(names_in(run.folder.file("")).is_empty(), "{name}");
+        }
+        run.assert_gone(name);
+    }
+}
+
+/// The guard holds the file that it may remove, so that its number is given to no other one while
+/// the guard lives, and no output that a reader waits for the end of.
+#[test]
+fn a_socket_of_another_process_stays() {
+    let run = Run::new("other-socket");
+    let ports = ["vhost-user:a.sock,server", "vhost-user:b.sock,server"];
+    let child = forward(&run, &ports);
+    let guard = guard(&run, &child);
+    let path = run.folder.file("a.sock");
+    let identity = |path: &Path| {
+        let file = fs::metadata(path).expect("a file");
+        (file.dev(), file.ino())
+    };
+    let descriptors = Path::new("/proc").join(&guard).join("fd");
+    let held = names_in(&descriptors).into_iter();
+    let held: Vec<_> = held
+        .map(|number| identity(&descriptors.join(number)))
+        .collect();
+    assert!(held.contains(&identity(Path::new(&path))), "{held:?}");
+    for number in [1, 2] {
+        let null = identity(Path::new("/dev/null"));
+        assert_eq!(identity(&descriptors.join(number.to_string())), null);
+    }
+    fs::remove_file(&path).expect("it is there");
+    let other = UnixListener::bind(&path).expect("a socket");
+    signal(&child, "KILL");
+    let (ran, killed) = finish_by(child);
+    assert_eq!(killed, Some(9), "{ran:?}");
+    let deadline = Instant::now() + TIMEOUT;
+    while !marked(&run.mark).is_empty() {
+        assert!(Instant::now() < deadline, "the guard did not end");
+        sleep(Duration::from_millis(2));
+    }
+    let files: Vec<_> = names_in(run.folder.file("")).into_iter().collect();
+    assert_eq!(files, ["a.sock"]);
+    drop(other);
+    fs::remove_file(&path).expect("it is there");
+    run.assert_gone("another process");
+}
+
+#[test]
+fn a_run_without_a_socket_of_its_own_has_no_guard() {
+    let run = Run::new("no-guard");
+    let child = forward(&run, &["null:", "vhost-user:of-another.sock"]);
+    assert_eq!(marked(&run.mark), [child.id().to_string()]);
+    signal(&child, "KILL");
+    let (ran, killed) = finish_by(child);
+    assert_eq!(killed, Some(9), "{ran:?}");
+    run.assert_gone("no guard");
+}
+
+#[test]
+fn a_guard_that_cannot_be_started_is_a_note() {
+    let hidden = "mount -t tmpfs none /proc || exit 9; exec \"$0\" forward -q --duration 50ms \
+                  null: vhost-user:a.sock,server";
+    let run = Run::new("hidden");
+    let attempt = |options| {
+        let words = ["unshare", options, "sh", "-c", hidden, PACKTRAIN];
+        finish(start(&mut run.command(&words)))
+    };
+    let ran = ["-m", "-Urm"].into_iter().map(attempt);
+    let Some(ran) = ran
+        .into_iter()
+        .find(|ran| ![Some(1), Some(9)].contains(&ran.code))
+    else {
+        println!("SKIP: no mount namespace can be made here to hide /proc in");
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let note = "note: if packtrain is killed, the next start removes its sockets: no guard process";
+    assert_eq!(ran.err.matches(note).count(), 1, "{ran:?}");
+    run.assert_gone("hidden");
 }

@@ -4,7 +4,7 @@ mod program;
 
 use program::{
     AWAIT, PACKTRAIN, Scratch, TIMEOUT, command, finish, in_namespace, interrupted, namespaced,
-    start, wait_for_line,
+    signal, start, wait_for_line,
 };
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,8 +13,9 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// `CAP_NET_ADMIN` and `CAP_SYS_NICE` of linux/capability.h.
+/// `CAP_NET_ADMIN`, `CAP_DAC_OVERRIDE` and `CAP_SYS_NICE` of linux/capability.h.
 const NET_ADMIN: u64 = 1 << 12;
+const DAC_OVERRIDE: u64 = 1 << 1;
 const SYS_NICE: u64 = 1 << 23;
 /// The line after which all threads run.
 const RUNS: &str = "Ctrl-C ends it";
@@ -206,6 +207,48 @@ fn files_that_were_opened_before_are_written() {
             "{file}"
         );
     }
+}
+
+/// The user may not write to the directory. The guard of the socket keeps the rights for that, and
+/// no other ones.
+#[test]
+fn a_socket_that_the_user_may_not_remove() {
+    if user().is_none() {
+        return;
+    }
+    for end in ["INT", "KILL"] {
+        let scratch = Scratch::new("of-root");
+        let socket = scratch.file("a.sock");
+        let port = format!("vhost-user:{socket},server");
+        let args = ["forward", "null:", &port, "--user", USER];
+        let mut child = start(&mut command(PACKTRAIN, &args));
+        wait_for_line(&mut child, RUNS);
+        let deadline = Instant::now() + TIMEOUT;
+        let expected = with(May::own(), DAC_OVERRIDE & May::own().permitted);
+        while child_of(&child).is_none_or(|guard| May::read(&guard) != expected) {
+            assert!(Instant::now() < deadline, "no guard {expected:?}");
+            sleep(Duration::from_millis(5));
+        }
+        assert!(fs::exists(&socket).expect("a directory"));
+        signal(&child, end);
+        let ran = finish(child);
+        assert_eq!(ran.code, (end == "INT").then_some(0), "{ran:?}");
+        while fs::exists(&socket).expect("a directory") {
+            assert!(
+                end == "KILL" && Instant::now() < deadline,
+                "{end}: it is left"
+            );
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// The status of a process that `parent` started.
+fn child_of(parent: &Child) -> Option<String> {
+    let line = format!("PPid:\t{}\n", parent.id());
+    let processes = fs::read_dir("/proc").expect("/proc").flatten();
+    let mut all = processes.map(|entry| format!("{}/status", entry.path().display()));
+    all.find(|status| fs::read_to_string(status).is_ok_and(|status| status.contains(&line)))
 }
 
 /// That is what `CAP_NET_ADMIN` is kept for.

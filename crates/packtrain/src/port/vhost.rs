@@ -16,7 +16,7 @@ use super::sys::vhost::features::{from_guest, offer, to_guest};
 use super::sys::vhost::packet::{Agreed, CHAIN_BYTES_MAX, LINK, admit};
 use super::sys::vhost::ring::{Cursor, HEADER_BYTES_MAX};
 use super::sys::vhost::serve::{Endpoint, Listener, Server};
-pub use super::sys::vhost::setup::{QUEUES_MAX_VHOST, VhostConfig, VhostWatch};
+pub use super::sys::vhost::setup::{QUEUES_MAX_VHOST, SocketFile, VhostConfig, VhostWatch};
 use super::sys::vhost::setup::{check_queues, failed, too_many_queues};
 use super::vectored::Posted;
 use super::vnet::mend;
@@ -48,7 +48,8 @@ pub struct Vhost {
 
 impl Vhost {
     /// Makes the socket, or connects to the front end if it listens already. A socket of a process
-    /// that has ended is replaced. The file is removed when the port is dropped.
+    /// that has ended is replaced. The file is removed when the port is dropped; a process that is
+    /// killed leaves it ([`VhostWatch::socket_file`]).
     ///
     /// # Errors
     ///
@@ -87,8 +88,8 @@ impl Vhost {
             queues,
             rx: from_guest(offload),
             tx: to_guest(offload),
+            watch: VhostWatch::of(&endpoint),
             endpoint: Some(endpoint),
-            watch: VhostWatch::default(),
             server: None,
         })
     }

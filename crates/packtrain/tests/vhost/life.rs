@@ -471,6 +471,17 @@ fn the_file_of_the_socket_goes_with_the_port() {
     let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
     let mode = std::fs::metadata(&path).expect("a file").mode();
     assert_eq!(mode & 0o777, 0o600, "for its user alone");
+    let made = std::fs::metadata(&path).expect("a file");
+    let watch = port.watch();
+    let file = watch.socket_file().expect("it made one");
+    assert_eq!(file.path, path);
+    assert_eq!((file.device, file.inode), (made.dev(), made.ino()));
+    let of_another = Vhost::open(&VhostConfig {
+        server: false,
+        ..VhostConfig::server(&path)
+    });
+    let of_another = of_another.expect("it connects").watch();
+    assert_eq!(of_another.socket_file(), None);
     let taken = Vhost::open(&VhostConfig::server(&path)).expect_err("it is taken");
     let line = taken.to_string();
     let me = format!("process {} (", std::process::id());

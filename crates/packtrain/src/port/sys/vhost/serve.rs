@@ -54,6 +54,26 @@ impl Endpoint {
     pub(in crate::port) fn connect(path: &Path) -> Self {
         Self::Connect(path.to_owned(), connect_to(path).ok())
     }
+
+    /// The file of the socket, if it was made here.
+    pub(in crate::port) fn file(&self) -> Option<&SocketFile> {
+        match self {
+            Self::Listen(listener) => listener.file.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The file of a socket that a port has made, and removes when it is dropped. After a process was
+/// killed its file is left: the next port of the same path replaces it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketFile {
+    /// The path, as it was given.
+    pub path: PathBuf,
+    /// The device of the file system (`st_dev`).
+    pub device: u64,
+    /// The number of the inode (`st_ino`). No other file has it while the port is open.
+    pub inode: u64,
 }
 
 /// A socket that front ends connect to. Its file is removed when it is dropped, if it was made
@@ -61,7 +81,7 @@ impl Endpoint {
 #[derive(Debug)]
 pub(in crate::port) struct Listener {
     socket: UnixListener,
-    file: Option<(PathBuf, (u64, u64))>,
+    file: Option<SocketFile>,
 }
 
 impl Listener {
@@ -78,7 +98,11 @@ impl Listener {
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
         match bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => {
-                make_room(path)?;
+                match make_room(path) {
+                    // Another process removed it meanwhile.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    made => made?,
+                }
                 bind(&socket, &address)
             }
             bound => bound,
@@ -87,7 +111,11 @@ impl Listener {
         let socket = UnixListener::from(socket);
         let file = fs::symlink_metadata(path)?;
         let mut listener = Self::from(socket);
-        listener.file = Some((path.to_owned(), (file.dev(), file.ino())));
+        listener.file = Some(SocketFile {
+            path: path.to_owned(),
+            device: file.dev(),
+            inode: file.ino(),
+        });
         Ok(listener)
     }
 }
@@ -101,15 +129,15 @@ impl From<UnixListener> for Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        let Some((path, made)) = &self.file else {
+        let Some(made) = &self.file else {
             return;
         };
         // Another process may have made one in its place.
-        let is_ours =
-            fs::symlink_metadata(path).is_ok_and(|file| (file.dev(), file.ino()) == *made);
+        let is_ours = fs::symlink_metadata(&made.path)
+            .is_ok_and(|file| (file.dev(), file.ino()) == (made.device, made.inode));
         if is_ours {
             // One that cannot be removed is replaced by the next process.
-            fs::remove_file(path).unwrap_or(());
+            fs::remove_file(&made.path).unwrap_or(());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a vhost-user port is opened with, and what is seen of it from outside.
 
 use super::device::{Shared, VhostStatus};
+pub use super::serve::SocketFile;
 use super::serve::{Endpoint, Listener};
 use crate::advice;
 use crate::driver::{DeviceError, Features, PortChanges};
@@ -91,9 +92,18 @@ pub(in crate::port) fn too_many_queues(name: &str, asked: usize, free: usize) ->
 pub struct VhostWatch {
     shared: Arc<OnceLock<Arc<Shared>>>,
     changes: Option<PortChanges>,
+    file: Option<SocketFile>,
 }
 
 impl VhostWatch {
+    /// The other side of a port that is not attached yet.
+    pub(in crate::port) fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            file: endpoint.file().cloned(),
+            ..Self::default()
+        }
+    }
+
     /// The port is attached: this is its other side.
     pub(in crate::port) fn set(&self, shared: Shared) -> &Arc<Shared> {
         self.shared.get_or_init(|| Arc::new(shared))
@@ -118,6 +128,14 @@ impl VhostWatch {
     pub fn status(&self) -> VhostStatus {
         let shared = self.shared.get();
         shared.map_or_else(VhostStatus::default, |shared| shared.status())
+    }
+
+    /// The file of the socket that the port has made, for a program that wants it to be removed
+    /// also after it was killed. It stays the same, as a port makes its socket once. `None` if the
+    /// port made none.
+    #[must_use]
+    pub fn socket_file(&self) -> Option<&SocketFile> {
+        self.file.as_ref()
     }
 }
 

@@ -54,13 +54,11 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     // The threads of the workers inherit what is left.
-    let xdp = |port: &Port<AnyPort>| port.driver.pins_memory();
-    let pins_memory = joint.ports.iter().any(xdp);
     privileges.keep(used(
         &settings,
         joint.has_interface,
         joint.waits,
-        pins_memory,
+        joint.pins_memory,
     ))?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);

@@ -39,6 +39,8 @@ pub struct Joint {
     pub has_interface: bool,
     /// Whether a port may be opened again during the run (`gone=wait`).
     pub waits: bool,
+    /// Whether the kernel pins the memory of packets for a device.
+    pub pins_memory: bool,
     /// Removes the files of sockets if the program is killed. It ends when it is dropped, so it is
     /// kept longer than the ports.
     _guard: Guard,
@@ -147,6 +149,7 @@ impl Joint {
             sides,
             keys: specs.iter().map(PortSpec::keys).collect(),
             plan,
+            pins_memory: specs.iter().any(|spec| spec.kind.pins_memory()),
             has_interface: specs.iter().any(is_interface),
             waits: specs.iter().any(|spec| spec.kind.waits()),
             _guard: guard,

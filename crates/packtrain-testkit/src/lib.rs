@@ -1,5 +1,5 @@
-//! A suite of tests that every driver passes ([`driver_conformance!`], [`conformance`]), and tests
-//! of packtrain in virtual time.
+//! A suite of tests that every driver passes ([`driver_conformance!`], [`conformance`]), cards of
+//! QEMU for drivers that need a bus ([`qtest`]), and tests of packtrain in virtual time.
 //!
 //! A [`World`] is a runtime whose clock stops while a task runs and jumps to the next event
 //! afterwards. Workers, handles, rings and watchdogs are those of packtrain, unchanged: the world
@@ -65,6 +65,7 @@ mod interrupts;
 mod line;
 pub mod load;
 mod machine;
+pub mod qtest;
 pub mod rig;
 mod runtime;
 mod trace;

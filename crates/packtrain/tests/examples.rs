@@ -1,6 +1,6 @@
 //! The examples work as described. Those that need real interfaces also run in the laboratory.
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{Icmpv4Type, NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use packtrain::driver::{DeviceError, Interest};
 use packtrain::engine::{Action, Session, Worker};
 use packtrain::port;
@@ -10,11 +10,15 @@ use packtrain::time::Instant;
 use packtrain_capture::Reader;
 use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
 use std::fs::File;
+use std::net::Ipv4Addr;
 use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant as Started};
 
+#[path = "../examples/card.rs"]
+#[allow(dead_code, reason = "its main function is not called")]
+mod card;
 #[path = "../examples/driver.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod driver;
@@ -154,6 +158,73 @@ fn one_port_answers_with_swapped_addresses_and_says_hello() {
     assert!(ledger.closed(), "{ledger:?}");
     let sums = (ledger.received, ledger.generated, ledger.transmitted);
     assert_eq!(sums, (100, hellos, 100 + hellos));
+}
+
+/// What is for another address, no request or too short gets no answer.
+#[test]
+fn a_host_on_a_card_answers_arp_and_ping() {
+    const THEIRS: [u8; 6] = [2, 0, 0, 0, 0, 9];
+    let (ip, other) = (Ipv4Addr::new(198, 18, 0, 2), Ipv4Addr::new(198, 18, 0, 9));
+    let arp = move |target: Ipv4Addr| {
+        let mut request = [&[0xff; 6][..], &THEIRS, &[8, 6, 0, 1, 8, 0, 6, 4, 0, 1]].concat();
+        request.extend([&THEIRS[..], &other.octets(), &[0; 6], &target.octets()].concat());
+        request
+    };
+    let echo = move |destination: Ipv4Addr, length: usize| {
+        let builder = PacketBuilder::ethernet2(THEIRS, [2, 0, 0, 0, 0, 1])
+            .ipv4(other.octets(), destination.octets(), 64)
+            .icmpv4_echo_request(0xfff7, 3);
+        let mut frame = Vec::new();
+        builder.write(&mut frame, &vec![0xff; length]).unwrap();
+        frame
+    };
+    let (cable, far) = cable();
+    let peer = thread::spawn(move || {
+        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut buffer = [0; FRAME_BYTES_MAX];
+        for unanswered in [arp(other), echo(other, 8), vec![0; 30]] {
+            far.send(&unanswered).unwrap();
+        }
+        far.send(&arp(ip)).unwrap();
+        far.recv(&mut buffer).unwrap();
+        assert_eq!(buffer[..12], [&THEIRS[..], &[2, 0, 0, 0, 0, 1]].concat());
+        assert_eq!(
+            buffer[20..32],
+            [&[0, 2, 2, 0, 0, 0, 0, 1][..], &ip.octets()].concat()
+        );
+        assert_eq!(buffer[32..42], [&THEIRS[..], &other.octets()].concat());
+        for length in [0, 1, 56, 1400] {
+            far.send(&echo(ip, length)).unwrap();
+            let bytes = far.recv(&mut buffer).unwrap();
+            let reply = SlicedPacket::from_ethernet(&buffer[..bytes]).unwrap();
+            let Some(NetSlice::Ipv4(header)) = &reply.net else {
+                panic!("{reply:?}")
+            };
+            let header = header.header();
+            assert_eq!(
+                [header.source_addr(), header.destination_addr()],
+                [ip, other]
+            );
+            assert_eq!(
+                header.header_checksum(),
+                header.to_header().calc_header_checksum()
+            );
+            let Some(TransportSlice::Icmpv4(reply)) = &reply.transport else {
+                panic!("{reply:?}")
+            };
+            let kind = reply.icmp_type();
+            assert!(matches!(kind, Icmpv4Type::EchoReply(of) if (of.id, of.seq) == (0xfff7, 3)));
+            assert_eq!(reply.header().checksum, kind.calc_checksum(reply.payload()));
+        }
+        far
+    });
+    let run = card::run(cable, ip, || Ok(peer.join())).unwrap();
+    let ledger = run.ledger;
+    assert!(ledger.closed(), "{ledger:?}");
+    assert_eq!(
+        (ledger.received, ledger.transmitted, ledger.delivered),
+        (8, 5, 3)
+    );
 }
 
 #[test]

@@ -43,6 +43,8 @@ const FENCES: &[Fence] = &[
             ("crates/packtrain/src/engine/priority.rs", &["std::thread"]),
             // The number of CPUs.
             ("crates/packtrain/src/runtime.rs", &["std::thread"]),
+            // Waits for the one interrupt of a card, which several workers share.
+            ("crates/packtrain/src/port/card/fanout.rs", &["std::thread"]),
             // A request to another network namespace, which a thread enters and ends in.
             ("crates/packtrain/src/port/sys/tun.rs", &["std::thread"]),
             // A front end is answered at once, also while no worker runs.
@@ -58,6 +60,11 @@ const FENCES: &[Fence] = &[
             // A port that opens waits until the kernel has freed a queue.
             (
                 "crates/packtrain/src/port/sys/xdp/open.rs",
+                &["std::thread"],
+            ),
+            // A card that resets itself: its driver waits as long as the data sheet says.
+            (
+                "crates/packtrain/src/port/sys/vfio/mod.rs",
                 &["std::thread"],
             ),
             // The one monotonic clock.

@@ -57,6 +57,8 @@ const SYS_OF_PORT: &[(&str, &str)] = &[
     ("tap", "tap tun"),
     ("packet", "packet socket device"),
     ("xdp", "xdp device"),
+    ("card", "card vfio device"),
+    ("e1000e", "device"),
     // Turns descriptor numbers of the command line into owned descriptors.
     ("open", "tun"),
     // Makes the port for the fuzz target.

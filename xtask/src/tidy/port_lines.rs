@@ -13,6 +13,17 @@ const MAX_CODE_LINES: usize = 260;
 /// Ports that may have more, with the reason.
 const LONGER: &[(&str, usize, &str)] = &[
     (
+        "e1000e",
+        1350,
+        "420 lines are registers and the values that they start with; the card has contexts for \
+         checksums and segments, errata, and counters",
+    ),
+    (
+        "virtio",
+        890,
+        "a card: what both agree to, its commands, and checks of all that it writes",
+    ),
+    (
         "sim",
         1850,
         "it is the simulated hardware as well, its faults and their counts, and its time",

@@ -5,6 +5,7 @@
 //! all of it is closed again. The rest is read from the system's files below a root, so that a test
 //! can make a tree of its own. Nothing of the host is changed.
 
+mod cards;
 mod finding;
 mod host;
 mod limits;
@@ -82,6 +83,7 @@ pub fn report(root: &Path, trials: &Trials) -> Report {
         ("machine", machine::findings(&host)),
         ("limits", limits::findings(&host)),
         ("tracing", tracing::findings(&host)),
+        ("cards", cards::findings(&host)),
         ("ports", ports::findings(&host)),
     ];
     let groups = groups.map(|(name, findings)| Group { name, findings });

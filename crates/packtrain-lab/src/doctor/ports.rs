@@ -6,7 +6,7 @@ use packtrain::limits::QUEUES_MAX;
 use super::finding::{Finding, State};
 use super::host::Host;
 use super::namespaces::of_missing;
-use super::{sockets, tun};
+use super::{cards, sockets, tun};
 
 pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
     let in_memory = |kind| match &host.trials.nice_levels {
@@ -19,12 +19,14 @@ pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
         Finding::yes("pcap", "reads and writes capture files; needs no privilege"),
         in_memory("null"),
         in_memory("sim"),
-        from_sockets("packet", &[sockets::packet(host)]),
-        from_sockets(
+        from_parts("packet", &[sockets::packet(host)]),
+        from_parts(
             "xdp",
             &[sockets::xdp_copy(host), sockets::xdp_program(host)],
         ),
-        from_sockets("vhost-user", &[sockets::shared_memory(host)]),
+        from_parts("vhost-user", &[sockets::shared_memory(host)]),
+        from_parts("e1000e", &[cards::iommu(host), cards::vfio(host)]),
+        from_parts("virtio", &[cards::iommu(host), cards::vfio(host)]),
     ]
 }
 
@@ -70,7 +72,7 @@ fn listed(offloads: Features) -> String {
 }
 
 /// A kind of port that these parts of the host are enough for.
-fn from_sockets(kind: &'static str, parts: &[Finding]) -> Finding {
+fn from_parts(kind: &'static str, parts: &[Finding]) -> Finding {
     let worst = parts.iter().max_by_key(|part| part.state);
     match worst.filter(|part| part.state != State::Yes) {
         Some(part) => {

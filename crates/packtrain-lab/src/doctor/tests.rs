@@ -6,6 +6,7 @@ use packtrain::driver::Features;
 use packtrain::port::spec::PortSpec;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -50,6 +51,9 @@ impl Tree {
             .file(&format!("{folder}/topology/physical_package_id"), "0")
             .file(&format!("{folder}/cpufreq/scaling_governor"), "performance");
         }
+        tree.file("dev/vfio/vfio", "")
+            .file("sys/bus/pci/drivers/vfio-pci/bind", "")
+            .card("0000:01:00.0", Some("vfio-pci"), 4);
         tree.file(bpftrace().to_str().expect("UTF-8"), "a program");
         tree
     }
@@ -58,6 +62,30 @@ impl Tree {
         let path = self.0.join(path);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         fs::write(path, format!("{text}\n")).expect("a file");
+        self
+    }
+
+    /// A network card in an IOMMU group of its own, or of several functions.
+    fn card(&self, address: &str, driver: Option<&str>, group: u32) -> &Self {
+        let folder = format!("sys/bus/pci/devices/{address}");
+        let members = format!("sys/kernel/iommu_groups/{group}/devices");
+        self.file(&format!("{folder}/class"), "0x020000")
+            .file(&format!("{folder}/vendor"), "0x8086")
+            .file(&format!("{folder}/device"), "0x10d3")
+            .file(&format!("{members}/{address}"), "");
+        let link = |from: &str, to: &str| {
+            symlink(format!("../../../../../{to}"), self.0.join(from)).expect("a link");
+        };
+        link(
+            &format!("{folder}/iommu_group"),
+            &format!("sys/kernel/iommu_groups/{group}"),
+        );
+        if let Some(driver) = driver {
+            link(
+                &format!("{folder}/driver"),
+                &format!("sys/bus/pci/drivers/{driver}"),
+            );
+        }
         self
     }
 
@@ -472,4 +500,81 @@ fn a_cpu_quota_has_the_command_that_removes_it() {
     assert!(detail.starts_with(start), "{detail}");
     tree.file("sys/fs/cgroup/run/cpu.max", "400000 100000");
     assert_eq!(quota(&tree).0, State::Yes);
+}
+
+#[test]
+fn a_card_of_the_kernel_has_the_commands_that_give_it_to_a_program() {
+    let tree = Tree::new();
+    let cards = |tree: &Tree| found(&report(&tree.0, &trials()), "network cards");
+    let (state, mend, detail) = cards(&tree);
+    let expected = "a program can open 0000:01:00.0 (8086:10d3, vfio-pci)";
+    assert_eq!((state, mend, &*detail), (State::Yes, None, expected));
+
+    // Two functions of one group, of which one has an interface, and a card that is in use.
+    let given = "sys/bus/pci/devices/0000:01:00.0";
+    fs::remove_dir_all(tree.0.join(given)).expect("the card");
+    tree.card("0000:02:00.0", Some("e1000e"), 5)
+        .card("0000:02:00.1", None, 5)
+        .card("0000:03:00.0", Some("igb"), 6)
+        .file("sys/bus/pci/devices/0000:02:00.0/net/eth0/mtu", "1500")
+        .file("sys/class/net/eth0/operstate", "down")
+        .file("sys/bus/pci/devices/0000:03:00.0/net/eth1/mtu", "1500")
+        .file("sys/class/net/eth1/operstate", "up");
+    let (state, mend, detail) = cards(&tree);
+    assert_eq!(state, State::Limited);
+    let expected = "the kernel's: 0000:02:00.0 (8086:10d3, e1000e, eth0), 0000:02:00.1 \
+                    (8086:10d3, no driver), 0000:03:00.0 (8086:10d3, igb, eth1, up)";
+    assert_eq!(detail, expected);
+    let give = |address: &str, unbind: &str| {
+        let folder = format!("/sys/bus/pci/devices/{address}");
+        format!(
+            "echo vfio-pci > {folder}/driver_override; {unbind}echo {address} > \
+             /sys/bus/pci/drivers_probe"
+        )
+    };
+    let unbind = "echo 0000:02:00.0 > /sys/bus/pci/devices/0000:02:00.0/driver/unbind; ";
+    // The second needs the first, and the first does without the second.
+    let (a, b) = (give("0000:02:00.0", unbind), give("0000:02:00.1", ""));
+    assert_eq!(
+        mend,
+        Some(format!("sudo sh -c 'modprobe vfio-pci; {a}; {b}'"))
+    );
+
+    // Only cards that are in use.
+    for card in ["0000:02:00.0", "0000:02:00.1"] {
+        fs::remove_dir_all(tree.0.join("sys/bus/pci/devices").join(card)).expect("the card");
+    }
+    let (state, mend, detail) = cards(&tree);
+    assert_eq!((state, mend), (State::Limited, None), "{detail}");
+    assert!(detail.ends_with("an interface that is up"), "{detail}");
+}
+
+#[test]
+fn a_machine_that_gives_no_card_says_why() {
+    let tree = Tree::new();
+    let of = |tree: &Tree, subject| found(&report(&tree.0, &trials()), subject);
+    tree.remove("dev/vfio/vfio");
+    let (state, mend, _) = of(&tree, "VFIO");
+    let modprobe = Some("sudo modprobe vfio-pci".to_owned());
+    assert_eq!((state, &mend), (State::No, &modprobe));
+    tree.file("dev/vfio/vfio", "");
+    fs::remove_dir_all(tree.0.join("sys/bus/pci/drivers/vfio-pci")).expect("the driver");
+    let (state, mend, detail) = of(&tree, "VFIO");
+    assert_eq!((state, mend), (State::No, modprobe));
+    assert!(
+        detail.starts_with("/sys/bus/pci/drivers/vfio-pci"),
+        "{detail}"
+    );
+
+    fs::remove_dir_all(tree.0.join("sys/kernel/iommu_groups")).expect("the groups");
+    tree.remove("sys/bus/pci/devices/0000:01:00.0/iommu_group");
+    let (state, mend, detail) = of(&tree, "IOMMU");
+    assert_eq!((state, mend), (State::No, None));
+    assert!(detail.contains("intel_iommu=on"), "{detail}");
+    let (state, mend, detail) = of(&tree, "network cards");
+    assert_eq!((state, mend), (State::No, None));
+    assert!(detail.ends_with("needs an IOMMU for one"), "{detail}");
+
+    fs::remove_dir_all(tree.0.join("sys/bus/pci")).expect("all cards");
+    assert_eq!(of(&tree, "network cards").0, State::No);
 }

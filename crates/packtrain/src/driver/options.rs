@@ -35,6 +35,12 @@ pub(crate) trait Options: Clone + Default + 'static {
         false
     }
 
+    /// Whether the kernel pins the memory of packets for the device when the port is attached. It
+    /// needs `CAP_IPC_LOCK` beyond the limit of locked memory.
+    fn pins_memory(&self) -> bool {
+        false
+    }
+
     /// Whether the port can have the link type of the other one.
     fn takes_link(&self) -> TakesLink {
         TakesLink::None

@@ -344,6 +344,12 @@ impl Arena {
         start..start + self.config().small_frames as usize * SMALL_FRAME_BYTES
     }
 
+    /// The first byte of the frames, at the start of a page, and their bytes: whole pages.
+    pub(crate) fn frames(&self) -> (NonNull<u8>, usize) {
+        let mapping = &self.core().mapping;
+        (mapping.base(), mapping.bytes())
+    }
+
     pub(super) fn core(&self) -> &Core {
         self.owner.core()
     }

@@ -25,6 +25,7 @@ pub use frame::FrameClass;
 pub use iter::{Pieces, Segments};
 pub use memory::memory_available;
 pub use meta::{Ingress, Meta, PortSet, VlanTag};
+pub(crate) use sys::Mapping;
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
 use arena::{Core, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, start};

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 
 /// A shared, zeroed, page-aligned mapping of a memfd, unmapped when dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     bytes: usize,
     huge: bool,
@@ -37,7 +37,7 @@ fn sealed_memfd(bytes: u64, huge: bool) -> io::Result<OwnedFd> {
 
 impl Mapping {
     /// Maps at least `bytes` bytes, in 2 MiB pages if enough are reserved, else in ordinary ones.
-    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         Self::map(bytes.next_multiple_of(HUGE_PAGE_BYTES), true)
             .or_else(|_no_huge_pages| Self::map(bytes.next_multiple_of(4096), false))
     }
@@ -70,11 +70,11 @@ impl Mapping {
     }
 
     /// First byte; valid for [`Self::bytes`] bytes while `self` lives.
-    pub(super) const fn base(&self) -> NonNull<u8> {
+    pub(crate) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -82,7 +82,7 @@ impl Mapping {
         self.huge
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 /// A zeroed, page-aligned allocation, freed when dropped.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     base: NonNull<u8>,
     layout: Layout,
     fd: File,
@@ -23,7 +23,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(bytes: usize) -> io::Result<Self> {
         let layout = Layout::from_size_align(bytes.next_multiple_of(4096), 4096)
             .map_err(io::Error::other)?;
         let fd = File::open("/dev/null")?;
@@ -33,11 +33,11 @@ impl Mapping {
         Ok(Self { base, layout, fd })
     }
 
-    pub(super) const fn base(&self) -> NonNull<u8> {
+    pub(crate) const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    pub(super) const fn bytes(&self) -> usize {
+    pub(crate) const fn bytes(&self) -> usize {
         self.layout.size()
     }
 
@@ -45,7 +45,7 @@ impl Mapping {
         false
     }
 
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }

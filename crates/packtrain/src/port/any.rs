@@ -1,12 +1,15 @@
 //! Every port behind one type: a closed enum, so that a run switches once a batch and never calls
 //! through a pointer.
 
+use super::card::Vfio;
+use super::e1000e::{E1000e, E1000eRx, E1000eTx};
 use super::null::{Null, NullRx, NullTx};
 use super::packet::{PacketRx, PacketSocket, PacketTx};
 use super::pcap::{Pcap, PcapRx, PcapTx};
 use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::vhost::{Vhost, VhostRx, VhostTx, VhostWatch};
+use super::virtio::{Virtio, VirtioRx, VirtioTx};
 use super::wrap::{
     Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Returning,
     ReturningRx, ReturningTx, Trace, TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
@@ -77,6 +80,8 @@ any_port! {
     Sim: Sim, SimRx, SimTx;
     Vhost: Vhost, VhostRx, VhostTx;
     Xdp: XdpSocket, XdpRx, XdpTx;
+    E1000e: E1000e<Vfio>, E1000eRx<Vfio>, E1000eTx<Vfio>;
+    Virtio: Virtio<Vfio>, VirtioRx<Vfio>, VirtioTx<Vfio>;
     Returning: Box<Returning<AnyPort>>, Box<ReturningRx<AnyPort>>, Box<ReturningTx<AnyPort>>;
     Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
@@ -113,14 +118,6 @@ impl AnyPort {
         }
     }
 
-    /// Whether the memory of packets is given to the device when the port is attached
-    /// ([`TxMemory::SmallFrames`]). The kernel pins it for an `xdp:` port, which needs
-    /// `CAP_IPC_LOCK` beyond the limit of locked memory.
-    #[must_use]
-    pub fn pins_memory(&self) -> bool {
-        self.capabilities().tx_memory == TxMemory::SmallFrames
-    }
-
     /// The wrapped driver.
     fn wrapped(&self) -> Option<&Self> {
         match self {
@@ -135,6 +132,8 @@ impl AnyPort {
             | Self::Sim(_)
             | Self::Vhost(_)
             | Self::Xdp(_)
+            | Self::E1000e(_)
+            | Self::Virtio(_)
             | Self::Returning(_) => None,
         }
     }

@@ -1,9 +1,12 @@
 //! Ports: each represents one kind of device as descriptors.
 
 mod any;
+mod arriving;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod by_hand;
+pub mod card;
+pub mod e1000e;
 mod links;
 pub mod null;
 mod open;
@@ -15,6 +18,8 @@ pub(crate) mod sys;
 pub mod tap;
 mod vectored;
 pub mod vhost;
+pub mod virtio;
+mod virtqueue;
 mod vnet;
 pub mod wrap;
 pub mod xdp;

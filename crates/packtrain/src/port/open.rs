@@ -1,6 +1,7 @@
 //! Opens a port from the user's text.
 
 use super::any::AnyPort;
+use super::card::pci::is_function;
 use super::spec::{PortKind, PortSpec, SpecError};
 use super::tap::exists;
 use super::wrap::{Capture, CaptureOptions, Fault, FaultOptions, Returning, Trace, Vlan};
@@ -50,6 +51,7 @@ impl OpenError {
         let socket = matches!(spec.kind, PortKind::Vhost(_));
         let packet = matches!(spec.kind, PortKind::Packet(_));
         let xdp = matches!(spec.kind, PortKind::Xdp(_));
+        let card = spec.kind.is_card();
         // /dev/net/tun has no device behind it, or another one.
         const NO_TUNNELS: [Errno; 3] = [Errno::NODEV, Errno::NXIO, Errno::NOTTY];
         let errno = Errno::from_io_error(source);
@@ -81,6 +83,7 @@ impl OpenError {
                 OpenErrorKind::Privilege,
                 "; the kernel needs AF_XDP (CONFIG_XDP_SOCKETS)",
             ),
+            io::ErrorKind::PermissionDenied if card => (OpenErrorKind::Privilege, ""),
             io::ErrorKind::NotFound if file && !write => (
                 OpenErrorKind::Open,
                 "; check the path, or add `write` (pcap:FILE,write) to make the file",
@@ -175,6 +178,8 @@ fn open_device(spec: &PortSpec, link: Option<LinkType>) -> Result<AnyPort, Devic
     match &spec.kind {
         PortKind::Tap(options) | PortKind::Tun(options) => options.open(&request).map(AnyPort::Tap),
         PortKind::Packet(options) => options.open(&request).map(AnyPort::Packet),
+        PortKind::E1000e(options) => options.open(&request).map(AnyPort::E1000e),
+        PortKind::Virtio(options) => options.open(&request).map(AnyPort::Virtio),
         PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
         PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
         PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),
@@ -184,17 +189,21 @@ fn open_device(spec: &PortSpec, link: Option<LinkType>) -> Result<AnyPort, Devic
 }
 
 /// A port that is opened again as long as the run lasts. One that has made its interface makes it
-/// again; else another program does, and only what is there is opened.
+/// again; else another program does, or a card is plugged in, and only what is there is opened.
 fn returning(port: AnyPort, mut spec: PortSpec, link: Option<LinkType>) -> Returning<AnyPort> {
     // The name of the spec may be a pattern.
     port.name().clone_into(&mut spec.name);
     let creates = matches!(&port, AnyPort::Tap(tap) if tap.created());
     Returning::new(port, move || {
         let failed = |source| DeviceError::Failed {
-            action: "look the interface up",
+            action: "look the device up",
             source,
         };
-        if !creates && !exists(&spec.name).map_err(failed)? {
+        let is_there = match spec.kind.is_card() {
+            true => is_function(&spec.name),
+            false => exists(&spec.name),
+        };
+        if !creates && !is_there.map_err(failed)? {
             return Err(DeviceError::Removed);
         }
         match open_device(&spec, link)? {
@@ -363,6 +372,14 @@ mod tests {
             assert_eq!(error.kind(), OpenErrorKind::Privilege, "{error}");
             assert!(error.to_string().contains("`modprobe tun`"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_card_that_is_away_is_waited_for() {
+        for name in ["0000:ff:1f.7", "ffff:00:00.0"] {
+            assert_eq!(is_function(name).ok(), Some(false), "{name}");
+        }
+        is_function("eth0").expect_err("no address");
     }
 
     #[test]

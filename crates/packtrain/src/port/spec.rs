@@ -21,12 +21,14 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+pub use super::e1000e::E1000eOptions;
 pub use super::null::NullOptions;
 pub use super::packet::PacketOptions;
 pub use super::pcap::PcapOptions;
 pub use super::sim::SimOptions;
 pub use super::tap::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
 pub use super::vhost::VhostOptions;
+pub use super::virtio::VirtioOptions;
 pub use super::wrap::Wrappers;
 pub use super::xdp::XdpOptions;
 pub use crate::driver::KeyHelp;
@@ -57,8 +59,8 @@ impl std::error::Error for SpecError {}
 pub struct PortSpec {
     /// The kind of port, with the keys that only this kind has.
     pub kind: PortKind,
-    /// The interface's name, or the capture file; empty for `null:` and `sim:`, and for an
-    /// interface given by `fd=` without a name.
+    /// The interface's name, the card's address, or the capture file; empty for `null:` and `sim:`,
+    /// and for an interface given by `fd=` without a name.
     pub name: String,
     /// The keys that every kind has. Offloads include those that they need: TSO includes its
     /// checksum. Segments are the device's own limits for `sim:`, else a limit lower than the
@@ -123,6 +125,13 @@ macro_rules! kinds {
                 match self { $(Self::$variant(options) => options.waits(),)* }
             }
 
+            /// Whether the kernel pins the memory of packets for the device when the port is
+            /// attached. It needs `CAP_IPC_LOCK` beyond the limit of locked memory.
+            #[must_use]
+            pub fn pins_memory(&self) -> bool {
+                match self { $(Self::$variant(options) => options.pins_memory(),)* }
+            }
+
             fn check(&self, port: &Request<'_>, given: &[&str]) -> Result<(), String> {
                 match self { $(Self::$variant(options) => options.check(port, given),)* }
             }
@@ -159,6 +168,10 @@ kinds! {
         "an Ethernet interface that exists, through packet sockets";
     Xdp(XdpOptions): "xdp", "xdp:IF",
         "an Ethernet interface that exists, through AF_XDP sockets";
+    E1000e(E1000eOptions): "e1000e", "e1000e:ADDRESS",
+        "an Intel 82574L network card at its PCI address, without a driver of the kernel";
+    Virtio(VirtioOptions): "virtio", "virtio:ADDRESS",
+        "a virtio network card at its PCI address, in the same way";
     Pcap(PcapOptions): "pcap", "pcap:FILE", "a capture file (pcap or pcapng), read or written";
     Null(NullOptions): "null", "null:",
         "a sink; with `source` also a generator of UDP, TCP or ACK packets";
@@ -213,6 +226,11 @@ fn nests(name: &str) -> bool {
 }
 
 impl PortKind {
+    /// Whether it is a PCI function, whose address is its name.
+    pub(super) const fn is_card(&self) -> bool {
+        matches!(self, Self::E1000e(_) | Self::Virtio(_))
+    }
+
     fn parse(name: &str) -> Result<Self, String> {
         let names: Vec<_> = kinds().iter().map(|kind| kind.name).collect();
         let listed = names.join(", ");

@@ -4,7 +4,7 @@
 #[allow(dead_code, reason = "its main function is not called")]
 mod example;
 
-use crate::conformance::quiet;
+use crate::line::quiet;
 use crate::packet::{FAR, HEADER_BYTES, frame, send, veth};
 use crate::world::{PacketSocket, create_veth, in_namespace, set_up, wait_until};
 use crate::world::{interface_index, wait_until_connected};

@@ -4,6 +4,7 @@
 mod conformance;
 mod given;
 mod gro;
+mod line;
 mod oracle;
 mod packet;
 #[allow(dead_code, reason = "other tests use the rest")]

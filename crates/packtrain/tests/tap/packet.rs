@@ -2,7 +2,7 @@
 //! packet socket of the test.
 
 use super::{payload, why_not};
-use crate::conformance::{Line, quiet, within};
+use crate::line::{Line, quiet, within};
 use crate::traffic::{Port, Train, contents};
 use crate::world::{
     self, Namespace, PacketSocket, TIMEOUT, configure, create_veth, hardware_address, in_namespace,

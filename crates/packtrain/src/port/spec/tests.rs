@@ -5,9 +5,11 @@ use crate::driver::{Coalesce, Features, Fit, QueueConfig, RxBuffers};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::gro::{Flush, Gro};
 use crate::policy::moderation::Moderation;
+use crate::port::card::InterruptKind;
 use crate::port::null::{Protocol, Source};
 use crate::port::pcap::{Pace, PcapRead};
 use crate::port::sim::{CompletionDelay, Far, Interrupts, SimConfig};
+use crate::port::virtio::VirtioIrq;
 use crate::port::xdp::XdpMode;
 use packtrain_capture::Format;
 use proptest::prelude::*;
@@ -305,6 +307,33 @@ fn keys_of_one_kind_set_its_settings() {
                 own_only: true,
                 rings: Some(512),
                 busy_poll: Some(32),
+                waits: true,
+            }),
+        ),
+        (
+            "e1000e:0000:01:00.0",
+            PortKind::E1000e(E1000eOptions::default()),
+        ),
+        (
+            "e1000e:0000:01:00.0,irq=intx,promiscuous=off,rings=1024,gone=wait",
+            PortKind::E1000e(E1000eOptions {
+                interrupts: Some(InterruptKind::Intx),
+                own_only: true,
+                rings: Some(1024),
+                waits: true,
+            }),
+        ),
+        (
+            "virtio:ffff:1f:1f.7",
+            PortKind::Virtio(VirtioOptions::default()),
+        ),
+        (
+            "virtio:0000:03:00.0,irq=intx,packed=off,promiscuous=off,rings=256,gone=wait",
+            PortKind::Virtio(VirtioOptions {
+                irq: VirtioIrq::Intx,
+                own_only: true,
+                rings: Some(256),
+                is_split: true,
                 waits: true,
             }),
         ),

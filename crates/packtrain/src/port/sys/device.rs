@@ -125,7 +125,7 @@ pub(super) fn index_of(socket: &Socket, name: &str) -> Result<u32, DeviceError> 
     }
 }
 
-pub(super) fn unsupported<T>(why: String) -> Result<T, DeviceError> {
+pub(in crate::port) fn unsupported<T>(why: String) -> Result<T, DeviceError> {
     Err(DeviceError::Unsupported(why))
 }
 

@@ -84,6 +84,10 @@ impl Options for XdpOptions {
         self.waits
     }
 
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
     fn open(&self, port: &Request<'_>) -> Result<AnyPort, DeviceError> {
         let config = XdpConfig {
             queues: port.config.queues,

@@ -1,33 +1,18 @@
 //! The features of a virtio network device, as bits of the protocol and as offloads.
 
 use crate::driver::Features;
+use crate::port::virtqueue::features::{
+    ANY_LAYOUT, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MRG_RXBUF, TO_DEVICE, VERSION_1,
+    accept, mask, of_bits,
+};
 use packtrain_offload::virtio_net::Accept;
+
+pub(in crate::port) use crate::port::virtqueue::features::MQ;
 
 use super::ring::Form;
 
-/// The device completes checksums of the guest's packets (`VIRTIO_NET_F_CSUM`).
-const CSUM: u64 = 1 << 0;
-/// The guest takes unfinished checksums.
-const GUEST_CSUM: u64 = 1 << 1;
-const GUEST_TSO4: u64 = 1 << 7;
-const GUEST_TSO6: u64 = 1 << 8;
-const GUEST_ECN: u64 = 1 << 9;
-const HOST_TSO4: u64 = 1 << 11;
-const HOST_TSO6: u64 = 1 << 12;
-const HOST_ECN: u64 = 1 << 13;
-const MRG_RXBUF: u64 = 1 << 15;
-const CTRL_VQ: u64 = 1 << 17;
-/// Several pairs of rings.
-pub(in crate::port) const MQ: u64 = 1 << 22;
-const ANY_LAYOUT: u64 = 1 << 27;
-const INDIRECT_DESC: u64 = 1 << 28;
-const EVENT_IDX: u64 = 1 << 29;
 /// Of vhost-user itself: the front end may ask for features of the protocol.
 pub(in crate::port) const PROTOCOL_FEATURES: u64 = 1 << 30;
-const VERSION_1: u64 = 1 << 32;
-const GUEST_USO4: u64 = 1 << 54;
-const GUEST_USO6: u64 = 1 << 55;
-const HOST_USO: u64 = 1 << 56;
 
 /// Features that depend on no offload.
 const PLAIN: u64 =
@@ -51,28 +36,9 @@ pub(in crate::port) const fn protocol(pairs: usize) -> u64 {
     }
 }
 
-/// Packets *from* the guest: a bit, and the offloads that it stands for.
-const FROM_GUEST: [(u64, Features); 5] = [
-    (CSUM, Features::CSUM),
-    (HOST_TSO4, Features::TSO4),
-    (HOST_TSO6, Features::TSO6),
-    (HOST_ECN, Features::TSO_ECN),
-    (HOST_USO, Features::USO),
-];
-
-/// Packets *to* the guest.
-const TO_GUEST: [(u64, Features); 6] = [
-    (GUEST_CSUM, Features::CSUM),
-    (GUEST_TSO4, Features::TSO4),
-    (GUEST_TSO6, Features::TSO6),
-    (GUEST_ECN, Features::TSO_ECN),
-    (GUEST_USO4, Features::USO4),
-    (GUEST_USO6, Features::USO6),
-];
-
 /// The part of `wanted` that packets from a guest can have: a bit stands for all of its offloads.
 pub(in crate::port) fn from_guest(wanted: Features) -> Features {
-    of_bits(&FROM_GUEST, mask(&FROM_GUEST, wanted))
+    of_bits(&TO_DEVICE, mask(&TO_DEVICE, wanted))
 }
 
 /// The part of `wanted` that packets to a guest can have.
@@ -85,33 +51,23 @@ pub(in crate::port) fn to_guest(wanted: Features) -> Features {
 /// The features to offer, for offloads in both directions and a number of pairs of rings.
 pub(in crate::port) fn offer(from: Features, to: Features, pairs: usize) -> u64 {
     let several = if pairs > 1 { MQ | CTRL_VQ } else { 0 };
-    let whole = TO_GUEST.iter().map(|(_, row)| *row);
+    let whole = FROM_DEVICE.iter().map(|(_, row)| *row);
     // One of both checksums is enough: the framework completes the others.
     let to = whole
         .filter(|row| !row.intersection(to).is_empty())
         .fold(Features::NONE, |all, row| all | row);
-    PLAIN | several | mask(&FROM_GUEST, from) | mask(&TO_GUEST, to)
+    PLAIN | several | mask(&TO_DEVICE, from) | mask(&FROM_DEVICE, to)
 }
 
 /// The offloads that packets from a guest with these features may have. None of them may say that
 /// its checksum was verified: that is not for a guest.
 pub(in crate::port) fn accepted(features: u64) -> Accept {
-    const EACH: [(Features, Accept); 6] = [
-        (Features::CSUM, Accept::CSUM),
-        (Features::TSO4, Accept::TSO4),
-        (Features::TSO6, Accept::TSO6),
-        (Features::TSO_ECN, Accept::TSO_ECN),
-        (Features::USO4, Accept::USO4),
-        (Features::USO6, Accept::USO6),
-    ];
-    let has = of_bits(&FROM_GUEST, features);
-    let each = EACH.iter().filter(|(feature, _)| has.contains(*feature));
-    each.fold(Accept::NONE, |all, (_, accept)| all | *accept)
+    accept(of_bits(&TO_DEVICE, features))
 }
 
 /// The offloads that packets to a guest with these features may have.
 pub(in crate::port) fn negotiated(features: u64) -> Features {
-    of_bits(&TO_GUEST, features)
+    of_bits(&FROM_DEVICE, features)
 }
 
 /// What a ring needs to know of the features.
@@ -137,21 +93,12 @@ pub(in crate::port) const fn control_ring(features: u64, pairs: usize) -> Option
     Some(if features & MQ == 0 { 2 } else { 2 * pairs })
 }
 
-fn mask(rows: &[(u64, Features)], wanted: Features) -> u64 {
-    let wanted = wanted.consistent();
-    let rows = rows.iter().filter(|(_, row)| wanted.contains(*row));
-    rows.fold(0, |mask, (bit, _)| mask | bit)
-}
-
-fn of_bits(rows: &[(u64, Features)], bits: u64) -> Features {
-    let rows = rows.iter().filter(|(bit, _)| bits & bit != 0);
-    let all = rows.fold(Features::NONE, |all, (_, row)| all | *row);
-    all.consistent()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::port::virtqueue::features::{
+        GUEST_CSUM, GUEST_ECN, GUEST_TSO4, GUEST_USO4, HOST_USO,
+    };
 
     #[test]
     fn each_offload_is_offered_by_its_own_bit_and_read_back() {

@@ -10,14 +10,16 @@
 use super::bell::signal;
 use super::memory::{Block, Memory, Piece};
 use super::message::RingAddresses;
+use crate::port::virtqueue::{
+    DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX,
+    USED_BYTES, WRITE, avail_event_at, passed, used_event_at,
+};
 use crate::stats::DropReason;
 use rustix::io::write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// The most descriptors of a ring (virtio 1.2 §2.7).
-pub(in crate::port) const SIZE_MAX: u32 = 32_768;
 /// The most descriptors of a chain, those of an indirect table included: as in QEMU. Linux uses 19
 /// for a packet.
 const CHAIN_DESCRIPTORS_MAX: usize = 1024;
@@ -29,14 +31,6 @@ const PACKET_DESCRIPTORS_MAX: usize = 4 * CHAIN_DESCRIPTORS_MAX;
 const CHAINS_MAX: usize = CHAIN_DESCRIPTORS_MAX;
 /// Bad chains after which a packet to the guest is given up.
 const BAD_CHAINS_MAX: usize = 64;
-const DESCRIPTOR_BYTES: usize = 16;
-const DESCRIPTOR_NEXT: u16 = 1;
-const DESCRIPTOR_WRITE: u16 = 2;
-const DESCRIPTOR_INDIRECT: u16 = 4;
-/// In the flags of the used ring: no kicks, please.
-const NO_NOTIFY: u16 = 1;
-/// In the flags of the avail ring: no calls, please.
-const NO_INTERRUPT: u16 = 1;
 /// Bytes of the longer form of the virtio-net header.
 pub(in crate::port) const HEADER_BYTES_MAX: usize = 12;
 
@@ -320,7 +314,7 @@ impl Ring {
         let live = self.place()?;
         self.seen = self.next;
         // A ring goes on where it was: also that of a guest whose front end has connected again.
-        self.used = live.used.load(2, Ordering::Relaxed);
+        self.used = live.used.load(INDEX_AT, Ordering::Relaxed);
         self.published = self.used;
         (self.called, self.waits_at, self.broken) = (false, None, false);
         // The flags in the guest's memory survive a stop, and the process that set them.
@@ -428,8 +422,8 @@ impl Ring {
         Ok(Live {
             memory: Arc::clone(&self.memory),
             descriptors,
-            avail: block("the avail ring", at.avail, 4 + 2 * size + event, 2)?,
-            used: block("the used ring", at.used, 4 + 8 * size + event, 4)?,
+            avail: block("the avail ring", at.avail, used_event_at(size) + event, 2)?,
+            used: block("the used ring", at.used, avail_event_at(size) + event, 4)?,
             size: self.size,
         })
     }
@@ -572,7 +566,7 @@ impl Ring {
             return;
         };
         let element = u64::from(head) | u64::from(bytes) << 32;
-        let at = 4 + 8 * usize::from(self.used & (live.size - 1));
+        let at = ELEMENTS_AT + USED_BYTES * usize::from(self.used & (live.size - 1));
         live.used.write(at, &element.to_le_bytes());
         self.used = self.used.wrapping_add(1);
     }
@@ -686,7 +680,7 @@ impl Ring {
             return Ok(known);
         }
         // What the index says is there is read afterwards.
-        self.seen = live.avail.load(2, Ordering::Acquire);
+        self.seen = live.avail.load(INDEX_AT, Ordering::Acquire);
         let count = self.seen.wrapping_sub(self.next);
         if count > live.size {
             self.give_up();
@@ -736,8 +730,8 @@ impl Ring {
             };
             let (bytes, flags, next) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
             chain.direct += usize::from(table.is_none());
-            if flags & DESCRIPTOR_INDIRECT != 0 {
-                let is_last = flags & DESCRIPTOR_NEXT == 0;
+            if flags & INDIRECT != 0 {
+                let is_last = flags & NEXT == 0;
                 let whole = bytes > 0 && (bytes as usize).is_multiple_of(DESCRIPTOR_BYTES);
                 if table.is_some() || !self.form.indirect || !is_last || !whole {
                     return Err(BadChain::Indirect);
@@ -748,7 +742,7 @@ impl Ring {
                 index = 0;
                 continue;
             }
-            let is_writable = flags & DESCRIPTOR_WRITE != 0;
+            let is_writable = flags & WRITE != 0;
             match (way, is_writable) {
                 (Way::FromGuest, true) | (Way::ToGuest, false) => return Err(BadChain::Direction),
                 (Way::Both, false) if chain.writable != usize::MAX => {
@@ -776,7 +770,7 @@ impl Ring {
                 chain.bytes = most;
                 return Ok(chain);
             }
-            if flags & DESCRIPTOR_NEXT == 0 {
+            if flags & NEXT == 0 {
                 chain.writable = chain.writable.min(self.pieces.len());
                 return Ok(chain);
             }
@@ -795,17 +789,14 @@ impl Ring {
         if self.used == self.published {
             return (0, 0);
         }
-        live.used.store(2, self.used, Ordering::Release);
+        live.used.store(INDEX_AT, self.used, Ordering::Release);
         // The guest writes what it asks for and then reads the index; here it is the other way
         // round, so one of the two sees the other.
         fence(Ordering::SeqCst);
         let wanted = if self.form.event_idx {
-            let event = live
-                .avail
-                .load(4 + 2 * usize::from(live.size), Ordering::Relaxed);
-            let passed = self.used.wrapping_sub(event).wrapping_sub(1)
-                < self.used.wrapping_sub(self.published);
-            passed || !self.called
+            let at = used_event_at(usize::from(live.size));
+            let event = live.avail.load(at, Ordering::Relaxed);
+            passed(event, self.used, self.published) || !self.called
         } else {
             live.avail.load(0, Ordering::Relaxed) & NO_INTERRUPT == 0
         };
@@ -833,14 +824,14 @@ impl Ring {
         };
         let at = self.waits_at.unwrap_or(self.next);
         if self.form.event_idx {
-            let event = 4 + 8 * usize::from(live.size);
+            let event = avail_event_at(usize::from(live.size));
             live.used.store(event, at, Ordering::Relaxed);
         } else if std::mem::take(&mut self.suppressed) {
             live.used.store(0, 0, Ordering::Relaxed);
         }
         // As in `publish`.
         fence(Ordering::SeqCst);
-        live.avail.load(2, Ordering::Acquire) != at
+        live.avail.load(INDEX_AT, Ordering::Acquire) != at
     }
 
     /// Asks for no kicks while the worker polls. With `EVENT_IDX` the guest sends none, since the
@@ -865,7 +856,7 @@ impl Ring {
 impl Live {
     /// The first descriptor of the chain with this index.
     fn head(&self, index: u16) -> u16 {
-        let at = 4 + 2 * usize::from(index & (self.size - 1));
+        let at = ELEMENTS_AT + 2 * usize::from(index & (self.size - 1));
         self.avail.load(at, Ordering::Relaxed)
     }
 }

@@ -5,7 +5,8 @@ use super::program::Program;
 use super::ring::{Consumer, Producer};
 use super::socket::{CONTINUED, Descriptor, Socket};
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
-use crate::packet::{Arena, FrameClass, Packet, PacketError};
+use crate::packet::{Arena, FrameClass, Packet};
+use crate::port::arriving::Arriving;
 use crate::stats::DropReason;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -82,8 +83,8 @@ pub(in crate::port) struct Receiver {
     /// How many there are, and how many there may be.
     count: u32,
     capacity: u32,
-    /// The pieces of the next packet that have arrived, or why it cannot be used.
-    whole: Result<Option<Packet>, DropReason>,
+    /// The next packet.
+    arriving: Arriving,
     calls: u64,
 }
 
@@ -104,7 +105,7 @@ impl Receiver {
             posted: (0..count).map(|_| None).collect(),
             count: 0,
             capacity,
-            whole: Ok(None),
+            arriving: Arriving::default(),
             calls: 0,
         }
     }
@@ -158,10 +159,10 @@ impl Receiver {
     pub(in crate::port) fn next(&mut self) -> Option<Result<Packet, DropReason>> {
         loop {
             let descriptor = self.ring.take()?;
-            self.add(descriptor);
+            let piece = self.piece(descriptor);
+            self.arriving.add(piece);
             if descriptor.options & CONTINUED == 0 {
-                let whole = std::mem::replace(&mut self.whole, Ok(None));
-                return Some(whole.and_then(|whole| whole.ok_or(DropReason::BadDescriptor)));
+                return Some(self.arriving.finish());
             }
         }
     }
@@ -179,20 +180,6 @@ impl Receiver {
     /// System calls made.
     pub(in crate::port) const fn calls(&self) -> u64 {
         self.calls
-    }
-
-    /// Adds a piece to the packet that arrives.
-    fn add(&mut self, at: Descriptor) {
-        let piece = self.piece(at);
-        self.whole = match (std::mem::replace(&mut self.whole, Ok(None)), piece) {
-            (Err(reason), _) | (_, Err(reason)) => Err(reason),
-            (Ok(None), Ok(piece)) => Ok(Some(piece)),
-            (Ok(Some(mut whole)), Ok(piece)) => match whole.append(piece) {
-                Ok(()) => Ok(Some(whole)),
-                Err((PacketError::TooManySegments, _)) => Err(DropReason::TooManySegments),
-                Err(_no_line) => Err(DropReason::NoBuffer),
-            },
-        };
     }
 
     /// The packet in the frame of a descriptor.

@@ -132,6 +132,8 @@ impl<D: Driver + 'static> Reopener<D> {
             if is_new {
                 recorded = Some(life);
                 failure = None;
+                // The queues still have the device open, so the first attempt is one wait later.
+                rested = false;
                 self.record(ChangeKind::Gone, Moved::NONE, "the device was removed");
                 // Each queue takes back what the device had, and stops waiting for it.
                 wakers.iter().for_each(Waker::wake_by_ref);

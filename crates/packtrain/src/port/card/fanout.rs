@@ -1,0 +1,69 @@
+//! One interrupt of a card for several halves of queues.
+
+use super::Interrupt;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// A thread that passes an interrupt on to several, for a card that has one for all of its queues
+/// (INTx, MSI).
+///
+/// The halves cannot wait for it themselves: the one that clears it first would take it from the
+/// others.
+#[derive(Debug)]
+pub struct Fanout {
+    stop: Interrupt,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Fanout {
+    /// Passes `cause` on to all of `targets`. Each time `acknowledge` is called first: it has the
+    /// card lower its line, and unmasks it.
+    ///
+    /// # Errors
+    ///
+    /// The system's: no descriptor, no thread.
+    pub fn start(
+        cause: Interrupt,
+        targets: Vec<Interrupt>,
+        mut acknowledge: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
+        let stop = Interrupt::new()?;
+        let stopped = stop.clone();
+        let thread = Builder::new().name("card-irq".to_owned()).spawn(move || {
+            while wait(&cause, &stopped) {
+                cause.clear();
+                acknowledge();
+                targets.iter().for_each(Interrupt::raise);
+            }
+        })?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+/// Waits for the interrupt; false when there is to be no other.
+fn wait(cause: &Interrupt, stop: &Interrupt) -> bool {
+    loop {
+        let mut both = [cause, stop].map(|one| PollFd::new(one, PollFlags::IN));
+        match poll(&mut both, None) {
+            Ok(_) => return both[1].revents().is_empty(),
+            Err(rustix::io::Errno::INTR) => {}
+            // The kernel has no memory for it. The halves then have no interrupts: their workers
+            // poll them only when they wake up for another reason.
+            Err(_) => return false,
+        }
+    }
+}
+
+impl Drop for Fanout {
+    fn drop(&mut self) {
+        self.stop.raise();
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            debug_assert!(ended.is_ok(), "the thread of an interrupt panicked");
+        }
+    }
+}

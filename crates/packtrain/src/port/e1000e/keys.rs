@@ -1,0 +1,79 @@
+//! An 82574L of this machine, from the keys of a port.
+
+use super::{E1000e, E1000eConfig, MTU_MAX, RINGS, RINGS_MAX, RINGS_MIN};
+use crate::driver::DeviceError;
+use crate::driver::key::{Key, keys};
+use crate::driver::options::{Options, Request};
+use crate::port::card::pci::check_address;
+use crate::port::card::{InterruptKind, Vfio};
+
+/// What an `e1000e:` port is, from its keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct E1000eOptions {
+    /// How the card raises interrupts (`irq=`); `None` for the first that it has.
+    pub interrupts: Option<InterruptKind>,
+    /// Receive only packets for the card's own address, and multicast (`promiscuous=off`).
+    pub own_only: bool,
+    /// Descriptors of each ring (`rings=`).
+    pub rings: Option<usize>,
+    /// If the card is removed, wait until there is one at its address again (`gone=wait`).
+    pub waits: bool,
+}
+
+impl Options for E1000eOptions {
+    type Driver = E1000e<Vfio>;
+
+    const KEYS: &'static [Key<Self>] = keys! { Self;
+        "irq" (Words) interrupts:
+            "how the card raises interrupts; by default the first that it has of these. With msi \
+             and intx it has one queue";
+        "promiscuous" (Switch("on", "off")) own_only:
+            "off: receive only packets for the card's own address, and multicast";
+        "rings" (Range(256, 4096)) rings:
+            "descriptors of each ring, a multiple of 8; 512 by default";
+        "gone" (Switch("end", "wait")) waits:
+            "wait: if the card is removed, the run continues, and the port with it once there is \
+             one at its address again";
+    };
+
+    fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
+        check_address(port)?;
+        if let Some(mtu) = port.config.mtu.filter(|mtu| *mtu > MTU_MAX) {
+            return Err(format!(
+                "an 82574 has no MTU of {mtu}; use mtu={MTU_MAX} or less"
+            ));
+        }
+        match self.rings {
+            Some(rings) if !rings.is_multiple_of(8) => Err(format!(
+                "rings={rings} is no multiple of 8, as the card needs; use {}",
+                rings.next_multiple_of(8)
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn pins_memory(&self) -> bool {
+        true
+    }
+
+    fn open(&self, port: &Request<'_>) -> Result<Self::Driver, DeviceError> {
+        let unset = E1000eConfig::default();
+        let config = E1000eConfig {
+            queues: port.config.queues,
+            interrupts: self.interrupts,
+            rings: self.rings.unwrap_or(unset.rings),
+            // A lesser one is the plan's limit; the card has none.
+            mtu: port.config.mtu.unwrap_or_default().max(unset.mtu),
+            offload: port.config.offload,
+            promiscuous: !self.own_only,
+        };
+        E1000e::open(Vfio::open(port.name)?, &config)
+    }
+}
+
+// The texts of the keys have these numbers.
+const _: () = assert!(RINGS == 512 && RINGS_MIN == 256 && RINGS_MAX == 4096);

@@ -1,0 +1,151 @@
+//! The receiving half of a queue.
+
+use super::line::Line;
+use super::registers::{self, RingRegisters, WORDS, cause, rx};
+use crate::driver::{Armed, DeviceError, Interest, RxBurst, RxDescriptors, RxInfo};
+use crate::packet::Arena;
+use crate::port::card::{
+    Arriving, Buffers, Bus, Interrupt, InterruptKind, Ring, read_barrier, write_barrier,
+};
+use crate::port::vnet::bytes_min;
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+/// Free RX descriptors that are worth a write of the tail register.
+const REFILL: usize = 16;
+
+/// The receiving half of a queue.
+#[derive(Debug)]
+pub struct E1000eRx<B: Bus> {
+    pub(super) line: Arc<Line<B>>,
+    pub(super) queue: usize,
+    pub(super) ring: Ring<WORDS>,
+    pub(super) buffers: Buffers,
+    pub(super) arriving: Arriving,
+    pub(super) kind: InterruptKind,
+    pub(super) interrupt: Interrupt,
+    /// When the link is checked again.
+    pub(super) recheck_at: Instant,
+}
+
+impl<B: Bus> E1000eRx<B> {
+    /// The descriptor that the card has filled, and its status.
+    fn arrived(&self) -> Option<(usize, u32)> {
+        let index = self.buffers.next()?;
+        let status = self.ring.status(index, 2);
+        (status & rx::DONE != 0).then_some((index, status))
+    }
+
+    /// What the card says about the packet that ends with a descriptor.
+    fn info(&self, index: usize, status: u32) -> RxInfo {
+        let is_checked = status & (rx::TCP_CHECKED | rx::UDP_CHECKED) != 0;
+        let is_wrong = status & (rx::BAD_TRANSPORT | rx::BAD_IP | rx::IGNORE) != 0;
+        let is_hashed = self.ring.word(index, 0) & rx::HASH_TYPE != 0;
+        RxInfo {
+            // Of a wrong checksum, software finds out by itself.
+            checksum: match is_checked && !is_wrong {
+                true => ChecksumState::Unnecessary,
+                false => ChecksumState::None,
+            },
+            flow_hash: if is_hashed {
+                self.ring.word(index, 1)
+            } else {
+                0
+            },
+            ..RxInfo::default()
+        }
+    }
+}
+
+impl<B: Bus> RxDescriptors for E1000eRx<B> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        let before = self.buffers.count();
+        if before + REFILL >= self.ring.count() {
+            return true;
+        }
+        let ring = &mut self.ring;
+        let is_full = self.buffers.refill(arena, |index, address| {
+            ring.write(index, [address as u32, (address >> 32) as u32, 0, 0]);
+        });
+        if self.buffers.count() > before {
+            write_barrier();
+            let tail = RingRegisters::rx(self.queue).tail();
+            self.line.card.write(tail, self.buffers.tail() as u32);
+        }
+        is_full
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        while !burst.exhausted() {
+            let Some((index, status)) = self.arrived() else {
+                if now >= self.recheck_at {
+                    self.recheck_at = self.line.card.recheck(now)?;
+                }
+                break;
+            };
+            let bytes = self.ring.word(index, 3) & 0xffff;
+            let piece = self.buffers.take(bytes as usize);
+            self.arriving.add(match status & rx::ERRORS {
+                0 => piece,
+                _ => Err(DropReason::BadDescriptor),
+            });
+            if status & rx::END == 0 {
+                continue;
+            }
+            match self.arriving.finish() {
+                Ok(packet) if packet.bytes() >= bytes_min(LinkType::Ethernet) => {
+                    burst.push(packet, &self.info(index, status));
+                }
+                Ok(_short) => burst.bad(DropReason::Truncated, 1),
+                Err(reason) => burst.bad(reason, 1),
+            }
+        }
+        Ok(())
+    }
+
+    /// No packet is missed. One that the card wrote before the ring is looked at is seen there. The
+    /// cause of a later one is in ICR or comes into it, and the interrupt fires once the write to
+    /// IMS has arrived at the card: after the eventfd was cleared.
+    fn arm(&mut self) -> Armed {
+        let came = self.interrupt.clear();
+        let card = &self.line.card;
+        let causes = match self.kind {
+            InterruptKind::Msix => cause::rx_queue(self.queue),
+            InterruptKind::Msi | InterruptKind::Intx => {
+                // It clears the causes, so that the line falls, and the next one is a message.
+                let causes = card.read(registers::ICR);
+                // The ring is read later: a packet whose cause was cleared is seen there.
+                read_barrier();
+                if causes & cause::LINK != 0 {
+                    self.recheck_at = Instant::default();
+                }
+                if came {
+                    card.bus.unmask();
+                }
+                cause::RX | cause::RX_LOW | cause::RX_OVERRUN | cause::LINK
+            }
+        };
+        card.write(registers::IMS, causes);
+        match self.arrived() {
+            Some(_) => Armed::WorkPending,
+            None => Armed::Idle,
+        }
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.interrupt.as_fd(), Interest::Read))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        Some(self.recheck_at)
+    }
+}
+
+impl<B: Bus> Drop for E1000eRx<B> {
+    fn drop(&mut self) {
+        self.line.keep(self.buffers.take_all());
+    }
+}

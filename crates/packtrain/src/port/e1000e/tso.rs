@@ -1,0 +1,197 @@
+//! What the card is told about the headers of a packet whose checksum, or segmentation, is its
+//! work.
+
+use super::registers::{WORDS, tx};
+use crate::driver::{Features, Refused};
+use crate::packet::Packet;
+use crate::stats::DropReason;
+use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6};
+use packtrain_offload::layout::{IpProtocol, Layout};
+use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
+use packtrain_offload::segment::TCP_GSO_SIZE_MIN;
+
+/// Bytes at the end of a segmented packet in a descriptor of their own: the card may report the one
+/// before too early (FreeBSD, em_txrx.c).
+pub(super) const SENTINEL_BYTES: usize = 4;
+/// Bytes of the memory for headers.
+pub(super) const SLOT_BYTES: usize = 256;
+/// Data descriptors of a packet (`NET_MAX_FRAG_SG_LIST` of QEMU), with room for one that is split.
+pub(super) const PIECES_MAX: usize = 62;
+/// Bytes of a data descriptor (Linux, netdev.c).
+pub(super) const PIECE_BYTES_MAX: usize = 8192;
+/// A piece may have the payload of this many segments: the card's FIFO has room for them (Linux,
+/// netdev.c).
+const PIECE_SEGMENTS: usize = 4;
+/// Offsets are fields of 8 bits.
+const OFFSET_MAX: usize = 255;
+/// The fields of headers.
+const IPV4_LENGTH: usize = 2;
+const IPV4_CHECKSUM: usize = 10;
+const IPV6_LENGTH: usize = 4;
+const IPV6_BYTES: u16 = 40;
+const TCP_CHECKSUM: usize = 16;
+
+/// Word 0 of a context: where the IP header is, and the last byte that its checksum covers.
+const fn ip(network: u16, last: u16) -> u32 {
+    network as u32 & 0xff
+        | ((network as u32 + IPV4_CHECKSUM as u32) & 0xff) << 8
+        | (last as u32) << 16
+}
+
+/// Word 1: where the sum starts and where it goes. It covers the rest of the packet.
+const fn transport(start: u16, field: usize) -> u32 {
+    start as u32 | (field as u32) << 8
+}
+
+/// The context for a packet whose checksum is the card's work; `None` for any other.
+///
+/// # Errors
+///
+/// [`Refused::Feature`] if the place of the checksum is no offset of 8 bits.
+pub(super) fn checksum(packet: &Packet) -> Result<Option<[u32; WORDS]>, Refused> {
+    let meta = packet.meta();
+    let ChecksumState::Partial { start, offset } = meta.checksum else {
+        return Ok(None);
+    };
+    let field = usize::from(start) + usize::from(offset);
+    if field + 2 > packet.bytes() {
+        return Err(Refused::Bad(DropReason::BadChecksumPlace));
+    }
+    if field > OFFSET_MAX {
+        return Err(Refused::Feature(Features::checksum_of(meta.layout)));
+    }
+    // The card has errors without the place of the IP header (FreeBSD, em_txrx.c).
+    let network = meta.layout.map_or(start, |layout| layout.network);
+    // A sum of UDP that is 0 becomes 0xffff.
+    let kind = if usize::from(offset) == TCP_CHECKSUM {
+        tx::TCP
+    } else {
+        0
+    };
+    let words = [
+        ip(network, 0),
+        transport(start, field),
+        tx::EXTENDED | kind,
+        0,
+    ];
+    Ok(Some(words))
+}
+
+/// Bytes of a piece of a packet that the card segments.
+pub(super) fn piece_bytes_max(gso: Gso) -> usize {
+    PIECE_BYTES_MAX.min(PIECE_SEGMENTS * usize::from(gso.size.get()))
+}
+
+/// The headers of a packet that the card segments, with the bytes behind them that are in front of
+/// a segment's end: a copy, since the packet's own may be shared.
+#[derive(Debug)]
+pub(super) struct Headers {
+    bytes: [u8; SLOT_BYTES],
+    count: usize,
+    layout: Layout,
+    gso: Gso,
+    /// Where the packet ends, without padding of the link.
+    pub(super) end: usize,
+}
+
+impl Headers {
+    /// Those of `packet`. Its IP lengths and its IPv4 checksum are 0, and its TCP checksum is the
+    /// sum of the pseudo-header without a length, as the card wants them (Linux, netdev.c).
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Feature`] if the card can segment it in no form: it has IPv6 extension headers or
+    /// a source route, or more than 244 segments, which are too many pieces even of a copy in one
+    /// frame.
+    pub(super) fn of(packet: &Packet, gso: Gso) -> Result<Self, Refused> {
+        let refused = Refused::Feature(Features::of(gso.kind));
+        let layout = packet.meta().layout.ok_or(refused)?;
+        let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+        let (headers, end) = (usize::from(layout.payload), layout.ip_end as usize);
+        let is_ipv4 = gso.kind == GsoKind::TcpV4;
+        // QEMU does not count extension headers.
+        let is_plain = is_ipv4 || layout.l3_header_len() == IPV6_BYTES;
+        if headers + SENTINEL_BYTES > SLOT_BYTES
+            || transport + TCP_CHECKSUM > OFFSET_MAX
+            || headers < transport + TCP_CHECKSUM + 2
+            || gso.size.get() < TCP_GSO_SIZE_MIN
+            || end.saturating_sub(headers + SENTINEL_BYTES)
+                > (PIECES_MAX - 1) * piece_bytes_max(gso)
+            || layout.source_routed
+            || !is_plain
+            || !gso.kind.is_tcp()
+        {
+            return Err(refused);
+        }
+        let mut bytes = [0; SLOT_BYTES];
+        // With bytes of the payload, since the card has errors without (Linux, netdev.c).
+        let count = (headers + SENTINEL_BYTES).min(end);
+        packet.copy_to(&mut bytes[..count]);
+        let mut set = |at: usize, value: u16| {
+            bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
+        };
+        if is_ipv4 {
+            set(network + IPV4_LENGTH, 0);
+            set(network + IPV4_CHECKSUM, 0);
+        } else {
+            set(network + IPV6_LENGTH, 0);
+        }
+        let sum = if is_ipv4 {
+            let (from, to) = (field(&bytes, network + 12), field(&bytes, network + 16));
+            pseudo_header_v4(from, to, IpProtocol::TCP.0, 0)
+        } else {
+            let (from, to) = (field(&bytes, network + 8), field(&bytes, network + 24));
+            pseudo_header_v6(from, to, IpProtocol::TCP.0, 0)
+        };
+        let at = transport + TCP_CHECKSUM;
+        bytes[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
+        Ok(Self {
+            bytes,
+            count,
+            layout,
+            gso,
+            end,
+        })
+    }
+
+    /// Their bytes.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.count]
+    }
+
+    /// The context.
+    pub(super) const fn context(&self) -> [u32; WORDS] {
+        let Layout {
+            network,
+            transport: start,
+            payload,
+            ip_end,
+            ..
+        } = self.layout;
+        let (last, kind) = match self.gso.kind {
+            GsoKind::TcpV4 => (start - 1, tx::IPV4),
+            _ => (0, 0),
+        };
+        [
+            ip(network, last),
+            transport(start, start as usize + TCP_CHECKSUM),
+            tx::EXTENDED | tx::SEGMENT | tx::TCP | kind | (ip_end - payload as u32),
+            (self.gso.size.get() as u32) << 16 | (payload as u32) << 8,
+        ]
+    }
+
+    /// What the card inserts.
+    pub(super) const fn options(&self) -> u32 {
+        match self.gso.kind {
+            GsoKind::TcpV4 => tx::IP_CHECKSUM | tx::CHECKSUM,
+            _ => tx::CHECKSUM,
+        }
+    }
+}
+
+/// `N` bytes of the headers.
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    let mut field = [0; N];
+    field.copy_from_slice(&bytes[at..at + N]);
+    field
+}

@@ -1,0 +1,7 @@
+//! What drivers of network cards share below the driver contract: memory that a card reads and
+//! writes by itself (DMA), and rings of descriptors in it.
+
+pub(in crate::port) mod dma;
+#[cfg(test)]
+pub(in crate::port) mod fake;
+pub(in crate::port) mod memory;

@@ -1,0 +1,447 @@
+//! The halves of a queue of a virtio network card.
+
+use super::shared::{Shared, needs_reset};
+use crate::driver::{
+    Accepted, Armed, Completed, DeviceError, Interest, Refused, RxBurst, RxDescriptors, RxInfo,
+    Token, TxDescriptors, TxPacket,
+};
+use crate::limits::PACKET_BYTES_MAX;
+use crate::packet::{Arena, FrameClass, Packet};
+use crate::port::card::{Arriving, Bus, Dma, Interrupt, Window};
+use crate::port::virtqueue::pci::Doorbell;
+use crate::port::virtqueue::{Buffer, Used, Virtqueue};
+use crate::port::vnet::{bytes_min, header_of, mend, read_header};
+use crate::stats::DropReason;
+use crate::time::Instant;
+use packtrain_offload::offload::LinkType;
+use packtrain_offload::virtio_net::{Accept, HeaderLen};
+use std::iter::once;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+const FORM: HeaderLen = HeaderLen::V1;
+/// Bytes of the header in front of each packet.
+pub(super) const HEADER_BYTES: usize = FORM.bytes();
+/// Where the number of a packet's buffers is in it.
+const BUFFERS_AT: usize = 10;
+/// Bytes between the headers of packets whose headroom is shared.
+pub(super) const HEADER_STRIDE: usize = 16;
+/// Not that of a packet.
+const NO_PACKET: Token = Token(u32::MAX);
+/// A queue that is used checks the card this often, and one that sleeps wakes up for it this much
+/// later.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const CHECK_REST: Duration = Duration::from_millis(900);
+
+/// What both halves have.
+#[derive(Debug)]
+pub(super) struct Half<B: Bus> {
+    shared: Arc<Shared<B>>,
+    ring: Virtqueue,
+    memory: Arc<Dma>,
+    doorbell: Doorbell,
+    interrupt: Interrupt,
+    window: Window,
+    /// When the card is checked next.
+    check_at: Option<Instant>,
+    doorbells: u64,
+    calls: u64,
+}
+
+impl<B: Bus> Half<B> {
+    pub(super) const fn new(
+        shared: Arc<Shared<B>>,
+        ring: Virtqueue,
+        memory: Arc<Dma>,
+        doorbell: Doorbell,
+        interrupt: Interrupt,
+        window: Window,
+    ) -> Self {
+        Self {
+            shared,
+            ring,
+            memory,
+            doorbell,
+            interrupt,
+            window,
+            check_at: None,
+            doorbells: 0,
+            calls: 0,
+        }
+    }
+
+    /// Shows the card what was added to the ring.
+    fn publish(&mut self) {
+        if self.ring.publish() {
+            self.shared.function.notify(self.doorbell);
+            self.doorbells += 1;
+        }
+    }
+
+    /// Checks the ring, and now and then the card.
+    fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if self.ring.is_broken() {
+            return Err(needs_reset());
+        }
+        if self.check_at.is_none_or(|at| now >= at) {
+            self.check_at = Some(now.after(CHECK_INTERVAL));
+            self.shared.check()?;
+        }
+        Ok(())
+    }
+
+    /// As `arm_for`. First the interrupt is cleared: one that comes from here on ends the sleep.
+    /// Then the ring asks for it and looks for work, in this order, so that none is missed (see
+    /// [`Virtqueue::arm`]).
+    fn arm(&mut self, packets: usize) -> Option<Armed> {
+        self.interrupt.clear();
+        self.calls += 1;
+        let ahead = packets.min(self.ring.in_flight()).saturating_sub(1);
+        self.ring.arm(ahead as u16).map(|has_work| match has_work {
+            true => Armed::WorkPending,
+            false => Armed::Idle,
+        })
+    }
+}
+
+/// The receiving half of a queue.
+#[derive(Debug)]
+pub struct VirtioRx<B: Bus> {
+    half: Half<B>,
+    /// By the number of their chain: the frames that the card may fill.
+    posted: Box<[Option<Packet>]>,
+    /// Bytes that it may write to each, and the most of them that a packet needs.
+    buffer_bytes: usize,
+    buffers_max: u16,
+    /// The next packet, and how many buffers of it have not arrived.
+    arriving: Arriving,
+    missing: u16,
+    accept: Accept,
+}
+
+impl<B: Bus> VirtioRx<B> {
+    pub(super) fn new(
+        half: Half<B>,
+        size: usize,
+        buffer_bytes: usize,
+        accept: Accept,
+        is_mergeable: bool,
+    ) -> Self {
+        let buffers_max = match is_mergeable {
+            true => (HEADER_BYTES + PACKET_BYTES_MAX).div_ceil(buffer_bytes),
+            false => 1,
+        };
+        Self {
+            half,
+            posted: (0..size).map(|_| None).collect(),
+            buffer_bytes,
+            buffers_max: buffers_max as u16,
+            arriving: Arriving::default(),
+            missing: 0,
+            accept,
+        }
+    }
+
+    /// An empty packet, which the card may fill from in front of it on: the header comes there.
+    fn frame(&self, arena: &Arena) -> Option<(Packet, Buffer)> {
+        let mut packet = arena.packet(FrameClass::Small).ok()?;
+        packet.prepend(HEADER_BYTES).ok()?;
+        let room = packet.tailroom_mut();
+        let room = room.get(..self.buffer_bytes - HEADER_BYTES)?;
+        let address = self.half.window.address(room)? - HEADER_BYTES as u64;
+        let buffer = Buffer {
+            address,
+            bytes: self.buffer_bytes as u32,
+            is_writable: true,
+        };
+        Some((packet, buffer))
+    }
+
+    /// The frame that the card has filled.
+    fn piece(&mut self, used: Used) -> Result<Packet, DropReason> {
+        let posted = used
+            .slot
+            .and_then(|slot| self.posted[usize::from(slot)].take());
+        let mut packet = posted.ok_or(DropReason::BadDescriptor)?;
+        let bytes = used.bytes as usize;
+        if bytes == 0 || bytes > self.buffer_bytes {
+            return Err(DropReason::BadDescriptor);
+        }
+        packet.truncate(bytes);
+        packet
+            .grow(bytes.saturating_sub(HEADER_BYTES))
+            .map_err(|_beyond| DropReason::BadDescriptor)?;
+        Ok(packet)
+    }
+
+    /// The number of buffers of the packet that begins with `piece`.
+    fn buffers(&self, piece: &Packet) -> Result<u16, DropReason> {
+        let header = piece.first().get(BUFFERS_AT..HEADER_BYTES);
+        let header = header.ok_or(DropReason::Truncated)?;
+        if self.buffers_max == 1 {
+            // QEMU before 10 leaves the number at 0 where it is always 1 (§5.1.6.4.1).
+            return Ok(1);
+        }
+        let count = u16::from_le_bytes([header[0], header[1]]);
+        match (1..=self.buffers_max).contains(&count) {
+            true => Ok(count),
+            false => Err(DropReason::BadDescriptor),
+        }
+    }
+
+    /// Adds what has arrived to the next packet. Returns it, or why it cannot be used, once all of
+    /// it has.
+    fn add(&mut self, used: Used) -> Option<Result<(Packet, RxInfo), DropReason>> {
+        if used.slot.is_none() && self.missing == 0 {
+            // No buffer, and so no packet begins. Within a packet it is in place of a buffer.
+            return Some(Err(DropReason::BadDescriptor));
+        }
+        let mut piece = self.piece(used);
+        if self.missing == 0 {
+            let count = piece.and_then(|piece| Ok((self.buffers(&piece)?, piece)));
+            (self.missing, piece) = match count {
+                Ok((count, piece)) => (count, Ok(piece)),
+                Err(reason) => (1, Err(reason)),
+            };
+        }
+        self.arriving.add(piece);
+        self.missing -= 1;
+        if self.missing > 0 {
+            return None;
+        }
+        let whole = self.arriving.finish();
+        Some(whole.and_then(|whole| admit(whole, self.accept)))
+    }
+}
+
+/// Reads the header in front of a packet, and removes it.
+fn admit(mut packet: Packet, accept: Accept) -> Result<(Packet, RxInfo), DropReason> {
+    let (first, bytes) = (packet.first().len(), packet.bytes());
+    if bytes > HEADER_BYTES + PACKET_BYTES_MAX {
+        return Err(DropReason::TooLong);
+    }
+    let first = packet.headers_mut(first);
+    let first = first.map_err(|_shared| DropReason::NoBuffer)?;
+    let known = read_header(first, bytes, Some(FORM), LinkType::Ethernet, accept)?;
+    packet.trim_front(known.front);
+    packet.truncate(known.bytes);
+    Ok((packet, known.info))
+}
+
+impl<B: Bus> RxDescriptors for VirtioRx<B> {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        while self.half.ring.room() > 0 {
+            let Some((packet, buffer)) = self.frame(arena) else {
+                break;
+            };
+            let slot = self.half.ring.put(once(buffer));
+            self.posted[usize::from(slot)] = Some(packet);
+        }
+        self.half.publish();
+        self.half.ring.room() == 0
+    }
+
+    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        self.half.ring.disarm();
+        while !burst.exhausted() {
+            let Some(used) = self.half.ring.take() else {
+                break;
+            };
+            match self.add(used) {
+                None => {}
+                Some(Ok((packet, info))) => burst.push(packet, &info),
+                Some(Err(reason)) => burst.bad(reason, 1),
+            }
+        }
+        self.half.check(now)
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.half.arm(1).unwrap_or(Armed::WorkPending)
+    }
+
+    /// A packet of several buffers counts as so many.
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        self.half.arm(packets)
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.half.interrupt.as_fd(), Interest::Read))
+    }
+
+    fn next_at(&self) -> Option<Instant> {
+        self.half.check_at.map(|at| at.after(CHECK_REST))
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.half.calls
+    }
+}
+
+impl<B: Bus> Drop for VirtioRx<B> {
+    fn drop(&mut self) {
+        let posted = std::mem::take(&mut self.posted);
+        self.half
+            .shared
+            .keep((Arc::clone(&self.half.memory), posted));
+    }
+}
+
+/// The transmitting half of a queue.
+#[derive(Debug)]
+pub struct VirtioTx<B: Bus> {
+    half: Half<B>,
+    /// By the number of their chain: the packets that the card has.
+    tokens: Box<[Token]>,
+    /// Where the headers of packets with a shared headroom are, by the number of their chain.
+    headers_at: usize,
+    /// The completed packet for which the last call had no room.
+    returned: Option<Token>,
+}
+
+impl<B: Bus> VirtioTx<B> {
+    pub(super) fn new(half: Half<B>, size: usize, headers_at: usize) -> Self {
+        Self {
+            half,
+            tokens: vec![NO_PACKET; size].into(),
+            headers_at,
+            returned: None,
+        }
+    }
+
+    /// Puts a chain of `front` and the segments of a packet into the ring.
+    fn put(&mut self, front: Option<Buffer>, packet: &Packet, token: Token) {
+        let window = self.half.window;
+        let segments = packet.segments().filter_map(|segment| {
+            let address = window.address(segment)?;
+            let bytes = segment.len() as u32;
+            (bytes > 0).then_some(Buffer {
+                address,
+                bytes,
+                is_writable: false,
+            })
+        });
+        let slot = self.half.ring.put(front.into_iter().chain(segments));
+        self.tokens[usize::from(slot)] = token;
+    }
+}
+
+impl<B: Bus> TxDescriptors for VirtioTx<B> {
+    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
+        if self.half.shared.is_down() {
+            return Err(Refused::LinkDown);
+        }
+        if packet.packet().bytes() < bytes_min(LinkType::Ethernet) {
+            return Err(Refused::Bad(DropReason::Truncated));
+        }
+        mend(packet)?;
+        let whole = packet.packet();
+        let is_beside = whole.headroom() < HEADER_BYTES;
+        let count = whole.segment_count() + usize::from(is_beside);
+        if count > self.tokens.len() {
+            return Err(Refused::TooManySegments);
+        }
+        if count > self.half.ring.room() {
+            return Err(Refused::NoDescriptor);
+        }
+        let window = self.half.window;
+        if whole
+            .segments()
+            .any(|segment| window.address(segment).is_none())
+        {
+            // Of another arena.
+            return Err(Refused::Bad(DropReason::DeviceRefused));
+        }
+        let mut header = header_of(whole, FORM);
+        // It is the card's (virtio 1.2 §5.1.6.2.1).
+        header[BUFFERS_AT..].fill(0);
+        if packet
+            .with_header(&header, |whole| self.put(None, whole, token))
+            .is_none()
+        {
+            let slot = usize::from(self.half.ring.next_slot());
+            let at = self.headers_at + slot * HEADER_STRIDE;
+            self.half.memory.store_bytes(at, &header);
+            let front = Buffer {
+                address: self.half.memory.address() + at as u64,
+                bytes: HEADER_BYTES as u32,
+                is_writable: false,
+            };
+            self.put(Some(front), packet.packet(), token);
+        }
+        Ok(Accepted::Pending)
+    }
+
+    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
+        self.half.publish();
+        self.half.check(now)
+    }
+
+    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
+        self.half.ring.disarm();
+        loop {
+            let token = self.returned.take().or_else(|| {
+                let used = self.half.ring.take()?;
+                // One that is none of ours is counted, as a wrong token.
+                Some(
+                    used.slot
+                        .map_or(NO_PACKET, |slot| self.tokens[usize::from(slot)]),
+                )
+            });
+            let Some(token) = token else {
+                break;
+            };
+            if !completed.push(token) {
+                self.returned = Some(token);
+                break;
+            }
+        }
+        if let Err(error) = self.half.check(now) {
+            completed.fail(error);
+        }
+    }
+
+    fn arm(&mut self) -> Option<Armed> {
+        match self.returned {
+            Some(_) => Some(Armed::WorkPending),
+            None => self.half.arm(1),
+        }
+    }
+
+    /// A packed ring does not count chains of several descriptors.
+    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
+        match (&self.half.ring, self.returned) {
+            (Virtqueue::Packed(_), _) => None,
+            (_, Some(_)) => Some(Armed::WorkPending),
+            _ => self.half.arm(packets),
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.half.shared.is_down()
+    }
+
+    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        Some((self.half.interrupt.as_fd(), Interest::Read))
+    }
+
+    fn doorbells(&self) -> u64 {
+        self.half.doorbells
+    }
+
+    fn syscalls(&self) -> u64 {
+        self.half.calls
+    }
+}
+
+impl<B: Bus> Drop for VirtioTx<B> {
+    /// The card may read from the packets that it has until it is stopped, and the queue frees them
+    /// next: it is stopped at once, for the other halves as well. If it does not stop, it may still
+    /// read from frames that are free, and so send bytes of other packets; it writes to none.
+    fn drop(&mut self) {
+        if self.half.ring.in_flight() > 0 {
+            self.half.shared.stop();
+        }
+    }
+}

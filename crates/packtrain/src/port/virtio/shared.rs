@@ -1,0 +1,204 @@
+//! What the halves of all queues of a card share, and its ring for commands.
+
+use crate::driver::{DeviceError, Link};
+use crate::packet::Packet;
+use crate::port::card::{Bus, Dma, Fanout, InterruptKind, failed, was_reset};
+use crate::port::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NEEDS_RESET};
+use crate::port::virtqueue::{Buffer, Shape, Virtqueue};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// Of the device's configuration (virtio 1.2 §5.1.4): where its link status is, and the bit for a
+/// link that is up.
+const LINK_AT: usize = 6;
+const LINK_UP: u16 = 1;
+/// A command is answered within this time.
+const COMMAND_MAX: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_micros(100);
+/// Where the answer to a command is in the memory of commands.
+const ANSWER_AT: usize = 16;
+
+/// A card that runs. It is stopped when the last half is dropped, before frames are freed that it
+/// may write to.
+#[derive(Debug)]
+pub(super) struct Shared<B: Bus> {
+    pub(super) function: Arc<Function<B>>,
+    kind: InterruptKind,
+    /// Passes the one interrupt on, without MSI-X.
+    fanout: OnceLock<Fanout>,
+    /// The card has a link status.
+    has_link: bool,
+    down: AtomicBool,
+    /// The memory of the rings, and the frames that the card may fill, of RX halves that were
+    /// dropped.
+    kept: Mutex<Vec<Kept>>,
+}
+
+/// What a card may access until it is stopped.
+pub(super) type Kept = (Arc<Dma>, Box<[Option<Packet>]>);
+
+impl<B: Bus> Shared<B> {
+    pub(super) fn new(function: Arc<Function<B>>, kind: InterruptKind, has_link: bool) -> Self {
+        Self {
+            function,
+            kind,
+            fanout: OnceLock::new(),
+            has_link,
+            down: AtomicBool::new(false),
+            kept: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Passes the one interrupt of the card on until it is stopped.
+    pub(super) fn pass_on(&self, fanout: Fanout) {
+        let is_first = self.fanout.set(fanout).is_ok();
+        debug_assert!(is_first, "a card has one interrupt");
+    }
+
+    /// Keeps memory until the card is stopped.
+    pub(super) fn keep(&self, memory: Kept) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push(memory);
+    }
+
+    /// Reads whether packets can pass.
+    pub(super) fn link(&self) -> Link {
+        if self.function.status().is_err() {
+            return Link::Removed;
+        }
+        let down = self.has_link && self.function.device16(LINK_AT) & LINK_UP == 0;
+        self.down.store(down, Ordering::Relaxed);
+        if down { Link::Down } else { Link::Up }
+    }
+
+    /// Checks the card: an error if it was removed, or works no more.
+    pub(super) fn check(&self) -> Result<(), DeviceError> {
+        let status = self.function.status()?;
+        if status & NEEDS_RESET != 0 {
+            return Err(needs_reset());
+        }
+        if status & DRIVER_OK == 0 {
+            return Err(was_reset());
+        }
+        match self.link() {
+            Link::Removed => Err(DeviceError::Removed),
+            Link::Up | Link::Down => Ok(()),
+        }
+    }
+
+    /// Whether the link was down when it was last read.
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Ordering::Relaxed)
+    }
+}
+
+/// The card says that it met an error from which it does not recover, or a ring says so.
+pub(super) fn needs_reset() -> DeviceError {
+    let source = io::Error::other("it has broken a ring, or asks for a reset; run it again");
+    failed("go on with the virtio device")(source)
+}
+
+impl<B: Bus> Shared<B> {
+    /// Stops the card: it accesses no memory from then on. Returns false if it does not answer and
+    /// could not be cut off either.
+    pub(super) fn stop(&self) -> bool {
+        match self.function.reset() {
+            Ok(()) => true,
+            Err(DeviceError::Removed) => {
+                // It may still work, if its removal was only requested. If it does not, it accesses
+                // nothing, and there is nothing to cut off.
+                self.function.bus.start(false).unwrap_or(());
+                true
+            }
+            Err(_) => self.function.bus.start(false).is_ok(),
+        }
+    }
+}
+
+impl<B: Bus> Drop for Shared<B> {
+    fn drop(&mut self) {
+        let stopped = self.stop();
+        self.fanout.take();
+        // Its interrupts end with the bus at the latest.
+        self.function.bus.connect(self.kind, &[]).unwrap_or(());
+        if !stopped {
+            // It may write to them for ever.
+            let kept = self.kept.get_mut();
+            let kept = kept.unwrap_or_else(PoisonError::into_inner);
+            std::mem::take(kept).into_iter().for_each(std::mem::forget);
+        }
+    }
+}
+
+/// The ring for commands (virtio 1.2 §5.1.6.5).
+#[derive(Debug)]
+pub(super) struct Control {
+    ring: Virtqueue,
+    doorbell: Doorbell,
+    /// Where a command is, behind the ring.
+    memory: Arc<Dma>,
+    at: usize,
+}
+
+impl Control {
+    /// Descriptors of the ring: a command, and its answer.
+    pub(super) const SIZE: u16 = 2;
+    /// Bytes of its memory behind the ring.
+    pub(super) const MORE: usize = 2 * ANSWER_AT + 4;
+
+    pub(super) const fn new(
+        ring: Virtqueue,
+        doorbell: Doorbell,
+        memory: Arc<Dma>,
+        shape: Shape,
+    ) -> Self {
+        Self {
+            ring,
+            doorbell,
+            memory,
+            at: shape.bytes().next_multiple_of(ANSWER_AT),
+        }
+    }
+
+    /// Sends a command: its class, its number, and what it is about. Waits for the answer.
+    /// `action` says what it does.
+    pub(super) fn send<B: Bus>(
+        &mut self,
+        function: &Function<B>,
+        command: &[u8],
+        action: &'static str,
+    ) -> Result<(), DeviceError> {
+        self.memory.store_bytes(self.at, command);
+        self.memory.store(self.at + ANSWER_AT, u32::MAX);
+        let address = self.memory.address() + self.at as u64;
+        let command = Buffer {
+            address,
+            bytes: command.len() as u32,
+            is_writable: false,
+        };
+        let answer = Buffer {
+            address: address + ANSWER_AT as u64,
+            bytes: 1,
+            is_writable: true,
+        };
+        self.ring.put([command, answer].into_iter());
+        if self.ring.publish() {
+            function.notify(self.doorbell);
+        }
+        let mut waited = Duration::ZERO;
+        while self.ring.take().is_none() {
+            function.status()?;
+            if waited >= COMMAND_MAX {
+                return Err(failed(action)(io::ErrorKind::TimedOut.into()));
+            }
+            function.bus.pause(STEP);
+            waited += STEP;
+        }
+        match self.memory.load(self.at + ANSWER_AT) as u8 {
+            0 => Ok(()),
+            _ => Err(failed(action)(io::Error::other("the device refuses it"))),
+        }
+    }
+}

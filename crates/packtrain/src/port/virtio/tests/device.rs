@@ -1,0 +1,511 @@
+//! A virtio network device in this process: registers, and the device's end of its rings.
+
+use crate::port::card::{Bus, Interrupt, InterruptKind, Memory};
+use crate::port::sys::card::fake::DeviceMemory;
+use crate::port::virtqueue::features::{EVENT_IDX, RING_PACKED};
+use crate::port::virtqueue::{
+    DESCRIPTOR_BYTES, NEXT, NO_INTERRUPT, Shape, WRITE, avail_event_at, passed, used_event_at,
+};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+const AVAIL: u16 = 1 << 7;
+const USED: u16 = 1 << 15;
+/// Where the structures are in BAR 4.
+const NOTIFY: usize = 0x100;
+const ISR: usize = 0x200;
+const DEVICE: usize = 0x300;
+const MULTIPLIER: usize = 4;
+
+/// A chain that the device has taken.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    pub(super) id: u16,
+    pub(super) count: u16,
+    pub(super) buffers: Vec<(u64, u32, bool)>,
+}
+
+/// A ring as the device has it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ring {
+    pub(super) shape: Shape,
+    areas: [u64; 3],
+    vector: u16,
+    enabled: bool,
+    /// The next chain, and the next used element, with the laps of a packed ring.
+    next: u16,
+    next_lap: bool,
+    used: u16,
+    used_lap: bool,
+    /// Used elements when the driver was last interrupted, or was not; in a packed ring
+    /// descriptors.
+    told: u16,
+    /// Notifications by the driver.
+    pub(super) notifications: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) offered: u64,
+    pub(super) features: u64,
+    selects: [u32; 2],
+    status: u8,
+    queue: u16,
+    pub(super) rings: BTreeMap<u16, Ring>,
+    pub(super) config: [u8; 12],
+    pub(super) config_space: Vec<u32>,
+    interrupts: Vec<Interrupt>,
+    pub(super) msix: usize,
+    pub(super) accesses_memory: bool,
+    pub(super) is_removed: bool,
+    pub(super) isr: u8,
+    pub(super) commands: Vec<Vec<u8>>,
+    pub(super) refuses: bool,
+    pub(super) size_max: u16,
+    /// Rings with fewer descriptors than that.
+    pub(super) smaller: BTreeMap<u16, u16>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Device {
+    pub(super) memory: Arc<DeviceMemory>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Device {
+    pub(super) fn new(offered: u64) -> Self {
+        let mut space = vec![0_u32; 64];
+        space[0] = 0x1041_1af4;
+        space[1] = 1 << 20;
+        space[13] = 0x40;
+        let mut at = 0x40;
+        let kinds = [(1, 0, 56), (2, NOTIFY, 64), (3, ISR, 4), (4, DEVICE, 12)];
+        for (kind, place, bytes) in kinds {
+            let next = if kind == 4 { 0 } else { at + 20 };
+            space[at / 4] = 9 | (next as u32) << 8 | 20 << 16 | kind << 24;
+            space[at / 4 + 1] = 4;
+            space[at / 4 + 2] = place as u32;
+            space[at / 4 + 3] = bytes;
+            space[at / 4 + 4] = MULTIPLIER as u32;
+            at += 20;
+        }
+        let state = State {
+            offered,
+            features: 0,
+            selects: [0; 2],
+            status: 0,
+            queue: 0,
+            rings: BTreeMap::new(),
+            config: [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5],
+            config_space: space,
+            interrupts: Vec::new(),
+            msix: 4,
+            accesses_memory: false,
+            is_removed: false,
+            isr: 0,
+            commands: Vec::new(),
+            refuses: false,
+            size_max: 8,
+            smaller: BTreeMap::new(),
+        };
+        Self {
+            memory: Arc::default(),
+            state: Arc::new(Mutex::new(state)),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic")
+    }
+
+    fn read16_at(&self, address: u64) -> u16 {
+        let bytes = self.memory.read(address, 2);
+        u16::from_le_bytes([bytes[0], bytes[1]])
+    }
+
+    fn write16_at(&self, address: u64, value: u16) {
+        self.memory.write(address, &value.to_le_bytes());
+    }
+
+    /// Runs `work` on a ring, which the driver has enabled.
+    fn with<T>(&self, queue: u16, work: impl FnOnce(&mut Ring) -> T) -> T {
+        let mut state = self.state();
+        assert!(state.status & 4 != 0 && state.accesses_memory, "it runs");
+        let ring = state.rings.get_mut(&queue).expect("a ring");
+        assert!(ring.enabled, "the driver has enabled it");
+        work(ring)
+    }
+
+    fn descriptor(&self, at: u64) -> ([u64; 1], u32, [u16; 2]) {
+        let bytes = self.memory.read(at, DESCRIPTOR_BYTES);
+        let address = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+        let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
+        let last = [12, 14].map(|at| u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        ([address], length, last)
+    }
+
+    /// The next chain that the driver has made available.
+    pub(super) fn take(&self, queue: u16) -> Option<Chain> {
+        self.with(queue, |ring| {
+            let size = ring.shape.size;
+            let [descriptors, driver, _] = ring.areas;
+            let (mut buffers, mut count) = (Vec::new(), 0);
+            if !ring.shape.packed {
+                if self.read16_at(driver + 2) == ring.next {
+                    return None;
+                }
+                let element = driver + 4 + 2 * u64::from(ring.next % size);
+                let head = self.read16_at(element);
+                ring.next = ring.next.wrapping_add(1);
+                let mut index = head;
+                loop {
+                    let at = descriptors + 16 * u64::from(index);
+                    let ([address], length, [flags, next]) = self.descriptor(at);
+                    buffers.push((address, length, flags & WRITE != 0));
+                    count += 1;
+                    assert!(count <= size && index < size, "a chain ends");
+                    if flags & NEXT == 0 {
+                        break;
+                    }
+                    index = next;
+                }
+                return Some(Chain {
+                    id: head,
+                    count,
+                    buffers,
+                });
+            }
+            loop {
+                let at = descriptors + 16 * u64::from(ring.next);
+                let ([address], length, [id, flags]) = self.descriptor(at);
+                let is_available =
+                    (flags & AVAIL != 0) == ring.next_lap && (flags & USED != 0) != ring.next_lap;
+                if !is_available {
+                    assert_eq!(count, 0, "the first descriptor comes last");
+                    return None;
+                }
+                buffers.push((address, length, flags & WRITE != 0));
+                count += 1;
+                ring.next += 1;
+                if ring.next == size {
+                    (ring.next, ring.next_lap) = (0, !ring.next_lap);
+                }
+                if flags & NEXT == 0 {
+                    return Some(Chain { id, count, buffers });
+                }
+            }
+        })
+    }
+
+    /// Gives a chain back, and interrupts if the driver asked for it.
+    pub(super) fn give(&self, queue: u16, chain: &Chain, bytes: u32) {
+        self.give_without_interrupt(queue, chain, bytes);
+        self.interrupt(queue);
+    }
+
+    pub(super) fn give_without_interrupt(&self, queue: u16, chain: &Chain, bytes: u32) {
+        self.with(queue, |ring| {
+            let [descriptors, _, device] = ring.areas;
+            if !ring.shape.packed {
+                let element = device + 4 + 8 * u64::from(ring.used % ring.shape.size);
+                self.memory
+                    .write(element, &u32::from(chain.id).to_le_bytes());
+                self.memory.write(element + 4, &bytes.to_le_bytes());
+                ring.used = ring.used.wrapping_add(1);
+                self.write16_at(device + 2, ring.used);
+                return;
+            }
+            let at = descriptors + 16 * u64::from(ring.used);
+            self.memory.write(at + 8, &bytes.to_le_bytes());
+            self.write16_at(at + 12, chain.id);
+            self.write16_at(at + 14, if ring.used_lap { AVAIL | USED } else { 0 });
+            ring.used += chain.count;
+            if ring.used >= ring.shape.size {
+                ring.used -= ring.shape.size;
+                ring.used_lap = !ring.used_lap;
+            }
+        });
+    }
+
+    /// Says in a split ring that it has used so many more chains.
+    pub(super) fn lie(&self, queue: u16, more: u16) {
+        self.with(queue, |ring| {
+            ring.used = ring.used.wrapping_add(more);
+            self.write16_at(ring.areas[2] + 2, ring.used);
+        });
+    }
+
+    /// Interrupts the driver if it asked for it since the last call.
+    fn interrupt(&self, queue: u16) {
+        let features = self.state().features;
+        let event_idx = features & EVENT_IDX != 0;
+        let vector = self.with(queue, |ring| {
+            let (size, driver) = (usize::from(ring.shape.size), ring.areas[1]);
+            let before = std::mem::replace(&mut ring.told, ring.used);
+            let wanted = match (ring.shape.packed, event_idx) {
+                (false, false) => self.read16_at(driver) & NO_INTERRUPT == 0,
+                (false, true) => {
+                    let event = self.read16_at(driver + used_event_at(size) as u64);
+                    passed(event, ring.used, before)
+                }
+                (true, _) => match self.read16_at(driver + 2) {
+                    0 => true,
+                    1 => false,
+                    _ => {
+                        let word = self.read16_at(driver);
+                        let same = (word & 1 << 15 != 0) == ring.used_lap;
+                        let event = word & 0x7fff;
+                        let behind = if same { 0 } else { ring.shape.size };
+                        let before = if before > ring.used {
+                            before.wrapping_sub(ring.shape.size)
+                        } else {
+                            before
+                        };
+                        passed(event.wrapping_sub(behind), ring.used, before)
+                    }
+                },
+            };
+            wanted.then_some(ring.vector)
+        });
+        let mut state = self.state();
+        match vector {
+            None => {}
+            Some(0xffff) => {
+                state.isr |= 1;
+                state.interrupts[0].raise();
+            }
+            Some(vector) => state.interrupts[usize::from(vector)].raise(),
+        }
+    }
+
+    /// Asks for a notification of the chain that is `ahead` of the next one, each of one
+    /// descriptor.
+    pub(super) fn ask(&self, queue: u16, ahead: u16) {
+        self.with(queue, |ring| {
+            let device = ring.areas[2];
+            if !ring.shape.packed {
+                let at = device + avail_event_at(usize::from(ring.shape.size)) as u64;
+                self.write16_at(at, ring.next.wrapping_add(ahead));
+                return;
+            }
+            let (mut index, mut lap) = (ring.next + ahead, ring.next_lap);
+            if index >= ring.shape.size {
+                (index, lap) = (index - ring.shape.size, !lap);
+            }
+            self.write16_at(device, index | if lap { 1 << 15 } else { 0 });
+            self.write16_at(device + 2, 2);
+        });
+    }
+
+    /// Asks for all notifications, or none.
+    pub(super) fn ask_always(&self, queue: u16, wants: bool) {
+        self.with(queue, |ring| {
+            let at = if ring.shape.packed { 2 } else { 0 };
+            self.write16_at(ring.areas[2] + at, u16::from(!wants));
+        });
+    }
+
+    /// Receives a packet of `bytes`, header included, in as many chains as it needs. False if
+    /// there are too few.
+    pub(super) fn receive(&self, queue: u16, bytes: &[u8], count: u16) -> bool {
+        let mut bytes = bytes.to_vec();
+        bytes[10..12].copy_from_slice(&count.to_le_bytes());
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let Some(chain) = self.take(queue) else {
+                return false;
+            };
+            let (address, room, is_writable) = chain.buffers[0];
+            assert!(is_writable && chain.buffers.len() == 1);
+            let (now, later) = rest.split_at(rest.len().min(room as usize));
+            self.memory.write(address, now);
+            self.give_without_interrupt(queue, &chain, now.len() as u32);
+            rest = later;
+        }
+        self.interrupt(queue);
+        true
+    }
+
+    /// The bytes of a chain that the driver has written.
+    pub(super) fn bytes(&self, chain: &Chain) -> Vec<u8> {
+        let pieces = chain.buffers.iter().map(|(address, bytes, is_writable)| {
+            assert!(!is_writable);
+            self.memory.read(*address, *bytes as usize)
+        });
+        pieces.collect::<Vec<_>>().concat()
+    }
+
+    fn answer(&self, queue: u16) {
+        while let Some(mut chain) = self.take(queue) {
+            let (address, _, is_writable) = chain.buffers.pop().expect("an answer");
+            assert!(is_writable);
+            let command = self.bytes(&chain);
+            let refused = {
+                let mut state = self.state();
+                state.commands.push(command);
+                state.refuses
+            };
+            self.memory.write(address, &[u8::from(refused)]);
+            self.give(queue, &chain, 1);
+        }
+        if self.state().features & EVENT_IDX != 0 {
+            self.ask(queue, 0);
+        }
+    }
+}
+
+impl Bus for Device {
+    fn name(&self) -> &str {
+        "0000:01:00.0"
+    }
+
+    fn region(&self, bar: usize) -> usize {
+        if bar == 4 { 0x400 } else { 0 }
+    }
+
+    fn read8(&self, bar: usize, at: usize) -> u8 {
+        let mut state = self.state();
+        assert_eq!(bar, 4);
+        match at {
+            _ if state.is_removed => u8::MAX,
+            20 => state.status,
+            ISR => std::mem::take(&mut state.isr),
+            DEVICE.. => state.config[at - DEVICE],
+            _ => panic!("a byte at {at:#x}"),
+        }
+    }
+
+    fn read16(&self, _: usize, at: usize) -> u16 {
+        let state = self.state();
+        let ring = state.rings.get(&state.queue).cloned().unwrap_or_default();
+        match at {
+            _ if state.is_removed => u16::MAX,
+            24 if ring.shape.size > 0 => ring.shape.size,
+            24 => *state.smaller.get(&state.queue).unwrap_or(&state.size_max),
+            26 => ring.vector,
+            30 => state.queue,
+            DEVICE.. => {
+                let at = at - DEVICE;
+                u16::from_le_bytes([state.config[at], state.config[at + 1]])
+            }
+            _ => panic!("16 bits at {at:#x}"),
+        }
+    }
+
+    fn read32(&self, _: usize, at: usize) -> u32 {
+        let state = self.state();
+        match at {
+            _ if state.is_removed => u32::MAX,
+            4 => (state.offered >> (32 * state.selects[0])) as u32,
+            _ => panic!("32 bits at {at:#x}"),
+        }
+    }
+
+    fn write8(&self, _: usize, at: usize, value: u8) {
+        assert_eq!(at, 20);
+        let mut state = self.state();
+        state.status = value;
+        if value == 0 {
+            state.rings.clear();
+            state.features = 0;
+        }
+        if value & 8 != 0 && state.features & !state.offered != 0 {
+            state.status &= !8;
+        }
+    }
+
+    fn write16(&self, _: usize, at: usize, value: u16) {
+        let mut state = self.state();
+        let (queue, features) = (state.queue, state.features);
+        let ring = state.rings.entry(queue).or_default();
+        match at {
+            16 => assert_eq!(value, 0xffff),
+            22 => state.queue = value,
+            24 => {
+                ring.shape = Shape {
+                    size: value,
+                    packed: features & RING_PACKED != 0,
+                    event_idx: features & EVENT_IDX != 0,
+                };
+                (ring.next_lap, ring.used_lap) = (true, true);
+            }
+            26 => ring.vector = value,
+            28 => ring.enabled = value == 1,
+            NOTIFY.. => {
+                assert_eq!(at, NOTIFY + MULTIPLIER * usize::from(value));
+                let ring = state.rings.get_mut(&value).expect("a ring");
+                ring.notifications += 1;
+                let is_control = ring.shape.size == 2;
+                drop(state);
+                if is_control {
+                    self.answer(value);
+                }
+            }
+            _ => panic!("16 bits at {at:#x}"),
+        }
+    }
+
+    fn write32(&self, _: usize, at: usize, value: u32) {
+        let mut state = self.state();
+        let queue = state.queue;
+        match at {
+            0 => state.selects[0] = value,
+            8 => state.selects[1] = value,
+            12 => {
+                let shift = 32 * state.selects[1];
+                state.features &= !(0xffff_ffff << shift);
+                state.features |= u64::from(value) << shift;
+            }
+            32..56 => {
+                let ring = state.rings.get_mut(&queue).expect("a ring");
+                let shift = (at - 32) % 8 * 8;
+                ring.areas[(at - 32) / 8] |= u64::from(value) << shift;
+            }
+            _ => panic!("32 bits at {at:#x}"),
+        }
+    }
+
+    fn config(&self, at: usize) -> io::Result<u32> {
+        let state = self.state();
+        Ok(match state.is_removed {
+            true => u32::MAX,
+            false => state.config_space[at / 4],
+        })
+    }
+
+    fn map(&self, memory: &Memory<'_>) -> io::Result<u64> {
+        Ok(self.memory.map(memory))
+    }
+
+    fn interrupts(&self, kind: InterruptKind) -> usize {
+        match kind {
+            InterruptKind::Msix => self.state().msix,
+            InterruptKind::Msi => 0,
+            InterruptKind::Intx => 1,
+        }
+    }
+
+    fn connect(&self, _: InterruptKind, interrupts: &[Interrupt]) -> io::Result<()> {
+        self.state().interrupts = interrupts.to_vec();
+        Ok(())
+    }
+
+    fn unmask(&self) {}
+
+    fn reset(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn start(&self, accesses_memory: bool) -> io::Result<()> {
+        self.state().accesses_memory = accesses_memory;
+        Ok(())
+    }
+
+    fn is_removed(&self) -> bool {
+        self.state().is_removed
+    }
+
+    fn pause(&self, _: Duration) {}
+}

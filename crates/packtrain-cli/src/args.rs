@@ -8,6 +8,7 @@ use packtrain::policy::gro::{self, Flush};
 use packtrain::port::spec::{KeyHelp, common_keys, kinds};
 use packtrain_capture::replay::Segment;
 use packtrain_lab::experiment::Only;
+use packtrain_lab::guest::{Bound, CardModel};
 use packtrain_lab::options::PolicyOptions;
 use packtrain_lab::testbed::{TestbedOptions, Through};
 use packtrain_lab::tools::blast::Blast;
@@ -162,6 +163,8 @@ pub enum Command {
     Replay(ReplayArgs),
     /// Prints what this host allows, what each kind of port would do, and what mends each lack
     Doctor(DoctorArgs),
+    /// Boots a virtual machine with network cards behind an IOMMU: a shell, or one command
+    Guest(GuestArgs),
     /// Repeats the experiments of five documents on this machine, beside their own tables
     Experiment(ExperimentArgs),
     /// Compares two saved results of experiments, row by row
@@ -719,6 +722,86 @@ pub struct DoctorArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
+}
+
+/// `packtrain guest`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  packtrain guest --fetch
+      downloads Debian's kernel and BusyBox (70 MB, with apt-get); installs nothing
+  packtrain guest
+      a shell beside two Intel 82574L that are joined; `exit` ends it
+  packtrain guest -- packtrain doctor
+      the same guest, one command of its shell, and its exit code
+  packtrain guest --card vmxnet3 --card virtio,kernel,tap=tap0
+      other cards; the second one is an interface of the guest and a TAP interface of this host
+
+Cards are at 0000:01:00.0, 0000:02:00.0 and so on, each in an IOMMU group of its own and bound to
+vfio-pci. The shell is BusyBox; `packtrain` is this program, and `bind-card ADDRESS DRIVER` gives a
+card to another driver. It boots in some seconds, without KVM and without root (a TAP needs it).
+Nothing in it is kept.
+
+It needs qemu-system-x86_64, setpriv, and a folder with vmlinuz, *.ko and busybox:
+PACKTRAIN_GUEST, or packtrain/guest in ~/.cache. If the IOMMU stops an access of a card, the fault
+is printed, and the exit code is 1.")]
+pub struct GuestArgs {
+    /// A card, the first one at 0000:01:00.0: e1000e, vmxnet3 or virtio. `kernel` leaves it to the
+    /// kernel's driver; `tap=NAME` joins it to a TAP interface of this host instead of the other
+    /// cards
+    #[arg(long = "card", value_name = "MODEL[,kernel][,tap=NAME]")]
+    #[arg(default_values = ["e1000e", "e1000e"])]
+    pub cards: Vec<GuestCard>,
+    /// Puts this program of the host into the guest's /bin, too
+    #[arg(long = "program", value_name = "PATH")]
+    pub programs: Vec<PathBuf>,
+    /// Memory of the guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 512)]
+    pub memory: u32,
+    /// Downloads the kernel and BusyBox before
+    #[arg(long)]
+    pub fetch: bool,
+    /// A line for the guest's shell, as words; without it there is a shell on the terminal
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+/// A card of `packtrain guest`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GuestCard {
+    /// What QEMU emulates.
+    pub model: CardModel,
+    /// The driver that takes it.
+    pub bound: Bound,
+    /// The TAP interface that it is joined to, instead of the other cards.
+    pub tap: Option<String>,
+}
+
+impl FromStr for GuestCard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut words = text.split(',');
+        let model = match words.next().unwrap_or_default() {
+            "e1000e" => CardModel::E1000e,
+            "vmxnet3" => CardModel::Vmxnet3,
+            "virtio" => CardModel::Virtio,
+            _ => return Err("the models are e1000e, vmxnet3, virtio".to_owned()),
+        };
+        let mut card = Self {
+            model,
+            bound: Bound::Vfio,
+            tap: None,
+        };
+        for word in words {
+            match word.split_once('=') {
+                None if word == "kernel" => card.bound = Bound::Kernel,
+                Some(("tap", name)) if !name.is_empty() => card.tap = Some(name.to_owned()),
+                _ => return Err(format!("'{word}' is neither kernel nor tap=NAME")),
+            }
+        }
+        Ok(card)
+    }
 }
 
 /// As [`time`], but a bare number is refused: seconds are not what is meant beside microseconds.

@@ -10,6 +10,7 @@ mod experiment;
 mod fifo;
 mod forward;
 mod guard;
+mod guest;
 mod joint;
 mod json;
 mod live;
@@ -53,6 +54,10 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Guest(args) => match guest::run(args) {
+            Ok(code) => return code,
+            Err(failure) => Err(failure),
+        },
         Command::Experiment(args) => experiment::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Blast(args) => blast::run(args),

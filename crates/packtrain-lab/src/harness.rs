@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
 use std::fs;
 use std::panic;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +22,7 @@ use serde_json::Value;
 
 use crate::error::{LabError, ToolError};
 use crate::experiment::{Experiment, Setup};
+use crate::guest::{self, FOLDER_VARIABLE, Kernel};
 use crate::netns::{self, Netns};
 use crate::testbed::{Testbed, TestbedOptions, Through};
 use crate::tool::{Control, Measured, Tool};
@@ -116,6 +118,17 @@ pub fn need_tap() {
     if let Err(missing) = tap::available() {
         skip(missing);
     }
+}
+
+/// The kernel for guests: in the folder of the environment variable `PACKTRAIN_GUEST`, or in
+/// `target/guest` of the workspace, where `.ci/run tests` puts it. Skips the calling test where it
+/// or QEMU is missing.
+pub fn need_guest() -> Kernel {
+    let given = std::env::var_os(FOLDER_VARIABLE).map(PathBuf::from);
+    let folder =
+        given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest"));
+    let kernel = guest::need_programs().and_then(|()| Kernel::open(folder));
+    kernel.unwrap_or_else(|error| skip(error))
 }
 
 /// Options of a tool or a testbed from their keys, as an experiment has them: `mss = 90`.

@@ -33,6 +33,7 @@ pub mod doctor;
 mod error;
 pub mod ethtool;
 pub mod experiment;
+pub mod guest;
 pub mod harness;
 mod headers;
 pub mod in_force;

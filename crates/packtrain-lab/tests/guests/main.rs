@@ -20,7 +20,8 @@ use packtrain::port::packet::{PacketConfig, PacketSocket};
 use packtrain::port::tap::{Tap, TapConfig, TapKind};
 use packtrain::port::vhost::{Vhost, VhostConfig, VhostWatch};
 use packtrain::stats::DropReason;
-use packtrain_lab::harness::{need_tap, skip, wait_for};
+use packtrain_lab::guest::{Archive, Kernel};
+use packtrain_lab::harness::{need_guest, need_tap, wait_for};
 use packtrain_lab::link::quiet_ipv6;
 use packtrain_lab::netns::Netns;
 use std::fmt::Write as _;
@@ -45,17 +46,7 @@ fn main() -> ExitCode {
 const BYTES: usize = 1 << 20;
 const TIMEOUT: Duration = Duration::from_secs(120);
 const PROGRAM: &str = "qemu-system-x86_64";
-/// In the order in which they need each other.
-const MODULES: [&str; 8] = [
-    "virtio_ring",
-    "virtio",
-    "virtio_pci_legacy_dev",
-    "virtio_pci_modern_dev",
-    "virtio_pci",
-    "failover",
-    "net_failover",
-    "virtio_net",
-];
+const MODULES: [&str; 2] = ["virtio_pci", "virtio_net"];
 /// The properties of a network card without any offload.
 const OFF: &str = "csum=off,guest_csum=off,gso=off,host_tso4=off,host_tso6=off,host_ecn=off,\
                    guest_tso4=off,guest_tso6=off,guest_ecn=off,mrg_rxbuf=off";
@@ -96,62 +87,24 @@ impl Drop for Folder {
     }
 }
 
-/// The folder with the kernel. Skips the calling test where something is missing.
-fn need_guest() -> PathBuf {
-    need_tap();
-    if let Err(error) = Command::new(PROGRAM).arg("--version").output() {
-        skip(format!("{PROGRAM} (package qemu-system-x86): {error}"));
-    }
-    let given = std::env::var_os("PACKTRAIN_GUEST").map(PathBuf::from);
-    let folder =
-        given.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/guest"));
-    if !folder.join("vmlinuz").exists() {
-        let at = folder.display();
-        skip(format!(
-            "no kernel for guests in {at}; as root, `.ci/run tests` provides it"
-        ));
-    }
-    folder
-}
-
-/// Writes the archive (`cpio`, form `newc`) of a root with BusyBox, the modules and a script.
-fn write_root(kernel: &Path, script: &str, to: &Path) {
+/// Writes the archive of a root with BusyBox, the modules and a script.
+fn write_root(kernel: &Kernel, script: &str, to: &Path) {
     let mut init = "#!/busybox sh\n/busybox mkdir -p /bin /proc /dev\n\
                     /busybox --install -s /bin\nexport PATH=/bin\n\
                     mount -t proc p /proc\nmount -t devtmpfs d /dev\n"
         .to_owned();
-    let file = |name: &str| fs::read(kernel.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
-    let mut files = vec![("busybox".to_owned(), file("busybox"))];
-    for module in MODULES {
+    let mut archive = Archive::new();
+    archive.file("busybox", &kernel.file("busybox").expect("BusyBox"));
+    for (module, bytes) in kernel.modules(&MODULES).expect("modules") {
         let name = format!("{module}.ko");
         writeln!(init, "insmod /{name}").expect("a string");
-        files.push((name.clone(), file(&name)));
+        archive.file(&name, &bytes);
     }
     init.push_str(script);
     // Whatever the script did.
     init.push_str("\npoweroff -f\n");
-    files.push(("init".to_owned(), init.into_bytes()));
-    let mut archive = Vec::new();
-    for (name, bytes) in &files {
-        add(&mut archive, name, 0o100_755, bytes);
-    }
-    add(&mut archive, "TRAILER!!!", 0, &[]);
-    fs::write(to, archive).expect("a file");
-}
-
-fn add(archive: &mut Vec<u8>, name: &str, mode: u32, bytes: &[u8]) {
-    let mut header = "070701".to_owned();
-    let (links, length) = (1, bytes.len() as u32);
-    let name_length = name.len() as u32 + 1;
-    for field in [0, mode, 0, 0, links, 0, length, 0, 0, 0, 0, name_length, 0] {
-        write!(header, "{field:08x}").expect("a string");
-    }
-    archive.extend(header.into_bytes());
-    archive.extend(name.as_bytes());
-    archive.push(0);
-    archive.resize(archive.len().next_multiple_of(4), 0);
-    archive.extend(bytes);
-    archive.resize(archive.len().next_multiple_of(4), 0);
+    archive.file("init", init.as_bytes());
+    fs::write(to, archive.finish()).expect("a file");
 }
 
 /// A running virtual machine. It is killed when it is dropped.
@@ -163,7 +116,7 @@ struct Machine {
 impl Machine {
     /// Starts it, with a network card for each socket, whose device has these properties. `number`
     /// is the variable `me` of its script.
-    fn start(kernel: &Path, root: &Path, number: u8, cards: &[(PathBuf, &str)]) -> Self {
+    fn start(kernel: &Kernel, root: &Path, number: u8, cards: &[(PathBuf, &str)]) -> Self {
         let mut command = Command::new(PROGRAM);
         command.args([
             "-machine",
@@ -176,7 +129,7 @@ impl Machine {
         command.args(["-m", "128", "-nographic", "-vga", "none", "-nic", "none"]);
         let memory = "memory-backend-memfd,id=mem,size=128M,share=on";
         command.args(["-nodefaults", "-serial", "stdio", "-object", memory]);
-        command.arg("-kernel").arg(kernel.join("vmlinuz"));
+        command.arg("-kernel").arg(kernel.image());
         command.arg("-initrd").arg(root);
         let line = format!("console=ttyS0 quiet panic=-1 mitigations=off me={number}");
         command.args(["-append", &line]);
@@ -329,6 +282,7 @@ for net in 0 1; do
     nc $host 1100 </got >/dev/null
 done
 [ \"$(nc 198.18.0.1 1200 </dev/null)\" = again ] && reboot -f";
+    need_tap();
     let kernel = need_guest();
     let folder = Folder::new("guest");
     let root = folder.0.join("root");
@@ -420,6 +374,7 @@ fi
 nc 198.18.0.1 110$me </theirs >/dev/null
 nc 198.18.0.1 120$me </dev/null";
     const UPLINK: &str = "uplink0";
+    need_tap();
     let kernel = need_guest();
     let folder = Folder::new("guests");
     let root = folder.0.join("root");

@@ -1,0 +1,183 @@
+//! `packtrain guest`: one command in a virtual machine with cards, its exit code, and how it ends.
+
+mod program;
+
+use packtrain_lab::harness::{need_guest, wait_for};
+use program::{PACKTRAIN, Ran, command, ends, finish, start};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode};
+
+fn main() -> ExitCode {
+    packtrain_lab::tests![
+        a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code,
+        one_card_sends_what_the_other_one_receives,
+        a_fault_of_the_iommu_is_a_failed_check,
+        ctrl_c_is_for_the_command,
+        a_guest_ends_also_if_the_command_does_not,
+        no_virtual_machine_outlives_a_killed_program,
+        what_is_missing_is_said,
+    ]
+}
+
+/// The command with the kernel of the tests.
+fn guest(args: &[&str]) -> Command {
+    let image = need_guest().image();
+    let folder = image.parent().expect("a folder");
+    let mut command = command(PACKTRAIN, &[&["guest"], args].concat());
+    command.env("PACKTRAIN_GUEST", folder);
+    command
+}
+
+fn run(args: &[&str]) -> Ran {
+    finish(start(&mut guest(args)))
+}
+
+fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).expect("it runs");
+}
+
+fn a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code() {
+    let line = "packtrain --version; echo wrong >&2";
+    let all = "cd /sys/bus/pci/drivers/vfio-pci && ls -d 0000:*; exit 9";
+    let ran = run(&["--", line, ";", all]);
+    let version = ends(0, &["--version"]).out;
+    assert_eq!(ran.code, Some(9), "{ran:?}");
+    assert!(ran.out.starts_with(&version), "{ran:?}");
+    assert!(ran.out.ends_with("0000:01:00.0\n0000:02:00.0\n"), "{ran:?}");
+    assert_eq!(ran.err, "wrong\n");
+}
+
+/// The command of README.
+fn one_card_sends_what_the_other_one_receives() {
+    const LINE: &str = "packtrain forward -q --count 20000 e1000e:0000:02:00.0 null: & sleep 1
+    packtrain forward -q null:source,count=20000 e1000e:0000:01:00.0; wait";
+    let readme = include_str!("../../../README.md");
+    assert!(readme.contains(&format!("packtrain guest -- '{LINE}'")));
+    let ran = run(&["--", LINE]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let closed = "ledger (wire packets): 20,000 received = 20,000 transmitted: closed\n";
+    assert_eq!(ran.out.matches(closed).count(), 2, "{ran:?}");
+}
+
+/// The card transmits from a ring where nothing is mapped.
+fn a_fault_of_the_iommu_is_a_failed_check() {
+    let line = "
+cd /sys/bus/pci/devices/0000:01:00.0
+echo 0000:01:00.0 >driver/unbind
+echo 1 >enable
+printf '\\006\\000' | dd of=config bs=1 seek=4 conv=notrunc 2>/dev/null
+bar=$(head -n 1 resource | cut -d ' ' -f 1)
+for pair in 3800=0x1000 3804=0 3808=128 3810=0 3828=0x2000000 400=2 3818=1; do
+    devmem $((bar + 0x${pair%=*})) 32 ${pair#*=}
+done
+until dmesg | grep -q 'DMAR.*fault'; do sleep 0.1; done";
+    let ran = run(&["--card", "e1000e", "--", line]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    let error = ran.error_line();
+    assert!(
+        error.starts_with("the IOMMU stopped accesses of a card to memory: "),
+        "{error}"
+    );
+    assert!(error.contains("01:00.0"), "{error}");
+}
+
+fn ctrl_c_is_for_the_command() {
+    let line = "trap 'echo caught; exit 3' INT; echo on; while :; do sleep 0.05; done";
+    let mut child = start(&mut guest(&["--", line]));
+    let mut first = [0; 3];
+    let out = child.stdout.as_mut().expect("it is piped");
+    out.read_exact(&mut first).expect("its output");
+    assert_eq!(&first, b"on\n");
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!((ran.code, &*ran.out), (Some(3), "caught\n"), "{ran:?}");
+}
+
+fn a_guest_ends_also_if_the_command_does_not() {
+    // While it boots: QEMU runs, and the command does not.
+    let mut child = start(&mut guest(&["--", "echo", "on"]));
+    machine_of(&child);
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!((ran.code, &*ran.out), (Some(4), ""), "{ran:?}");
+    assert_eq!(ran.error_line(), "stopped while the guest was booting");
+
+    let line = "trap '' INT; echo on; while :; do sleep 0.05; done";
+    child = start(&mut guest(&["--", line]));
+    let mut first = [0; 3];
+    let out = child.stdout.as_mut().expect("it is piped");
+    out.read_exact(&mut first).expect("its output");
+    signal(&child, Signal::INT);
+    let ran = finish(child);
+    assert_eq!(ran.code, Some(4), "{ran:?}");
+    assert!(
+        ran.error_line().contains("has not ended 10 s after SIGINT"),
+        "{ran:?}"
+    );
+}
+
+fn no_virtual_machine_outlives_a_killed_program() {
+    let mut child = start(&mut guest(&["--", "sleep", "1000"]));
+    let machine = machine_of(&child);
+    signal(&child, Signal::KILL);
+    child.wait().expect("it was a child");
+    let process = format!("/proc/{machine}");
+    wait_for("the end of QEMU", || !Path::new(&process).exists());
+}
+
+/// The process of QEMU that a program has started.
+fn machine_of(child: &Child) -> String {
+    let tasks = format!("/proc/{}/task", child.id());
+    let mut machine = None;
+    wait_for("QEMU", || {
+        let tasks = fs::read_dir(&tasks).expect("it runs").flatten();
+        let children = tasks.filter_map(|task| {
+            let children = fs::read_to_string(task.path().join("children")).ok()?;
+            children.split_whitespace().next().map(str::to_owned)
+        });
+        machine = children.last();
+        let name = machine
+            .as_ref()
+            .map(|pid| fs::read_to_string(format!("/proc/{pid}/comm")));
+        matches!(name, Some(Ok(name)) if name.starts_with("qemu-system"))
+    });
+    machine.expect("a child")
+}
+
+fn what_is_missing_is_said() {
+    let ran = run(&["--card", "e1000", "--", "true"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.error_line()
+            .contains("the models are e1000e, vmxnet3, virtio"),
+        "{ran:?}"
+    );
+    let ran = run(&["--card", "virtio,kernle", "--", "true"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.error_line()
+            .contains("'kernle' is neither kernel nor tap=NAME"),
+        "{ran:?}"
+    );
+    let ran = run(&[]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(
+        ran.error_line().contains("packtrain guest -- COMMAND"),
+        "{ran:?}"
+    );
+    let ran = finish(start(
+        guest(&["--", "true"]).env("PACKTRAIN_GUEST", "/nowhere"),
+    ));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(
+        ran.error_line().contains("`packtrain guest --fetch`"),
+        "{ran:?}"
+    );
+    let ran = finish(start(guest(&["--", "true"]).env("PATH", "/nowhere")));
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.error_line().contains("apt-get install"), "{ran:?}");
+}

@@ -134,7 +134,7 @@ pub fn cards_are_unplugged_and_reset_under_load(bench: &Bench) {
         assert_carries_on(&ends, &document);
         plug(guest, cards[0]);
 
-        // What somebody else resets. VFIO permits it. QEMU's 82574, which has no function level
+        // Reset by another program, as VFIO permits. QEMU's 82574, which has no function level
         // reset, keeps its rings. The virtio card has forgotten all.
         let run = Run::start(guest, &ends[0].port(""), &b);
         let reset = format!("echo 1 >/sys/bus/pci/devices/{}/reset", ends[0].address);

@@ -44,8 +44,8 @@ const GONE: u32 = u32::MAX;
 /// A PCI function of this machine that VFIO gave to this process.
 ///
 /// The driver `vfio-pci` has to have it, and each other function of its IOMMU group that the kernel
-/// uses. It is this process's until the bus is dropped, and with it all that was connected and mapped. No
-/// other one can open it meanwhile, nor another function of its group.
+/// uses. It is this process's until the bus is dropped, and with it all that was connected and
+/// mapped. No other one can open it meanwhile, nor another function of its group.
 ///
 /// [`is_removed`](Bus::is_removed) is also true once the kernel wants the function back, such as
 /// for its removal. The kernel waits until the bus is dropped. And it is true after an error that

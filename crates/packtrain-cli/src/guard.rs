@@ -130,8 +130,8 @@ pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     })
 }
 
-/// Waits for the end of standard input, whatever signal arrives that can be handled: one for the
-/// group of a service is for the program, which ends in order.
+/// Waits for the end of standard input. Signals that can be handled do not end the guard: one for
+/// the group of a service is for the program, which ends in order.
 fn wait() -> io::Result<()> {
     let ignored = Arc::new(AtomicBool::new(false));
     for signal in [SIGHUP, SIGINT, SIGTERM] {

@@ -10,7 +10,7 @@ use packtrain::queue::{RxQueue, TxQueue};
 use packtrain::stats::{DropCounters, DropReason, TxCounters};
 use packtrain::time::Instant;
 use packtrain_offload::offload::LinkType;
-use packtrain_testkit::conformance::{Fills, Injects, Observes, Outside, Rig, Skip, Traits};
+use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Qtest};
 use std::io::ErrorKind;
@@ -21,11 +21,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const SPLIT: &str = "virtio-net-pci,disable-legacy=on,mac=52:54:00:00:00:01";
 const PACKED: &str = "virtio-net-pci,disable-legacy=on,mac=52:54:00:00:00:01,packed=on";
 
-/// A card, and the other end of its cable.
-struct Plugged {
-    port: Virtio<Qtest>,
-    card: Qtest,
-}
+type Plugged = crate::Plugged<Virtio<Qtest>>;
 
 impl Plugged {
     fn new(model: &str, config: &VirtioConfig) -> Result<Self, Skip> {
@@ -33,41 +29,6 @@ impl Plugged {
         card.socket().set_nonblocking(true).expect("a socket");
         let port = Virtio::open(card.clone(), config).expect("it opens");
         Ok(Self { port, card })
-    }
-}
-
-impl Rig for Plugged {
-    type Driver = Virtio<Qtest>;
-
-    fn traits(&self) -> Traits {
-        Traits {
-            injects: Injects::Live,
-            observes: Observes::Live,
-            window: 8,
-            fills: Fills::Never("QEMU keeps the frames for which the cable has no room"),
-            latency: Duration::from_millis(20),
-            ..Traits::default()
-        }
-    }
-
-    fn driver(&mut self) -> &mut Virtio<Qtest> {
-        &mut self.port
-    }
-
-    fn inject(&mut self, packet: &Outside) -> bool {
-        self.card.inject(&packet.bytes).is_ok()
-    }
-
-    fn observe(&mut self) -> Option<Outside> {
-        let mut bytes = vec![0; 1 << 16];
-        let count = self.card.socket().recv(&mut bytes).ok()?;
-        bytes.truncate(count);
-        Some(Outside::complete(bytes))
-    }
-
-    fn detached(&mut self) {
-        // An address that the card was not given, also one of a frame that is free again.
-        self.card.check_untouched().expect("the card's accesses");
     }
 }
 

@@ -2,6 +2,7 @@
 //! sums, with virtio-net headers of QEMU.
 
 use crate::line::{Line, NAME, quiet, within};
+use crate::start_one;
 use crate::world::{self, PacketSocket, raw_tun};
 use packtrain::port::e1000e::{E1000e, E1000eConfig};
 use packtrain_testkit::conformance::Skip;
@@ -9,16 +10,11 @@ use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Net, Qtest};
 
 fn plug(mtu: u32) -> Result<Line<E1000e<Qtest>>, Skip> {
-    if let Err(why) = Qtest::available() {
-        assert!(!rustix::process::geteuid().is_root(), "as root: {why}");
-        return Err(Skip(why.to_string()));
-    }
     let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     let tap = raw_tun(NAME, flags).expect("a TAP");
     quiet(NAME);
     world::set_mtu(NAME, mtu.cast_signed());
-    let card = Card::new("e1000e").net(Net::Tap(vec![tap])).start();
-    let card = card.expect("a card");
+    let card = start_one(Card::new("e1000e").net(Net::Tap(vec![tap])))?;
     world::set_up(NAME, true);
     let config = E1000eConfig {
         mtu,

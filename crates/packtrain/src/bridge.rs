@@ -132,8 +132,10 @@ impl Addresses {
     }
 
     fn set(&self, mac: Mac) -> &[Entry] {
-        // A multiplicative hash: the upper bits are the best.
-        let hash = mac.wrapping_mul(self.factor) >> 32;
+        // Two multiplications: after one, addresses in sequence, as virtual machines have them,
+        // fall into few of the sets with some factors.
+        let hash = mac.wrapping_mul(self.factor);
+        let hash = (hash ^ hash >> 32).wrapping_mul(self.factor) >> 32;
         let at = (hash as usize * WAYS) & (self.entries.len() - 1);
         &self.entries[at..at + WAYS]
     }

@@ -167,6 +167,25 @@ fn a_full_table_is_searched_in_pieces() {
     assert_eq!(old.count(), 0);
 }
 
+/// With any factor of the hash, nearly all addresses in sequence are learned while half of the
+/// entries are free.
+#[test]
+fn addresses_in_sequence_fill_the_table_with_every_factor() {
+    for round in 0..1000 {
+        let mut addresses = Addresses::new(512, AGE);
+        let own = Arc::get_mut(&mut addresses).expect("not shared yet");
+        own.factor = RandomState::new().build_hasher().finish() | 1;
+        for number in 0..512 {
+            addresses.learn(host(number), 0, at(0));
+        }
+        let (len, factor) = (addresses.len(), addresses.factor);
+        assert!(
+            len > 450,
+            "{len} of 512 in round {round} with the factor {factor:#x}"
+        );
+    }
+}
+
 #[test]
 fn a_frame_without_a_whole_source_teaches_nothing() {
     let arena = crate::packet::Arena::new(crate::packet::ArenaConfig::small());

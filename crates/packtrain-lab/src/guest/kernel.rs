@@ -12,7 +12,8 @@ pub const FOLDER_VARIABLE: &str = "PACKTRAIN_GUEST";
 
 const PROVIDE: &str = include_str!("provide.sh");
 
-/// A folder with `vmlinuz`, `busybox` (static) and modules (`*.ko`, not compressed).
+/// A folder with `vmlinuz` (and the same as `vmlinux`, decompressed, which boots faster), `busybox`
+/// (static) and modules (`*.ko`, not compressed).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
     folder: PathBuf,
@@ -86,6 +87,10 @@ impl Kernel {
 
     /// The image to boot.
     pub fn image(&self) -> PathBuf {
+        let decompressed = self.folder.join("vmlinux");
+        if decompressed.exists() {
+            return decompressed;
+        }
         self.folder.join("vmlinuz")
     }
 

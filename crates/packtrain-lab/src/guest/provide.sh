@@ -1,6 +1,6 @@
 #!/bin/sh
-# Puts what a guest boots into a folder: Debian's kernel (`vmlinuz`), some of its modules and a
-# static BusyBox. Downloads about 70 MB with apt-get and installs nothing: provide.sh FOLDER
+# Puts what a guest boots into a folder: Debian's kernel (`vmlinuz`, and decompressed as `vmlinux`),
+# some of its modules and a static BusyBox. Downloads about 70 MB with apt-get and installs nothing: provide.sh FOLDER
 set -eu
 folder=$1
 for program in apt-get apt-cache dpkg-deb; do
@@ -25,7 +25,7 @@ for package in *.deb; do
     dpkg-deb -x "$package" root
 done
 # Modules of another kernel need others of theirs.
-rm -f "$folder"/vmlinuz "$folder"/*.ko "$folder"/*.ko.xz
+rm -f "$folder"/vmlinu[xz] "$folder"/*.ko "$folder"/*.ko.xz
 # The cards and VFIO, the serial port of the agent, and what tests of networks need. Newer kernels
 # have fewer of them, or compress them.
 for module in \
@@ -41,5 +41,16 @@ for module in "$folder"/*.ko.xz; do
     fi
 done
 find root -path "*/bin/busybox" -exec cp {} "$folder/" \;
+# Decompressing itself is half of a boot where QEMU emulates the CPU. Where the payload is in the image,
+# and that it begins behind the sectors of setup code: Documentation/arch/x86/boot.rst of Linux.
+image=$(echo root/boot/vmlinuz-*)
+field() { od -An -j "$1" -N "$2" -t "u$2" "$image" | tr -d ' '; }
+payload=$((($(field 497 1) + 1) * 512 + $(field 584 4)))
+if tail -c +$((payload + 1)) "$image" | head -c "$(field 588 4)" |
+    xz --decompress --single-stream >vmlinux 2>/dev/null; then
+    mv vmlinux "$folder/"
+else
+    echo "vmlinuz is not decompressed: xz is missing, or it is not of xz; guests boot slower" >&2
+fi
 # Last: it says that all is there.
-cp root/boot/vmlinuz-* "$folder/vmlinuz"
+cp "$image" "$folder/vmlinuz"

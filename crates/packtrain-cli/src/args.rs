@@ -736,6 +736,8 @@ Examples:
       the same guest, one command of its shell, and its exit code
   packtrain guest --card vmxnet3 --card virtio,kernel,tap=tap0
       other cards; the second one is an interface of the guest and a TAP interface of this host
+  packtrain guest --card e1000e,hub=1 --card e1000e,hub=2 --card e1000e,hub=1 --card e1000e,hub=2
+      two pairs: the first card is joined to the third one, the second to the fourth
 
 Cards are at 0000:01:00.0, 0000:02:00.0 and so on, each in an IOMMU group of its own and bound to
 vfio-pci. The shell is BusyBox; `packtrain` is this program, and `bind-card ADDRESS DRIVER` gives a
@@ -747,9 +749,9 @@ PACKTRAIN_GUEST, or packtrain/guest in ~/.cache. If the IOMMU stops an access of
 is printed, and the exit code is 1.")]
 pub struct GuestArgs {
     /// A card, the first one at 0000:01:00.0: e1000e, vmxnet3 or virtio. `kernel` leaves it to the
-    /// kernel's driver; `tap=NAME` joins it to a TAP interface of this host instead of the other
-    /// cards
-    #[arg(long = "card", value_name = "MODEL[,kernel][,tap=NAME]")]
+    /// kernel's driver; `hub=N` joins it to the other cards of that hub (0), `tap=NAME` to a TAP
+    /// interface of this host instead
+    #[arg(long = "card", value_name = "MODEL[,kernel][,hub=N|,tap=NAME]")]
     #[arg(default_values = ["e1000e", "e1000e"])]
     pub cards: Vec<GuestCard>,
     /// Puts this program of the host into the guest's /bin, too
@@ -773,8 +775,17 @@ pub struct GuestCard {
     pub model: CardModel,
     /// The driver that takes it.
     pub bound: Bound,
-    /// The TAP interface that it is joined to, instead of the other cards.
-    pub tap: Option<String>,
+    /// What it is joined to.
+    pub wire: Wire,
+}
+
+/// What a card of `packtrain guest` is joined to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wire {
+    /// The other cards of the hub with this number.
+    Hub(u32),
+    /// The TAP interface of this name.
+    Tap(String),
 }
 
 impl FromStr for GuestCard {
@@ -791,13 +802,19 @@ impl FromStr for GuestCard {
         let mut card = Self {
             model,
             bound: Bound::Vfio,
-            tap: None,
+            wire: Wire::Hub(0),
         };
         for word in words {
+            let hub = |number: &str| {
+                number
+                    .parse()
+                    .map_err(|_| format!("'{number}' is no number"))
+            };
             match word.split_once('=') {
                 None if word == "kernel" => card.bound = Bound::Kernel,
-                Some(("tap", name)) if !name.is_empty() => card.tap = Some(name.to_owned()),
-                _ => return Err(format!("'{word}' is neither kernel nor tap=NAME")),
+                Some(("hub", number)) => card.wire = Wire::Hub(hub(number)?),
+                Some(("tap", name)) if !name.is_empty() => card.wire = Wire::Tap(name.to_owned()),
+                _ => return Err(format!("'{word}' is not kernel, hub=N or tap=NAME")),
             }
         }
         Ok(card)

@@ -1,6 +1,6 @@
 //! `packtrain guest`: a virtual machine with network cards behind an IOMMU.
 
-use crate::args::{GuestArgs, GuestCard};
+use crate::args::{GuestArgs, GuestCard, Wire};
 use crate::exit::{Exit, Failure};
 use crate::print;
 use crate::signals::Stop;
@@ -69,9 +69,9 @@ fn kernel(args: &GuestArgs) -> Result<Kernel, ToolError> {
 
 fn cards(cards: &[GuestCard]) -> Result<Vec<Card>, LabError> {
     let cards = cards.iter().map(|card| {
-        let far_side = match &card.tap {
-            None => FarSide::Hub(0),
-            Some(name) => {
+        let far_side = match &card.wire {
+            Wire::Hub(number) => FarSide::Hub(*number),
+            Wire::Tap(name) => {
                 let tap = Tap::new(name).multi_queue(false).vnet_hdr(true);
                 FarSide::Tap(tap.open()?.remove(0))
             }

@@ -13,7 +13,7 @@ use std::process::{Child, Command, ExitCode};
 fn main() -> ExitCode {
     packtrain_lab::tests![
         a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code,
-        one_card_sends_what_the_other_one_receives,
+        packets_pass_from_one_card_to_the_other,
         a_fault_of_the_iommu_is_a_failed_check,
         ctrl_c_is_for_the_command,
         a_guest_ends_also_if_the_command_does_not,
@@ -51,16 +51,25 @@ fn a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code() {
     assert_eq!(ran.err, "wrong\n");
 }
 
-/// The command of README.
-fn one_card_sends_what_the_other_one_receives() {
-    const LINE: &str = "packtrain forward -q --count 20000 e1000e:0000:02:00.0 null: & sleep 1
-    packtrain forward -q null:source,count=20000 e1000e:0000:01:00.0; wait";
+/// The command of README: a third card sends, and a fourth one receives.
+fn packets_pass_from_one_card_to_the_other() {
+    const LINE: &str = "packtrain forward -q --count 5000 e1000e:0000:04:00.0 null: &
+    packtrain forward -q --count 5000 e1000e:0000:01:00.0 e1000e:0000:02:00.0 & sleep 3
+    packtrain forward -q null:source,count=5000 e1000e:0000:03:00.0; wait";
+    const CARDS: [&str; 4] = [
+        "e1000e,hub=1",
+        "e1000e,hub=2",
+        "e1000e,hub=1",
+        "e1000e,hub=2",
+    ];
+    let cards = CARDS.map(|card| ["--card", card]).concat();
     let readme = include_str!("../../../README.md");
-    assert!(readme.contains(&format!("packtrain guest -- '{LINE}'")));
-    let ran = run(&["--", LINE]);
+    let command = format!("packtrain guest {} -- '{LINE}'", cards.join(" "));
+    assert!(readme.contains(&command), "README is without {command}");
+    let ran = run(&[&*cards, &["--", LINE]].concat());
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let closed = "ledger (wire packets): 20,000 received = 20,000 transmitted: closed\n";
-    assert_eq!(ran.out.matches(closed).count(), 2, "{ran:?}");
+    let closed = "ledger (wire packets): 5,000 received = 5,000 transmitted: closed\n";
+    assert_eq!(ran.out.matches(closed).count(), 3, "{ran:?}");
 }
 
 /// The card transmits from a ring where nothing is mapped.
@@ -160,7 +169,7 @@ fn what_is_missing_is_said() {
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(
         ran.error_line()
-            .contains("'kernle' is neither kernel nor tap=NAME"),
+            .contains("'kernle' is not kernel, hub=N or tap=NAME"),
         "{ran:?}"
     );
     let ran = run(&[]);

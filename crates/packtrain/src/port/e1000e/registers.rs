@@ -55,7 +55,10 @@ pub(super) const FILTER_WORDS: usize = 128;
 pub(super) const RETA_WORDS: usize = 32;
 pub(super) const ADDRESSES: usize = 16;
 
-/// The interrupt delay of a vector, 256 ns each.
+/// The unit of ITR, and of EITR of each vector: the shortest times between two interrupts.
+pub(super) const DELAY_UNIT_NS: u128 = 256;
+
+/// The shortest time between two interrupts of a vector (EITR).
 pub(super) const fn eitr(vector: usize) -> usize {
     0x00e8 + 4 * vector
 }

@@ -13,6 +13,7 @@ use crate::time::Instant;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Free RX descriptors that are worth a write of the tail register.
 const REFILL: usize = 16;
@@ -104,6 +105,17 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
             }
         }
         Ok(())
+    }
+
+    fn moderate(&mut self, delay: Duration) -> bool {
+        let register = match self.kind {
+            // The vectors of the RX halves are the even ones.
+            InterruptKind::Msix => registers::eitr(2 * self.queue),
+            InterruptKind::Msi | InterruptKind::Intx => registers::ITR,
+        };
+        let units = delay.as_nanos().div_ceil(registers::DELAY_UNIT_NS);
+        self.line.card.write(register, units.min(0xffff) as u32);
+        true
     }
 
     /// No packet is missed. One that the card wrote before the ring is looked at is seen there. The

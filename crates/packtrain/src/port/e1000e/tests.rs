@@ -978,6 +978,35 @@ fn a_packet_that_comes_while_the_queue_is_armed_is_not_missed() {
 }
 
 #[test]
+fn the_card_delays_the_interrupts_of_each_vector() {
+    for (kind, registers) in [
+        (InterruptKind::Msix, vec![0xe8, 0xf0]),
+        (InterruptKind::Msi, vec![0xc4]),
+        (InterruptKind::Intx, vec![0xc4]),
+    ] {
+        let config = E1000eConfig {
+            interrupts: Some(kind),
+            ..small()
+        };
+        let mut bench = Bench::new(&config, 2);
+        assert_eq!(bench.queues.len(), registers.len());
+        for (queue, register) in registers.into_iter().enumerate() {
+            bench.fake.take_writes(register);
+            for (delay, units) in [
+                (125_000, 489),
+                (256, 1),
+                (1, 1),
+                (99_000_000, 65_535),
+                (0, 0),
+            ] {
+                assert!(bench.queues[queue].0.moderate(Duration::from_nanos(delay)));
+                assert_eq!(bench.fake.take_writes(register), [units], "{delay} ns");
+            }
+        }
+    }
+}
+
+#[test]
 fn with_one_interrupt_the_rx_half_has_it() {
     for kind in [InterruptKind::Msi, InterruptKind::Intx] {
         let config = E1000eConfig {

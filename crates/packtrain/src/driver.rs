@@ -51,6 +51,7 @@ pub(crate) use crate::packet::Arena;
 pub(crate) use crate::time::Instant;
 pub(crate) use std::os::fd::BorrowedFd;
 pub(crate) use std::task::Waker;
+pub(crate) use std::time::Duration;
 
 /// The memory from which a device can transmit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -796,6 +797,18 @@ pub trait RxDescriptors: Send {
 
     /// Arms the device: it wakes the worker when a packet arrives. Returns whether one has arrived.
     fn arm(&mut self) -> Armed;
+
+    /// Sets the shortest time from one interrupt of this queue to the next. A packet that arrives
+    /// within it raises its interrupt at the end, a later packet at once. Zero, with which a device
+    /// starts, delays nothing.
+    ///
+    /// Returns whether the device delays its interrupts. With `false`, the default, the framework
+    /// delays the wake-ups by itself ([`RxDescriptors::arm_for`]). The framework calls it when the
+    /// moderation policy has decided otherwise than before, with at most
+    /// [`USECS_MAX`](crate::policy::moderation::USECS_MAX) microseconds.
+    fn moderate(&mut self, delay: Duration) -> bool {
+        false
+    }
 
     /// As [`RxDescriptors::arm`], but the device wakes the worker when `packets` have arrived, or
     /// fewer and it can receive no more. `None` from a device that does not count: then it is not

@@ -52,9 +52,12 @@ pub enum Moderation {
     Off,
     /// A packet wakes the worker `usecs` microseconds after the last wake-up, or as soon as
     /// `frames` packets wait. If the device cannot count waiting packets ([`arm_for`]; a TAP), the
-    /// worker polls it after `usecs`.
+    /// worker polls it after `usecs`. A network card that delays its interrupts ([`moderate`]) does
+    /// so by `usecs` from one to the next, and counts no packets: more than `frames` may wait, and
+    /// what its ring has no room for is lost.
     ///
     /// [`arm_for`]: crate::driver::RxDescriptors::arm_for
+    /// [`moderate`]: crate::driver::RxDescriptors::moderate
     Fixed {
         /// Microseconds, 0 to [`USECS_MAX`]; 0 delays nothing.
         usecs: u32,
@@ -104,7 +107,8 @@ pub struct Profile {
     /// Microseconds from one wake-up to the next. After a longer pause the first packet wakes the
     /// worker without a delay.
     pub usecs: u32,
-    /// Packets that end the delay, at least 1, if the device can count waiting packets.
+    /// Packets that end the delay, at least 1, if the device can count waiting packets; with 1
+    /// nothing is delayed.
     pub frames: u32,
 }
 

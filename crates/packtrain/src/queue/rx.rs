@@ -34,6 +34,8 @@ pub struct RxQueue<R> {
     starved: bool,
     retry_at: Instant,
     throttle: Throttle,
+    /// The delay that the device was asked for last.
+    asked: Duration,
     /// The device counts waiting packets, so it wakes the worker during a delay as well.
     counts: bool,
     /// The plant `bad-descriptor-resets`: packets are lost until then.
@@ -85,6 +87,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             starved: false,
             retry_at: Instant::from_nanos(0),
             throttle: Throttle::new(Moderation::Off),
+            asked: Duration::ZERO,
             counts: false,
             #[cfg(feature = "plants")]
             resets_at: Instant::from_nanos(0),
@@ -289,6 +292,11 @@ impl<R: RxDescriptors> RxQueue<R> {
             counters.wakeups.add(1);
         }
         counters.moderation_changes.set(self.throttle.changes());
+        let delay = self.throttle.delay();
+        if delay != self.asked {
+            self.asked = delay;
+            self.throttle.leave(self.device.moderate(delay));
+        }
     }
 
     /// Gives the device the interrupt of this queue ([`RxDescriptors::set_interrupt`]).

@@ -1,9 +1,10 @@
 //! The 82574L.
 
 use crate::start_one;
-use packtrain::driver::{Attach, DeviceError, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features, Link, TxDescriptors as _};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, Packet};
 use packtrain::plan::FitLimits;
+use packtrain::policy::moderation::Moderation;
 use packtrain::port::card::InterruptKind;
 use packtrain::port::e1000e::{E1000e, E1000eConfig, E1000eRx, E1000eTx};
 use packtrain::queue::{RxQueue, TxQueue};
@@ -14,12 +15,17 @@ use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Qtest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_secs(20);
+const SECOND: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 type Plugged = crate::Plugged<E1000e<Qtest>>;
 
@@ -171,6 +177,26 @@ impl Queues {
         assert!(burst.is_empty());
     }
 
+    /// Waits for the interrupts of the queue 0 until one has brought a packet.
+    fn wait_for_interrupt(&mut self, frame: &[u8]) -> Duration {
+        assert_eq!(self.rx[0].arm(), Armed::Idle);
+        let start = std::time::Instant::now();
+        self.inject(frame);
+        while self.poll(0).expect("it works").is_empty() {
+            assert!(start.elapsed() < WAIT, "no interrupt");
+            let (wake, _) = self.rx[0].wake().expect("it has one");
+            poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&SECOND)).expect("a descriptor");
+            self.rx[0].resume(true);
+            self.rx[0].count_wakeup();
+        }
+        let now = self.now();
+        self.rx[0].settle(now, true);
+        assert!(self.poll(0).expect("it works").is_empty());
+        let now = self.now();
+        self.rx[0].settle(now, false);
+        start.elapsed()
+    }
+
     /// The next frame that the card has sent.
     fn sent(&self) -> Option<Vec<u8>> {
         let end = std::time::Instant::now() + WAIT;
@@ -242,6 +268,66 @@ fn two_queues_share_the_flows() {
     }
     drop((queues.rx, queues.tx));
     queues.card.check_untouched().expect("its accesses");
+}
+
+/// QEMU 7.2 delays by at least 128 µs. At the end of a delay it sends the message of a packet that
+/// came meanwhile, and that of the next packet at once: each other one is delayed.
+#[test]
+fn the_card_delays_its_interrupts() {
+    const ROUNDS: usize = 20;
+    const DELAY: Duration = Duration::from_millis(10);
+    for kind in [InterruptKind::Msix, InterruptKind::Msi, InterruptKind::Intx] {
+        let config = E1000eConfig {
+            interrupts: Some(kind),
+            ..E1000eConfig::default()
+        };
+        let Some(mut queues) = Queues::new(&config, 1) else {
+            return;
+        };
+        let (usecs, frames) = (DELAY.as_micros() as u32, 4096);
+        for setting in [Moderation::Off, Moderation::Fixed { usecs, frames }] {
+            queues.rx = std::mem::take(&mut queues.rx)
+                .into_iter()
+                .map(|queue| queue.moderated(setting))
+                .collect();
+            // With the first one the framework asks for the delay.
+            queues.wait_for_interrupt(&frame(0, 60));
+            let times = (0..ROUNDS).map(|_| queues.wait_for_interrupt(&frame(1, 60)));
+            let times: Vec<Duration> = times.collect();
+            if setting == Moderation::Off {
+                assert!(
+                    times.iter().min() < Some(&(DELAY / 2)),
+                    "{kind:?} {times:?}"
+                );
+            } else {
+                // One per cent for the clocks.
+                let all: Duration = times.iter().sum();
+                let least = DELAY * (ROUNDS as u32 / 2 - 1) * 99 / 100;
+                assert!(all > least, "{kind:?} {times:?}");
+            }
+            // The framework delays none by itself.
+            assert_eq!(queues.rx[0].counters().snapshot().moderated, 0);
+        }
+        // A change of the link wakes both halves, without a read of it.
+        for is_up in [false, true] {
+            let (rx, tx) = (&mut queues.rx[0], queues.tx[0].device_mut());
+            assert_eq!((rx.arm(), tx.arm()), (Armed::Idle, Some(Armed::Idle)));
+            assert_eq!(tx.is_blocked(), is_up);
+            queues.card.set_link(is_up).expect("QEMU");
+            let end = std::time::Instant::now() + WAIT;
+            while tx.is_blocked() == is_up {
+                assert!(std::time::Instant::now() < end, "{kind:?} {is_up}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let wakes = [rx.wake().expect("it has one"), tx.wake().expect("it, too")];
+            for (wake, _) in &wakes {
+                let woken = poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&SECOND));
+                assert_eq!(woken, Ok(1), "{kind:?} {is_up}");
+            }
+        }
+        drop((queues.rx, queues.tx, queues.port));
+        queues.card.check_untouched().expect("its accesses");
+    }
 }
 
 #[test]

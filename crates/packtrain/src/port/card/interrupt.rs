@@ -1,6 +1,9 @@
 //! Interrupts of cards, as descriptors that a worker waits for.
 
+use super::Bus;
+use crate::driver::DeviceError;
 use crate::driver::key::Words;
+use crate::port::sys::device::unsupported;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use std::io;
@@ -25,6 +28,35 @@ impl Words for InterruptKind {
         ("msi", Self::Msi),
         ("intx", Self::Intx),
     ];
+}
+
+impl InterruptKind {
+    /// The kind that was asked for, or else the first of MSI-X, MSI and INTx, of which the card has
+    /// at least as many as `least` says.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] without one.
+    pub fn choose(
+        bus: &impl Bus,
+        wanted: Option<Self>,
+        least: impl Fn(Self) -> usize,
+    ) -> Result<Self, DeviceError> {
+        let all = [Self::Msix, Self::Msi, Self::Intx].into_iter();
+        let mut found = all.filter(|kind| bus.interrupts(*kind) >= least(*kind));
+        let name = bus.name();
+        match found.find(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
+            Some(kind) => Ok(kind),
+            None if wanted.is_some() => unsupported(format!(
+                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
+                 and intx"
+            )),
+            None => unsupported(format!(
+                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
+                 `lspci -vv -s {name}` says of them"
+            )),
+        }
+    }
 }
 
 /// One interrupt: readable from when it came until [`clear`](Self::clear). Clones are the same one.

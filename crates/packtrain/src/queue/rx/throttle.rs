@@ -5,6 +5,9 @@
 //! its end the worker polls, so no packet waits longer. If no packet arrives within the delay, the
 //! next one wakes the worker at once.
 //!
+//! A device that delays its interrupts by itself (`RxDescriptors::moderate`) does all of this, and
+//! here is only the choice of the delay.
+//!
 //! Only wake-ups are delayed. A worker that is awake polls all its queues, and a worker that spins
 //! has no wake-ups.
 
@@ -17,6 +20,8 @@ use std::time::Duration;
 pub(super) struct Throttle {
     moderator: Moderator,
     profile: Profile,
+    /// The device delays.
+    is_left: bool,
     /// The last wake-up.
     last: Option<Instant>,
     /// The end of the delay of an empty queue.
@@ -43,6 +48,7 @@ impl Throttle {
         Self {
             profile: moderator.profile(),
             moderator,
+            is_left: false,
             last: None,
             until: None,
             asleep: None,
@@ -84,7 +90,7 @@ impl Throttle {
         };
         self.seen = (packets, bytes);
         self.profile = self.moderator.observe(now, &seen);
-        if !found {
+        if !found && !self.is_left {
             self.until = self.end(now).filter(|&end| now < end);
         }
         wakeup.is_some_and(|asleep| asleep.until.is_some() && !woken(&asleep))
@@ -92,11 +98,24 @@ impl Throttle {
 
     /// The end of the delay after the last wake-up.
     fn end(&self, now: Instant) -> Option<Instant> {
-        let delay = Duration::from_micros(u64::from(self.profile.usecs));
-        // A profile of one packet delays nothing.
-        let last = self.last.filter(|_| self.profile.frames > 1)?;
         // If the clock went back, the delay is not longer.
-        Some(last.min(now).after(delay))
+        Some(self.last?.min(now).after(self.delay()))
+    }
+
+    /// The delay in force. A profile of one packet delays nothing.
+    pub(super) const fn delay(&self) -> Duration {
+        match self.profile.frames {
+            ..=1 => Duration::ZERO,
+            _ => Duration::from_micros(self.profile.usecs as u64),
+        }
+    }
+
+    /// Leaves the delays to the device, or, with `false`, to this throttle from the next poll on.
+    pub(super) const fn leave(&mut self, to_device: bool) {
+        self.is_left = to_device;
+        if to_device {
+            self.until = None;
+        }
     }
 
     /// The worker is about to sleep; `wakeups` is the total of the queue. Returns how many packets

@@ -25,6 +25,9 @@ pub struct ReturningRx<D: Driver> {
     life: u32,
     interrupt: Option<Waker>,
     arena: Arena,
+    /// The delay of interrupts that the queue asked for, and whether the device has it.
+    delay: Duration,
+    moderates: bool,
     /// A new device has fewer buffers than it could use.
     short: bool,
     /// It is, and had nothing to receive into: it is not polled before `refill_at`.
@@ -43,6 +46,8 @@ impl<D: Driver> ReturningRx<D> {
             life: 0,
             interrupt: None,
             arena,
+            delay: Duration::ZERO,
+            moderates: false,
             short: false,
             is_dry: false,
             refill_at: Instant::default(),
@@ -76,6 +81,7 @@ impl<D: Driver> ReturningRx<D> {
         if let (Some(inner), Some(interrupt)) = (&mut self.inner, &self.interrupt) {
             inner.set_interrupt(interrupt.clone());
         }
+        self.moderate(self.delay);
     }
 }
 
@@ -113,6 +119,15 @@ impl<D: Driver> RxDescriptors for ReturningRx<D> {
             inner.set_interrupt(interrupt.clone());
         }
         self.interrupt = Some(interrupt);
+    }
+
+    /// A new device is of the same kind, so the answer is that of the one before.
+    fn moderate(&mut self, delay: Duration) -> bool {
+        self.delay = delay;
+        if let Some(inner) = &mut self.inner {
+            self.moderates = inner.moderate(delay);
+        }
+        self.moderates
     }
 
     fn arm(&mut self) -> Armed {

@@ -54,6 +54,8 @@ struct Bay {
     note: Mutex<Option<&'static str>>,
     /// Packets in either direction so far, in the counters of each device.
     counted: AtomicUsize,
+    /// The number of a device, and the delay that it was asked for.
+    delays: Mutex<Vec<(usize, Duration)>>,
     /// No buffer is free.
     starved: AtomicBool,
     /// Halves that are not closed.
@@ -187,6 +189,11 @@ impl RxDescriptors for Half {
             true => Err(DeviceError::Removed),
             false => Ok(()),
         }
+    }
+
+    fn moderate(&mut self, delay: Duration) -> bool {
+        lock(&self.bay.delays).push((self.number, delay));
+        true
     }
 
     fn arm(&mut self) -> Armed {
@@ -610,10 +617,14 @@ fn a_device_without_buffers_is_polled_each_millisecond_and_not_armed() {
         let mut burst = RxBurst::new(&mut packets, 64, &mut bad);
         rx.receive(now, &mut burst).expect("it is there, or away");
     };
+    let delays = [1, 2].map(Duration::from_micros);
+    assert!(rx.moderate(delays[0]));
     bay.starved.store(true, Ordering::SeqCst);
     bay.unplug();
     assert_eq!(port.link(), Link::Down);
     receive(rx, Instant::default());
+    // The next one is asked for the delay, too.
+    assert!(rx.moderate(delays[1]));
     bay.plug();
     wait_for("device", || port.link() == Link::Up);
     let mut now = Instant::from_nanos(7);
@@ -624,6 +635,7 @@ fn a_device_without_buffers_is_polled_each_millisecond_and_not_armed() {
         now = now.after(Duration::from_millis(1));
         assert_eq!(rx.next_at(), Some(now));
     }
+    assert_eq!(*lock(&bay.delays), [(0, delays[0]), (1, delays[1])]);
     bay.starved.store(false, Ordering::SeqCst);
     receive(rx, now);
     // Half leaves this to its device.

@@ -24,6 +24,9 @@ struct Script {
     posted: usize,
     refills: u64,
     polls: u64,
+    /// It delays its interrupts, by what it was asked for.
+    moderates: bool,
+    asked: Vec<Duration>,
 }
 
 /// Descriptors of its ring.
@@ -64,6 +67,11 @@ impl RxDescriptors for Script {
             }
         }
         Ok(())
+    }
+
+    fn moderate(&mut self, delay: Duration) -> bool {
+        self.asked.push(delay);
+        self.moderates
     }
 
     fn arm(&mut self) -> Armed {
@@ -252,4 +260,58 @@ fn without_a_small_frame_a_small_packet_stays_in_its_frame() {
     assert_eq!((counters.copybreak, counters.packets), (0, 1));
     assert_eq!(bench.drops.snapshot().total(), 0);
     drop(hoard);
+}
+
+/// Wakes the worker for a packet each `step`, and polls until the queue is empty.
+fn wake_for_each(bench: &mut Bench, count: u64, step: Duration) {
+    let mut now = AT;
+    for number in 0..count {
+        bench.queue.arm();
+        now = now.after(step);
+        bench.queue.resume(true);
+        bench.queue.count_wakeup();
+        // The load doubles now and then, so that the policy searches.
+        for _ in 0..1 << (number / 200 % 3) {
+            bench.queue.device_mut().items.push_back(packet(0));
+        }
+        for _ in 0..2 {
+            let found = !bench.poll(64).0.is_empty();
+            bench.queue.settle(now, found);
+        }
+    }
+}
+
+#[test]
+fn a_device_that_delays_its_interrupts_is_asked_once_for_each_decision() {
+    let (usecs, step) = (50, Duration::from_micros(10));
+    let fixed = |frames| Moderation::Fixed { usecs, frames };
+    let delay = Duration::from_micros(50);
+    let rows = [
+        (Moderation::Off, vec![]),
+        (fixed(1), vec![]),
+        (fixed(64), vec![delay]),
+    ];
+    for (setting, asked) in rows {
+        for moderates in [false, true] {
+            let mut bench = Bench::new([]);
+            bench.queue = bench.queue.moderated(setting);
+            bench.queue.device_mut().moderates = moderates;
+            wake_for_each(&mut bench, 20, step);
+            assert_eq!(bench.queue.device_mut().asked, asked, "{setting}");
+            // The framework delays only what the device does not.
+            let is_delayed = !asked.is_empty() && !moderates;
+            let moderated = bench.queue.counters().snapshot().moderated;
+            assert_eq!(moderated > 0, is_delayed, "{setting}, {moderates}");
+        }
+    }
+    let mut bench = Bench::new([]);
+    bench.queue = bench.queue.moderated(Moderation::Adaptive);
+    bench.queue.device_mut().moderates = true;
+    wake_for_each(&mut bench, 4000, step);
+    let counters = bench.queue.counters().snapshot();
+    let asked = &bench.queue.device_mut().asked;
+    assert!(counters.moderation_changes > 2, "{counters:?}");
+    assert_eq!(asked.len() as u64, counters.moderation_changes, "{asked:?}");
+    assert!(asked.windows(2).all(|pair| pair[0] != pair[1]), "{asked:?}");
+    assert_eq!(counters.moderated, 0);
 }

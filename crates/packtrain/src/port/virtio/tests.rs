@@ -5,8 +5,8 @@ mod rings;
 
 use super::*;
 use crate::driver::{
-    Accepted, Armed, Attach, BadPackets, Completed, Interest, Refused, RxBurst, RxDescriptors,
-    RxInfo, Token, TxDescriptors, TxPacket,
+    Accepted, Armed, Attach, BadPackets, Completed, Interest, Refused, Reset, RxBurst,
+    RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{ArenaConfig, Burst, Packet};
@@ -33,7 +33,8 @@ const OFFERED: u64 = VERSION_1
     | CTRL_VQ
     | CTRL_RX
     | MQ
-    | 1 << 28
+    | INDIRECT_DESC
+    | RING_RESET
     | 0x01C0_0000_0000_3B83;
 
 #[derive(Debug, Default)]
@@ -89,7 +90,7 @@ fn rig_with(offered: u64, config: &VirtioConfig, how: &Attach) -> Rig {
 fn kinds() -> Vec<Rig> {
     let mut all = Vec::new();
     for packed in [false, true] {
-        for offered in [OFFERED, OFFERED & !EVENT_IDX] {
+        for offered in [OFFERED, OFFERED & !(EVENT_IDX | INDIRECT_DESC)] {
             for irq in [InterruptKind::Msix, InterruptKind::Intx] {
                 all.push(rig(offered, &config(packed, irq)));
             }
@@ -208,11 +209,15 @@ fn packets_pass_in_both_directions_around_the_ring() {
 
 #[test]
 fn completions_come_in_any_order_and_free_their_descriptors() {
-    for packed in [false, true] {
-        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+    let orders = [(0, 8), (INDIRECT_DESC, 4)];
+    let cases = orders.map(|order| [(false, order), (true, order)]);
+    for (packed, (lacks, room)) in cases.into_iter().flatten() {
+        let mut rig = rig(OFFERED & !lacks, &config(packed, InterruptKind::Msix));
+        let order = [2, 0, 3, 1, 7, 5, 6, 4];
+        let order = &order[..room];
         for round in 0..20 {
             let mut packets: Vec<Packet> = Vec::new();
-            for token in 0..4 {
+            for token in 0..room as u32 {
                 let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
                 packet
                     .append(rig.arena.packet_from(&[2; 9]).unwrap())
@@ -224,10 +229,15 @@ fn completions_come_in_any_order_and_free_their_descriptors() {
             assert_eq!(rig.send(&mut one, 9), Err(Refused::NoDescriptor), "{round}");
             rig.flush();
             let chains: Vec<_> = std::iter::from_fn(|| rig.device.take(1)).collect();
-            for index in [2, 0, 3, 1] {
-                rig.device.give(1, &chains[index], 0);
+            for index in order {
+                let chain = &chains[*index as usize];
+                if let Some((table, bytes)) = chain.table {
+                    // Nobody but the card reads them.
+                    rig.device.memory.write(table, &vec![0xff; bytes as usize]);
+                }
+                rig.device.give(1, chain, 0);
             }
-            assert_eq!(rig.reclaim(), [2, 0, 3, 1]);
+            assert_eq!(rig.reclaim(), order);
             assert_eq!(rig.reclaim(), []);
         }
         let all = ArenaConfig::small().small_frames;
@@ -273,8 +283,8 @@ fn armed_halves_are_woken_once_and_others_are_not() {
 
 #[test]
 fn an_armed_half_counts() {
-    for packed in [false, true] {
-        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+    for (packed, lacks) in [(false, 0), (true, 0), (true, INDIRECT_DESC)] {
+        let mut rig = rig(OFFERED & !lacks, &config(packed, InterruptKind::Msix));
         let bytes = with_header(&frame(60, 1));
         for _ in 0..20 {
             assert_eq!(rig.rx.arm_for(3), Some(Armed::Idle));
@@ -298,14 +308,14 @@ fn an_armed_half_counts() {
             all.push(packet);
         }
         rig.flush();
-        let expected = (!packed).then_some(Armed::Idle);
-        assert_eq!(rig.tx.arm_for(2), expected);
+        let counts = lacks == 0;
+        assert_eq!(rig.tx.arm_for(2), counts.then_some(Armed::Idle));
         for sent in 1..=3 {
             let chain = rig.device.take(1).expect("a packet");
             rig.device.give(1, &chain, 0);
             assert_eq!(
                 has_come(rig.tx.wake(), false),
-                !packed && sent >= 2,
+                counts && sent >= 2,
                 "{sent}"
             );
         }
@@ -373,6 +383,10 @@ fn what_is_negotiated_is_what_is_used() {
     assert_eq!((capabilities.rx, capabilities.tx), (offloads, offloads));
     assert_eq!((capabilities.queues_max, capabilities.mtu), (2, Some(1500)));
     assert_eq!(capabilities.tx_ring, Some(8));
+    assert_eq!(
+        (capabilities.tx_segments_max, capabilities.tx_tables),
+        (7, true)
+    );
     assert_eq!(port.mac(), Some([2, 0, 0, 0, 0, 1]));
     let arena = Arena::new(ArenaConfig::small()).unwrap();
     let how = Attach {
@@ -384,8 +398,8 @@ fn what_is_negotiated_is_what_is_used() {
     assert_eq!(halves.len(), 2);
     {
         let state = device.state();
-        // No large packets, and no tables of descriptors.
-        let not = 1 << 28 | 0x00C0_0000_0000_0380;
+        // No large packets.
+        let not = 0x00C0_0000_0000_0380;
         assert_eq!(state.features, OFFERED & !not, "{:#x}", state.features);
         let commands = [vec![0, 0, 1], vec![0, 1, 0], vec![4, 0, 2, 0]];
         assert_eq!(state.commands, commands);
@@ -588,6 +602,100 @@ fn the_link_and_the_card_go_away() {
 }
 
 #[test]
+fn a_change_of_the_link_wakes_up_a_queue() {
+    for mut rig in kinds() {
+        for is_up in [false, true, false] {
+            rig.receive();
+            assert_eq!(rig.rx.arm(), Armed::Idle);
+            rig.device.set_link(is_up);
+            assert!(has_come(rig.rx.wake(), true));
+            assert!(rig.receive().0.is_empty());
+            assert_eq!(rig.rx.arm(), Armed::WorkPending, "the link is read first");
+            rig.receive();
+            assert_eq!(rig.tx.is_blocked(), !is_up);
+            assert_eq!(rig.rx.arm(), Armed::Idle);
+        }
+        // The interrupt of a packet is none of the link.
+        rig.device.state().config[6] = 1;
+        rig.device.receive(0, &with_header(&frame(60, 1)), 1);
+        assert!(has_come(rig.rx.wake(), true));
+        assert_eq!(rig.receive().0.len(), 1);
+        assert_eq!(rig.rx.arm(), Armed::Idle);
+        assert!(rig.tx.is_blocked());
+    }
+}
+
+#[test]
+fn a_packet_has_as_many_segments_as_a_table() {
+    for packed in [false, true] {
+        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+        let mut bytes = frame(60, 0);
+        let mut packet = rig.arena.packet_from(&bytes).unwrap();
+        for piece in 1..7 {
+            bytes.push(piece);
+            packet
+                .append(rig.arena.packet_from(&[piece]).unwrap())
+                .unwrap();
+        }
+        // With its header beside it, all of the table.
+        let mut shared = packet.try_clone().unwrap();
+        for round in 0..10 {
+            assert_eq!(rig.send(&mut packet, round), Ok(Accepted::Pending));
+            assert_eq!(rig.send(&mut shared, round), Ok(Accepted::Pending));
+            rig.flush();
+            assert_eq!(rig.sent(), [with_header(&bytes), with_header(&bytes)]);
+            assert_eq!(rig.reclaim(), [round, round]);
+        }
+        for piece in [7, 8] {
+            packet
+                .append(rig.arena.packet_from(&[piece]).unwrap())
+                .unwrap();
+        }
+        assert_eq!(rig.send(&mut packet, 0), Err(Refused::TooManySegments));
+    }
+}
+
+#[test]
+fn a_ring_is_reset_without_the_others() {
+    for packed in [false, true] {
+        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+        let (mut sent, mut unsent) = (Completed::with_capacity(8), Completed::with_capacity(8));
+        for round in 0..20 {
+            for token in 0..3 {
+                let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+                packet
+                    .append(rig.arena.packet_from(&[2; 9]).unwrap())
+                    .unwrap();
+                assert_eq!(rig.send(&mut packet, token), Ok(Accepted::Pending));
+            }
+            rig.flush();
+            let chains: Vec<_> = std::iter::from_fn(|| rig.device.take(1)).take(2).collect();
+            rig.device.give(1, &chains[1], 0);
+            let reset = rig.tx.reset(&mut sent, &mut unsent);
+            assert!(matches!(reset, Ok(Reset::Done)), "{reset:?}");
+            let tokens: Vec<_> = sent.drain().collect();
+            assert_eq!(tokens, [Token(1)], "of the others nothing is known");
+            assert!(unsent.is_empty() && rig.device.take(1).is_none(), "{round}");
+            assert_eq!(rig.reclaim(), []);
+            assert!(rig.device.receive(0, &with_header(&frame(60, 3)), 1));
+            assert_eq!(rig.receive().0.len(), 1);
+        }
+        let mut packet = rig.arena.packet_from(&frame(60, 4)).unwrap();
+        assert_eq!(rig.send(&mut packet, 9), Ok(Accepted::Pending));
+        rig.flush();
+        assert_eq!(rig.tx.arm(), Some(Armed::Idle));
+        assert_eq!(rig.sent(), [with_header(&frame(60, 4))]);
+        assert!(has_come(rig.tx.wake(), true), "its vector is the same");
+        assert_eq!(rig.reclaim(), [9]);
+    }
+    let mut rig = rig(OFFERED & !RING_RESET, &config(false, InterruptKind::Msix));
+    let mut none = [(); 2].map(|()| Completed::with_capacity(8));
+    let [sent, unsent] = &mut none;
+    let reset = rig.tx.reset(sent, unsent);
+    assert!(matches!(reset, Ok(Reset::Unsupported)), "{reset:?}");
+}
+
+#[test]
 fn a_card_is_stopped_before_frames_are_freed() {
     let rig = rig(OFFERED, &config(false, InterruptKind::Msix));
     let Rig {
@@ -704,6 +812,10 @@ fn lies_about_sent_packets_are_counted() {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
         let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
         let mut second = rig.arena.packet_from(&frame(60, 2)).unwrap();
+        // In a table.
+        second
+            .append(rig.arena.packet_from(&[2; 9]).unwrap())
+            .unwrap();
         rig.send(&mut packet, 5).unwrap();
         rig.send(&mut second, 6).unwrap();
         rig.flush();

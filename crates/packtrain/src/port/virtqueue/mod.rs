@@ -14,6 +14,7 @@ pub(in crate::port) use layout::*;
 
 use packed::Packed;
 use split::Split;
+use std::iter::once;
 use std::sync::Arc;
 
 /// The driver's end of a virtqueue.
@@ -69,6 +70,31 @@ impl Virtqueue {
     /// Without [`room`](Self::room) for each of `buffers`, of which there is at least one.
     pub(in crate::port) fn put(&mut self, buffers: impl Iterator<Item = Buffer>) -> u16 {
         each!(self, ring => ring.put(buffers))
+    }
+
+    /// Adds a chain whose descriptors are in a table (`INDIRECT_DESC`), which stays at `at` of the
+    /// ring's memory until the chain was used. It takes one descriptor of the ring.
+    pub(in crate::port) fn put_table(
+        &mut self,
+        at: usize,
+        buffers: impl Iterator<Item = Buffer>,
+    ) -> u16 {
+        let is_packed = matches!(self, Self::Packed(_));
+        let dma = each!(&*self, ring => &ring.dma);
+        let (mut buffers, mut count) = (buffers.peekable(), 0);
+        while let Some(buffer) = buffers.next() {
+            let place = at + count * DESCRIPTOR_BYTES;
+            count += 1;
+            buffer.store(dma, place);
+            let is_last = buffers.peek().is_none();
+            let word = match is_packed {
+                true => packed::word(buffer.flags),
+                false => split::word(buffer.flags, is_last, count as u16),
+            };
+            dma.store(place + WORD_AT, word);
+        }
+        let table = Buffer::table(dma.address() + at as u64, count);
+        self.put(once(table))
     }
 
     /// Shows the device the chains that were added. Returns whether to notify it: if it may want

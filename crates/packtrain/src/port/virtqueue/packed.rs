@@ -1,6 +1,6 @@
 //! A packed virtqueue (virtio 1.2 §2.8), seen from the driver.
 
-use super::layout::{Buffer, DESCRIPTOR_BYTES, NEXT, Shape, Used, WRITE};
+use super::layout::{Buffer, DESCRIPTOR_BYTES, NEXT, Shape, Used};
 use super::slots::Slots;
 use crate::port::card::{Dma, full_barrier, read_barrier, write_barrier};
 use std::sync::Arc;
@@ -18,6 +18,11 @@ pub(super) const DISABLE: u16 = 1;
 pub(super) const AT_DESCRIPTOR: u16 = 2;
 /// In the word with that descriptor: the lap.
 pub(super) const LAP: u16 = 1 << 15;
+
+/// The last word of a descriptor in a table: the next one is behind it.
+pub(super) const fn word(flags: u16) -> u32 {
+    (flags as u32) << 16
+}
 
 /// A place in the ring, and the lap's parity, which begins with 1.
 #[derive(Clone, Copy, Debug)]
@@ -90,11 +95,9 @@ impl Packed {
         while let Some(buffer) = buffers.next() {
             let at = self.tail.at();
             let mut flags = if self.tail.lap { AVAIL } else { USED };
-            flags |= if buffer.is_writable { WRITE } else { 0 };
+            flags |= buffer.flags;
             flags |= if buffers.peek().is_some() { NEXT } else { 0 };
-            self.dma.store(at, buffer.address as u32);
-            self.dma.store(at + 4, (buffer.address >> 32) as u32);
-            self.dma.store(at + LENGTH_AT, buffer.bytes);
+            buffer.store(&self.dma, at);
             self.dma.store16(at + ID_AT, slot);
             if count == 0 {
                 first = flags;

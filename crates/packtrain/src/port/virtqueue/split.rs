@@ -2,11 +2,17 @@
 
 use super::layout::{
     Buffer, DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, NEXT, NO_INTERRUPT, NO_NOTIFY, Shape,
-    USED_BYTES, Used, WRITE, avail_event_at, passed, used_event_at,
+    USED_BYTES, Used, WORD_AT, avail_event_at, passed, used_event_at,
 };
 use super::slots::Slots;
 use crate::port::card::{Dma, full_barrier, read_barrier, write_barrier};
 use std::sync::Arc;
+
+/// The last word of a descriptor, in a ring or in a table: flags, and the index of the next one.
+pub(super) const fn word(flags: u16, is_last: bool, next: u16) -> u32 {
+    let flags = if is_last { flags } else { flags | NEXT };
+    flags as u32 | (next as u32) << 16
+}
 
 /// Descriptors, and a ring of chains for each direction.
 #[derive(Debug)]
@@ -58,14 +64,10 @@ impl Split {
         while let Some(buffer) = buffers.next() {
             let slot = self.slots.take();
             let at = descriptors + usize::from(slot) * DESCRIPTOR_BYTES;
-            let mut flags = if buffer.is_writable { WRITE } else { 0 };
-            flags |= if buffers.peek().is_some() { NEXT } else { 0 };
-            self.dma.store(at, buffer.address as u32);
-            self.dma.store(at + 4, (buffer.address >> 32) as u32);
-            self.dma.store(at + 8, buffer.bytes);
-            let next = self.slots.next();
-            let word = u32::from(flags) | u32::from(next) << 16;
-            self.dma.store(at + 12, word);
+            buffer.store(&self.dma, at);
+            let is_last = buffers.peek().is_none();
+            let word = word(buffer.flags, is_last, self.slots.next());
+            self.dma.store(at + WORD_AT, word);
             count += 1;
         }
         self.slots.begin(head, count);

@@ -66,13 +66,17 @@ fn config(packed: bool, irq: InterruptKind) -> VirtioConfig {
 }
 
 fn rig(offered: u64, config: &VirtioConfig) -> Rig {
-    rig_with(offered, config, &Attach::default())
+    rig_with(Device::new(offered), config, &Attach::default())
 }
 
-fn rig_with(offered: u64, config: &VirtioConfig, how: &Attach) -> Rig {
-    let device = Device::new(offered);
-    let mut port = Virtio::open(device.clone(), config).expect("a card");
-    let arena = Arena::new(ArenaConfig::small()).expect("an arena");
+/// A card, and an arena for it.
+fn plug(device: &Device, config: &VirtioConfig) -> (Virtio<Device>, Arena) {
+    let port = Virtio::open(device.clone(), config).expect("a card");
+    (port, Arena::new(ArenaConfig::small()).expect("an arena"))
+}
+
+fn rig_with(device: Device, config: &VirtioConfig, how: &Attach) -> Rig {
+    let (mut port, arena) = plug(&device, config);
     let mut halves = port.attach(how, &arena).expect("queues");
     let (mut rx, tx) = halves.remove(0);
     assert!(rx.refill(&arena), "the arena has enough");
@@ -100,10 +104,16 @@ fn kinds() -> Vec<Rig> {
 }
 
 impl Rig {
-    fn receive(&mut self) -> (Vec<(Vec<u8>, RxInfo)>, Vec<DropReason>) {
+    fn poll(&mut self) -> (Result<(), DeviceError>, Burst, Bad) {
         let (mut burst, mut bad) = (Burst::new(), Bad::default());
         let mut into = RxBurst::new(&mut burst, 64, &mut bad);
-        self.rx.receive(self.now, &mut into).expect("it works");
+        let polled = self.rx.receive(self.now, &mut into);
+        (polled, burst, bad)
+    }
+
+    fn receive(&mut self) -> (Vec<(Vec<u8>, RxInfo)>, Vec<DropReason>) {
+        let (polled, mut burst, bad) = self.poll();
+        polled.expect("it works");
         let mut all = Vec::new();
         while let Some(packet) = burst.pop() {
             let mut bytes = vec![0; packet.bytes()];
@@ -119,6 +129,15 @@ impl Rig {
         }
         self.rx.refill(&self.arena);
         (all, bad.0)
+    }
+
+    /// A packet of these pieces.
+    fn packet(&self, pieces: &[&[u8]]) -> Packet {
+        let pieces = pieces.iter().map(|piece| self.arena.packet_from(piece));
+        let mut pieces = pieces.map(|piece| piece.expect("frames"));
+        let mut packet = pieces.next().expect("a piece");
+        pieces.for_each(|piece| packet.append(piece).expect("segments"));
+        packet
     }
 
     fn send(&mut self, packet: &mut Packet, token: u32) -> Result<Accepted, Refused> {
@@ -186,11 +205,8 @@ fn packets_pass_in_both_directions_around_the_ring() {
             let received: Vec<_> = received.into_iter().map(|(bytes, _)| bytes).collect();
             assert!(received == frames, "{round}");
 
-            let mut packet = rig.arena.packet_from(&frames[1]).unwrap();
-            let mut pieces = rig.arena.packet_from(&frames[0][..14]).unwrap();
-            pieces
-                .append(rig.arena.packet_from(&frames[0][14..]).unwrap())
-                .unwrap();
+            let mut packet = rig.packet(&[&frames[1]]);
+            let mut pieces = rig.packet(&[&frames[0][..14], &frames[0][14..]]);
             assert_eq!(rig.send(&mut packet, 2 * round), Ok(Accepted::Pending));
             assert_eq!(rig.send(&mut pieces, 2 * round + 1), Ok(Accepted::Pending));
             rig.flush();
@@ -218,14 +234,11 @@ fn completions_come_in_any_order_and_free_their_descriptors() {
         for round in 0..20 {
             let mut packets: Vec<Packet> = Vec::new();
             for token in 0..room as u32 {
-                let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
-                packet
-                    .append(rig.arena.packet_from(&[2; 9]).unwrap())
-                    .unwrap();
+                let mut packet = rig.packet(&[&frame(60, 1), &[2; 9]]);
                 assert_eq!(rig.send(&mut packet, token), Ok(Accepted::Pending));
                 packets.push(packet);
             }
-            let mut one = rig.arena.packet_from(&frame(60, 3)).unwrap();
+            let mut one = rig.packet(&[&frame(60, 3)]);
             assert_eq!(rig.send(&mut one, 9), Err(Refused::NoDescriptor), "{round}");
             rig.flush();
             let chains: Vec<_> = std::iter::from_fn(|| rig.device.take(1)).collect();
@@ -264,7 +277,7 @@ fn armed_halves_are_woken_once_and_others_are_not() {
         assert_eq!(rig.rx.arm(), Armed::WorkPending);
         assert_eq!(rig.receive().0.len(), 1);
 
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
         rig.send(&mut packet, 7).unwrap();
         rig.flush();
         assert_eq!(rig.tx.arm(), Some(Armed::Idle));
@@ -273,7 +286,7 @@ fn armed_halves_are_woken_once_and_others_are_not() {
         assert!(has_come(rig.tx.wake(), true));
         assert_eq!(rig.tx.arm(), Some(Armed::WorkPending));
         assert_eq!(rig.reclaim(), [7]);
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
         rig.send(&mut packet, 8).unwrap();
         rig.flush();
         assert_eq!(rig.tx.arm(), Some(Armed::Idle), "it is cleared");
@@ -303,7 +316,7 @@ fn an_armed_half_counts() {
         }
         let mut all = Vec::new();
         for token in 0..3 {
-            let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+            let mut packet = rig.packet(&[&frame(60, 1)]);
             rig.send(&mut packet, token).unwrap();
             all.push(packet);
         }
@@ -333,7 +346,7 @@ fn offloads_are_in_the_header() {
         ..Segment::default()
     };
     let bytes = tcp4(&segment);
-    let mut packet = rig.arena.packet_from(&bytes).unwrap();
+    let mut packet = rig.packet(&[&bytes]);
     let meta = packet.meta_mut();
     meta.layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).ok();
     meta.checksum = ChecksumState::Partial {
@@ -363,7 +376,7 @@ fn a_header_is_beside_a_packet_whose_headroom_is_shared() {
     for packed in [false, true] {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
         for fill in 0..30 {
-            let mut packet = rig.arena.packet_from(&frame(60, fill)).unwrap();
+            let mut packet = rig.packet(&[&frame(60, fill)]);
             let other = packet.try_clone().unwrap();
             rig.send(&mut packet, 1).unwrap();
             rig.flush();
@@ -377,7 +390,7 @@ fn a_header_is_beside_a_packet_whose_headroom_is_shared() {
 #[test]
 fn what_is_negotiated_is_what_is_used() {
     let device = Device::new(OFFERED);
-    let mut port = Virtio::open(device.clone(), &VirtioConfig::default()).unwrap();
+    let (mut port, arena) = plug(&device, &VirtioConfig::default());
     let capabilities = port.capabilities();
     let offloads = Features::CSUM | Features::TSO | Features::USO;
     assert_eq!((capabilities.rx, capabilities.tx), (offloads, offloads));
@@ -388,7 +401,6 @@ fn what_is_negotiated_is_what_is_used() {
         (7, true)
     );
     assert_eq!(port.mac(), Some([2, 0, 0, 0, 0, 1]));
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
     let how = Attach {
         queues: 2,
         rx: Features::CSUM,
@@ -451,10 +463,9 @@ fn an_offload_is_used_only_with_those_that_it_needs() {
     ];
     for (lacks, config, rx, tx) in cases {
         let device = Device::new(OFFERED & !lacks);
-        let mut port = Virtio::open(device.clone(), config).unwrap();
+        let (mut port, arena) = plug(&device, config);
         let capabilities = port.capabilities();
         assert_eq!((capabilities.rx, capabilities.tx), (rx, tx), "{lacks:#x}");
-        let arena = Arena::new(ArenaConfig::small()).unwrap();
         let how = Attach {
             rx,
             ..Attach::default()
@@ -473,8 +484,7 @@ fn an_offload_is_used_only_with_those_that_it_needs() {
     }
     // No commands without their ring.
     let device = Device::new(OFFERED & !(CTRL_VQ | MQ));
-    let mut port = Virtio::open(device.clone(), &all).unwrap();
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut port, arena) = plug(&device, &all);
     let halves = port.attach(&Attach::default(), &arena).unwrap();
     assert_eq!(device.state().features & CTRL_RX, 0);
     drop(halves);
@@ -487,8 +497,7 @@ fn a_ring_that_is_too_small_or_registers_elsewhere_are_refused() {
     for (queue, has) in [(2, 4), (2, 0), (4, 1)] {
         let device = Device::new(OFFERED);
         device.state().smaller.insert(queue, has);
-        let mut port = Virtio::open(device.clone(), &usual).unwrap();
-        let arena = Arena::new(ArenaConfig::small()).unwrap();
+        let (mut port, arena) = plug(&device, &usual);
         let how = Attach {
             queues: 2,
             ..Attach::default()
@@ -561,8 +570,7 @@ fn a_card_that_cannot_is_refused_with_the_reason() {
     assert_eq!(port.capabilities().notes.len(), 1);
     let device = Device::new(OFFERED);
     device.state().refuses = true;
-    let mut port = Virtio::open(device.clone(), &VirtioConfig::default()).unwrap();
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut port, arena) = plug(&device, &VirtioConfig::default());
     let error = port.attach(&Attach::default(), &arena).unwrap_err();
     assert!(
         error.to_string().contains("the device refuses it"),
@@ -574,7 +582,7 @@ fn a_card_that_cannot_is_refused_with_the_reason() {
 #[test]
 fn the_link_and_the_card_go_away() {
     let mut rig = rig(OFFERED, &config(false, InterruptKind::Msix));
-    let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+    let mut packet = rig.packet(&[&frame(60, 1)]);
     rig.flush();
     assert!(!rig.tx.is_blocked());
     rig.device.state().config[6] = 0;
@@ -594,10 +602,7 @@ fn the_link_and_the_card_go_away() {
     rig.now = rig.now.after(Duration::from_millis(101));
     let gone = rig.tx.flush(rig.now);
     assert!(matches!(gone, Err(DeviceError::Removed)), "{gone:?}");
-    let (mut burst, mut bad) = (Burst::new(), Bad::default());
-    let gone = rig
-        .rx
-        .receive(rig.now, &mut RxBurst::new(&mut burst, 64, &mut bad));
+    let gone = rig.poll().0;
     assert!(matches!(gone, Err(DeviceError::Removed)), "{gone:?}");
 }
 
@@ -630,12 +635,10 @@ fn a_packet_has_as_many_segments_as_a_table() {
     for packed in [false, true] {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
         let mut bytes = frame(60, 0);
-        let mut packet = rig.arena.packet_from(&bytes).unwrap();
+        let mut packet = rig.packet(&[&bytes]);
         for piece in 1..7 {
             bytes.push(piece);
-            packet
-                .append(rig.arena.packet_from(&[piece]).unwrap())
-                .unwrap();
+            packet.append(rig.packet(&[&[piece]])).unwrap();
         }
         // With its header beside it, all of the table.
         let mut shared = packet.try_clone().unwrap();
@@ -647,9 +650,7 @@ fn a_packet_has_as_many_segments_as_a_table() {
             assert_eq!(rig.reclaim(), [round, round]);
         }
         for piece in [7, 8] {
-            packet
-                .append(rig.arena.packet_from(&[piece]).unwrap())
-                .unwrap();
+            packet.append(rig.packet(&[&[piece]])).unwrap();
         }
         assert_eq!(rig.send(&mut packet, 0), Err(Refused::TooManySegments));
     }
@@ -662,10 +663,7 @@ fn a_ring_is_reset_without_the_others() {
         let (mut sent, mut unsent) = (Completed::with_capacity(8), Completed::with_capacity(8));
         for round in 0..20 {
             for token in 0..3 {
-                let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
-                packet
-                    .append(rig.arena.packet_from(&[2; 9]).unwrap())
-                    .unwrap();
+                let mut packet = rig.packet(&[&frame(60, 1), &[2; 9]]);
                 assert_eq!(rig.send(&mut packet, token), Ok(Accepted::Pending));
             }
             rig.flush();
@@ -680,7 +678,7 @@ fn a_ring_is_reset_without_the_others() {
             assert!(rig.device.receive(0, &with_header(&frame(60, 3)), 1));
             assert_eq!(rig.receive().0.len(), 1);
         }
-        let mut packet = rig.arena.packet_from(&frame(60, 4)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 4)]);
         assert_eq!(rig.send(&mut packet, 9), Ok(Accepted::Pending));
         rig.flush();
         assert_eq!(rig.tx.arm(), Some(Armed::Idle));
@@ -792,12 +790,12 @@ fn lies_about_a_packet_cost_that_packet() {
 
 #[test]
 fn without_mergeable_buffers_their_number_is_not_read_and_each_is_a_whole_frame() {
-    let offered = OFFERED & !MRG_RXBUF;
+    let device = Device::new(OFFERED & !MRG_RXBUF);
     let how = Attach {
         rx_buffers: crate::driver::RxBuffers::Pieces { bytes: 256 },
         ..Attach::default()
     };
-    let mut rig = rig_with(offered, &config(false, InterruptKind::Msix), &how);
+    let mut rig = rig_with(device, &config(false, InterruptKind::Msix), &how);
     for number in [0, 1, 7] {
         assert!(rig.device.receive(0, &with_header(&frame(1792, 1)), number));
         let (received, bad) = rig.receive();
@@ -810,12 +808,8 @@ fn without_mergeable_buffers_their_number_is_not_read_and_each_is_a_whole_frame(
 fn lies_about_sent_packets_are_counted() {
     for packed in [false, true] {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
-        let mut second = rig.arena.packet_from(&frame(60, 2)).unwrap();
-        // In a table.
-        second
-            .append(rig.arena.packet_from(&[2; 9]).unwrap())
-            .unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
+        let mut second = rig.packet(&[&frame(60, 2), &[2; 9]]);
         rig.send(&mut packet, 5).unwrap();
         rig.send(&mut second, 6).unwrap();
         rig.flush();
@@ -846,10 +840,7 @@ fn lies_about_sent_packets_are_counted() {
 fn an_index_far_ahead_ends_the_run() {
     let mut rig = rig(OFFERED, &config(false, InterruptKind::Msix));
     rig.device.lie(0, 9);
-    let (mut burst, mut bad) = (Burst::new(), Bad::default());
-    let broken = rig
-        .rx
-        .receive(rig.now, &mut RxBurst::new(&mut burst, 64, &mut bad));
+    let (broken, burst, bad) = rig.poll();
     assert!(
         matches!(broken, Err(DeviceError::Failed { .. })),
         "{broken:?}"
@@ -863,26 +854,10 @@ fn an_index_far_ahead_ends_the_run() {
 
 #[test]
 fn longest_packets_arrive_and_longer_ones_do_not() {
-    let mut rig = rig(OFFERED, &config(true, InterruptKind::Msix));
-    rig.device.state().size_max = 64;
-    let mut rig = {
-        let device = rig.device.clone();
-        drop((rig.rx, rig.tx, rig.port));
-        let mut port = Virtio::open(device.clone(), &config(true, InterruptKind::Msix)).unwrap();
-        let (mut rx, tx) = port
-            .attach(&Attach::default(), &rig.arena)
-            .unwrap()
-            .remove(0);
-        assert!(rx.refill(&rig.arena));
-        rig.now = Instant::default();
-        Rig {
-            device,
-            rx,
-            tx,
-            port,
-            ..rig
-        }
-    };
+    let device = Device::new(OFFERED);
+    device.state().size_max = 64;
+    let usual = config(true, InterruptKind::Msix);
+    let mut rig = rig_with(device, &usual, &Attach::default());
     let longest = frame(PACKET_BYTES_MAX, 1);
     let count = (12 + PACKET_BYTES_MAX).div_ceil(1804) as u16;
     assert!(rig.device.receive(0, &with_header(&longest), count));

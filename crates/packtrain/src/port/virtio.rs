@@ -250,13 +250,12 @@ impl<B: Bus> Virtio<B> {
         shape: Shape,
         vector: u16,
         bytes: usize,
-    ) -> Result<(Virtqueue, Doorbell, Arc<Dma>), DeviceError> {
+    ) -> Result<(Virtqueue, Doorbell), DeviceError> {
         let memory = Dma::new(&self.function.bus, bytes);
-        let memory = Arc::new(memory.map_err(failed("give the card memory for a ring"))?);
-        let ring = Virtqueue::new(Arc::clone(&memory), shape);
-        let queue = queue as u16;
-        let doorbell = self.function.enable(queue, shape.size, vector, &ring)?;
-        Ok((ring, doorbell, memory))
+        let memory = memory.map_err(failed("give the card memory for a ring"))?;
+        let ring = Virtqueue::new(Arc::new(memory), shape);
+        let doorbell = self.function.enable(queue as u16, vector, &ring)?;
+        Ok((ring, doorbell))
     }
 
     /// The vector of a half.
@@ -382,10 +381,9 @@ impl<B: Bus> Driver for Virtio<B> {
             } else {
                 beside.end(size)
             };
-            let (ring, doorbell, memory) =
-                self.ring(queue, shape(size), self.vector(queue), bytes)?;
+            let (ring, doorbell) = self.ring(queue, shape(size), self.vector(queue), bytes)?;
             let shared = Arc::clone(&shared);
-            halves.push(Half::new(shared, ring, memory, doorbell, interrupt, window));
+            halves.push(Half::new(shared, ring, doorbell, interrupt, window));
         }
         let queues = if features & MQ == 0 {
             2
@@ -396,9 +394,9 @@ impl<B: Bus> Driver for Virtio<B> {
         if features & CTRL_VQ != 0 {
             let shape = shape(Control::SIZE);
             let bytes = shape.bytes() + Control::MORE;
-            let (ring, doorbell, memory) = self.ring(queues, shape, NO_VECTOR, bytes)?;
-            shared.keep((Arc::clone(&memory), Box::default()));
-            control = Some(Control::new(ring, doorbell, memory, shape));
+            let (ring, doorbell) = self.ring(queues, shape, NO_VECTOR, bytes)?;
+            shared.keep((Arc::clone(ring.dma()), Box::default()));
+            control = Some(Control::new(ring, doorbell));
         }
         let started = self.function.bus.start(true);
         started.map_err(failed("let the card access memory"))?;
@@ -412,16 +410,8 @@ impl<B: Bus> Driver for Virtio<B> {
         let mut halves = halves.into_iter();
         let mut all = Vec::with_capacity(pairs);
         while let (Some(rx), Some(tx)) = (halves.next(), halves.next()) {
-            let rx = VirtioRx::new(
-                rx,
-                usize::from(self.sizes[0]),
-                buffer_bytes,
-                accept,
-                is_mergeable,
-            );
-            let vector = self.vector(2 * all.len() + 1);
-            let tx = VirtioTx::new(tx, shape(self.sizes[1]), vector, beside);
-            all.push((rx, tx));
+            let rx = VirtioRx::new(rx, buffer_bytes, accept, is_mergeable);
+            all.push((rx, VirtioTx::new(tx, beside)));
         }
         Ok(all)
     }

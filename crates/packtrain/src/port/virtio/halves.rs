@@ -7,7 +7,7 @@ use crate::driver::{
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, FrameClass, Packet};
-use crate::port::card::{Arriving, Bus, Dma, Interrupt, Window};
+use crate::port::card::{Arriving, Bus, Interrupt, Window};
 use crate::port::virtqueue::pci::Doorbell;
 use crate::port::virtqueue::{Buffer, DESCRIPTOR_BYTES, Shape, Used, Virtqueue};
 use crate::port::vnet::{bytes_min, header_of, mend, read_header};
@@ -40,7 +40,6 @@ const CHECK_REST: Duration = Duration::from_millis(900);
 pub(super) struct Half<B: Bus> {
     shared: Arc<Shared<B>>,
     ring: Virtqueue,
-    memory: Arc<Dma>,
     doorbell: Doorbell,
     interrupt: Interrupt,
     window: Window,
@@ -56,7 +55,6 @@ impl<B: Bus> Half<B> {
     pub(super) const fn new(
         shared: Arc<Shared<B>>,
         ring: Virtqueue,
-        memory: Arc<Dma>,
         doorbell: Doorbell,
         interrupt: Interrupt,
         window: Window,
@@ -64,7 +62,6 @@ impl<B: Bus> Half<B> {
         Self {
             shared,
             ring,
-            memory,
             doorbell,
             interrupt,
             window,
@@ -139,7 +136,6 @@ pub struct VirtioRx<B: Bus> {
 impl<B: Bus> VirtioRx<B> {
     pub(super) fn new(
         half: Half<B>,
-        size: usize,
         buffer_bytes: usize,
         accept: Accept,
         is_mergeable: bool,
@@ -149,8 +145,8 @@ impl<B: Bus> VirtioRx<B> {
             false => 1,
         };
         Self {
+            posted: (0..half.ring.shape().size).map(|_| None).collect(),
             half,
-            posted: (0..size).map(|_| None).collect(),
             buffer_bytes,
             buffers_max: buffers_max as u16,
             arriving: Arriving::default(),
@@ -295,7 +291,7 @@ impl<B: Bus> Drop for VirtioRx<B> {
         let posted = std::mem::take(&mut self.posted);
         self.half
             .shared
-            .keep((Arc::clone(&self.half.memory), posted));
+            .keep((Arc::clone(self.half.ring.dma()), posted));
     }
 }
 
@@ -342,20 +338,16 @@ pub struct VirtioTx<B: Bus> {
     beside: Beside,
     /// The completed packet for which the last call had no room.
     returned: Option<Token>,
-    /// Of the ring, and the vector of its interrupt.
-    shape: Shape,
-    vector: u16,
 }
 
 impl<B: Bus> VirtioTx<B> {
-    pub(super) fn new(half: Half<B>, shape: Shape, vector: u16, beside: Beside) -> Self {
+    pub(super) fn new(half: Half<B>, beside: Beside) -> Self {
+        let size = usize::from(half.ring.shape().size);
         Self {
             half,
-            tokens: vec![NO_PACKET; usize::from(shape.size)].into(),
+            tokens: vec![NO_PACKET; size].into(),
             beside,
             returned: None,
-            shape,
-            vector,
         }
     }
 
@@ -429,8 +421,9 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         {
             let slot = usize::from(self.half.ring.next_slot());
             let at = self.beside.of(slot);
-            self.half.memory.store_bytes(at, &header);
-            let address = self.half.memory.address() + at as u64;
+            let memory = self.half.ring.dma();
+            memory.store_bytes(at, &header);
+            let address = memory.address() + at as u64;
             let front = Buffer::to_read(address, HEADER_BYTES);
             self.put(Some(front), packet.packet(), token);
         }
@@ -486,22 +479,18 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         if !shared.can_restart() {
             return Ok(Reset::Unsupported);
         }
-        let (doorbell, shape) = (self.half.doorbell, self.shape);
-        let function = &shared.function;
-        let ring = function.restart(doorbell, shape.size, self.vector, || {
-            while let Some(token) = self.take() {
-                // There is room for all that it has; more are a lie.
-                if !sent.push(token) {
-                    break;
-                }
+        let doorbell = self.half.doorbell;
+        shared.function.reset_ring(doorbell)?;
+        while let Some(token) = self.take() {
+            // There is room for all that it has; more are a lie.
+            if !sent.push(token) {
+                break;
             }
-            let memory = &self.half.memory;
-            (0..shape.bytes())
-                .step_by(2)
-                .for_each(|at| memory.store16(at, 0));
-            Virtqueue::new(Arc::clone(memory), shape)
-        })?;
-        self.half.ring = ring;
+        }
+        let ring = &mut self.half.ring;
+        ring.renew();
+        let Doorbell { queue, vector, .. } = doorbell;
+        shared.function.enable(queue, vector, ring)?;
         Ok(Reset::Done)
     }
 

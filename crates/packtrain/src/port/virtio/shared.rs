@@ -5,7 +5,7 @@ use crate::packet::Packet;
 use crate::port::card::{Bus, Dma, Fanout, Interrupt, InterruptKind, failed, was_reset};
 use crate::port::virtqueue::features::{RING_RESET, STATUS};
 use crate::port::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NEEDS_RESET};
-use crate::port::virtqueue::{Buffer, Shape, Virtqueue};
+use crate::port::virtqueue::{Buffer, Virtqueue};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -166,7 +166,6 @@ pub(super) struct Control {
     ring: Virtqueue,
     doorbell: Doorbell,
     /// Where a command is, behind the ring.
-    memory: Arc<Dma>,
     at: usize,
 }
 
@@ -176,18 +175,9 @@ impl Control {
     /// Bytes of its memory behind the ring.
     pub(super) const MORE: usize = 2 * ANSWER_AT + 4;
 
-    pub(super) const fn new(
-        ring: Virtqueue,
-        doorbell: Doorbell,
-        memory: Arc<Dma>,
-        shape: Shape,
-    ) -> Self {
-        Self {
-            ring,
-            doorbell,
-            memory,
-            at: shape.bytes().next_multiple_of(ANSWER_AT),
-        }
+    pub(super) fn new(ring: Virtqueue, doorbell: Doorbell) -> Self {
+        let at = ring.shape().bytes().next_multiple_of(ANSWER_AT);
+        Self { ring, doorbell, at }
     }
 
     /// Sends a command: its class, its number, and what it is about. Waits for the answer.
@@ -198,9 +188,10 @@ impl Control {
         command: &[u8],
         action: &'static str,
     ) -> Result<(), DeviceError> {
-        self.memory.store_bytes(self.at, command);
-        self.memory.store(self.at + ANSWER_AT, u32::MAX);
-        let address = self.memory.address() + self.at as u64;
+        let memory = Arc::clone(self.ring.dma());
+        memory.store_bytes(self.at, command);
+        memory.store(self.at + ANSWER_AT, u32::MAX);
+        let address = memory.address() + self.at as u64;
         let command = Buffer::to_read(address, command.len());
         let answer = Buffer::to_write(address + ANSWER_AT as u64, 1);
         self.ring.put([command, answer].into_iter());
@@ -216,7 +207,7 @@ impl Control {
             function.bus.pause(STEP);
             waited += STEP;
         }
-        match self.memory.load(self.at + ANSWER_AT) as u8 {
+        match memory.load(self.at + ANSWER_AT) as u8 {
             0 => Ok(()),
             _ => Err(failed(action)(io::Error::other("the device refuses it"))),
         }

@@ -47,6 +47,25 @@ impl Virtqueue {
         }
     }
 
+    /// The memory that it is in.
+    pub(in crate::port) fn dma(&self) -> &Arc<Dma> {
+        each!(self, ring => &ring.dma)
+    }
+
+    /// What it depends on.
+    pub(in crate::port) fn shape(&self) -> Shape {
+        each!(self, ring => ring.shape)
+    }
+
+    /// Forgets all chains: the ring is as a new one. The device does not access it.
+    pub(in crate::port) fn renew(&mut self) {
+        let (dma, shape) = (Arc::clone(self.dma()), self.shape());
+        (0..shape.bytes())
+            .step_by(2)
+            .for_each(|at| dma.store16(at, 0));
+        *self = Self::new(dma, shape);
+    }
+
     /// Descriptors that are free.
     pub(in crate::port) fn room(&self) -> usize {
         each!(self, ring => ring.slots.room())
@@ -80,7 +99,7 @@ impl Virtqueue {
         buffers: impl Iterator<Item = Buffer>,
     ) -> u16 {
         let is_packed = matches!(self, Self::Packed(_));
-        let dma = each!(&*self, ring => &ring.dma);
+        let dma = self.dma();
         let (mut buffers, mut count) = (buffers.peekable(), 0);
         while let Some(buffer) = buffers.next() {
             let place = at + count * DESCRIPTOR_BYTES;
@@ -135,6 +154,6 @@ impl Virtqueue {
 
     /// The addresses of the three areas for the device.
     pub(in crate::port) fn addresses(&self) -> [u64; 3] {
-        each!(self, ring => ring.areas.map(|at| ring.dma.address() + at as u64))
+        each!(self, ring => ring.areas).map(|at| self.dma().address() + at as u64)
     }
 }

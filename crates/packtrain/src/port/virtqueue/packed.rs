@@ -55,8 +55,7 @@ pub(in crate::port) struct Packed {
     /// Where the descriptors, and the areas of the driver and of the device are.
     pub(super) areas: [usize; 3],
     pub(super) slots: Slots,
-    size: u16,
-    event_idx: bool,
+    pub(super) shape: Shape,
     /// Where the next chain is added, and whether one was since the last notification was
     /// considered.
     tail: Place,
@@ -77,8 +76,7 @@ impl Packed {
             dma,
             areas,
             slots: Slots::new(shape.size),
-            size: shape.size,
-            event_idx: shape.event_idx,
+            shape,
             tail: start,
             has_added: false,
             head: start,
@@ -104,7 +102,7 @@ impl Packed {
             } else {
                 self.dma.store16(at + FLAGS_AT, flags);
             }
-            self.tail = self.tail.ahead(1, self.size);
+            self.tail = self.tail.ahead(1, self.shape.size);
             count += 1;
         }
         self.slots.begin(slot, count);
@@ -139,7 +137,7 @@ impl Packed {
         // The number of descriptors of a chain that does not exist is unknown. A buffer to be
         // received into has one.
         let count = self.slots.end(slot, false);
-        self.head = self.head.ahead(count.unwrap_or(1), self.size);
+        self.head = self.head.ahead(count.unwrap_or(1), self.shape.size);
         Some(Used {
             slot: count.map(|_| slot),
             bytes,
@@ -147,9 +145,9 @@ impl Packed {
     }
 
     pub(super) fn arm(&mut self, ahead: u16) -> Option<bool> {
-        let place = self.head.ahead(ahead, self.size);
+        let place = self.head.ahead(ahead, self.shape.size);
         let driver = self.areas[1];
-        if self.event_idx {
+        if self.shape.event_idx {
             let lap = if place.lap { LAP } else { 0 };
             self.dma.store16(driver, place.index | lap);
             write_barrier();

@@ -5,7 +5,7 @@ use super::features::RING_RESET;
 use crate::driver::DeviceError;
 use crate::port::card::{Bus, failed};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The vendor of virtio functions (§4.1.2).
@@ -76,15 +76,17 @@ pub(in crate::port) struct Function<B> {
     multiplier: usize,
     isr: Place,
     device: Place,
-    /// Held while a ring is restarted: all rings have the same registers.
-    restarts: Mutex<()>,
+    /// Held while a ring is selected: all have the same registers.
+    selected: Mutex<()>,
 }
 
 /// The register that notifies the device of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::port) struct Doorbell {
     at: usize,
-    queue: u16,
+    pub(in crate::port) queue: u16,
+    /// Of the ring's interrupt.
+    pub(in crate::port) vector: u16,
 }
 
 impl<B: Bus> Function<B> {
@@ -175,7 +177,7 @@ impl<B: Bus> Function<B> {
             multiplier,
             isr,
             device,
-            restarts: Mutex::default(),
+            selected: Mutex::default(),
         })
     }
 
@@ -271,8 +273,14 @@ impl<B: Bus> Function<B> {
 
     /// The most descriptors of a ring; 0 if the device has no such ring.
     pub(in crate::port) fn size_max(&self, queue: u16) -> u16 {
-        self.write16(QUEUE_SELECT, queue);
+        let _alone = self.select(queue);
         self.read16(QUEUE_SIZE)
+    }
+
+    fn select(&self, queue: u16) -> MutexGuard<'_, ()> {
+        let alone = self.selected.lock();
+        self.write16(QUEUE_SELECT, queue);
+        alone.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has the device raise `vector` for changes of the configuration as well: also one of a ring
@@ -286,11 +294,11 @@ impl<B: Bus> Function<B> {
     pub(in crate::port) fn enable(
         &self,
         queue: u16,
-        size: u16,
         vector: u16,
         ring: &Virtqueue,
     ) -> Result<Doorbell, DeviceError> {
-        let most = self.size_max(queue);
+        let _alone = self.select(queue);
+        let (size, most) = (ring.shape().size, self.read16(QUEUE_SIZE));
         if size > most {
             let name = self.bus.name();
             return unsupported(format!(
@@ -319,27 +327,17 @@ impl<B: Bus> Function<B> {
         }
         self.write16(QUEUE_ENABLE, 1);
         let at = self.notify.at + at;
-        Ok(Doorbell { at, queue })
+        Ok(Doorbell { at, queue, vector })
     }
 
-    /// Resets a ring (`RING_RESET`, §2.6.1): the device then accesses nothing of it any more. What
-    /// `anew` makes of its memory takes its place. Waits for the device, at most a second.
-    pub(in crate::port) fn restart(
-        &self,
-        Doorbell { queue, .. }: Doorbell,
-        size: u16,
-        vector: u16,
-        anew: impl FnOnce() -> Virtqueue,
-    ) -> Result<Virtqueue, DeviceError> {
-        let _alone = self.restarts.lock().unwrap_or_else(PoisonError::into_inner);
-        self.write16(QUEUE_SELECT, queue);
+    /// Resets a ring (`RING_RESET`, §2.6.1), and waits until it is, at most a second: the device then
+    /// accesses nothing of it until it is [enabled](Self::enable) again.
+    pub(in crate::port) fn reset_ring(&self, doorbell: Doorbell) -> Result<(), DeviceError> {
+        let _alone = self.select(doorbell.queue);
         self.write16(QUEUE_RESET, 1);
         self.wait_until("reset a ring of the card", |_| {
             self.read16(QUEUE_RESET) == 0
-        })?;
-        let ring = anew();
-        self.enable(queue, size, vector, &ring)?;
-        Ok(ring)
+        })
     }
 
     /// Notifies the device of chains in a ring, which were published.

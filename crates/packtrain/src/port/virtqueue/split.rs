@@ -21,8 +21,7 @@ pub(in crate::port) struct Split {
     /// Where the descriptors, the avail ring and the used ring are.
     pub(super) areas: [usize; 3],
     pub(super) slots: Slots,
-    size: u16,
-    event_idx: bool,
+    pub(super) shape: Shape,
     /// The index behind the last chain that was added, and the one that the device knows.
     added: u16,
     published: u16,
@@ -40,8 +39,7 @@ impl Split {
             dma,
             areas,
             slots: Slots::new(shape.size),
-            size: shape.size,
-            event_idx: shape.event_idx,
+            shape,
             added: 0,
             published: 0,
             next: 0,
@@ -71,7 +69,7 @@ impl Split {
             count += 1;
         }
         self.slots.begin(head, count);
-        let element = avail + ELEMENTS_AT + 2 * usize::from(self.added & (self.size - 1));
+        let element = avail + ELEMENTS_AT + 2 * usize::from(self.added & (self.shape.size - 1));
         self.dma.store16(element, head);
         self.added = self.added.wrapping_add(1);
         head
@@ -87,8 +85,8 @@ impl Split {
         // The device writes what it wants and then reads the index; here it is the other way round.
         full_barrier();
         let before = std::mem::replace(&mut self.published, self.added);
-        if self.event_idx {
-            let event = used + avail_event_at(usize::from(self.size));
+        if self.shape.event_idx {
+            let event = used + avail_event_at(usize::from(self.shape.size));
             passed(self.dma.load16(event), self.added, before)
         } else {
             self.dma.load16(used) & NO_NOTIFY == 0
@@ -102,7 +100,7 @@ impl Split {
                 return None;
             }
             // No more than the ring holds: else it is unknown which of them it means.
-            if self.seen.wrapping_sub(self.next) > self.size {
+            if self.seen.wrapping_sub(self.next) > self.shape.size {
                 self.broken = true;
                 return None;
             }
@@ -111,7 +109,7 @@ impl Split {
         if self.broken {
             return None;
         }
-        let index = usize::from(self.next & (self.size - 1));
+        let index = usize::from(self.next & (self.shape.size - 1));
         let at = self.areas[2] + ELEMENTS_AT + USED_BYTES * index;
         let (slot, bytes) = (self.dma.load(at), self.dma.load(at + 4));
         self.next = self.next.wrapping_add(1);
@@ -125,7 +123,7 @@ impl Split {
     }
 
     pub(super) fn arm(&mut self, ahead: u16) -> Option<bool> {
-        if self.event_idx {
+        if self.shape.event_idx {
             let event = self.next.wrapping_add(ahead);
             self.dma.store16(self.used_event(), event);
         } else if ahead > 0 {
@@ -140,7 +138,7 @@ impl Split {
 
     /// With `EVENT_IDX` the index that was asked for has passed.
     pub(super) fn disarm(&mut self) {
-        if !self.event_idx && std::mem::take(&mut self.armed) {
+        if !self.shape.event_idx && std::mem::take(&mut self.armed) {
             self.dma.store16(self.areas[1], NO_INTERRUPT);
         }
     }
@@ -151,6 +149,6 @@ impl Split {
     }
 
     fn used_event(&self) -> usize {
-        self.areas[1] + used_event_at(usize::from(self.size))
+        self.areas[1] + used_event_at(usize::from(self.shape.size))
     }
 }

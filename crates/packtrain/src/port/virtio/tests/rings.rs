@@ -26,7 +26,7 @@ fn ring(packed: bool, event_idx: bool) -> (Device, Virtqueue, Arc<Dma>) {
     let bytes = shape.bytes().next_multiple_of(16) + 8 * TABLE_BYTES;
     let memory = Arc::new(Dma::new(&device, bytes).expect("memory"));
     let ring = Virtqueue::new(Arc::clone(&memory), shape);
-    function.enable(0, 8, NO_VECTOR, &ring).expect("a ring");
+    function.enable(0, NO_VECTOR, &ring).expect("a ring");
     device.start(true).expect("it starts");
     function.advance(DRIVER_OK).expect("it starts");
     (device, ring, memory)

@@ -28,6 +28,7 @@ pub use halves::{VirtioRx, VirtioTx};
 pub use keys::{VirtioIrq, VirtioOptions};
 
 use super::card::{Bus, Dma, Interrupt, InterruptKind, Window, failed};
+use super::sys::device::unsupported;
 use super::virtqueue::features::{
     ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MAC, MQ, MRG_RXBUF,
     MTU, ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, TO_DEVICE, VERSION_1, accept, mask,
@@ -109,10 +110,6 @@ pub struct Virtio<B: Bus> {
     mtu: u16,
     mac: Option<[u8; 6]>,
     notes: Vec<String>,
-}
-
-fn unsupported<T>(why: String) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported(why))
 }
 
 impl<B: Bus> Virtio<B> {
@@ -383,7 +380,17 @@ impl<B: Bus> Driver for Virtio<B> {
             };
             let (ring, doorbell) = self.ring(queue, shape(size), self.vector(queue), bytes)?;
             let shared = Arc::clone(&shared);
-            halves.push(Half::new(shared, ring, doorbell, interrupt, window));
+            halves.push(Half {
+                shared,
+                ring,
+                doorbell,
+                interrupt,
+                window,
+                check_at: None,
+                has_taken: false,
+                doorbells: 0,
+                calls: 0,
+            });
         }
         let queues = if features & MQ == 0 {
             2

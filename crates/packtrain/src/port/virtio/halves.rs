@@ -38,40 +38,20 @@ const CHECK_REST: Duration = Duration::from_millis(900);
 /// What both halves have.
 #[derive(Debug)]
 pub(super) struct Half<B: Bus> {
-    shared: Arc<Shared<B>>,
-    ring: Virtqueue,
-    doorbell: Doorbell,
-    interrupt: Interrupt,
-    window: Window,
+    pub(super) shared: Arc<Shared<B>>,
+    pub(super) ring: Virtqueue,
+    pub(super) doorbell: Doorbell,
+    pub(super) interrupt: Interrupt,
+    pub(super) window: Window,
     /// When the card is checked next.
-    check_at: Option<Instant>,
+    pub(super) check_at: Option<Instant>,
     /// Chains were taken since the interrupt was cleared.
-    has_taken: bool,
-    doorbells: u64,
-    calls: u64,
+    pub(super) has_taken: bool,
+    pub(super) doorbells: u64,
+    pub(super) calls: u64,
 }
 
 impl<B: Bus> Half<B> {
-    pub(super) const fn new(
-        shared: Arc<Shared<B>>,
-        ring: Virtqueue,
-        doorbell: Doorbell,
-        interrupt: Interrupt,
-        window: Window,
-    ) -> Self {
-        Self {
-            shared,
-            ring,
-            doorbell,
-            interrupt,
-            window,
-            check_at: None,
-            has_taken: false,
-            doorbells: 0,
-            calls: 0,
-        }
-    }
-
     /// Shows the card what was added to the ring.
     fn publish(&mut self) {
         if self.ring.publish() {
@@ -306,13 +286,13 @@ pub(super) struct Beside {
 
 impl Beside {
     /// That of a ring, whose device takes tables or not.
-    pub(super) const fn new(shape: Shape, has_tables: bool) -> Self {
+    pub(super) fn new(shape: Shape, has_tables: bool) -> Self {
         let size = shape.size as usize;
         // A chain with its table is no longer than a ring (virtio 1.2 §2.7.5.3.1).
-        let table = match (has_tables, size < TABLE_DESCRIPTORS) {
-            (false, _) => 0,
-            (true, true) => size,
-            (true, false) => TABLE_DESCRIPTORS,
+        let table = if has_tables {
+            TABLE_DESCRIPTORS.min(size)
+        } else {
+            0
         };
         let at = shape.bytes().next_multiple_of(DESCRIPTOR_BYTES);
         Self { at, table }

@@ -4,6 +4,7 @@ use super::Virtqueue;
 use super::features::RING_RESET;
 use crate::driver::DeviceError;
 use crate::port::card::{Bus, failed};
+use crate::port::sys::device::unsupported;
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -53,10 +54,6 @@ const REMOVED: u8 = 0xff;
 /// A device that was reset says so within this time.
 const RESET_MAX: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
-
-fn unsupported<T>(why: String) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported(why))
-}
 
 /// A part of a region of the function.
 #[derive(Clone, Copy, Debug)]

@@ -6,8 +6,8 @@
 //!
 //! - A packet to the card is a chain of its segments. The header is in the headroom of the packet,
 //!   so that most have one descriptor; where other packets share that frame, it is in memory of the
-//!   ring. A chain of several descriptors is in a table there (`INDIRECT_DESC`), so that each packet
-//!   takes one descriptor of the ring, and may have as many segments as a table.
+//!   ring. A chain of several descriptors is in a table there (`INDIRECT_DESC`), so that each
+//!   packet takes one descriptor of the ring, and may have as many segments as a table.
 //! - A packet from the card is in small frames, as many as it needs (`MRG_RXBUF`). A frame is
 //!   posted from 12 bytes in front of the usual headroom's end, so that the bytes of a packet
 //!   begin behind the headroom.
@@ -15,8 +15,8 @@
 //! Changes of the link wake up the first queue: its interrupt is that of the configuration as well.
 //! One that comes for no packet has the link read. Besides a queue reads it every tenth of a second
 //! while packets pass, and once a second while it sleeps, with the status of the card: no interrupt
-//! says that it was removed, or reset. The card is not asked to have its guest announce itself
-//! (`GUEST_ANNOUNCE`): the addresses behind this port are not the card's, and the host then does it.
+//! says that it was removed, or reset. Announcements are left to the host (`GUEST_ANNOUNCE`): the
+//! addresses behind this port are not the card's.
 
 mod halves;
 mod keys;
@@ -27,8 +27,7 @@ mod tests;
 pub use halves::{VirtioRx, VirtioTx};
 pub use keys::{VirtioIrq, VirtioOptions};
 
-use super::card::{Bus, Dma, Interrupt, InterruptKind, Window, failed};
-use super::sys::device::unsupported;
+use super::card::{Bus, Dma, Interrupt, InterruptKind, Window, failed, unsupported};
 use super::virtqueue::features::{
     ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MAC, MQ, MRG_RXBUF,
     MTU, ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, TO_DEVICE, VERSION_1, accept, mask,

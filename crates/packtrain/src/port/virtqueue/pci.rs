@@ -3,8 +3,7 @@
 use super::Virtqueue;
 use super::features::RING_RESET;
 use crate::driver::DeviceError;
-use crate::port::card::{Bus, failed};
-use crate::port::sys::device::unsupported;
+use crate::port::card::{Bus, failed, unsupported};
 use std::io;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -327,7 +326,7 @@ impl<B: Bus> Function<B> {
         Ok(Doorbell { at, queue, vector })
     }
 
-    /// Resets a ring (`RING_RESET`, §2.6.1), and waits until it is, at most a second: the device then
+    /// Resets a ring (`RING_RESET`, §2.6.1), and waits until it is, at most a second: the device
     /// accesses nothing of it until it is [enabled](Self::enable) again.
     pub(in crate::port) fn reset_ring(&self, doorbell: Doorbell) -> Result<(), DeviceError> {
         let _alone = self.select(doorbell.queue);

@@ -1,7 +1,7 @@
 //! The virtio network card.
 
 use crate::start_one;
-use packtrain::driver::{Attach, DeviceError, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features, Link, TxDescriptors as _};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, Packet};
 use packtrain::plan::FitLimits;
 use packtrain::port::card::{Bus as _, InterruptKind};
@@ -13,6 +13,7 @@ use packtrain_offload::offload::LinkType;
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Qtest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -139,6 +140,28 @@ impl Queue {
         all
     }
 
+    /// Changes the link while the queue sleeps, which an interrupt ends.
+    fn set_link(&mut self, is_up: bool) {
+        self.arm();
+        self.card.set_link(is_up).expect("QEMU");
+        while self.tx.device_mut().is_blocked() == is_up {
+            let (fd, _) = self.rx.wake().expect("a descriptor");
+            let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            let time = Timespec {
+                tv_sec: WAIT.as_secs().cast_signed(),
+                tv_nsec: 0,
+            };
+            assert_eq!(poll(&mut ready, Some(&time)), Ok(1), "no interrupt");
+            self.arm();
+        }
+    }
+
+    fn arm(&mut self) {
+        while self.rx.arm() == Armed::WorkPending {
+            assert!(self.poll().expect("it works").is_empty());
+        }
+    }
+
     fn send(&mut self, bytes: &[u8]) {
         let packet = self.arena.packet_from(bytes).expect("frames");
         self.transmit(packet);
@@ -228,18 +251,28 @@ fn without_mergeable_buffers_a_packet_is_in_one() {
 }
 
 #[test]
-fn while_the_link_is_down_packets_are_dropped_for_it() {
-    let Some(mut queue) = Queue::new(SPLIT) else {
-        return;
-    };
-    for round in 0..10 {
-        queue.card.set_link(false).expect("QEMU");
+fn an_interrupt_reports_the_link_and_packets_are_dropped_while_it_is_down() {
+    for irq in [InterruptKind::Msix, InterruptKind::Intx] {
+        let config = VirtioConfig {
+            irq,
+            ..VirtioConfig::default()
+        };
+        let Some(queue) = Queue::with(SPLIT, &config) else {
+            return;
+        };
+        the_link_goes_and_comes(queue);
+    }
+}
+
+fn the_link_goes_and_comes(mut queue: Queue) {
+    for round in 0..5 {
+        queue.set_link(false);
         assert_eq!(queue.port.link(), Link::Down);
         let before = queue.tx_drops.snapshot().get(DropReason::LinkDown);
         queue.send(&frame(round, 60));
         let after = queue.tx_drops.snapshot().get(DropReason::LinkDown);
         assert_eq!(after - before, 1, "{round}");
-        queue.card.set_link(true).expect("QEMU");
+        queue.set_link(true);
         assert_eq!(queue.port.link(), Link::Up);
         queue.send(&frame(round, 99));
         assert_eq!(queue.sent(), Some(frame(round, 99)));

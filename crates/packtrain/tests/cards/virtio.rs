@@ -1,7 +1,9 @@
 //! The virtio network card.
 
 use crate::start_one;
-use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features, Link, TxDescriptors as _};
+use packtrain::driver::{
+    Armed, Attach, Completed, DeviceError, Driver, Features, Link, Reset, TxDescriptors as _,
+};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, Packet};
 use packtrain::plan::FitLimits;
 use packtrain::port::card::{Bus as _, InterruptKind};
@@ -281,6 +283,26 @@ fn the_link_goes_and_comes(mut queue: Queue) {
     }
     let counters = queue.tx_counters.snapshot();
     assert_eq!((counters.hangs, counters.resets), (0, 0));
+}
+
+#[test]
+fn a_ring_of_the_card_works_after_its_reset() {
+    for model in [SPLIT, PACKED] {
+        let Some(mut queue) = Queue::new(model) else {
+            return;
+        };
+        for round in 0..20 {
+            queue.send(&frame(round, 60));
+            assert_eq!(queue.sent(), Some(frame(round, 60)));
+            let [mut sent, mut unsent] = [(); 2].map(|()| Completed::with_capacity(256));
+            let reset = queue.tx.device_mut().reset(&mut sent, &mut unsent);
+            assert!(matches!(reset, Ok(Reset::Done)), "{reset:?}");
+            assert!(unsent.is_empty());
+            queue.inject(&frame(round, 61));
+            assert_eq!(queue.wait_for(1)[0].first(), frame(round, 61));
+        }
+        assert_eq!(queue.card.complaints().expect("QEMU"), "");
+    }
 }
 
 #[test]

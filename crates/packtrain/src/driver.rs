@@ -105,6 +105,8 @@ pub struct Capabilities {
     pub limits_large: bool,
     /// Descriptors in the TX ring, if the device has one. A packet uses at most a twelfth of them.
     pub tx_ring: Option<usize>,
+    /// A packet takes one of them, however many segments it has: they are in a table.
+    pub tx_tables: bool,
     /// The device needs all headers in the first segment.
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
@@ -139,6 +141,7 @@ impl Default for Capabilities {
             tx_memory: TxMemory::Any,
             limits_large: false,
             tx_ring: None,
+            tx_tables: false,
             contiguous_headers: false,
             min_packet_bytes: 0,
             mtu: None,

@@ -111,12 +111,13 @@ pub struct FitLimits {
 
 impl FitLimits {
     /// The limits of a device, lowered by `segments` if the user asked for fewer, and clipped so
-    /// that one packet takes at most a twelfth of a descriptor ring. Headroom and fit are the
-    /// defaults.
+    /// that one packet takes at most a twelfth of a descriptor ring, unless it takes one descriptor
+    /// of it. Headroom and fit are the defaults.
     #[must_use]
     pub fn new(capabilities: &Capabilities, segments: Option<usize>) -> Self {
         let share = capabilities
             .tx_ring
+            .filter(|_| !capabilities.tx_tables)
             .map_or(SEGMENTS_MAX, |n| n / RING_FRACTION_PER_PACKET);
         let bound = share
             .min(segments.unwrap_or(SEGMENTS_MAX))

@@ -6,13 +6,17 @@
 //!
 //! - A packet to the card is a chain of its segments. The header is in the headroom of the packet,
 //!   so that most have one descriptor; where other packets share that frame, it is in memory of the
-//!   ring. No tables of descriptors (`INDIRECT_DESC`): they save nothing of such a chain.
+//!   ring. A chain of several descriptors is in a table there (`INDIRECT_DESC`), so that each
+//!   packet takes one descriptor of the ring, and may have as many segments as a table.
 //! - A packet from the card is in small frames, as many as it needs (`MRG_RXBUF`). A frame is
 //!   posted from 12 bytes in front of the usual headroom's end, so that the bytes of a packet
 //!   begin behind the headroom.
 //!
-//! No interrupt of the card reports changes of its link: nothing sleeps for them. Instead a queue
-//! reads the link every tenth of a second while packets pass, and once a second while it sleeps.
+//! Changes of the link wake up the first queue: its interrupt is that of the configuration as well.
+//! One that comes for no packet has the link read. Besides a queue reads it every tenth of a second
+//! while packets pass, and once a second while it sleeps, with the status of the card: no interrupt
+//! says that it was removed, or reset. Announcements are left to the host (`GUEST_ANNOUNCE`): the
+//! addresses behind this port are not the card's.
 
 mod halves;
 mod keys;
@@ -23,17 +27,18 @@ mod tests;
 pub use halves::{VirtioRx, VirtioTx};
 pub use keys::{VirtioIrq, VirtioOptions};
 
-use super::card::{Bus, Dma, Fanout, Interrupt, InterruptKind, Window, failed};
+use super::card::{Bus, Dma, Interrupt, InterruptKind, Window, failed, unsupported};
 use super::virtqueue::features::{
-    ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, MAC, MQ, MRG_RXBUF, MTU,
-    ORDER_PLATFORM, RING_PACKED, STATUS, TO_DEVICE, VERSION_1, accept, mask, of_bits,
+    ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MAC, MQ, MRG_RXBUF,
+    MTU, ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, TO_DEVICE, VERSION_1, accept, mask,
+    of_bits,
 };
 use super::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NO_VECTOR};
 use super::virtqueue::{SIZE_MAX, Shape, Virtqueue};
 use crate::driver::{Attach, Capabilities, DeviceError, Driver, Features, Link, QueuePair};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass};
-use halves::{HEADER_BYTES, HEADER_STRIDE, Half};
+use halves::{Beside, HEADER_BYTES, Half, TABLE_DESCRIPTORS};
 use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use packtrain_offload::virtio_net::Accept;
 use shared::{Control, Shared};
@@ -104,10 +109,6 @@ pub struct Virtio<B: Bus> {
     mtu: u16,
     mac: Option<[u8; 6]>,
     notes: Vec<String>,
-}
-
-fn unsupported<T>(why: String) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported(why))
 }
 
 impl<B: Bus> Virtio<B> {
@@ -226,30 +227,39 @@ impl<B: Bus> Virtio<B> {
             | STATUS
             | CTRL_VQ
             | CTRL_RX
+            | INDIRECT_DESC
             | EVENT_IDX
             | VERSION_1
             | ACCESS_PLATFORM
             | RING_PACKED
+            | RING_RESET
             | ORDER_PLATFORM;
         let several = if pairs > 1 { MQ } else { 0 };
         let offloads = mask(&TO_DEVICE, Features::ALL) | mask(&FROM_DEVICE, rx);
         self.offered & (PLAIN | several | offloads)
     }
 
-    /// Gives the card a ring, with `more` bytes of memory behind it.
+    /// Gives the card a ring, in so many bytes of memory.
     fn ring(
         &self,
         queue: usize,
         shape: Shape,
         vector: u16,
-        more: usize,
-    ) -> Result<(Virtqueue, Doorbell, Arc<Dma>), DeviceError> {
-        let memory = Dma::new(&self.function.bus, shape.bytes() + more);
-        let memory = Arc::new(memory.map_err(failed("give the card memory for a ring"))?);
-        let ring = Virtqueue::new(Arc::clone(&memory), shape);
-        let queue = queue as u16;
-        let doorbell = self.function.enable(queue, shape.size, vector, &ring)?;
-        Ok((ring, doorbell, memory))
+        bytes: usize,
+    ) -> Result<(Virtqueue, Doorbell), DeviceError> {
+        let memory = Dma::new(&self.function.bus, bytes);
+        let memory = memory.map_err(failed("give the card memory for a ring"))?;
+        let ring = Virtqueue::new(Arc::new(memory), shape);
+        let doorbell = self.function.enable(queue as u16, vector, &ring)?;
+        Ok((ring, doorbell))
+    }
+
+    /// The vector of a half.
+    const fn vector(&self, queue: usize) -> u16 {
+        match self.irq {
+            InterruptKind::Msix => queue as u16,
+            _ => NO_VECTOR,
+        }
     }
 
     /// Connects an interrupt for each half.
@@ -262,9 +272,7 @@ impl<B: Bus> Virtio<B> {
             return Ok(each);
         }
         let line = Interrupt::new()?;
-        let function = Arc::clone(&self.function);
-        let fanout = Fanout::start(line.clone(), each.clone(), move || function.acknowledge())?;
-        shared.pass_on(fanout);
+        shared.pass_on(line.clone(), each.clone())?;
         self.function.bus.connect(self.irq, &[line])?;
         Ok(each)
     }
@@ -301,13 +309,20 @@ impl<B: Bus> Driver for Virtio<B> {
     }
 
     fn capabilities(&self) -> Capabilities {
+        let has_tables = self.offered & INDIRECT_DESC != 0;
+        let segments = match has_tables {
+            // The header may take one.
+            true => TABLE_DESCRIPTORS.min(usize::from(self.sizes[1])) - 1,
+            false => SEGMENTS_MAX,
+        };
         Capabilities {
             queues_max: self.pairs,
             rx: of_bits(&FROM_DEVICE, self.offered),
             tx: of_bits(&TO_DEVICE, self.offered),
-            tx_segments_max: SEGMENTS_MAX,
-            tx_gso_segments_max: SEGMENTS_MAX,
+            tx_segments_max: segments,
+            tx_gso_segments_max: segments,
             tx_ring: Some(usize::from(self.sizes[1])),
+            tx_tables: has_tables,
             mtu: (self.offered & MTU != 0).then(|| u32::from(self.mtu)),
             // The host hands over what its sender made, and merges nothing.
             rx_mixed: true,
@@ -328,13 +343,13 @@ impl<B: Bus> Driver for Virtio<B> {
         function.reset()?;
         function.negotiate(features)?;
         // From here on the card is stopped when this is dropped.
-        let shared = Shared::new(Arc::clone(function), self.irq, features & STATUS != 0);
+        let shared = Shared::new(Arc::clone(function), self.irq, features);
         let shared = Arc::new(shared);
         let window = Window::new(&function.bus, arena);
         let window = window.map_err(failed("give the card the memory of packets"))?;
         let interrupts = self.interrupts(2 * pairs, &shared);
         let interrupts = interrupts.map_err(failed("connect the card's interrupts"))?;
-        function.ignore_changes();
+        function.report_changes(self.vector(0));
         let shape = |size| Shape {
             size,
             packed: features & RING_PACKED != 0,
@@ -352,22 +367,29 @@ impl<B: Bus> Driver for Virtio<B> {
             _ => how.rx_buffers.small_bytes(),
         };
         let buffer_bytes = HEADER_BYTES + small_bytes;
+        let beside = Beside::new(shape(self.sizes[1]), features & INDIRECT_DESC != 0);
         let mut halves = Vec::with_capacity(pairs);
         for (queue, interrupt) in interrupts.into_iter().enumerate() {
             let is_rx = queue % 2 == 0;
             let size = self.sizes[queue % 2];
-            let vector = match self.irq {
-                InterruptKind::Msix => queue as u16,
-                _ => NO_VECTOR,
-            };
-            let headers = if is_rx {
-                0
+            let bytes = if is_rx {
+                shape(size).bytes()
             } else {
-                usize::from(size) * HEADER_STRIDE
+                beside.end(size)
             };
-            let (ring, doorbell, memory) = self.ring(queue, shape(size), vector, headers + 16)?;
+            let (ring, doorbell) = self.ring(queue, shape(size), self.vector(queue), bytes)?;
             let shared = Arc::clone(&shared);
-            halves.push(Half::new(shared, ring, memory, doorbell, interrupt, window));
+            halves.push(Half {
+                shared,
+                ring,
+                doorbell,
+                interrupt,
+                window,
+                check_at: None,
+                has_taken: false,
+                doorbells: 0,
+                calls: 0,
+            });
         }
         let queues = if features & MQ == 0 {
             2
@@ -377,9 +399,10 @@ impl<B: Bus> Driver for Virtio<B> {
         let mut control = None;
         if features & CTRL_VQ != 0 {
             let shape = shape(Control::SIZE);
-            let (ring, doorbell, memory) = self.ring(queues, shape, NO_VECTOR, Control::MORE)?;
-            shared.keep((Arc::clone(&memory), Box::default()));
-            control = Some(Control::new(ring, doorbell, memory, shape));
+            let bytes = shape.bytes() + Control::MORE;
+            let (ring, doorbell) = self.ring(queues, shape, NO_VECTOR, bytes)?;
+            shared.keep((Arc::clone(ring.dma()), Box::default()));
+            control = Some(Control::new(ring, doorbell));
         }
         let started = self.function.bus.start(true);
         started.map_err(failed("let the card access memory"))?;
@@ -390,19 +413,11 @@ impl<B: Bus> Driver for Virtio<B> {
         shared.check()?;
         self.shared = Arc::downgrade(&shared);
         let is_mergeable = features & MRG_RXBUF != 0;
-        let headers_at = shape(self.sizes[1]).bytes().next_multiple_of(HEADER_STRIDE);
         let mut halves = halves.into_iter();
         let mut all = Vec::with_capacity(pairs);
         while let (Some(rx), Some(tx)) = (halves.next(), halves.next()) {
-            let rx = VirtioRx::new(
-                rx,
-                usize::from(self.sizes[0]),
-                buffer_bytes,
-                accept,
-                is_mergeable,
-            );
-            let tx = VirtioTx::new(tx, usize::from(self.sizes[1]), headers_at);
-            all.push((rx, tx));
+            let rx = VirtioRx::new(rx, buffer_bytes, accept, is_mergeable);
+            all.push((rx, VirtioTx::new(tx, beside)));
         }
         Ok(all)
     }

@@ -1,10 +1,15 @@
-//! An 82574 of QEMU whose cable leads to a TAP: the kernel receives what the card segments and
-//! sums, with virtio-net headers of QEMU.
+//! Cards of QEMU whose cable leads to a TAP: the kernel receives what an 82574 segments and sums,
+//! with virtio-net headers of QEMU, and those of a virtio card.
 
 use crate::line::{Line, NAME, quiet, within};
 use crate::start_one;
-use crate::world::{self, PacketSocket, raw_tun};
+use crate::traffic::{Port, Train};
+use crate::world::{self, PacketSocket, in_namespace, raw_tun};
+use packtrain::driver::Attach;
+use packtrain::packet::Burst;
 use packtrain::port::e1000e::{E1000e, E1000eConfig};
+use packtrain::port::virtio::{Virtio, VirtioConfig};
+use packtrain_offload::layout::Transport;
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Net, Qtest};
@@ -25,5 +30,84 @@ fn plug(mtu: u32) -> Result<Line<E1000e<Qtest>>, Skip> {
     Ok(Line::on(port, PacketSocket::open(NAME), false))
 }
 
+/// A virtio card with so many queues.
+fn plug_virtio(properties: &str, pairs: usize) -> Result<(Virtio<Qtest>, PacketSocket), Skip> {
+    let several = if pairs > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
+    let taps = (0..pairs)
+        .map(|_| raw_tun(NAME, flags).expect("a TAP"))
+        .collect();
+    quiet(NAME);
+    let model = format!("virtio-net-pci,disable-legacy=on,{properties}");
+    let card = start_one(Card::new(&model).net(Net::Tap(taps)))?;
+    world::set_up(NAME, true);
+    let port = Virtio::open(card, &VirtioConfig::default()).expect("it opens");
+    Ok((port, PacketSocket::open(NAME)))
+}
+
+fn line_of_virtio() -> Result<Line<Virtio<Qtest>>, Skip> {
+    let (port, wire) = plug_virtio("event_idx=off", 1)?;
+    Ok(Line::on(port, wire, false))
+}
+
+/// The kernel spreads flows over the queues of a TAP, which are those of the card.
+#[test]
+fn packets_pass_both_queues_of_a_virtio_card() {
+    const FLOWS: u16 = 64;
+    let from = |number: u16| {
+        let mut packet = Train::udp(100, 0)
+            .finished()
+            .bytes(Some([2, 0, 0, 0, 0, 9]));
+        packet[34..36].copy_from_slice(&number.to_be_bytes());
+        packet
+    };
+    let numbers = |mut all: Vec<Vec<u8>>| -> Vec<u16> {
+        all.sort();
+        let number = |bytes: &Vec<u8>| u16::from_be_bytes([bytes[34], bytes[35]]);
+        all.iter().map(number).collect()
+    };
+    in_namespace(move || {
+        for properties in ["mq=on", "mq=on,packed=on"] {
+            let (driver, wire) = match plug_virtio(properties, 2) {
+                Ok(plugged) => plugged,
+                Err(why) => return println!("SKIP: {why}"),
+            };
+            let how = Attach {
+                queues: 2,
+                ..Attach::default()
+            };
+            let mut port = Port::attach(driver, &how);
+            for number in 0..FLOWS {
+                let packet = [vec![0; 10], from(number)].concat();
+                wire.send(0x0800, &packet).expect("room");
+            }
+            let received = port.wait_for(Transport::Udp, FLOWS.into());
+            let bytes = received.iter().map(|packet| packet.first().to_vec());
+            assert_eq!(numbers(bytes.collect()), (0..FLOWS).collect::<Vec<_>>());
+            let each = port.rx.iter().map(|rx| rx.counters().snapshot().packets);
+            let each: Vec<_> = each.collect();
+            assert!(each.iter().all(|count| *count > 0), "{each:?}");
+
+            for number in 0..FLOWS {
+                let mut burst = Burst::new();
+                let packet = port.arena.packet_from(&from(number)).expect("frames");
+                burst.push(packet).expect("an empty burst");
+                let tx = &mut port.tx[usize::from(number % 2)];
+                tx.transmit(&mut burst).expect("it works");
+                assert!(burst.is_empty());
+            }
+            let mut all = Vec::new();
+            world::wait_until("all arrive", || {
+                let packets = std::iter::from_fn(|| wire.receive());
+                all.extend(packets.map(|(bytes, _)| bytes[10..].to_vec()));
+                all.len() >= FLOWS.into()
+            });
+            assert_eq!(numbers(all), (0..FLOWS).collect::<Vec<_>>());
+            port.assert_clean(properties);
+        }
+    });
+}
+
+driver_conformance!(virtio, |_| line_of_virtio(), within);
 driver_conformance!(e1000e, |_| plug(1500), within);
 driver_conformance!(e1000e_jumbo, |_| plug(9000), within);

@@ -1,7 +1,9 @@
 //! The virtio network card.
 
 use crate::start_one;
-use packtrain::driver::{Attach, DeviceError, Driver, Features, Link};
+use packtrain::driver::{
+    Armed, Attach, Completed, DeviceError, Driver, Features, Link, Reset, TxDescriptors as _,
+};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, Packet};
 use packtrain::plan::FitLimits;
 use packtrain::port::card::{Bus as _, InterruptKind};
@@ -13,6 +15,7 @@ use packtrain_offload::offload::LinkType;
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Qtest};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,9 +50,6 @@ driver_conformance!(packed, |_| plug(PACKED, InterruptKind::Msix));
 driver_conformance!(split_intx, |_| plug(SPLIT, InterruptKind::Intx));
 driver_conformance!(packed_without_event_idx, |_| {
     plug(&format!("{PACKED},event_idx=off"), InterruptKind::Msix)
-});
-driver_conformance!(split_without_event_idx, |_| {
-    plug(&format!("{SPLIT},event_idx=off"), InterruptKind::Msix)
 });
 /// A frame of an experimental type (IEEE 802).
 fn frame(number: u8, bytes: usize) -> Vec<u8> {
@@ -142,9 +142,35 @@ impl Queue {
         all
     }
 
+    /// Changes the link while the queue sleeps, which an interrupt ends.
+    fn set_link(&mut self, is_up: bool) {
+        self.arm();
+        self.card.set_link(is_up).expect("QEMU");
+        while self.tx.device_mut().is_blocked() == is_up {
+            let (fd, _) = self.rx.wake().expect("a descriptor");
+            let mut ready = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+            let time = Timespec {
+                tv_sec: WAIT.as_secs().cast_signed(),
+                tv_nsec: 0,
+            };
+            assert_eq!(poll(&mut ready, Some(&time)), Ok(1), "no interrupt");
+            self.arm();
+        }
+    }
+
+    fn arm(&mut self) {
+        while self.rx.arm() == Armed::WorkPending {
+            assert!(self.poll().expect("it works").is_empty());
+        }
+    }
+
     fn send(&mut self, bytes: &[u8]) {
-        let mut burst = Burst::new();
         let packet = self.arena.packet_from(bytes).expect("frames");
+        self.transmit(packet);
+    }
+
+    fn transmit(&mut self, packet: Packet) {
+        let mut burst = Burst::new();
         burst.push(packet).expect("room");
         let now = self.now();
         self.tx.service(now).expect("it works");
@@ -176,14 +202,18 @@ impl Queue {
     }
 }
 
+/// And are sent as they are, unless each piece takes a descriptor of the ring.
 #[test]
 fn frames_of_all_lengths_arrive_in_as_many_buffers_as_they_need() {
-    for model in [SPLIT, PACKED] {
+    const ROUNDS: u8 = 60;
+    let without_tables = format!("{SPLIT},indirect_desc=off");
+    let longest = u64::from(ROUNDS);
+    for (model, copies) in [(SPLIT, 0), (PACKED, 0), (&without_tables, longest)] {
         let Some(mut queue) = Queue::new(model) else {
             return;
         };
         assert_eq!(queue.port.mac(), Some([0x52, 0x54, 0, 0, 0, 1]));
-        for round in 0..100 {
+        for round in 0..ROUNDS {
             for bytes in [60, 1514, 1792, 1793, 9014, 65_000] {
                 let frame = frame(round, bytes);
                 queue.inject(&frame);
@@ -192,10 +222,12 @@ fn frames_of_all_lengths_arrive_in_as_many_buffers_as_they_need() {
                 assert_eq!(packet.segment_count(), segments, "{bytes}");
                 let got: Vec<u8> = packet.segments().flatten().copied().collect();
                 assert!(got == frame, "{bytes}");
-                queue.send(&frame);
+                queue.transmit(packet);
                 assert!(queue.sent() == Some(frame), "{bytes}");
             }
         }
+        let counters = queue.tx_counters.snapshot();
+        assert_eq!(counters.collapse + counters.defrag, copies, "{model}");
         assert_eq!(queue.rx_drops.snapshot().total(), 0);
         assert_eq!(queue.tx_drops.snapshot().total(), 0);
         drop((queue.rx, queue.tx));
@@ -221,18 +253,28 @@ fn without_mergeable_buffers_a_packet_is_in_one() {
 }
 
 #[test]
-fn while_the_link_is_down_packets_are_dropped_for_it() {
-    let Some(mut queue) = Queue::new(SPLIT) else {
-        return;
-    };
-    for round in 0..10 {
-        queue.card.set_link(false).expect("QEMU");
+fn an_interrupt_reports_the_link_and_packets_are_dropped_while_it_is_down() {
+    for irq in [InterruptKind::Msix, InterruptKind::Intx] {
+        let config = VirtioConfig {
+            irq,
+            ..VirtioConfig::default()
+        };
+        let Some(queue) = Queue::with(SPLIT, &config) else {
+            return;
+        };
+        the_link_goes_and_comes(queue);
+    }
+}
+
+fn the_link_goes_and_comes(mut queue: Queue) {
+    for round in 0..5 {
+        queue.set_link(false);
         assert_eq!(queue.port.link(), Link::Down);
         let before = queue.tx_drops.snapshot().get(DropReason::LinkDown);
         queue.send(&frame(round, 60));
         let after = queue.tx_drops.snapshot().get(DropReason::LinkDown);
         assert_eq!(after - before, 1, "{round}");
-        queue.card.set_link(true).expect("QEMU");
+        queue.set_link(true);
         assert_eq!(queue.port.link(), Link::Up);
         queue.send(&frame(round, 99));
         assert_eq!(queue.sent(), Some(frame(round, 99)));
@@ -241,6 +283,26 @@ fn while_the_link_is_down_packets_are_dropped_for_it() {
     }
     let counters = queue.tx_counters.snapshot();
     assert_eq!((counters.hangs, counters.resets), (0, 0));
+}
+
+#[test]
+fn a_ring_of_the_card_works_after_its_reset() {
+    for model in [SPLIT, PACKED] {
+        let Some(mut queue) = Queue::new(model) else {
+            return;
+        };
+        for round in 0..20 {
+            queue.send(&frame(round, 60));
+            assert_eq!(queue.sent(), Some(frame(round, 60)));
+            let [mut sent, mut unsent] = [(); 2].map(|()| Completed::with_capacity(256));
+            let reset = queue.tx.device_mut().reset(&mut sent, &mut unsent);
+            assert!(matches!(reset, Ok(Reset::Done)), "{reset:?}");
+            assert!(unsent.is_empty());
+            queue.inject(&frame(round, 61));
+            assert_eq!(queue.wait_for(1)[0].first(), frame(round, 61));
+        }
+        assert_eq!(queue.card.complaints().expect("QEMU"), "");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub mod pci;
 pub use super::arriving::Arriving;
 pub use super::sys::card::dma::{Dma, Ring, Window, full_barrier, read_barrier, write_barrier};
 pub use super::sys::card::memory::Memory;
-pub(super) use super::sys::device::failed;
+pub(super) use super::sys::device::{failed, unsupported};
 pub use super::sys::vfio::Vfio;
 pub use buffers::Buffers;
 pub use bus::Bus;

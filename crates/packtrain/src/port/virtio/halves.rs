@@ -2,14 +2,14 @@
 
 use super::shared::{Shared, needs_reset};
 use crate::driver::{
-    Accepted, Armed, Completed, DeviceError, Interest, Refused, RxBurst, RxDescriptors, RxInfo,
-    Token, TxDescriptors, TxPacket,
+    Accepted, Armed, Completed, DeviceError, Interest, Refused, Reset, RxBurst, RxDescriptors,
+    RxInfo, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, FrameClass, Packet};
-use crate::port::card::{Arriving, Bus, Dma, Interrupt, Window};
+use crate::port::card::{Arriving, Bus, Interrupt, Window};
 use crate::port::virtqueue::pci::Doorbell;
-use crate::port::virtqueue::{Buffer, Used, Virtqueue};
+use crate::port::virtqueue::{Buffer, DESCRIPTOR_BYTES, Shape, Used, Virtqueue};
 use crate::port::vnet::{bytes_min, header_of, mend, read_header};
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -25,52 +25,33 @@ const FORM: HeaderLen = HeaderLen::V1;
 pub(super) const HEADER_BYTES: usize = FORM.bytes();
 /// Where the number of a packet's buffers is in it.
 const BUFFERS_AT: usize = 10;
-/// Bytes between the headers of packets whose headroom is shared.
-pub(super) const HEADER_STRIDE: usize = 16;
+/// Descriptors of a table: for a packet of 64 KiB in pieces of 1024 bytes, and for one that was
+/// merged from as many as fit. With the header in front that is 2 KiB for each chain.
+pub(super) const TABLE_DESCRIPTORS: usize = 127;
 /// Not that of a packet.
 const NO_PACKET: Token = Token(u32::MAX);
 /// A queue that is used checks the card this often, and one that sleeps wakes up for it this much
-/// later.
+/// later: no interrupt says that the card was removed, or reset by another program.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const CHECK_REST: Duration = Duration::from_millis(900);
 
 /// What both halves have.
 #[derive(Debug)]
 pub(super) struct Half<B: Bus> {
-    shared: Arc<Shared<B>>,
-    ring: Virtqueue,
-    memory: Arc<Dma>,
-    doorbell: Doorbell,
-    interrupt: Interrupt,
-    window: Window,
+    pub(super) shared: Arc<Shared<B>>,
+    pub(super) ring: Virtqueue,
+    pub(super) doorbell: Doorbell,
+    pub(super) interrupt: Interrupt,
+    pub(super) window: Window,
     /// When the card is checked next.
-    check_at: Option<Instant>,
-    doorbells: u64,
-    calls: u64,
+    pub(super) check_at: Option<Instant>,
+    /// Chains were taken since the interrupt was cleared.
+    pub(super) has_taken: bool,
+    pub(super) doorbells: u64,
+    pub(super) calls: u64,
 }
 
 impl<B: Bus> Half<B> {
-    pub(super) const fn new(
-        shared: Arc<Shared<B>>,
-        ring: Virtqueue,
-        memory: Arc<Dma>,
-        doorbell: Doorbell,
-        interrupt: Interrupt,
-        window: Window,
-    ) -> Self {
-        Self {
-            shared,
-            ring,
-            memory,
-            doorbell,
-            interrupt,
-            window,
-            check_at: None,
-            doorbells: 0,
-            calls: 0,
-        }
-    }
-
     /// Shows the card what was added to the ring.
     fn publish(&mut self) {
         if self.ring.publish() {
@@ -91,12 +72,24 @@ impl<B: Bus> Half<B> {
         Ok(())
     }
 
+    /// The next chain that the card has used.
+    fn take(&mut self) -> Option<Used> {
+        let used = self.ring.take();
+        self.has_taken |= used.is_some();
+        used
+    }
+
     /// As `arm_for`. First the interrupt is cleared: one that comes from here on ends the sleep.
     /// Then the ring asks for it and looks for work, in this order, so that none is missed (see
     /// [`Virtqueue::arm`]).
     fn arm(&mut self, packets: usize) -> Option<Armed> {
-        self.interrupt.clear();
+        let is_idle = !std::mem::take(&mut self.has_taken);
         self.calls += 1;
+        if self.interrupt.clear() && self.shared.is_changed(is_idle) {
+            // The next call is `receive` or `flush`, which checks the card.
+            self.check_at = None;
+            return Some(Armed::WorkPending);
+        }
         let ahead = packets.min(self.ring.in_flight()).saturating_sub(1);
         self.ring.arm(ahead as u16).map(|has_work| match has_work {
             true => Armed::WorkPending,
@@ -123,7 +116,6 @@ pub struct VirtioRx<B: Bus> {
 impl<B: Bus> VirtioRx<B> {
     pub(super) fn new(
         half: Half<B>,
-        size: usize,
         buffer_bytes: usize,
         accept: Accept,
         is_mergeable: bool,
@@ -133,8 +125,8 @@ impl<B: Bus> VirtioRx<B> {
             false => 1,
         };
         Self {
+            posted: (0..half.ring.shape().size).map(|_| None).collect(),
             half,
-            posted: (0..size).map(|_| None).collect(),
             buffer_bytes,
             buffers_max: buffers_max as u16,
             arriving: Arriving::default(),
@@ -150,12 +142,7 @@ impl<B: Bus> VirtioRx<B> {
         let room = packet.tailroom_mut();
         let room = room.get(..self.buffer_bytes - HEADER_BYTES)?;
         let address = self.half.window.address(room)? - HEADER_BYTES as u64;
-        let buffer = Buffer {
-            address,
-            bytes: self.buffer_bytes as u32,
-            is_writable: true,
-        };
-        Some((packet, buffer))
+        Some((packet, Buffer::to_write(address, self.buffer_bytes)))
     }
 
     /// The frame that the card has filled.
@@ -245,7 +232,7 @@ impl<B: Bus> RxDescriptors for VirtioRx<B> {
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         self.half.ring.disarm();
         while !burst.exhausted() {
-            let Some(used) = self.half.ring.take() else {
+            let Some(used) = self.half.take() else {
                 break;
             };
             match self.add(used) {
@@ -284,7 +271,41 @@ impl<B: Bus> Drop for VirtioRx<B> {
         let posted = std::mem::take(&mut self.posted);
         self.half
             .shared
-            .keep((Arc::clone(&self.half.memory), posted));
+            .keep((Arc::clone(self.half.ring.dma()), posted));
+    }
+}
+
+/// Memory behind a TX ring, for each chain by its number: the header of a packet whose headroom is
+/// shared, and a table of descriptors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Beside {
+    at: usize,
+    /// Descriptors of a table; 0 without tables.
+    table: usize,
+}
+
+impl Beside {
+    /// That of a ring, whose device takes tables or not.
+    pub(super) fn new(shape: Shape, has_tables: bool) -> Self {
+        let size = shape.size as usize;
+        // A chain with its table is no longer than a ring (virtio 1.2 §2.7.5.3.1).
+        let table = if has_tables {
+            TABLE_DESCRIPTORS.min(size)
+        } else {
+            0
+        };
+        let at = shape.bytes().next_multiple_of(DESCRIPTOR_BYTES);
+        Self { at, table }
+    }
+
+    /// Of the header of a chain. Its table is behind it.
+    const fn of(self, slot: usize) -> usize {
+        self.at + slot * DESCRIPTOR_BYTES * (1 + self.table)
+    }
+
+    /// Bytes of the ring and what is behind it, for rings of so many descriptors.
+    pub(super) const fn end(self, size: u16) -> usize {
+        self.of(size as usize)
     }
 }
 
@@ -294,20 +315,31 @@ pub struct VirtioTx<B: Bus> {
     half: Half<B>,
     /// By the number of their chain: the packets that the card has.
     tokens: Box<[Token]>,
-    /// Where the headers of packets with a shared headroom are, by the number of their chain.
-    headers_at: usize,
+    beside: Beside,
     /// The completed packet for which the last call had no room.
     returned: Option<Token>,
 }
 
 impl<B: Bus> VirtioTx<B> {
-    pub(super) fn new(half: Half<B>, size: usize, headers_at: usize) -> Self {
+    pub(super) fn new(half: Half<B>, beside: Beside) -> Self {
+        let size = usize::from(half.ring.shape().size);
         Self {
             half,
             tokens: vec![NO_PACKET; size].into(),
-            headers_at,
+            beside,
             returned: None,
         }
+    }
+
+    /// The next packet that the card has sent.
+    fn take(&mut self) -> Option<Token> {
+        let returned = self.returned.take();
+        returned.or_else(|| {
+            let used = self.half.take()?;
+            // One that is none of ours is counted, as a wrong token.
+            let token = used.slot.map(|slot| self.tokens[usize::from(slot)]);
+            Some(token.unwrap_or(NO_PACKET))
+        })
     }
 
     /// Puts a chain of `front` and the segments of a packet into the ring.
@@ -315,14 +347,17 @@ impl<B: Bus> VirtioTx<B> {
         let window = self.half.window;
         let segments = packet.segments().filter_map(|segment| {
             let address = window.address(segment)?;
-            let bytes = segment.len() as u32;
-            (bytes > 0).then_some(Buffer {
-                address,
-                bytes,
-                is_writable: false,
-            })
+            (!segment.is_empty()).then_some(Buffer::to_read(address, segment.len()))
         });
-        let slot = self.half.ring.put(front.into_iter().chain(segments));
+        let has_table = self.beside.table > 0;
+        let is_one = front.is_none() && packet.segment_count() == 1;
+        let (buffers, ring) = (front.into_iter().chain(segments), &mut self.half.ring);
+        let slot = if has_table && !is_one {
+            let at = self.beside.of(usize::from(ring.next_slot()));
+            ring.put_table(at + DESCRIPTOR_BYTES, buffers)
+        } else {
+            ring.put(buffers)
+        };
         self.tokens[usize::from(slot)] = token;
     }
 }
@@ -339,10 +374,14 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         let whole = packet.packet();
         let is_beside = whole.headroom() < HEADER_BYTES;
         let count = whole.segment_count() + usize::from(is_beside);
-        if count > self.tokens.len() {
+        let (most, takes) = match self.beside.table {
+            0 => (self.tokens.len(), count),
+            table => (table, 1),
+        };
+        if count > most {
             return Err(Refused::TooManySegments);
         }
-        if count > self.half.ring.room() {
+        if takes > self.half.ring.room() {
             return Err(Refused::NoDescriptor);
         }
         let window = self.half.window;
@@ -361,13 +400,11 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
             .is_none()
         {
             let slot = usize::from(self.half.ring.next_slot());
-            let at = self.headers_at + slot * HEADER_STRIDE;
-            self.half.memory.store_bytes(at, &header);
-            let front = Buffer {
-                address: self.half.memory.address() + at as u64,
-                bytes: HEADER_BYTES as u32,
-                is_writable: false,
-            };
+            let at = self.beside.of(slot);
+            let memory = self.half.ring.dma();
+            memory.store_bytes(at, &header);
+            let address = memory.address() + at as u64;
+            let front = Buffer::to_read(address, HEADER_BYTES);
             self.put(Some(front), packet.packet(), token);
         }
         Ok(Accepted::Pending)
@@ -380,18 +417,7 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
 
     fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
         self.half.ring.disarm();
-        loop {
-            let token = self.returned.take().or_else(|| {
-                let used = self.half.ring.take()?;
-                // One that is none of ours is counted, as a wrong token.
-                Some(
-                    used.slot
-                        .map_or(NO_PACKET, |slot| self.tokens[usize::from(slot)]),
-                )
-            });
-            let Some(token) = token else {
-                break;
-            };
+        while let Some(token) = self.take() {
             if !completed.push(token) {
                 self.returned = Some(token);
                 break;
@@ -409,10 +435,11 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         }
     }
 
-    /// A packed ring does not count chains of several descriptors.
+    /// A packed ring does not count chains of several descriptors, which packets have without
+    /// tables.
     fn arm_for(&mut self, packets: usize) -> Option<Armed> {
         match (&self.half.ring, self.returned) {
-            (Virtqueue::Packed(_), _) => None,
+            (Virtqueue::Packed(_), _) if self.beside.table == 0 => None,
             (_, Some(_)) => Some(Armed::WorkPending),
             _ => self.half.arm(packets),
         }
@@ -420,6 +447,31 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
 
     fn is_blocked(&self) -> bool {
         self.half.shared.is_down()
+    }
+
+    /// The card may have sent packets without saying so: none is certainly unsent.
+    fn reset(
+        &mut self,
+        sent: &mut Completed,
+        _unsent: &mut Completed,
+    ) -> Result<Reset, DeviceError> {
+        let shared = Arc::clone(&self.half.shared);
+        if !shared.can_restart() {
+            return Ok(Reset::Unsupported);
+        }
+        let doorbell = self.half.doorbell;
+        shared.function.reset_ring(doorbell)?;
+        while let Some(token) = self.take() {
+            // There is room for all that it has; more are a lie.
+            if !sent.push(token) {
+                break;
+            }
+        }
+        let ring = &mut self.half.ring;
+        ring.renew();
+        let Doorbell { queue, vector, .. } = doorbell;
+        shared.function.enable(queue, vector, ring)?;
+        Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

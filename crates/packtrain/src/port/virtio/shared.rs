@@ -2,9 +2,10 @@
 
 use crate::driver::{DeviceError, Link};
 use crate::packet::Packet;
-use crate::port::card::{Bus, Dma, Fanout, InterruptKind, failed, was_reset};
+use crate::port::card::{Bus, Dma, Fanout, Interrupt, InterruptKind, failed, was_reset};
+use crate::port::virtqueue::features::{RING_RESET, STATUS};
 use crate::port::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NEEDS_RESET};
-use crate::port::virtqueue::{Buffer, Shape, Virtqueue};
+use crate::port::virtqueue::{Buffer, Virtqueue};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -28,9 +29,11 @@ pub(super) struct Shared<B: Bus> {
     kind: InterruptKind,
     /// Passes the one interrupt on, without MSI-X.
     fanout: OnceLock<Fanout>,
-    /// The card has a link status.
-    has_link: bool,
+    /// What was agreed on.
+    features: u64,
     down: AtomicBool,
+    /// The one interrupt of the card said that its configuration has changed.
+    changed: Arc<AtomicBool>,
     /// The memory of the rings, and the frames that the card may fill, of RX halves that were
     /// dropped.
     kept: Mutex<Vec<Kept>>,
@@ -40,21 +43,38 @@ pub(super) struct Shared<B: Bus> {
 pub(super) type Kept = (Arc<Dma>, Box<[Option<Packet>]>);
 
 impl<B: Bus> Shared<B> {
-    pub(super) fn new(function: Arc<Function<B>>, kind: InterruptKind, has_link: bool) -> Self {
+    pub(super) fn new(function: Arc<Function<B>>, kind: InterruptKind, features: u64) -> Self {
         Self {
             function,
             kind,
             fanout: OnceLock::new(),
-            has_link,
+            features,
             down: AtomicBool::new(false),
+            changed: Arc::default(),
             kept: Mutex::new(Vec::new()),
         }
     }
 
     /// Passes the one interrupt of the card on until it is stopped.
-    pub(super) fn pass_on(&self, fanout: Fanout) {
+    pub(super) fn pass_on(&self, line: Interrupt, each: Vec<Interrupt>) -> io::Result<()> {
+        let (function, changed) = (Arc::clone(&self.function), Arc::clone(&self.changed));
+        let fanout = Fanout::start(line, each, move || {
+            if function.acknowledge() {
+                changed.store(true, Ordering::Relaxed);
+            }
+        })?;
         let is_first = self.fanout.set(fanout).is_ok();
         debug_assert!(is_first, "a card has one interrupt");
+        Ok(())
+    }
+
+    /// Whether an interrupt of a half may be that of a change of the configuration. With messages
+    /// it is one that came for no chain (`is_idle`): see [`Function::report_changes`].
+    pub(super) fn is_changed(&self, is_idle: bool) -> bool {
+        match self.kind {
+            InterruptKind::Intx => self.changed.swap(false, Ordering::Relaxed),
+            _ => is_idle,
+        }
     }
 
     /// Keeps memory until the card is stopped.
@@ -68,9 +88,14 @@ impl<B: Bus> Shared<B> {
         if self.function.status().is_err() {
             return Link::Removed;
         }
-        let down = self.has_link && self.function.device16(LINK_AT) & LINK_UP == 0;
+        self.read_link();
+        if self.is_down() { Link::Down } else { Link::Up }
+    }
+
+    fn read_link(&self) {
+        let has_link = self.features & STATUS != 0;
+        let down = has_link && self.function.device16(LINK_AT) & LINK_UP == 0;
         self.down.store(down, Ordering::Relaxed);
-        if down { Link::Down } else { Link::Up }
     }
 
     /// Checks the card: an error if it was removed, or works no more.
@@ -82,10 +107,13 @@ impl<B: Bus> Shared<B> {
         if status & DRIVER_OK == 0 {
             return Err(was_reset());
         }
-        match self.link() {
-            Link::Removed => Err(DeviceError::Removed),
-            Link::Up | Link::Down => Ok(()),
-        }
+        self.read_link();
+        Ok(())
+    }
+
+    /// Whether a ring can be reset without the others.
+    pub(super) const fn can_restart(&self) -> bool {
+        self.features & RING_RESET != 0
     }
 
     /// Whether the link was down when it was last read.
@@ -138,7 +166,6 @@ pub(super) struct Control {
     ring: Virtqueue,
     doorbell: Doorbell,
     /// Where a command is, behind the ring.
-    memory: Arc<Dma>,
     at: usize,
 }
 
@@ -148,18 +175,9 @@ impl Control {
     /// Bytes of its memory behind the ring.
     pub(super) const MORE: usize = 2 * ANSWER_AT + 4;
 
-    pub(super) const fn new(
-        ring: Virtqueue,
-        doorbell: Doorbell,
-        memory: Arc<Dma>,
-        shape: Shape,
-    ) -> Self {
-        Self {
-            ring,
-            doorbell,
-            memory,
-            at: shape.bytes().next_multiple_of(ANSWER_AT),
-        }
+    pub(super) fn new(ring: Virtqueue, doorbell: Doorbell) -> Self {
+        let at = ring.shape().bytes().next_multiple_of(ANSWER_AT);
+        Self { ring, doorbell, at }
     }
 
     /// Sends a command: its class, its number, and what it is about. Waits for the answer.
@@ -170,19 +188,12 @@ impl Control {
         command: &[u8],
         action: &'static str,
     ) -> Result<(), DeviceError> {
-        self.memory.store_bytes(self.at, command);
-        self.memory.store(self.at + ANSWER_AT, u32::MAX);
-        let address = self.memory.address() + self.at as u64;
-        let command = Buffer {
-            address,
-            bytes: command.len() as u32,
-            is_writable: false,
-        };
-        let answer = Buffer {
-            address: address + ANSWER_AT as u64,
-            bytes: 1,
-            is_writable: true,
-        };
+        let memory = Arc::clone(self.ring.dma());
+        memory.store_bytes(self.at, command);
+        memory.store(self.at + ANSWER_AT, u32::MAX);
+        let address = memory.address() + self.at as u64;
+        let command = Buffer::to_read(address, command.len());
+        let answer = Buffer::to_write(address + ANSWER_AT as u64, 1);
         self.ring.put([command, answer].into_iter());
         if self.ring.publish() {
             function.notify(self.doorbell);
@@ -196,7 +207,7 @@ impl Control {
             function.bus.pause(STEP);
             waited += STEP;
         }
-        match self.memory.load(self.at + ANSWER_AT) as u8 {
+        match memory.load(self.at + ANSWER_AT) as u8 {
             0 => Ok(()),
             _ => Err(failed(action)(io::Error::other("the device refuses it"))),
         }

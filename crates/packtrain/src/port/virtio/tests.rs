@@ -5,8 +5,8 @@ mod rings;
 
 use super::*;
 use crate::driver::{
-    Accepted, Armed, Attach, BadPackets, Completed, Interest, Refused, RxBurst, RxDescriptors,
-    RxInfo, Token, TxDescriptors, TxPacket,
+    Accepted, Armed, Attach, BadPackets, Completed, Interest, Refused, Reset, RxBurst,
+    RxDescriptors, RxInfo, Token, TxDescriptors, TxPacket,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{ArenaConfig, Burst, Packet};
@@ -33,7 +33,8 @@ const OFFERED: u64 = VERSION_1
     | CTRL_VQ
     | CTRL_RX
     | MQ
-    | 1 << 28
+    | INDIRECT_DESC
+    | RING_RESET
     | 0x01C0_0000_0000_3B83;
 
 #[derive(Debug, Default)]
@@ -65,13 +66,17 @@ fn config(packed: bool, irq: InterruptKind) -> VirtioConfig {
 }
 
 fn rig(offered: u64, config: &VirtioConfig) -> Rig {
-    rig_with(offered, config, &Attach::default())
+    rig_with(Device::new(offered), config, &Attach::default())
 }
 
-fn rig_with(offered: u64, config: &VirtioConfig, how: &Attach) -> Rig {
-    let device = Device::new(offered);
-    let mut port = Virtio::open(device.clone(), config).expect("a card");
-    let arena = Arena::new(ArenaConfig::small()).expect("an arena");
+/// A card, and an arena for it.
+fn plug(device: &Device, config: &VirtioConfig) -> (Virtio<Device>, Arena) {
+    let port = Virtio::open(device.clone(), config).expect("a card");
+    (port, Arena::new(ArenaConfig::small()).expect("an arena"))
+}
+
+fn rig_with(device: Device, config: &VirtioConfig, how: &Attach) -> Rig {
+    let (mut port, arena) = plug(&device, config);
     let mut halves = port.attach(how, &arena).expect("queues");
     let (mut rx, tx) = halves.remove(0);
     assert!(rx.refill(&arena), "the arena has enough");
@@ -89,7 +94,7 @@ fn rig_with(offered: u64, config: &VirtioConfig, how: &Attach) -> Rig {
 fn kinds() -> Vec<Rig> {
     let mut all = Vec::new();
     for packed in [false, true] {
-        for offered in [OFFERED, OFFERED & !EVENT_IDX] {
+        for offered in [OFFERED, OFFERED & !(EVENT_IDX | INDIRECT_DESC)] {
             for irq in [InterruptKind::Msix, InterruptKind::Intx] {
                 all.push(rig(offered, &config(packed, irq)));
             }
@@ -99,10 +104,16 @@ fn kinds() -> Vec<Rig> {
 }
 
 impl Rig {
-    fn receive(&mut self) -> (Vec<(Vec<u8>, RxInfo)>, Vec<DropReason>) {
+    fn poll(&mut self) -> (Result<(), DeviceError>, Burst, Bad) {
         let (mut burst, mut bad) = (Burst::new(), Bad::default());
         let mut into = RxBurst::new(&mut burst, 64, &mut bad);
-        self.rx.receive(self.now, &mut into).expect("it works");
+        let polled = self.rx.receive(self.now, &mut into);
+        (polled, burst, bad)
+    }
+
+    fn receive(&mut self) -> (Vec<(Vec<u8>, RxInfo)>, Vec<DropReason>) {
+        let (polled, mut burst, bad) = self.poll();
+        polled.expect("it works");
         let mut all = Vec::new();
         while let Some(packet) = burst.pop() {
             let mut bytes = vec![0; packet.bytes()];
@@ -118,6 +129,15 @@ impl Rig {
         }
         self.rx.refill(&self.arena);
         (all, bad.0)
+    }
+
+    /// A packet of these pieces.
+    fn packet(&self, pieces: &[&[u8]]) -> Packet {
+        let pieces = pieces.iter().map(|piece| self.arena.packet_from(piece));
+        let mut pieces = pieces.map(|piece| piece.expect("frames"));
+        let mut packet = pieces.next().expect("a piece");
+        pieces.for_each(|piece| packet.append(piece).expect("segments"));
+        packet
     }
 
     fn send(&mut self, packet: &mut Packet, token: u32) -> Result<Accepted, Refused> {
@@ -185,11 +205,8 @@ fn packets_pass_in_both_directions_around_the_ring() {
             let received: Vec<_> = received.into_iter().map(|(bytes, _)| bytes).collect();
             assert!(received == frames, "{round}");
 
-            let mut packet = rig.arena.packet_from(&frames[1]).unwrap();
-            let mut pieces = rig.arena.packet_from(&frames[0][..14]).unwrap();
-            pieces
-                .append(rig.arena.packet_from(&frames[0][14..]).unwrap())
-                .unwrap();
+            let mut packet = rig.packet(&[&frames[1]]);
+            let mut pieces = rig.packet(&[&frames[0][..14], &frames[0][14..]]);
             assert_eq!(rig.send(&mut packet, 2 * round), Ok(Accepted::Pending));
             assert_eq!(rig.send(&mut pieces, 2 * round + 1), Ok(Accepted::Pending));
             rig.flush();
@@ -208,26 +225,32 @@ fn packets_pass_in_both_directions_around_the_ring() {
 
 #[test]
 fn completions_come_in_any_order_and_free_their_descriptors() {
-    for packed in [false, true] {
-        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+    let orders = [(0, 8), (INDIRECT_DESC, 4)];
+    let cases = orders.map(|order| [(false, order), (true, order)]);
+    for (packed, (lacks, room)) in cases.into_iter().flatten() {
+        let mut rig = rig(OFFERED & !lacks, &config(packed, InterruptKind::Msix));
+        let order = [2, 0, 3, 1, 7, 5, 6, 4];
+        let order = &order[..room];
         for round in 0..20 {
             let mut packets: Vec<Packet> = Vec::new();
-            for token in 0..4 {
-                let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
-                packet
-                    .append(rig.arena.packet_from(&[2; 9]).unwrap())
-                    .unwrap();
+            for token in 0..room as u32 {
+                let mut packet = rig.packet(&[&frame(60, 1), &[2; 9]]);
                 assert_eq!(rig.send(&mut packet, token), Ok(Accepted::Pending));
                 packets.push(packet);
             }
-            let mut one = rig.arena.packet_from(&frame(60, 3)).unwrap();
+            let mut one = rig.packet(&[&frame(60, 3)]);
             assert_eq!(rig.send(&mut one, 9), Err(Refused::NoDescriptor), "{round}");
             rig.flush();
             let chains: Vec<_> = std::iter::from_fn(|| rig.device.take(1)).collect();
-            for index in [2, 0, 3, 1] {
-                rig.device.give(1, &chains[index], 0);
+            for index in order {
+                let chain = &chains[*index as usize];
+                if let Some((table, bytes)) = chain.table {
+                    // Nobody but the card reads them.
+                    rig.device.memory.write(table, &vec![0xff; bytes as usize]);
+                }
+                rig.device.give(1, chain, 0);
             }
-            assert_eq!(rig.reclaim(), [2, 0, 3, 1]);
+            assert_eq!(rig.reclaim(), order);
             assert_eq!(rig.reclaim(), []);
         }
         let all = ArenaConfig::small().small_frames;
@@ -254,7 +277,7 @@ fn armed_halves_are_woken_once_and_others_are_not() {
         assert_eq!(rig.rx.arm(), Armed::WorkPending);
         assert_eq!(rig.receive().0.len(), 1);
 
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
         rig.send(&mut packet, 7).unwrap();
         rig.flush();
         assert_eq!(rig.tx.arm(), Some(Armed::Idle));
@@ -263,7 +286,7 @@ fn armed_halves_are_woken_once_and_others_are_not() {
         assert!(has_come(rig.tx.wake(), true));
         assert_eq!(rig.tx.arm(), Some(Armed::WorkPending));
         assert_eq!(rig.reclaim(), [7]);
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
         rig.send(&mut packet, 8).unwrap();
         rig.flush();
         assert_eq!(rig.tx.arm(), Some(Armed::Idle), "it is cleared");
@@ -273,8 +296,8 @@ fn armed_halves_are_woken_once_and_others_are_not() {
 
 #[test]
 fn an_armed_half_counts() {
-    for packed in [false, true] {
-        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+    for (packed, lacks) in [(false, 0), (true, 0), (true, INDIRECT_DESC)] {
+        let mut rig = rig(OFFERED & !lacks, &config(packed, InterruptKind::Msix));
         let bytes = with_header(&frame(60, 1));
         for _ in 0..20 {
             assert_eq!(rig.rx.arm_for(3), Some(Armed::Idle));
@@ -293,19 +316,19 @@ fn an_armed_half_counts() {
         }
         let mut all = Vec::new();
         for token in 0..3 {
-            let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+            let mut packet = rig.packet(&[&frame(60, 1)]);
             rig.send(&mut packet, token).unwrap();
             all.push(packet);
         }
         rig.flush();
-        let expected = (!packed).then_some(Armed::Idle);
-        assert_eq!(rig.tx.arm_for(2), expected);
+        let counts = lacks == 0;
+        assert_eq!(rig.tx.arm_for(2), counts.then_some(Armed::Idle));
         for sent in 1..=3 {
             let chain = rig.device.take(1).expect("a packet");
             rig.device.give(1, &chain, 0);
             assert_eq!(
                 has_come(rig.tx.wake(), false),
-                !packed && sent >= 2,
+                counts && sent >= 2,
                 "{sent}"
             );
         }
@@ -323,7 +346,7 @@ fn offloads_are_in_the_header() {
         ..Segment::default()
     };
     let bytes = tcp4(&segment);
-    let mut packet = rig.arena.packet_from(&bytes).unwrap();
+    let mut packet = rig.packet(&[&bytes]);
     let meta = packet.meta_mut();
     meta.layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).ok();
     meta.checksum = ChecksumState::Partial {
@@ -353,7 +376,7 @@ fn a_header_is_beside_a_packet_whose_headroom_is_shared() {
     for packed in [false, true] {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
         for fill in 0..30 {
-            let mut packet = rig.arena.packet_from(&frame(60, fill)).unwrap();
+            let mut packet = rig.packet(&[&frame(60, fill)]);
             let other = packet.try_clone().unwrap();
             rig.send(&mut packet, 1).unwrap();
             rig.flush();
@@ -367,14 +390,17 @@ fn a_header_is_beside_a_packet_whose_headroom_is_shared() {
 #[test]
 fn what_is_negotiated_is_what_is_used() {
     let device = Device::new(OFFERED);
-    let mut port = Virtio::open(device.clone(), &VirtioConfig::default()).unwrap();
+    let (mut port, arena) = plug(&device, &VirtioConfig::default());
     let capabilities = port.capabilities();
     let offloads = Features::CSUM | Features::TSO | Features::USO;
     assert_eq!((capabilities.rx, capabilities.tx), (offloads, offloads));
     assert_eq!((capabilities.queues_max, capabilities.mtu), (2, Some(1500)));
     assert_eq!(capabilities.tx_ring, Some(8));
+    assert_eq!(
+        (capabilities.tx_segments_max, capabilities.tx_tables),
+        (7, true)
+    );
     assert_eq!(port.mac(), Some([2, 0, 0, 0, 0, 1]));
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
     let how = Attach {
         queues: 2,
         rx: Features::CSUM,
@@ -384,8 +410,8 @@ fn what_is_negotiated_is_what_is_used() {
     assert_eq!(halves.len(), 2);
     {
         let state = device.state();
-        // No large packets, and no tables of descriptors.
-        let not = 1 << 28 | 0x00C0_0000_0000_0380;
+        // No large packets.
+        let not = 0x00C0_0000_0000_0380;
         assert_eq!(state.features, OFFERED & !not, "{:#x}", state.features);
         let commands = [vec![0, 0, 1], vec![0, 1, 0], vec![4, 0, 2, 0]];
         assert_eq!(state.commands, commands);
@@ -437,10 +463,9 @@ fn an_offload_is_used_only_with_those_that_it_needs() {
     ];
     for (lacks, config, rx, tx) in cases {
         let device = Device::new(OFFERED & !lacks);
-        let mut port = Virtio::open(device.clone(), config).unwrap();
+        let (mut port, arena) = plug(&device, config);
         let capabilities = port.capabilities();
         assert_eq!((capabilities.rx, capabilities.tx), (rx, tx), "{lacks:#x}");
-        let arena = Arena::new(ArenaConfig::small()).unwrap();
         let how = Attach {
             rx,
             ..Attach::default()
@@ -459,8 +484,7 @@ fn an_offload_is_used_only_with_those_that_it_needs() {
     }
     // No commands without their ring.
     let device = Device::new(OFFERED & !(CTRL_VQ | MQ));
-    let mut port = Virtio::open(device.clone(), &all).unwrap();
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut port, arena) = plug(&device, &all);
     let halves = port.attach(&Attach::default(), &arena).unwrap();
     assert_eq!(device.state().features & CTRL_RX, 0);
     drop(halves);
@@ -473,8 +497,7 @@ fn a_ring_that_is_too_small_or_registers_elsewhere_are_refused() {
     for (queue, has) in [(2, 4), (2, 0), (4, 1)] {
         let device = Device::new(OFFERED);
         device.state().smaller.insert(queue, has);
-        let mut port = Virtio::open(device.clone(), &usual).unwrap();
-        let arena = Arena::new(ArenaConfig::small()).unwrap();
+        let (mut port, arena) = plug(&device, &usual);
         let how = Attach {
             queues: 2,
             ..Attach::default()
@@ -547,8 +570,7 @@ fn a_card_that_cannot_is_refused_with_the_reason() {
     assert_eq!(port.capabilities().notes.len(), 1);
     let device = Device::new(OFFERED);
     device.state().refuses = true;
-    let mut port = Virtio::open(device.clone(), &VirtioConfig::default()).unwrap();
-    let arena = Arena::new(ArenaConfig::small()).unwrap();
+    let (mut port, arena) = plug(&device, &VirtioConfig::default());
     let error = port.attach(&Attach::default(), &arena).unwrap_err();
     assert!(
         error.to_string().contains("the device refuses it"),
@@ -560,7 +582,7 @@ fn a_card_that_cannot_is_refused_with_the_reason() {
 #[test]
 fn the_link_and_the_card_go_away() {
     let mut rig = rig(OFFERED, &config(false, InterruptKind::Msix));
-    let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
+    let mut packet = rig.packet(&[&frame(60, 1)]);
     rig.flush();
     assert!(!rig.tx.is_blocked());
     rig.device.state().config[6] = 0;
@@ -580,11 +602,95 @@ fn the_link_and_the_card_go_away() {
     rig.now = rig.now.after(Duration::from_millis(101));
     let gone = rig.tx.flush(rig.now);
     assert!(matches!(gone, Err(DeviceError::Removed)), "{gone:?}");
-    let (mut burst, mut bad) = (Burst::new(), Bad::default());
-    let gone = rig
-        .rx
-        .receive(rig.now, &mut RxBurst::new(&mut burst, 64, &mut bad));
+    let gone = rig.poll().0;
     assert!(matches!(gone, Err(DeviceError::Removed)), "{gone:?}");
+}
+
+#[test]
+fn a_change_of_the_link_wakes_up_a_queue() {
+    for mut rig in kinds() {
+        for is_up in [false, true, false] {
+            rig.receive();
+            assert_eq!(rig.rx.arm(), Armed::Idle);
+            rig.device.set_link(is_up);
+            assert!(has_come(rig.rx.wake(), true));
+            assert!(rig.receive().0.is_empty());
+            assert_eq!(rig.rx.arm(), Armed::WorkPending, "the link is read first");
+            rig.receive();
+            assert_eq!(rig.tx.is_blocked(), !is_up);
+            assert_eq!(rig.rx.arm(), Armed::Idle);
+        }
+        // The interrupt of a packet is none of the link.
+        rig.device.state().config[6] = 1;
+        rig.device.receive(0, &with_header(&frame(60, 1)), 1);
+        assert!(has_come(rig.rx.wake(), true));
+        assert_eq!(rig.receive().0.len(), 1);
+        assert_eq!(rig.rx.arm(), Armed::Idle);
+        assert!(rig.tx.is_blocked());
+    }
+}
+
+#[test]
+fn a_packet_has_as_many_segments_as_a_table() {
+    for packed in [false, true] {
+        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+        let mut bytes = frame(60, 0);
+        let mut packet = rig.packet(&[&bytes]);
+        for piece in 1..7 {
+            bytes.push(piece);
+            packet.append(rig.packet(&[&[piece]])).unwrap();
+        }
+        // With its header beside it, all of the table.
+        let mut shared = packet.try_clone().unwrap();
+        for round in 0..10 {
+            assert_eq!(rig.send(&mut packet, round), Ok(Accepted::Pending));
+            assert_eq!(rig.send(&mut shared, round), Ok(Accepted::Pending));
+            rig.flush();
+            assert_eq!(rig.sent(), [with_header(&bytes), with_header(&bytes)]);
+            assert_eq!(rig.reclaim(), [round, round]);
+        }
+        for piece in [7, 8] {
+            packet.append(rig.packet(&[&[piece]])).unwrap();
+        }
+        assert_eq!(rig.send(&mut packet, 0), Err(Refused::TooManySegments));
+    }
+}
+
+#[test]
+fn a_ring_is_reset_without_the_others() {
+    for packed in [false, true] {
+        let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
+        let (mut sent, mut unsent) = (Completed::with_capacity(8), Completed::with_capacity(8));
+        for round in 0..20 {
+            for token in 0..3 {
+                let mut packet = rig.packet(&[&frame(60, 1), &[2; 9]]);
+                assert_eq!(rig.send(&mut packet, token), Ok(Accepted::Pending));
+            }
+            rig.flush();
+            let chains: Vec<_> = std::iter::from_fn(|| rig.device.take(1)).take(2).collect();
+            rig.device.give(1, &chains[1], 0);
+            let reset = rig.tx.reset(&mut sent, &mut unsent);
+            assert!(matches!(reset, Ok(Reset::Done)), "{reset:?}");
+            let tokens: Vec<_> = sent.drain().collect();
+            assert_eq!(tokens, [Token(1)], "of the others nothing is known");
+            assert!(unsent.is_empty() && rig.device.take(1).is_none(), "{round}");
+            assert_eq!(rig.reclaim(), []);
+            assert!(rig.device.receive(0, &with_header(&frame(60, 3)), 1));
+            assert_eq!(rig.receive().0.len(), 1);
+        }
+        let mut packet = rig.packet(&[&frame(60, 4)]);
+        assert_eq!(rig.send(&mut packet, 9), Ok(Accepted::Pending));
+        rig.flush();
+        assert_eq!(rig.tx.arm(), Some(Armed::Idle));
+        assert_eq!(rig.sent(), [with_header(&frame(60, 4))]);
+        assert!(has_come(rig.tx.wake(), true), "its vector is the same");
+        assert_eq!(rig.reclaim(), [9]);
+    }
+    let mut rig = rig(OFFERED & !RING_RESET, &config(false, InterruptKind::Msix));
+    let mut none = [(); 2].map(|()| Completed::with_capacity(8));
+    let [sent, unsent] = &mut none;
+    let reset = rig.tx.reset(sent, unsent);
+    assert!(matches!(reset, Ok(Reset::Unsupported)), "{reset:?}");
 }
 
 #[test]
@@ -684,12 +790,12 @@ fn lies_about_a_packet_cost_that_packet() {
 
 #[test]
 fn without_mergeable_buffers_their_number_is_not_read_and_each_is_a_whole_frame() {
-    let offered = OFFERED & !MRG_RXBUF;
+    let device = Device::new(OFFERED & !MRG_RXBUF);
     let how = Attach {
         rx_buffers: crate::driver::RxBuffers::Pieces { bytes: 256 },
         ..Attach::default()
     };
-    let mut rig = rig_with(offered, &config(false, InterruptKind::Msix), &how);
+    let mut rig = rig_with(device, &config(false, InterruptKind::Msix), &how);
     for number in [0, 1, 7] {
         assert!(rig.device.receive(0, &with_header(&frame(1792, 1)), number));
         let (received, bad) = rig.receive();
@@ -702,8 +808,8 @@ fn without_mergeable_buffers_their_number_is_not_read_and_each_is_a_whole_frame(
 fn lies_about_sent_packets_are_counted() {
     for packed in [false, true] {
         let mut rig = rig(OFFERED, &config(packed, InterruptKind::Msix));
-        let mut packet = rig.arena.packet_from(&frame(60, 1)).unwrap();
-        let mut second = rig.arena.packet_from(&frame(60, 2)).unwrap();
+        let mut packet = rig.packet(&[&frame(60, 1)]);
+        let mut second = rig.packet(&[&frame(60, 2), &[2; 9]]);
         rig.send(&mut packet, 5).unwrap();
         rig.send(&mut second, 6).unwrap();
         rig.flush();
@@ -734,10 +840,7 @@ fn lies_about_sent_packets_are_counted() {
 fn an_index_far_ahead_ends_the_run() {
     let mut rig = rig(OFFERED, &config(false, InterruptKind::Msix));
     rig.device.lie(0, 9);
-    let (mut burst, mut bad) = (Burst::new(), Bad::default());
-    let broken = rig
-        .rx
-        .receive(rig.now, &mut RxBurst::new(&mut burst, 64, &mut bad));
+    let (broken, burst, bad) = rig.poll();
     assert!(
         matches!(broken, Err(DeviceError::Failed { .. })),
         "{broken:?}"
@@ -751,26 +854,10 @@ fn an_index_far_ahead_ends_the_run() {
 
 #[test]
 fn longest_packets_arrive_and_longer_ones_do_not() {
-    let mut rig = rig(OFFERED, &config(true, InterruptKind::Msix));
-    rig.device.state().size_max = 64;
-    let mut rig = {
-        let device = rig.device.clone();
-        drop((rig.rx, rig.tx, rig.port));
-        let mut port = Virtio::open(device.clone(), &config(true, InterruptKind::Msix)).unwrap();
-        let (mut rx, tx) = port
-            .attach(&Attach::default(), &rig.arena)
-            .unwrap()
-            .remove(0);
-        assert!(rx.refill(&rig.arena));
-        rig.now = Instant::default();
-        Rig {
-            device,
-            rx,
-            tx,
-            port,
-            ..rig
-        }
-    };
+    let device = Device::new(OFFERED);
+    device.state().size_max = 64;
+    let usual = config(true, InterruptKind::Msix);
+    let mut rig = rig_with(device, &usual, &Attach::default());
     let longest = frame(PACKET_BYTES_MAX, 1);
     let count = (12 + PACKET_BYTES_MAX).div_ceil(1804) as u16;
     assert!(rig.device.receive(0, &with_header(&longest), count));

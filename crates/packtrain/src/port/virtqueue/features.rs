@@ -28,6 +28,7 @@ pub(in crate::port) const CTRL_RX: u64 = 1 << 18;
 /// Several pairs of rings.
 pub(in crate::port) const MQ: u64 = 1 << 22;
 pub(in crate::port) const ANY_LAYOUT: u64 = 1 << 27;
+/// A chain may be in a table.
 pub(in crate::port) const INDIRECT_DESC: u64 = 1 << 28;
 pub(in crate::port) const EVENT_IDX: u64 = 1 << 29;
 pub(in crate::port) const VERSION_1: u64 = 1 << 32;
@@ -36,6 +37,8 @@ pub(in crate::port) const ACCESS_PLATFORM: u64 = 1 << 33;
 pub(in crate::port) const RING_PACKED: u64 = 1 << 34;
 /// Memory is accessed in the order of the platform's barriers for devices.
 pub(in crate::port) const ORDER_PLATFORM: u64 = 1 << 36;
+/// A ring can be reset without the others.
+pub(in crate::port) const RING_RESET: u64 = 1 << 40;
 pub(in crate::port) const GUEST_USO4: u64 = 1 << 54;
 pub(in crate::port) const GUEST_USO6: u64 = 1 << 55;
 pub(in crate::port) const HOST_USO: u64 = 1 << 56;

@@ -1,9 +1,13 @@
 //! Layouts, flags and indices of virtqueues, as both ends have them (virtio 1.2 §2.6 to §2.8).
 
+use crate::port::card::Dma;
+
 /// The most descriptors of a ring (virtio 1.2 §2.7 and §2.8.10.1).
 pub(in crate::port) const SIZE_MAX: u32 = 32_768;
 /// Bytes of a descriptor, in both kinds of rings.
 pub(in crate::port) const DESCRIPTOR_BYTES: usize = 16;
+/// Where its last word is: flags and what the kind of ring needs.
+pub(in crate::port) const WORD_AT: usize = 12;
 /// The chain goes on with another descriptor.
 pub(in crate::port) const NEXT: u16 = 1;
 /// The device writes to the buffer; else it reads from it.
@@ -74,8 +78,40 @@ pub(in crate::port) struct Buffer {
     /// Its address for the device, and its length.
     pub(in crate::port) address: u64,
     pub(in crate::port) bytes: u32,
-    /// The device writes to it.
-    pub(in crate::port) is_writable: bool,
+    /// [`WRITE`], [`INDIRECT`], or none.
+    pub(in crate::port) flags: u16,
+}
+
+impl Buffer {
+    /// One that the device reads.
+    pub(in crate::port) const fn to_read(address: u64, bytes: usize) -> Self {
+        Self::new(address, bytes, 0)
+    }
+
+    /// One that the device writes to.
+    pub(in crate::port) const fn to_write(address: u64, bytes: usize) -> Self {
+        Self::new(address, bytes, WRITE)
+    }
+
+    const fn new(address: u64, bytes: usize, flags: u16) -> Self {
+        Self {
+            address,
+            bytes: bytes as u32,
+            flags,
+        }
+    }
+
+    /// A table of so many descriptors.
+    pub(super) const fn table(address: u64, descriptors: usize) -> Self {
+        Self::new(address, descriptors * DESCRIPTOR_BYTES, INDIRECT)
+    }
+
+    /// Stores address and length in a descriptor, which both kinds of rings have first.
+    pub(super) fn store(self, dma: &Dma, at: usize) {
+        dma.store(at, self.address as u32);
+        dma.store(at + 4, (self.address >> 32) as u32);
+        dma.store(at + 8, self.bytes);
+    }
 }
 
 /// A chain that the device has used.

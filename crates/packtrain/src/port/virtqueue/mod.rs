@@ -14,6 +14,7 @@ pub(in crate::port) use layout::*;
 
 use packed::Packed;
 use split::Split;
+use std::iter::once;
 use std::sync::Arc;
 
 /// The driver's end of a virtqueue.
@@ -46,6 +47,25 @@ impl Virtqueue {
         }
     }
 
+    /// The memory that it is in.
+    pub(in crate::port) fn dma(&self) -> &Arc<Dma> {
+        each!(self, ring => &ring.dma)
+    }
+
+    /// What it depends on.
+    pub(in crate::port) fn shape(&self) -> Shape {
+        each!(self, ring => ring.shape)
+    }
+
+    /// Forgets all chains: the ring is as a new one. The device does not access it.
+    pub(in crate::port) fn renew(&mut self) {
+        let (dma, shape) = (Arc::clone(self.dma()), self.shape());
+        (0..shape.bytes())
+            .step_by(2)
+            .for_each(|at| dma.store16(at, 0));
+        *self = Self::new(dma, shape);
+    }
+
     /// Descriptors that are free.
     pub(in crate::port) fn room(&self) -> usize {
         each!(self, ring => ring.slots.room())
@@ -69,6 +89,31 @@ impl Virtqueue {
     /// Without [`room`](Self::room) for each of `buffers`, of which there is at least one.
     pub(in crate::port) fn put(&mut self, buffers: impl Iterator<Item = Buffer>) -> u16 {
         each!(self, ring => ring.put(buffers))
+    }
+
+    /// Adds a chain whose descriptors are in a table (`INDIRECT_DESC`), which stays at `at` of the
+    /// ring's memory until the chain was used. It takes one descriptor of the ring.
+    pub(in crate::port) fn put_table(
+        &mut self,
+        at: usize,
+        buffers: impl Iterator<Item = Buffer>,
+    ) -> u16 {
+        let is_packed = matches!(self, Self::Packed(_));
+        let dma = self.dma();
+        let (mut buffers, mut count) = (buffers.peekable(), 0);
+        while let Some(buffer) = buffers.next() {
+            let place = at + count * DESCRIPTOR_BYTES;
+            count += 1;
+            buffer.store(dma, place);
+            let is_last = buffers.peek().is_none();
+            let word = match is_packed {
+                true => packed::word(buffer.flags),
+                false => split::word(buffer.flags, is_last, count as u16),
+            };
+            dma.store(place + WORD_AT, word);
+        }
+        let table = Buffer::table(dma.address() + at as u64, count);
+        self.put(once(table))
     }
 
     /// Shows the device the chains that were added. Returns whether to notify it: if it may want
@@ -109,6 +154,6 @@ impl Virtqueue {
 
     /// The addresses of the three areas for the device.
     pub(in crate::port) fn addresses(&self) -> [u64; 3] {
-        each!(self, ring => ring.areas.map(|at| ring.dma.address() + at as u64))
+        each!(self, ring => ring.areas).map(|at| self.dma().address() + at as u64)
     }
 }

@@ -1,6 +1,6 @@
 //! A packed virtqueue (virtio 1.2 §2.8), seen from the driver.
 
-use super::layout::{Buffer, DESCRIPTOR_BYTES, NEXT, Shape, Used, WRITE};
+use super::layout::{Buffer, DESCRIPTOR_BYTES, NEXT, Shape, Used};
 use super::slots::Slots;
 use crate::port::card::{Dma, full_barrier, read_barrier, write_barrier};
 use std::sync::Arc;
@@ -18,6 +18,11 @@ pub(super) const DISABLE: u16 = 1;
 pub(super) const AT_DESCRIPTOR: u16 = 2;
 /// In the word with that descriptor: the lap.
 pub(super) const LAP: u16 = 1 << 15;
+
+/// The last word of a descriptor in a table: the next one is behind it.
+pub(super) const fn word(flags: u16) -> u32 {
+    (flags as u32) << 16
+}
 
 /// A place in the ring, and the lap's parity, which begins with 1.
 #[derive(Clone, Copy, Debug)]
@@ -50,8 +55,7 @@ pub(in crate::port) struct Packed {
     /// Where the descriptors, and the areas of the driver and of the device are.
     pub(super) areas: [usize; 3],
     pub(super) slots: Slots,
-    size: u16,
-    event_idx: bool,
+    pub(super) shape: Shape,
     /// Where the next chain is added, and whether one was since the last notification was
     /// considered.
     tail: Place,
@@ -72,8 +76,7 @@ impl Packed {
             dma,
             areas,
             slots: Slots::new(shape.size),
-            size: shape.size,
-            event_idx: shape.event_idx,
+            shape,
             tail: start,
             has_added: false,
             head: start,
@@ -90,18 +93,16 @@ impl Packed {
         while let Some(buffer) = buffers.next() {
             let at = self.tail.at();
             let mut flags = if self.tail.lap { AVAIL } else { USED };
-            flags |= if buffer.is_writable { WRITE } else { 0 };
+            flags |= buffer.flags;
             flags |= if buffers.peek().is_some() { NEXT } else { 0 };
-            self.dma.store(at, buffer.address as u32);
-            self.dma.store(at + 4, (buffer.address >> 32) as u32);
-            self.dma.store(at + LENGTH_AT, buffer.bytes);
+            buffer.store(&self.dma, at);
             self.dma.store16(at + ID_AT, slot);
             if count == 0 {
                 first = flags;
             } else {
                 self.dma.store16(at + FLAGS_AT, flags);
             }
-            self.tail = self.tail.ahead(1, self.size);
+            self.tail = self.tail.ahead(1, self.shape.size);
             count += 1;
         }
         self.slots.begin(slot, count);
@@ -136,7 +137,7 @@ impl Packed {
         // The number of descriptors of a chain that does not exist is unknown. A buffer to be
         // received into has one.
         let count = self.slots.end(slot, false);
-        self.head = self.head.ahead(count.unwrap_or(1), self.size);
+        self.head = self.head.ahead(count.unwrap_or(1), self.shape.size);
         Some(Used {
             slot: count.map(|_| slot),
             bytes,
@@ -144,9 +145,9 @@ impl Packed {
     }
 
     pub(super) fn arm(&mut self, ahead: u16) -> Option<bool> {
-        let place = self.head.ahead(ahead, self.size);
+        let place = self.head.ahead(ahead, self.shape.size);
         let driver = self.areas[1];
-        if self.event_idx {
+        if self.shape.event_idx {
             let lap = if place.lap { LAP } else { 0 };
             self.dma.store16(driver, place.index | lap);
             write_barrier();

@@ -1,9 +1,11 @@
 //! The registers of a virtio PCI function (virtio 1.2 §4.1), and its status (§3.1).
 
 use super::Virtqueue;
+use super::features::RING_RESET;
 use crate::driver::DeviceError;
-use crate::port::card::{Bus, failed};
+use crate::port::card::{Bus, failed, unsupported};
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The vendor of virtio functions (§4.1.2).
@@ -33,6 +35,10 @@ const QUEUE_ENABLE: usize = 28;
 const QUEUE_NOTIFY: usize = 30;
 const QUEUE_ADDRESSES: usize = 32;
 const COMMON_BYTES: usize = 56;
+/// Since virtio 1.2.
+const QUEUE_RESET: usize = 58;
+/// In the cause of an interrupt: the configuration has changed.
+const CHANGED: u8 = 2;
 /// No interrupt.
 pub(in crate::port) const NO_VECTOR: u16 = 0xffff;
 /// The status (§2.1).
@@ -47,10 +53,6 @@ const REMOVED: u8 = 0xff;
 /// A device that was reset says so within this time.
 const RESET_MAX: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(1);
-
-fn unsupported<T>(why: String) -> Result<T, DeviceError> {
-    Err(DeviceError::Unsupported(why))
-}
 
 /// A part of a region of the function.
 #[derive(Clone, Copy, Debug)]
@@ -70,13 +72,17 @@ pub(in crate::port) struct Function<B> {
     multiplier: usize,
     isr: Place,
     device: Place,
+    /// Held while a ring is selected: all have the same registers.
+    selected: Mutex<()>,
 }
 
 /// The register that notifies the device of a ring.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::port) struct Doorbell {
     at: usize,
-    queue: u16,
+    pub(in crate::port) queue: u16,
+    /// Of the ring's interrupt.
+    pub(in crate::port) vector: u16,
 }
 
 impl<B: Bus> Function<B> {
@@ -167,6 +173,7 @@ impl<B: Bus> Function<B> {
             multiplier,
             isr,
             device,
+            selected: Mutex::default(),
         })
     }
 
@@ -208,10 +215,19 @@ impl<B: Bus> Function<B> {
     /// Resets the device, and waits until it is: it then accesses no memory.
     pub(in crate::port) fn reset(&self) -> Result<(), DeviceError> {
         self.bus.write8(self.common.bar, self.common.at + STATUS, 0);
+        self.wait_until("reset the card", |status| status == 0)
+    }
+
+    /// Waits until a reset is complete, as `is_done` says of the status.
+    fn wait_until(
+        &self,
+        action: &'static str,
+        is_done: impl Fn(u8) -> bool,
+    ) -> Result<(), DeviceError> {
         let mut waited = Duration::ZERO;
-        while self.status()? != 0 {
+        while !is_done(self.status()?) {
             if waited >= RESET_MAX {
-                return Err(failed("reset the card")(io::ErrorKind::TimedOut.into()));
+                return Err(failed(action)(io::ErrorKind::TimedOut.into()));
             }
             self.bus.pause(STEP);
             waited += STEP;
@@ -225,7 +241,11 @@ impl<B: Bus> Function<B> {
             self.write32(DEVICE_FEATURE_SELECT, half);
             u64::from(self.read32(DEVICE_FEATURE))
         };
-        half(0) | half(1) << 32
+        let offered = half(0) | half(1) << 32;
+        match self.common.bytes < QUEUE_RESET + 2 {
+            true => offered & !RING_RESET,
+            false => offered,
+        }
     }
 
     /// Agrees on features with a device that was reset.
@@ -249,24 +269,32 @@ impl<B: Bus> Function<B> {
 
     /// The most descriptors of a ring; 0 if the device has no such ring.
     pub(in crate::port) fn size_max(&self, queue: u16) -> u16 {
-        self.write16(QUEUE_SELECT, queue);
+        let _alone = self.select(queue);
         self.read16(QUEUE_SIZE)
     }
 
-    /// Without an interrupt for changes of the configuration: it is polled.
-    pub(in crate::port) fn ignore_changes(&self) {
-        self.write16(CONFIG_VECTOR, NO_VECTOR);
+    fn select(&self, queue: u16) -> MutexGuard<'_, ()> {
+        let alone = self.selected.lock();
+        self.write16(QUEUE_SELECT, queue);
+        alone.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the device raise `vector` for changes of the configuration as well: also one of a ring
+    /// (§4.1.5.1.2), or [`NO_VECTOR`] for an [`Intx`](crate::port::card::InterruptKind::Intx). If
+    /// it has no memory for that, they are found when it is polled.
+    pub(in crate::port) fn report_changes(&self, vector: u16) {
+        self.write16(CONFIG_VECTOR, vector);
     }
 
     /// Gives the device a ring, with the vector of its interrupt.
     pub(in crate::port) fn enable(
         &self,
         queue: u16,
-        size: u16,
         vector: u16,
         ring: &Virtqueue,
     ) -> Result<Doorbell, DeviceError> {
-        let most = self.size_max(queue);
+        let _alone = self.select(queue);
+        let (size, most) = (ring.shape().size, self.read16(QUEUE_SIZE));
         if size > most {
             let name = self.bus.name();
             return unsupported(format!(
@@ -295,7 +323,17 @@ impl<B: Bus> Function<B> {
         }
         self.write16(QUEUE_ENABLE, 1);
         let at = self.notify.at + at;
-        Ok(Doorbell { at, queue })
+        Ok(Doorbell { at, queue, vector })
+    }
+
+    /// Resets a ring (`RING_RESET`, §2.6.1), and waits until it is, at most a second: the device
+    /// accesses nothing of it until it is [enabled](Self::enable) again.
+    pub(in crate::port) fn reset_ring(&self, doorbell: Doorbell) -> Result<(), DeviceError> {
+        let _alone = self.select(doorbell.queue);
+        self.write16(QUEUE_RESET, 1);
+        self.wait_until("reset a ring of the card", |_| {
+            self.read16(QUEUE_RESET) == 0
+        })
     }
 
     /// Notifies the device of chains in a ring, which were published.
@@ -305,9 +343,11 @@ impl<B: Bus> Function<B> {
     }
 
     /// Reads, and so clears, the cause of an [`Intx`](crate::port::card::InterruptKind::Intx).
-    pub(in crate::port) fn acknowledge(&self) {
-        self.bus.read8(self.isr.bar, self.isr.at);
+    /// Returns whether the configuration has changed (§4.1.4.5).
+    pub(in crate::port) fn acknowledge(&self) -> bool {
+        let cause = self.bus.read8(self.isr.bar, self.isr.at);
         self.bus.unmask();
+        cause & CHANGED != 0
     }
 
     /// A byte of the device's own configuration; 0 behind its end.

@@ -2,11 +2,17 @@
 
 use super::layout::{
     Buffer, DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, NEXT, NO_INTERRUPT, NO_NOTIFY, Shape,
-    USED_BYTES, Used, WRITE, avail_event_at, passed, used_event_at,
+    USED_BYTES, Used, WORD_AT, avail_event_at, passed, used_event_at,
 };
 use super::slots::Slots;
 use crate::port::card::{Dma, full_barrier, read_barrier, write_barrier};
 use std::sync::Arc;
+
+/// The last word of a descriptor, in a ring or in a table: flags, and the index of the next one.
+pub(super) const fn word(flags: u16, is_last: bool, next: u16) -> u32 {
+    let flags = if is_last { flags } else { flags | NEXT };
+    flags as u32 | (next as u32) << 16
+}
 
 /// Descriptors, and a ring of chains for each direction.
 #[derive(Debug)]
@@ -15,8 +21,7 @@ pub(in crate::port) struct Split {
     /// Where the descriptors, the avail ring and the used ring are.
     pub(super) areas: [usize; 3],
     pub(super) slots: Slots,
-    size: u16,
-    event_idx: bool,
+    pub(super) shape: Shape,
     /// The index behind the last chain that was added, and the one that the device knows.
     added: u16,
     published: u16,
@@ -34,8 +39,7 @@ impl Split {
             dma,
             areas,
             slots: Slots::new(shape.size),
-            size: shape.size,
-            event_idx: shape.event_idx,
+            shape,
             added: 0,
             published: 0,
             next: 0,
@@ -58,18 +62,14 @@ impl Split {
         while let Some(buffer) = buffers.next() {
             let slot = self.slots.take();
             let at = descriptors + usize::from(slot) * DESCRIPTOR_BYTES;
-            let mut flags = if buffer.is_writable { WRITE } else { 0 };
-            flags |= if buffers.peek().is_some() { NEXT } else { 0 };
-            self.dma.store(at, buffer.address as u32);
-            self.dma.store(at + 4, (buffer.address >> 32) as u32);
-            self.dma.store(at + 8, buffer.bytes);
-            let next = self.slots.next();
-            let word = u32::from(flags) | u32::from(next) << 16;
-            self.dma.store(at + 12, word);
+            buffer.store(&self.dma, at);
+            let is_last = buffers.peek().is_none();
+            let word = word(buffer.flags, is_last, self.slots.next());
+            self.dma.store(at + WORD_AT, word);
             count += 1;
         }
         self.slots.begin(head, count);
-        let element = avail + ELEMENTS_AT + 2 * usize::from(self.added & (self.size - 1));
+        let element = avail + ELEMENTS_AT + 2 * usize::from(self.added & (self.shape.size - 1));
         self.dma.store16(element, head);
         self.added = self.added.wrapping_add(1);
         head
@@ -85,8 +85,8 @@ impl Split {
         // The device writes what it wants and then reads the index; here it is the other way round.
         full_barrier();
         let before = std::mem::replace(&mut self.published, self.added);
-        if self.event_idx {
-            let event = used + avail_event_at(usize::from(self.size));
+        if self.shape.event_idx {
+            let event = used + avail_event_at(usize::from(self.shape.size));
             passed(self.dma.load16(event), self.added, before)
         } else {
             self.dma.load16(used) & NO_NOTIFY == 0
@@ -100,7 +100,7 @@ impl Split {
                 return None;
             }
             // No more than the ring holds: else it is unknown which of them it means.
-            if self.seen.wrapping_sub(self.next) > self.size {
+            if self.seen.wrapping_sub(self.next) > self.shape.size {
                 self.broken = true;
                 return None;
             }
@@ -109,7 +109,7 @@ impl Split {
         if self.broken {
             return None;
         }
-        let index = usize::from(self.next & (self.size - 1));
+        let index = usize::from(self.next & (self.shape.size - 1));
         let at = self.areas[2] + ELEMENTS_AT + USED_BYTES * index;
         let (slot, bytes) = (self.dma.load(at), self.dma.load(at + 4));
         self.next = self.next.wrapping_add(1);
@@ -123,7 +123,7 @@ impl Split {
     }
 
     pub(super) fn arm(&mut self, ahead: u16) -> Option<bool> {
-        if self.event_idx {
+        if self.shape.event_idx {
             let event = self.next.wrapping_add(ahead);
             self.dma.store16(self.used_event(), event);
         } else if ahead > 0 {
@@ -138,7 +138,7 @@ impl Split {
 
     /// With `EVENT_IDX` the index that was asked for has passed.
     pub(super) fn disarm(&mut self) {
-        if !self.event_idx && std::mem::take(&mut self.armed) {
+        if !self.shape.event_idx && std::mem::take(&mut self.armed) {
             self.dma.store16(self.areas[1], NO_INTERRUPT);
         }
     }
@@ -149,6 +149,6 @@ impl Split {
     }
 
     fn used_event(&self) -> usize {
-        self.areas[1] + used_event_at(usize::from(self.size))
+        self.areas[1] + used_event_at(usize::from(self.shape.size))
     }
 }

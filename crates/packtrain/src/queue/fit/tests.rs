@@ -356,6 +356,12 @@ fn limits_are_at_most_a_twelfth_of_the_ring_and_at_least_one() {
         );
         assert_eq!(got, wanted, "ring {ring:?}, {ordinary}, {gso}, {limit:?}");
     }
+    let tables = Capabilities {
+        tx_tables: true,
+        ..device(Some(64), 40, 17)
+    };
+    let limits = FitLimits::new(&tables, None);
+    assert_eq!((limits.segments_max, limits.gso_segments_max), (40, 17));
 }
 
 #[test]

@@ -2,9 +2,10 @@
 
 use crate::port::card::{Bus, Interrupt, InterruptKind, Memory};
 use crate::port::sys::card::fake::DeviceMemory;
-use crate::port::virtqueue::features::{EVENT_IDX, RING_PACKED};
+use crate::port::virtqueue::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::port::virtqueue::{
-    DESCRIPTOR_BYTES, NEXT, NO_INTERRUPT, Shape, WRITE, avail_event_at, passed, used_event_at,
+    DESCRIPTOR_BYTES, INDIRECT, NEXT, NO_INTERRUPT, Shape, WRITE, avail_event_at, passed,
+    used_event_at,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -25,6 +26,8 @@ pub(super) struct Chain {
     pub(super) id: u16,
     pub(super) count: u16,
     pub(super) buffers: Vec<(u64, u32, bool)>,
+    /// Where they were, and its bytes, if that was a table.
+    pub(super) table: Option<(u64, u32)>,
 }
 
 /// A ring as the device has it.
@@ -32,6 +35,7 @@ pub(super) struct Chain {
 pub(super) struct Ring {
     pub(super) shape: Shape,
     areas: [u64; 3],
+    has_tables: bool,
     vector: u16,
     enabled: bool,
     /// The next chain, and the next used element, with the laps of a packed ring.
@@ -53,6 +57,8 @@ pub(super) struct State {
     selects: [u32; 2],
     status: u8,
     queue: u16,
+    /// The vector of changes of the configuration.
+    changes: u16,
     pub(super) rings: BTreeMap<u16, Ring>,
     pub(super) config: [u8; 12],
     pub(super) config_space: Vec<u32>,
@@ -81,7 +87,7 @@ impl Device {
         space[1] = 1 << 20;
         space[13] = 0x40;
         let mut at = 0x40;
-        let kinds = [(1, 0, 56), (2, NOTIFY, 64), (3, ISR, 4), (4, DEVICE, 12)];
+        let kinds = [(1, 0, 60), (2, NOTIFY, 64), (3, ISR, 4), (4, DEVICE, 12)];
         for (kind, place, bytes) in kinds {
             let next = if kind == 4 { 0 } else { at + 20 };
             space[at / 4] = 9 | (next as u32) << 8 | 20 << 16 | kind << 24;
@@ -97,6 +103,7 @@ impl Device {
             selects: [0; 2],
             status: 0,
             queue: 0,
+            changes: 0xffff,
             rings: BTreeMap::new(),
             config: [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5],
             config_space: space,
@@ -148,10 +155,44 @@ impl Device {
 
     /// The next chain that the driver has made available.
     pub(super) fn take(&self, queue: u16) -> Option<Chain> {
+        let mut chain = self.take_direct(queue)?;
+        if let Some((at, bytes)) = chain.table {
+            let packed = self.with(queue, |ring| {
+                assert!(ring.has_tables && chain.buffers.is_empty());
+                ring.shape.packed
+            });
+            chain.buffers = self.table(at, bytes, packed);
+        }
+        Some(chain)
+    }
+
+    /// The descriptors of a table, all of which are used.
+    fn table(&self, at: u64, bytes: u32, packed: bool) -> Vec<(u64, u32, bool)> {
+        let bytes = u64::from(bytes);
+        assert!(bytes > 0 && bytes.is_multiple_of(16) && at.is_multiple_of(16));
+        let (mut buffers, mut index) = (Vec::new(), 0);
+        loop {
+            let ([address], length, last) = self.descriptor(at + 16 * index);
+            let flags = last[usize::from(packed)];
+            assert_eq!(flags & !(WRITE | NEXT), 0);
+            buffers.push((address, length, flags & WRITE != 0));
+            index = match packed {
+                true => index + 1,
+                false if flags & NEXT != 0 => u64::from(last[1]),
+                false => bytes / 16,
+            };
+            if index == bytes / 16 {
+                assert_eq!(buffers.len() as u64, index);
+                return buffers;
+            }
+        }
+    }
+
+    fn take_direct(&self, queue: u16) -> Option<Chain> {
         self.with(queue, |ring| {
             let size = ring.shape.size;
             let [descriptors, driver, _] = ring.areas;
-            let (mut buffers, mut count) = (Vec::new(), 0);
+            let (mut buffers, mut count, mut table) = (Vec::new(), 0, None);
             if !ring.shape.packed {
                 if self.read16_at(driver + 2) == ring.next {
                     return None;
@@ -163,7 +204,10 @@ impl Device {
                 loop {
                     let at = descriptors + 16 * u64::from(index);
                     let ([address], length, [flags, next]) = self.descriptor(at);
-                    buffers.push((address, length, flags & WRITE != 0));
+                    match flags & INDIRECT {
+                        0 => buffers.push((address, length, flags & WRITE != 0)),
+                        _ => table = Some((address, length)),
+                    }
                     count += 1;
                     assert!(count <= size && index < size, "a chain ends");
                     if flags & NEXT == 0 {
@@ -175,6 +219,7 @@ impl Device {
                     id: head,
                     count,
                     buffers,
+                    table,
                 });
             }
             loop {
@@ -186,14 +231,22 @@ impl Device {
                     assert_eq!(count, 0, "the first descriptor comes last");
                     return None;
                 }
-                buffers.push((address, length, flags & WRITE != 0));
+                match flags & INDIRECT {
+                    0 => buffers.push((address, length, flags & WRITE != 0)),
+                    _ => table = Some((address, length)),
+                }
                 count += 1;
                 ring.next += 1;
                 if ring.next == size {
                     (ring.next, ring.next_lap) = (0, !ring.next_lap);
                 }
                 if flags & NEXT == 0 {
-                    return Some(Chain { id, count, buffers });
+                    return Some(Chain {
+                        id,
+                        count,
+                        buffers,
+                        table,
+                    });
                 }
             }
         })
@@ -278,6 +331,18 @@ impl Device {
             }
             Some(vector) => state.interrupts[usize::from(vector)].raise(),
         }
+    }
+
+    /// The link goes or comes: an interrupt says so.
+    pub(super) fn set_link(&self, is_up: bool) {
+        let mut state = self.state();
+        state.config[6] = u8::from(is_up);
+        state.isr |= 3;
+        let vector = match state.changes {
+            0xffff => 0,
+            vector => usize::from(vector),
+        };
+        state.interrupts[vector].raise();
     }
 
     /// Asks for a notification of the chain that is `ahead` of the next one, each of one
@@ -386,6 +451,7 @@ impl Bus for Device {
             24 => *state.smaller.get(&state.queue).unwrap_or(&state.size_max),
             26 => ring.vector,
             30 => state.queue,
+            58 => u16::from(state.rings.contains_key(&state.queue)),
             DEVICE.. => {
                 let at = at - DEVICE;
                 u16::from_le_bytes([state.config[at], state.config[at + 1]])
@@ -419,9 +485,14 @@ impl Bus for Device {
     fn write16(&self, _: usize, at: usize, value: u16) {
         let mut state = self.state();
         let (queue, features) = (state.queue, state.features);
+        if at == 58 {
+            assert_eq!(value, 1);
+            state.rings.remove(&queue);
+            return;
+        }
         let ring = state.rings.entry(queue).or_default();
         match at {
-            16 => assert_eq!(value, 0xffff),
+            16 => state.changes = value,
             22 => state.queue = value,
             24 => {
                 ring.shape = Shape {
@@ -430,6 +501,7 @@ impl Bus for Device {
                     event_idx: features & EVENT_IDX != 0,
                 };
                 (ring.next_lap, ring.used_lap) = (true, true);
+                ring.has_tables = features & INDIRECT_DESC != 0;
             }
             26 => ring.vector = value,
             28 => ring.enabled = value == 1,

@@ -2,13 +2,18 @@
 
 use super::device::Device;
 use super::*;
-use crate::port::virtqueue::{Buffer, Used};
+use crate::port::virtqueue::{Buffer, Used, WRITE};
 use std::collections::VecDeque;
+
+/// Bytes of a table of the longest chain.
+const TABLE_BYTES: usize = 4 * 16;
 
 /// A ring of 8 descriptors with the device's end of it.
 fn ring(packed: bool, event_idx: bool) -> (Device, Virtqueue, Arc<Dma>) {
-    let features =
-        VERSION_1 | if packed { RING_PACKED } else { 0 } | if event_idx { EVENT_IDX } else { 0 };
+    let features = VERSION_1
+        | INDIRECT_DESC
+        | if packed { RING_PACKED } else { 0 }
+        | if event_idx { EVENT_IDX } else { 0 };
     let device = Device::new(features);
     let function = Function::find(device.clone(), &DEVICE_IDS, "card").expect("a card");
     function.reset().expect("it answers");
@@ -18,19 +23,23 @@ fn ring(packed: bool, event_idx: bool) -> (Device, Virtqueue, Arc<Dma>) {
         packed,
         event_idx,
     };
-    let memory = Arc::new(Dma::new(&device, shape.bytes()).expect("memory"));
+    let bytes = shape.bytes().next_multiple_of(16) + 8 * TABLE_BYTES;
+    let memory = Arc::new(Dma::new(&device, bytes).expect("memory"));
     let ring = Virtqueue::new(Arc::clone(&memory), shape);
-    function.enable(0, 8, NO_VECTOR, &ring).expect("a ring");
+    function.enable(0, NO_VECTOR, &ring).expect("a ring");
     device.start(true).expect("it starts");
     function.advance(DRIVER_OK).expect("it starts");
     (device, ring, memory)
 }
 
 fn buffers(count: u32, number: u32) -> impl Iterator<Item = Buffer> {
-    (0..count).map(move |index| Buffer {
-        address: 0x1_2345_6780 + u64::from(index),
-        bytes: number,
-        is_writable: index + 1 == count,
+    (0..count).map(move |index| {
+        let address = 0x1_2345_6780 + u64::from(index);
+        let bytes = number as usize;
+        match index + 1 == count {
+            true => Buffer::to_write(address, bytes),
+            false => Buffer::to_read(address, bytes),
+        }
     })
 }
 
@@ -38,13 +47,20 @@ fn buffers(count: u32, number: u32) -> impl Iterator<Item = Buffer> {
 fn chains_of_all_lengths_go_around() {
     let rounds = if cfg!(miri) { 200 } else { 70_000 };
     for packed in [false, true] {
-        let (device, mut ring, _memory) = ring(packed, true);
+        let (device, mut ring, memory) = ring(packed, true);
         let mut flying = VecDeque::new();
         let mut number = 0;
         for round in 0..rounds {
             while ring.room() > 2 {
                 let count = 1 + number % 3;
-                let slot = ring.put(buffers(count, number));
+                // Every other one is in a table behind the ring.
+                let slot = if number % 2 == 0 {
+                    ring.put(buffers(count, number))
+                } else {
+                    let end = memory.bytes();
+                    let at = end - TABLE_BYTES * (1 + usize::from(ring.next_slot()));
+                    ring.put_table(at, buffers(count, number))
+                };
                 flying.push_back((slot, number, count));
                 number += 1;
             }
@@ -54,7 +70,7 @@ fn chains_of_all_lengths_go_around() {
                 let (slot, number, count) = flying.pop_front().expect("a chain");
                 let expected = buffers(count, number);
                 let expected: Vec<_> = expected
-                    .map(|buffer| (buffer.address, buffer.bytes, buffer.is_writable))
+                    .map(|buffer| (buffer.address, buffer.bytes, buffer.flags & WRITE != 0))
                     .collect();
                 assert_eq!((chain.id, &chain.buffers), (slot, &expected), "{round}");
                 device.give_without_interrupt(0, chain, number);

@@ -1,6 +1,6 @@
 //! One interrupt of a card for several halves of queues.
 
-use super::Interrupt;
+use super::{Bus, Interrupt, InterruptKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -42,6 +42,26 @@ impl Fanout {
             thread: Some(thread),
         })
     }
+}
+
+/// Connects interrupts for so many halves of queues: a vector each with MSI-X, else one for all.
+pub(in crate::port) fn connect_halves(
+    bus: &impl Bus,
+    kind: InterruptKind,
+    halves: usize,
+    acknowledge: impl FnMut() + Send + 'static,
+) -> io::Result<(Vec<Interrupt>, Option<Fanout>)> {
+    let each: Vec<Interrupt> = (0..halves)
+        .map(|_| Interrupt::new())
+        .collect::<io::Result<_>>()?;
+    if kind == InterruptKind::Msix {
+        bus.connect(kind, &each)?;
+        return Ok((each, None));
+    }
+    let one = Interrupt::new()?;
+    let fanout = Fanout::start(one.clone(), each.clone(), acknowledge)?;
+    bus.connect(kind, &[one])?;
+    Ok((each, Some(fanout)))
 }
 
 /// Waits for the interrupt; false when there is to be no other.

@@ -1,9 +1,7 @@
 //! The memory of all queues: what the driver and the card tell each other, the rings, and copies of
 //! headers.
 
-use super::registers::{
-    WORDS, done, event, feature, mode, queue, rss, rx, shared as at, tx,
-};
+use super::registers::{WORDS, done, event, feature, mode, queue, rss, rx, shared as at, tx};
 use super::rings::{Completions, Posts};
 use crate::driver::DeviceCounters;
 use crate::port::card::{Bus, CutHeaders, Dma, RSS_KEY, Ring};
@@ -58,7 +56,8 @@ impl Area {
     }
 
     fn ring_at(&self, number: usize, ring: usize) -> usize {
-        queue_at(self.queues, self.rings, number) + ring * self.rings * Ring::<WORDS>::DESCRIPTOR_BYTES
+        queue_at(self.queues, self.rings, number)
+            + ring * self.rings * Ring::<WORDS>::DESCRIPTOR_BYTES
     }
 
     /// The ring of a TX queue, its completions, and where the copies of headers are.
@@ -96,7 +95,11 @@ impl Area {
         features |= if queues > 1 { feature::RSS } else { 0 };
         features |= if settings.merges { feature::MERGE } else { 0 };
         let mut receives = mode::UNICAST | mode::BROADCAST | mode::ALL_MULTICAST;
-        receives |= if settings.promiscuous { mode::PROMISCUOUS } else { 0 };
+        receives |= if settings.promiscuous {
+            mode::PROMISCUOUS
+        } else {
+            0
+        };
         let interrupts = if settings.interrupts { 2 * queues } else { 1 };
         let words = [
             (at::MAGIC, at::MAGIC_VALUE),
@@ -108,14 +111,20 @@ impl Area {
             (at::FEATURES, features),
             (at::QUEUES_BYTES, 2 * queues * queue::BYTES as u32),
             (at::MTU, settings.mtu),
-            (at::COUNTS, u32::from(settings.pieces_max) | queues << 16 | queues << 24),
+            (
+                at::COUNTS,
+                u32::from(settings.pieces_max) | queues << 16 | queues << 24,
+            ),
             // That of events is the one of the first RX queue.
             (at::INTERRUPTS, u32::from(settings.masks) | interrupts << 8),
             (at::MODE, receives),
             (at::RSS_VERSION, 1),
             (at::RSS_BYTES, rss::BYTES as u32),
             (rss_at(self.queues), rss::TYPES),
-            (rss_at(self.queues) + rss::SIZES, RSS_KEY.len() as u32 | (rss::ENTRIES as u32) << 16),
+            (
+                rss_at(self.queues) + rss::SIZES,
+                RSS_KEY.len() as u32 | (rss::ENTRIES as u32) << 16,
+            ),
         ];
         for (to, value) in words {
             memory.store(to, value);
@@ -144,7 +153,11 @@ impl Area {
                     }
                     memory.store(words + queue::SIZES + 4 * index, size);
                 }
-                let interrupt = if settings.interrupts { vector(number, half == 0) } else { 0 };
+                let interrupt = if settings.interrupts {
+                    vector(number, half == 0)
+                } else {
+                    0
+                };
                 memory.store(words + queue::INTERRUPT, interrupt as u32);
             }
         }

@@ -128,7 +128,7 @@ impl<B: Bus> Vmxnet3Rx<B> {
 }
 
 /// What the card says of a packet with its first and last completion.
-fn admit(
+pub(super) fn admit(
     mut packet: Packet,
     begin: [u32; WORDS],
     [first, _, _, last]: [u32; WORDS],

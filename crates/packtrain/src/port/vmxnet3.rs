@@ -44,7 +44,9 @@ pub use tx::Vmxnet3Tx;
 
 use crate::driver::{
     Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Link, QueuePair,
+    RxDescriptors as _,
 };
+use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Arena;
 use crate::port::card::{
     Arriving, Buffers, Bus, Flight, InterruptKind, Window, connect_halves, write_barrier,
@@ -217,7 +219,7 @@ impl<B: Bus> Vmxnet3<B> {
             u32::MAX => Err(DeviceError::Removed),
             status => {
                 let source = io::Error::other(format!(
-                    "it refuses its settings with {status:#x}: give it fewer queues"
+                    "it refuses its settings with {status:#x}: give it 1, 2, 4 or 8 queues"
                 ));
                 Err(failed("activate the card")(source))
             }
@@ -253,7 +255,19 @@ impl<B: Bus> Driver for Vmxnet3<B> {
     fn attach(&mut self, how: &Attach, arena: &Arena) -> Result<Vec<QueuePair<Self>>, DeviceError> {
         let (bus, rings) = (&self.card.bus, self.config.rings);
         let queues = how.queues.clamp(1, self.queues_max);
-        let area = Area::new(bus, queues, rings).map_err(failed("map the rings"))?;
+        let merges = self.merges();
+        let merges = merges != Features::NONE && how.rx.contains(merges);
+        let bytes = how.rx_buffers.small_bytes().min(reg::rx::BYTES_MAX);
+        let longest = match merges {
+            true => PACKET_BYTES_MAX,
+            false => self.config.mtu as usize + LINK_BYTES,
+        };
+        // Both RX rings have as many buffers as one.
+        let rx_rings = match longest > bytes {
+            true => (rings / 2).next_multiple_of(RINGS_STEP),
+            false => rings,
+        };
+        let area = Area::new(bus, queues, rings, rx_rings).map_err(failed("map the rings"))?;
         let window = Window::new(bus, arena);
         let window = window.map_err(failed("give the card the packets' memory"))?;
         let shared = Shared::new(Arc::clone(&self.card), area.clone(), self.interrupts);
@@ -264,13 +278,6 @@ impl<B: Bus> Driver for Vmxnet3<B> {
         let (interrupts, fanout) = connected.map_err(failed("connect the interrupts"))?;
         shared.pass_on(fanout);
 
-        let merges = self.merges();
-        let merges = merges != Features::NONE && how.rx.contains(merges);
-        let bytes = how.rx_buffers.small_bytes().min(reg::rx::BYTES_MAX);
-        let longest = match merges {
-            true => crate::limits::PACKET_BYTES_MAX,
-            false => self.config.mtu as usize + LINK_BYTES,
-        };
         let has_vectors = self.interrupts == InterruptKind::Msix;
         area.describe(&Settings {
             mtu: self.config.mtu,
@@ -280,18 +287,16 @@ impl<B: Bus> Driver for Vmxnet3<B> {
             interrupts: has_vectors,
             pieces_max: longest.div_ceil(bytes) as u16,
         });
-        self.activate(&area)?;
-        self.card.check();
         let mut pairs = Vec::with_capacity(queues);
         for queue in 0..queues {
             let (posts, completions) = area.rx(queue);
             let number = |is_tx| if has_vectors { vector(queue, is_tx) } else { 0 };
-            let rx_half = Vmxnet3Rx {
+            let mut rx_half = Vmxnet3Rx {
                 shared: Arc::clone(&shared),
                 queue,
                 posts,
                 completions,
-                buffers: [(); 2].map(|()| Buffers::new(rings, window, bytes)),
+                buffers: [(); 2].map(|()| Buffers::new(rx_rings, window, bytes)),
                 bytes,
                 has_bodies: longest > bytes,
                 arriving: Arriving::default(),
@@ -299,8 +304,9 @@ impl<B: Bus> Driver for Vmxnet3<B> {
                 number: number(false),
                 interrupt: interrupts[vector(queue, false)].clone(),
                 recheck_at: Instant::default(),
-                is_told: false,
             };
+            // The card drops what arrives without buffers. More of them come with the first poll.
+            rx_half.refill(arena);
             let (posts, completions, headers) = area.tx(queue);
             let tx_half = Vmxnet3Tx {
                 shared: Arc::clone(&shared),
@@ -318,6 +324,12 @@ impl<B: Bus> Driver for Vmxnet3<B> {
                 doorbells: 0,
             };
             pairs.push((rx_half, tx_half));
+        }
+        self.activate(&area)?;
+        self.card.check();
+        for (rx, _) in &pairs {
+            rx.tell(0);
+            rx.tell(1);
         }
         self.area = Some(area);
         Ok(pairs)

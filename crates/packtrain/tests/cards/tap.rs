@@ -40,6 +40,6 @@ fn vmxnet3(mtu: u32) -> Result<Line<Vmxnet3<Qtest>>, Skip> {
     plug("vmxnet3", mtu, open)
 }
 
-driver_conformance!(e1000e, |_| super::e1000e(1500), within);
-driver_conformance!(e1000e_jumbo, |_| super::e1000e(9000), within);
-driver_conformance!(vmxnet3_jumbo, |_| super::vmxnet3(9000), within);
+driver_conformance!(e1000e, |_| e1000e(1500), within);
+driver_conformance!(e1000e_jumbo, |_| e1000e(9000), within);
+driver_conformance!(vmxnet3_jumbo, |_| vmxnet3(9000), within);

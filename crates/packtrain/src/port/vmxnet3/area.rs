@@ -21,8 +21,9 @@ const STALE: u32 = u32::MAX;
 pub(super) struct Area {
     pub(super) memory: Arc<Dma>,
     pub(super) queues: usize,
-    /// Descriptors of a ring.
+    /// Descriptors of a TX ring, and of each RX ring.
     rings: usize,
+    rx_rings: usize,
 }
 
 /// What the card is told once, when it is activated.
@@ -40,13 +41,19 @@ pub(super) struct Settings {
 }
 
 impl Area {
-    /// For so many queues, with rings of so many descriptors.
-    pub(super) fn new(bus: &impl Bus, queues: usize, rings: usize) -> io::Result<Self> {
+    /// For so many queues, with rings of so many descriptors; the RX rings are no longer.
+    pub(super) fn new(
+        bus: &impl Bus,
+        queues: usize,
+        rings: usize,
+        rx_rings: usize,
+    ) -> io::Result<Self> {
         let memory = Dma::new(bus, queue_at(queues, rings, queues))?;
         Ok(Self {
             memory: Arc::new(memory),
             queues,
             rings,
+            rx_rings,
         })
     }
 
@@ -75,10 +82,16 @@ impl Area {
     pub(super) fn rx(&self, number: usize) -> ([Posts; 2], Completions) {
         let ring = |ring| {
             let start = self.ring_at(number, ring);
-            Posts::new(Arc::clone(&self.memory), start, self.rings, rx::GENERATION)
+            Posts::new(
+                Arc::clone(&self.memory),
+                start,
+                self.rx_rings,
+                rx::GENERATION,
+            )
         };
         let completions = self.ring_at(number, 4);
-        let completions = Completions::new(Arc::clone(&self.memory), completions, 2 * self.rings);
+        let completions =
+            Completions::new(Arc::clone(&self.memory), completions, 2 * self.rx_rings);
         ([ring(2), ring(3)], completions)
     }
 
@@ -139,11 +152,11 @@ impl Area {
         let table: [u8; rss::ENTRIES] = std::array::from_fn(|entry| (entry % self.queues) as u8);
         memory.store_bytes(rss_at(self.queues) + rss::TABLE, &table);
         for number in 0..self.queues {
-            let rings = self.rings as u32;
+            let [rings, rx_rings] = [self.rings, self.rx_rings].map(|rings| rings as u32);
             let [tx, rx] = [0, self.queues].map(|first| self.queue_words(first + number));
             let places = [
                 (tx, [0, 6, 1], [rings, 0, rings]),
-                (rx, [2, 3, 4], [rings, rings, 2 * rings]),
+                (rx, [2, 3, 4], [rx_rings, rx_rings, 2 * rx_rings]),
             ];
             for (half, (words, rings, sizes)) in places.into_iter().enumerate() {
                 for (index, (ring, size)) in rings.into_iter().zip(sizes).enumerate() {

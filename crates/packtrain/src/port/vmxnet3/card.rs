@@ -71,8 +71,8 @@ impl<B: Bus> Card<B> {
         area.mark();
         write_barrier();
         self.bus.write32(BAR, reg::COMMAND, command::COUNTERS);
-        // It has arrived.
-        self.bus.read32(BAR, reg::COMMAND);
+        // It has arrived once another register is read: QEMU knows no result of this command.
+        self.bus.read32(BAR, reg::MAC_LOW);
         let runs = !area.is_marked();
         let counters = area.counters();
         drop(held);

@@ -45,8 +45,6 @@ pub struct Vmxnet3Rx<B: Bus> {
     pub(super) interrupt: Interrupt,
     /// When the card is checked again.
     pub(super) recheck_at: Instant,
-    /// The card knows the tails of the rings.
-    pub(super) is_told: bool,
 }
 
 impl<B: Bus> Vmxnet3Rx<B> {
@@ -63,14 +61,17 @@ impl<B: Bus> Vmxnet3Rx<B> {
             posts.publish(index, word);
         });
         // Mostly the card looks by itself.
-        let wants = !self.is_told || self.shared.area.wants_tail(self.queue);
-        if buffers.count() > before && wants {
-            write_barrier();
-            let tail = reg::rx_tail(self.queue, ring);
-            let bus = &self.shared.card.bus;
-            bus.write32(QUEUES_BAR, tail, buffers.tail() as u32);
+        if buffers.count() > before && self.shared.area.wants_tail(self.queue) {
+            self.tell(ring);
         }
         is_full
+    }
+
+    /// Tells the card how far a ring is filled.
+    pub(super) fn tell(&self, ring: usize) {
+        write_barrier();
+        let (tail, to) = (self.buffers[ring].tail(), reg::rx_tail(self.queue, ring));
+        self.shared.card.bus.write32(QUEUES_BAR, to, tail as u32);
     }
 
     /// The frame of a completion. The card may have left out those in front of it.
@@ -205,9 +206,7 @@ fn merged(packet: &mut Packet, [_, second, _, fourth]: [u32; WORDS]) -> Option<R
 
 impl<B: Bus> RxDescriptors for Vmxnet3Rx<B> {
     fn refill(&mut self, arena: &Arena) -> bool {
-        let is_full = self.fill(0, arena) && (!self.has_bodies || self.fill(1, arena));
-        self.is_told |= is_full;
-        is_full
+        self.fill(0, arena) && (!self.has_bodies || self.fill(1, arena))
     }
 
     fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {

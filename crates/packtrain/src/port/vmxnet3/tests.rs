@@ -206,7 +206,7 @@ fn the_card_is_told_of_its_queues_and_activated() {
         let at = 0x400 + 256 * index;
         let sizes = [56, 60, 64].map(|size| word(at + size));
         let is_rx = index >= 2;
-        assert_eq!(sizes, if is_rx { [96, 96, 192] } else { [96, 0, 96] });
+        assert_eq!(sizes, if is_rx { [64, 64, 128] } else { [96, 0, 96] });
         assert_eq!(
             word(at + 72) as usize,
             2 * (index % 2) + usize::from(!is_rx)
@@ -268,8 +268,8 @@ fn packets_arrive_in_one_buffer_or_in_those_of_both_rings() {
     );
     // Both rings go round more than twice.
     for round in 0..250_u32 {
-        let index = round % 96;
-        let bodies = [2 * round, 2 * round + 1].map(|body| body % 96);
+        let index = round % 64;
+        let bodies = [2 * round, 2 * round + 1].map(|body| body % 64);
         // Ring 1 of the only queue has the number 1.
         bench.complete(false, [index | 1 << 15, 0, 1792, 0]);
         bench.complete(false, [bodies[0] | 1 << 16, 0, 1792, 0]);
@@ -439,7 +439,7 @@ fn a_packet_is_handed_over_with_its_first_descriptor() {
             assert_eq!(second, expected, "{token} {number}");
             assert_eq!(third, if number == 2 { end } else { 0 });
         }
-        assert_eq!(bench.fake.take_writes(0x600), []);
+        assert!(bench.fake.take_writes(0x600).is_empty());
         bench.tx().flush(Instant::default()).unwrap();
         next += 3;
         assert_eq!(bench.fake.take_writes(0x600), [(next % RINGS) as u32]);
@@ -585,6 +585,7 @@ fn one_interrupt_is_for_all_halves() {
         [0; 4]
     );
     let line = bench.fake.state().connected[0].clone();
+    bench.fake.state().writes.clear();
     for (rx, tx) in &mut bench.queues {
         assert_eq!((rx.arm(), tx.arm()), (Armed::Idle, Some(Armed::Idle)));
     }
@@ -603,7 +604,7 @@ fn one_interrupt_is_for_all_halves() {
 fn a_card_that_was_reset_or_removed_is_found() {
     let mut bench = Bench::new(1, &small(), 1);
     let late = Instant::default().after(Duration::from_secs(20));
-    let mut receive = |bench: &mut Bench| {
+    let receive = |bench: &mut Bench| {
         let mut burst = Burst::new();
         let mut sink = RxBurst::new(&mut burst, 64, &mut bench.bad);
         bench.queues[0]
@@ -642,9 +643,8 @@ fn a_card_is_stopped_before_its_frames_are_free() {
         } = Bench::new(1, &small(), 1);
         fake.state().does_not_stop = does_not_stop;
         let free = || {
-            (0..700)
-                .map_while(|_| arena.packet(FrameClass::Small).ok())
-                .count()
+            let packets = (0..700).map_while(|_| arena.packet(FrameClass::Small).ok());
+            packets.collect::<Vec<_>>().len()
         };
         let before = free();
         fake.take_writes(COMMAND);

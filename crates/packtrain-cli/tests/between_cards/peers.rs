@@ -108,7 +108,8 @@ pub fn example(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's interface of a card, with the address of the right host.
+/// The kernel's interface of a card, with the address of the right host. It is up before: QEMU's
+/// vmxnet3 has its first address whenever it starts.
 fn interface(guest: &Guest, address: &str) -> String {
     let line = format!(
         "cd /sys/bus/pci/devices/{address} && ls -d net/* virtio*/net/* 2>/dev/null || true"
@@ -124,7 +125,7 @@ fn interface(guest: &Guest, address: &str) -> String {
         guest,
         &format!(
             "echo 1 >/proc/sys/net/ipv6/conf/{name}/disable_ipv6 2>/dev/null
-             ip link set {name} address {mac} && ip link set {name} up && \
+             ip link set {name} up && ip link set {name} address {mac} && \
              ip addr add {ip}/24 dev {name}"
         ),
     );

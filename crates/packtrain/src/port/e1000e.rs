@@ -146,12 +146,8 @@ impl<B: Bus> E1000e<B> {
                 "an 82574 has no MTU of {mtu}: give {MTU} to {MTU_MAX}"
             ));
         }
-        let least = |kind| match kind {
-            // One for each half.
-            InterruptKind::Msix => 2,
-            InterruptKind::Msi | InterruptKind::Intx => 1,
-        };
-        let interrupts = InterruptKind::choose(&bus, config.interrupts, least)?;
+        // A vector for each half.
+        let interrupts = InterruptKind::choose(&bus, config.interrupts, 2)?;
         let queues_max = match interrupts {
             InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
             InterruptKind::Msi | InterruptKind::Intx => 1,
@@ -234,10 +230,7 @@ impl<B: Bus> Driver for E1000e<B> {
         let dma = Dma::new(bus, queues * queue_bytes).map_err(failed("map the rings"))?;
         let (dma, window) = (Arc::new(dma), Window::new(bus, arena));
         let window = window.map_err(failed("give the card the packets' memory"))?;
-        let mut halves = Vec::new();
-        for _ in 0..2 * queues {
-            halves.push(Interrupt::new().map_err(failed("open an eventfd"))?);
-        }
+        let halves = Interrupt::several(2 * queues).map_err(failed("open an eventfd"))?;
         let line = Line::connect(Arc::clone(&self.card), self.interrupts, &halves);
         let line = Arc::new(line.map_err(failed("connect the interrupts"))?);
         let is_msix = self.interrupts == InterruptKind::Msix;

@@ -264,16 +264,8 @@ impl<B: Bus> Virtio<B> {
 
     /// Connects an interrupt for each half.
     fn interrupts(&self, halves: usize, shared: &Shared<B>) -> io::Result<Vec<Interrupt>> {
-        let each: Vec<Interrupt> = (0..halves)
-            .map(|_| Interrupt::new())
-            .collect::<io::Result<_>>()?;
-        if self.irq == InterruptKind::Msix {
-            self.function.bus.connect(self.irq, &each)?;
-            return Ok(each);
-        }
-        let line = Interrupt::new()?;
-        shared.pass_on(line.clone(), each.clone())?;
-        self.function.bus.connect(self.irq, &[line])?;
+        let each = Interrupt::several(halves)?;
+        shared.connect(&each)?;
         Ok(each)
     }
 

@@ -17,9 +17,10 @@ pub struct Fanout {
 }
 
 impl Fanout {
-    /// Connects the interrupts of a card's halves. With MSI-X each is a vector, and one more, if
-    /// the card has it, is for other causes. With MSI and INTx there is one in all. That one is
-    /// passed on to all halves, as by [`start`](Self::start); `None` if there is none.
+    /// Connects the interrupts of a card's halves. With MSI-X each is a vector, and with
+    /// `has_others` one more, if the card has it, is for other causes. With MSI and INTx there is
+    /// one in all. That one is passed on to all halves, as by [`start`](Self::start); `None` if
+    /// there is none.
     ///
     /// # Errors
     ///
@@ -28,14 +29,15 @@ impl Fanout {
         bus: &impl Bus,
         kind: InterruptKind,
         halves: &[Interrupt],
+        has_others: bool,
         acknowledge: impl FnMut() + Send + 'static,
     ) -> io::Result<Option<Self>> {
-        let mut vectors = match kind {
-            InterruptKind::Msix => halves.to_vec(),
-            InterruptKind::Msi | InterruptKind::Intx => Vec::new(),
+        let (mut vectors, has_one) = match kind {
+            InterruptKind::Msix => (halves.to_vec(), has_others),
+            InterruptKind::Msi | InterruptKind::Intx => (Vec::new(), true),
         };
         let mut fanout = None;
-        if vectors.len() < bus.interrupts(kind) {
+        if has_one && vectors.len() < bus.interrupts(kind) {
             let cause = Interrupt::new()?;
             vectors.push(cause.clone());
             fanout = Some(Self::start(cause, halves.to_vec(), acknowledge)?);

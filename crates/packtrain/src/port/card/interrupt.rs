@@ -22,41 +22,44 @@ pub enum InterruptKind {
     Intx,
 }
 
+impl InterruptKind {
+    /// The first kind that the card has of MSI-X with `vectors` vectors, MSI and INTx; or `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if it has none, or not `wanted`.
+    pub fn choose(
+        bus: &impl Bus,
+        wanted: Option<Self>,
+        vectors: usize,
+    ) -> Result<Self, DeviceError> {
+        let kinds = [Self::Msix, Self::Msi, Self::Intx].into_iter();
+        let mut kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
+        let found = kinds.find(|kind| match kind {
+            Self::Msix => bus.interrupts(*kind) >= vectors,
+            Self::Msi | Self::Intx => bus.interrupts(*kind) >= 1,
+        });
+        let name = bus.name();
+        match (found, wanted) {
+            (Some(kind), _) => Ok(kind),
+            (None, Some(_)) => unsupported(format!(
+                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
+                 and intx"
+            )),
+            (None, None) => unsupported(format!(
+                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
+                 `lspci -vv -s {name}` says of them"
+            )),
+        }
+    }
+}
+
 impl Words for InterruptKind {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("msix", Self::Msix),
         ("msi", Self::Msi),
         ("intx", Self::Intx),
     ];
-}
-
-impl InterruptKind {
-    /// The kind that was asked for, or else the first of MSI-X, MSI and INTx, of which the card has
-    /// at least as many as `least` says.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Unsupported`] without one.
-    pub fn choose(
-        bus: &impl Bus,
-        wanted: Option<Self>,
-        least: impl Fn(Self) -> usize,
-    ) -> Result<Self, DeviceError> {
-        let all = [Self::Msix, Self::Msi, Self::Intx].into_iter();
-        let mut found = all.filter(|kind| bus.interrupts(*kind) >= least(*kind));
-        let name = bus.name();
-        match found.find(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
-            Some(kind) => Ok(kind),
-            None if wanted.is_some() => unsupported(format!(
-                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
-                 and intx"
-            )),
-            None => unsupported(format!(
-                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
-                 `lspci -vv -s {name}` says of them"
-            )),
-        }
-    }
 }
 
 /// One interrupt: readable from when it came until [`clear`](Self::clear). Clones are the same one.
@@ -72,6 +75,15 @@ impl Interrupt {
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(Arc::new(eventfd(0, flags)?)))
+    }
+
+    /// So many.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn several(count: usize) -> io::Result<Vec<Self>> {
+        (0..count).map(|_| Self::new()).collect()
     }
 
     /// Forgets that it came. Returns whether it had.

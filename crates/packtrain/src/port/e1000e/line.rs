@@ -233,7 +233,7 @@ impl<B: Bus> Line<B> {
         let is_msix = kind == InterruptKind::Msix;
         let bell = Arc::clone(&card);
         let acknowledge = move || bell.acknowledge(is_msix);
-        let fanout = Fanout::connect(&card.bus, kind, halves, acknowledge)?;
+        let fanout = Fanout::connect(&card.bus, kind, halves, true, acknowledge)?;
         let has_other = fanout.is_some();
         if is_msix {
             card.route(halves.len() / 2, has_other);

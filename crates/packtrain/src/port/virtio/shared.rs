@@ -55,16 +55,19 @@ impl<B: Bus> Shared<B> {
         }
     }
 
-    /// Passes the one interrupt of the card on until it is stopped.
-    pub(super) fn pass_on(&self, line: Interrupt, each: Vec<Interrupt>) -> io::Result<()> {
+    /// Connects the interrupts of the halves until the card is stopped.
+    pub(super) fn connect(&self, halves: &[Interrupt]) -> io::Result<()> {
         let (function, changed) = (Arc::clone(&self.function), Arc::clone(&self.changed));
-        let fanout = Fanout::start(line, each, move || {
+        let acknowledge = move || {
             if function.acknowledge() {
                 changed.store(true, Ordering::Relaxed);
             }
-        })?;
-        let is_first = self.fanout.set(fanout).is_ok();
-        debug_assert!(is_first, "a card has one interrupt");
+        };
+        let bus = &self.function.bus;
+        if let Some(fanout) = Fanout::connect(bus, self.kind, halves, false, acknowledge)? {
+            let is_first = self.fanout.set(fanout).is_ok();
+            debug_assert!(is_first, "a card has one interrupt");
+        }
         Ok(())
     }
 

@@ -27,6 +27,8 @@ const KERNELS: [usize; 2] = [2, 3];
 const CARDS: usize = 4;
 /// Frames that the host's end of a card holds.
 const QUEUE: u32 = 1 << 16;
+/// Bytes of the buffer of a packet socket.
+const SOCKET_BYTES: usize = 256 << 20;
 /// A guest that counts is slow, and the host may be busy.
 const RUN_MAX: Duration = Duration::from_secs(300);
 
@@ -49,6 +51,8 @@ pub struct Work {
 #[derive(Clone, Debug)]
 pub struct FromHost {
     card: usize,
+    /// Keys of the host's source.
+    source: &'static str,
     /// A line of the guest's shell that succeeds once the command receives.
     ready: String,
     /// The command waits for one more frame, behind the others.
@@ -99,7 +103,7 @@ impl Bed {
         config.run_max = RUN_MAX;
         config.memory_mib = 1024;
         if !translated {
-            "iommu=pt nokaslr norandmaps".clone_into(&mut config.kernel_line);
+            "iommu=pt".clone_into(&mut config.kernel_line);
         }
         config.programs = vec![PACKTRAIN.into(), std::env::current_exe()?];
         config.programs.extend(traffic_control());
@@ -150,13 +154,15 @@ impl Bed {
         }
     }
 
-    /// `packtrain forward` of packets that the host has for packtrain's first card.
-    pub fn receives(&self, to: &str) -> Work {
+    /// `packtrain forward` of packets that the host has for packtrain's first card, which its
+    /// source makes with these keys.
+    pub fn receives(&self, source: &'static str, to: &str) -> Work {
         let address = self.guest.address(OURS[0]);
         Work {
             line: format!("packtrain forward --json --count COUNT e1000e:{address} {to}"),
             from_host: Some(FromHost {
                 card: OURS[0],
+                source,
                 ready: format!("grep -q {address} /proc/interrupts"),
                 has_last: false,
             }),
@@ -166,10 +172,13 @@ impl Bed {
     /// The same by a packet socket at the kernel's first card.
     pub fn receives_by_socket(&self) -> Work {
         let interface = &self.kernels[0];
+        // All of them, however much later the program runs.
+        let port = format!("packet:{interface},buffer={SOCKET_BYTES}");
         Work {
-            line: format!("packtrain forward --json --count COUNT packet:{interface} null:"),
+            line: format!("packtrain forward --json --count COUNT {port} null:"),
             from_host: Some(FromHost {
                 card: KERNELS[0],
+                source: "",
                 ready: "[ $(wc -l </proc/net/packet) -gt 1 ]".to_owned(),
                 has_last: false,
             }),
@@ -177,13 +186,14 @@ impl Bed {
     }
 
     /// The kernel alone does something with packets that the host has for its first card.
-    pub fn kernel_receives(&self) -> Result<Work, Error> {
+    pub fn kernel_receives(&self, source: &'static str) -> Result<Work, Error> {
         let program = std::env::current_exe()?;
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         Ok(Work {
             line: format!("{name} {AWAIT}"),
             from_host: Some(FromHost {
                 card: KERNELS[0],
+                source,
                 ready: format!("grep -qi ':{:04x} ' /proc/net/udp6", LAST.1),
                 has_last: true,
             }),
@@ -219,8 +229,8 @@ impl Bed {
         let (card, name) = (from.card as u16, tap(from.card));
         let ran = self.netns.run(|| {
             let ports = [
-                format!("null:source,count={packets}"),
-                format!("packet:{name},qdisc=bypass"),
+                format!("null:source,count={packets}{}", from.source),
+                format!("packet:{name},qdisc=bypass,offload=off"),
             ];
             let ran = Command::new(PACKTRAIN)
                 .args(["forward", "-q"])
@@ -278,7 +288,6 @@ impl Bed {
             self.guest.monitor("human-monitor-command", &line)
         };
         let events = EVENTS.map(|event| format!("trace:{event}")).join(",");
-        let events = std::env::var("CARDS_LOG").unwrap_or(events);
         let mut counted = [[0; 2]; 2];
         for (of, packets) in counted.iter_mut().zip(packets) {
             human(&format!("logfile {}", self.log.display()))?;
@@ -286,9 +295,6 @@ impl Bed {
             self.count(work, packets)?;
             // It closes the file.
             human("log none")?;
-            if let Ok(to) = std::env::var("CARDS_KEEP") {
-                fs::copy(&self.log, format!("{to}.{packets}"))?;
-            }
             let log = fs::read_to_string(&self.log)?;
             *of = EVENTS.map(|event| log.matches(event).count());
         }
@@ -301,5 +307,8 @@ impl Bed {
 /// tc(8) of this host, which BusyBox has not.
 pub fn traffic_control() -> Option<PathBuf> {
     let paths = ["/usr/sbin/tc", "/sbin/tc", "/usr/bin/tc"];
-    paths.map(PathBuf::from).into_iter().find(|path| path.exists())
+    paths
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| path.exists())
 }

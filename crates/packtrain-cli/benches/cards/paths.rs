@@ -2,6 +2,9 @@
 
 use crate::bed::{Bed, Error, Work, traffic_control};
 
+/// Keys of a source of TCP.
+const TCP: &str = ",proto=tcp";
+
 /// What a path does, by each contestant. The first one is packtrain's driver.
 pub struct Path {
     pub name: &'static str,
@@ -56,7 +59,9 @@ fn up(interfaces: &[&str], promiscuous: bool) -> String {
 }
 
 fn down(interfaces: &[&str]) -> String {
-    let each = interfaces.iter().map(|name| format!("ip link set {name} promisc off down\n"));
+    let each = interfaces
+        .iter()
+        .map(|name| format!("ip link set {name} promisc off down\n"));
     each.collect()
 }
 
@@ -89,17 +94,9 @@ fn pktgen(bed: &Bed, name: &'static str, keys: &[&str]) -> Contestant {
     Contestant::new(name, work).with(setup, cleanup + &down(&[interface]))
 }
 
-/// All paths.
-pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
+/// From one card to another.
+fn forwards(bed: &Bed, source: &'static str) -> Result<Vec<Contestant>, Error> {
     let (first, second) = (bed.interface(0), bed.interface(1));
-    let socket = format!("packet:{first}");
-    let direct = format!("packet:{first},qdisc=bypass");
-    let alone = |contestant: Contestant| {
-        contestant.with(up(&[first], false), down(&[first]))
-    };
-    let receiving = |contestant: Contestant| {
-        contestant.with(up(&[first], true), down(&[first]))
-    };
     let bridge = format!(
         "{}modprobe bridge
         ip link add br0 type bridge
@@ -110,61 +107,89 @@ pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
         up(&[first, second], true)
     );
     let unbridge = "ip link del br0\n".to_owned() + &down(&[first, second]);
+    let ours = bed.receives(source, &bed.card(1));
     let mut forwards = vec![
-        Contestant::new("packtrain e1000e:", bed.receives(&bed.card(1))),
-        Contestant::new("bridge", bed.kernel_receives()?).with(bridge, unbridge),
+        Contestant::new("packtrain e1000e:", ours),
+        Contestant::new("bridge", bed.kernel_receives(source)?).with(bridge, unbridge),
     ];
     if traffic_control().is_some() {
         // By its path: BusyBox has one, too.
         let redirect = format!(
             "{}/bin/tc qdisc add dev {first} ingress
-            /bin/tc filter add dev {first} ingress protocol ip matchall action mirred egress redirect \
-             dev {second}",
+            /bin/tc filter add dev {first} ingress protocol ip matchall \
+             action mirred egress redirect dev {second}",
             up(&[first, second], true)
         );
         let end = format!("/bin/tc qdisc del dev {first} ingress\n") + &down(&[first, second]);
-        let contestant = Contestant::new("tc mirred", bed.kernel_receives()?);
+        let contestant = Contestant::new("tc mirred", bed.kernel_receives(source)?);
         forwards.push(contestant.with(redirect, end));
     } else {
         println!("missing: tc of iproute2, for forwarding by `mirred`");
     }
-    let segments = ",proto=tcp";
+    Ok(forwards)
+}
+
+/// All paths.
+pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
+    let first = bed.interface(0);
+    let socket = format!("packet:{first}");
+    let direct = format!("packet:{first},qdisc=bypass");
+    let alone = |contestant: Contestant| contestant.with(up(&[first], false), down(&[first]));
+    let receiving = |contestant: Contestant| contestant.with(up(&[first], true), down(&[first]));
+    let mut sending = vec![
+        Contestant::new("packtrain e1000e:", bed.sends("", &bed.card(0))),
+        alone(Contestant::new("packet socket", bed.sends("", &socket))),
+        alone(Contestant::new(
+            "packet socket, no qdisc",
+            bed.sends("", &direct),
+        )),
+        Contestant::new("packtrain, no driver", bed.sends("", "null:")).share(),
+    ];
+    if bed.guest.run("modprobe pktgen")?.success() {
+        sending.extend([
+            pktgen(bed, "pktgen", &["clone_skb 0"]),
+            pktgen(bed, "pktgen, one packet", &["clone_skb 1000000"]),
+            pktgen(
+                bed,
+                "pktgen, one, bursts",
+                &["clone_skb 1000000", "burst 32"],
+            ),
+        ]);
+    } else {
+        println!("missing: pktgen.ko: fetch the kernel for guests again");
+    }
     Ok(vec![
         Path {
             name: "tx 64",
             about: "frames of 64 bytes out of a card",
-            contestants: vec![
-                Contestant::new("packtrain e1000e:", bed.sends("", &bed.card(0))),
-                alone(Contestant::new("packet socket", bed.sends("", &socket))),
-                alone(Contestant::new("packet socket, no qdisc", bed.sends("", &direct))),
-                pktgen(bed, "pktgen", &["clone_skb 0"]),
-                pktgen(bed, "pktgen clone", &["clone_skb 100000"]),
-                pktgen(bed, "pktgen clone burst", &["clone_skb 100000", "burst 32"]),
-                Contestant::new("packtrain, no driver", bed.sends("", "null:")).share(),
-            ],
+            contestants: sending,
         },
         Path {
             name: "rx 64",
             about: "frames of 64 bytes into a card",
             contestants: vec![
-                Contestant::new("packtrain e1000e:", bed.receives("null:")),
+                Contestant::new("packtrain e1000e:", bed.receives("", "null:")),
                 receiving(Contestant::new("packet socket", bed.receives_by_socket())),
-                receiving(Contestant::new("dropped by IPv4", bed.kernel_receives()?)),
+                receiving(Contestant::new("dropped by IPv4", bed.kernel_receives("")?)),
             ],
         },
         Path {
             name: "forward 64",
             about: "frames of 64 bytes from one card to another",
-            contestants: forwards,
+            contestants: forwards(bed, "")?,
         },
         Path {
-            name: "tso",
+            name: "tx tso",
             about: "TCP segments of 1460 bytes, merged to packets of up to 64 KB that the card cuts",
             contestants: vec![
-                Contestant::new("packtrain e1000e:", bed.sends(segments, &bed.card(0))),
-                alone(Contestant::new("packet socket", bed.sends(segments, &socket))),
-                Contestant::new("packtrain, no driver", bed.sends(segments, "null:")).share(),
+                Contestant::new("packtrain e1000e:", bed.sends(TCP, &bed.card(0))),
+                alone(Contestant::new("packet socket", bed.sends(TCP, &socket))),
             ],
+        },
+        Path {
+            name: "forward tcp",
+            about: "TCP segments of 1460 bytes from one card to another, merged and cut again",
+            contestants: forwards(bed, TCP)?,
         },
     ])
 }

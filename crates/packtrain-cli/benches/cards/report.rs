@@ -31,7 +31,10 @@ pub fn conditions(arguments: &Arguments) -> Conditions {
         true => "translated for the kernel's drivers, too (Debian's default)",
         false => "passed through for the kernel's drivers (iommu=pt), its best case",
     };
-    conditions.add("guest", "QEMU with -icount, 1 processor, 82574L, mitigations=off");
+    conditions.add(
+        "guest",
+        "QEMU with -icount, 1 processor, 82574L, mitigations=off",
+    );
     conditions.add("addresses", translated);
     conditions.add("samples", format!("{} rounds", arguments.rounds));
     conditions
@@ -44,7 +47,7 @@ fn number(value: Option<f64>) -> String {
 /// One line.
 pub fn print_row(row: &Row) {
     println!(
-        "{:>3} {:<11} {:<24} {:>9.1} instructions, {} reads, {} writes, {} to one",
+        "{:>3} {:<11} {:<24} {:>9.1} instructions, {} reads, {} writes, {} in one",
         row.round,
         row.path,
         row.contestant,
@@ -80,18 +83,21 @@ pub fn medians(path: &Path, rows: &[Row]) -> Vec<Value> {
             "most": most,
         }))
     };
-    path.contestants.iter().filter_map(|contestant| of(contestant.name)).collect()
+    path.contestants
+        .iter()
+        .filter_map(|contestant| of(contestant.name))
+        .collect()
 }
 
 /// The ratio of the first contestant to another one, over the rounds.
 fn ratio(rows: &[Row], ours: &str, theirs: &str) -> Option<Estimate> {
     let of = |name: &str, round: usize| {
-        rows.iter().find(|row| row.contestant == name && row.round == round)
+        rows.iter()
+            .find(|row| row.contestant == name && row.round == round)
     };
     let rounds = rows.iter().filter(|row| row.contestant == ours);
-    let ratios = rounds.filter_map(|row| {
-        Some(row.instructions / of(theirs, row.round)?.instructions)
-    });
+    let ratios =
+        rounds.filter_map(|row| Some(row.instructions / of(theirs, row.round)?.instructions));
     statistics::estimate(&ratios.collect::<Vec<_>>())
 }
 
@@ -104,7 +110,12 @@ pub fn judge(path: &Path, rows: &[Row]) -> Vec<Claim> {
     for other in &path.contestants[1..] {
         let ratio = ratio(rows, ours.name, other.name);
         if other.is_share {
-            println!("cards/{}: instructions ({}): {}", path.name, other.name, figures(ratio));
+            println!(
+                "cards/{}: instructions ({}): {}",
+                path.name,
+                other.name,
+                figures(ratio)
+            );
             continue;
         }
         let claim = Claim::of_ratio(

@@ -59,6 +59,9 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-throughput",
     "netblast-card",
     "ping-card",
+    "interrupts-card",
+    "encap-limit-card",
+    "media-change-card",
     "regret",
     "regret-virtual",
 ];

@@ -10,7 +10,6 @@ use packtrain::port::AnyPort;
 
 use crate::error::ToolError;
 use crate::netns::Netns;
-use crate::topology::Host;
 
 /// How long the kernel may take until a card that it was given, or that returns from a namespace,
 /// has an interface, and until that has a link. It takes a second or two.
@@ -84,20 +83,23 @@ pub(crate) fn wait_for_port(text: &str, port: &mut Port<AnyPort>) -> Result<(), 
     Ok(())
 }
 
-/// Waits until the interface of a host has a link: a card negotiates one.
+/// Waits until an interface has a link: a card negotiates one.
 ///
 /// # Errors
 /// [`ToolError::Failed`] if it has none after half a minute.
-pub(crate) fn wait_for_link(host: &Host) -> Result<(), ToolError> {
-    let mut rtnl = host.netns.rtnl()?;
+pub(crate) fn wait_for_link(netns: &Netns, index: u32) -> Result<(), ToolError> {
+    let mut rtnl = netns.rtnl()?;
     let start = Instant::now();
-    while !rtnl.link_by_index(host.link.index)?.is_running() {
+    loop {
+        let link = rtnl.link_by_index(index)?;
+        if link.is_running() {
+            return Ok(());
+        }
         if start.elapsed() >= READY_MAX {
-            return Err(no_link(&host.link.name));
+            return Err(no_link(&link.name));
         }
         thread::sleep(POLL);
     }
-    Ok(())
 }
 
 fn no_link(name: &str) -> ToolError {

@@ -305,7 +305,7 @@ impl Testbed {
             (&options.host_b, &hosts.right),
         ] {
             if card.is_some() {
-                cards::wait_for_link(host)?;
+                cards::wait_for_link(&host.netns, host.link.index)?;
             }
         }
         let mtu = |side: Side| {
@@ -504,6 +504,7 @@ fn bridge_of_cards(options: &TestbedOptions) -> Result<Netns, ToolError> {
         rtnl.set_mtu(index, options.mtu)?;
         rtnl.set_bridge(index, bridge)?;
         rtnl.set_up(index)?;
+        cards::wait_for_link(&middle, index)?;
     }
     Ok(middle)
 }

@@ -1,6 +1,6 @@
 //! Rows that are run in a guest with emulated network cards.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -103,14 +103,14 @@ impl Guests {
 
 impl Running {
     fn boot(
-        program: &PathBuf,
+        program: &Path,
         spec: &Arc<GuestSpec>,
         control: &Control<'_>,
     ) -> Result<Self, ToolError> {
         // What cannot be installed by itself first.
         crate::guest::need_programs()?;
         let mut config = GuestConfig::new(Kernel::open(Kernel::folder()?)?);
-        config.programs = vec![program.clone()];
+        config.programs = vec![program.to_path_buf()];
         config.cpus = spec.cpus;
         config.memory_mib = MEMORY_MIB;
         config.icount = spec.icount.then_some(0);
@@ -209,7 +209,7 @@ impl Running {
     fn bind(&mut self, setup: &Setup) -> Result<(), ToolError> {
         let testbed = &setup.testbed;
         let is_packtrain = testbed.through == Through::Packtrain;
-        let ports = [&testbed.a, &testbed.b].map(|port| address(port));
+        let ports = [&*testbed.a, &*testbed.b].map(address);
         let hosts = [testbed.host_a.as_deref(), testbed.host_b.as_deref()];
         for (number, model) in self.spec.cards.iter().enumerate() {
             let here = self.guest.address(number);

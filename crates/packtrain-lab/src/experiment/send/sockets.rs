@@ -43,7 +43,7 @@ impl Senders {
         let (here, settings) = (Netns::current()?, Settings::default());
         let create = || Ok::<_, ToolError>((cards::bring(card, &here)?, ()));
         let (host, ()) = Host::alone(&settings, Side::Left, create)?;
-        cards::wait_for_link(&host)?;
+        cards::wait_for_link(&host.netns, host.link.index)?;
         let before = host.stats()?;
         let watch = Watch::start()?;
         let start = Instant::now();

@@ -156,7 +156,7 @@ fn a_row_of_a_guest_is_a_file_of_its_own() {
             assert_eq!(forward.count, count);
         }
     }
-    let wrong = |from: &str, to: &str| super::wrong(&text.replace(from, to));
+    let wrong = |from: &str, to: &str| wrong(&text.replace(from, to));
     assert!(wrong("virtio", "e1000").contains("unknown variant `e1000`"));
     assert!(wrong("icount", "icont").contains("unknown field `icont`"));
 }

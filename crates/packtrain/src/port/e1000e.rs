@@ -13,9 +13,11 @@
 //!
 //! # Interrupts
 //!
-//! With MSI-X each half has a vector, whose cause the card clears and masks when it fires. With MSI
-//! or INTx there is one interrupt, and the RX half of the only queue has it; the queue polls its TX
-//! half ([`arm`](crate::driver::TxDescriptors::arm)).
+//! With MSI-X each half has a vector, whose cause the card clears and masks when it fires, and a
+//! further one is for changes of the link. With MSI or INTx there is one interrupt: a thread masks
+//! all causes, and wakes both halves of the only queue. A half enables its causes when it is armed.
+//! The link is also read once a second: QEMU ends it for a negotiation without an interrupt, and a
+//! card that was removed, or reset by another program, raises none.
 //!
 //! # Limits of offloads
 //!
@@ -30,8 +32,9 @@
 //! Of those that Linux and FreeBSD know, these are done: TARC, TXDCTL, CTRL, CTRL_EXT and GCR
 //! (`init.rs`), RX that does not end without a reset, the last 4 bytes of a segmented packet in a
 //! descriptor of their own, one context for both queues, no segmentation below 1 Gbit/s, no
-//! interrupts for acknowledgements. These are not: ASPM L0s and L1 have to be off
-//! (`pcie_aspm=off`), and a PHY that hangs is not found.
+//! interrupts for acknowledgements, ASPM L0s and L1 off by sysfs (VFIO lets no program change
+//! them), a reset of a PHY that hangs. `docs/cards.md` lists them with their sources, and what is
+//! not done.
 
 mod init;
 mod keys;
@@ -57,7 +60,7 @@ use crate::port::card::{
 use crate::port::sys::device::{failed, unsupported};
 use crate::time::Instant;
 use line::{Card, Line};
-use registers::{RingRegisters, WORDS, rctl, tctl};
+use registers::{RingRegisters, WORDS, cause, rctl, tctl};
 use std::sync::Arc;
 
 /// The queues of the card.
@@ -119,6 +122,8 @@ pub struct E1000e<B: Bus> {
     interrupts: InterruptKind,
     queues_max: usize,
     address: [u8; 6],
+    /// What is wrong about the bus of the card.
+    notes: Vec<String>,
 }
 
 impl<B: Bus> E1000e<B> {
@@ -142,34 +147,26 @@ impl<B: Bus> E1000e<B> {
                 "an 82574 has no MTU of {mtu}: give {MTU} to {MTU_MAX}"
             ));
         }
-        let kinds = [InterruptKind::Msix, InterruptKind::Msi, InterruptKind::Intx];
-        let found = |kind: &InterruptKind| match kind {
+        let least = |kind| match kind {
             // One for each half.
-            InterruptKind::Msix => bus.interrupts(*kind) >= 2,
-            _ => bus.interrupts(*kind) >= 1,
+            InterruptKind::Msix => 2,
+            InterruptKind::Msi | InterruptKind::Intx => 1,
         };
-        let mut kinds = kinds.into_iter().filter(found);
-        let wanted = |kind: &InterruptKind| config.interrupts.is_none_or(|wanted| wanted == *kind);
-        let Some(interrupts) = kinds.find(wanted) else {
-            let name = bus.name();
-            return unsupported(match config.interrupts {
-                Some(_) => format!(
-                    "{name} has no such interrupts: leave out irq=, or give another one of msix, \
-                     msi and intx"
-                ),
-                None => format!(
-                    "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see \
-                     what `lspci -vv -s {name}` says of them"
-                ),
-            });
-        };
+        let interrupts = InterruptKind::choose(&bus, config.interrupts, least)?;
         let queues_max = match interrupts {
             InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
             InterruptKind::Msi | InterruptKind::Intx => 1,
         };
         let queues_max = config.queues.unwrap_or(QUEUES_MAX).clamp(1, queues_max);
         let address = init::reset(&bus, queues_max)?;
+        let sleeps = init::link_sleeps(&bus).map_err(failed("read its configuration"))?;
+        let name = bus.name();
+        let note = format!(
+            "its PCIe link may sleep (ASPM), of which an 82574 may hang: `echo 0 | sudo tee \
+             /sys/bus/pci/devices/{name}/link/l*_aspm`, or boot with `pcie_aspm=off`"
+        );
         Ok(Self {
+            notes: sleeps.then_some(note).into_iter().collect(),
             card: Arc::new(Card::new(bus)),
             config: config.clone(),
             interrupts,
@@ -225,6 +222,7 @@ impl<B: Bus> Driver for E1000e<B> {
             tx_ring: Some(self.config.rings),
             min_packet_bytes: PACKET_BYTES_MIN,
             mtu: Some(self.config.mtu),
+            notes: self.notes.clone(),
             ..Capabilities::default()
         }
     }
@@ -237,21 +235,14 @@ impl<B: Bus> Driver for E1000e<B> {
         let dma = Dma::new(bus, queues * queue_bytes).map_err(failed("map the rings"))?;
         let (dma, window) = (Arc::new(dma), Window::new(bus, arena));
         let window = window.map_err(failed("give the card the packets' memory"))?;
-        let mut interrupts = Vec::new();
-        let count = match self.interrupts {
-            InterruptKind::Msix => 2 * queues,
-            InterruptKind::Msi | InterruptKind::Intx => 1,
-        };
-        for _ in 0..count {
-            interrupts.push(Interrupt::new().map_err(failed("open an eventfd"))?);
+        let mut halves = Vec::new();
+        for _ in 0..2 * queues {
+            halves.push(Interrupt::new().map_err(failed("open an eventfd"))?);
         }
-        bus.connect(self.interrupts, &interrupts)
-            .map_err(failed("connect the interrupts"))?;
-        if self.interrupts == InterruptKind::Msix {
-            self.card.route(queues);
-        }
+        let line = Line::connect(Arc::clone(&self.card), self.interrupts, &halves);
+        let line = Arc::new(line.map_err(failed("connect the interrupts"))?);
+        let is_msix = self.interrupts == InterruptKind::Msix;
         let (control, bytes) = self.receives(how.rx_buffers.small_bytes());
-        let line = Arc::new(Line::new(Arc::clone(&self.card)));
         let mut pairs = Vec::new();
         for queue in 0..queues {
             let start = queue * queue_bytes;
@@ -266,8 +257,16 @@ impl<B: Bus> Driver for E1000e<B> {
                 ring: rx_ring,
                 buffers: Buffers::new(rings, window, bytes),
                 arriving: Arriving::default(),
-                kind: self.interrupts,
-                interrupt: interrupts[2 * queue].clone(),
+                causes: match is_msix {
+                    true => cause::rx_queue(queue),
+                    false => cause::RX | cause::RX_LOW | cause::RX_OVERRUN,
+                },
+                // The vectors of the RX halves are the even ones.
+                delay: match is_msix {
+                    true => registers::eitr(2 * queue),
+                    false => registers::ITR,
+                },
+                interrupt: halves[2 * queue].clone(),
                 recheck_at: Instant::default(),
             };
             let tx_half = E1000eTx {
@@ -284,7 +283,11 @@ impl<B: Bus> Driver for E1000e<B> {
                 unreported: 0,
                 last: None,
                 after_segments: false,
-                interrupt: interrupts.get(2 * queue + 1).cloned(),
+                causes: match is_msix {
+                    true => cause::tx_queue(queue),
+                    false => cause::TX,
+                },
+                interrupt: halves[2 * queue + 1].clone(),
                 offloads: self.offloads(),
                 offers: self.offloads(),
                 returned: None,

@@ -1,7 +1,7 @@
 //! The 82574L.
 
 use crate::start_one;
-use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, DeviceError, Driver, Features, Link, TxDescriptors as _};
 use packtrain::packet::{Arena, ArenaConfig, Burst, Ingress, Packet};
 use packtrain::plan::FitLimits;
 use packtrain::policy::moderation::Moderation;
@@ -22,6 +22,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WAIT: Duration = Duration::from_secs(20);
+const SECOND: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 type Plugged = crate::Plugged<E1000e<Qtest>>;
 
@@ -181,11 +185,7 @@ impl Queues {
         while self.poll(0).expect("it works").is_empty() {
             assert!(start.elapsed() < WAIT, "no interrupt");
             let (wake, _) = self.rx[0].wake().expect("it has one");
-            let time = Timespec {
-                tv_sec: 1,
-                tv_nsec: 0,
-            };
-            poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&time)).expect("a descriptor");
+            poll(&mut [PollFd::new(&wake, PollFlags::IN)], Some(&SECOND)).expect("a descriptor");
             self.rx[0].resume(true);
             self.rx[0].count_wakeup();
         }
@@ -307,6 +307,23 @@ fn the_card_delays_its_interrupts() {
             }
             // The framework delays none by itself.
             assert_eq!(queues.rx[0].counters().snapshot().moderated, 0);
+        }
+        // A change of the link wakes both halves, without a read of it.
+        for is_up in [false, true] {
+            let (rx, tx) = (&mut queues.rx[0], queues.tx[0].device_mut());
+            assert_eq!((rx.arm(), tx.arm()), (Armed::Idle, Some(Armed::Idle)));
+            assert_eq!(tx.is_blocked(), is_up);
+            queues.card.set_link(is_up).expect("QEMU");
+            let end = std::time::Instant::now() + WAIT;
+            while tx.is_blocked() == is_up {
+                assert!(std::time::Instant::now() < end, "{kind:?} {is_up}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let wakes = [rx.wake().expect("it has one"), tx.wake().expect("it, too")];
+            for (wake, _) in &wakes {
+                let woken = poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&SECOND));
+                assert_eq!(woken, Ok(1), "{kind:?} {is_up}");
+            }
         }
         drop((queues.rx, queues.tx, queues.port));
         queues.card.check_untouched().expect("its accesses");

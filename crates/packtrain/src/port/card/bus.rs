@@ -1,7 +1,9 @@
 //! What a driver asks of the bus of its card.
 
 use super::interrupt::{Interrupt, InterruptKind};
+use crate::driver::DeviceError;
 use crate::port::sys::card::memory::Memory;
+use crate::port::sys::device::unsupported;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -88,4 +90,33 @@ pub trait Bus: fmt::Debug + Send + Sync + 'static {
 
     /// Waits, as data sheets ask for: while a function resets itself.
     fn pause(&self, time: Duration);
+}
+
+impl InterruptKind {
+    /// The kind that was asked for, or else the first of MSI-X, MSI and INTx, of which the card has
+    /// at least as many as `least` says.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] without one.
+    pub fn choose(
+        bus: &impl Bus,
+        wanted: Option<Self>,
+        least: impl Fn(Self) -> usize,
+    ) -> Result<Self, DeviceError> {
+        let all = [Self::Msix, Self::Msi, Self::Intx].into_iter();
+        let mut found = all.filter(|kind| bus.interrupts(*kind) >= least(*kind));
+        let name = bus.name();
+        match found.find(|kind| wanted.is_none_or(|wanted| wanted == *kind)) {
+            Some(kind) => Ok(kind),
+            None if wanted.is_some() => unsupported(format!(
+                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
+                 and intx"
+            )),
+            None => unsupported(format!(
+                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
+                 `lspci -vv -s {name}` says of them"
+            )),
+        }
+    }
 }

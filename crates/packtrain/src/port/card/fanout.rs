@@ -1,12 +1,12 @@
 //! One interrupt of a card for several halves of queues.
 
-use super::Interrupt;
+use super::{Bus, Interrupt, InterruptKind};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
 /// A thread that passes an interrupt on to several, for a card that has one for all of its queues
-/// (INTx, MSI).
+/// (INTx, MSI), or one for what concerns all of them, as its link.
 ///
 /// The halves cannot wait for it themselves: the one that clears it first would take it from the
 /// others.
@@ -17,6 +17,33 @@ pub struct Fanout {
 }
 
 impl Fanout {
+    /// Connects the interrupts of a card's halves. With MSI-X each is a vector, and one more, if
+    /// the card has it, is for other causes. With MSI and INTx there is one in all. That one is
+    /// passed on to all halves, as by [`start`](Self::start); `None` if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn connect(
+        bus: &impl Bus,
+        kind: InterruptKind,
+        halves: &[Interrupt],
+        acknowledge: impl FnMut() + Send + 'static,
+    ) -> io::Result<Option<Self>> {
+        let mut vectors = match kind {
+            InterruptKind::Msix => halves.to_vec(),
+            InterruptKind::Msi | InterruptKind::Intx => Vec::new(),
+        };
+        let mut fanout = None;
+        if vectors.len() < bus.interrupts(kind) {
+            let cause = Interrupt::new()?;
+            vectors.push(cause.clone());
+            fanout = Some(Self::start(cause, halves.to_vec(), acknowledge)?);
+        }
+        bus.connect(kind, &vectors)?;
+        Ok(fanout)
+    }
+
     /// Passes `cause` on to all of `targets`. Each time `acknowledge` is called first: it has the
     /// card lower its line, and unmasks it.
     ///

@@ -5,7 +5,7 @@ use crate::driver::key::Quoted;
 use crate::driver::options::Request;
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -75,6 +75,22 @@ pub(in crate::port) fn is_function(name: &str) -> io::Result<bool> {
 fn is_function_below(root: &Path, name: &str) -> io::Result<bool> {
     let address: Address = name.parse().map_err(io::Error::other)?;
     root.join(DEVICES).join(address.to_string()).try_exists()
+}
+
+/// Switches off the states in which the PCIe link of a function sleeps (ASPM), at both of its ends,
+/// where the kernel has them and this process may change them. VFIO does not pass on what a
+/// program writes to the register of that (`init_pci_cap_exp_perm`), and the other end is not the
+/// program's.
+pub(in crate::port) fn keep_awake(root: &Path, name: &str) {
+    let Ok(address) = name.parse::<Address>() else {
+        return;
+    };
+    let folder = root.join(DEVICES).join(address.to_string()).join("link");
+    for state in ["l0s_aspm", "l1_aspm"] {
+        // A link that does not sleep has no such file.
+        let file = fs::OpenOptions::new().write(true).open(folder.join(state));
+        file.and_then(|mut file| file.write_all(b"0")).unwrap_or(());
+    }
 }
 
 /// Checks the name of a port.

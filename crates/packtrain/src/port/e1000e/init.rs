@@ -21,9 +21,17 @@ const ETHERTYPE_VLAN: u32 = 0x8100;
 const STOP: Duration = Duration::from_millis(12);
 /// Until the card has read its settings (Linux, 82571.c).
 const PHY_SETTINGS: Duration = Duration::from_millis(25);
-const POLL: Duration = Duration::from_millis(1);
-/// Polls for a bit that is normally set at the first one.
-const POLLS_MAX: usize = 100;
+/// After the bit that starts a reset.
+const RESET: Duration = Duration::from_millis(1);
+/// Between polls for a bit that is normally set at the first or second one.
+const POLL: Duration = Duration::from_micros(100);
+const POLLS_MAX: usize = 1000;
+/// Where the data sheet has the PCI Express capability, its number, and the control of the link in
+/// it, with two bits for the states of ASPM.
+const PCIE: usize = 0xe0;
+const PCIE_NUMBER: u32 = 0x10;
+const LINK_CONTROL: usize = PCIE + 0x10;
+const ASPM: u32 = 3;
 /// The MDIO bus, between the card's firmware and its driver.
 const MDIO_OWNED: u32 = 1 << 5;
 const SETTINGS_READ: u32 = 1 << 9;
@@ -88,13 +96,14 @@ fn poll(bus: &impl Bus, mut done: impl FnMut() -> bool) -> bool {
 }
 
 /// Calls `access` while the card's firmware does not access the PHY.
-fn own_phy(bus: &impl Bus, access: impl FnOnce()) {
+fn own_phy<T>(bus: &impl Bus, access: impl FnOnce() -> T) -> T {
     poll(bus, || {
         change(bus, EXTCNF_CTRL, 0, MDIO_OWNED);
         read(bus, EXTCNF_CTRL) & MDIO_OWNED != 0
     });
-    access();
+    let result = access();
     change(bus, EXTCNF_CTRL, MDIO_OWNED, 0);
+    result
 }
 
 /// Ends interrupts and DMA.
@@ -136,7 +145,7 @@ pub(super) fn reset(bus: &impl Bus, tx_queues_max: usize) -> Result<[u8; 6], Dev
     write(bus, PBA, PACKET_BUFFER);
     own_phy(bus, || {
         change(bus, CTRL, 0, ctrl::RESET);
-        bus.pause(POLL);
+        bus.pause(RESET);
     });
     if !poll(bus, || read(bus, EECD) & SETTINGS_READ != 0) {
         return unsupported(format!(
@@ -212,14 +221,45 @@ pub(super) fn place(bus: &impl Bus, ring: RingRegisters, address: u64, bytes: us
     write(bus, ring.tail(), 0);
 }
 
+/// Reads or writes a register of the PHY; `None` if it does not answer.
+fn access_phy(bus: &impl Bus, register: u32, operation: u32) -> Option<u32> {
+    write(bus, MDIC, mdic::PHY | register << 16 | operation);
+    let done = poll(bus, || read(bus, MDIC) & mdic::READY != 0);
+    let result = read(bus, MDIC);
+    (done && result & mdic::ERROR == 0).then_some(result & 0xffff)
+}
+
+/// Whether both counters of errors of the PHY are at their maximum.
+pub(super) fn is_phy_hung(bus: &impl Bus) -> bool {
+    let is_full = |register, mask| {
+        let count = access_phy(bus, register, mdic::READ);
+        count.is_some_and(|count| count & mask == mask)
+    };
+    own_phy(bus, || {
+        is_full(mdic::RX_ERRORS, 0xffff) && is_full(mdic::GIGABIT_STATUS, 0xff)
+    })
+}
+
+/// Resets the PHY, which then negotiates again.
+pub(super) fn reset_phy(bus: &impl Bus) {
+    own_phy(bus, || {
+        change(bus, CTRL, 0, ctrl::PHY_RESET);
+        bus.pause(RESET);
+        change(bus, CTRL, ctrl::PHY_RESET, 0);
+    });
+    bus.pause(PHY_SETTINGS);
+    own_phy(bus, || negotiate(bus));
+}
+
+/// Whether the PCIe link of the card may sleep.
+pub(super) fn link_sleeps(bus: &impl Bus) -> io::Result<bool> {
+    let is_there = bus.config(PCIE)? & 0xff == PCIE_NUMBER;
+    Ok(is_there && bus.config(LINK_CONTROL)? & ASPM != 0)
+}
+
 /// Has the PHY negotiate, unless it does: a negotiation ends a link that there is.
 fn negotiate(bus: &impl Bus) {
-    let access = |operation: u32| {
-        write(bus, MDIC, mdic::PHY | mdic::CONTROL << 16 | operation);
-        let done = poll(bus, || read(bus, MDIC) & mdic::READY != 0);
-        let result = read(bus, MDIC);
-        (done && result & mdic::ERROR == 0).then_some(result & 0xffff)
-    };
+    let access = |operation| access_phy(bus, mdic::CONTROL, operation);
     // Of a PHY that does not answer, the link stays down.
     let Some(control) = access(mdic::READ) else {
         return;

@@ -4,8 +4,9 @@ use super::{E1000e, E1000eConfig, MTU_MAX, RINGS, RINGS_MAX, RINGS_MIN};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, keys};
 use crate::driver::options::{Options, Request};
-use crate::port::card::pci::check_address;
+use crate::port::card::pci::{check_address, keep_awake};
 use crate::port::card::{InterruptKind, Vfio};
+use std::path::Path;
 
 /// What an `e1000e:` port is, from its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,8 @@ impl Options for E1000eOptions {
             offload: port.config.offload,
             promiscuous: !self.own_only,
         };
+        // If it does not work, the card has a note.
+        keep_awake(Path::new("/"), port.name);
         E1000e::open(Vfio::open(port.name)?, &config)
     }
 }

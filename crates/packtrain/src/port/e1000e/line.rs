@@ -4,15 +4,21 @@ use super::init;
 use super::registers::{self, cause, count, ctrl_ext, ivar, rctl, status, tctl};
 use crate::driver::{DeviceCounters, DeviceError, Link};
 use crate::packet::Packet;
-use crate::port::card::{Bus, was_reset};
+use crate::port::card::{Bus, Fanout, Interrupt, InterruptKind, was_reset};
 use crate::time::Instant;
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The time between two checks of the link while it is up, and while it is down.
-const UP_INTERVAL: Duration = Duration::from_secs(1);
-const DOWN_INTERVAL: Duration = Duration::from_millis(100);
+/// The time between two checks of the link, and of the PHY (Linux, netdev.c).
+const INTERVAL: Duration = Duration::from_secs(1);
+const PHY_INTERVAL: Duration = Duration::from_secs(2);
+/// Checks in a row that find the PHY hung (Linux, netdev.c).
+const HUNG_CHECKS: u32 = 2;
+/// The least time between two interrupts of causes that no queue has: QEMU counts a full RX ring as
+/// one.
+const OTHER_DELAY: Duration = Duration::from_millis(10);
 /// The card ends what it transmits (Linux, 82571.c).
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -27,6 +33,8 @@ pub(super) struct Card<B> {
     counters: Mutex<DeviceCounters>,
     /// Held while TX is stopped.
     paused: Mutex<()>,
+    /// When the PHY is checked again, and how many checks have found it hung.
+    phy: Mutex<(Instant, u32)>,
 }
 
 impl<B: Bus> Card<B> {
@@ -37,6 +45,7 @@ impl<B: Bus> Card<B> {
             slow: AtomicBool::new(false),
             counters: Mutex::default(),
             paused: Mutex::default(),
+            phy: Mutex::default(),
         };
         // What an earlier user left.
         card.count();
@@ -52,14 +61,21 @@ impl<B: Bus> Card<B> {
         init::write(&self.bus, register, value);
     }
 
-    /// Gives each half of the queues its vector: those of the queue 0 come first, RX before TX.
-    pub(super) fn route(&self, queues: usize) {
+    /// Gives each half of the queues its vector: those of the queue 0 come first, RX before TX. The
+    /// one behind them, if there is one more, is for the other causes.
+    fn route(&self, queues: usize, has_other: bool) {
         let (mut vectors, mut causes) = (ivar::TX_EACH, 0);
         for queue in 0..queues {
             let vector = 2 * queue as u32;
             vectors |= (ivar::VALID | vector) << (4 * queue);
             vectors |= (ivar::VALID | (vector + 1)) << (8 + 4 * queue);
             causes |= cause::rx_queue(queue) | cause::tx_queue(queue);
+        }
+        if has_other {
+            let vector = 2 * queues;
+            vectors |= (ivar::VALID | vector as u32) << 16;
+            let delay = registers::delay_units(OTHER_DELAY);
+            self.write(registers::eitr(vector), delay);
         }
         self.write(registers::IVAR, vectors);
         // A vector that fires clears its cause, and masks it. QEMU masks what is in EIAC, the card
@@ -68,6 +84,47 @@ impl<B: Bus> Card<B> {
         self.write(registers::IAM, causes);
         let extended = self.read(registers::CTRL_EXT);
         self.write(registers::CTRL_EXT, extended | ctrl_ext::EIAME);
+    }
+
+    /// An interrupt came: that of the other causes, or, without MSI-X, the only one.
+    fn acknowledge(&self, is_msix: bool) {
+        let (is_changed, enable) = if is_msix {
+            // A read would clear the causes of the queues, too. QEMU raises the interrupt of a
+            // cause that stays again and again.
+            self.write(registers::ICR, cause::OTHERS);
+            (true, cause::OTHER | cause::LINK)
+        } else {
+            // The read clears the causes, so that the line falls, and the next one is a message. It
+            // comes first: while the interrupt is not asserted it loses others (erratum 12).
+            let causes = self.read(registers::ICR);
+            self.write(registers::IMC, u32::MAX);
+            (causes & cause::LINK != 0, cause::LINK)
+        };
+        if is_changed {
+            self.check();
+        }
+        self.write(registers::IMS, enable);
+        self.bus.unmask();
+    }
+
+    /// Resets a PHY that hangs, which is an erratum (Linux, `e1000_check_phy_82574`). The worker
+    /// waits for the PHY: some 100 µs, each 2 s.
+    fn check_phy(&self, now: Instant) {
+        let mut phy = self.phy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, hung) = &mut *phy;
+        if now < *next {
+            return;
+        }
+        *next = now.after(PHY_INTERVAL);
+        *hung = if init::is_phy_hung(&self.bus) {
+            *hung + 1
+        } else {
+            0
+        };
+        if *hung == HUNG_CHECKS {
+            *hung = 0;
+            init::reset_phy(&self.bus);
+        }
     }
 
     /// Reads the state of the link: a register, and system calls of the bus.
@@ -90,15 +147,14 @@ impl<B: Bus> Card<B> {
 
     /// [`check`](Self::check), and when to do so again.
     pub(super) fn recheck(&self, now: Instant) -> Result<Instant, DeviceError> {
-        let interval = match self.check() {
-            Link::Up => UP_INTERVAL,
-            Link::Down => DOWN_INTERVAL,
-            Link::Removed => return Err(DeviceError::Removed),
-        };
+        if self.check() == Link::Removed {
+            return Err(DeviceError::Removed);
+        }
         if self.read(registers::RCTL) & rctl::ENABLE == 0 {
             return Err(was_reset());
         }
-        Ok(now.after(interval))
+        self.check_phy(now);
+        Ok(now.after(INTERVAL))
     }
 
     /// The link at the last [`check`](Self::check).
@@ -160,16 +216,37 @@ impl<B: Bus> Card<B> {
 #[derive(Debug)]
 pub(super) struct Line<B: Bus> {
     pub(super) card: Arc<Card<B>>,
+    /// Of the interrupt for changes of the link, if the card has one.
+    fanout: Option<Fanout>,
     /// The frames into which the card may write until then.
     kept: Mutex<Vec<Box<[Option<Packet>]>>>,
 }
 
 impl<B: Bus> Line<B> {
-    pub(super) fn new(card: Arc<Card<B>>) -> Self {
+    /// Connects the interrupts of the halves: of each queue that of RX, and then that of TX. All of
+    /// them are raised when the link may have changed.
+    pub(super) fn connect(
+        card: Arc<Card<B>>,
+        kind: InterruptKind,
+        halves: &[Interrupt],
+    ) -> io::Result<Self> {
+        let is_msix = kind == InterruptKind::Msix;
+        let bell = Arc::clone(&card);
+        let acknowledge = move || bell.acknowledge(is_msix);
+        let fanout = Fanout::connect(&card.bus, kind, halves, acknowledge)?;
+        let has_other = fanout.is_some();
+        if is_msix {
+            card.route(halves.len() / 2, has_other);
+        }
+        if has_other {
+            // As `acknowledge` leaves it.
+            let other = if is_msix { cause::OTHER } else { 0 };
+            card.write(registers::IMS, other | cause::LINK);
+        }
         // Its firmware leaves it to the driver, until `drop`.
         init::change(&card.bus, registers::CTRL_EXT, 0, ctrl_ext::DRIVER_LOADED);
         let kept = Mutex::default();
-        Self { card, kept }
+        Ok(Self { card, fanout, kept })
     }
 
     /// The frames of a half that is dropped.
@@ -181,6 +258,8 @@ impl<B: Bus> Line<B> {
 
 impl<B: Bus> Drop for Line<B> {
     fn drop(&mut self) {
+        // It would enable an interrupt again.
+        drop(self.fanout.take());
         let bus = &self.card.bus;
         let is_stopped = init::stop(bus).is_ok();
         init::change(bus, registers::CTRL_EXT, ctrl_ext::DRIVER_LOADED, 0);

@@ -1,6 +1,8 @@
 //! The registers and descriptors of the 82574 (Intel's data sheet, chapters 7 and 10): offsets in
 //! the region 0, and bits.
 
+use std::time::Duration;
+
 /// Words of a descriptor.
 pub(super) const WORDS: usize = 4;
 /// The region (BAR) of the registers.
@@ -55,8 +57,10 @@ pub(super) const FILTER_WORDS: usize = 128;
 pub(super) const RETA_WORDS: usize = 32;
 pub(super) const ADDRESSES: usize = 16;
 
-/// The unit of ITR, and of EITR of each vector: the shortest times between two interrupts.
-pub(super) const DELAY_UNIT_NS: u128 = 256;
+/// The value of ITR and EITR for a shortest time between two interrupts: in units of 256 ns.
+pub(super) fn delay_units(delay: Duration) -> u32 {
+    delay.as_nanos().div_ceil(256).min(0xffff) as u32
+}
 
 /// The shortest time between two interrupts of a vector (EITR).
 pub(super) const fn eitr(vector: usize) -> usize {
@@ -116,6 +120,7 @@ pub(super) mod ctrl {
     pub(in crate::port::e1000e) const RESET: u32 = 1 << 26;
     pub(in crate::port::e1000e) const RX_FLOW: u32 = 1 << 27;
     pub(in crate::port::e1000e) const TX_FLOW: u32 = 1 << 28;
+    pub(in crate::port::e1000e) const PHY_RESET: u32 = 1 << 31;
     /// Reserved: 0 (Linux, 82571.c).
     pub(in crate::port::e1000e) const RESERVED: u32 = 1 << 29;
     pub(in crate::port::e1000e) const VLAN_MODE: u32 = 1 << 30;
@@ -145,7 +150,13 @@ pub(super) mod ctrl_ext {
 
 /// Causes of interrupts: bits of ICR, IMS, IMC, EIAC and IAM.
 pub(super) mod cause {
+    /// A descriptor that the driver wants reported was written back.
+    pub(in crate::port::e1000e) const TX: u32 = 1;
     pub(in crate::port::e1000e) const LINK: u32 = 1 << 2;
+    /// With MSI-X, of all causes that no queue has, and these.
+    pub(in crate::port::e1000e) const OTHER: u32 = 1 << 24;
+    pub(in crate::port::e1000e) const OTHERS: u32 =
+        OTHER | 1 << 18 | 7 << 16 | 1 << 9 | 1 << 6 | 1 << 2;
     pub(in crate::port::e1000e) const RX_LOW: u32 = 1 << 4;
     pub(in crate::port::e1000e) const RX_OVERRUN: u32 = 1 << 6;
     pub(in crate::port::e1000e) const RX: u32 = 1 << 7;
@@ -236,6 +247,10 @@ pub(super) mod mdic {
     pub(in crate::port::e1000e) const POWER_DOWN: u32 = 1 << 11;
     pub(in crate::port::e1000e) const ISOLATE: u32 = 1 << 10;
     pub(in crate::port::e1000e) const RESTART: u32 = 1 << 9;
+    /// The status of 1000BASE-T, whose low byte counts idle errors, and, of this PHY, the errors
+    /// that it received.
+    pub(in crate::port::e1000e) const GIGABIT_STATUS: u32 = 10;
+    pub(in crate::port::e1000e) const RX_ERRORS: u32 = 21;
 }
 
 /// Word 2 of an extended RX descriptor that was written back. Word 0 has the type of the hash in

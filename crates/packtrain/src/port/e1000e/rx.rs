@@ -1,12 +1,10 @@
 //! The receiving half of a queue.
 
 use super::line::Line;
-use super::registers::{self, RingRegisters, WORDS, cause, rx};
+use super::registers::{self, RingRegisters, WORDS, rx};
 use crate::driver::{Armed, DeviceError, Interest, RxBurst, RxDescriptors, RxInfo};
 use crate::packet::Arena;
-use crate::port::card::{
-    Arriving, Buffers, Bus, Interrupt, InterruptKind, Ring, read_barrier, write_barrier,
-};
+use crate::port::card::{Arriving, Buffers, Bus, Interrupt, Ring, write_barrier};
 use crate::port::vnet::bytes_min;
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -26,7 +24,9 @@ pub struct E1000eRx<B: Bus> {
     pub(super) ring: Ring<WORDS>,
     pub(super) buffers: Buffers,
     pub(super) arriving: Arriving,
-    pub(super) kind: InterruptKind,
+    /// Those of its interrupt, and the register of the delay of that.
+    pub(super) causes: u32,
+    pub(super) delay: usize,
     pub(super) interrupt: Interrupt,
     /// When the link is checked again.
     pub(super) recheck_at: Instant,
@@ -108,39 +108,18 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
     }
 
     fn moderate(&mut self, delay: Duration) -> bool {
-        let register = match self.kind {
-            // The vectors of the RX halves are the even ones.
-            InterruptKind::Msix => registers::eitr(2 * self.queue),
-            InterruptKind::Msi | InterruptKind::Intx => registers::ITR,
-        };
-        let units = delay.as_nanos().div_ceil(registers::DELAY_UNIT_NS);
-        self.line.card.write(register, units.min(0xffff) as u32);
+        let card = &self.line.card;
+        card.write(self.delay, registers::delay_units(delay));
         true
     }
 
     /// No packet is missed. One that the card wrote before the ring is looked at is seen there. The
     /// cause of a later one is in ICR or comes into it, and the interrupt fires once the write to
-    /// IMS has arrived at the card: after the eventfd was cleared.
+    /// IMS has arrived at the card: after the eventfd was cleared. With MSI and INTx a thread may
+    /// mask and clear that cause (`Card::acknowledge`): it raises the eventfd afterwards.
     fn arm(&mut self) -> Armed {
-        let came = self.interrupt.clear();
-        let card = &self.line.card;
-        let causes = match self.kind {
-            InterruptKind::Msix => cause::rx_queue(self.queue),
-            InterruptKind::Msi | InterruptKind::Intx => {
-                // It clears the causes, so that the line falls, and the next one is a message.
-                let causes = card.read(registers::ICR);
-                // The ring is read later: a packet whose cause was cleared is seen there.
-                read_barrier();
-                if causes & cause::LINK != 0 {
-                    self.recheck_at = Instant::default();
-                }
-                if came {
-                    card.bus.unmask();
-                }
-                cause::RX | cause::RX_LOW | cause::RX_OVERRUN | cause::LINK
-            }
-        };
-        card.write(registers::IMS, causes);
+        self.interrupt.clear();
+        self.line.card.write(registers::IMS, self.causes);
         match self.arrived() {
             Some(_) => Armed::WorkPending,
             None => Armed::Idle,

@@ -20,6 +20,7 @@ const STALE: u32 = 0xdead_beef;
 const STATUS: usize = 0x8;
 const ICR: usize = 0xc0;
 const IMS: usize = 0xd0;
+const IMC: usize = 0xd8;
 const RX_TAIL: usize = 0x2818;
 const TX_HEAD: usize = 0x3810;
 const TX_TAIL: usize = 0x3818;
@@ -117,6 +118,18 @@ impl Bench {
         ring.publish(index, 2, words[2]);
     }
 
+    fn refill(&mut self) -> bool {
+        self.queues[0].0.refill(&self.arena)
+    }
+
+    /// The error of the next poll.
+    fn failure(&mut self) -> DeviceError {
+        let mut burst = Burst::new();
+        let mut sink = RxBurst::new(&mut burst, 64, &mut self.bad);
+        let received = self.queues[0].0.receive(Instant::default(), &mut sink);
+        received.unwrap_err()
+    }
+
     fn receive(&mut self) -> Vec<Packet> {
         let mut burst = Burst::new();
         let mut sink = RxBurst::new(&mut burst, 64, &mut self.bad);
@@ -158,6 +171,11 @@ impl Bench {
     }
 }
 
+/// Where a descriptor says that its data is.
+fn address(words: [u32; 4]) -> u64 {
+    u64::from(words[0]) | u64::from(words[1]) << 32
+}
+
 fn is_readable(interrupt: &Interrupt) -> bool {
     let now = Timespec {
         tv_sec: 0,
@@ -178,13 +196,14 @@ fn no_register_keeps_what_an_earlier_user_wrote() {
         (0xc4, 0),
         (0xe0, 0x00f0_0000),
         (0xdc, 0x00f0_0000),
-        // RXQ0, RXQ1, TXQ0, TXQ1 have the vectors 0, 2, 1 and 3.
-        (0xe4, 0x8000_b9a8),
+        // RXQ0, RXQ1, TXQ0, TXQ1, and the rest, have the vectors 0, 2, 1, 3 and 4.
+        (0xe4, 0x800c_b9a8),
         (0xe8, 0),
         (0xec, 0),
         (0xf0, 0),
         (0xf4, 0),
-        (0xf8, 0),
+        // 10 ms.
+        (0xf8, 39_063),
         // EN, UPE, MPE, BAM, SECRC, buffers of 2048 bytes.
         (0x100, 0x0400_801a),
         (0x170, 0),
@@ -358,8 +377,7 @@ fn as_many_queues_as_there_are_vectors() {
 #[test]
 fn a_packet_has_what_its_descriptor_says() {
     let mut bench = Bench::new(&small(), 1);
-    let arena = bench.arena.clone();
-    assert!(bench.rx().refill(&arena));
+    assert!(bench.refill());
     assert_eq!(bench.fake.peek(RX_TAIL), 255);
     let words: [u32; 4] = std::array::from_fn(|word| bench.rx().ring.word(0, word));
     // The second map is that of the arena; the frame begins with its headroom.
@@ -410,8 +428,7 @@ fn a_packet_has_what_its_descriptor_says() {
 #[test]
 fn each_bad_descriptor_costs_one_packet() {
     let mut bench = Bench::new(&small(), 1);
-    let arena = bench.arena.clone();
-    bench.rx().refill(&arena);
+    bench.refill();
     let errors = [24, 25, 26, 28, 31];
     let mut index = 0;
     for bit in errors {
@@ -442,8 +459,7 @@ fn a_long_packet_is_put_together() {
     let mut bench = Bench::new(&config, 1);
     // LPE, and buffers of 1024 bytes.
     assert_eq!(bench.fake.peek(0x100), 0x0401_803a);
-    let arena = bench.arena.clone();
-    bench.rx().refill(&arena);
+    bench.refill();
     for index in 0..8 {
         bench.fill(index, [0, 0, DONE, 1024]);
     }
@@ -478,10 +494,9 @@ fn buffers_are_as_small_as_was_asked_for() {
 #[test]
 fn the_rx_ring_goes_round() {
     let mut bench = Bench::new(&small(), 1);
-    let arena = bench.arena.clone();
     let mut index = 0;
     for round in 0..40_u32 {
-        assert!(bench.rx().refill(&arena));
+        assert!(bench.refill());
         for piece in 0..29 {
             bench.fill(index, [0, 0, DONE | END, 60 + piece]);
             index = (index + 1) % 256;
@@ -503,10 +518,9 @@ fn a_plain_packet_has_one_descriptor() {
     assert_eq!(bench.fake.take_writes(TX_TAIL), [0, 0]);
     bench.flush();
     // DEXT, RS, IFCS, EOP, a data descriptor.
-    let [low, high, command, options] = bench.sent(0);
-    let address = bench.tx().window.address(packet.first()).unwrap();
-    assert_eq!(u64::from(low) | u64::from(high) << 32, address);
-    assert_eq!((command, options), (0x2b10_003c, 0));
+    let first = bench.tx().window.address(packet.first()).unwrap();
+    assert_eq!(address(bench.sent(0)), first);
+    assert_eq!(bench.sent(0)[2..], [0x2b10_003c, 0]);
     assert_eq!(bench.fake.take_writes(TX_TAIL), [1]);
     // Without another packet there is no doorbell.
     bench.flush();
@@ -751,12 +765,13 @@ fn the_card_cuts_a_packet_as_software_does() {
             .map(|at| dma.load(slot + at / 4 * 4).to_le_bytes()[at % 4])
             .collect();
         assert_eq!(copied[headers..], bytes[headers..headers + 4]);
-        let [low, high, command, options] = bench.sent(1);
-        let address = u64::from(low) | u64::from(high) << 32;
-        assert_eq!(address, dma.address() + slot as u64);
+        assert_eq!(address(bench.sent(1)), dma.address() + slot as u64);
         // DEXT, TSE, IFCS; TXSM, and IXSM for IPv4.
-        assert_eq!(command, 0x2610_0000 | (headers as u32 + 4));
-        assert_eq!(options, if is_ipv6 { 0x200 } else { 0x300 });
+        let command = 0x2610_0000 | (headers as u32 + 4);
+        assert_eq!(
+            bench.sent(1)[2..],
+            [command, if is_ipv6 { 0x200 } else { 0x300 }]
+        );
 
         // The pieces cover the rest, and the last one has 4 bytes, EOP and RS.
         let pieces: Vec<(u64, usize)> = packet
@@ -767,8 +782,8 @@ fn the_card_cuts_a_packet_as_software_does() {
         let mut found: Vec<(u64, usize)> = Vec::new();
         let tail = bench.tx().flight.tail();
         for index in 2..tail {
-            let [low, high, command, options] = bench.sent(index);
-            let address = u64::from(low) | u64::from(high) << 32;
+            let words @ [.., command, options] = bench.sent(index);
+            let address = address(words);
             let is_last = index + 1 == tail;
             let bits = if is_last { 0x2f10_0000 } else { 0x2610_0000 };
             assert_eq!(command & 0xfff0_0000, bits, "{index}");
@@ -930,8 +945,7 @@ fn a_reset_knows_what_was_sent() {
 #[test]
 fn a_packet_that_comes_while_the_queue_is_armed_is_not_missed() {
     let mut bench = Bench::new(&small(), 1);
-    let arena = bench.arena.clone();
-    bench.rx().refill(&arena);
+    bench.refill();
     let [rx, tx] = [0, 1].map(|vector| bench.fake.state().connected[vector].clone());
     bench.fake.take_writes(IMS);
     // Nothing has come: the cause is enabled.
@@ -1006,8 +1020,28 @@ fn the_card_delays_the_interrupts_of_each_vector() {
     }
 }
 
+/// Raises an interrupt of the card, and waits until all halves have theirs, and the card `enabled`.
+fn interrupt(bench: &mut Bench, vector: usize, enabled: u32) {
+    bench.fake.take_writes(IMS);
+    let wakes = [&bench.queues[0].0.interrupt, &bench.queues[0].1.interrupt];
+    wakes.into_iter().for_each(|wake| {
+        wake.clear();
+    });
+    let raised = bench.fake.state().connected[vector].clone();
+    raised.raise();
+    for wake in wakes {
+        let time = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        let woken = poll(&mut [PollFd::new(wake, PollFlags::IN)], Some(&time));
+        assert_eq!(woken, Ok(1));
+    }
+    assert_eq!(bench.fake.take_writes(IMS), [enabled]);
+}
+
 #[test]
-fn with_one_interrupt_the_rx_half_has_it() {
+fn one_interrupt_wakes_both_halves() {
     for kind in [InterruptKind::Msi, InterruptKind::Intx] {
         let config = E1000eConfig {
             interrupts: Some(kind),
@@ -1017,23 +1051,92 @@ fn with_one_interrupt_the_rx_half_has_it() {
         assert_eq!(bench.queues.len(), 1);
         // No vectors.
         assert_eq!((bench.fake.peek(0xdc), bench.fake.peek(0xe4)), (0, 0));
-        assert_eq!(bench.tx().arm(), None);
-        assert!(bench.tx().wake().is_none());
-        bench.rx().recheck_at = Instant::default().after(Duration::from_secs(1));
-        bench.fake.poke(ICR, 1 << 2 | 1 << 7);
-        bench.fake.take_writes(IMS);
-        assert_eq!(bench.rx().arm(), Armed::Idle);
-        // RXT0, RXO, RXDMT0, LSC.
-        assert_eq!(bench.fake.take_writes(IMS), [0xd4]);
-        // The link has changed.
-        assert_eq!(bench.rx().next_at(), Some(Instant::default()));
-        // Only an interrupt that came is masked.
-        assert_eq!(bench.fake.state().unmasked, 0);
-        bench.fake.state().connected[0].raise();
-        for _ in 0..2 {
+        assert_eq!(bench.fake.take_writes(IMS), [4]);
+        bench.fake.take_writes(IMC);
+        bench.fake.poke(STATUS, 0x80);
+        for (round, causes) in [1 << 7, 1, 1 << 2 | 1 << 7].into_iter().enumerate() {
+            bench.fake.poke(ICR, causes);
+            interrupt(&mut bench, 0, 4);
+            // All causes were masked, and the line was released.
+            assert_eq!(bench.fake.take_writes(IMC), [u32::MAX]);
+            assert_eq!(bench.fake.state().unmasked, round + 1);
+            // LSC is a change of the link.
+            assert_eq!(bench.tx().is_blocked(), round == 2);
             assert_eq!(bench.rx().arm(), Armed::Idle);
-            assert_eq!(bench.fake.state().unmasked, 1);
+            assert_eq!(bench.tx().arm(), Some(Armed::Idle));
+            // RXT0, RXO, RXDMT0; TXDW.
+            assert_eq!(bench.fake.take_writes(IMS), [0xd0, 1]);
         }
+    }
+}
+
+#[test]
+fn a_vector_is_for_changes_of_the_link() {
+    let mut bench = Bench::new(&small(), 1);
+    assert_eq!(bench.fake.take_writes(IMS), [0x0100_0004]);
+    bench.fake.poke(STATUS, 0x80);
+    bench.fake.take_writes(ICR);
+    interrupt(&mut bench, 2, 0x0100_0004);
+    assert!(bench.tx().is_blocked());
+    // OTHER, with the causes that raise it.
+    assert_eq!(bench.fake.take_writes(ICR), [0x0107_0244]);
+
+    // A card with a vector for each half alone.
+    let fake = card();
+    fake.state().interrupts[0] = 2;
+    let mut port = E1000e::open(fake.clone(), &small()).unwrap();
+    let queues = port.attach(&Attach::default(), &arena()).unwrap();
+    assert_eq!(fake.peek(0xe4), 0x8000_0908);
+    assert_eq!(fake.state().connected.len(), 2);
+    assert!(fake.take_writes(IMS).is_empty());
+    drop(queues);
+}
+
+#[test]
+fn a_phy_that_hangs_is_reset() {
+    let mut bench = Bench::new(&small(), 1);
+    let mut now = Instant::default();
+    let mut check = |bench: &mut Bench, errors: u32| {
+        // MDIC: READY, and the value of each register of the PHY.
+        bench.fake.state().ones.insert(0x20, 1 << 28 | errors);
+        bench.fake.take_writes(0);
+        now = now.after(Duration::from_secs(2));
+        bench.port.card.recheck(now).unwrap();
+        let writes = bench.fake.take_writes(0);
+        writes
+            .iter()
+            .filter(|control| *control & 1 << 31 != 0)
+            .count()
+    };
+    // In two checks, one after the other.
+    for (errors, resets) in [
+        (0xffff, 0),
+        (0xfffe, 0),
+        (0xffff, 0),
+        (0xffff, 1),
+        (0xffff, 0),
+    ] {
+        assert_eq!(check(&mut bench, errors), resets, "{errors:#x}");
+    }
+    assert_eq!(bench.fake.peek(0) & 1 << 31, 0);
+    bench.fake.take_writes(0x20);
+    bench.port.card.recheck(Instant::default()).unwrap();
+    // Not more often than each 2 s.
+    assert!(bench.fake.take_writes(0x20).is_empty());
+}
+
+#[test]
+fn a_link_that_may_sleep_is_said() {
+    for (control, is_noted) in [(0, false), (1, true), (2, true), (0x40, false)] {
+        let fake = card();
+        fake.state().config.extend([(0xe0, 0x10), (0xf0, control)]);
+        let notes = E1000e::open(fake, &small()).unwrap().capabilities().notes;
+        assert_eq!(!notes.is_empty(), is_noted, "{control:#x}");
+        assert!(
+            notes
+                .iter()
+                .all(|note| note.contains("0000:01:00.0/link/l*_aspm"))
+        );
     }
 }
 
@@ -1100,11 +1203,7 @@ fn a_card_that_is_removed_ends_the_run() {
     bench.fake.state().is_removed = true;
     assert_eq!(bench.tx().mtu(), None);
     assert_eq!(bench.send(&mut packet, 0), Err(Refused::Removed));
-    let mut burst = Burst::new();
-    let mut bad = Bad::default();
-    let mut sink = RxBurst::new(&mut burst, 64, &mut bad);
-    let received = bench.rx().receive(Instant::default(), &mut sink);
-    assert!(matches!(received, Err(DeviceError::Removed)));
+    assert!(matches!(bench.failure(), DeviceError::Removed));
     assert_eq!(bench.send(&mut packet, 0), Err(Refused::Removed));
     let flushed = bench.tx().flush(Instant::default());
     assert!(matches!(flushed, Err(DeviceError::Removed)));
@@ -1121,11 +1220,7 @@ fn a_card_that_is_removed_ends_the_run() {
 fn a_card_that_somebody_resets_ends_the_run() {
     let mut bench = Bench::new(&small(), 1);
     bench.fake.poke(0x100, 0);
-    let mut burst = Burst::new();
-    let mut bad = Bad::default();
-    let mut sink = RxBurst::new(&mut burst, 64, &mut bad);
-    let received = bench.rx().receive(Instant::default(), &mut sink);
-    let error = received.expect_err("RX is off").to_string();
+    let error = bench.failure().to_string();
     assert!(error.contains("it was reset meanwhile"), "{error}");
 }
 
@@ -1181,7 +1276,7 @@ fn frames_are_free_once_the_card_has_stopped() {
         arena.census().small_free
     };
     let before = frames(&arena);
-    bench.rx().refill(&arena);
+    bench.refill();
     assert_eq!(frames(&arena), before - 255);
     let (rx, tx) = bench.queues.remove(0);
     drop(rx);
@@ -1199,8 +1294,8 @@ fn frames_are_free_once_the_card_has_stopped() {
 #[test]
 fn a_card_that_does_not_stop_keeps_its_frames() {
     let mut bench = Bench::new(&small(), 1);
+    bench.refill();
     let arena = bench.arena.clone();
-    bench.rx().refill(&arena);
     arena.flush_cache();
     let with_card = arena.census().small_free;
     bench.fake.state().does_not_stop = true;

@@ -2,7 +2,7 @@
 
 use super::init;
 use super::line::Line;
-use super::registers::{self, RingRegisters, WORDS, cause, tx};
+use super::registers::{self, RingRegisters, WORDS, tx};
 use super::tso::{self, PIECE_BYTES_MAX, PIECES_MAX, SENTINEL_BYTES};
 use crate::driver::{
     Accepted, Armed, Change, Completed, DeviceError, Features, Interest, Link, Refused, Reset,
@@ -42,7 +42,8 @@ pub struct E1000eTx<B: Bus> {
     pub(super) last: Option<(usize, u32)>,
     /// The last packet was segmented.
     pub(super) after_segments: bool,
-    pub(super) interrupt: Option<Interrupt>,
+    pub(super) causes: u32,
+    pub(super) interrupt: Interrupt,
     /// What the card does at its full speed, and what was offered last.
     pub(super) offloads: Features,
     pub(super) offers: Features,
@@ -256,13 +257,10 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
         }
     }
 
-    /// Nothing is missed, as for packets that arrive (`E1000eRx`). Without an interrupt of its own,
-    /// the queue polls it.
+    /// Nothing is missed, as for packets that arrive (`E1000eRx`).
     fn arm(&mut self) -> Option<Armed> {
-        let interrupt = self.interrupt.as_ref()?;
-        interrupt.clear();
-        let causes = cause::tx_queue(self.queue);
-        self.line.card.write(registers::IMS, causes);
+        self.interrupt.clear();
+        self.line.card.write(registers::IMS, self.causes);
         let has_some = self.returned.is_some() || self.flight.has_finished();
         Some(match has_some || self.is_reported() {
             true => Armed::WorkPending,
@@ -286,7 +284,8 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
         Change::Offloads(now)
     }
 
-    /// It does not change. The link is checked here, for a port whose RX half is not polled.
+    /// It does not change. The link is checked here, for a port whose RX half is not polled: that
+    /// the card was removed has no interrupt.
     fn mtu(&mut self) -> Option<u32> {
         self.line.card.check();
         None
@@ -313,8 +312,7 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        let interrupt = self.interrupt.as_ref()?;
-        Some((interrupt.as_fd(), Interest::Read))
+        Some((self.interrupt.as_fd(), Interest::Read))
     }
 
     fn doorbells(&self) -> u64 {

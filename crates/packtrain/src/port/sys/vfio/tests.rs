@@ -1,6 +1,7 @@
 //! Functions below a root of the test: none of the machine is touched.
 
 use super::*;
+use crate::port::card::pci::keep_awake;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;
@@ -68,6 +69,17 @@ impl Drop for Machine {
 
 const ETHERNET: &str = "0x020000";
 const BRIDGE: &str = "0x060400";
+
+#[test]
+fn a_link_is_kept_awake_where_it_may_sleep() {
+    let machine = Machine::new();
+    let folder = "sys/bus/pci/devices/0000:01:00.0/link";
+    machine.file(&format!("{folder}/l1_aspm"), "1");
+    keep_awake(&machine.0, "01:00.0");
+    let read = |name: &str| fs::read_to_string(machine.0.join(folder).join(name)).ok();
+    assert_eq!(read("l1_aspm").as_deref(), Some("0"));
+    assert_eq!(read("l0s_aspm"), None);
+}
 
 #[test]
 fn addresses_are_those_of_lspci() {

@@ -32,8 +32,9 @@
 //! Of those that Linux and FreeBSD know, these are done: TARC, TXDCTL, CTRL, CTRL_EXT and GCR
 //! (`init.rs`), RX that does not end without a reset, the last 4 bytes of a segmented packet in a
 //! descriptor of their own, one context for both queues, no segmentation below 1 Gbit/s, no
-//! interrupts for acknowledgements, ASPM L0s and L1 off by sysfs (VFIO lets no program change them),
-//! a reset of a PHY that hangs. `docs/cards.md` lists them with their sources, and what is not done.
+//! interrupts for acknowledgements, ASPM L0s and L1 off by sysfs (VFIO lets no program change
+//! them), a reset of a PHY that hangs. `docs/cards.md` lists them with their sources, and what is
+//! not done.
 
 mod init;
 mod keys;

@@ -1,7 +1,9 @@
 //! What a driver asks of the bus of its card.
 
 use super::interrupt::{Interrupt, InterruptKind};
+use crate::driver::DeviceError;
 use crate::port::sys::card::memory::Memory;
+use crate::port::sys::device::unsupported;
 use std::fmt;
 use std::io;
 use std::time::Duration;
@@ -88,4 +90,36 @@ pub trait Bus: fmt::Debug + Send + Sync + 'static {
 
     /// Waits, as data sheets ask for: while a function resets itself.
     fn pause(&self, time: Duration);
+}
+
+impl InterruptKind {
+    /// The first kind that the card has of MSI-X with `vectors` vectors, MSI and INTx; or `wanted`.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Unsupported`] if it has none, or not `wanted`.
+    pub fn choose(
+        bus: &impl Bus,
+        wanted: Option<Self>,
+        vectors: usize,
+    ) -> Result<Self, DeviceError> {
+        let kinds = [Self::Msix, Self::Msi, Self::Intx].into_iter();
+        let mut kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
+        let found = kinds.find(|kind| match kind {
+            Self::Msix => bus.interrupts(*kind) >= vectors,
+            Self::Msi | Self::Intx => bus.interrupts(*kind) >= 1,
+        });
+        let name = bus.name();
+        match (found, wanted) {
+            (Some(kind), _) => Ok(kind),
+            (None, Some(_)) => unsupported(format!(
+                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
+                 and intx"
+            )),
+            (None, None) => unsupported(format!(
+                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
+                 `lspci -vv -s {name}` says of them"
+            )),
+        }
+    }
 }

@@ -78,8 +78,9 @@ fn is_function_below(root: &Path, name: &str) -> io::Result<bool> {
 }
 
 /// Switches off the states in which the PCIe link of a function sleeps (ASPM), at both of its ends,
-/// where the kernel has them and this process may change them. VFIO does not pass on what a program
-/// writes to the register of that (`init_pci_cap_exp_perm`), and the other end is not the program's.
+/// where the kernel has them and this process may change them. VFIO does not pass on what a
+/// program writes to the register of that (`init_pci_cap_exp_perm`), and the other end is not the
+/// program's.
 pub(in crate::port) fn keep_awake(root: &Path, name: &str) {
     let Ok(address) = name.parse::<Address>() else {
         return;

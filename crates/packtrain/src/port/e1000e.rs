@@ -52,7 +52,7 @@ use crate::driver::{
 };
 use crate::packet::Arena;
 use crate::port::card::{
-    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window,
+    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window, choose_interrupts,
 };
 use crate::port::sys::device::{failed, unsupported};
 use crate::time::Instant;
@@ -143,7 +143,7 @@ impl<B: Bus> E1000e<B> {
             ));
         }
         // A vector for each half.
-        let interrupts = InterruptKind::choose(&bus, config.interrupts, 2)?;
+        let interrupts = choose_interrupts(&bus, config.interrupts, 2)?;
         let queues_max = match interrupts {
             InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
             InterruptKind::Msi | InterruptKind::Intx => 1,

@@ -1,9 +1,6 @@
 //! Interrupts of cards, as descriptors that a worker waits for.
 
-use super::Bus;
-use crate::driver::DeviceError;
 use crate::driver::key::Words;
-use crate::port::sys::device::unsupported;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{read, write};
 use std::io;
@@ -20,38 +17,6 @@ pub enum InterruptKind {
     Msi,
     /// One line, which stays raised until the cause is read.
     Intx,
-}
-
-impl InterruptKind {
-    /// The first kind that the card has of MSI-X with `vectors` vectors, MSI and INTx; or `wanted`.
-    ///
-    /// # Errors
-    ///
-    /// [`DeviceError::Unsupported`] if it has none, or not `wanted`.
-    pub(in crate::port) fn choose(
-        bus: &impl Bus,
-        wanted: Option<Self>,
-        vectors: usize,
-    ) -> Result<Self, DeviceError> {
-        let kinds = [Self::Msix, Self::Msi, Self::Intx].into_iter();
-        let mut kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
-        let found = kinds.find(|kind| match kind {
-            Self::Msix => bus.interrupts(*kind) >= vectors,
-            Self::Msi | Self::Intx => bus.interrupts(*kind) >= 1,
-        });
-        let name = bus.name();
-        match (found, wanted) {
-            (Some(kind), _) => Ok(kind),
-            (None, Some(_)) => unsupported(format!(
-                "{name} has no such interrupts: leave out irq=, or give another one of msix, msi \
-                 and intx"
-            )),
-            (None, None) => unsupported(format!(
-                "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
-                 `lspci -vv -s {name}` says of them"
-            )),
-        }
-    }
 }
 
 impl Words for InterruptKind {

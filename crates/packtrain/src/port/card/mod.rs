@@ -23,7 +23,7 @@ pub use super::sys::vfio::Vfio;
 pub use buffers::Buffers;
 pub use bus::Bus;
 pub use fanout::Fanout;
-pub(super) use fanout::connect_halves;
+pub(super) use fanout::{choose_interrupts, connect_halves};
 pub use flight::Flight;
 pub(super) use headers::{CutHeaders, TCP_CHECKSUM, pseudo_header};
 pub use interrupt::{Interrupt, InterruptKind};

@@ -21,8 +21,8 @@ const LONGER: &[(&str, usize, &str)] = &[
     (
         "vmxnet3",
         1300,
-        "340 lines are registers and the memory in which the card is told of its queues; packets in \
-         pieces and merged ones, one interrupt or many, events",
+        "350 lines are registers and the memory in which the card is told of its queues; packets \
+         in pieces and merged ones, one interrupt or many, events",
     ),
     (
         "virtio",

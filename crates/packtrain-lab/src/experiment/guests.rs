@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::file::GuestSpec;
+use super::known::{INSTRUCTIONS, PULLS};
 use super::matrix::{Place, Setup};
 use crate::cards::address;
 use crate::error::ToolError;
@@ -22,10 +23,6 @@ use crate::units::Time;
 
 /// Memory of a guest: its root has the program, and packtrain's frames are locked in it.
 const MEMORY_MIB: u32 = 1024;
-/// The figure with the instructions of a run.
-pub(super) const INSTRUCTIONS: &str = "instructions";
-/// The figure with the times that a cable was pulled.
-pub(super) const PULLS: &str = "pulls";
 /// Of the guest's folders the one for files that the host writes.
 const FILE: &str = "/run/row.toml";
 

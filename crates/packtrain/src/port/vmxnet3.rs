@@ -73,10 +73,9 @@ const MTU: u32 = 1500;
 const MTU_MAX: u32 = 9000;
 /// Bytes of an Ethernet header with two tags.
 const LINK_BYTES: usize = 14 + 8;
-/// Descriptors of a packet, and of one that is segmented (Linux: `VMXNET3_MAX_TXD_PER_PKT`,
-/// `VMXNET3_MAX_TSO_TXD_PER_PKT`).
-const PIECES_MAX: usize = 16;
-const CUT_PIECES_MAX: usize = 24;
+
+// The number of a descriptor has 12 bits.
+const _: () = assert!(RINGS_MAX <= reg::done::INDEX as usize + 1);
 
 /// The settings of the card.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -242,9 +241,9 @@ impl<B: Bus> Driver for Vmxnet3<B> {
             // It merges what the host has not: the rest is for software.
             rx_mixed: true,
             tx: self.offloads(),
-            tx_segments_max: PIECES_MAX,
+            tx_segments_max: reg::tx::PIECES_MAX,
             // One is for the headers.
-            tx_gso_segments_max: CUT_PIECES_MAX - 1,
+            tx_gso_segments_max: reg::tx::CUT_PIECES_MAX - 1,
             tx_ring: Some(self.config.rings),
             contiguous_headers: true,
             mtu: Some(self.config.mtu),
@@ -316,7 +315,7 @@ impl<B: Bus> Driver for Vmxnet3<B> {
                 headers,
                 window,
                 flight: Flight::new(rings),
-                pieces: Vec::with_capacity(CUT_PIECES_MAX),
+                pieces: Vec::with_capacity(reg::tx::CUT_PIECES_MAX),
                 is_new: false,
                 number: number(true),
                 interrupt: interrupts[vector(queue, true)].clone(),

@@ -1,7 +1,7 @@
 //! The memory of all queues: what the driver and the card tell each other, the rings, and copies of
 //! headers.
 
-use super::registers::{WORDS, done, event, feature, mode, queue, rss, rx, shared as at, tx};
+use super::registers::{WORDS, event, feature, mode, queue, rss, rx, shared as at, tx};
 use super::rings::{Completions, Posts};
 use crate::driver::DeviceCounters;
 use crate::port::card::{Bus, CutHeaders, Dma, RSS_KEY, Ring};
@@ -274,6 +274,3 @@ pub(super) const fn vector(number: usize, is_tx: bool) -> usize {
 pub(super) const fn has_stopped(events: u32) -> bool {
     events & (event::RX_ERROR | event::TX_ERROR) != 0
 }
-
-// The number of a descriptor has 12 bits.
-const _: () = assert!(super::RINGS_MAX <= done::INDEX as usize + 1);

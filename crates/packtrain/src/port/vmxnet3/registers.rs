@@ -157,6 +157,10 @@ pub(super) mod tx {
     pub(in super::super) const END: u32 = 1 << 12;
     /// Asks for a completion.
     pub(in super::super) const REPORT: u32 = 1 << 13;
+    /// Descriptors of a packet, and of one that is segmented (Linux: `VMXNET3_MAX_TXD_PER_PKT`,
+    /// `VMXNET3_MAX_TSO_TXD_PER_PKT`).
+    pub(in super::super) const PIECES_MAX: usize = 16;
+    pub(in super::super) const CUT_PIECES_MAX: usize = 24;
     /// Bytes of a descriptor, of which the length field has 14 bits.
     pub(in super::super) const BYTES_MAX: usize = 1 << 14;
 }

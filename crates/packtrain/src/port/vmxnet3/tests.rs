@@ -112,7 +112,7 @@ impl Bench {
         } else {
             &mut rx.completions
         };
-        let is_first_round = number / ring.count() % 2 == 0;
+        let is_first_round = (number / ring.count()).is_multiple_of(2);
         words[3] |= u32::from(is_first_round) << 31;
         ring.fill(number % ring.count(), words);
     }

@@ -3,7 +3,6 @@
 use super::card::Shared;
 use super::registers::{self as reg, QUEUES_BAR, done, tx};
 use super::rings::{Completions, Posts};
-use super::{CUT_PIECES_MAX, PIECES_MAX};
 use crate::driver::{
     Accepted, Armed, Completed, DeviceError, Features, Interest, Link, Refused, Token,
     TxDescriptors, TxPacket,
@@ -88,7 +87,7 @@ impl<B: Bus> Vmxnet3Tx<B> {
         let slot = self.headers + self.flight.tail() * CutHeaders::BYTES_MAX;
         let memory = Arc::clone(&self.shared.area.memory);
         self.pieces.push((memory.address() + slot as u64, headers));
-        self.gather(packet, headers, layout.ip_end as usize, CUT_PIECES_MAX)?;
+        self.gather(packet, headers, layout.ip_end as usize, tx::CUT_PIECES_MAX)?;
         memory.store_bytes(slot, copy.as_bytes());
         Ok((
             u32::from(size) << tx::OPERAND_SHIFT,
@@ -192,7 +191,7 @@ impl<B: Bus> TxDescriptors for Vmxnet3Tx<B> {
             Some(gso) => self.cut(packet, gso)?,
             None => {
                 let (work, end) = whole(packet)?;
-                self.gather(packet, 0, end, PIECES_MAX)?;
+                self.gather(packet, 0, end, tx::PIECES_MAX)?;
                 work
             }
         };

@@ -55,7 +55,7 @@ use crate::driver::{
 };
 use crate::packet::Arena;
 use crate::port::card::{
-    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window, choose_interrupts,
+    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window,
 };
 use crate::port::sys::device::{failed, unsupported};
 use crate::time::Instant;

@@ -73,31 +73,58 @@ impl<B: Bus> E1000eTx<B> {
         Ok(())
     }
 
+    /// Writes the context of the next packet.
+    fn put_context(&mut self, context: [u32; WORDS]) {
+        let index = self.flight.put(None);
+        self.ring.write(index, context);
+        self.context = self.is_alone.then_some(context);
+    }
+
+    /// Writes the descriptor of a piece of a packet; `end` is the packet if it is its last one.
+    fn put_piece(
+        &mut self,
+        (address, bytes): (u64, usize),
+        command: u32,
+        options: u32,
+        end: Option<Token>,
+    ) {
+        let index = self.flight.put(end);
+        let mut command = command | tx::EXTENDED | tx::DATA | tx::CRC | bytes as u32;
+        if end.is_some() {
+            command |= tx::END;
+            self.unreported += 1;
+            if self.unreported == REPORT_PACKETS {
+                self.unreported = 0;
+                command |= tx::REPORT;
+                self.flight.report();
+            }
+            self.last = Some((index, command));
+        }
+        let words = [address as u32, (address >> 32) as u32, command, options];
+        self.ring.write(index, words);
+    }
+
     /// Writes the descriptors of the packet whose pieces were gathered.
     fn put(&mut self, token: Token, context: Option<[u32; WORDS]>, command: u32, options: u32) {
         if let Some(context) = context {
-            let index = self.flight.put(None);
-            self.ring.write(index, context);
-            self.context = self.is_alone.then_some(context);
+            self.put_context(context);
         }
-        let count = self.pieces.len();
-        for (number, (address, bytes)) in self.pieces.drain(..).enumerate() {
-            let is_last = number + 1 == count;
-            let index = self.flight.put(is_last.then_some(token));
-            let mut command = command | tx::EXTENDED | tx::DATA | tx::CRC | bytes as u32;
-            if is_last {
-                command |= tx::END;
-                self.unreported += 1;
-                if self.unreported == REPORT_PACKETS {
-                    self.unreported = 0;
-                    command |= tx::REPORT;
-                    self.flight.report();
-                }
-                self.last = Some((index, command));
+        let pieces = std::mem::take(&mut self.pieces);
+        if let [others @ .., last] = &pieces[..] {
+            for piece in others {
+                self.put_piece(*piece, command, options, None);
             }
-            let words = [address as u32, (address >> 32) as u32, command, options];
-            self.ring.write(index, words);
+            self.put_piece(*last, command, options, Some(token));
         }
+        // Its memory is for the next packet.
+        self.pieces = pieces;
+    }
+
+    /// The only piece of a packet that is in one, as most are.
+    fn only_piece(&self, packet: &Packet) -> Option<(u64, usize)> {
+        let first = packet.first();
+        let is_one = first.len() == packet.bytes() && first.len() <= PIECE_BYTES_MAX;
+        Some((self.window.address(first).filter(|_| is_one)?, first.len()))
     }
 
     fn check_present(&self) -> Result<(), DeviceError> {
@@ -125,9 +152,9 @@ impl<B: Bus> E1000eTx<B> {
         }
     }
 
-    /// That the descriptors of the packet in `pieces` and its context are free.
-    fn room(&self) -> Result<(), Refused> {
-        match self.pieces.len() < self.flight.room() {
+    /// That the descriptors of a packet of so many pieces and its context are free.
+    fn room(&self, pieces: usize) -> Result<(), Refused> {
+        match pieces < self.flight.room() {
             true => Ok(()),
             false => Err(Refused::NoDescriptor),
         }
@@ -192,7 +219,6 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
             Link::Down => return Err(Refused::LinkDown),
             Link::Removed => return Err(Refused::Removed),
         }
-        self.pieces.clear();
         let (context, command, options) = if let Some(gso) = whole.meta().gso {
             if self.line.card.is_slow() {
                 // Since the last call of `changed`, which offers them again.
@@ -202,25 +228,38 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
             let headers = tso::Headers::of(whole, gso)?;
             let slot = self.slots + self.flight.tail() * tso::SLOT_BYTES;
             let most = tso::piece_bytes_max(gso);
+            self.pieces.clear();
             self.pieces
                 .push((self.dma.address() + slot as u64, headers.as_bytes().len()));
             self.gather(whole, headers.as_bytes().len(), headers.end, most)?;
             self.split_last();
-            self.room()?;
+            self.room(self.pieces.len())?;
             self.dma.store_bytes(slot, headers.as_bytes());
             self.after_segments = true;
             (Some(headers.context()), tx::SEGMENT, headers.options())
         } else {
+            let context = tso::checksum(whole)?;
+            let options = if context.is_some() { tx::CHECKSUM } else { 0 };
+            let known = self.context;
+            let context = context.filter(|new| Some(*new) != known);
+            if let Some(piece) = self.only_piece(whole)
+                && !self.after_segments
+            {
+                self.room(1)?;
+                if let Some(context) = context {
+                    self.put_context(context);
+                }
+                self.put_piece(piece, 0, options, Some(token));
+                return Ok(Accepted::Pending);
+            }
+            self.pieces.clear();
             self.gather(whole, 0, whole.bytes(), PIECE_BYTES_MAX)?;
             if self.after_segments && self.pieces.len() == 1 {
                 self.split_last();
             }
-            let context = tso::checksum(whole)?;
-            let known = self.context;
-            self.room()?;
+            self.room(self.pieces.len())?;
             self.after_segments = false;
-            let options = if context.is_some() { tx::CHECKSUM } else { 0 };
-            (context.filter(|new| Some(*new) != known), 0, options)
+            (context, 0, options)
         };
         self.put(token, context, command, options);
         Ok(Accepted::Pending)

@@ -113,6 +113,15 @@ impl Dma {
         unsafe { AtomicU32::from_ptr(self.at(at).as_ptr()) }
     }
 
+    /// Several words, which are checked at once.
+    #[inline]
+    fn words<const N: usize>(&self, at: usize) -> &[AtomicU32; N] {
+        let within = at + 4 * N <= self.mapping.bytes();
+        assert!(within && at.is_multiple_of(4), "no {N} words at {at}");
+        // SAFETY: as in `word`.
+        unsafe { self.mapping.base().add(at).cast().as_ref() }
+    }
+
     #[inline]
     fn half(&self, at: usize) -> &AtomicU16 {
         // SAFETY: as in `word`.
@@ -244,8 +253,9 @@ impl<const WORDS: usize> Ring<WORDS> {
     /// Writes a descriptor that the card does not have yet.
     #[inline]
     pub fn write(&mut self, index: usize, words: [u32; WORDS]) {
-        for (word, value) in words.into_iter().enumerate() {
-            self.dma.store(self.at(index, word), value);
+        let all: &[AtomicU32; WORDS] = self.dma.words(self.at(index, 0));
+        for (word, value) in all.iter().zip(words) {
+            word.store(value.to_le(), Ordering::Relaxed);
         }
     }
 

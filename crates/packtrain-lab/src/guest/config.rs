@@ -33,8 +33,12 @@ pub struct GuestConfig {
     /// Memory in MiB, 128 and more. The root with the programs is part of it.
     pub memory_mib: u32,
     /// If set, each instruction takes 2^N nanoseconds of the guest's time, 0 to 10, on one thread
-    /// of this host: [`Guest::instructions`](super::Guest::instructions) then counts them.
+    /// of this host: [`Guest::instructions`](super::Guest::instructions) then counts them. The
+    /// processor then lacks fast string instructions (ERMS), of which each byte would count.
     pub icount: Option<u8>,
+    /// Words added to the kernel's command line. By default it translates the addresses of its own
+    /// drivers, too; `iommu=pt` spares them that.
+    pub kernel_line: String,
     /// The console.
     pub console: Console,
     /// How long a command of [`Guest::run`](super::Guest::run) may take.
@@ -53,6 +57,7 @@ impl GuestConfig {
             cpus: 2,
             memory_mib: 512,
             icount: None,
+            kernel_line: String::new(),
             console: Console::Kept,
             run_max: Duration::from_secs(60),
             stop: Arc::default(),

@@ -32,7 +32,7 @@ for module in \
     virtio virtio_ring virtio_pci virtio_pci_legacy_dev virtio_pci_modern_dev virtio_console \
     virtio_net failover net_failover e1000e vmxnet3 \
     irqbypass vfio vfio_virqfd vfio_iommu_type1 vfio-pci-core vfio-pci iommufd \
-    tun veth 8021q garp mrp stp llc bridge; do
+    tun veth 8021q garp mrp stp llc bridge pktgen sch_ingress cls_matchall act_mirred; do
     find root -type f \( -name "$module.ko" -o -name "$module.ko.xz" \) -exec cp {} "$folder/" \;
 done
 for module in "$folder"/*.ko.xz; do

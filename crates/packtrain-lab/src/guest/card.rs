@@ -1,5 +1,6 @@
 //! The cards of a guest: what QEMU emulates, where its frames go, and which driver takes it.
 
+use std::fmt;
 use std::os::fd::OwnedFd;
 
 use serde_json::{Value, json};
@@ -9,6 +10,8 @@ use crate::error::ToolError;
 
 /// Cards that a guest has at most: one for each slot of the bus that is free.
 pub(super) const CARDS_MAX: usize = 16;
+/// Functions of a device.
+pub(super) const FUNCTIONS_MAX: usize = 8;
 
 /// A card that QEMU emulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +74,7 @@ pub struct Card {
     model: CardModel,
     far_side: FarSide,
     bound: Bound,
+    is_beside: bool,
     properties: Vec<(String, Value)>,
 }
 
@@ -82,8 +86,17 @@ impl Card {
             model,
             far_side,
             bound,
+            is_beside: false,
             properties: Vec::new(),
         }
+    }
+
+    /// Makes it the next function of the device that the card before it is: they are in one IOMMU
+    /// group, and are unplugged together. At most 8 are; the first card of all is no such one.
+    #[must_use]
+    pub fn beside(mut self) -> Self {
+        self.is_beside = true;
+        self
     }
 
     /// Sets a property of QEMU's device, such as `packed` of a virtio device; see
@@ -94,18 +107,23 @@ impl Card {
         self
     }
 
-    /// A line of the shell that binds it; `loads` is run for all cards before any is bound.
-    pub(super) fn bind(&self, number: usize) -> String {
+    /// A line of the shell that binds it.
+    pub(super) fn bind(&self, place: Place) -> String {
         let (driver, module) = match self.bound {
             Bound::Vfio => ("vfio-pci", Some("vfio_iommu_type1")),
             Bound::Kernel => self.model.driver(),
         };
         let load = module.map_or_else(String::new, |module| format!("modprobe {module} && "));
-        format!("{load}bind-card {} {driver}", address(number))
+        format!("{load}bind-card {place} {driver}")
     }
 
     /// Plugs it in, and returns the arguments that plug it in again.
-    pub(super) fn plug(self, number: usize, monitor: &mut Monitor) -> Result<Value, ToolError> {
+    pub(super) fn plug(
+        self,
+        number: usize,
+        place: Place,
+        monitor: &mut Monitor,
+    ) -> Result<Value, ToolError> {
         let descriptor = format!("fd{number}");
         let far = format!("far{number}");
         let mut netdev = match &self.far_side {
@@ -125,7 +143,9 @@ impl Card {
             "driver": self.model.name(),
             "id": name(number),
             "netdev": far,
-            "bus": port(number),
+            "bus": port(place.port),
+            "addr": format!("0.{}", place.function),
+            "multifunction": place.is_shared,
             "mac": mac(number),
             "romfile": "",
         });
@@ -146,18 +166,75 @@ pub(super) fn name(number: usize) -> String {
     format!("card{number}")
 }
 
-/// The name of the PCI Express port of a card.
+/// The name of a PCI Express port.
 pub(super) fn port(number: usize) -> String {
     format!("port{number}")
 }
 
-/// The address of a card on the bus. Each is alone behind its port, and the firmware numbers the
-/// buses in the order of the ports.
-pub(super) fn address(number: usize) -> String {
-    format!("0000:{:02x}:00.0", number + 1)
+/// Where a card is: a function of the device behind a port, both from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) port: usize,
+    pub(super) function: usize,
+    /// Whether the device has other functions.
+    is_shared: bool,
+}
+
+impl Place {
+    /// Those of some cards, in their order.
+    pub(super) fn of(cards: &[Card]) -> Vec<Self> {
+        let mut places: Vec<Self> = Vec::new();
+        for card in cards {
+            let place = match places.last_mut() {
+                Some(last) if card.is_beside => {
+                    last.is_shared = true;
+                    Self {
+                        function: last.function + 1,
+                        ..*last
+                    }
+                }
+                last => Self {
+                    port: last.map_or(0, |last| last.port + 1),
+                    function: 0,
+                    is_shared: false,
+                },
+            };
+            places.push(place);
+        }
+        places
+    }
+}
+
+/// The address on the bus: the firmware numbers the buses in the order of the ports.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "0000:{:02x}:00.{}", self.port + 1, self.function)
+    }
 }
 
 /// The MAC address of card `number`, from 0.
 pub fn mac(number: usize) -> String {
     format!("02:00:00:00:48:{number:02x}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_beside_each_other_are_functions_of_one_device() {
+        let card = || Card::new(CardModel::Virtio, FarSide::Hub(0), Bound::Vfio);
+        let cards = [card(), card(), card().beside(), card().beside(), card()];
+        let places: Vec<_> = Place::of(&cards).iter().map(Place::to_string).collect();
+        assert_eq!(
+            places,
+            [
+                "0000:01:00.0",
+                "0000:02:00.0",
+                "0000:02:00.1",
+                "0000:02:00.2",
+                "0000:03:00.0"
+            ]
+        );
+    }
 }

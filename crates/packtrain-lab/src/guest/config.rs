@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::card::{CARDS_MAX, Card};
+use super::card::{CARDS_MAX, Card, FUNCTIONS_MAX, Place};
 use super::kernel::Kernel;
 use crate::error::ToolError;
 
@@ -66,6 +66,16 @@ impl GuestConfig {
         ToolError::unless_in(1..=16, "the number of processors", self.cpus.into())?;
         ToolError::unless_in(128..=65536, "the memory in MiB", self.memory_mib.into())?;
         let cards = number(self.cards.len());
-        ToolError::unless_in(0..=number(CARDS_MAX), "the number of cards", cards)
+        ToolError::unless_in(0..=number(CARDS_MAX), "the number of cards", cards)?;
+        let functions = Place::of(&self.cards)
+            .iter()
+            .map(|place| place.function + 1)
+            .max();
+        let functions = number(functions.unwrap_or(1));
+        ToolError::unless_in(
+            1..=number(FUNCTIONS_MAX),
+            "the number of cards beside each other",
+            functions,
+        )
     }
 }

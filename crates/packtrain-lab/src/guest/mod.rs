@@ -41,6 +41,7 @@ use serde_json::{Value, json};
 
 use crate::error::ToolError;
 use agent::{Agent, Lost};
+use card::Place;
 use monitor::Monitor;
 use process::Process;
 
@@ -84,6 +85,7 @@ pub struct Guest {
     console: Arc<Mutex<String>>,
     /// Of each card: the arguments of `device_add`.
     cards: Vec<Value>,
+    places: Vec<Place>,
     ids: AtomicU64,
     run_max: Duration,
     boot: Duration,
@@ -123,11 +125,15 @@ impl Guest {
         let mut monitor = Monitor::new(monitor)?;
         let [lines, out, err] = serial(&mut monitor)?;
         let agent = Agent::new(lines).map_err(failed("the port of a guest"))?;
-        let binds = config.cards.iter().enumerate();
-        let bind: Vec<_> = binds.map(|(number, card)| card.bind(number)).collect();
-        let cards = config.cards.into_iter().enumerate();
-        let cards = cards.map(|(number, card)| card.plug(number, &mut monitor));
-        let cards = cards.collect::<Result<_, _>>()?;
+        let places = Place::of(&config.cards);
+        let binds = config.cards.iter().zip(&places);
+        let bind: Vec<_> = binds.map(|(card, place)| card.bind(*place)).collect();
+        // Function 0 of a device comes last: QEMU takes it for complete then.
+        let mut cards = Vec::new();
+        for (number, card) in config.cards.into_iter().enumerate().rev() {
+            cards.push(card.plug(number, places[number], &mut monitor)?);
+        }
+        cards.reverse();
         monitor.execute("cont", &json!({}))?;
         let mut guest = Self {
             process,
@@ -136,6 +142,7 @@ impl Guest {
             streams: Mutex::new([out, err]),
             console,
             cards,
+            places,
             ids: AtomicU64::new(0),
             run_max: config.run_max,
             boot: Duration::ZERO,
@@ -174,8 +181,11 @@ impl Guest {
     }
 
     /// The address of card `number`, from 0, on the guest's bus: `0000:01:00.0`.
+    ///
+    /// # Panics
+    /// If there is no such card.
     pub fn address(&self, number: usize) -> String {
-        card::address(number)
+        self.places[number].to_string()
     }
 
     /// Runs a line of the shell (or several) to its end, with an empty standard input.
@@ -453,7 +463,8 @@ fn command(config: &GuestConfig, root: &File) -> Command {
     ]);
     command.args(["-device", "intel-iommu,intremap=on"]);
     command.args(["-device", "virtio-serial-pci,id=serial,addr=3"]);
-    for number in 0..config.cards.len() {
+    let ports = Place::of(&config.cards);
+    for number in 0..ports.last().map_or(0, |last| last.port + 1) {
         let (name, slot) = (card::port(number), SLOT + number);
         let port = format!(
             "pcie-root-port,id={name},chassis={},addr={slot:#x}",

@@ -4,8 +4,19 @@
 //! The folder `PACKTRAIN_GUEST`, or `target/guest`, has the kernel, its modules and BusyBox:
 //! `.ci/run tests` puts them there.
 
+mod conformance;
+#[allow(dead_code, reason = "tests of `packtrain` use all of it")]
+#[path = "../../../packtrain/tests/tap/line.rs"]
+mod line;
 mod tap;
+#[allow(dead_code, reason = "tests of `packtrain` use all of it")]
+#[path = "../../../packtrain/tests/tap/traffic.rs"]
+mod traffic;
+#[allow(dead_code, reason = "tests of `packtrain` use all of it")]
+#[path = "../../../packtrain/tests/tap/world.rs"]
+mod world;
 
+use conformance::drivers_keep_their_promises_in_a_guest;
 use packtrain_lab::ToolError;
 use packtrain_lab::guest::{Bound, Card, CardModel, FarSide, Guest, GuestConfig, Output};
 use packtrain_lab::harness::{need_guest, need_tap, wait_for};
@@ -19,11 +30,18 @@ use std::time::{Duration, Instant};
 use tap::{a_card_has_the_queues_of_its_tap, the_kernel_answers_a_card};
 
 fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some((first, rest)) = arguments.split_first()
+        && first == conformance::IN_GUEST
+    {
+        return conformance::in_guest(rest);
+    }
     packtrain_lab::tests![
         commands_run_in_a_guest_whose_cards_have_groups_of_their_own,
         the_kernels_drivers_reach_this_host_until_a_card_is_unplugged,
         instructions_are_counted,
         a_guest_that_cannot_start_says_why,
+        drivers_keep_their_promises_in_a_guest,
         the_kernel_answers_a_card,
         a_card_has_the_queues_of_its_tap,
     ]

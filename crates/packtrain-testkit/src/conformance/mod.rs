@@ -46,6 +46,7 @@ mod tests;
 pub use cases::*;
 pub use outside::Outside;
 
+use crate::driver_conformance;
 use packtrain::driver::{Driver, Features};
 use packtrain::packet::VlanTag;
 use std::fmt;
@@ -202,10 +203,7 @@ impl Drop for Note<'_> {
 /// If the driver breaks the contract.
 pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R, u64) -> Outcome) {
     for seed in seeds() {
-        let note = Note { case: name, seed };
-        let outcome =
-            make(seed).map_or_else(|skip| Outcome::Skipped(skip.0), |rig| case(rig, seed));
-        match outcome {
+        match run_once(name, seed, make(seed), case) {
             Outcome::Passed => {}
             Outcome::DoesNotApply(why) => {
                 // Not `eprintln`, whose output the harness keeps to itself if a test passes.
@@ -218,8 +216,47 @@ pub fn run<R: Rig>(name: &str, make: impl Fn(u64) -> Result<R, Skip>, case: fn(R
                 return;
             }
         }
-        drop(note);
     }
+}
+
+fn run_once<R: Rig>(
+    name: &str,
+    seed: u64,
+    rig: Result<R, Skip>,
+    case: fn(R, u64) -> Outcome,
+) -> Outcome {
+    let note = Note { case: name, seed };
+    let outcome = rig.map_or_else(|skip| Outcome::Skipped(skip.0), |rig| case(rig, seed));
+    drop(note);
+    outcome
+}
+
+/// Runs all cases one after the other with one seed, where there is no test harness, such as in a
+/// virtual machine. Prints a line for each, as the harness does: `test NAME::CASE ... ok`, or
+/// `FAILED`, or `not applied: why`. Returns the names of those that failed; one that is skipped has
+/// failed, since the caller has made the machine for it.
+pub fn run_all<R: Rig>(
+    name: &str,
+    seed: u64,
+    make: impl Fn(u64) -> Result<R, Skip>,
+) -> Vec<String> {
+    let mut failed = Vec::new();
+    for (case, run) in driver_conformance!(@promises @list R;) {
+        let name = format!("{name}::{case}");
+        let once = || run_once(&name, seed, make(seed), run);
+        // What a case leaves behind is not used again.
+        let result = match std::panic::catch_unwind(std::panic::AssertUnwindSafe(once)) {
+            Ok(Outcome::Passed) => "ok".to_owned(),
+            Ok(Outcome::DoesNotApply(why)) => format!("not applied: {why}"),
+            Ok(Outcome::Skipped(why)) => format!("FAILED: skipped: {why}"),
+            Err(_its_message_is_printed) => "FAILED".to_owned(),
+        };
+        println!("test {name} ... {result}");
+        if result.starts_with("FAILED") {
+            failed.push(name);
+        }
+    }
+    failed
 }
 
 /// The result of a case that did not fail.
@@ -249,22 +286,28 @@ macro_rules! driver_conformance {
             #[allow(unused_imports, reason = "the functions may be written as paths")]
             use super::*;
 
-            $crate::driver_conformance! { @cases $make, $within;
-                receives_in_order
-                transmits_in_order
-                resumes_after_a_full_device
-                keeps_to_the_budget
-                loses_one_packet_to_a_bad_one
-                leaks_nothing_when_detached_in_flight
-                balances_the_ledger
-                recovers_from_an_empty_arena
-                arm_reports_waiting_work
-                an_armed_queue_raises_its_interrupt_once
-                transmits_with_the_offloads_it_declares
-                transmits_the_same_without_offloads
-                receives_with_the_offloads_it_declares
-            }
+            $crate::driver_conformance! { @promises @cases $make, $within; }
         }
+    };
+    (@promises $($then:tt)*) => {
+        $crate::driver_conformance! { $($then)*
+            receives_in_order
+            transmits_in_order
+            resumes_after_a_full_device
+            keeps_to_the_budget
+            loses_one_packet_to_a_bad_one
+            leaks_nothing_when_detached_in_flight
+            balances_the_ledger
+            recovers_from_an_empty_arena
+            arm_reports_waiting_work
+            an_armed_queue_raises_its_interrupt_once
+            transmits_with_the_offloads_it_declares
+            transmits_the_same_without_offloads
+            receives_with_the_offloads_it_declares
+        }
+    };
+    (@list $rig:ty; $($case:ident)*) => {
+        [$((stringify!($case), $crate::conformance::$case as fn($rig, u64) -> Outcome)),*]
     };
     (@cases $make:expr, $within:expr; $($case:ident)*) => {
         $(

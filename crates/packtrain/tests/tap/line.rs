@@ -65,7 +65,11 @@ impl<D: Driver> Line<D> {
         let capabilities = port.capabilities();
         // The kernel accepts every offload that it knows, on any port, and finishes
         // it.
-        let probe = Tap::open(&TapConfig::new(TapKind::Tun, "probe0")).expect("a second one");
+        // Lines of several threads may be in one namespace.
+        let thread = format!("{:?}", std::thread::current().id());
+        let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let probe = Tap::open(&TapConfig::new(TapKind::Tun, &format!("probe{thread}")));
+        let probe = probe.expect("a second one");
         let traits = Traits {
             injects: Injects::Live,
             observes: Observes::Live,
@@ -115,8 +119,9 @@ impl<D: Driver> Line<D> {
         let sent = self.wire.send(ethertype, &[&header, packet].concat());
         match sent {
             Ok(()) => true,
-            // The queue of the interface is full.
+            // The queue of the interface is full, or the memory of the socket is in it.
             Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
             Err(error) => panic!("the kernel does not send it: {error}"),
         }
     }

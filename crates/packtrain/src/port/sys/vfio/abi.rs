@@ -28,6 +28,7 @@ const DEVICE_SET_IRQS: Ioctl = BASE + 10;
 const DEVICE_RESET: Ioctl = BASE + 11;
 const IOMMU_GET_INFO: Ioctl = BASE + 12;
 const IOMMU_MAP_DMA: Ioctl = BASE + 13;
+const IOMMU_UNMAP_DMA: Ioctl = BASE + 14;
 
 const API_VERSION: i32 = 0;
 const TYPE1V2_IOMMU: usize = 3;
@@ -281,11 +282,12 @@ fn parse_addresses(info: &[u8]) -> Vec<RangeInclusive<u64>> {
     }
 }
 
-/// Lets the function of a container read and write memory, at an address of its own.
+/// Lets the functions of a container read and write memory, at an address of its own.
 pub(super) fn map(container: BorrowedFd<'_>, memory: &Memory<'_>, address: u64) -> io::Result<()> {
     let mut map = dma_map(memory.start().addr().get(), address, memory.bytes());
     // SAFETY: the first word has the length. The memory is there to be given to a card (`Memory`),
-    // and is mapped: the kernel keeps its pages until the container is closed.
+    // and is mapped: the kernel keeps its pages until they are unmapped, or the container is
+    // closed.
     unsafe { by_bytes(container, IOMMU_MAP_DMA, &mut map) }?;
     Ok(())
 }
@@ -301,6 +303,22 @@ fn dma_map(memory: usize, address: u64, bytes: usize) -> [u8; 32] {
         map[8 + 8 * index..][..8].copy_from_slice(&value.to_ne_bytes());
     }
     map
+}
+
+/// Takes memory back that was [mapped](map): the whole of a mapping.
+pub(super) fn unmap(container: BorrowedFd<'_>, address: u64, bytes: usize) -> io::Result<()> {
+    // SAFETY: the first word has the length. The addresses are those of functions: the kernel
+    // accesses no memory of this process.
+    unsafe { by_bytes(container, IOMMU_UNMAP_DMA, &mut dma_unmap(address, bytes)) }?;
+    Ok(())
+}
+
+fn dma_unmap(address: u64, bytes: usize) -> [u8; 24] {
+    let mut unmap = [0; 24];
+    put(&mut unmap, 0, 24);
+    unmap[8..16].copy_from_slice(&address.to_ne_bytes());
+    unmap[16..].copy_from_slice(&(bytes as u64).to_ne_bytes());
+    unmap
 }
 
 #[cfg(test)]
@@ -392,7 +410,11 @@ mod tests {
         let map = dma_map(0x7f00_0000_1000, 0x20_0000, 0x3000);
         let numbers = long(&[0x7f00_0000_1000, 0x20_0000, 0x3000]);
         assert_eq!(map[..], [words(&[32, 3]), numbers].concat());
-        assert_eq!((GET_API_VERSION, IOMMU_MAP_DMA), (0x3b64, 0x3b71));
+        let unmap = dma_unmap(0x20_0000, 0x3000);
+        let numbers = long(&[0x20_0000, 0x3000]);
+        assert_eq!(unmap[..], [words(&[24, 0]), numbers].concat());
+        let numbers = (GET_API_VERSION, IOMMU_MAP_DMA, IOMMU_UNMAP_DMA);
+        assert_eq!(numbers, (0x3b64, 0x3b71, 0x3b72));
     }
 
     /// A file of another kind has none of the requests.

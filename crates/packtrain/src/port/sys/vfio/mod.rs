@@ -1,11 +1,12 @@
 //! PCI functions of this machine, by VFIO: the kernel gives them to a program, and an IOMMU limits
 //! what they access to the memory that the program gives them.
 //!
-//! Each function has a container of its own, the address space of an IOMMU: no other card reaches
-//! what its driver gave it. So memory that two of them access counts twice against the limit on
-//! locked memory, and functions of one IOMMU group are not open at once.
+//! Each IOMMU group has a container of its own, an address space: no card of another group reaches
+//! what a driver gave to one. Each function is given memory by itself, also within a group. So what
+//! two of them access counts twice against the limit on locked memory.
 
 mod abi;
+mod group;
 mod iova;
 mod region;
 #[cfg(test)]
@@ -16,7 +17,7 @@ use crate::driver::DeviceError;
 use crate::port::card::pci::{Address, AddressError, Function};
 use crate::port::card::{Bus, Interrupt, InterruptKind, Memory};
 use abi::Irq;
-use iova::Addresses;
+use group::Member;
 use region::{Region, Word};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags, open};
@@ -45,7 +46,9 @@ const GONE: u32 = u32::MAX;
 ///
 /// The driver `vfio-pci` has to have it, and each other function of its IOMMU group that the kernel
 /// uses. It is this process's until the bus is dropped, and with it all that was connected and
-/// mapped. No other one can open it meanwhile, nor another function of its group.
+/// mapped. No other process can open it meanwhile, nor another function of its group; this one can
+/// open each of the group once. What was mapped for one is there for all of them, since an IOMMU
+/// does not tell them apart.
 ///
 /// [`is_removed`](Bus::is_removed) is also true once the kernel wants the function back, such as
 /// for its removal. The kernel waits until the bus is dropped. And it is true after an error that
@@ -68,11 +71,9 @@ pub struct Vfio {
     removed: AtomicBool,
     /// Raised for an error of the function, and for the kernel's request to give it back.
     alarms: [Interrupt; 2],
-    addresses: Mutex<Addresses>,
     // Closed in this order: the kernel turns the function off, and lets go of the memory last.
     device: OwnedFd,
-    _group: OwnedFd,
-    container: OwnedFd,
+    member: Member,
 }
 
 /// The kinds, in the order of [`Vfio::interrupts`], with their numbers of VFIO.
@@ -121,45 +122,12 @@ impl Vfio {
         };
         function.usable(root).map_err(DeviceError::Unsupported)?;
         let group = function.group.unwrap_or_default();
-        let container = open_file(root, "vfio")?;
-        let known = abi::is_known(container.as_fd()).map_err(failed("ask VFIO for its version"))?;
-        if !known {
-            return unsupported(
-                "VFIO of this kernel has no IOMMU of type 1: `modprobe vfio_iommu_type1`"
-                    .to_owned(),
-            );
-        }
-        let group = open_file(root, &group.to_string())?;
-        if !abi::is_viable(group.as_fd()).map_err(failed("ask for the state of its group"))? {
-            return unsupported(format!(
-                "the kernel uses another function of the IOMMU group of {address}: bind each to \
-                 vfio-pci, as `packtrain doctor` shows"
-            ));
-        }
-        abi::join(group.as_fd(), container.as_fd()).map_err(failed("take its IOMMU group"))?;
-        match abi::guard(container.as_fd()) {
-            // A card could raise any interrupt of the machine.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                return unsupported(format!(
-                    "the machine does not remap interrupts, so VFIO gives {address} to no \
-                     program: switch that on in the firmware, or where the card is trusted, \
-                     `modprobe vfio_iommu_type1 allow_unsafe_interrupts=1`"
-                ));
-            }
-            guarded => guarded.map_err(failed("turn its IOMMU on"))?,
-        }
-        let device = abi::device(group.as_fd(), &address.to_string());
-        let device = device.map_err(failed("open the function"))?;
-        let vfio = Self::new(address, container, group, device);
+        let (member, device) = Member::open(root, group, address)?;
+        let vfio = Self::new(address, device, member);
         vfio.map_err(failed("use the function by VFIO"))
     }
 
-    fn new(
-        address: Address,
-        container: OwnedFd,
-        group: OwnedFd,
-        device: OwnedFd,
-    ) -> io::Result<Self> {
+    fn new(address: Address, device: OwnedFd, member: Member) -> io::Result<Self> {
         let fd = device.as_fd();
         let mut regions: [Region; REGIONS] = Default::default();
         for (index, region) in regions.iter_mut().enumerate() {
@@ -185,10 +153,8 @@ impl Vfio {
             connected: Mutex::new(None),
             removed: AtomicBool::new(false),
             alarms,
-            addresses: Mutex::new(Addresses::new(abi::addresses(container.as_fd())?)),
             device,
-            _group: group,
-            container,
+            member,
         };
         // VFIO has reset it.
         vfio.start(false)?;
@@ -280,16 +246,7 @@ impl Bus for Vfio {
     }
 
     fn map(&self, memory: &Memory<'_>) -> io::Result<u64> {
-        let address = locked(&self.addresses).take(memory.bytes());
-        let Some(address) = address else {
-            return Err(io::Error::new(
-                io::ErrorKind::StorageFull,
-                "the IOMMU has no free addresses for the memory",
-            ));
-        };
-        abi::map(self.container.as_fd(), memory, address)
-            .map_err(|error| of_locked(error, memory.bytes()))?;
-        Ok(address)
+        self.member.map(memory)
     }
 
     fn interrupts(&self, kind: InterruptKind) -> usize {
@@ -402,7 +359,7 @@ fn open_file(root: &Path, name: &str) -> Result<OwnedFd, DeviceError> {
         Err(Errno::BUSY) => {
             let users = users(root, &shown);
             unsupported(format!(
-                "{shown} is in use{users}: a group is open once, for one of its functions"
+                "{shown} is in use{users}: an IOMMU group is for one process at a time"
             ))
         }
         Err(error @ (Errno::ACCESS | Errno::PERM)) => {

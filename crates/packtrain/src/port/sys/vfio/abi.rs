@@ -286,7 +286,8 @@ fn parse_addresses(info: &[u8]) -> Vec<RangeInclusive<u64>> {
 pub(super) fn map(container: BorrowedFd<'_>, memory: &Memory<'_>, address: u64) -> io::Result<()> {
     let mut map = dma_map(memory.start().addr().get(), address, memory.bytes());
     // SAFETY: the first word has the length. The memory is there to be given to a card (`Memory`),
-    // and is mapped: the kernel keeps its pages until they are unmapped, or the container is closed.
+    // and is mapped: the kernel keeps its pages until they are unmapped, or the container is
+    // closed.
     unsafe { by_bytes(container, IOMMU_MAP_DMA, &mut map) }?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use crate::netns::Netns;
 use crate::options::{Fields, PolicyOptions, some_from_text};
 use crate::session;
 use crate::topology::{self, Host, Settings, Side, TwoHosts};
-use crate::units::{LineRate, Time};
+use crate::units::LineRate;
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -85,10 +85,6 @@ pub struct TestbedOptions {
     /// The same of host B.
     #[arg(skip)]
     pub host_b: Option<String>,
-    /// In a file only, for a guest: the cable of port B's card is pulled and plugged in again, a
-    /// change each time that this time has passed.
-    #[arg(skip)]
-    pub pull: Option<Time>,
 }
 
 impl TestbedOptions {

@@ -58,7 +58,6 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-dispatch",
     "tx-throughput",
     "netblast-card",
-    "media-change-card",
     "regret",
     "regret-virtual",
 ];

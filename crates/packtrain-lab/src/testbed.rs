@@ -23,7 +23,7 @@ use crate::netns::Netns;
 use crate::options::{Fields, PolicyOptions, some_from_text};
 use crate::session;
 use crate::topology::{self, Host, Settings, Side, TwoHosts};
-use crate::units::{LineRate, Time};
+use crate::units::LineRate;
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -85,10 +85,6 @@ pub struct TestbedOptions {
     /// The same of host B.
     #[arg(skip)]
     pub host_b: Option<String>,
-    /// In a file only, for a guest: the cable of port B's card is pulled and plugged in again, a
-    /// change each time that this time has passed.
-    #[arg(skip)]
-    pub pull: Option<Time>,
 }
 
 impl TestbedOptions {
@@ -282,11 +278,6 @@ impl Testbed {
         let (hosts, device, mut settings) = match options.through {
             Through::Packtrain => packtrain(options, &topology, &mut faults)?,
             Through::Veth => (TwoHosts::veth(&topology)?, Device::Veth, Fields::new()),
-            Through::Bridge if options.host_a.is_some() => {
-                let middle = bridge_of_cards(options)?;
-                let hosts = with_cards(options.both_cards()?, &topology)?;
-                (hosts, Device::Bridge(middle), Fields::new())
-            }
             Through::Bridge => {
                 let (hosts, middle) = TwoHosts::bridge(&topology)?;
                 (hosts, Device::Bridge(middle), Fields::new())
@@ -483,30 +474,6 @@ fn with_cards(addresses: [&str; 2], topology: &Settings) -> Result<TwoHosts, Too
         Ok::<_, ToolError>((cards::bring(side.of(addresses), &here)?, ()))
     })?;
     Ok(hosts)
-}
-
-/// A namespace with a bridge between the cards that `a` and `b` name, which the kernel drives.
-fn bridge_of_cards(options: &TestbedOptions) -> Result<Netns, ToolError> {
-    let (here, middle) = (Netns::current()?, Netns::new()?);
-    let mut rtnl = middle.rtnl()?;
-    rtnl.create_bridge("bridge0")?;
-    let bridge = rtnl.link("bridge0")?.index;
-    rtnl.set_mtu(bridge, options.mtu)?;
-    rtnl.set_up(bridge)?;
-    for (option, port) in [("a", &options.a), ("b", &options.b)] {
-        let address = cards::address(port).ok_or_else(|| {
-            ToolError::Usage(format!(
-                "{option} cannot be '{port}': the bridge joins cards, as in e1000e:0000:02:00.0"
-            ))
-        })?;
-        let name = middle.run(|| cards::bring(address, &here))??;
-        let index = rtnl.link(&name)?.index;
-        rtnl.set_mtu(index, options.mtu)?;
-        rtnl.set_bridge(index, bridge)?;
-        rtnl.set_up(index)?;
-        cards::wait_for_link(&middle, index)?;
-    }
-    Ok(middle)
 }
 
 /// Where the workers run: the CPU of `--cpus`, or `--placement`.

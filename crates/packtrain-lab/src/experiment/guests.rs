@@ -2,9 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::thread;
-use std::time::Duration;
 
 use packtrain_measure::document::Fields;
 use serde::{Deserialize, Serialize};
@@ -17,12 +14,15 @@ use crate::cards::address;
 use crate::error::ToolError;
 use crate::guest::{Bound, Card, FarSide, Guest, GuestConfig, Kernel};
 use crate::testbed::Through;
-use crate::threads::{join, spawn};
 use crate::tool::{Control, INTERRUPTED, Measured};
-use crate::units::Time;
 
 /// Memory of a guest: its root has the program, and packtrain's frames are locked in it.
 const MEMORY_MIB: u32 = 1024;
+<<<<<<< HEAD
+=======
+/// The figure with the instructions of a run.
+pub(super) const INSTRUCTIONS: &str = "instructions";
+>>>>>>> help-rows
 /// Of the guest's folders the one for files that the host writes.
 const FILE: &str = "/run/row.toml";
 
@@ -134,26 +134,7 @@ impl Running {
         guest.check(&format!("cat >{FILE} <<'END'\n{text}\nEND"))?;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let line = format!("exec packtrain experiment {FILE} --once");
-        let pulls = setup.testbed.pull.map(|Time(every)| {
-            let card = port_b(setup, guest, spec)?;
-            Ok::<_, ToolError>((every, card))
-        });
-        let pulls = pulls.transpose()?;
-        let mut changes = 0;
-        let ran = thread::scope(|scope| {
-            // Dropped once the run has ended, also by a panic.
-            let (end, ended) = channel::<()>();
-            let pulling =
-                pulls.map(|(every, card)| spawn(scope, move || pull(guest, card, every, &ended)));
-            let pulling = pulling.transpose()?;
-            let ran = guest.stream(&line, &mut out, &mut err, &control.stop);
-            drop(end);
-            if let Some(pulling) = pulling {
-                changes = join(pulling)?;
-            }
-            ran
-        });
-        let status = ran?;
+        let status = guest.stream(&line, &mut out, &mut err, &control.stop)?;
         let faults = guest.iommu_faults()?;
         if !faults.is_empty() {
             let faults = faults.join("; ");
@@ -190,7 +171,6 @@ impl Running {
         settings.insert("where".to_owned(), "guest".into());
         settings.insert("guest_cpus".to_owned(), json!(spec.cpus));
         settings.insert("guest_icount".to_owned(), json!(spec.icount));
-        figures.insert(PULLS.to_owned(), json!(changes));
         if control.stopped() {
             flags.push(INTERRUPTED.to_owned());
         }
@@ -220,38 +200,6 @@ impl Running {
         }
         Ok(())
     }
-}
-
-/// The card that is port B of a run.
-fn port_b(setup: &Setup, guest: &Guest, spec: &GuestSpec) -> Result<usize, ToolError> {
-    let port = address(&setup.testbed.b);
-    let mut numbers = 0..spec.cards.len();
-    let found = numbers.find(|number| port == Some(&guest.address(*number)));
-    found.ok_or_else(|| {
-        let line = "pull is for a card as port B: write b as in e1000e:0000:03:00.0";
-        ToolError::Usage(line.to_owned())
-    })
-}
-
-/// Pulls the cable of a card and plugs it in again, a change each time that `every` has passed,
-/// until the run has ended, and leaves it plugged in. Returns how often it was pulled.
-fn pull(
-    guest: &Guest,
-    card: usize,
-    every: Duration,
-    ended: &Receiver<()>,
-) -> Result<u64, ToolError> {
-    let mut pulls = 0;
-    while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-        guest.set_link(card, false)?;
-        pulls += 1;
-        let over = ended.recv_timeout(every);
-        guest.set_link(card, true)?;
-        if over != Err(RecvTimeoutError::Timeout) {
-            break;
-        }
-    }
-    Ok(pulls)
 }
 
 /// The driver of a card after the boot.

@@ -4,6 +4,10 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
+<<<<<<< HEAD
+=======
+use super::guests::INSTRUCTIONS;
+>>>>>>> help-rows
 use super::{counters, forward, send};
 use crate::options::Fields;
 use crate::tools::{blast, ping, rfc2544, sort, stream};
@@ -40,7 +44,6 @@ pub fn figures(tool: &str) -> Value {
     let mut names = counters::names();
     names.insert("ns_per_packet".into(), 0.into());
     names.insert(INSTRUCTIONS.into(), 0.into());
-    names.insert(PULLS.into(), 0.into());
     names.insert("faults".into(), of_ports);
     names.insert("memory".into(), super::workload::memory([0; 4]));
     if tool == "sort" {

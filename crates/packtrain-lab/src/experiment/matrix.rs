@@ -21,7 +21,7 @@ use crate::testbed::TestbedOptions;
 const CELLS_MAX: usize = 10_000;
 
 /// The options of the testbed that no command line has.
-const IN_FILES: [&str; 4] = ["machine", "host-a", "host-b", "pull"];
+const IN_FILES: [&str; 3] = ["machine", "host-a", "host-b"];
 
 /// Rounds of an experiment whose file does not say.
 const ROUNDS: usize = 5;

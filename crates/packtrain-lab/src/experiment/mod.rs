@@ -58,10 +58,6 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-dispatch",
     "tx-throughput",
     "netblast-card",
-    "ping-card",
-    "interrupts-card",
-    "encap-limit-card",
-    "media-change-card",
     "regret",
     "regret-virtual",
 ];

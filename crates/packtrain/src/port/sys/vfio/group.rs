@@ -2,8 +2,8 @@
 //! process, and an IOMMU does not tell its functions apart.
 
 use super::abi;
+use super::files::{locked, of_locked, open_file};
 use super::iova::Addresses;
-use super::{locked, of_locked, open_file};
 use crate::driver::DeviceError;
 use crate::port::card::Memory;
 use crate::port::card::pci::Address;

@@ -6,6 +6,7 @@
 //! two of them access counts twice against the limit on locked memory.
 
 mod abi;
+mod files;
 mod group;
 mod iova;
 mod region;
@@ -17,19 +18,17 @@ use crate::driver::DeviceError;
 use crate::port::card::pci::{Address, AddressError, Function};
 use crate::port::card::{Bus, Interrupt, InterruptKind, Memory};
 use abi::Irq;
+use files::locked;
 use group::Member;
 use region::{Region, Word};
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{Errno, pread, pwrite};
-use rustix::process::{Resource, getrlimit};
+use rustix::io::{pread, pwrite};
 use rustix::time::Timespec;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Regions of a function: BARs.
@@ -319,79 +318,5 @@ impl Bus for Vfio {
 
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No call within leaves a state that is half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The error of a mapping: the kernel locks the memory in place.
-fn of_locked(error: io::Error, bytes: usize) -> io::Error {
-    if error.raw_os_error() != Some(libc::ENOMEM) {
-        return error;
-    }
-    let limit = getrlimit(Resource::Memlock).current;
-    let limit = limit.map_or("unlimited".to_owned(), |limit| format!("{limit} bytes"));
-    io::Error::new(
-        io::ErrorKind::OutOfMemory,
-        format!(
-            "{error}: a card needs {bytes} bytes locked in memory, and the limit on all \
-             (RLIMIT_MEMLOCK) is {limit}; raise it with `ulimit -l`, or LimitMEMLOCK= of the \
-             service"
-        ),
-    )
-}
-
-/// Opens a file of /dev/vfio: a group, or `vfio`, which makes a container.
-fn open_file(root: &Path, name: &str) -> Result<OwnedFd, DeviceError> {
-    let path = root.join("dev/vfio").join(name);
-    let shown = format!("/dev/vfio/{name}");
-    match open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) if root.join("dev/vfio/devices").exists() => unsupported(format!(
-            "{shown} is not there: this kernel has VFIO without groups (CONFIG_VFIO_GROUP), by \
-             iommufd alone, which packtrain does not use"
-        )),
-        Err(Errno::NOENT) => unsupported(format!(
-            "{shown} is not there: `modprobe vfio-pci`, or give the container /dev/vfio"
-        )),
-        Err(Errno::BUSY) => {
-            let users = users(root, &shown);
-            unsupported(format!(
-                "{shown} is in use{users}: an IOMMU group is for one process at a time"
-            ))
-        }
-        Err(error @ (Errno::ACCESS | Errno::PERM)) => {
-            let text = format!("{error}; run as root, or `sudo chown $USER {shown}`");
-            let kind = io::ErrorKind::PermissionDenied;
-            Err(failed("open its file of /dev/vfio")(io::Error::new(
-                kind, text,
-            )))
-        }
-        opened => opened
-            .map_err(io::Error::from)
-            .map_err(failed("open its file of /dev/vfio")),
-    }
-}
-
-/// The processes that have a file open, as the end of "in use"; empty if none is seen.
-fn users(root: &Path, file: &str) -> String {
-    let has = |process: &Path| {
-        let fds = fs::read_dir(process.join("fd")).into_iter().flatten();
-        let mut targets = fds.flatten().map(|fd| fs::read_link(fd.path()));
-        targets.any(|target| target.is_ok_and(|target| target == Path::new(file)))
-    };
-    let processes = fs::read_dir(root.join("proc")).into_iter().flatten();
-    let named = processes.flatten().filter_map(|process| {
-        let id: u32 = process.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(process.path().join("comm")).ok()?;
-        has(&process.path()).then(|| format!("{} (process {id})", name.trim()))
-    });
-    let mut named: Vec<_> = named.collect();
-    named.sort();
-    match named.is_empty() {
-        true => String::new(),
-        false => format!(" by {}", named.join(", ")),
     }
 }

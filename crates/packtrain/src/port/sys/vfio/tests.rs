@@ -1,7 +1,9 @@
 //! Functions below a root of the test: none of the machine is touched.
 
+use super::files::{of_locked, users};
 use super::*;
 use crate::port::card::pci::keep_awake;
+use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicU32;

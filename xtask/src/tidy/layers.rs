@@ -59,6 +59,7 @@ const SYS_OF_PORT: &[(&str, &str)] = &[
     ("xdp", "xdp device"),
     ("card", "card vfio device"),
     ("e1000e", "device"),
+    ("vmxnet3", "device"),
     // Turns descriptor numbers of the command line into owned descriptors.
     ("open", "tun"),
     // Makes the port for the fuzz target.

@@ -19,6 +19,12 @@ const LONGER: &[(&str, usize, &str)] = &[
          checksums and segments, errata, and counters",
     ),
     (
+        "vmxnet3",
+        1300,
+        "350 lines are registers and the memory in which the card is told of its queues; packets \
+         in pieces and merged ones, one interrupt or many, events",
+    ),
+    (
         "virtio",
         890,
         "a card: what both agree to, its commands, and checks of all that it writes",

@@ -27,6 +27,7 @@ pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
         from_parts("vhost-user", &[sockets::shared_memory(host)]),
         from_parts("e1000e", &[cards::iommu(host), cards::vfio(host)]),
         from_parts("virtio", &[cards::iommu(host), cards::vfio(host)]),
+        from_parts("vmxnet3", &[cards::iommu(host), cards::vfio(host)]),
     ]
 }
 

@@ -10,6 +10,7 @@ use super::sim::{Sim, SimRx, SimTx};
 use super::tap::{Tap, TapRx, TapTx};
 use super::vhost::{Vhost, VhostRx, VhostTx, VhostWatch};
 use super::virtio::{Virtio, VirtioRx, VirtioTx};
+use super::vmxnet3::{Vmxnet3, Vmxnet3Rx, Vmxnet3Tx};
 use super::wrap::{
     Capture, CaptureRx, CaptureStatus, CaptureTx, Fault, FaultCounters, FaultRx, Returning,
     ReturningRx, ReturningTx, Trace, TraceRx, TraceTx, Vlan, VlanRx, VlanTx,
@@ -82,6 +83,7 @@ any_port! {
     Xdp: XdpSocket, XdpRx, XdpTx;
     E1000e: E1000e<Vfio>, E1000eRx<Vfio>, E1000eTx<Vfio>;
     Virtio: Virtio<Vfio>, VirtioRx<Vfio>, VirtioTx<Vfio>;
+    Vmxnet3: Vmxnet3<Vfio>, Vmxnet3Rx<Vfio>, Vmxnet3Tx<Vfio>;
     Returning: Box<Returning<AnyPort>>, Box<ReturningRx<AnyPort>>, Box<ReturningTx<AnyPort>>;
     Fault: Box<Fault<AnyPort>>, Box<FaultRx<AnyRx>>, Box<AnyTx>;
     Capture: Box<Capture<AnyPort>>, Box<CaptureRx<AnyRx>>, Box<CaptureTx<AnyTx>>;
@@ -134,6 +136,7 @@ impl AnyPort {
             | Self::Xdp(_)
             | Self::E1000e(_)
             | Self::Virtio(_)
+            | Self::Vmxnet3(_)
             | Self::Returning(_) => None,
         }
     }

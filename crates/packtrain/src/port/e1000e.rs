@@ -52,7 +52,7 @@ use crate::driver::{
 };
 use crate::packet::Arena;
 use crate::port::card::{
-    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window,
+    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window, choose_interrupts,
 };
 use crate::port::sys::device::{failed, unsupported};
 use crate::time::Instant;
@@ -142,27 +142,8 @@ impl<B: Bus> E1000e<B> {
                 "an 82574 has no MTU of {mtu}: give {MTU} to {MTU_MAX}"
             ));
         }
-        let kinds = [InterruptKind::Msix, InterruptKind::Msi, InterruptKind::Intx];
-        let found = |kind: &InterruptKind| match kind {
-            // One for each half.
-            InterruptKind::Msix => bus.interrupts(*kind) >= 2,
-            _ => bus.interrupts(*kind) >= 1,
-        };
-        let mut kinds = kinds.into_iter().filter(found);
-        let wanted = |kind: &InterruptKind| config.interrupts.is_none_or(|wanted| wanted == *kind);
-        let Some(interrupts) = kinds.find(wanted) else {
-            let name = bus.name();
-            return unsupported(match config.interrupts {
-                Some(_) => format!(
-                    "{name} has no such interrupts: leave out irq=, or give another one of msix, \
-                     msi and intx"
-                ),
-                None => format!(
-                    "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see \
-                     what `lspci -vv -s {name}` says of them"
-                ),
-            });
-        };
+        // A vector for each half.
+        let interrupts = choose_interrupts(&bus, config.interrupts, 2)?;
         let queues_max = match interrupts {
             InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
             InterruptKind::Msi | InterruptKind::Intx => 1,

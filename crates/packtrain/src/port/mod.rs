@@ -20,6 +20,7 @@ mod vectored;
 pub mod vhost;
 pub mod virtio;
 mod virtqueue;
+pub mod vmxnet3;
 mod vnet;
 pub mod wrap;
 pub mod xdp;

@@ -180,6 +180,7 @@ fn open_device(spec: &PortSpec, link: Option<LinkType>) -> Result<AnyPort, Devic
         PortKind::Packet(options) => options.open(&request).map(AnyPort::Packet),
         PortKind::E1000e(options) => options.open(&request).map(AnyPort::E1000e),
         PortKind::Virtio(options) => options.open(&request).map(AnyPort::Virtio),
+        PortKind::Vmxnet3(options) => options.open(&request).map(AnyPort::Vmxnet3),
         PortKind::Pcap(options) => options.open(&request).map(AnyPort::Pcap),
         PortKind::Null(options) => options.open(&request).map(AnyPort::Null),
         PortKind::Sim(options) => options.open(&request).map(AnyPort::Sim),

@@ -29,6 +29,7 @@ pub use super::sim::SimOptions;
 pub use super::tap::{INTERFACE_NAME_BYTES_MAX, TunTapOptions};
 pub use super::vhost::VhostOptions;
 pub use super::virtio::VirtioOptions;
+pub use super::vmxnet3::Vmxnet3Options;
 pub use super::wrap::Wrappers;
 pub use super::xdp::XdpOptions;
 pub use crate::driver::KeyHelp;
@@ -172,6 +173,8 @@ kinds! {
         "an Intel 82574L network card at its PCI address, without a driver of the kernel";
     Virtio(VirtioOptions): "virtio", "virtio:ADDRESS",
         "a virtio network card at its PCI address, in the same way";
+    Vmxnet3(Vmxnet3Options): "vmxnet3", "vmxnet3:ADDRESS",
+        "VMware's network card vmxnet3 at its PCI address, in the same way";
     Pcap(PcapOptions): "pcap", "pcap:FILE", "a capture file (pcap or pcapng), read or written";
     Null(NullOptions): "null", "null:",
         "a sink; with `source` also a generator of UDP, TCP or ACK packets";
@@ -228,7 +231,7 @@ fn nests(name: &str) -> bool {
 impl PortKind {
     /// Whether it is a PCI function, whose address is its name.
     pub(super) const fn is_card(&self) -> bool {
-        matches!(self, Self::E1000e(_) | Self::Virtio(_))
+        matches!(self, Self::E1000e(_) | Self::Virtio(_) | Self::Vmxnet3(_))
     }
 
     fn parse(name: &str) -> Result<Self, String> {

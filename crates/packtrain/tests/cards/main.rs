@@ -9,6 +9,7 @@ mod tap;
 #[path = "../tap/traffic.rs"]
 mod traffic;
 mod virtio;
+mod vmxnet3;
 #[allow(dead_code, reason = "`tap` uses all of it")]
 #[path = "../tap/world.rs"]
 mod world;

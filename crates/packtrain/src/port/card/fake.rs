@@ -20,6 +20,8 @@ pub(crate) struct State {
     /// Bits that registers always read as set, and always as clear.
     pub(crate) ones: BTreeMap<usize, u32>,
     pub(crate) zeros: BTreeMap<usize, u32>,
+    /// What a register reads as after this value was written to it, as that of a command.
+    pub(crate) replies: BTreeMap<(usize, u32), u32>,
     /// Registers that are 0 after a read.
     pub(crate) cleared: BTreeSet<usize>,
     /// Every write of a word: the offset and the value, in order.
@@ -47,6 +49,12 @@ impl Fake {
     pub(crate) fn peek(&self, at: usize) -> u32 {
         let state = self.state();
         *state.registers.get(&(0, at)).unwrap_or(&state.stale)
+    }
+
+    /// A register of another region than the first.
+    pub(crate) fn peek_in(&self, bar: usize, at: usize) -> u32 {
+        let state = self.state();
+        *state.registers.get(&(bar, at)).unwrap_or(&state.stale)
     }
 
     /// Sets a register, as the card does.
@@ -104,6 +112,7 @@ impl Bus for Fake {
         if state.cleared.contains(&at) {
             state.registers.insert((bar, at), 0);
         }
+        let value = *state.replies.get(&(at, value)).unwrap_or(&value);
         let (ones, zeros) = (state.ones.get(&at), state.zeros.get(&at));
         (value | ones.unwrap_or(&0)) & !zeros.unwrap_or(&0)
     }

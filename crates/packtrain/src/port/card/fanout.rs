@@ -1,6 +1,8 @@
 //! One interrupt of a card for several halves of queues.
 
-use super::Interrupt;
+use super::{Bus, Interrupt, InterruptKind};
+use crate::driver::DeviceError;
+use crate::port::sys::device::unsupported;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -42,6 +44,57 @@ impl Fanout {
             thread: Some(thread),
         })
     }
+}
+
+/// The first kind of interrupts that a card has of MSI-X with `vectors` vectors, MSI and INTx; or
+/// `wanted`.
+///
+/// # Errors
+///
+/// [`DeviceError::Unsupported`] if it has none, or not `wanted`.
+pub(in crate::port) fn choose_interrupts(
+    bus: &impl Bus,
+    wanted: Option<InterruptKind>,
+    vectors: usize,
+) -> Result<InterruptKind, DeviceError> {
+    let kinds = [InterruptKind::Msix, InterruptKind::Msi, InterruptKind::Intx].into_iter();
+    let mut kinds = kinds.filter(|kind| wanted.is_none_or(|wanted| wanted == *kind));
+    let found = kinds.find(|kind| match kind {
+        InterruptKind::Msix => bus.interrupts(*kind) >= vectors,
+        InterruptKind::Msi | InterruptKind::Intx => bus.interrupts(*kind) >= 1,
+    });
+    let name = bus.name();
+    match (found, wanted) {
+        (Some(kind), _) => Ok(kind),
+        (None, Some(_)) => unsupported(format!(
+            "{name} has no such interrupts: leave out irq=, or give another one of msix, msi and \
+             intx"
+        )),
+        (None, None) => unsupported(format!(
+            "{name} has no interrupts (MSI-X, MSI, INTx), which its queues wait for: see what \
+             `lspci -vv -s {name}` says of them"
+        )),
+    }
+}
+
+/// Connects interrupts for so many halves of queues: a vector each with MSI-X, else one for all.
+pub(in crate::port) fn connect_halves(
+    bus: &impl Bus,
+    kind: InterruptKind,
+    halves: usize,
+    acknowledge: impl FnMut() + Send + 'static,
+) -> io::Result<(Vec<Interrupt>, Option<Fanout>)> {
+    let each: Vec<Interrupt> = (0..halves)
+        .map(|_| Interrupt::new())
+        .collect::<io::Result<_>>()?;
+    if kind == InterruptKind::Msix {
+        bus.connect(kind, &each)?;
+        return Ok((each, None));
+    }
+    let one = Interrupt::new()?;
+    let fanout = Fanout::start(one.clone(), each.clone(), acknowledge)?;
+    bus.connect(kind, &[one])?;
+    Ok((each, Some(fanout)))
 }
 
 /// Waits for the interrupt; false when there is to be no other.

@@ -115,9 +115,19 @@ impl Flight {
     /// The next report has come: all descriptors up to it are complete.
     pub fn reported(&mut self) {
         if let Some(last) = self.reports.pop_front() {
-            let count = self.ends.len();
+            self.finish(last);
+        }
+    }
+
+    /// All descriptors up to `last` are complete, as a card says that writes which ones. Returns
+    /// false if `last` is not in use.
+    pub fn finish(&mut self, last: usize) -> bool {
+        let count = self.ends.len();
+        let is_used = last < count && (last + count - self.oldest) % count < self.used;
+        if is_used {
             self.finished = (last + count - self.oldest) % count + 1;
         }
+        is_used
     }
 
     /// Whether [`next_complete`](Self::next_complete) returns a packet.

@@ -11,6 +11,7 @@ mod bus;
 pub(crate) mod fake;
 mod fanout;
 mod flight;
+mod headers;
 mod interrupt;
 pub mod pci;
 
@@ -22,11 +23,21 @@ pub use super::sys::vfio::Vfio;
 pub use buffers::Buffers;
 pub use bus::Bus;
 pub use fanout::Fanout;
+pub(super) use fanout::{choose_interrupts, connect_halves};
 pub use flight::Flight;
+pub(super) use headers::{CutHeaders, TCP_CHECKSUM, pseudo_header};
 pub use interrupt::{Interrupt, InterruptKind};
 
 use crate::driver::DeviceError;
 use std::io;
+
+/// The key that makes hashes comparable with those of other systems: the one of Microsoft's
+/// "Verifying the RSS hash calculation".
+pub(super) const RSS_KEY: [u8; 40] = [
+    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
+    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
+    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
+];
 
 /// Another program has reset a card that runs: it has forgotten its rings.
 pub(super) fn was_reset() -> DeviceError {

@@ -3,7 +3,7 @@
 
 use super::registers::*;
 use crate::driver::DeviceError;
-use crate::port::card::Bus;
+use crate::port::card::{Bus, RSS_KEY};
 use crate::port::sys::device::{failed, unsupported};
 use std::io;
 use std::time::Duration;
@@ -26,14 +26,6 @@ const POLLS_MAX: usize = 100;
 const MDIO_OWNED: u32 = 1 << 5;
 const SETTINGS_READ: u32 = 1 << 9;
 const ADDRESS_VALID: u32 = 1 << 31;
-
-/// The key that makes hashes comparable with those of other systems: the one of Microsoft's
-/// "Verifying the RSS hash calculation".
-const RSS_KEY: [u8; 40] = [
-    0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
-    0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
-    0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
-];
 
 /// Registers that are 0, in any order, as EITR of each vector: no pause frames, sent or obeyed
 /// (from FCAL on), and no delay of interrupts, since the framework has its own (from ITR on).

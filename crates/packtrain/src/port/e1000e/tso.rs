@@ -4,9 +4,9 @@
 use super::registers::{WORDS, tx};
 use crate::driver::{Features, Refused};
 use crate::packet::Packet;
+use crate::port::card::{CutHeaders, TCP_CHECKSUM};
 use crate::stats::DropReason;
-use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6};
-use packtrain_offload::layout::{IpProtocol, Layout};
+use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use packtrain_offload::segment::TCP_GSO_SIZE_MIN;
 
@@ -14,7 +14,7 @@ use packtrain_offload::segment::TCP_GSO_SIZE_MIN;
 /// before too early (FreeBSD, em_txrx.c).
 pub(super) const SENTINEL_BYTES: usize = 4;
 /// Bytes of the memory for headers.
-pub(super) const SLOT_BYTES: usize = 256;
+pub(super) const SLOT_BYTES: usize = CutHeaders::BYTES_MAX;
 /// Data descriptors of a packet (`NET_MAX_FRAG_SG_LIST` of QEMU), with room for one that is split.
 pub(super) const PIECES_MAX: usize = 62;
 /// Bytes of a data descriptor (Linux, netdev.c).
@@ -29,7 +29,6 @@ const IPV4_LENGTH: usize = 2;
 const IPV4_CHECKSUM: usize = 10;
 const IPV6_LENGTH: usize = 4;
 const IPV6_BYTES: u16 = 40;
-const TCP_CHECKSUM: usize = 16;
 
 /// Word 0 of a context: where the IP header is, and the last byte that its checksum covers.
 const fn ip(network: u16, last: u16) -> u32 {
@@ -86,8 +85,7 @@ pub(super) fn piece_bytes_max(gso: Gso) -> usize {
 /// a segment's end: a copy, since the packet's own may be shared.
 #[derive(Debug)]
 pub(super) struct Headers {
-    bytes: [u8; SLOT_BYTES],
-    count: usize,
+    copy: CutHeaders,
     layout: Layout,
     gso: Gso,
     /// Where the packet ends, without padding of the link.
@@ -123,31 +121,12 @@ impl Headers {
         {
             return Err(refused);
         }
-        let mut bytes = [0; SLOT_BYTES];
         // With bytes of the payload, since the card has errors without (Linux, netdev.c).
         let count = (headers + SENTINEL_BYTES).min(end);
-        packet.copy_to(&mut bytes[..count]);
-        let mut set = |at: usize, value: u16| {
-            bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-        };
-        if is_ipv4 {
-            set(network + IPV4_LENGTH, 0);
-            set(network + IPV4_CHECKSUM, 0);
-        } else {
-            set(network + IPV6_LENGTH, 0);
-        }
-        let sum = if is_ipv4 {
-            let (from, to) = (field(&bytes, network + 12), field(&bytes, network + 16));
-            pseudo_header_v4(from, to, IpProtocol::TCP.0, 0)
-        } else {
-            let (from, to) = (field(&bytes, network + 8), field(&bytes, network + 24));
-            pseudo_header_v6(from, to, IpProtocol::TCP.0, 0)
-        };
-        let at = transport + TCP_CHECKSUM;
-        bytes[at..at + 2].copy_from_slice(&sum.fold().to_be_bytes());
+        let mut copy = CutHeaders::copy(packet, &layout, count).ok_or(refused)?;
+        copy.clear(network + if is_ipv4 { IPV4_LENGTH } else { IPV6_LENGTH });
         Ok(Self {
-            bytes,
-            count,
+            copy,
             layout,
             gso,
             end,
@@ -156,7 +135,7 @@ impl Headers {
 
     /// Their bytes.
     pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[..self.count]
+        self.copy.as_bytes()
     }
 
     /// The context.
@@ -187,11 +166,4 @@ impl Headers {
             _ => tx::CHECKSUM,
         }
     }
-}
-
-/// `N` bytes of the headers.
-fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
-    let mut field = [0; N];
-    field.copy_from_slice(&bytes[at..at + N]);
-    field
 }

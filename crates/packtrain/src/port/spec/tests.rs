@@ -338,6 +338,19 @@ fn keys_of_one_kind_set_its_settings() {
             }),
         ),
         (
+            "vmxnet3:0000:0b:00.0",
+            PortKind::Vmxnet3(Vmxnet3Options::default()),
+        ),
+        (
+            "vmxnet3:0000:0b:00.0,irq=msi,promiscuous=off,rings=96,gone=wait",
+            PortKind::Vmxnet3(Vmxnet3Options {
+                interrupts: Some(InterruptKind::Msi),
+                own_only: true,
+                rings: Some(96),
+                waits: true,
+            }),
+        ),
+        (
             "vhost-user:/run/vm0.sock",
             PortKind::Vhost(VhostOptions::default()),
         ),

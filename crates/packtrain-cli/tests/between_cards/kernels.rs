@@ -7,13 +7,14 @@ use packtrain_lab::guest::{Bound, Card, CardModel, FarSide, Guest};
 use packtrain_lab::topology::{Host, TwoHosts};
 use std::os::fd::OwnedFd;
 
-/// Left and right of the 82574s, and of the virtio cards.
-const CARDS: usize = 4;
+/// Left and right of each kind.
+const KINDS: [&str; 3] = ["e1000e", "virtio", "vmxnet3"];
+const CARDS: usize = 6;
 
-/// Hosts and a guest with two cards of either model between them.
+/// Hosts and a guest with two cards of each kind between them.
 pub struct Bench {
     guest: Guest,
-    hosts: [TwoHosts; 2],
+    hosts: [TwoHosts; KINDS.len()],
     addresses: [String; CARDS],
 }
 
@@ -21,6 +22,7 @@ impl Bench {
     pub fn new() -> Self {
         let (e1000e, [a, b]) = hosts();
         let (virtio, [c, d]) = hosts();
+        let (vmxnet3, [e, f]) = hosts();
         let card = |model, tap: OwnedFd| Card::new(model, FarSide::Tap(tap), Bound::Vfio);
         let packed = |tap| card(CardModel::Virtio, tap).property("packed", "on");
         let cards = vec![
@@ -28,12 +30,14 @@ impl Bench {
             card(CardModel::E1000e, b),
             packed(c),
             packed(d),
+            card(CardModel::Vmxnet3, e),
+            card(CardModel::Vmxnet3, f),
         ];
         let guest = boot(Vec::new(), cards);
-        let addresses = [0, 1, 2, 3].map(|number| guest.address(number));
+        let addresses = std::array::from_fn(|number| guest.address(number));
         Self {
             guest,
-            hosts: [e1000e, virtio],
+            hosts: [e1000e, virtio, vmxnet3],
             addresses,
         }
     }
@@ -51,13 +55,13 @@ impl Bench {
         cards.map(|card| End {
             host: self.host(card),
             address: &self.addresses[card],
-            is_virtio: card >= 2,
+            kind: KINDS[card / 2],
         })
     }
 }
 
 /// A left card and a right one, with the keys of their ports.
-const CASES: [([usize; 2], [&str; 2]); 8] = [
+const CASES: [([usize; 2], [&str; 2]); 11] = [
     ([0, 1], ["", ""]),
     ([0, 1], [",irq=msi", ",irq=msi"]),
     ([0, 1], [",irq=intx", ",irq=intx"]),
@@ -67,6 +71,9 @@ const CASES: [([usize; 2], [&str; 2]); 8] = [
     ([2, 3], [",packed=off", ",packed=off"]),
     ([2, 3], [",irq=intx", ""]),
     ([0, 3], ["", ",packed=off"]),
+    ([4, 5], ["", ""]),
+    ([4, 5], [",irq=msi,mtu=9000", ",irq=intx,mtu=9000"]),
+    ([0, 5], ["", ""]),
 ];
 
 pub fn exchange_through_two_cards(bench: &Bench) {
@@ -117,8 +124,8 @@ fn assert_work(end: &End<'_>, document: &Document) {
         );
     }
     let large = document.rx(address, "gso_packets");
-    assert_eq!(large > 0, end.is_virtio, "{address}: {document:?}");
-    if !end.is_virtio {
+    assert_eq!(large > 0, end.is_virtio(), "{address}: {document:?}");
+    if !end.is_virtio() {
         let verified = document.rx(address, "csum_unnecessary");
         assert!(verified > 0, "{address}: {document:?}");
     }

@@ -41,8 +41,9 @@ fn host() -> (Host, OwnedFd) {
 }
 
 pub fn odd_frames_pass_and_the_kernels_drivers_are_reached() {
-    let models = [CardModel::E1000e, CardModel::Virtio];
-    let hosts = [(); 2].map(|()| host());
+    let kinds = ["e1000e", "virtio", "vmxnet3"];
+    let models = [CardModel::E1000e, CardModel::Virtio, CardModel::Vmxnet3];
+    let hosts = [(); 3].map(|()| host());
     let (cables, two) = cables();
     let (mut cards, mut sides) = (Vec::from(two), Vec::new());
     for ((model, (host, tap)), hub) in models.into_iter().zip(hosts).zip(0..) {
@@ -57,7 +58,7 @@ pub fn odd_frames_pass_and_the_kernels_drivers_are_reached() {
     let name = program.file_name().expect("a name").to_string_lossy();
     let guest = boot(vec![program.clone()], cards);
     odd_frames_pass_or_are_counted(&guest, &cables);
-    for (number, (host, kind)) in sides.iter().zip(["e1000e", "virtio"]).enumerate() {
+    for (number, (host, kind)) in sides.iter().zip(kinds).enumerate() {
         let address = |card| guest.address(2 + OF_MODEL * number + card);
         let interface = interface(&guest, &address(2));
         // A hub has no virtio-net header: see `hosts`.
@@ -107,7 +108,8 @@ pub fn example(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's interface of a card, with the address of the right host.
+/// The kernel's interface of a card, with the address of the right host. It is up before: QEMU's
+/// vmxnet3 has its first address whenever it starts.
 fn interface(guest: &Guest, address: &str) -> String {
     let line = format!(
         "cd /sys/bus/pci/devices/{address} && ls -d net/* virtio*/net/* 2>/dev/null || true"
@@ -123,7 +125,7 @@ fn interface(guest: &Guest, address: &str) -> String {
         guest,
         &format!(
             "echo 1 >/proc/sys/net/ipv6/conf/{name}/disable_ipv6 2>/dev/null
-             ip link set {name} address {mac} && ip link set {name} up && \
+             ip link set {name} up && ip link set {name} address {mac} && \
              ip addr add {ip}/24 dev {name}"
         ),
     );

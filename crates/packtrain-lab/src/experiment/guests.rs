@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::file::GuestSpec;
-use super::known::{INSTRUCTIONS, PULLS};
+use super::known::INSTRUCTIONS;
 use super::matrix::{Place, Setup};
 use crate::cards::address;
 use crate::error::ToolError;
@@ -18,11 +18,6 @@ use crate::tool::{Control, INTERRUPTED, Measured};
 
 /// Memory of a guest: its root has the program, and packtrain's frames are locked in it.
 const MEMORY_MIB: u32 = 1024;
-<<<<<<< HEAD
-=======
-/// The figure with the instructions of a run.
-pub(super) const INSTRUCTIONS: &str = "instructions";
->>>>>>> help-rows
 /// Of the guest's folders the one for files that the host writes.
 const FILE: &str = "/run/row.toml";
 

@@ -4,18 +4,12 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
-<<<<<<< HEAD
-=======
-use super::guests::INSTRUCTIONS;
->>>>>>> help-rows
 use super::{counters, forward, send};
 use crate::options::Fields;
 use crate::tools::{blast, ping, rfc2544, sort, stream};
 
 /// The figure with the instructions of a run in a guest that counts them.
 pub(super) const INSTRUCTIONS: &str = "instructions";
-/// The figure with the times that a cable was pulled.
-pub(super) const PULLS: &str = "pulls";
 
 /// The schema of a structure, without references.
 fn schema<T: JsonSchema>() -> Schema {

@@ -290,6 +290,10 @@ pub struct ExperimentArgs {
     /// Prints no progress
     #[arg(short, long)]
     pub quiet: bool,
+    /// Runs the first setting of a file once and prints that run as JSON: what the host of a guest
+    /// asks for.
+    #[arg(long, hide = true)]
+    pub once: bool,
     /// A planted fault.
     #[cfg(feature = "plants")]
     #[command(flatten)]

@@ -2,6 +2,7 @@
 
 use crate::args::{ExperimentArgs, word};
 use crate::exit::{Exit, Failure};
+use crate::guest::program;
 use crate::json;
 use crate::print::{self, Style, filled};
 use crate::signals::Stop;
@@ -13,8 +14,8 @@ use packtrain::file;
 use packtrain_lab::experiment::document::{Notices, part};
 use packtrain_lab::experiment::judge::CLEAN_MIN;
 use packtrain_lab::experiment::{
-    BUILT_IN, Experiment, FileError, Load, Options, QUICK_ROUNDS, RunError, SOURCES, Setup,
-    built_in, run as measure,
+    BUILT_IN, Experiment, FileError, Guests, Load, Options, Printed, QUICK_ROUNDS, RunError,
+    SOURCES, Setup, built_in, run as measure,
 };
 use packtrain_lab::report;
 use packtrain_lab::report::view::{self, Cell, Claimed, Kind, View};
@@ -39,6 +40,9 @@ const WIDTH: usize = 100;
 pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     if args.what == ["list"] {
         return list(args.json);
+    }
+    if args.once {
+        return once(&chosen(&args.what)?[0].1);
     }
     let options = |experiment: &Experiment| Options {
         rounds: args.repeats.unwrap_or(match args.quick {
@@ -85,9 +89,10 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     }
     let mut notices = Notices::default();
     let mut failure = None;
+    let mut guests = Guests::new(program()?);
     for (name, experiment) in &experiments {
         let options = options(experiment);
-        let mut setup = |setup: &Setup, control: &Control<'_>| setup.run(control);
+        let mut setup = |setup: &Setup, control: &Control<'_>| guests.run(setup, control);
         let results = measure(experiment, &options, &mut setup, &control);
         progress.clear();
         let results = results.map_err(|error| refuse(&error))?;
@@ -178,6 +183,24 @@ fn refuse(error: &RunError) -> Failure {
         RunError::NotTaken { .. } => tool::failed(&ToolError::Failed(String::new())).exit,
     };
     Failure::new(exit, error.to_string())
+}
+
+/// Runs the first setting of an experiment once, as [`Guests`] has it done in a guest.
+fn once(experiment: &Experiment) -> Result<(), Failure> {
+    let wrong = |error: FileError| Failure::new(Exit::Usage, error.to_string());
+    let setup = experiment.setup(0, 1, false).map_err(wrong)?;
+    let stop = Stop::install()?;
+    let control = Control {
+        stop: stop.flag(),
+        progress: &|_| {},
+    };
+    let measured = setup.run(&control).map_err(|error| tool::failed(&error))?;
+    let printed = Printed {
+        settings: measured.settings,
+        figures: measured.figures,
+        flags: measured.flags,
+    };
+    print::output(&format!("{}\n", json!(printed)))
 }
 
 /// The experiments to run, each with the word that chose it.

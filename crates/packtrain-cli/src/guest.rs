@@ -10,6 +10,7 @@ use packtrain_lab::tap::Tap;
 use packtrain_lab::{LabError, ToolError};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{IsTerminal, stderr, stdin, stdout};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the command, and returns the exit code of the one that ran in the guest.
@@ -32,14 +33,7 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     config.memory_mib = args.memory;
     config.stop = stop.flag();
     config.cards = cards(&args.cards).map_err(|error| failed(&error.into()))?;
-    let program = std::env::current_exe();
-    let program = program.map_err(|error| {
-        Failure::new(
-            Exit::Port,
-            format!("cannot find the file of this program: {error}"),
-        )
-    })?;
-    config.programs = vec![program];
+    config.programs = vec![program()?];
     config.programs.extend(args.programs.iter().cloned());
     if wants_shell {
         config.console = Console::Terminal;
@@ -51,6 +45,20 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     }
     let guest = Guest::start(config).map_err(|error| failed(&error))?;
     command(&guest, &args.command.join(" "), &stop)
+}
+
+/// The file of this program, which a guest has in `/bin`.
+///
+/// # Errors
+///
+/// If the system does not say which it is.
+pub fn program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(|error| {
+        Failure::new(
+            Exit::Port,
+            format!("cannot find the file of this program: {error}"),
+        )
+    })
 }
 
 /// The kernel, downloaded before if that is wanted.

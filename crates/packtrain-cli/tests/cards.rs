@@ -3,7 +3,7 @@
 mod program;
 
 use packtrain_lab::harness::{need_guest, wait_for};
-use program::{PACKTRAIN, Ran, command, ends, finish, start};
+use program::{PACKTRAIN, Ran, Scratch, command, ends, finish, start};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::Read;
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         ctrl_c_is_for_the_command,
         a_guest_ends_also_if_the_command_does_not,
         no_virtual_machine_outlives_a_killed_program,
+        rows_of_an_experiment_are_run_beside_the_cards,
         what_is_missing_is_said,
     ]
 }
@@ -62,6 +63,71 @@ fn one_card_sends_what_the_other_one_receives() {
     let closed = "ledger (wire packets): 20,000 received = 20,000 transmitted: closed\n";
     assert_eq!(ran.out.matches(closed).count(), 2, "{ran:?}");
 }
+
+/// Both drivers of one card, and what they count.
+fn rows_of_an_experiment_are_run_beside_the_cards() {
+    let scratch = Scratch::new("experiment-in-a-guest");
+    let file = scratch.file("both.toml");
+    fs::write(&file, BOTH).expect("a file");
+    let image = need_guest().image();
+    let folder = image.parent().expect("a folder");
+    let words = ["experiment", &file, "--repeats", "1", "--json", "--quiet"];
+    let ran = finish(start(
+        command(PACKTRAIN, &words).env("PACKTRAIN_GUEST", folder),
+    ));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let document = ran.json();
+    let runs = document["runs"].as_array().expect("runs");
+    assert_eq!(runs.len(), 2, "{ran:?}");
+    for run in runs {
+        let figures = &run["figures"];
+        assert_eq!(run["settings"]["where"], "guest", "{run}");
+        let sent = figures["sent_packets"].as_u64();
+        assert!(sent > Some(50), "{run}");
+        assert_eq!(figures["offered_packets"].as_u64(), sent, "{run}");
+        // It was there for 200 ms, at an instruction each nanosecond.
+        assert!(figures["instructions"].as_f64() > Some(2e8), "{run}");
+        if run["setting"]["driver"] == "packtrain" {
+            assert_eq!(figures["a"]["device"]["tx_packets"].as_u64(), sent, "{run}");
+        } else {
+            assert_eq!(run["settings"]["path_a"], "socket", "{run}");
+        }
+    }
+}
+
+const BOTH: &str = r#"
+name = "both"
+source = "S1"
+title = "both drivers of a card"
+meaning = "nothing"
+
+[document]
+claims = "none"
+
+[guest]
+cards = ["e1000e"]
+icount = true
+
+[testbed]
+a = "e1000e:0000:01:00.0"
+
+[workload]
+tool = "send"
+batch = 1
+rate = "1000"
+duration = "200ms"
+
+[quick.workload]
+duration = "20ms"
+
+[[axes]]
+name = "driver"
+settings = ["packtrain", { name = "kernel", testbed = { host-a = "0000:01:00.0" } }]
+
+[[figures]]
+key = "instructions"
+title = "instructions"
+"#;
 
 /// The card transmits from a ring where nothing is mapped.
 fn a_fault_of_the_iommu_is_a_failed_check() {

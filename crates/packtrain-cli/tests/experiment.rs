@@ -3,7 +3,7 @@
 mod program;
 
 use program::{
-    PACKTRAIN, Scratch, assert_documented, command, ends, interrupted, packtrain, start,
+    PACKTRAIN, Scratch, assert_documented, command, ends, finish, interrupted, packtrain, start,
     wait_for_handlers,
 };
 use serde_json::{Value, json};
@@ -282,7 +282,7 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         (
             &["experiment", "all", "--only", "net"],
             2,
-            "--only cannot be 'net'; write one of kernel, sim",
+            "--only cannot be 'net'; write one of kernel, sim, guest",
         ),
         (
             &["experiment", &check, "--only", "sim"],
@@ -339,6 +339,30 @@ fn an_experiment_without_a_verdict_has_an_exit_code_of_its_own() {
         "{line}"
     );
     assert!(line.contains("100000 CPUs"), "{line}");
+}
+
+/// A row in a guest that cannot boot is no pass: it says what to install.
+#[test]
+fn rows_in_a_guest_without_a_kernel_or_qemu_are_missing() {
+    let scratch = Scratch::new("experiment-no-guest");
+    let inside = TINY.replace("[testbed]", "[guest]\ncards = [\"e1000e\"]\n\n[testbed]");
+    let path = tiny(&scratch, &inside);
+    for (variable, value) in [("PATH", ""), ("PACKTRAIN_GUEST", &*scratch.file("none"))] {
+        let words = ["experiment", &path, "--quick", "--json"];
+        let ran = finish(start(command(PACKTRAIN, &words).env(variable, value)));
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        let document = ran.json();
+        assert_eq!(document["runs"], json!([]));
+        assert_eq!(document["claims"][0]["verdict"], "not judged");
+        for row in document["rows"].as_array().expect("rows") {
+            let why = row["missing"].as_str().expect("a reason");
+            let advice = ["apt-get install", "packtrain guest --fetch"];
+            assert!(advice.iter().any(|one| why.contains(one)), "{why}");
+        }
+        assert!(ran.err.contains("not judged: 1 of 1 verdicts"), "{ran:?}");
+    }
+    let ran = packtrain(&["experiment", &path, "--only", "kernel"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
 }
 
 #[test]

@@ -24,6 +24,7 @@
 //! ```
 
 pub mod baseline;
+mod cards;
 mod cgroup;
 pub mod counters;
 pub mod cpu;

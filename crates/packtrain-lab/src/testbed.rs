@@ -14,6 +14,7 @@ use packtrain_testkit::VirtualMachine;
 use serde::Deserialize;
 
 use crate::baseline::{Baseline, BaselineError, Mode, Program};
+use crate::cards;
 use crate::cpu::napi_threads;
 use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
@@ -37,6 +38,9 @@ pub enum Through {
     Bridge,
     /// A minimal forwarder in C between two TAP interfaces; needs a C compiler
     C,
+    /// In a file only: the cable between the cards of both hosts.
+    #[value(skip)]
+    Cable,
 }
 
 /// How the hosts are joined: the options of every tool, and the `[testbed]` of an experiment.
@@ -74,6 +78,13 @@ pub struct TestbedOptions {
     #[arg(skip)]
     #[serde(deserialize_with = "some_from_text")]
     pub machine: Option<VirtualMachine>,
+    /// In a file only, for a guest: the address of the card whose interface host A has in place of
+    /// a TAP. `a` is then the card at the other end of its cable.
+    #[arg(skip)]
+    pub host_a: Option<String>,
+    /// The same of host B.
+    #[arg(skip)]
+    pub host_b: Option<String>,
 }
 
 impl TestbedOptions {
@@ -115,6 +126,15 @@ impl TestbedOptions {
             checked.map_err(|error| ToolError::of_start(&error))?;
         }
         Ok(policies)
+    }
+
+    /// The cards of both hosts, for what joins no TAPs.
+    fn both_cards(&self) -> Result<[&str; 2], ToolError> {
+        let cards = self.host_a.as_deref().zip(self.host_b.as_deref());
+        cards.map(<[_; 2]>::from).ok_or_else(|| {
+            let line = "both hosts need a card: write host-a and host-b";
+            ToolError::Usage(line.to_owned())
+        })
     }
 
     /// Opens a TAP from its keys, as in `tap,queues=2`, in a host of its own.
@@ -241,7 +261,7 @@ impl Testbed {
     pub fn start(options: &TestbedOptions) -> Result<Self, ToolError> {
         options.check_cpus()?;
         let binds_workers = options.cpus.is_some_and(|cpus| cpus.worker.is_some());
-        if binds_workers && matches!(options.through, Through::Veth | Through::Bridge) {
+        if binds_workers && !matches!(options.through, Through::Packtrain | Through::C) {
             return Err(ToolError::Usage(
                 "--cpus has a CPU for the forwarder's threads, and the kernel joins the hosts: \
                  leave worker= out"
@@ -263,10 +283,22 @@ impl Testbed {
                 (hosts, Device::Bridge(middle), Fields::new())
             }
             Through::C => c(options, &topology)?,
+            Through::Cable => {
+                let hosts = with_cards(options.both_cards()?, &topology)?;
+                (hosts, Device::Veth, Fields::new())
+            }
         };
         let name = options.through.to_possible_value();
-        let name = name.as_ref().map_or("", |value| value.get_name());
+        let name = name.as_ref().map_or("cable", |value| value.get_name());
         settings.insert("through".into(), name.into());
+        for (card, host) in [
+            (&options.host_a, &hosts.left),
+            (&options.host_b, &hosts.right),
+        ] {
+            if card.is_some() {
+                cards::wait_for_link(&host.netns, host.link.index)?;
+            }
+        }
         let mtu = |side: Side| {
             let host = hosts.host(side);
             let link = host.netns.rtnl()?.link_by_index(host.link.index)?;
@@ -403,13 +435,25 @@ fn packtrain(
     topology: &Settings,
     faults: &mut [Option<FaultCounters>; 2],
 ) -> Result<Made, ToolError> {
-    let specs = [
-        spec("--a", &options.a, "pt-a")?,
-        spec("--b", &options.b, "pt-b")?,
+    let ends = [
+        ("--a", &options.a, "pt-a", &options.host_a),
+        ("--b", &options.b, "pt-b", &options.host_b),
     ];
+    let specs = ends.map(|(option, text, name, card)| match card {
+        None => spec(option, text, name),
+        Some(_) => whole(option, text, "it is a card, as in e1000e:0000:02:00.0"),
+    });
+    let [a, b] = specs;
+    let (specs, here) = ([a?, b?], Netns::current()?);
     let (hosts, a, b) = TwoHosts::with(topology, |side| {
-        let spec = side.of(specs.each_ref());
-        Ok::<_, ToolError>((spec.name.clone(), open(spec)?))
+        let (spec, (.., card)) = (side.of(specs.each_ref()), side.of(ends));
+        let mut port = open(spec)?;
+        cards::wait_for_port(side.of([&options.a, &options.b]), &mut port)?;
+        let name = match card {
+            None => spec.name.clone(),
+            Some(card) => cards::bring(card, &here)?,
+        };
+        Ok::<_, ToolError>((name, port))
     })?;
     let ports = [a, b];
     *faults = ports.each_ref().map(|port| port.driver.faults());
@@ -421,6 +465,15 @@ fn packtrain(
         .map_err(|error| ToolError::of_start(&error))?;
     let settings = session::settings(&session, &sides, &policies, &[&options.a, &options.b]);
     Ok((hosts, Device::Packtrain(Box::new(session)), settings))
+}
+
+/// Two hosts whose interfaces are those of cards of the kernel, host A's first.
+fn with_cards(addresses: [&str; 2], topology: &Settings) -> Result<TwoHosts, ToolError> {
+    let here = Netns::current()?;
+    let (hosts, (), ()) = TwoHosts::with(topology, |side| {
+        Ok::<_, ToolError>((cards::bring(side.of(addresses), &here)?, ()))
+    })?;
+    Ok(hosts)
 }
 
 /// Where the workers run: the CPU of `--cpus`, or `--placement`.

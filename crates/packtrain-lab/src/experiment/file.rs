@@ -10,6 +10,8 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::{Spanned, Value};
 
+use crate::guest::CardModel;
+
 /// Options of the testbed, of the workload, or settings to check. A later layer replaces values of
 /// an earlier one.
 pub type Layer = BTreeMap<String, Spanned<Value>>;
@@ -34,6 +36,8 @@ pub struct File {
     pub repeats: Option<NonZeroUsize>,
     #[serde(default)]
     pub needs: Needs,
+    /// Where all rows are run, if not on this machine.
+    pub guest: Option<GuestSpec>,
     #[serde(default)]
     pub testbed: Layer,
     pub workload: Layer,
@@ -58,6 +62,26 @@ pub struct Needs {
     /// CPUs.
     #[serde(default)]
     pub cpus: usize,
+}
+
+/// The `[guest]` of an experiment: the virtual machine with network cards in which all of its rows
+/// are run.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct GuestSpec {
+    /// Its cards. A cable joins the first two, the next two, and so on; a last one without a
+    /// partner has a cable that leads nowhere.
+    pub cards: Vec<CardModel>,
+    /// Its CPUs.
+    #[serde(default = "one")]
+    pub cpus: u8,
+    /// Whether its clock counts instructions: each takes a nanosecond.
+    #[serde(default)]
+    pub icount: bool,
+}
+
+const fn one() -> u8 {
+    1
 }
 
 /// One thing that varies.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::counters::{self, Costs, Work, per};
+use crate::cards;
 use crate::error::{LabError, ToolError};
 use crate::joined::Joined;
 use crate::link::Rtnl;
@@ -164,7 +165,11 @@ fn ports(testbed: &TestbedOptions) -> Result<(Option<Host>, [Port<AnyPort>; 2]),
         return Ok((Some(host), [open(&a)?, b]));
     }
     let ports = open_pair(&a, &whole("b", &testbed.b, hint)?);
-    Ok((None, ports.map_err(|error| ToolError::of_open(&error))?))
+    let mut ports = ports.map_err(|error| ToolError::of_open(&error))?;
+    for (text, port) in [&testbed.a, &testbed.b].into_iter().zip(&mut ports) {
+        cards::wait_for_port(text, port)?;
+    }
+    Ok((None, ports))
 }
 
 /// The times in which port A sent nothing, as far as its counters are read.

@@ -4,6 +4,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema};
 use serde_json::{Value, json};
 
+use super::guests::INSTRUCTIONS;
 use super::{counters, forward, send};
 use crate::options::Fields;
 use crate::tools::{blast, ping, rfc2544, sort, stream};
@@ -34,6 +35,7 @@ pub fn figures(tool: &str) -> Value {
     let of_ports = json!({ "a": counters::faults_names(), "b": counters::faults_names() });
     let mut names = counters::names();
     names.insert("ns_per_packet".into(), 0.into());
+    names.insert(INSTRUCTIONS.into(), 0.into());
     names.insert("faults".into(), of_ports);
     names.insert("memory".into(), super::workload::memory([0; 4]));
     if tool == "sort" {

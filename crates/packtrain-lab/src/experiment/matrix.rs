@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::ops::Range;
+use std::sync::Arc;
 
 use packtrain_measure::document::{Axis, Better, Claim, Definition, Figure, Setting};
 use packtrain_measure::{Expected, Key, Verdict};
 use serde::de::DeserializeOwned;
 use toml::{Spanned, Value};
 
-use super::file::{File, Layer, Names, Needs, Overlay, Selection};
+use super::file::{File, GuestSpec, Layer, Names, Needs, Overlay, Selection};
 use super::known;
 use super::workload::{ReadOptions, TOOLS, Workload};
 use crate::options::option_names;
@@ -18,6 +19,9 @@ use crate::testbed::TestbedOptions;
 
 /// Most combinations of one experiment, with those that `skip` leaves out.
 const CELLS_MAX: usize = 10_000;
+
+/// The options of the testbed that no command line has.
+const IN_FILES: [&str; 3] = ["machine", "host-a", "host-b"];
 
 /// Rounds of an experiment whose file does not say.
 const ROUNDS: usize = 5;
@@ -73,6 +77,7 @@ pub struct Cell {
     quick: Merged,
     check: Merged,
     values: BTreeMap<String, Value>,
+    guest: Option<Arc<GuestSpec>>,
 }
 
 /// What one run does.
@@ -87,6 +92,17 @@ pub struct Setup {
     /// Whether the frames of packtrain's memory in use are counted meanwhile. It disturbs the
     /// workers, so only an experiment with such a figure does it.
     pub memory: bool,
+    /// Where it is made, if not on this machine.
+    pub place: Option<Place>,
+}
+
+/// A run in a guest.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The guest.
+    pub guest: Arc<GuestSpec>,
+    /// The file of an experiment that has no other setting.
+    pub text: String,
 }
 
 /// Values of layers that were put on top of each other, each with its place in the file.
@@ -296,6 +312,7 @@ fn cells(file: &File) -> Result<Vec<Cell>, Wrong> {
         quick: file.quick.workload.clone(),
         check: file.check.clone(),
         values: BTreeMap::new(),
+        guest: file.guest.clone().map(Arc::new),
     }];
     for axis in &file.axes {
         let name = axis.name.as_ref();
@@ -326,6 +343,11 @@ impl Cell {
         self.testbed.contains_key("machine")
     }
 
+    /// Whether it runs in a guest.
+    pub fn is_in_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+
     fn put(&mut self, overlay: &Overlay) {
         if overlay.workload.contains_key("tool") {
             self.workload.clear();
@@ -351,6 +373,11 @@ impl Cell {
             put(&mut workload, &self.quick);
         }
         let mut workload = filled(&workload)?;
+        let testbed = filled(&self.testbed)?;
+        let place = self.guest.as_ref().map(|guest| Place {
+            guest: Arc::clone(guest),
+            text: alone(&testbed, &workload),
+        });
         let known = TOOLS.join(", ");
         let Some(tool) = workload.remove("tool") else {
             let what = format!("[workload] has no tool: write tool = \"…\", one of {known}");
@@ -366,8 +393,8 @@ impl Cell {
             (tool.span(), what)
         };
         let check = filled(&self.check)?.into_iter();
-        let (testbed, mut names) = (filled(&self.testbed)?, option_names::<TestbedOptions>());
-        names.push("machine".to_owned());
+        let mut names = option_names::<TestbedOptions>();
+        names.extend(IN_FILES.map(str::to_owned));
         if let Some((name, value)) = testbed.iter().find(|(name, _)| !names.contains(name)) {
             let names = names.join(", ");
             let what = format!("[testbed] there is no '{name}'; the names are {names}");
@@ -385,8 +412,40 @@ impl Cell {
                 .map(|(name, value)| (name, shown(value.as_ref())))
                 .collect(),
             memory: false,
+            place,
         })
     }
+}
+
+/// The file of an experiment with one setting, which has these options.
+fn alone(testbed: &Merged, workload: &Merged) -> String {
+    let layer = |layer: &Merged| -> Value {
+        let values = layer.iter();
+        let values = values.map(|(name, value)| (name.clone(), value.as_ref().clone()));
+        Value::Table(values.collect())
+    };
+    let table = |pairs: &[(&str, Value)]| -> toml::Table {
+        let pairs = pairs.iter();
+        let pairs = pairs.map(|(name, value)| ((*name).to_owned(), value.clone()));
+        pairs.collect()
+    };
+    let axis = table(&[
+        ("name", "setting".into()),
+        ("settings", vec!["only"].into()),
+    ]);
+    let figure = table(&[("key", "ns_per_packet".into()), ("title", "CPU".into())]);
+    table(&[
+        ("name", "row".into()),
+        ("source", "".into()),
+        ("title", "a row of an experiment".into()),
+        ("meaning", "".into()),
+        ("document", table(&[("claims", "".into())]).into()),
+        ("testbed", layer(testbed)),
+        ("workload", layer(workload)),
+        ("axes", vec![axis].into()),
+        ("figures", vec![figure].into()),
+    ])
+    .to_string()
 }
 
 fn put(below: &mut Merged, layer: &Layer) {

@@ -10,6 +10,7 @@ pub mod counters;
 pub mod document;
 mod file;
 mod forward;
+mod guests;
 pub mod judge;
 mod known;
 mod load;
@@ -21,11 +22,12 @@ mod sources;
 mod tests;
 mod workload;
 
-pub use file::Needs;
+pub use file::{GuestSpec, Needs};
 pub use forward::Forward;
+pub use guests::{Guests, Printed};
 pub use judge::judge;
 pub use load::Load;
-pub use matrix::{Cell, Expectation, Experiment, FileError, Pair, Setup};
+pub use matrix::{Cell, Expectation, Experiment, FileError, Pair, Place, Setup};
 pub use runner::{Measure, Only, Options, QUICK_ROUNDS, Results, Run, RunError, run};
 pub use send::Senders;
 pub use sources::{SOURCES, Source};
@@ -55,6 +57,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "lro-livelock",
     "tx-dispatch",
     "tx-throughput",
+    "netblast-card",
     "regret",
     "regret-virtual",
 ];

@@ -37,6 +37,8 @@ pub enum Only {
     Kernel,
     /// On virtual machines, in virtual time: no figure is a measurement
     Sim,
+    /// In a guest with emulated network cards
+    Guest,
 }
 
 impl Options {
@@ -44,8 +46,11 @@ impl Options {
     pub fn leave_out(&self, cell: &Cell) -> Option<&'static str> {
         match self.only {
             _ if self.quick && cell.is_long => Some("a quick run leaves it out"),
-            Some(Only::Kernel) if cell.is_virtual() => Some("--only kernel leaves it out"),
+            Some(Only::Kernel) if cell.is_virtual() || cell.is_in_guest() => {
+                Some("--only kernel leaves it out")
+            }
             Some(Only::Sim) if !cell.is_virtual() => Some("--only sim leaves it out"),
+            Some(Only::Guest) if !cell.is_in_guest() => Some("--only guest leaves it out"),
             _ => None,
         }
     }
@@ -159,7 +164,7 @@ pub fn run(
         if options.leave_out(cell).is_some() {
             continue;
         }
-        if cpus > here && !cell.is_virtual() {
+        if cpus > here && !cell.is_virtual() && !cell.is_in_guest() {
             let why = format!("it needs {cpus} CPUs and this process may use {here}");
             results.missing.push((index, why));
         } else {

@@ -1,6 +1,8 @@
 //! `tool = "send"`: threads of this process send through handles of one port, as an application
 //! that announces its senders does.
 
+mod sockets;
+
 use std::net::UdpSocket;
 use std::slice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::counters::{self, Costs, Work, per};
+use crate::cards;
 use crate::cpu::Usage;
 use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
@@ -112,6 +115,9 @@ impl Senders {
         }
         ToolError::unless_in(topology::MTU, "mtu", testbed.mtu.into())?;
         let load = self.load(testbed.mtu)?;
+        if let Some(card) = &testbed.host_a {
+            return self.through_sockets(card, &load, testbed, control);
+        }
         let (receiver, port) = port(testbed)?;
         let sides = session::sides(slice::from_ref(&port));
         let policies = testbed.checked_policies()?;
@@ -150,7 +156,7 @@ impl Senders {
             )));
         }
         settings.extend(priorities(&report.snapshot.workers));
-        let (_, flag) = watch.end(Duration::ZERO)?;
+        let (activity, flag) = watch.end(Duration::ZERO)?;
         let delivered = delivered(&receiver)?.zip(before);
         let run = Run {
             sent,
@@ -158,6 +164,7 @@ impl Senders {
             workers: Work::of(&report.snapshot).since(used),
             // Without the time in which the ports are closed.
             seconds: report.elapsed.saturating_sub(start).as_secs_f64(),
+            switches_machine: Some(activity.switches),
         };
         Ok(Measured {
             settings,
@@ -204,6 +211,7 @@ impl Senders {
             delivered: None,
             workers: Work::of(&report.snapshot),
             seconds: report.elapsed.as_secs_f64(),
+            switches_machine: None,
         };
         Ok(Measured {
             settings,
@@ -379,7 +387,9 @@ fn port(testbed: &TestbedOptions) -> Result<(Option<Receiver>, Port<AnyPort>), T
                  tap,queues=2"
             )));
         }
-        (None, open(&spec)?)
+        let mut port = open(&spec)?;
+        cards::wait_for_port(text, &mut port)?;
+        (None, port)
     };
     if port.driver.capabilities().link != LinkType::Ethernet {
         return Err(ToolError::Usage(format!(
@@ -540,6 +550,8 @@ pub struct Figures {
     pub send_calls: u64,
     /// Of these, the ones after which the queue was full.
     pub full_percent: f64,
+    /// Context switches of the machine, of all CPUs; not in virtual time.
+    pub switches_machine: Option<u64>,
     /// What the system call through the filter takes, the mean of all senders.
     pub system_call_ns: f64,
     /// What a packet cost senders and workers.
@@ -557,6 +569,7 @@ struct Run {
     workers: Work,
     /// From the start of the senders until the last accepted packet was sent or dropped.
     seconds: f64,
+    switches_machine: Option<u64>,
 }
 
 impl Run {
@@ -609,6 +622,7 @@ impl Run {
             ns_per_packet_worker: workers.ns_per_packet(received),
             send_calls: calls,
             full_percent: per(100.0 * full as f64, calls as f64),
+            switches_machine: self.switches_machine,
             system_call_ns: per(1e9 * timed.as_secs_f64(), self.sent.len() as f64),
             costs: all.costs(received, self.seconds),
         }));

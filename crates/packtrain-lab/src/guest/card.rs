@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::monitor::Monitor;
@@ -11,7 +12,8 @@ use crate::error::ToolError;
 pub(super) const CARDS_MAX: usize = 16;
 
 /// A card that QEMU emulates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum CardModel {
     /// Intel 82574L.
@@ -94,14 +96,9 @@ impl Card {
         self
     }
 
-    /// A line of the shell that binds it; `loads` is run for all cards before any is bound.
+    /// A line of the shell that binds it.
     pub(super) fn bind(&self, number: usize) -> String {
-        let (driver, module) = match self.bound {
-            Bound::Vfio => ("vfio-pci", Some("vfio_iommu_type1")),
-            Bound::Kernel => self.model.driver(),
-        };
-        let load = module.map_or_else(String::new, |module| format!("modprobe {module} && "));
-        format!("{load}bind-card {} {driver}", address(number))
+        bind(number, self.model, self.bound)
     }
 
     /// Plugs it in, and returns the arguments that plug it in again.
@@ -139,6 +136,16 @@ impl Card {
         monitor.execute("device_add", &device)?;
         Ok(device)
     }
+}
+
+/// A line of the shell that gives card `number` to a driver.
+pub(super) fn bind(number: usize, model: CardModel, bound: Bound) -> String {
+    let (driver, module) = match bound {
+        Bound::Vfio => ("vfio-pci", Some("vfio_iommu_type1")),
+        Bound::Kernel => model.driver(),
+    };
+    let load = module.map_or_else(String::new, |module| format!("modprobe {module} && "));
+    format!("{load}bind-card {} {driver}", address(number))
 }
 
 /// The name of a card in QEMU.

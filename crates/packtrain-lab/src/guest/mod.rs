@@ -295,6 +295,14 @@ impl Guest {
         lock(&self.monitor).execute(command, arguments)
     }
 
+    /// Gives card `number`, which is of this model, to another driver.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`] if the driver does not take it.
+    pub fn bind(&self, number: usize, model: CardModel, bound: Bound) -> Result<(), ToolError> {
+        self.check(&card::bind(number, model, bound)).map(drop)
+    }
+
     /// Sets the link of card `number` up or down.
     ///
     /// # Errors

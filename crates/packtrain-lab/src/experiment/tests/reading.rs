@@ -130,6 +130,37 @@ fn every_built_in_experiment_is_complete() {
     assert!(built_in("no-such").is_none());
 }
 
+#[test]
+fn a_row_of_a_guest_is_a_file_of_its_own() {
+    let guest = "[guest]\ncards = [\"e1000e\", \"virtio\"]\nicount = true\n\n[document]";
+    let text = TEXT.replace("[document]", guest);
+    let experiment = Experiment::read("fake.toml", &text).expect("a file");
+    for (cell, ports) in [["p", "1"], ["p", "2"], ["r", "1"], ["r", "2"]]
+        .iter()
+        .enumerate()
+    {
+        for (quick, count) in [(false, Some(1000)), (true, Some(7))] {
+            let setup = experiment.setup(cell, 7, quick).expect("a setup");
+            let place = setup.place.expect("a guest");
+            assert_eq!((place.guest.cards.len(), place.guest.cpus), (2, 1));
+            let alone = Experiment::read("row.toml", &place.text);
+            let alone = alone.unwrap_or_else(|error| panic!("{error}: {}", place.text));
+            alone.check_figures().expect("known figures");
+            let there = alone.setup(0, 1, false).expect("a setup");
+            assert!(there.place.is_none(), "it is run where it is read");
+            assert_eq!([&*there.testbed.a, &*there.testbed.b], *ports);
+            assert_eq!(there.testbed.mtu, setup.testbed.mtu);
+            let Workload::Forward(forward) = there.workload else {
+                panic!("{:?}", there.workload);
+            };
+            assert_eq!(forward.count, count);
+        }
+    }
+    let refused = |from: &str, to: &str| wrong(&text.replace(from, to));
+    assert!(refused("virtio", "e1000").contains("unknown variant `e1000`"));
+    assert!(refused("icount", "icont").contains("unknown field `icont`"));
+}
+
 /// To count them disturbs the workers.
 #[test]
 fn frames_in_use_are_counted_if_a_figure_needs_them() {

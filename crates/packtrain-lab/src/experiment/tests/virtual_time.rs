@@ -120,7 +120,9 @@ fn virtual_settings_of_built_in_experiments_are_called_so() {
                 Options { only, ..OPTIONS }.leave_out(cell).is_none()
             };
             assert_eq!(kept(Only::Sim), cell.is_virtual());
-            assert_eq!(kept(Only::Kernel), !cell.is_virtual());
+            assert_eq!(kept(Only::Guest), cell.is_in_guest());
+            let is_here = !cell.is_virtual() && !cell.is_in_guest();
+            assert_eq!(kept(Only::Kernel), is_here);
         }
     }
 }

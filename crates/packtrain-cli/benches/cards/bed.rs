@@ -273,7 +273,7 @@ impl Bed {
             return Ok(None);
         };
         let ports = document["ports"].as_object().ok_or("no ports")?;
-        let last = ports.values().last().ok_or("no ports")?;
+        let last = ports.values().next_back().ok_or("no ports")?;
         let queues = last.as_object().into_iter().flatten();
         let queues = queues.filter(|(key, _)| key.starts_with("txq"));
         let packets = queues.filter_map(|(_, queue)| queue["packets"].as_f64());

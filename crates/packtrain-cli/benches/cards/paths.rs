@@ -180,7 +180,7 @@ pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
         },
         Path {
             name: "tx tso",
-            about: "TCP segments of 1460 bytes, merged to packets of up to 64 KB that the card cuts",
+            about: "TCP segments of 1460 bytes, merged to packets that the card cuts",
             contestants: vec![
                 Contestant::new("packtrain e1000e:", bed.sends(TCP, &bed.card(0))),
                 alone(Contestant::new("packet socket", bed.sends(TCP, &socket))),

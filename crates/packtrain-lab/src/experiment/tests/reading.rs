@@ -156,9 +156,9 @@ fn a_row_of_a_guest_is_a_file_of_its_own() {
             assert_eq!(forward.count, count);
         }
     }
-    let wrong = |from: &str, to: &str| wrong(&text.replace(from, to));
-    assert!(wrong("virtio", "e1000").contains("unknown variant `e1000`"));
-    assert!(wrong("icount", "icont").contains("unknown field `icont`"));
+    let refused = |from: &str, to: &str| wrong(&text.replace(from, to));
+    assert!(refused("virtio", "e1000").contains("unknown variant `e1000`"));
+    assert!(refused("icount", "icont").contains("unknown field `icont`"));
 }
 
 /// To count them disturbs the workers.

@@ -82,7 +82,7 @@ pub struct Port {
 /// The form of packets to a port. Limits are in segments, unless they are named otherwise.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Segments {
-    /// What the device accepts, at most a twelfth of its ring.
+    /// What the device accepts, at most a twelfth of its ring if each takes a descriptor of it.
     pub device: usize,
     /// The same after `segs=`.
     pub effective: usize,

@@ -58,6 +58,14 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     let targets = root.join("fuzz/fuzz_targets");
     let targets = listed(&targets, |name| name.ends_with(".rs"))?;
     let targets: Vec<String> = targets.iter().filter_map(|path| stem(path)).collect();
+    // First, so that a failure below is a finding.
+    build(root)?;
+    check_seeds(root, &targets)?;
+    side_by_side(&targets, |target| fuzz(root, target, seconds))
+}
+
+/// Builds every target, and installs the tools for that.
+pub fn build(root: &Path) -> Result<()> {
     if printed(&mut program(root, &format!("{NIGHTLY} rustc --version"))).is_err() {
         println!("fuzz: the nightly compiler is missing; installing it");
         let install = "rustup toolchain install nightly --profile minimal";
@@ -65,10 +73,7 @@ pub fn run(root: &Path, seconds: u32) -> Result<()> {
     }
     let cargo = format!("{NIGHTLY} cargo");
     provide(root, &cargo, "fuzz", CARGO_FUZZ_VERSION)?;
-    // First, so that a failure below is a finding.
-    ensure(&mut cargo_fuzz(root, "build")).context("the fuzz targets do not build")?;
-    check_seeds(root, &targets)?;
-    side_by_side(&targets, |target| fuzz(root, target, seconds))
+    ensure(&mut cargo_fuzz(root, "build")).context("the fuzz targets do not build")
 }
 
 fn cargo_fuzz(root: &Path, line: &str) -> Command {

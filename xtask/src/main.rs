@@ -29,6 +29,9 @@ enum Chore {
         #[arg(long, value_name = "N", default_value_t = 20)]
         #[arg(value_parser = clap::value_parser!(u32).range(1..))]
         seconds: u32,
+        /// Builds the targets and what they need, and runs none
+        #[arg(long)]
+        build: bool,
     },
     /// Run cargo-mutants with .cargo/mutants.toml
     #[command(disable_help_flag = true)]
@@ -53,7 +56,8 @@ fn main() -> ExitCode {
     let root: PathBuf = manifest.parent().unwrap_or(manifest).to_path_buf();
     let result = match Chore::parse() {
         Chore::Tidy => tidy::run(&root),
-        Chore::Fuzz { seconds } => fuzz::run(&root, seconds),
+        Chore::Fuzz { build: true, .. } => fuzz::build(&root),
+        Chore::Fuzz { seconds, .. } => fuzz::run(&root, seconds),
         Chore::Mutants { args } => mutants::run(&root, &args),
         Chore::Figures(arguments) => figures::run(&root, &arguments),
         Chore::Experiments(arguments) => experiments::run(&root, &arguments),
@@ -91,6 +95,7 @@ mod tests {
             ("tidy", "Tidy"),
             ("full", "Full"),
             ("fuzz --seconds 1", "seconds: 1"),
+            ("fuzz --build", "build: true"),
             (
                 "mutants --list --in-diff a --help",
                 r#"["--list", "--in-diff", "a", "--help"]"#,

@@ -1225,6 +1225,25 @@ fn a_card_that_somebody_resets_ends_the_run() {
 }
 
 #[test]
+fn buffers_that_the_card_was_not_told_of_are_offered_again() {
+    let mut bench = Bench::new(&small(), 1);
+    let arena = bench.arena.clone();
+    bench.rx().refill(&arena);
+    let tail = bench.fake.peek(RX_TAIL);
+    assert!(tail > 0);
+    bench.receive();
+    // As if the last write had not reached it.
+    for told in [tail, 16] {
+        bench.fake.poke(RX_TAIL, told);
+        bench.fake.take_writes(RX_TAIL);
+        bench.rx().recheck_at = Instant::default();
+        bench.receive();
+        let again = bench.fake.take_writes(RX_TAIL);
+        assert_eq!(again, [tail][..usize::from(told != tail)]);
+    }
+}
+
+#[test]
 fn counters_add_up_over_reads() {
     let mut bench = Bench::new(&small(), 1);
     assert_eq!(

@@ -139,6 +139,9 @@ impl Debug for Control<'_> {
     }
 }
 
+/// The begin of the flag of a run beside which more than a little CPU time was used.
+pub(crate) const DISTURBED: &str = "other programs and the hypervisor used";
+
 /// Observes the machine beside a run, and says what disturbed it.
 #[derive(Debug)]
 pub struct Watch {
@@ -189,7 +192,7 @@ fn disturbance(activity: &Activity, others: Duration) -> Option<String> {
     let percent = activity.percent(others)?;
     let is_much = percent > INTERFERENCE_PERCENT_MAX && others > 2 * machine::tick();
     is_much.then(|| {
-        format!("other programs and the hypervisor used {percent:.0} % of the CPUs of this run")
+        format!("{DISTURBED} {percent:.0} % of the CPUs of this run")
     })
 }
 

@@ -58,6 +58,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-dispatch",
     "tx-throughput",
     "netblast-card",
+    "ping-card",
     "regret",
     "regret-virtual",
 ];

@@ -59,6 +59,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-throughput",
     "netblast-card",
     "ping-card",
+    "interrupts-card",
     "regret",
     "regret-virtual",
 ];

@@ -60,6 +60,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "netblast-card",
     "ping-card",
     "interrupts-card",
+    "udp-large-card",
     "regret",
     "regret-virtual",
 ];

@@ -61,6 +61,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "ping-card",
     "interrupts-card",
     "udp-large-card",
+    "encap-limit-card",
     "regret",
     "regret-virtual",
 ];

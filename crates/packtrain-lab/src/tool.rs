@@ -191,9 +191,7 @@ fn throttling(start: Option<Duration>, end: Option<Duration>) -> Option<String> 
 fn disturbance(activity: &Activity, others: Duration) -> Option<String> {
     let percent = activity.percent(others)?;
     let is_much = percent > INTERFERENCE_PERCENT_MAX && others > 2 * machine::tick();
-    is_much.then(|| {
-        format!("{DISTURBED} {percent:.0} % of the CPUs of this run")
-    })
+    is_much.then(|| format!("{DISTURBED} {percent:.0} % of the CPUs of this run"))
 }
 
 #[cfg(test)]

@@ -62,6 +62,7 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "interrupts-card",
     "udp-large-card",
     "encap-limit-card",
+    "tx-dispatch-card",
     "regret",
     "regret-virtual",
 ];

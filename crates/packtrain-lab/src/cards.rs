@@ -92,7 +92,7 @@ pub(crate) fn wait_for_link(netns: &Netns, index: u32) -> Result<(), ToolError> 
     let start = Instant::now();
     loop {
         let link = rtnl.link_by_index(index)?;
-        if link.is_running() {
+        if link.passes_packets() {
             return Ok(());
         }
         if start.elapsed() >= READY_MAX {

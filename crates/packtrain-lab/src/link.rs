@@ -137,6 +137,13 @@ impl Link {
         self.flags & libc::IFF_RUNNING as u32 != 0
     }
 
+    /// Running, also if it was set up again just now: until the kernel has seen that its carrier is
+    /// off, `IFF_RUNNING` is that of before.
+    pub fn passes_packets(&self) -> bool {
+        let carrier = self.flags & LinkFlags::LowerUp.bits() != 0;
+        carrier && !self.is_settling()
+    }
+
     /// Has carrier (`IFF_LOWER_UP`), but the kernel has not activated the interface yet. It does so
     /// from a work queue (`linkwatch_event`), up to a second later, and drops sent packets until
     /// then.

@@ -139,6 +139,9 @@ impl Debug for Control<'_> {
     }
 }
 
+/// The begin of the flag of a run beside which more than a little CPU time was used.
+pub(crate) const DISTURBED: &str = "other programs and the hypervisor used";
+
 /// Observes the machine beside a run, and says what disturbed it.
 #[derive(Debug)]
 pub struct Watch {
@@ -188,9 +191,7 @@ fn throttling(start: Option<Duration>, end: Option<Duration>) -> Option<String> 
 fn disturbance(activity: &Activity, others: Duration) -> Option<String> {
     let percent = activity.percent(others)?;
     let is_much = percent > INTERFERENCE_PERCENT_MAX && others > 2 * machine::tick();
-    is_much.then(|| {
-        format!("other programs and the hypervisor used {percent:.0} % of the CPUs of this run")
-    })
+    is_much.then(|| format!("{DISTURBED} {percent:.0} % of the CPUs of this run"))
 }
 
 #[cfg(test)]

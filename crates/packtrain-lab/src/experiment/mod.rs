@@ -58,6 +58,11 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "tx-dispatch",
     "tx-throughput",
     "netblast-card",
+    "ping-card",
+    "interrupts-card",
+    "udp-large-card",
+    "encap-limit-card",
+    "tx-dispatch-card",
     "regret",
     "regret-virtual",
 ];

@@ -9,6 +9,7 @@
 use crate::line::Line;
 use crate::world::{PacketSocket, set_feature};
 use crate::{boot, check, no_faults};
+use packtrain::driver::Features;
 use packtrain::port;
 use packtrain_lab::guest::{Bound, Card, CardModel, FarSide};
 use packtrain_testkit::conformance::{Skip, run_all};
@@ -29,17 +30,24 @@ struct Driver {
     keys: &'static [&'static str],
 }
 
-/// Without virtio-net headers, QEMU 7.2 sends TSO packets as IP fragments.
-const DRIVERS: [Driver; 2] = [
+/// Each kind of interrupt once. All take about the same time: a card that is closed while the
+/// others are costs seconds, for the kernel then resets their bus. Without virtio-net headers, QEMU
+/// 7.2 sends the TSO packets of all but virtio as IP fragments.
+const DRIVERS: [Driver; 3] = [
     Driver {
         model: CardModel::E1000e,
         kind: "e1000e",
-        keys: &["irq=msix,offload=csum", "irq=msi,offload=csum"],
+        keys: &["irq=intx,mtu=9000,offload=csum"],
     },
     Driver {
-        model: CardModel::E1000e,
-        kind: "e1000e",
-        keys: &["irq=intx,offload=csum", "mtu=9000,offload=csum"],
+        model: CardModel::Virtio,
+        kind: "virtio",
+        keys: &["irq=msix,packed=on"],
+    },
+    Driver {
+        model: CardModel::Vmxnet3,
+        kind: "vmxnet3",
+        keys: &["irq=msi,offload=csum"],
     },
 ];
 
@@ -49,7 +57,7 @@ const CASES: usize = 13;
 const NOT_APPLIED: usize = 2;
 
 /// More than the suite takes on a busy machine.
-const SECONDS_MAX: u32 = 60;
+const SECONDS_MAX: u32 = 100;
 
 /// Shows what it keeps.
 struct Both<'a>(&'a mut Vec<u8>, io::Stdout);
@@ -77,6 +85,9 @@ pub fn drivers_keep_their_promises_in_a_guest() {
             let mut card = Card::new(driver.model, cable(), Bound::Vfio);
             if number > 0 {
                 card = card.beside();
+            }
+            if driver.model == CardModel::Virtio {
+                card = card.property("packed", true);
             }
             config.cards.push(card);
             kernels.push(Card::new(CardModel::Virtio, cable(), Bound::Kernel));
@@ -159,7 +170,13 @@ fn all_of(driver: &Driver, address: &str, interface: &str) -> Vec<String> {
         failed.extend(run_all(&name, seed, |_| {
             let wire = PacketSocket::open(interface);
             // The counters of some cards have packets that they segment as one.
-            Ok::<_, Skip>(Line::on(open().driver, wire, false))
+            let line = Line::on(open().driver, wire, false);
+            // QEMU's hub lets a frame overtake one that waits for a buffer of a virtio card, so no
+            // more are sent at a time than it has: none that the kernel segments.
+            Ok::<_, Skip>(match driver.model {
+                CardModel::Virtio => line.injecting(Features::CSUM),
+                _ => line,
+            })
         }));
     }
     failed

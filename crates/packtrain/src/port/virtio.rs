@@ -35,7 +35,9 @@ use super::virtqueue::features::{
 };
 use super::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NO_VECTOR};
 use super::virtqueue::{SIZE_MAX, Shape, Virtqueue};
-use crate::driver::{Attach, Capabilities, DeviceError, Driver, Features, Link, QueuePair};
+use crate::driver::{
+    Attach, Capabilities, DeviceError, Driver, Features, Link, QueuePair, RxDescriptors,
+};
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass};
 use halves::{Beside, HEADER_BYTES, Half, TABLE_DESCRIPTORS};
@@ -408,7 +410,11 @@ impl<B: Bus> Driver for Virtio<B> {
         let mut halves = halves.into_iter();
         let mut all = Vec::with_capacity(pairs);
         while let (Some(rx), Some(tx)) = (halves.next(), halves.next()) {
-            let rx = VirtioRx::new(rx, buffer_bytes, accept, is_mergeable);
+            let mut rx = VirtioRx::new(rx, buffer_bytes, accept, is_mergeable);
+            // What arrives without buffers a card drops, and QEMU behind its hub lets another
+            // packet overtake it. More of them come with the first poll. They come after the
+            // commands, so that none is for a packet that the card should not receive.
+            rx.refill(arena);
             all.push((rx, VirtioTx::new(tx, beside)));
         }
         Ok(all)

@@ -78,6 +78,8 @@ pub fn drivers_keep_their_promises_in_a_guest() {
     let name = program.file_name().expect("a name").to_os_string();
     let name = name.into_string().expect("UTF-8");
     let guest = boot(|config| {
+        // QEMU 7.2 crashes when a processor accesses a card while another one moves its regions.
+        config.cpus = 1;
         config.programs.push(program);
         let mut kernels = Vec::new();
         for (number, driver) in DRIVERS.iter().enumerate() {

@@ -40,18 +40,10 @@ impl<B: Bus> E1000eRx<B> {
         (status & rx::DONE != 0).then_some((index, status))
     }
 
-    const fn tail(&self) -> usize {
-        RingRegisters::rx(self.queue).tail()
-    }
-
-    /// Tells the card its buffers again, if it does not know all of them: a write is lost while
-    /// another program has switched off its registers, as for a reset, and a card without buffers
-    /// gives no reason for the next one.
-    fn offer_again(&self) {
-        let tail = self.buffers.tail() as u32;
-        if self.line.card.read(self.tail()) != tail {
-            self.line.card.write(self.tail(), tail);
-        }
+    /// Tells the card its buffers.
+    fn offer(&self) {
+        let tail = RingRegisters::rx(self.queue).tail();
+        self.line.card.write(tail, self.buffers.tail() as u32);
     }
 
     /// What the card says about the packet that ends with a descriptor.
@@ -99,7 +91,9 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
             let Some((index, status)) = self.arrived() else {
                 if now >= self.recheck_at {
                     self.recheck_at = self.line.card.recheck(now)?;
-                    self.offer_again();
+                    // A write is lost while another program has switched off the registers, as for a
+                    // reset, and a card without buffers gives no reason for the next one.
+                    self.offer();
                 }
                 break;
             };

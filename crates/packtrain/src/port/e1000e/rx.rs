@@ -91,8 +91,8 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
             let Some((index, status)) = self.arrived() else {
                 if now >= self.recheck_at {
                     self.recheck_at = self.line.card.recheck(now)?;
-                    // A write is lost while another program has switched off the registers, as for a
-                    // reset, and a card without buffers gives no reason for the next one.
+                    // A write is lost while another program has switched off the registers, as
+                    // for a reset, and a card without buffers never causes the next one.
                     self.offer();
                 }
                 break;

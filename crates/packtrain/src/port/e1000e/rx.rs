@@ -79,9 +79,7 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
         });
         if self.buffers.count() > before {
             write_barrier();
-            self.line
-                .card
-                .write(self.tail(), self.buffers.tail() as u32);
+            self.offer();
         }
         is_full
     }

@@ -505,9 +505,9 @@ fn the_rx_ring_goes_round() {
         let lengths: Vec<usize> = packets.iter().map(Packet::bytes).collect();
         assert_eq!(lengths, (60..89).collect::<Vec<_>>(), "{round}");
     }
-    // The tail is written once for many descriptors, and never passes the head.
+    // The tail is written once for many descriptors, and at the first check of the link.
     let tails = bench.fake.take_writes(RX_TAIL);
-    assert!(tails.len() <= 42, "{}", tails.len());
+    assert!(tails.len() <= 43, "{}", tails.len());
 }
 
 #[test]

@@ -94,8 +94,8 @@ fn rows_of_an_experiment_are_run_beside_the_cards() {
         let sent = figures["sent_packets"].as_u64();
         assert!(sent > Some(50), "{run}");
         assert_eq!(figures["offered_packets"].as_u64(), sent, "{run}");
-        // It was there for 200 ms, at an instruction each nanosecond.
-        assert!(figures["instructions"].as_f64() > Some(2e8), "{run}");
+        // They sent for some 200 ms, at an instruction each nanosecond.
+        assert!(figures["instructions"].as_f64() > Some(1.5e8), "{run}");
         if run["setting"]["driver"] == "packtrain" {
             assert_eq!(figures["a"]["device"]["tx_packets"].as_u64(), sent, "{run}");
         } else {

@@ -43,7 +43,7 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
         (&["latency"], "did you mean 'ping'?"),
         (
             &["experiment", "tx-dispach"],
-            "lro-livelock, tx-dispatch, tx-throughput, regret, \
+            "encap-limit-card, tx-dispatch-card, regret, \
              regret-virtual; did you mean 'tx-dispatch'?\n",
         ),
         (

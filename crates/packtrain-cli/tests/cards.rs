@@ -97,7 +97,7 @@ fn rows_of_an_experiment_are_run_beside_the_cards() {
         // They sent for some 200 ms, at an instruction each nanosecond.
         assert!(figures["instructions"].as_f64() > Some(1.5e8), "{run}");
         if run["setting"]["driver"] == "packtrain" {
-            assert_eq!(figures["a"]["device"]["tx_packets"].as_u64(), sent, "{run}");
+            assert_eq!(figures["a"]["device"]["rx_packets"].as_u64(), sent, "{run}");
         } else {
             assert_eq!(run["settings"]["path_a"], "socket", "{run}");
         }

@@ -88,6 +88,20 @@ impl Host {
         (host, tap)
     }
 
+    /// The counts once no frame comes any more: acknowledgements of an earlier transfer may still be
+    /// on their way when its last byte has arrived.
+    fn settled(&self) -> LinkStats {
+        let mut last = self.stats();
+        loop {
+            thread::sleep(Duration::from_millis(20));
+            let now = self.stats();
+            if now == last {
+                return now;
+            }
+            last = now;
+        }
+    }
+
     fn stats(&self) -> LinkStats {
         let all = self.netns.run(devices).expect("a thread");
         let all = all.expect("counters");
@@ -148,7 +162,7 @@ fn three_hosts_reach_each_other_and_only_whom_they_mean() {
                     continue;
                 }
                 let [from, to, third] = [from, to, 3 - from - to].map(|at: usize| &hosts[at]);
-                let before = [to, third].map(Host::stats);
+                let before = [to, third].map(Host::settled);
                 from.send(to, address(to.number, version));
                 let [to, third] = [
                     to.stats().since(&before[0]),

@@ -88,8 +88,8 @@ impl Host {
         (host, tap)
     }
 
-    /// The counts once no frame comes any more: acknowledgements of an earlier transfer may still be
-    /// on their way when its last byte has arrived.
+    /// The counts once no frame comes any more: acknowledgements of an earlier transfer may be on
+    /// their way when its last byte has arrived.
     fn settled(&self) -> LinkStats {
         let mut last = self.stats();
         loop {

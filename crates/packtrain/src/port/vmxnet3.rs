@@ -18,7 +18,7 @@
 //! # Interrupts
 //!
 //! With MSI-X each half has an interrupt, with MSI or INTx there is one for all
-//! ([`Fanout`](super::card::Fanout)). The card masks one that it raises. Events, such as changes of
+//! ([`Fanout`]). The card masks one that it raises. Events, such as changes of
 //! the link, come with that of the first RX queue. The card may delay interrupts (`modLevels`);
 //! the driver has it delay none, since the framework does so.
 //!

@@ -13,8 +13,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// All functions that are open. What is closed is closed under its lock, so that nobody opens a
-/// group that is about to be closed.
+/// All functions that are open. What is closed is closed under its lock, so that no
+/// thread opens a group that is about to be closed.
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 
 #[derive(Debug)]

@@ -23,14 +23,24 @@ pub(super) fn iommu(host: &Host<'_>) -> Finding {
 
 pub(super) fn vfio(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "VFIO";
-    // The first file is there before the module, since opening it loads the module.
-    let files = ["dev/vfio/vfio", "sys/bus/pci/drivers/vfio-pci"];
+    // The first file is there before the module, since opening it loads the module. The second is
+    // that of a kernel without groups.
+    let by_itself = !host.path("dev/vfio/vfio").exists() && host.path("dev/iommu").exists();
+    let file = if by_itself {
+        "dev/iommu"
+    } else {
+        "dev/vfio/vfio"
+    };
+    let files = [file, "sys/bus/pci/drivers/vfio-pci"];
     match files.iter().find(|file| !host.path(file).exists()) {
         Some(file) => {
             let mend = Some(host.as_root("modprobe vfio-pci"));
             Finding::no(SUBJECT, format!("/{file} is not there")).mend(mend)
         }
-        None => Finding::yes(SUBJECT, "the kernel has /dev/vfio and the driver vfio-pci"),
+        None => Finding::yes(
+            SUBJECT,
+            format!("the kernel has /{file} and the driver vfio-pci"),
+        ),
     }
 }
 

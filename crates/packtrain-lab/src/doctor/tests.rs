@@ -557,6 +557,10 @@ fn a_machine_that_gives_no_card_says_why() {
     let (state, mend, _) = of(&tree, "VFIO");
     let modprobe = Some("sudo modprobe vfio-pci".to_owned());
     assert_eq!((state, &mend), (State::No, &modprobe));
+    tree.file("dev/iommu", "");
+    let (state, _, detail) = of(&tree, "VFIO");
+    assert_eq!(state, State::Yes);
+    assert!(detail.contains("/dev/iommu"), "{detail}");
     tree.file("dev/vfio/vfio", "");
     fs::remove_dir_all(tree.0.join("sys/bus/pci/drivers/vfio-pci")).expect("the driver");
     let (state, mend, detail) = of(&tree, "VFIO");

@@ -199,6 +199,12 @@ impl Function {
         Ok(group)
     }
 
+    /// The name of its own file in /dev/vfio/devices, where the kernel has those.
+    pub(in crate::port) fn file(&self, root: &Path) -> Option<String> {
+        let folder = root.join(DEVICES).join(self.address.to_string());
+        names(&folder.join("vfio-dev")).ok()?.pop()
+    }
+
     /// Whether a program can open it.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! The calls of VFIO: numbers, flags and layouts of linux/vfio.h, which the kernel keeps for ever.
+//! The calls of VFIO and iommufd: numbers, flags and layouts of linux/vfio.h and linux/iommufd.h,
+//! which the kernel keeps for ever.
 //!
 //! Structures are bytes with numbers at offsets. The first word of most is their length, and the
 //! kernel asks for more of it where it has more to say ([`ask`]).
@@ -29,6 +30,13 @@ const DEVICE_RESET: Ioctl = BASE + 11;
 const IOMMU_GET_INFO: Ioctl = BASE + 12;
 const IOMMU_MAP_DMA: Ioctl = BASE + 13;
 const IOMMU_UNMAP_DMA: Ioctl = BASE + 14;
+const DEVICE_BIND_IOMMUFD: Ioctl = BASE + 18;
+const DEVICE_ATTACH_IOMMUFD_PT: Ioctl = BASE + 19;
+/// Of linux/iommufd.h, whose requests follow.
+const IOAS_ALLOC: Ioctl = BASE + 29;
+const IOAS_IOVA_RANGES: Ioctl = BASE + 32;
+const IOAS_MAP: Ioctl = BASE + 33;
+const IOAS_UNMAP: Ioctl = BASE + 34;
 
 const API_VERSION: i32 = 0;
 const TYPE1V2_IOMMU: usize = 3;
@@ -46,6 +54,9 @@ const DEVICE_CAPS: u32 = 8;
 const IOMMU_CAPS: u32 = 2;
 /// `VFIO_DMA_MAP_FLAG_READ` and `_WRITE`: what the function may do.
 const MAP_READ_WRITE: u32 = 1 | 2;
+/// `IOMMU_IOAS_MAP_FIXED_IOVA`, `_WRITEABLE` and `_READABLE`: the same, at the address that is asked
+/// for.
+const SPACE_MAP_READ_WRITE: u32 = 1 | 2 | 4;
 
 /// The configuration space, behind the six regions and the ROM.
 pub(super) const CONFIG_REGION: u32 = 7;
@@ -321,14 +332,105 @@ fn dma_unmap(address: u64, bytes: usize) -> [u8; 24] {
     unmap
 }
 
+/// A new address space of an iommufd; it has no function yet. Returns its number.
+pub(super) fn space(iommufd: BorrowedFd<'_>) -> io::Result<u32> {
+    let mut alloc = words(&[12, 0, 0]);
+    // SAFETY: the first word has the length, and the structure has no addresses.
+    unsafe { by_bytes(iommufd, IOAS_ALLOC, &mut alloc) }?;
+    u32_at(&alloc, 8).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+/// Takes a function, whose own file is open, for the user of an iommufd.
+pub(super) fn bind(device: BorrowedFd<'_>, iommufd: BorrowedFd<'_>) -> io::Result<()> {
+    let mut bind = words(&[16, 0, iommufd.as_raw_fd() as u32, 0]);
+    // SAFETY: the first word has the length, and the structure has no addresses.
+    unsafe { by_bytes(device, DEVICE_BIND_IOMMUFD, &mut bind) }.map(|_| ())
+}
+
+/// Limits a function that is [bound](bind) to an address space.
+pub(super) fn attach(device: BorrowedFd<'_>, space: u32) -> io::Result<()> {
+    let mut attach = words(&[12, 0, space]);
+    // SAFETY: the first word has the length, and the structure has no addresses.
+    unsafe { by_bytes(device, DEVICE_ATTACH_IOMMUFD_PT, &mut attach) }.map(|_| ())
+}
+
+/// The addresses that the IOMMU of a space leaves free, which has its first function.
+pub(super) fn addresses_of_space(
+    iommufd: BorrowedFd<'_>,
+    space: u32,
+) -> io::Result<Vec<RangeInclusive<u64>>> {
+    /// Of a machine with many reserved ranges.
+    const MOST: usize = 1 << 16;
+    let mut pairs = vec![[0_u64; 2]; 16];
+    loop {
+        let mut ask = words(&[32, space, pairs.len() as u32, 0]);
+        let to = pairs.as_mut_ptr().expose_provenance() as u64;
+        ask.extend([to, 0].into_iter().flat_map(u64::to_ne_bytes));
+        // SAFETY: the first word has the length. The kernel writes no more pairs than it is told,
+        // to memory of this call alone.
+        let asked = unsafe { by_bytes(iommufd, IOAS_IOVA_RANGES, &mut ask) };
+        let has = u32_at(&ask, 8).unwrap_or(0) as usize;
+        match asked {
+            Err(error) if error.raw_os_error() == Some(libc::EMSGSIZE) && has <= MOST => {
+                pairs.resize(has.max(pairs.len() + 1), [0; 2]);
+            }
+            asked => {
+                asked?;
+                let given = pairs.iter().take(has);
+                return Ok(given.map(|[first, last]| *first..=*last).collect());
+            }
+        }
+    }
+}
+
+/// Lets the functions of a space read and write memory, at an address of theirs.
+pub(super) fn map_in_space(
+    iommufd: BorrowedFd<'_>,
+    space: u32,
+    memory: &Memory<'_>,
+    address: u64,
+) -> io::Result<()> {
+    let mut map = space_map(space, memory.start().addr().get(), address, memory.bytes());
+    // SAFETY: the first word has the length. The memory is there to be given to a card (`Memory`),
+    // and is mapped: the kernel keeps its pages until they are unmapped, or the iommufd is closed.
+    unsafe { by_bytes(iommufd, IOAS_MAP, &mut map) }.map(|_| ())
+}
+
+fn space_map(space: u32, memory: usize, address: u64, bytes: usize) -> Vec<u8> {
+    let mut map = words(&[40, SPACE_MAP_READ_WRITE, space, 0]);
+    let numbers = [memory as u64, bytes as u64, address];
+    map.extend(numbers.into_iter().flat_map(u64::to_ne_bytes));
+    map
+}
+
+/// Takes memory back that was [mapped](map_in_space): the whole of a mapping.
+pub(super) fn unmap_in_space(
+    iommufd: BorrowedFd<'_>,
+    space: u32,
+    address: u64,
+    bytes: usize,
+) -> io::Result<()> {
+    let mut unmap = space_unmap(space, address, bytes);
+    // SAFETY: the first word has the length. The addresses are those of functions: the kernel
+    // accesses no memory of this process.
+    unsafe { by_bytes(iommufd, IOAS_UNMAP, &mut unmap) }.map(|_| ())
+}
+
+fn space_unmap(space: u32, address: u64, bytes: usize) -> Vec<u8> {
+    let mut unmap = words(&[24, space]);
+    let numbers = [address, bytes as u64];
+    unmap.extend(numbers.into_iter().flat_map(u64::to_ne_bytes));
+    unmap
+}
+
+/// Words as the kernel reads and writes them.
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Words as the kernel writes them.
-    fn words(words: &[u32]) -> Vec<u8> {
-        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-    }
 
     /// Both halves of numbers of 64 bits.
     fn long(numbers: &[u64]) -> Vec<u8> {
@@ -417,6 +519,21 @@ mod tests {
         assert_eq!(numbers, (0x3b64, 0x3b71, 0x3b72));
     }
 
+    /// From linux/iommufd.h.
+    #[test]
+    fn requests_of_iommufd_are_laid_out_as_the_kernel_reads_them() {
+        let map = space_map(3, 0x7f00_0000_1000, 0x20_0000, 0x3000);
+        let numbers = long(&[0x7f00_0000_1000, 0x3000, 0x20_0000]);
+        assert_eq!(map, [words(&[40, 7, 3, 0]), numbers].concat());
+        let unmap = space_unmap(3, 0x20_0000, 0x3000);
+        let numbers = long(&[0x20_0000, 0x3000]);
+        assert_eq!(unmap, [words(&[24, 3]), numbers].concat());
+        let numbers = (DEVICE_BIND_IOMMUFD, DEVICE_ATTACH_IOMMUFD_PT);
+        assert_eq!(numbers, (0x3b76, 0x3b77));
+        let numbers = (IOAS_ALLOC, IOAS_IOVA_RANGES, IOAS_MAP, IOAS_UNMAP);
+        assert_eq!(numbers, (0x3b81, 0x3b84, 0x3b85, 0x3b86));
+    }
+
     /// A file of another kind has none of the requests.
     #[test]
     fn what_is_not_of_vfio_is_an_error() {
@@ -428,6 +545,11 @@ mod tests {
             is_viable(file.as_fd()).map_err(no).err(),
             region(file.as_fd(), 0).map_err(no).err(),
             set_interrupts(file.as_fd(), 0, Irq::Off).map_err(no).err(),
+            space(file.as_fd()).map_err(no).err(),
+            bind(file.as_fd(), file.as_fd()).map_err(no).err(),
+            attach(file.as_fd(), 1).map_err(no).err(),
+            addresses_of_space(file.as_fd(), 1).map_err(no).err(),
+            unmap_in_space(file.as_fd(), 1, 0, 1).map_err(no).err(),
         ] {
             assert_eq!(error, Some(Some(libc::ENOTTY)));
         }

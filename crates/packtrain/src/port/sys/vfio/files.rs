@@ -1,4 +1,4 @@
-//! The files of /dev/vfio, and what its errors say.
+//! The files of VFIO and iommufd, and what their errors say.
 
 use crate::driver::DeviceError;
 use crate::port::sys::device::{failed, unsupported};
@@ -33,35 +33,40 @@ pub(super) fn of_locked(error: io::Error, bytes: usize) -> io::Error {
     )
 }
 
-/// Opens a file of /dev/vfio: a group, or `vfio`, which makes a container.
-pub(super) fn open_file(root: &Path, name: &str) -> Result<OwnedFd, DeviceError> {
-    let path = root.join("dev/vfio").join(name);
-    let shown = format!("/dev/vfio/{name}");
-    match open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
-        Err(Errno::NOENT) if root.join("dev/vfio/devices").exists() => unsupported(format!(
-            "{shown} is not there: this kernel has VFIO without groups (CONFIG_VFIO_GROUP), by \
-             iommufd alone, which packtrain does not use"
-        )),
+/// Opens a file of the kernel's by its path below the root: `dev/vfio/vfio` makes a container,
+/// `dev/iommu` an iommufd, and others are a group or a function.
+pub(super) fn open_file(root: &Path, path: &str) -> Result<OwnedFd, DeviceError> {
+    let shown = format!("/{path}");
+    match open(
+        root.join(path),
+        OFlags::RDWR | OFlags::CLOEXEC,
+        Mode::empty(),
+    ) {
         Err(Errno::NOENT) => unsupported(format!(
-            "{shown} is not there: `modprobe vfio-pci`, or give the container /dev/vfio"
+            "{shown} is not there: `modprobe vfio-pci`, or give the container {}",
+            match path.starts_with("dev/vfio") {
+                true => "/dev/vfio",
+                false => &shown,
+            }
         )),
-        Err(Errno::BUSY) => {
-            let users = users(root, &shown);
-            unsupported(format!(
-                "{shown} is in use{users}: an IOMMU group is for one process at a time"
-            ))
-        }
+        Err(Errno::BUSY) => in_use(root, &shown),
         Err(error @ (Errno::ACCESS | Errno::PERM)) => {
             let text = format!("{error}; run as root, or `sudo chown $USER {shown}`");
             let kind = io::ErrorKind::PermissionDenied;
-            Err(failed("open its file of /dev/vfio")(io::Error::new(
-                kind, text,
-            )))
+            Err(failed("open a file of VFIO")(io::Error::new(kind, text)))
         }
         opened => opened
             .map_err(io::Error::from)
-            .map_err(failed("open its file of /dev/vfio")),
+            .map_err(failed("open a file of VFIO")),
     }
+}
+
+/// The error that another process has the file of a group or of a function.
+pub(super) fn in_use<T>(root: &Path, shown: &str) -> Result<T, DeviceError> {
+    unsupported(format!(
+        "{shown} is in use{}: an IOMMU group is for one process at a time",
+        users(root, shown)
+    ))
 }
 
 /// The processes that have a file open, as the end of "in use"; empty if none is seen.

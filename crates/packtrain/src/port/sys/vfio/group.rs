@@ -2,11 +2,11 @@
 //! process, and an IOMMU does not tell its functions apart.
 
 use super::abi;
-use super::files::{locked, of_locked, open_file};
+use super::files::{in_use, locked, of_locked, open_file};
 use super::iova::Addresses;
 use crate::driver::DeviceError;
 use crate::port::card::Memory;
-use crate::port::card::pci::Address;
+use crate::port::card::pci::{Address, Function};
 use crate::port::sys::device::{failed, unsupported};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,20 +25,60 @@ struct Open {
     mapped: Vec<(u64, usize)>,
 }
 
-/// A group, in a container of its own: the address space of its functions.
+/// A group: the address space of its functions.
 #[derive(Debug)]
 struct Group {
     number: u32,
     addresses: Mutex<Addresses>,
-    // Closed in this order.
-    file: OwnedFd,
-    container: OwnedFd,
+    guard: Guard,
 }
 
+/// What the kernel keeps the address space of a group in.
+#[derive(Debug)]
+enum Guard {
+    /// A container, closed behind the group that is in it.
+    Container { group: OwnedFd, container: OwnedFd },
+    /// An iommufd, and the number of its address space.
+    Iommufd { file: OwnedFd, space: u32 },
+}
+
+/// The container of a group: where it is not there, the kernel has VFIO by iommufd alone.
+const CONTAINER: &str = "dev/vfio/vfio";
+
 impl Group {
-    /// Opens a group for the function at `address`, and turns its IOMMU on.
-    fn open(root: &Path, number: u32, address: Address) -> Result<Self, DeviceError> {
-        let container = open_file(root, "vfio")?;
+    /// Opens a group by its first function, and turns its IOMMU on.
+    fn open(root: &Path, function: &Function) -> Result<(Self, OwnedFd), DeviceError> {
+        let by_itself = function
+            .file(root)
+            .filter(|_| !root.join(CONTAINER).exists());
+        let guard = match by_itself {
+            Some(_) => {
+                let file = open_file(root, "dev/iommu")?;
+                let space = abi::space(file.as_fd());
+                let space = space.map_err(failed("make an address space by iommufd"))?;
+                Guard::Iommufd { file, space }
+            }
+            None => Guard::container(root, function)?,
+        };
+        let device = guard.device(root, function)?;
+        let addresses = match &guard {
+            Guard::Container { container, .. } => abi::addresses(container.as_fd()),
+            Guard::Iommufd { file, space } => abi::addresses_of_space(file.as_fd(), *space),
+        };
+        let addresses = addresses.map_err(failed("ask for the addresses of its IOMMU"))?;
+        let group = Self {
+            number: function.group.unwrap_or_default(),
+            addresses: Mutex::new(Addresses::new(addresses)),
+            guard,
+        };
+        Ok((group, device))
+    }
+}
+
+impl Guard {
+    fn container(root: &Path, function: &Function) -> Result<Self, DeviceError> {
+        let address = function.address;
+        let container = open_file(root, CONTAINER)?;
         let known = abi::is_known(container.as_fd()).map_err(failed("ask VFIO for its version"))?;
         if !known {
             return unsupported(
@@ -46,33 +86,77 @@ impl Group {
                     .to_owned(),
             );
         }
-        let file = open_file(root, &number.to_string())?;
-        if !abi::is_viable(file.as_fd()).map_err(failed("ask for the state of its group"))? {
+        let group = format!("dev/vfio/{}", function.group.unwrap_or_default());
+        let group = open_file(root, &group)?;
+        if !abi::is_viable(group.as_fd()).map_err(failed("ask for the state of its group"))? {
             return unsupported(format!(
                 "the kernel uses another function of the IOMMU group of {address}: bind each to \
                  vfio-pci, as `packtrain doctor` shows"
             ));
         }
-        abi::join(file.as_fd(), container.as_fd()).map_err(failed("take its IOMMU group"))?;
-        match abi::guard(container.as_fd()) {
-            // A card could raise any interrupt of the machine.
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                return unsupported(format!(
-                    "the machine does not remap interrupts, so VFIO gives {address} to no \
-                     program: switch that on in the firmware, or where the card is trusted, \
-                     `modprobe vfio_iommu_type1 allow_unsafe_interrupts=1`"
-                ));
+        abi::join(group.as_fd(), container.as_fd()).map_err(failed("take its IOMMU group"))?;
+        guarded(abi::guard(container.as_fd()), address, "vfio_iommu_type1")?;
+        Ok(Self::Container { group, container })
+    }
+
+    /// Opens a function of the group.
+    fn device(&self, root: &Path, function: &Function) -> Result<OwnedFd, DeviceError> {
+        let address = function.address;
+        match self {
+            Self::Container { group, .. } => {
+                let device = abi::device(group.as_fd(), &address.to_string());
+                device.map_err(failed("open the function"))
             }
-            guarded => guarded.map_err(failed("turn its IOMMU on"))?,
+            Self::Iommufd { file, space } => {
+                let name = function.file(root).unwrap_or_default();
+                let path = format!("dev/vfio/devices/{name}");
+                let device = open_file(root, &path)?;
+                match abi::bind(device.as_fd(), file.as_fd()) {
+                    // Another iommufd has the group (the first), or the function.
+                    Err(error)
+                        if [libc::EBUSY, libc::EINVAL]
+                            .map(Some)
+                            .contains(&error.raw_os_error()) =>
+                    {
+                        return in_use(root, &format!("/{path}"));
+                    }
+                    bound => bound.map_err(failed("take the function by iommufd"))?,
+                }
+                guarded(abi::attach(device.as_fd(), *space), address, "iommufd")?;
+                Ok(device)
+            }
         }
-        let addresses = abi::addresses(container.as_fd());
-        let addresses = addresses.map_err(failed("ask for the addresses of its IOMMU"))?;
-        Ok(Self {
-            number,
-            addresses: Mutex::new(Addresses::new(addresses)),
-            file,
-            container,
-        })
+    }
+
+    fn map(&self, memory: &Memory<'_>, address: u64) -> io::Result<()> {
+        match self {
+            Self::Container { container, .. } => abi::map(container.as_fd(), memory, address),
+            Self::Iommufd { file, space } => {
+                abi::map_in_space(file.as_fd(), *space, memory, address)
+            }
+        }
+    }
+
+    fn unmap(&self, address: u64, bytes: usize) -> io::Result<()> {
+        match self {
+            Self::Container { container, .. } => abi::unmap(container.as_fd(), address, bytes),
+            Self::Iommufd { file, space } => {
+                abi::unmap_in_space(file.as_fd(), *space, address, bytes)
+            }
+        }
+    }
+}
+
+/// The result of turning an IOMMU on for a function, by a module of the kernel.
+fn guarded(result: io::Result<()>, address: Address, module: &str) -> Result<(), DeviceError> {
+    match result {
+        // A card could raise any interrupt of the machine.
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => unsupported(format!(
+            "the machine does not remap interrupts, so VFIO gives {address} to no program: switch \
+             that on in the firmware, or where the card is trusted, `modprobe {module} \
+             allow_unsafe_interrupts=1`"
+        )),
+        guarded => guarded.map_err(failed("turn its IOMMU on")),
     }
 }
 
@@ -82,13 +166,9 @@ impl Group {
 pub(super) struct Member(Address);
 
 impl Member {
-    /// Opens the function at `address`, which is in the group `number`, as other open functions of
-    /// this process may be.
-    pub(super) fn open(
-        root: &Path,
-        number: u32,
-        address: Address,
-    ) -> Result<(Self, OwnedFd), DeviceError> {
+    /// Opens a function, of whose group other functions may be open in this process.
+    pub(super) fn open(root: &Path, function: &Function) -> Result<(Self, OwnedFd), DeviceError> {
+        let address = function.address;
         let mut open = locked(&OPEN);
         // The kernel would open it once more.
         if open.iter().any(|one| one.address == address) {
@@ -96,13 +176,20 @@ impl Member {
                 "{address} is in use by this program: a port has it, which must be closed first"
             ));
         }
-        let known = open.iter().find(|one| one.group.number == number);
-        let group = match known {
-            Some(other) => Arc::clone(&other.group),
-            None => Arc::new(Group::open(root, number, address)?),
+        let known = open
+            .iter()
+            .find(|one| Some(one.group.number) == function.group);
+        let (group, device) = match known {
+            Some(other) => {
+                let group = Arc::clone(&other.group);
+                let device = group.guard.device(root, function)?;
+                (group, device)
+            }
+            None => {
+                let (group, device) = Group::open(root, function)?;
+                (Arc::new(group), device)
+            }
         };
-        let device = abi::device(group.file.as_fd(), &address.to_string());
-        let device = device.map_err(failed("open the function"))?;
         open.push(Open {
             address,
             group,
@@ -123,8 +210,8 @@ impl Member {
                 "the IOMMU has no free addresses for the memory",
             ));
         };
-        abi::map(this.group.container.as_fd(), memory, address)
-            .map_err(|error| of_locked(error, memory.bytes()))?;
+        let mapped = this.group.guard.map(memory, address);
+        mapped.map_err(|error| of_locked(error, memory.bytes()))?;
         this.mapped.push((address, memory.bytes()));
         Ok(address)
     }
@@ -137,10 +224,9 @@ impl Drop for Member {
             return;
         };
         let this = open.swap_remove(at);
-        let container = this.group.container.as_fd();
         for (address, bytes) in this.mapped {
             // It fails for nothing that was mapped, and at the latest the end of the group does it.
-            abi::unmap(container, address, bytes).ok();
+            this.group.guard.unmap(address, bytes).ok();
         }
         // Before the lock is let go: this may be the end of the group.
         drop(this.group);

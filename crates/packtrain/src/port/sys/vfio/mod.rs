@@ -1,7 +1,8 @@
 //! PCI functions of this machine, by VFIO: the kernel gives them to a program, and an IOMMU limits
 //! what they access to the memory that the program gives them.
 //!
-//! Each IOMMU group has a container of its own, an address space: no card of another group reaches
+//! Each IOMMU group has an address space of its own, a container, or where the kernel has VFIO without
+//! groups (`CONFIG_VFIO_GROUP`), one of iommufd: no card of another group reaches
 //! what a driver gave to one. Each function is given memory by itself, also within a group. So what
 //! two of them access counts twice against the limit on locked memory.
 
@@ -120,8 +121,7 @@ impl Vfio {
             read => read.map_err(failed("read what sysfs has of it"))?,
         };
         function.usable(root).map_err(DeviceError::Unsupported)?;
-        let group = function.group.unwrap_or_default();
-        let (member, device) = Member::open(root, group, address)?;
+        let (member, device) = Member::open(root, &function)?;
         let vfio = Self::new(address, device, member);
         vfio.map_err(failed("use the function by VFIO"))
     }

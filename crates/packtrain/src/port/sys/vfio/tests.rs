@@ -203,9 +203,19 @@ fn without_its_files_the_module_is_named() {
         line,
         "/dev/vfio/vfio is not there: `modprobe vfio-pci`, or give the container /dev/vfio"
     );
-    machine.file("dev/vfio/devices/vfio0", "");
+    // By iommufd alone.
+    machine.file("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3/dev", "");
     let line = machine.open("0000:01:00.0");
-    assert!(line.contains("by iommufd alone"), "{line}");
+    assert_eq!(
+        line,
+        "/dev/iommu is not there: `modprobe vfio-pci`, or give the container /dev/iommu"
+    );
+    machine.file("dev/iommu", "");
+    let line = machine.open("0000:01:00.0");
+    assert!(
+        line.starts_with("cannot make an address space by iommufd: "),
+        "{line}"
+    );
     // A file that is not VFIO's.
     machine.file("dev/vfio/vfio", "");
     let line = machine.open("0000:01:00.0");

@@ -1,10 +1,10 @@
 //! PCI functions of this machine, by VFIO: the kernel gives them to a program, and an IOMMU limits
 //! what they access to the memory that the program gives them.
 //!
-//! Each IOMMU group has an address space of its own, a container, or where the kernel has VFIO without
-//! groups (`CONFIG_VFIO_GROUP`), one of iommufd: no card of another group reaches
-//! what a driver gave to one. Each function is given memory by itself, also within a group. So what
-//! two of them access counts twice against the limit on locked memory.
+//! Each IOMMU group has an address space of its own, a container, or where the kernel has VFIO
+//! without groups (`CONFIG_VFIO_GROUP`), one of iommufd: no card of another group reaches what a
+//! driver gave to one. Each function is given memory by itself, also within a group. So what two of
+//! them access counts twice against the limit on locked memory.
 
 mod abi;
 mod files;

@@ -177,6 +177,9 @@ pub fn keeps_to_the_budget<R: Rig>(rig: R, seed: u64) -> Outcome {
         let got = bench.poll(budget, &mut drop);
         received += got;
         filled += usize::from(got == budget);
+        if received >= PACKETS {
+            break;
+        }
         if got == 0 {
             bench.pause();
         }
@@ -468,16 +471,27 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     }
     let mut slept = 0;
     for packet in outside(&packets) {
-        bench.receive_all(&mut drop);
+        // Nothing is on its way: a packet that is late does no more than keep `arm` from sleep.
+        while bench.poll(BURST_PACKETS_MAX, &mut drop) > 0 {}
         bench.rx_interrupt.clear();
         let idle = bench.rx().arm() == Armed::Idle;
         bench.feed.push_back(packet);
         // A wake-up before the packet does not count as its wake-up.
         let early = idle && bench.rx_is_raised(Duration::ZERO);
+        if early {
+            bench.rx_interrupt.clear();
+        }
         assert_eq!(bench.inject(), 1, "the outside accepts a packet");
+        let mut got = 0;
         if idle && !early {
             wakes_up(&mut bench, "a packet arrived");
             slept += 1;
+            got = bench.poll(BURST_PACKETS_MAX, &mut drop);
+            // The interrupt of an earlier packet may come after the packet was received.
+            let is_late = got == 0 && bench.traits.window > 0;
+            if is_late && bench.rx().arm() == Armed::Idle {
+                wakes_up(&mut bench, "a packet arrived");
+            }
         } else {
             let mut tries = 0;
             while bench.rx().arm() == Armed::Idle && !bench.rx_is_raised(Duration::ZERO) {
@@ -486,7 +500,9 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
                 bench.pause();
             }
         }
-        let got = bench.poll(BURST_PACKETS_MAX, &mut drop);
+        if got == 0 {
+            got = bench.poll(BURST_PACKETS_MAX, &mut drop);
+        }
         assert!(
             got > 0 || bench.traits.window == 0,
             "woken without a packet"
@@ -495,7 +511,7 @@ pub fn arm_reports_waiting_work<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     assert!(slept > 0, "it was never idle");
     // The packet is there before `arm`.
     for packet in outside(&packets[..10]) {
-        bench.receive_all(&mut drop);
+        while bench.poll(BURST_PACKETS_MAX, &mut drop) > 0 {}
         bench.rx_interrupt.clear();
         bench.feed.push_back(packet);
         assert_eq!(bench.inject(), 1, "the outside accepts a packet");
@@ -539,7 +555,7 @@ pub fn an_armed_queue_raises_its_interrupt_once<R: Rig>(rig: R, seed: u64) -> Ou
 fn rx_interrupts<R: Rig>(bench: &mut Bench<R>) -> usize {
     let mut slept = 0;
     for _ in 0..20 {
-        bench.receive_all(&mut drop);
+        while bench.poll(BURST_PACKETS_MAX, &mut drop) > 0 {}
         bench.rx_interrupt.clear();
         if bench.rx().device_mut().arm() != Armed::Idle || bench.rx_is_raised(Duration::ZERO) {
             // Packets of other senders.

@@ -2,7 +2,7 @@
 //! with virtio-net headers of QEMU, and those of a virtio card.
 
 use crate::line::{Line, NAME, quiet, within};
-use crate::start_one;
+use crate::rig::start_one;
 use crate::traffic::{Port, Train};
 use crate::world::{self, PacketSocket, in_namespace, raw_tun};
 use packtrain::driver::{Attach, Driver, Features};

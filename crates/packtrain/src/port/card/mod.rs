@@ -5,10 +5,13 @@
 //!
 //! A driver is generic over its bus. [`Vfio`] is that of a card of this machine.
 
+#[cfg(test)]
+pub(in crate::port) mod bench;
 mod buffers;
 mod bus;
-#[cfg(test)]
-pub(crate) mod fake;
+#[cfg(any(test, feature = "internals"))]
+#[doc(hidden)]
+pub mod fake;
 mod fanout;
 mod flight;
 mod headers;

@@ -1,18 +1,14 @@
 //! The driver on a table of registers. Numbers are those of Linux's headers, not of `registers.rs`.
 
 use super::*;
-use crate::driver::{
-    Accepted, Armed, BadPackets, Completed, Refused, RxBurst, RxDescriptors, Token, TxDescriptors,
-    TxPacket,
-};
-use crate::packet::{ArenaConfig, Burst, FrameClass, Packet};
+use crate::driver::{Accepted, Armed, Refused, RxDescriptors, TxDescriptors};
+use crate::packet::{ArenaConfig, FrameClass, Packet};
+use crate::port::card::bench::{Bench, has_come, tcp};
 use crate::port::card::fake::Fake;
 use crate::stats::DropReason;
 use packtrain_offload::layout::{Layout, Transport};
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
+use packtrain_offload::offload::{ChecksumState, GsoKind, LinkType};
 use packtrain_offload::segment::Segmenter;
-use rustix::event::{PollFd, PollFlags, poll};
-use std::num::NonZeroU16;
 use std::time::Duration;
 
 const COMMAND: usize = 0x20;
@@ -21,19 +17,9 @@ const QUIESCE: u32 = 0xcafe_0001;
 const GET_LINK: u32 = 0xf00d_0002;
 const RINGS: usize = 96;
 
-#[derive(Debug, Default)]
-struct Bad(Vec<DropReason>);
-
-impl BadPackets for Bad {
-    fn bad(&mut self, reason: DropReason, wire_packets: u64) {
-        assert_eq!(wire_packets, 1);
-        self.0.push(reason);
-    }
-}
-
 /// A card of these versions.
 fn card(versions: u32) -> Fake {
-    let fake = Fake::default();
+    let fake: Fake = Fake::default();
     let mut state = fake.state();
     state.config.insert(0, 0x07b0_15ad);
     state.interrupts = [25, 1, 1];
@@ -55,51 +41,28 @@ fn small() -> Vmxnet3Config {
     }
 }
 
-struct Bench {
-    fake: Fake,
-    arena: Arena,
-    port: Vmxnet3<Fake>,
-    queues: Vec<(Vmxnet3Rx<Fake>, Vmxnet3Tx<Fake>)>,
-    bad: Bad,
-    /// Completions that the card has written.
-    written: [usize; 2],
-}
+type Test = Bench<Vmxnet3<Fake>>;
 
-impl Bench {
+impl Test {
     fn new(versions: u32, config: &Vmxnet3Config, queues: usize) -> Self {
-        let arena = Arena::new(ArenaConfig {
-            small_frames: 700,
-            large_frames: 2,
-            lines: 900,
-        });
-        let (fake, arena) = (card(versions), arena.unwrap());
-        let mut port = Vmxnet3::open(fake.clone(), config).unwrap();
+        let fake = card(versions);
+        let port = Vmxnet3::open(fake.clone(), config).unwrap();
         let how = Attach {
             queues,
             ..Attach::default()
         };
-        let mut queues = port.attach(&how, &arena).unwrap();
-        for (rx, _) in &mut queues {
+        let frames = ArenaConfig {
+            small_frames: 700,
+            large_frames: 2,
+            lines: 900,
+        };
+        let mut bench = Self::attach(fake, port, &how, frames);
+        for (rx, _) in &mut bench.queues {
             // The table writes no counters.
             rx.recheck_at = Instant::default().after(Duration::from_secs(9));
-            assert!(rx.refill(&arena));
+            assert!(rx.refill(&bench.arena));
         }
-        Self {
-            fake,
-            arena,
-            port,
-            queues,
-            bad: Bad::default(),
-            written: [0; 2],
-        }
-    }
-
-    fn rx(&mut self) -> &mut Vmxnet3Rx<Fake> {
-        &mut self.queues[0].0
-    }
-
-    fn tx(&mut self) -> &mut Vmxnet3Tx<Fake> {
-        &mut self.queues[0].1
+        bench
     }
 
     /// The card writes the next completion, of RX or of TX.
@@ -122,32 +85,13 @@ impl Bench {
         self.complete(false, [index | 1 << 14 | 1 << 15, 0, bytes, last]);
     }
 
-    fn receive(&mut self) -> Vec<Packet> {
-        let mut burst = Burst::new();
-        let mut sink = RxBurst::new(&mut burst, 64, &mut self.bad);
-        let received = self.queues[0].0.receive(Instant::default(), &mut sink);
-        received.unwrap();
-        std::iter::from_fn(|| burst.pop()).collect()
-    }
-
     /// Lengths, and reasons of bad ones.
     fn received(&mut self) -> (Vec<usize>, Vec<DropReason>) {
         let packets = self.receive();
         let lengths = packets.iter().map(Packet::bytes).collect();
         drop(packets);
-        let arena = self.arena.clone();
-        assert!(self.rx().refill(&arena));
+        assert!(self.refill());
         (lengths, std::mem::take(&mut self.bad.0))
-    }
-
-    fn send(&mut self, packet: &mut Packet, token: u32) -> Result<Accepted, Refused> {
-        self.tx().encap(&mut TxPacket::fitted(packet), Token(token))
-    }
-
-    fn reclaimed(&mut self) -> Vec<u32> {
-        let mut completed = Completed::with_capacity(9);
-        self.tx().reclaim(Instant::default(), &mut completed);
-        completed.drain().map(|token| token.0).collect()
     }
 
     /// The words 2 and 3 of a TX descriptor.
@@ -166,14 +110,14 @@ impl Bench {
 
 #[test]
 fn the_card_is_told_of_its_queues_and_activated() {
-    let bench = Bench::new(3, &small(), 2);
+    let bench = Test::new(3, &small(), 2);
     let (fake, memory) = (&bench.fake, &bench.port.area.as_ref().unwrap().memory);
     let word = |at: usize| memory.load(at);
     assert_eq!(bench.port.address(), [0x56, 0x54, 0x52, 0, 0x0b, 0x0c]);
     // Revision 2 of 2 is taken.
-    assert_eq!(fake.peek_in(1, 0), 2);
-    let address = u64::from(fake.peek_in(1, 0x10)) | u64::from(fake.peek_in(1, 0x18)) << 32;
-    assert_eq!(address, memory.address());
+    assert_eq!(fake.state().word(1, 0), 2);
+    let address = [0x10, 0x18].map(|at| u64::from(fake.state().word(1, at)));
+    assert_eq!(address[0] | address[1] << 32, memory.address());
     let expected = [
         (0, 0xbabe_fee1),
         (12, 6),
@@ -215,7 +159,7 @@ fn the_card_is_told_of_its_queues_and_activated() {
     }
     assert!(fake.state().is_started);
     // Of a first version nothing is merged, and one descriptor is enough.
-    let bench = Bench::new(1, &small(), 1);
+    let bench = Test::new(1, &small(), 1);
     let memory = &bench.port.area.as_ref().unwrap().memory;
     assert_eq!((memory.load(24), memory.load(60)), (1, 0x0101_0001));
     assert_eq!(bench.port.capabilities().rx, Features::NONE);
@@ -258,7 +202,7 @@ fn what_cannot_work_is_said_at_once() {
 
 #[test]
 fn packets_arrive_in_one_buffer_or_in_those_of_both_rings() {
-    let mut bench = Bench::new(
+    let mut bench = Test::new(
         1,
         &Vmxnet3Config {
             mtu: 9000,
@@ -283,7 +227,7 @@ fn packets_arrive_in_one_buffer_or_in_those_of_both_rings() {
 fn one_bad_completion_costs_one_packet() {
     let bad = |reason| (vec![], vec![reason]);
     let (good, wrong) = ((vec![60], vec![]), bad(DropReason::BadDescriptor));
-    let mut bench = Bench::new(1, &small(), 1);
+    let mut bench = Test::new(1, &small(), 1);
     bench.arrive(0, 60, 0);
     assert_eq!(bench.received(), good);
     // The card has left out two.
@@ -315,7 +259,7 @@ fn one_bad_completion_costs_one_packet() {
 
 #[test]
 fn checksums_are_right_if_the_card_says_all_of_it() {
-    let mut bench = Bench::new(1, &small(), 1);
+    let mut bench = Test::new(1, &small(), 1);
     let (right, udp, tcp, ip, v6, v4, fragment) = (
         1 << 16,
         1 << 17,
@@ -347,29 +291,6 @@ fn checksums_are_right_if_the_card_says_all_of_it() {
     let packet = bench.receive().remove(0);
     assert_eq!(packet.meta().checksum, ChecksumState::None);
     assert_eq!(packet.meta().flow_hash, 0x77);
-}
-
-/// A TCP packet with this payload.
-fn tcp(is_ipv6: bool, payload: usize) -> Vec<u8> {
-    let mut bytes = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1];
-    let length = (20 + payload) as u16;
-    if is_ipv6 {
-        bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0]);
-        bytes.extend(length.to_be_bytes());
-        bytes.extend([6, 64]);
-        bytes.extend([0xfd; 32]);
-    } else {
-        bytes.extend([8, 0, 0x45, 0]);
-        bytes.extend((length + 20).to_be_bytes());
-        bytes.extend([
-            0, 1, 0x40, 0, 64, 6, 0x12, 0x34, 198, 18, 0, 1, 198, 18, 0, 2,
-        ]);
-    }
-    bytes.extend([
-        0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0xab, 0xcd, 0, 0,
-    ]);
-    bytes.extend((0..payload).map(|at| at as u8));
-    bytes
 }
 
 fn transport_sum(bytes: &[u8], layout: &Layout) -> [u8; 2] {
@@ -420,16 +341,12 @@ fn a_merged_packet_is_a_gso_packet_with_an_unfinished_checksum() {
 
 #[test]
 fn a_packet_is_handed_over_with_its_first_descriptor() {
-    let mut bench = Bench::new(1, &small(), 1);
+    let mut bench = Test::new(1, &small(), 1);
     let (generation, end) = (1 << 14, 3 << 12);
     let mut next = 0;
     // The ring goes round more than twice.
     for token in 0..75 {
-        let mut packet = bench.arena.packet_from(&[7; 60]).unwrap();
-        for bytes in [70, 80] {
-            let piece = bench.arena.packet_from(&vec![7; bytes]).unwrap();
-            packet.append(piece).map_err(|_| ()).unwrap();
-        }
+        let mut packet = bench.packet(&[&[7; 60], &[7; 70], &[7; 80]]);
         assert_eq!(bench.send(&mut packet, token), Ok(Accepted::Pending));
         for (number, bytes) in [60, 70, 80].into_iter().enumerate() {
             let index = (next + number) % RINGS;
@@ -440,24 +357,24 @@ fn a_packet_is_handed_over_with_its_first_descriptor() {
             assert_eq!(third, if number == 2 { end } else { 0 });
         }
         assert!(bench.fake.take_writes(0x600).is_empty());
-        bench.tx().flush(Instant::default()).unwrap();
+        bench.flush();
         next += 3;
         assert_eq!(bench.fake.take_writes(0x600), [(next % RINGS) as u32]);
-        assert!(bench.reclaimed().is_empty());
+        assert!(bench.reclaim(9).is_empty());
         bench.complete(true, [((next - 1) % RINGS) as u32, 0, 0, 0]);
-        assert_eq!(bench.reclaimed(), [token]);
+        assert_eq!(bench.reclaim(9), [token]);
     }
     // One that the card does not have is a wrong token.
     bench.complete(true, [50, 0, 0, 0]);
-    assert_eq!(bench.reclaimed(), [u32::MAX]);
+    assert_eq!(bench.reclaim(9), [u32::MAX]);
     // Two by one completion, and a ring that is full.
-    let mut packet = bench.arena.packet_from(&[7; 60]).unwrap();
+    let mut packet = bench.plain(60);
     for token in 0..95 {
         assert_eq!(bench.send(&mut packet, token), Ok(Accepted::Pending));
     }
     assert_eq!(bench.send(&mut packet, 95), Err(Refused::NoDescriptor));
     bench.complete(true, [((next + 1) % RINGS) as u32, 0, 0, 0]);
-    assert_eq!(bench.reclaimed(), [0, 1]);
+    assert_eq!(bench.reclaim(9), [0, 1]);
     bench.fake.state().replies.insert((COMMAND, GET_LINK), 0);
     bench.port.link();
     assert_eq!(bench.send(&mut packet, 95), Err(Refused::LinkDown));
@@ -467,19 +384,14 @@ fn a_packet_is_handed_over_with_its_first_descriptor() {
 #[test]
 fn checksums_and_segments_are_the_work_of_the_first_descriptor() {
     for is_ipv6 in [false, true] {
-        let mut bench = Bench::new(1, &small(), 1);
+        let mut bench = Test::new(1, &small(), 1);
         let mut bytes = tcp(is_ipv6, 1400);
         let layout = Layout::parse(LinkType::Ethernet, &bytes, bytes.len() as u32).unwrap();
         // Padding is not sent.
         bytes.extend([0; 9]);
-        let mut packet = bench.arena.packet_from(&bytes).unwrap();
+        let mut packet = bench.packet(&[&bytes]);
         let (start, headers) = (u32::from(layout.transport), u32::from(layout.payload));
-        packet.meta_mut().layout = Some(layout);
-        let (start16, offset) = (layout.transport, 16);
-        packet.meta_mut().checksum = ChecksumState::Partial {
-            start: start16,
-            offset,
-        };
+        bench.large(&bytes, &mut packet, 0);
         assert_eq!(bench.send(&mut packet, 1), Ok(Accepted::Pending));
         let [second, third] = bench.descriptor(0);
         assert_eq!(second, (headers + 1400) | 1 << 14 | (start + 16) << 18);
@@ -490,7 +402,7 @@ fn checksums_and_segments_are_the_work_of_the_first_descriptor() {
         } else {
             GsoKind::TcpV4
         };
-        packet.meta_mut().gso = Some(Gso::new(kind, NonZeroU16::new(500).unwrap()));
+        bench.large(&bytes, &mut packet, 500);
         assert_eq!(bench.send(&mut packet, 2), Ok(Accepted::Pending));
         assert_eq!(
             bench.descriptor(1),
@@ -509,10 +421,10 @@ fn checksums_and_segments_are_the_work_of_the_first_descriptor() {
         let field = start as usize + 16;
         let sum = crate::port::card::pseudo_header(&bytes, &layout, 0).unwrap();
         assert_eq!(copy[field..field + 2], sum);
-        copy[field..field + 2].copy_from_slice(&[0xab, 0xcd]);
+        copy[field..field + 2].copy_from_slice(&bytes[field..field + 2]);
         if !is_ipv6 {
             assert_eq!(copy[24..26], [0, 0]);
-            copy[24..26].copy_from_slice(&[0x12, 0x34]);
+            copy[24..26].copy_from_slice(&bytes[24..26]);
         }
         assert_eq!(copy, bytes[..headers as usize]);
         // What it cannot do.
@@ -535,7 +447,7 @@ fn checksums_and_segments_are_the_work_of_the_first_descriptor() {
 
 #[test]
 fn arm_lets_the_interrupt_come_and_then_looks() {
-    let mut bench = Bench::new(1, &small(), 2);
+    let mut bench = Test::new(1, &small(), 2);
     bench.fake.state().writes.clear();
     assert_eq!(bench.rx().arm(), Armed::Idle);
     assert_eq!(bench.queues[1].1.arm(), Some(Armed::Idle));
@@ -544,12 +456,12 @@ fn arm_lets_the_interrupt_come_and_then_looks() {
     bench.arrive(0, 60, 0);
     assert_eq!(bench.rx().arm(), Armed::WorkPending);
     bench.receive();
-    let mut packet = bench.arena.packet_from(&[7; 60]).unwrap();
+    let mut packet = bench.plain(60);
     assert_eq!(bench.send(&mut packet, 1), Ok(Accepted::Pending));
     assert_eq!(bench.tx().arm(), Some(Armed::Idle));
     bench.complete(true, [0, 0, 0, 0]);
     assert_eq!(bench.tx().arm(), Some(Armed::WorkPending));
-    assert_eq!(bench.reclaimed(), [1]);
+    assert_eq!(bench.reclaim(9), [1]);
     // An event ends the sleep as well: the link is down.
     let area = bench.port.area.clone().unwrap();
     area.memory.store(696, 1 << 2);
@@ -562,13 +474,8 @@ fn arm_lets_the_interrupt_come_and_then_looks() {
     area.memory.store(696, 1 << 1);
     area.memory.store(0x400 + 80, 1);
     area.memory.store(0x400 + 84, 0x8000_0002);
-    let mut burst = Burst::new();
-    let mut sink = RxBurst::new(&mut burst, 64, &mut bench.bad);
-    let error = bench.queues[0]
-        .0
-        .receive(Instant::default(), &mut sink)
-        .unwrap_err();
-    assert!(error.to_string().contains("0x80000002"), "{error}");
+    let error = bench.failure().to_string();
+    assert!(error.contains("0x80000002"), "{error}");
 }
 
 #[test]
@@ -577,7 +484,7 @@ fn one_interrupt_is_for_all_halves() {
         interrupts: Some(InterruptKind::Intx),
         ..small()
     };
-    let mut bench = Bench::new(1, &config, 2);
+    let mut bench = Test::new(1, &config, 2);
     let memory = &bench.port.area.as_ref().unwrap().memory;
     assert_eq!(memory.load(80), 1 | 1 << 8);
     assert_eq!(
@@ -592,27 +499,15 @@ fn one_interrupt_is_for_all_halves() {
     assert_eq!(bench.fake.take_writes(0), [0; 4]);
     line.raise();
     for (rx, tx) in &bench.queues {
-        for half in [rx.wake(), tx.wake()] {
-            let mut one = [PollFd::from_borrowed_fd(half.unwrap().0, PollFlags::IN)];
-            assert_eq!(poll(&mut one, None), Ok(1));
-        }
+        assert!(has_come(rx.wake(), true) && has_come(tx.wake(), true));
     }
     assert_eq!(bench.fake.state().unmasked, 1);
 }
 
 #[test]
 fn a_card_that_was_reset_or_removed_is_found() {
-    let mut bench = Bench::new(1, &small(), 1);
-    let late = Instant::default().after(Duration::from_secs(20));
-    let receive = |bench: &mut Bench| {
-        let mut burst = Burst::new();
-        let mut sink = RxBurst::new(&mut burst, 64, &mut bench.bad);
-        bench.queues[0]
-            .0
-            .receive(late, &mut sink)
-            .unwrap_err()
-            .to_string()
-    };
+    let mut bench = Test::new(1, &small(), 1);
+    bench.now = Instant::default().after(Duration::from_secs(20));
     // It does not write its counters.
     bench
         .port
@@ -620,14 +515,14 @@ fn a_card_that_was_reset_or_removed_is_found() {
         .as_ref()
         .unwrap()
         .set_counter(1, 2, 1 << 40 | 5);
-    let said = receive(&mut bench);
+    let said = bench.failure().to_string();
     assert!(said.contains("it was reset meanwhile"), "{said}");
     let counters = bench.port.device_counters().unwrap();
     assert_eq!((counters.tx_packets, counters.rx_errors), (1 << 40 | 5, 0));
     bench.fake.state().is_removed = true;
-    let said = receive(&mut bench);
+    let said = bench.failure().to_string();
     assert!(said.contains("the device was removed"), "{said}");
-    let mut packet = bench.arena.packet_from(&[7; 60]).unwrap();
+    let mut packet = bench.plain(60);
     assert_eq!(bench.send(&mut packet, 1), Err(Refused::Removed));
 }
 
@@ -640,7 +535,7 @@ fn a_card_is_stopped_before_its_frames_are_free() {
             port,
             queues,
             ..
-        } = Bench::new(1, &small(), 1);
+        } = Test::new(1, &small(), 1);
         fake.state().does_not_stop = does_not_stop;
         let free = || {
             let packets = (0..700).map_while(|_| arena.packet(FrameClass::Small).ok());
@@ -654,8 +549,8 @@ fn a_card_is_stopped_before_its_frames_are_free() {
         assert_eq!(free() > before, !does_not_stop);
     }
     // A packet that the card has is not free before, either.
-    let mut bench = Bench::new(1, &small(), 1);
-    let mut packet = bench.arena.packet_from(&[7; 60]).unwrap();
+    let mut bench = Test::new(1, &small(), 1);
+    let mut packet = bench.plain(60);
     assert_eq!(bench.send(&mut packet, 1), Ok(Accepted::Pending));
     let (_rx, tx) = bench.queues.remove(0);
     drop(tx);

@@ -8,6 +8,8 @@ use std::sync::Mutex;
 
 /// Between the addresses of two pieces of memory, so that a range behind one of them is in none.
 const STEP: u64 = 1 << 32;
+/// The number of the first one: an address has more than 32 bits.
+const FIRST: usize = 5;
 
 /// The memory that a driver has given to a device. Its tests access it on one thread, and not after
 /// the driver has stopped the device.
@@ -31,42 +33,38 @@ impl DeviceMemory {
             start: memory.start(),
             bytes: memory.bytes(),
         });
-        all.len() as u64 * STEP
+        (all.len() - 1 + FIRST) as u64 * STEP
     }
 
-    /// The first of `bytes` bytes at an address.
-    ///
-    /// # Panics
-    ///
-    /// If the driver has not given all of them to the device.
-    fn at(&self, address: u64, bytes: usize) -> NonNull<u8> {
+    /// The first of `bytes` bytes at an address, if the driver has given all of them to the device.
+    fn at(&self, address: u64, bytes: usize) -> Option<NonNull<u8>> {
         let all = self.0.lock().expect("no panic");
-        let (index, offset) = (address / STEP, (address % STEP) as usize);
-        let mapped = index
-            .checked_sub(1)
-            .and_then(|index| all.get(index as usize));
-        let mapped = mapped.filter(|mapped| offset + bytes <= mapped.bytes);
-        let mapped = mapped.unwrap_or_else(|| panic!("{bytes} bytes at {address:#x}"));
+        let (number, offset) = ((address / STEP) as usize, (address % STEP) as usize);
+        let mapped = all.get(number.checked_sub(FIRST)?)?;
+        let is_within = offset.saturating_add(bytes) <= mapped.bytes;
         // SAFETY: within the memory.
-        unsafe { mapped.start.add(offset) }
+        is_within.then(|| unsafe { mapped.start.add(offset) })
     }
 
-    /// Reads memory.
-    pub(in crate::port) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
-        let start = self.at(address, bytes);
+    /// Reads memory, if it is the device's.
+    pub(in crate::port) fn read(&self, address: u64, bytes: usize) -> Option<Vec<u8>> {
+        let start = self.at(address, bytes)?;
         let byte = |at| {
             // SAFETY: within the memory, which the driver has not freed; no other thread writes.
             unsafe { start.add(at).read() }
         };
-        (0..bytes).map(byte).collect()
+        Some((0..bytes).map(byte).collect())
     }
 
-    /// Writes memory.
-    pub(in crate::port) fn write(&self, address: u64, bytes: &[u8]) {
+    /// Writes memory. Returns false if it is not the device's.
+    pub(in crate::port) fn write(&self, address: u64, bytes: &[u8]) -> bool {
         let start = self.at(address, bytes.len());
-        for (at, byte) in bytes.iter().enumerate() {
-            // SAFETY: as in `read`; the driver has left the bytes to the device.
-            unsafe { start.add(at).write(*byte) };
+        if let Some(start) = start {
+            for (at, byte) in bytes.iter().enumerate() {
+                // SAFETY: as in `read`; the driver has left the bytes to the device.
+                unsafe { start.add(at).write(*byte) };
+            }
         }
+        start.is_some()
     }
 }

@@ -2,6 +2,6 @@
 //! writes by itself (DMA), and rings of descriptors in it.
 
 pub(in crate::port) mod dma;
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 pub(in crate::port) mod fake;
 pub(in crate::port) mod memory;

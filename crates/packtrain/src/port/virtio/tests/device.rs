@@ -1,16 +1,12 @@
 //! A virtio network device in this process: registers, and the device's end of its rings.
 
-use crate::port::card::{Bus, Interrupt, InterruptKind, Memory};
-use crate::port::sys::card::fake::DeviceMemory;
+use crate::port::card::fake::{Fake, Registers};
 use crate::port::virtqueue::features::{EVENT_IDX, INDIRECT_DESC, RING_PACKED};
 use crate::port::virtqueue::{
     DESCRIPTOR_BYTES, INDIRECT, NEXT, NO_INTERRUPT, Shape, WRITE, avail_event_at, passed,
     used_event_at,
 };
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 const AVAIL: u16 = 1 << 7;
 const USED: u16 = 1 << 15;
@@ -50,8 +46,9 @@ pub(super) struct Ring {
     pub(super) notifications: u64,
 }
 
+/// The registers.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct Model {
     pub(super) offered: u64,
     pub(super) features: u64,
     selects: [u32; 2],
@@ -60,13 +57,9 @@ pub(super) struct State {
     /// The vector of changes of the configuration.
     changes: u16,
     pub(super) rings: BTreeMap<u16, Ring>,
-    pub(super) config: [u8; 12],
-    pub(super) config_space: Vec<u32>,
-    interrupts: Vec<Interrupt>,
-    pub(super) msix: usize,
-    pub(super) accesses_memory: bool,
-    pub(super) is_removed: bool,
-    pub(super) isr: u8,
+    /// What is the device's own.
+    pub(super) settings: [u8; 12],
+    isr: u8,
     pub(super) commands: Vec<Vec<u8>>,
     pub(super) refuses: bool,
     pub(super) size_max: u16,
@@ -74,30 +67,11 @@ pub(super) struct State {
     pub(super) smaller: BTreeMap<u16, u16>,
 }
 
-#[derive(Clone, Debug)]
-pub(super) struct Device {
-    pub(super) memory: Arc<DeviceMemory>,
-    state: Arc<Mutex<State>>,
-}
+pub(super) type Device = Fake<Model>;
 
 impl Device {
-    pub(super) fn new(offered: u64) -> Self {
-        let mut space = vec![0_u32; 64];
-        space[0] = 0x1041_1af4;
-        space[1] = 1 << 20;
-        space[13] = 0x40;
-        let mut at = 0x40;
-        let kinds = [(1, 0, 60), (2, NOTIFY, 64), (3, ISR, 4), (4, DEVICE, 12)];
-        for (kind, place, bytes) in kinds {
-            let next = if kind == 4 { 0 } else { at + 20 };
-            space[at / 4] = 9 | (next as u32) << 8 | 20 << 16 | kind << 24;
-            space[at / 4 + 1] = 4;
-            space[at / 4 + 2] = place as u32;
-            space[at / 4 + 3] = bytes;
-            space[at / 4 + 4] = MULTIPLIER as u32;
-            at += 20;
-        }
-        let state = State {
+    pub(super) fn offering(offered: u64) -> Self {
+        let device = Self::new(Model {
             offered,
             features: 0,
             selects: [0; 2],
@@ -105,48 +79,48 @@ impl Device {
             queue: 0,
             changes: 0xffff,
             rings: BTreeMap::new(),
-            config: [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5],
-            config_space: space,
-            interrupts: Vec::new(),
-            msix: 4,
-            accesses_memory: false,
-            is_removed: false,
+            settings: [2, 0, 0, 0, 0, 1, 1, 0, 2, 0, 0xdc, 5],
             isr: 0,
             commands: Vec::new(),
             refuses: false,
             size_max: 8,
             smaller: BTreeMap::new(),
-        };
-        Self {
-            memory: Arc::default(),
-            state: Arc::new(Mutex::new(state)),
+        });
+        let mut state = device.state();
+        state.interrupts = [4, 0, 1];
+        let first = [(0, 0x1041_1af4), (4, 1 << 20), (0x34, 0x40)];
+        state.config.extend(first);
+        let kinds = [(1, 0, 60), (2, NOTIFY, 64), (3, ISR, 4), (4, DEVICE, 12)];
+        for (at, (kind, place, bytes)) in (0x40..).step_by(20).zip(kinds) {
+            let next = if kind == 4 { 0 } else { at + 20 };
+            let head = 9 | (next as u32) << 8 | 20 << 16 | kind << 24;
+            let words = [head, 4, place as u32, bytes, MULTIPLIER as u32];
+            state.config.extend((at..).step_by(4).zip(words));
         }
-    }
-
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no panic")
+        drop(state);
+        device
     }
 
     fn read16_at(&self, address: u64) -> u16 {
-        let bytes = self.memory.read(address, 2);
+        let bytes = self.read(address, 2);
         u16::from_le_bytes([bytes[0], bytes[1]])
     }
 
     fn write16_at(&self, address: u64, value: u16) {
-        self.memory.write(address, &value.to_le_bytes());
+        self.write(address, &value.to_le_bytes());
     }
 
     /// Runs `work` on a ring, which the driver has enabled.
     fn with<T>(&self, queue: u16, work: impl FnOnce(&mut Ring) -> T) -> T {
         let mut state = self.state();
-        assert!(state.status & 4 != 0 && state.accesses_memory, "it runs");
+        assert!(state.status & 4 != 0 && state.is_started, "it runs");
         let ring = state.rings.get_mut(&queue).expect("a ring");
         assert!(ring.enabled, "the driver has enabled it");
         work(ring)
     }
 
     fn descriptor(&self, at: u64) -> ([u64; 1], u32, [u16; 2]) {
-        let bytes = self.memory.read(at, DESCRIPTOR_BYTES);
+        let bytes = self.read(at, DESCRIPTOR_BYTES);
         let address = u64::from_le_bytes(bytes[..8].try_into().unwrap());
         let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
         let last = [12, 14].map(|at| u16::from_le_bytes([bytes[at], bytes[at + 1]]));
@@ -263,15 +237,14 @@ impl Device {
             let [descriptors, _, device] = ring.areas;
             if !ring.shape.packed {
                 let element = device + 4 + 8 * u64::from(ring.used % ring.shape.size);
-                self.memory
-                    .write(element, &u32::from(chain.id).to_le_bytes());
-                self.memory.write(element + 4, &bytes.to_le_bytes());
+                self.write(element, &u32::from(chain.id).to_le_bytes());
+                self.write(element + 4, &bytes.to_le_bytes());
                 ring.used = ring.used.wrapping_add(1);
                 self.write16_at(device + 2, ring.used);
                 return;
             }
             let at = descriptors + 16 * u64::from(ring.used);
-            self.memory.write(at + 8, &bytes.to_le_bytes());
+            self.write(at + 8, &bytes.to_le_bytes());
             self.write16_at(at + 12, chain.id);
             self.write16_at(at + 14, if ring.used_lap { AVAIL | USED } else { 0 });
             ring.used += chain.count;
@@ -327,22 +300,22 @@ impl Device {
             None => {}
             Some(0xffff) => {
                 state.isr |= 1;
-                state.interrupts[0].raise();
+                state.connected[0].raise();
             }
-            Some(vector) => state.interrupts[usize::from(vector)].raise(),
+            Some(vector) => state.connected[usize::from(vector)].raise(),
         }
     }
 
     /// The link goes or comes: an interrupt says so.
     pub(super) fn set_link(&self, is_up: bool) {
         let mut state = self.state();
-        state.config[6] = u8::from(is_up);
+        state.settings[6] = u8::from(is_up);
         state.isr |= 3;
         let vector = match state.changes {
             0xffff => 0,
             vector => usize::from(vector),
         };
-        state.interrupts[vector].raise();
+        state.connected[vector].raise();
     }
 
     /// Asks for a notification of the chain that is `ahead` of the next one, each of one
@@ -385,7 +358,7 @@ impl Device {
             let (address, room, is_writable) = chain.buffers[0];
             assert!(is_writable && chain.buffers.len() == 1);
             let (now, later) = rest.split_at(rest.len().min(room as usize));
-            self.memory.write(address, now);
+            self.write(address, now);
             self.give_without_interrupt(queue, &chain, now.len() as u32);
             rest = later;
         }
@@ -397,7 +370,7 @@ impl Device {
     pub(super) fn bytes(&self, chain: &Chain) -> Vec<u8> {
         let pieces = chain.buffers.iter().map(|(address, bytes, is_writable)| {
             assert!(!is_writable);
-            self.memory.read(*address, *bytes as usize)
+            self.read(*address, *bytes as usize)
         });
         pieces.collect::<Vec<_>>().concat()
     }
@@ -412,7 +385,7 @@ impl Device {
                 state.commands.push(command);
                 state.refuses
             };
-            self.memory.write(address, &[u8::from(refused)]);
+            self.write(address, &[u8::from(refused)]);
             self.give(queue, &chain, 1);
         }
         if self.state().features & EVENT_IDX != 0 {
@@ -421,163 +394,91 @@ impl Device {
     }
 }
 
-impl Bus for Device {
-    fn name(&self) -> &str {
-        "0000:01:00.0"
-    }
-
-    fn region(&self, bar: usize) -> usize {
+impl Registers for Model {
+    fn region(bar: usize) -> usize {
         if bar == 4 { 0x400 } else { 0 }
     }
 
-    fn read8(&self, bar: usize, at: usize) -> u8 {
-        let mut state = self.state();
+    fn read(device: &Device, bar: usize, at: usize, width: usize) -> u32 {
+        let mut state = device.state();
         assert_eq!(bar, 4);
-        match at {
-            _ if state.is_removed => u8::MAX,
-            20 => state.status,
-            ISR => std::mem::take(&mut state.isr),
-            DEVICE.. => state.config[at - DEVICE],
-            _ => panic!("a byte at {at:#x}"),
-        }
-    }
-
-    fn read16(&self, _: usize, at: usize) -> u16 {
-        let state = self.state();
         let ring = state.rings.get(&state.queue).cloned().unwrap_or_default();
-        match at {
-            _ if state.is_removed => u16::MAX,
-            24 if ring.shape.size > 0 => ring.shape.size,
-            24 => *state.smaller.get(&state.queue).unwrap_or(&state.size_max),
-            26 => ring.vector,
-            30 => state.queue,
-            58 => u16::from(state.rings.contains_key(&state.queue)),
-            DEVICE.. => {
-                let at = at - DEVICE;
-                u16::from_le_bytes([state.config[at], state.config[at + 1]])
+        match (width, at) {
+            (1, 20) => state.status.into(),
+            (1, ISR) => std::mem::take(&mut state.isr).into(),
+            (1, DEVICE..) => state.settings[at - DEVICE].into(),
+            (2, 24) if ring.shape.size > 0 => ring.shape.size.into(),
+            (2, 24) => {
+                let size = state.smaller.get(&state.queue);
+                (*size.unwrap_or(&state.size_max)).into()
             }
-            _ => panic!("16 bits at {at:#x}"),
+            (2, 26) => ring.vector.into(),
+            (2, 30) => state.queue.into(),
+            (2, 58) => state.rings.contains_key(&state.queue).into(),
+            (2, DEVICE..) => {
+                let at = at - DEVICE;
+                u16::from_le_bytes([state.settings[at], state.settings[at + 1]]).into()
+            }
+            (4, 4) => (state.offered >> (32 * state.selects[0])) as u32,
+            _ => panic!("{width} bytes at {at:#x}"),
         }
     }
 
-    fn read32(&self, _: usize, at: usize) -> u32 {
-        let state = self.state();
-        match at {
-            _ if state.is_removed => u32::MAX,
-            4 => (state.offered >> (32 * state.selects[0])) as u32,
-            _ => panic!("32 bits at {at:#x}"),
-        }
-    }
-
-    fn write8(&self, _: usize, at: usize, value: u8) {
-        assert_eq!(at, 20);
-        let mut state = self.state();
-        state.status = value;
-        if value == 0 {
-            state.rings.clear();
-            state.features = 0;
-        }
-        if value & 8 != 0 && state.features & !state.offered != 0 {
-            state.status &= !8;
-        }
-    }
-
-    fn write16(&self, _: usize, at: usize, value: u16) {
-        let mut state = self.state();
-        let (queue, features) = (state.queue, state.features);
-        if at == 58 {
-            assert_eq!(value, 1);
-            state.rings.remove(&queue);
-            return;
-        }
-        let ring = state.rings.entry(queue).or_default();
-        match at {
-            16 => state.changes = value,
-            22 => state.queue = value,
-            24 => {
+    fn write(device: &Device, _: usize, at: usize, width: usize, value: u32) {
+        let mut state = device.state();
+        let (queue, features, half) = (state.queue, state.features, value as u16);
+        match (width, at) {
+            (1, 20) => {
+                state.status = value as u8;
+                if value == 0 {
+                    state.rings.clear();
+                    state.features = 0;
+                }
+                if value & 8 != 0 && state.features & !state.offered != 0 {
+                    state.status &= !8;
+                }
+            }
+            (2, 16) => state.changes = half,
+            (2, 22) => state.queue = half,
+            (2, 24) => {
+                let ring = state.rings.entry(queue).or_default();
                 ring.shape = Shape {
-                    size: value,
+                    size: half,
                     packed: features & RING_PACKED != 0,
                     event_idx: features & EVENT_IDX != 0,
                 };
                 (ring.next_lap, ring.used_lap) = (true, true);
                 ring.has_tables = features & INDIRECT_DESC != 0;
             }
-            26 => ring.vector = value,
-            28 => ring.enabled = value == 1,
-            NOTIFY.. => {
-                assert_eq!(at, NOTIFY + MULTIPLIER * usize::from(value));
-                let ring = state.rings.get_mut(&value).expect("a ring");
+            (2, 26) => state.rings.entry(queue).or_default().vector = half,
+            (2, 28) => state.rings.entry(queue).or_default().enabled = value == 1,
+            (2, 58) => {
+                assert_eq!(value, 1);
+                state.rings.remove(&queue);
+            }
+            (2, NOTIFY..) => {
+                assert_eq!(at, NOTIFY + MULTIPLIER * usize::from(half));
+                let ring = state.rings.get_mut(&half).expect("a ring");
                 ring.notifications += 1;
                 let is_control = ring.shape.size == 2;
                 drop(state);
                 if is_control {
-                    self.answer(value);
+                    device.answer(half);
                 }
             }
-            _ => panic!("16 bits at {at:#x}"),
-        }
-    }
-
-    fn write32(&self, _: usize, at: usize, value: u32) {
-        let mut state = self.state();
-        let queue = state.queue;
-        match at {
-            0 => state.selects[0] = value,
-            8 => state.selects[1] = value,
-            12 => {
+            (4, 0) => state.selects[0] = value,
+            (4, 8) => state.selects[1] = value,
+            (4, 12) => {
                 let shift = 32 * state.selects[1];
                 state.features &= !(0xffff_ffff << shift);
                 state.features |= u64::from(value) << shift;
             }
-            32..56 => {
+            (4, 32..56) => {
                 let ring = state.rings.get_mut(&queue).expect("a ring");
                 let shift = (at - 32) % 8 * 8;
                 ring.areas[(at - 32) / 8] |= u64::from(value) << shift;
             }
-            _ => panic!("32 bits at {at:#x}"),
+            _ => panic!("{width} bytes at {at:#x}"),
         }
     }
-
-    fn config(&self, at: usize) -> io::Result<u32> {
-        let state = self.state();
-        Ok(match state.is_removed {
-            true => u32::MAX,
-            false => state.config_space[at / 4],
-        })
-    }
-
-    fn map(&self, memory: &Memory<'_>) -> io::Result<u64> {
-        Ok(self.memory.map(memory))
-    }
-
-    fn interrupts(&self, kind: InterruptKind) -> usize {
-        match kind {
-            InterruptKind::Msix => self.state().msix,
-            InterruptKind::Msi => 0,
-            InterruptKind::Intx => 1,
-        }
-    }
-
-    fn connect(&self, _: InterruptKind, interrupts: &[Interrupt]) -> io::Result<()> {
-        self.state().interrupts = interrupts.to_vec();
-        Ok(())
-    }
-
-    fn unmask(&self) {}
-
-    fn reset(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn start(&self, accesses_memory: bool) -> io::Result<()> {
-        self.state().accesses_memory = accesses_memory;
-        Ok(())
-    }
-
-    fn is_removed(&self) -> bool {
-        self.state().is_removed
-    }
-
-    fn pause(&self, _: Duration) {}
 }

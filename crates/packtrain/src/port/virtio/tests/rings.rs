@@ -14,7 +14,7 @@ fn ring(packed: bool, event_idx: bool) -> (Device, Virtqueue, Arc<Dma>) {
         | INDIRECT_DESC
         | if packed { RING_PACKED } else { 0 }
         | if event_idx { EVENT_IDX } else { 0 };
-    let device = Device::new(features);
+    let device = Device::offering(features);
     let function = Function::find(device.clone(), &DEVICE_IDS, "card").expect("a card");
     function.reset().expect("it answers");
     function.negotiate(features).expect("it offers them");

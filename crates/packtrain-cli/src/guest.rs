@@ -81,7 +81,7 @@ fn cards(cards: &[GuestCard]) -> Result<Vec<Card>, LabError> {
             Wire::Hub(number) => FarSide::Hub(*number),
             Wire::Tap(name) => {
                 let tap = Tap::new(name).multi_queue(false).vnet_hdr(true);
-                FarSide::Tap(tap.open()?.remove(0))
+                FarSide::Tap(tap.open()?)
             }
         };
         Ok(Card::new(card.model, far_side, card.bound))

@@ -12,11 +12,9 @@ use std::process::{Child, Command, ExitCode};
 
 fn main() -> ExitCode {
     packtrain_lab::tests![
-        a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code,
+        a_command_has_its_own_exit_code_and_ctrl_c_and_a_guest_ends_without_it,
         packets_pass_from_one_card_to_the_other,
         a_fault_of_the_iommu_is_a_failed_check,
-        ctrl_c_is_for_the_command,
-        a_guest_ends_also_if_the_command_does_not,
         no_virtual_machine_outlives_a_killed_program,
         rows_of_an_experiment_are_run_beside_the_cards,
         what_is_missing_is_said,
@@ -39,17 +37,6 @@ fn run(args: &[&str]) -> Ran {
 fn signal(child: &Child, signal: Signal) {
     let pid = Pid::from_child(child);
     kill_process(pid, signal).expect("it runs");
-}
-
-fn a_command_runs_beside_two_cards_and_ends_with_its_own_exit_code() {
-    let line = "packtrain --version; echo wrong >&2";
-    let all = "cd /sys/bus/pci/drivers/vfio-pci && ls -d 0000:*; exit 9";
-    let ran = run(&["--", line, ";", all]);
-    let version = ends(0, &["--version"]).out;
-    assert_eq!(ran.code, Some(9), "{ran:?}");
-    assert!(ran.out.starts_with(&version), "{ran:?}");
-    assert!(ran.out.ends_with("0000:01:00.0\n0000:02:00.0\n"), "{ran:?}");
-    assert_eq!(ran.err, "wrong\n");
 }
 
 /// The command of README: a third card sends, and a fourth one receives.
@@ -160,19 +147,21 @@ until dmesg | grep -q 'DMAR.*fault'; do sleep 0.1; done";
     assert!(error.contains("01:00.0"), "{error}");
 }
 
-fn ctrl_c_is_for_the_command() {
-    let line = "trap 'echo caught; exit 3' INT; echo on; while :; do sleep 0.05; done";
-    let mut child = start(&mut guest(&["--", line]));
-    let mut first = [0; 3];
+/// What the child has written, once the line `on` has come.
+fn until_on(child: &mut Child) -> String {
     let out = child.stdout.as_mut().expect("it is piped");
-    out.read_exact(&mut first).expect("its output");
-    assert_eq!(&first, b"on\n");
-    signal(&child, Signal::INT);
-    let ran = finish(child);
-    assert_eq!((ran.code, &*ran.out), (Some(3), "caught\n"), "{ran:?}");
+    let mut lines = Vec::new();
+    while !lines.ends_with(b"on\n") {
+        let mut byte = [0];
+        out.read_exact(&mut byte).expect("its output");
+        lines.extend(byte);
+    }
+    String::from_utf8(lines).expect("UTF-8")
 }
 
-fn a_guest_ends_also_if_the_command_does_not() {
+/// Ctrl-C is for the command. If that does not end, the guest does, after 10 s: the next boot is
+/// meanwhile.
+fn a_command_has_its_own_exit_code_and_ctrl_c_and_a_guest_ends_without_it() {
     // While it boots: QEMU runs, and the command does not.
     let mut child = start(&mut guest(&["--", "echo", "on"]));
     machine_of(&child);
@@ -182,12 +171,23 @@ fn a_guest_ends_also_if_the_command_does_not() {
     assert_eq!(ran.error_line(), "stopped while the guest was booting");
 
     let line = "trap '' INT; echo on; while :; do sleep 0.05; done";
-    child = start(&mut guest(&["--", line]));
-    let mut first = [0; 3];
-    let out = child.stdout.as_mut().expect("it is piped");
-    out.read_exact(&mut first).expect("its output");
+    let mut endless = start(&mut guest(&["--", line]));
+    until_on(&mut endless);
+    signal(&endless, Signal::INT);
+
+    let line = "packtrain --version; echo wrong >&2";
+    let all = "cd /sys/bus/pci/drivers/vfio-pci && ls -d 0000:*";
+    let rest = "trap 'echo caught; exit 9' INT; echo on; while :; do sleep 0.05; done";
+    child = start(&mut guest(&["--", line, ";", all, ";", rest]));
+    let version = ends(0, &["--version"]).out;
+    let cards = "0000:01:00.0\n0000:02:00.0\n";
+    assert_eq!(until_on(&mut child), format!("{version}{cards}on\n"));
     signal(&child, Signal::INT);
     let ran = finish(child);
+    assert_eq!((ran.code, &*ran.out), (Some(9), "caught\n"), "{ran:?}");
+    assert_eq!(ran.err, "wrong\n");
+
+    let ran = finish(endless);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(
         ran.error_line().contains("has not ended 10 s after SIGINT"),

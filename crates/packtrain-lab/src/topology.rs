@@ -325,14 +325,19 @@ fn bring_up(rtnl: &mut Rtnl, name: &str, side: Side, settings: &Settings) -> Res
     rtnl.set_tx_queue_len(index, settings.tx_queue_len)?;
     // A TUN has no link layer and no addresses to resolve.
     if mac.is_some() {
-        rtnl.set_mac(index, side.mac())?;
         // Before the addresses: adding them joins multicast groups, and sends reports.
         rtnl.set_arp(index, !settings.quiet)?;
     }
     if let Some(rate) = settings.line_rate {
         rtnl.set_line_rate(index, rate)?;
     }
-    rtnl.set_up(index)
+    rtnl.set_up(index)?;
+    if mac.is_some() {
+        // Not earlier: QEMU's vmxnet3 filters by its first address whenever its driver starts it,
+        // which is when it is set up, and the driver tells it no other one then.
+        rtnl.set_mac(index, side.mac())?;
+    }
+    Ok(())
 }
 
 /// Polls until `done`, because a part of the kernel's set-up runs in work queues.

@@ -114,7 +114,7 @@ impl Bed {
             } else {
                 Bound::Kernel
             };
-            Card::new(CardModel::E1000e, FarSide::Tap(queue), bound)
+            Card::new(CardModel::E1000e, FarSide::Tap(vec![queue]), bound)
         });
         config.cards = cards.collect();
         let guest = Guest::start(config)?;

@@ -58,16 +58,16 @@ pub fn assert_healthy(guest: &Guest) {
     assert_eq!(lines, [""; 0]);
 }
 
-/// Two hosts with a TAP each, for a card each. The virtio-net header has QEMU pass on what the card
-/// has to segment: QEMU 7.2 itself makes IP fragments of it.
-pub fn hosts() -> (TwoHosts, [OwnedFd; 2]) {
+/// Two hosts with a TAP of so many queues each, for a card each. The virtio-net header has QEMU
+/// pass on what the card has to segment: QEMU 7.2 itself makes IP fragments of it.
+pub fn hosts(queues: usize) -> (TwoHosts, [Vec<OwnedFd>; 2]) {
     need_tap();
     let made = TwoHosts::taps(&Settings::default(), |side| {
         let tap = Tap::new(side.of(["left", "right"]));
-        tap.multi_queue(false).vnet_hdr(true)
+        tap.queues(queues).multi_queue(queues > 1).vnet_hdr(true)
     });
-    let (hosts, mut left, mut right) = made.unwrap_or_else(|error| panic!("{error}"));
-    (hosts, [left.remove(0), right.remove(0)])
+    let (hosts, left, right) = made.unwrap_or_else(|error| panic!("{error}"));
+    (hosts, [left, right])
 }
 
 /// `packtrain forward` in a guest.
@@ -183,19 +183,18 @@ impl Document {
         count.unwrap_or_else(|| panic!("no {key}: {self:?}"))
     }
 
-    /// Of each RX queue.
-    pub fn each_rx(&self, port: &str, key: &str) -> Vec<u64> {
-        let queues = self.queues(port, "rxq");
+    /// Of each queue of one half: `rxq` or `txq`.
+    pub fn each(&self, port: &str, half: &'static str, key: &str) -> Vec<u64> {
+        let queues = self.queues(port, half);
         queues.map(|queue| self.count(queue, key)).collect()
     }
 
     pub fn rx(&self, port: &str, key: &str) -> u64 {
-        self.each_rx(port, key).iter().sum()
+        self.each(port, "rxq", key).iter().sum()
     }
 
     pub fn tx(&self, port: &str, key: &str) -> u64 {
-        let queues = self.queues(port, "txq");
-        queues.map(|queue| self.count(queue, key)).sum()
+        self.each(port, "txq", key).iter().sum()
     }
 
     pub fn device(&self, port: &str, key: &str) -> u64 {

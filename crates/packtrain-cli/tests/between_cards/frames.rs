@@ -101,7 +101,7 @@ fn pass(from: &UnixDatagram, to: &UnixDatagram, frames: &[Vec<u8>], count: usize
 }
 
 /// The host's ends of the cables, and the cards at the others.
-pub fn cables() -> ([UnixDatagram; 2], [Card; 2]) {
+pub fn cables(model: CardModel) -> ([UnixDatagram; 2], [Card; 2]) {
     let pairs = [(); 2].map(|()| UnixDatagram::pair().expect("sockets"));
     let [(left, a), (right, b)] = pairs;
     for socket in [&left, &right] {
@@ -110,18 +110,26 @@ pub fn cables() -> ([UnixDatagram; 2], [Card; 2]) {
     }
     let cards = [a, b].map(|far| {
         let far = FarSide::Socket(far.into());
-        Card::new(CardModel::E1000e, far, Bound::Vfio)
+        Card::new(model, far, Bound::Vfio)
     });
     ([left, right], cards)
 }
 
-/// The cards are the first two of the guest.
-pub fn odd_frames_pass_or_are_counted(guest: &Guest, [left, right]: &[UnixDatagram; 2]) {
-    let addresses = [0, 1].map(|number| guest.address(number));
+/// Of two cards of a kind, with these addresses.
+pub fn odd_frames_pass_or_are_counted(
+    guest: &Guest,
+    kind: &str,
+    addresses: [String; 2],
+    [left, right]: &[UnixDatagram; 2],
+) {
     let run = |keys: [&str; 2]| {
-        let [a, b] = [0, 1].map(|end: usize| format!("e1000e:{}{}", addresses[end], keys[end]));
+        let [a, b] = [0, 1].map(|end: usize| format!("{kind}:{}{}", addresses[end], keys[end]));
         Run::start(guest, &a, &b)
     };
+    // QEMU's vmxnet3 verifies no checksum without virtio-net headers, takes longer frames, and
+    // receives in its first queue only.
+    let is_82574 = kind == "e1000e";
+    let too_long_taken = u64::from(!is_82574);
     let [first, second] = addresses.each_ref().map(String::as_str);
 
     // What passes unchanged, both ways.
@@ -137,14 +145,14 @@ pub fn odd_frames_pass_or_are_counted(guest: &Guest, [left, right]: &[UnixDatagr
     for (from, to) in [(left, right), (right, left)] {
         assert_eq!(pass(from, to, &frames, frames.len()), frames);
     }
-    // A short one is padded, and of one that is too long nothing comes.
+    // A short one is padded, and of one that is too long nothing arrives.
     let short = vec![3; 20];
     let too_long = vec![3; TAKEN_MAX + 1];
     let passed = pass(left, right, &[short.clone(), too_long, good.clone()], 2);
     let padded = [&*short, &[0; SHORTEST - 20]].concat();
     assert_eq!(passed, [padded, good.clone()]);
     let document = forward.end();
-    for (address, extra) in [(first, 2), (second, 0)] {
+    for (address, extra) in [(first, 2 + too_long_taken), (second, 0)] {
         let count = frames.len() as u64 + extra;
         assert_eq!(document.rx(address, "packets"), count, "{document:?}");
         assert_eq!(
@@ -152,12 +160,15 @@ pub fn odd_frames_pass_or_are_counted(guest: &Guest, [left, right]: &[UnixDatagr
             count,
             "{document:?}"
         );
-        let long = document.device(address, "tx_errors");
-        assert_eq!(long, u64::from(extra > 0), "{document:?}");
-        let verified = document.rx(address, "csum_unnecessary");
-        assert!((1..count).contains(&verified), "{document:?}");
+        if is_82574 {
+            let long = document.device(address, "tx_errors");
+            assert_eq!(long, u64::from(extra > 0), "{document:?}");
+            let verified = document.rx(address, "csum_unnecessary");
+            assert!((1..count).contains(&verified), "{document:?}");
+        }
     }
-    assert_eq!(document.all_dropped(), 0, "{document:?}");
+    let dropped = [document.dropped("mtu"), document.all_dropped()];
+    assert_eq!(dropped, [too_long_taken; 2], "{document:?}");
 
     // Longer than the MTU of one card only.
     let forward = run([",mtu=9000", ""]);
@@ -178,9 +189,11 @@ pub fn odd_frames_pass_or_are_counted(guest: &Guest, [left, right]: &[UnixDatagr
     let document = forward.end();
     assert_eq!(document.all_dropped(), 0, "{document:?}");
 
-    let forward = run([",queues=2", ",queues=2"]);
-    flows(left, right);
-    check_queues(&forward.end(), [first, second]);
+    if is_82574 {
+        let forward = run([",queues=2", ",queues=2"]);
+        flows(left, right);
+        check_queues(&forward.end(), [first, second]);
+    }
 }
 
 /// Flows whose frames alternate: the frames of each one stay in order.
@@ -205,7 +218,7 @@ fn flows(left: &UnixDatagram, right: &UnixDatagram) {
 
 /// Both queues have had whole flows.
 fn check_queues(document: &Document, [first, second]: [&str; 2]) {
-    let received = document.each_rx(first, "packets");
+    let received = document.each(first, "rxq", "packets");
     assert_eq!(received.len(), 2, "{document:?}");
     for count in &received {
         let is_whole = *count > 0 && count.is_multiple_of(FLOW_FRAMES as u64);

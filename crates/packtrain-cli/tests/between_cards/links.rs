@@ -106,7 +106,7 @@ fn plug(guest: &Guest, card: usize) {
 
 pub fn cards_are_unplugged_and_reset_under_load(bench: &Bench) {
     let guest = bench.guest();
-    for cards in [[0, 1], [2, 3]] {
+    for cards in [[0, 1], [2, 3], [4, 5]] {
         let ends = bench.ends(cards);
         let [a, b] = [ends[0].port(",gone=wait"), ends[1].port("")];
         let run = Run::start(guest, &a, &b);

@@ -14,10 +14,12 @@ mod links;
 mod peers;
 #[path = "../program/mod.rs"]
 mod program;
+mod queues;
 
 use kernels::{Bench, exchange_through_two_cards};
 use links::{cards_are_unplugged_and_reset_under_load, links_go_down_and_up_under_load};
 use peers::odd_frames_pass_and_the_kernels_drivers_are_reached;
+use queues::flows_are_spread_over_the_queues_of_a_virtio_card;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
 fn traffic_passes_two_cards_whose_links_and_cards_go_and_return() {
     let bench = Bench::new();
     exchange_through_two_cards(&bench);
+    flows_are_spread_over_the_queues_of_a_virtio_card(&bench);
     links_go_down_and_up_under_load(&bench);
     cards_are_unplugged_and_reset_under_load(&bench);
 }

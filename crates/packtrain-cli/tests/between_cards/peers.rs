@@ -25,17 +25,22 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const PORT: u16 = 1000;
 /// Of each model: the card at the TAP, that at the hub, and the kernel's at the same hub.
 const OF_MODEL: usize = 3;
+/// Two cards of each, which come first, have sockets at their cables.
+const WITH_CABLES: [(&str, CardModel); 2] = [
+    ("e1000e", CardModel::E1000e),
+    ("vmxnet3", CardModel::Vmxnet3),
+];
 
 /// A host whose peer is the guest's kernel.
-fn host() -> (Host, OwnedFd) {
+fn host() -> (Host, Vec<OwnedFd>) {
     need_tap();
     let settings = Settings {
         quiet: false,
         ..Settings::default()
     };
     let made = Host::alone(&settings, Side::Left, || {
-        let mut queues = Tap::new("left").multi_queue(false).vnet_hdr(true).open()?;
-        Ok::<_, LabError>(("left".to_owned(), queues.remove(0)))
+        let queues = Tap::new("left").multi_queue(false).vnet_hdr(true).open()?;
+        Ok::<_, LabError>(("left".to_owned(), queues))
     });
     made.unwrap_or_else(|error| panic!("{error}"))
 }
@@ -44,8 +49,9 @@ pub fn odd_frames_pass_and_the_kernels_drivers_are_reached() {
     let kinds = ["e1000e", "virtio", "vmxnet3"];
     let models = [CardModel::E1000e, CardModel::Virtio, CardModel::Vmxnet3];
     let hosts = [(); 3].map(|()| host());
-    let (cables, two) = cables();
+    let [(cables, two), (others, other_two)] = WITH_CABLES.map(|kind| cables(kind.1));
     let (mut cards, mut sides) = (Vec::from(two), Vec::new());
+    cards.extend(other_two);
     for ((model, (host, tap)), hub) in models.into_iter().zip(hosts).zip(0..) {
         cards.extend([
             Card::new(model, FarSide::Tap(tap), Bound::Vfio),
@@ -57,10 +63,13 @@ pub fn odd_frames_pass_and_the_kernels_drivers_are_reached() {
     let program = std::env::current_exe().expect("this program");
     let name = program.file_name().expect("a name").to_string_lossy();
     let guest = boot(vec![program.clone()], cards);
-    odd_frames_pass_or_are_counted(&guest, &cables);
+    for ((number, (kind, _)), cables) in (0..).zip(WITH_CABLES).zip([cables, others]) {
+        let addresses = [0, 1].map(|end| guest.address(2 * number + end));
+        odd_frames_pass_or_are_counted(&guest, kind, addresses, &cables);
+    }
     for (number, (host, kind)) in sides.iter().zip(kinds).enumerate() {
-        let address = |card| guest.address(2 + OF_MODEL * number + card);
-        let interface = interface(&guest, &address(2));
+        let address = |card| guest.address(2 * WITH_CABLES.len() + OF_MODEL * number + card);
+        let interface = interface(&guest, &address(2), Side::Right);
         // A hub has no virtio-net header: see `hosts`.
         let [a, b] = [
             format!("{kind}:{}", address(0)),
@@ -108,19 +117,16 @@ pub fn example(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The kernel's interface of a card, with the address of the right host. It is up before: QEMU's
-/// vmxnet3 has its first address whenever it starts.
-fn interface(guest: &Guest, address: &str) -> String {
+/// The kernel's interface of a card, with the addresses of a host. It is up before: QEMU's vmxnet3
+/// has its first address whenever it starts.
+pub fn interface(guest: &Guest, address: &str, side: Side) -> String {
     let line = format!(
         "cd /sys/bus/pci/devices/{address} && ls -d net/* virtio*/net/* 2>/dev/null || true"
     );
     let name = check(guest, &line);
     let name = name.rsplit('/').next().expect("a name").to_owned();
-    let mac = Side::Right
-        .mac()
-        .map(|byte| format!("{byte:02x}"))
-        .join(":");
-    let ip = Side::Right.ipv4();
+    let mac = side.mac().map(|byte| format!("{byte:02x}")).join(":");
+    let ip = side.ipv4();
     check(
         guest,
         &format!(

@@ -52,9 +52,10 @@ impl CardModel {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FarSide {
-    /// A queue of a TAP of this host: a descriptor as [`Tap`](crate::tap::Tap) opens it. With a
-    /// virtio-net header, if the TAP has one, QEMU passes large packets on whole.
-    Tap(OwnedFd),
+    /// The queues of a TAP of this host: descriptors as [`Tap`](crate::tap::Tap) opens them. With a
+    /// virtio-net header, if the TAP has one, QEMU passes large packets on whole. Of several queues
+    /// a virtio card has a pair each (`mq`), and the other models use the first one.
+    Tap(Vec<OwnedFd>),
     /// All cards of the guest with the same number: each frame goes to all others.
     Hub(u32),
     /// A connected Unix datagram socket: a frame is a datagram.
@@ -121,17 +122,23 @@ impl Card {
         place: Place,
         monitor: &mut Monitor,
     ) -> Result<Value, ToolError> {
-        let descriptor = format!("fd{number}");
+        let descriptor = |queue: usize| format!("fd{number}-{queue}");
         let far = format!("far{number}");
+        let mut pairs = 1;
         let mut netdev = match &self.far_side {
             FarSide::Hub(hub) => json!({ "type": "hubport", "hubid": hub }),
-            FarSide::Tap(queue) => {
-                monitor.give(&descriptor, queue)?;
-                json!({ "type": "tap", "fd": descriptor })
+            FarSide::Tap(queues) => {
+                pairs = queues.len();
+                let names: Vec<_> = (0..pairs).map(descriptor).collect();
+                for (name, queue) in names.iter().zip(queues) {
+                    monitor.give(name, queue)?;
+                }
+                json!({ "type": "tap", "fds": names.join(":") })
             }
             FarSide::Socket(socket) => {
-                monitor.give(&descriptor, socket)?;
-                json!({ "type": "dgram", "local": { "type": "fd", "str": descriptor } })
+                let name = descriptor(0);
+                monitor.give(&name, socket)?;
+                json!({ "type": "dgram", "local": { "type": "fd", "str": name } })
             }
         };
         netdev["id"] = far.as_str().into();
@@ -149,6 +156,11 @@ impl Card {
         if self.model == CardModel::Virtio {
             device["disable-legacy"] = "on".into();
             device["iommu_platform"] = true.into();
+            if pairs > 1 {
+                device["mq"] = true.into();
+                // One for each queue, one for the control queue and one for changes of the link.
+                device["vectors"] = (2 * pairs + 2).into();
+            }
         }
         for (name, value) in self.properties {
             device[name] = value;

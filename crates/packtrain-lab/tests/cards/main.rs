@@ -194,7 +194,7 @@ fn the_kernels_drivers_reach_this_host_until_a_card_is_unplugged() {
     need_tap();
     let netns = Netns::new().expect("a namespace");
     let tap = netns.run(|| Tap::new("card0").multi_queue(false).vnet_hdr(true).open());
-    let mut tap = tap.expect("a thread").expect("a TAP");
+    let tap = tap.expect("a thread").expect("a TAP");
     let mut rtnl = netns.rtnl().expect("netlink");
     let index = rtnl.link("card0").expect("the TAP").index;
     rtnl.set_up(index).expect("it is up");
@@ -203,7 +203,7 @@ fn the_kernels_drivers_reach_this_host_until_a_card_is_unplugged() {
     let (socket, far) = UnixDatagram::pair().expect("sockets");
     let guest = boot(|config| {
         let far_sides = [
-            FarSide::Tap(tap.remove(0)),
+            FarSide::Tap(tap),
             FarSide::Hub(0),
             FarSide::Hub(0),
             FarSide::Socket(far.into()),

@@ -172,11 +172,18 @@ impl Card {
 
 /// A line of the shell that gives card `number` to a driver.
 pub(super) fn bind(place: Place, model: CardModel, bound: Bound) -> String {
-    let (driver, module) = match bound {
-        Bound::Vfio => ("vfio-pci", Some("vfio_iommu_type1")),
-        Bound::Kernel => model.driver(),
+    let (driver, load) = match bound {
+        // A kernel without groups has VFIO by iommufd alone.
+        Bound::Vfio => (
+            "vfio-pci",
+            "{ modprobe vfio_iommu_type1 || test -e /dev/iommu; } && ".to_owned(),
+        ),
+        Bound::Kernel => {
+            let (driver, module) = model.driver();
+            let load = module.map(|module| format!("modprobe {module} && "));
+            (driver, load.unwrap_or_default())
+        }
     };
-    let load = module.map_or_else(String::new, |module| format!("modprobe {module} && "));
     format!("{load}bind-card {place} {driver}")
 }
 

@@ -47,35 +47,35 @@ mod tso;
 mod tx;
 
 pub use keys::E1000eOptions;
-pub use rx::E1000eRx;
-pub use tx::E1000eTx;
+pub use rx::E1000eReceive;
+pub use tx::E1000eTransmit;
 
-use crate::driver::{
-    Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Link, QueuePair,
-};
+use crate::driver::{Attach, Capabilities, DeviceCounters, DeviceError, Driver, Link, QueuePair};
 use crate::packet::Arena;
 use crate::port::card::{
-    Arriving, Buffers, Bus, Dma, Flight, Interrupt, InterruptKind, Ring, Window,
+    Arriving, Buffers, Bus, CardConfig, CardRx, CardTx, Dma, Flight, InterruptKind, MTU, Model,
+    Pieces, Ring,
 };
-use crate::port::sys::device::{failed, unsupported};
+use crate::port::sys::device::failed;
 use crate::time::Instant;
-use line::{Card, Line};
+use line::Card;
 use registers::{RingRegisters, WORDS, cause, rctl, tctl};
 use std::sync::Arc;
 
-/// The queues of the card.
-const QUEUES_MAX: usize = 2;
-/// Descriptors of a ring by default.
-const RINGS: usize = 512;
-/// Enough for three packets of the most pieces.
-const RINGS_MIN: usize = 256;
-/// The most that Linux has.
-const RINGS_MAX: usize = 4096;
-/// The MTU of Ethernet, and the default.
-const MTU: u32 = 1500;
-/// The card takes frames of up to 9234 bytes (`DEFAULT_JUMBO` of Linux), with 14 bytes of Ethernet,
-/// a VLAN tag and the FCS.
-const MTU_MAX: u32 = 9234 - 14 - 4 - 4;
+/// The card. Its rings have room for three packets of the most pieces, and are no longer than those
+/// of Linux. It takes frames of up to 9234 bytes (`DEFAULT_JUMBO` of Linux), with 14 bytes of
+/// Ethernet, a VLAN tag and the FCS. One interrupt is for one queue.
+const MODEL: Model = Model {
+    name: "an 82574",
+    id: 0x10d3_8086,
+    queues_max: 2,
+    queues_of_one: 1,
+    rings_min: 256,
+    rings_max: 4096,
+    rings_step: 8,
+    mtu_max: 9234 - 14 - 4 - 4,
+};
+
 /// Bytes of a frame without `RCTL.LPE`: with a VLAN tag and the FCS, which QEMU does not count.
 const FRAME_BYTES_MAX: usize = 1522;
 /// Segments of a packet (`EM_MAX_SCATTER` of FreeBSD). The longest one has 37 in small frames.
@@ -83,36 +83,15 @@ const SEGMENTS_MAX: usize = 40;
 /// Shorter packets are not given to the card, which pads them on the wire (Linux, netdev.c).
 const PACKET_BYTES_MIN: usize = 17;
 
-/// The settings of the card.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct E1000eConfig {
-    /// The most queues, 1 or 2; `None` for as many as it has interrupts for.
-    pub queues: Option<usize>,
-    /// How it raises interrupts; `None` for the first that it has of MSI-X, MSI and INTx.
-    pub interrupts: Option<InterruptKind>,
-    /// Descriptors of each ring: a multiple of 8 from 256 to 4096.
-    pub rings: usize,
-    /// The most bytes of a packet behind its link header and VLAN tag, 1500 to 9212.
-    pub mtu: u32,
-    /// Offloads of packets to the card, at most.
-    pub offload: Features,
-    /// Receive packets for any address, which a bridge needs. Without, those for its own address,
-    /// and all multicast.
-    pub promiscuous: bool,
-}
+/// The settings of the card: 1 or 2 queues, rings of a multiple of 8 from 256 to 4096 descriptors,
+/// and an MTU of 1500 to 9212.
+pub type E1000eConfig = CardConfig;
 
-impl Default for E1000eConfig {
-    fn default() -> Self {
-        Self {
-            queues: None,
-            interrupts: None,
-            rings: RINGS,
-            mtu: MTU,
-            offload: Features::ALL,
-            promiscuous: true,
-        }
-    }
-}
+/// The receiving half of a queue.
+pub type E1000eRx<B> = CardRx<E1000eReceive<B>>;
+
+/// The transmitting half of a queue.
+pub type E1000eTx<B> = CardTx<E1000eTransmit<B>>;
 
 /// An open card.
 #[derive(Debug)]
@@ -134,26 +113,7 @@ impl<B: Bus> E1000e<B> {
     /// [`DeviceError::Unsupported`] if it is another card, has no such interrupt, or the settings
     /// are out of range; [`DeviceError::Failed`] when the system refuses.
     pub fn open(bus: B, config: &E1000eConfig) -> Result<Self, DeviceError> {
-        let rings = config.rings;
-        if !(RINGS_MIN..=RINGS_MAX).contains(&rings) || !rings.is_multiple_of(8) {
-            return unsupported(format!(
-                "{rings} descriptors are no ring of an 82574: give a multiple of 8 from \
-                 {RINGS_MIN} to {RINGS_MAX}"
-            ));
-        }
-        if !(MTU..=MTU_MAX).contains(&config.mtu) {
-            let mtu = config.mtu;
-            return unsupported(format!(
-                "an 82574 has no MTU of {mtu}: give {MTU} to {MTU_MAX}"
-            ));
-        }
-        // A vector for each half.
-        let interrupts = InterruptKind::choose(&bus, config.interrupts, 2)?;
-        let queues_max = match interrupts {
-            InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
-            InterruptKind::Msi | InterruptKind::Intx => 1,
-        };
-        let queues_max = config.queues.unwrap_or(QUEUES_MAX).clamp(1, queues_max);
+        let (interrupts, queues_max) = MODEL.accept(&bus, config)?;
         let address = init::reset(&bus, queues_max)?;
         let sleeps = init::link_sleeps(&bus).map_err(failed("read its configuration"))?;
         let name = bus.name();
@@ -175,11 +135,6 @@ impl<B: Bus> E1000e<B> {
     #[must_use]
     pub const fn address(&self) -> [u8; 6] {
         self.address
-    }
-
-    fn offloads(&self) -> Features {
-        let all = Features::CSUM | Features::TSO4 | Features::TSO6;
-        all.intersection(self.config.offload).consistent()
     }
 
     /// RCTL, and the bytes of each buffer.
@@ -212,7 +167,7 @@ impl<B: Bus> Driver for E1000e<B> {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             queues_max: self.queues_max,
-            tx: self.offloads(),
+            tx: self.config.tx_offloads(),
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,
             tx_ring: Some(self.config.rings),
@@ -227,66 +182,62 @@ impl<B: Bus> Driver for E1000e<B> {
         let (bus, rings) = (&self.card.bus, self.config.rings);
         let queues = how.queues.clamp(1, self.queues_max);
         let ring_bytes = rings * Ring::<WORDS>::DESCRIPTOR_BYTES;
-        let queue_bytes = 2 * ring_bytes + rings * tso::SLOT_BYTES;
+        let queue_bytes = 2 * ring_bytes + rings * Pieces::SLOT_BYTES;
         let dma = Dma::new(bus, queues * queue_bytes).map_err(failed("map the rings"))?;
-        let (dma, window) = (Arc::new(dma), Window::new(bus, arena));
-        let window = window.map_err(failed("give the card the packets' memory"))?;
-        let halves = Interrupt::several(2 * queues).map_err(failed("open an eventfd"))?;
-        let line = Line::connect(Arc::clone(&self.card), self.interrupts, &halves);
-        let line = Arc::new(line.map_err(failed("connect the interrupts"))?);
+        let dma = Arc::new(dma);
+        let (line, window, interrupts) = line::start(&self.card, self.interrupts, queues, arena)?;
         let is_msix = self.interrupts == InterruptKind::Msix;
         let (control, bytes) = self.receives(how.rx_buffers.small_bytes());
         let mut pairs = Vec::new();
-        for queue in 0..queues {
+        for (queue, [rx_interrupt, tx_interrupt]) in interrupts.into_iter().enumerate() {
             let start = queue * queue_bytes;
             let ring = |at: usize| Ring::new(Arc::clone(&dma), start + at * ring_bytes, rings);
             let (rx_ring, tx_ring) = (ring(0), ring(1));
             let (rx, tx) = (RingRegisters::rx(queue), RingRegisters::tx(queue));
             init::place(bus, rx, rx_ring.address(), rx_ring.bytes());
             init::place(bus, tx, tx_ring.address(), tx_ring.bytes());
-            let rx_half = E1000eRx {
-                line: Arc::clone(&line),
-                queue,
+            let (rx_causes, tx_causes, delay) = match is_msix {
+                // The vectors of the RX halves are the even ones.
+                true => (
+                    cause::rx_queue(queue),
+                    cause::tx_queue(queue),
+                    registers::eitr(2 * queue),
+                ),
+                false => (
+                    cause::RX | cause::RX_LOW | cause::RX_OVERRUN,
+                    cause::TX,
+                    registers::ITR,
+                ),
+            };
+            let receive = E1000eReceive {
+                card: Arc::clone(&line),
+                registers: rx,
                 ring: rx_ring,
                 buffers: Buffers::new(rings, window, bytes),
                 arriving: Arriving::default(),
-                causes: match is_msix {
-                    true => cause::rx_queue(queue),
-                    false => cause::RX | cause::RX_LOW | cause::RX_OVERRUN,
-                },
-                // The vectors of the RX halves are the even ones.
-                delay: match is_msix {
-                    true => registers::eitr(2 * queue),
-                    false => registers::ITR,
-                },
-                interrupt: halves[2 * queue].clone(),
+                causes: rx_causes,
+                delay,
                 recheck_at: Instant::default(),
             };
-            let tx_half = E1000eTx {
-                line: Arc::clone(&line),
-                queue,
+            let transmit = E1000eTransmit {
+                card: Arc::clone(&line),
+                registers: tx,
                 ring: tx_ring,
-                slots: start + 2 * ring_bytes,
-                dma: Arc::clone(&dma),
-                window,
                 flight: Flight::new(rings),
-                pieces: Vec::with_capacity(tso::PIECES_MAX + 2),
+                pieces: Pieces::new(window, &dma, start + 2 * ring_bytes, tso::PIECES_MAX + 2),
                 context: None,
                 is_alone: queues == 1,
                 unreported: 0,
                 last: None,
                 after_segments: false,
-                causes: match is_msix {
-                    true => cause::tx_queue(queue),
-                    false => cause::TX,
-                },
-                interrupt: halves[2 * queue + 1].clone(),
-                offloads: self.offloads(),
-                offers: self.offloads(),
-                returned: None,
-                doorbells: 0,
+                causes: tx_causes,
+                offloads: self.config.tx_offloads(),
+                offers: self.config.tx_offloads(),
             };
-            pairs.push((rx_half, tx_half));
+            pairs.push((
+                CardRx::new(receive, rx_interrupt),
+                CardTx::new(transmit, tx_interrupt),
+            ));
         }
         init::spread(bus, queues);
         bus.start(true).map_err(failed("start the card"))?;

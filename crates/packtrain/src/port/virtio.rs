@@ -24,10 +24,10 @@ mod shared;
 #[cfg(test)]
 mod tests;
 
-pub use halves::{VirtioRx, VirtioTx};
+pub use halves::{VirtioReceive, VirtioTransmit};
 pub use keys::{VirtioIrq, VirtioOptions};
 
-use super::card::{Bus, Dma, Interrupt, InterruptKind, Window, failed, unsupported};
+use super::card::{Bus, CardRx, CardTx, Dma, InterruptKind, Running, failed, unsupported};
 use super::virtqueue::features::{
     ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MAC, MQ, MRG_RXBUF,
     MTU, ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, TO_DEVICE, VERSION_1, accept, mask,
@@ -36,7 +36,7 @@ use super::virtqueue::features::{
 use super::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NO_VECTOR};
 use super::virtqueue::{SIZE_MAX, Shape, Virtqueue};
 use crate::driver::{
-    Attach, Capabilities, DeviceError, Driver, Features, Link, QueuePair, RxDescriptors,
+    Attach, Capabilities, DeviceError, Driver, Features, Link, QueuePair, RxDescriptors as _,
 };
 use crate::limits::{QUEUES_MAX, SEGMENTS_MAX};
 use crate::packet::{Arena, FrameClass};
@@ -44,7 +44,6 @@ use halves::{Beside, HEADER_BYTES, Half, TABLE_DESCRIPTORS};
 use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use packtrain_offload::virtio_net::Accept;
 use shared::{Control, Shared};
-use std::io;
 use std::sync::{Arc, Weak};
 
 /// The device IDs of network devices: of virtio 1.0 and later, and of one that older drivers know,
@@ -94,12 +93,18 @@ impl Default for VirtioConfig {
     }
 }
 
+/// The receiving half of a queue.
+pub type VirtioRx<B> = CardRx<VirtioReceive<B>>;
+
+/// The transmitting half of a queue.
+pub type VirtioTx<B> = CardTx<VirtioTransmit<B>>;
+
 /// A virtio network card, reset and without queues.
 #[derive(Debug)]
 pub struct Virtio<B: Bus> {
     function: Arc<Function<B>>,
     /// Of the queues, once there are some.
-    shared: Weak<Shared<B>>,
+    shared: Weak<Running<Shared<B>>>,
     is_attached: bool,
     /// The features that it offers, but for those that are not to be used.
     offered: u64,
@@ -264,13 +269,6 @@ impl<B: Bus> Virtio<B> {
         }
     }
 
-    /// Connects an interrupt for each half.
-    fn interrupts(&self, halves: usize, shared: &Shared<B>) -> io::Result<Vec<Interrupt>> {
-        let each = Interrupt::several(halves)?;
-        shared.connect(&each)?;
-        Ok(each)
-    }
-
     /// Sends the commands that a start needs.
     fn command(
         &self,
@@ -337,12 +335,10 @@ impl<B: Bus> Driver for Virtio<B> {
         function.reset()?;
         function.negotiate(features)?;
         // From here on the card is stopped when this is dropped.
-        let shared = Shared::new(Arc::clone(function), self.irq, features);
-        let shared = Arc::new(shared);
-        let window = Window::new(&function.bus, arena);
-        let window = window.map_err(failed("give the card the memory of packets"))?;
-        let interrupts = self.interrupts(2 * pairs, &shared);
-        let interrupts = interrupts.map_err(failed("connect the card's interrupts"))?;
+        let shared = Shared::new(function, features);
+        let acknowledge = shared.acknowledge();
+        let (shared, window, interrupts) =
+            Running::start(shared, self.irq, pairs, arena, false, acknowledge)?;
         function.report_changes(self.vector(0));
         let shape = |size| Shape {
             size,
@@ -362,28 +358,28 @@ impl<B: Bus> Driver for Virtio<B> {
         };
         let buffer_bytes = HEADER_BYTES + small_bytes;
         let beside = Beside::new(shape(self.sizes[1]), features & INDIRECT_DESC != 0);
-        let mut halves = Vec::with_capacity(pairs);
-        for (queue, interrupt) in interrupts.into_iter().enumerate() {
-            let is_rx = queue % 2 == 0;
-            let size = self.sizes[queue % 2];
-            let bytes = if is_rx {
-                shape(size).bytes()
-            } else {
-                beside.end(size)
+        let is_mergeable = features & MRG_RXBUF != 0;
+        let mut all = Vec::with_capacity(pairs);
+        for (pair, [rx_interrupt, tx_interrupt]) in interrupts.into_iter().enumerate() {
+            let half = |is_tx: usize, bytes: usize| -> Result<_, DeviceError> {
+                let (queue, shape) = (2 * pair + is_tx, shape(self.sizes[is_tx]));
+                let (ring, doorbell) = self.ring(queue, shape, self.vector(queue), bytes)?;
+                Ok(Half {
+                    shared: Arc::clone(&shared),
+                    ring,
+                    doorbell,
+                    window,
+                    check_at: None,
+                    has_taken: false,
+                })
             };
-            let (ring, doorbell) = self.ring(queue, shape(size), self.vector(queue), bytes)?;
-            let shared = Arc::clone(&shared);
-            halves.push(Half {
-                shared,
-                ring,
-                doorbell,
-                interrupt,
-                window,
-                check_at: None,
-                has_taken: false,
-                doorbells: 0,
-                calls: 0,
-            });
+            let rx = half(0, shape(self.sizes[0]).bytes())?;
+            let receive = VirtioReceive::new(rx, buffer_bytes, accept, is_mergeable);
+            let transmit = VirtioTransmit::new(half(1, beside.end(self.sizes[1]))?, beside);
+            all.push((
+                CardRx::new(receive, rx_interrupt),
+                CardTx::new(transmit, tx_interrupt),
+            ));
         }
         let queues = if features & MQ == 0 {
             2
@@ -395,7 +391,7 @@ impl<B: Bus> Driver for Virtio<B> {
             let shape = shape(Control::SIZE);
             let bytes = shape.bytes() + Control::MORE;
             let (ring, doorbell) = self.ring(queues, shape, NO_VECTOR, bytes)?;
-            shared.keep((Arc::clone(ring.dma()), Box::default()));
+            shared.keep(Box::default(), Some(ring.dma()));
             control = Some(Control::new(ring, doorbell));
         }
         let started = self.function.bus.start(true);
@@ -406,16 +402,11 @@ impl<B: Bus> Driver for Virtio<B> {
         }
         shared.check()?;
         self.shared = Arc::downgrade(&shared);
-        let is_mergeable = features & MRG_RXBUF != 0;
-        let mut halves = halves.into_iter();
-        let mut all = Vec::with_capacity(pairs);
-        while let (Some(rx), Some(tx)) = (halves.next(), halves.next()) {
-            let mut rx = VirtioRx::new(rx, buffer_bytes, accept, is_mergeable);
+        for (rx, _) in &mut all {
             // What arrives without buffers a card drops, and QEMU behind its hub lets another
             // packet overtake it. More of them come with the first poll. They come after the
             // commands, so that none is for a packet that the card should not receive.
             rx.refill(arena);
-            all.push((rx, VirtioTx::new(tx, beside)));
         }
         Ok(all)
     }

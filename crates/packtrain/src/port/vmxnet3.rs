@@ -18,7 +18,7 @@
 //! # Interrupts
 //!
 //! With MSI-X each half has an interrupt, with MSI or INTx there is one for all
-//! ([`Fanout`]). The card masks one that it raises. Events, such as changes of
+//! ([`Fanout`](super::card::Fanout)). The card masks one that it raises. Events, such as changes of
 //! the link, come with that of the first RX queue. The card may delay interrupts (`modLevels`);
 //! the driver has it delay none, since the framework does so.
 //!
@@ -39,17 +39,17 @@ mod tests;
 mod tx;
 
 pub use keys::Vmxnet3Options;
-pub use rx::Vmxnet3Rx;
-pub use tx::Vmxnet3Tx;
+pub use rx::Vmxnet3Receive;
+pub use tx::Vmxnet3Transmit;
 
 use crate::driver::{
     Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Link, QueuePair,
-    RxDescriptors as _,
 };
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Arena;
 use crate::port::card::{
-    Arriving, Buffers, Bus, Fanout, Flight, Interrupt, InterruptKind, Window, write_barrier,
+    Arriving, Buffers, Bus, CardConfig, CardRx, CardTx, Flight, InterruptKind, Model, Pieces,
+    Receive as _, Running, address_of, write_barrier,
 };
 use crate::port::sys::device::{failed, unsupported};
 use crate::time::Instant;
@@ -59,54 +59,33 @@ use registers::{self as reg, BAR, command};
 use std::io;
 use std::sync::Arc;
 
-/// Queues of the card.
-const QUEUES_MAX: usize = 8;
-/// Descriptors of a ring by default.
-const RINGS: usize = 512;
-/// Enough for three packets of the most pieces.
-const RINGS_MIN: usize = 96;
-const RINGS_MAX: usize = 4096;
-/// They are of so many, and so is their alignment.
-const RINGS_STEP: usize = 32;
-/// The MTU of Ethernet, and the default.
-const MTU: u32 = 1500;
-const MTU_MAX: u32 = 9000;
+/// The card. Its rings have room for three packets of the most pieces, and are aligned to as many
+/// bytes as they are a multiple of.
+const MODEL: Model = Model {
+    name: "a vmxnet3 card",
+    id: 0x07b0_15ad,
+    queues_max: 8,
+    queues_of_one: 8,
+    rings_min: 96,
+    rings_max: 4096,
+    rings_step: 32,
+    mtu_max: 9000,
+};
 /// Bytes of an Ethernet header with two tags.
 const LINK_BYTES: usize = 14 + 8;
 
 // The number of a descriptor has 12 bits.
-const _: () = assert!(RINGS_MAX <= reg::done::INDEX as usize + 1);
+const _: () = assert!(MODEL.rings_max <= reg::done::INDEX as usize + 1);
 
-/// The settings of the card.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Vmxnet3Config {
-    /// The most queues, 1 to 8; `None` for as many as it has interrupts for.
-    pub queues: Option<usize>,
-    /// How it raises interrupts; `None` for the first that it has of MSI-X, MSI and INTx.
-    pub interrupts: Option<InterruptKind>,
-    /// Descriptors of each ring: a multiple of 32 from 96 to 4096.
-    pub rings: usize,
-    /// The most bytes of a packet behind its link header and VLAN tags, 1500 to 9000.
-    pub mtu: u32,
-    /// Offloads of packets to the card, and from it, at most.
-    pub offload: Features,
-    /// Receive packets for any address, which a bridge needs. Without, those for its own address,
-    /// and all multicast.
-    pub promiscuous: bool,
-}
+/// The settings of the card: 1 to 8 queues, rings of a multiple of 32 from 96 to 4096 descriptors,
+/// and an MTU of 1500 to 9000.
+pub type Vmxnet3Config = CardConfig;
 
-impl Default for Vmxnet3Config {
-    fn default() -> Self {
-        Self {
-            queues: None,
-            interrupts: None,
-            rings: RINGS,
-            mtu: MTU,
-            offload: Features::ALL,
-            promiscuous: true,
-        }
-    }
-}
+/// The receiving half of a queue.
+pub type Vmxnet3Rx<B> = CardRx<Vmxnet3Receive<B>>;
+
+/// The transmitting half of a queue.
+pub type Vmxnet3Tx<B> = CardTx<Vmxnet3Transmit<B>>;
 
 /// An open card.
 #[derive(Debug)]
@@ -129,33 +108,7 @@ impl<B: Bus> Vmxnet3<B> {
     /// [`DeviceError::Unsupported`] if it is another card, has no such interrupt, or the settings
     /// are out of range; [`DeviceError::Failed`] when the system refuses.
     pub fn open(bus: B, config: &Vmxnet3Config) -> Result<Self, DeviceError> {
-        let (rings, mtu, name) = (config.rings, config.mtu, bus.name());
-        if !(RINGS_MIN..=RINGS_MAX).contains(&rings) || !rings.is_multiple_of(RINGS_STEP) {
-            return unsupported(format!(
-                "{rings} descriptors are no ring of a vmxnet3 card: give a multiple of \
-                 {RINGS_STEP} from {RINGS_MIN} to {RINGS_MAX}"
-            ));
-        }
-        if !(MTU..=MTU_MAX).contains(&mtu) {
-            return unsupported(format!(
-                "a vmxnet3 card has no MTU of {mtu}: give {MTU} to {MTU_MAX}"
-            ));
-        }
-        let id = bus.config(0).map_err(failed("read the card's kind"))?;
-        if id != reg::ID {
-            let (vendor, device) = (id & 0xffff, id >> 16);
-            return unsupported(format!(
-                "{name} is {vendor:04x}:{device:04x} and no vmxnet3 card (15ad:07b0): vmxnet3: \
-                 drives only that; `lspci -nn` lists the cards"
-            ));
-        }
-        // A vector for each half.
-        let interrupts = InterruptKind::choose(&bus, config.interrupts, 2)?;
-        let most = match interrupts {
-            InterruptKind::Msix => (bus.interrupts(interrupts) / 2).min(QUEUES_MAX),
-            InterruptKind::Msi | InterruptKind::Intx => QUEUES_MAX,
-        };
-        let queues_max = config.queues.unwrap_or(QUEUES_MAX).clamp(1, most);
+        let (interrupts, queues_max) = MODEL.accept(&bus, config)?;
         let offered = bus.read32(BAR, reg::VERSIONS);
         let upt = bus.read32(BAR, reg::UPT_VERSIONS);
         let (known, is_known) = match offered & reg::VERSION_2 {
@@ -163,6 +116,7 @@ impl<B: Bus> Vmxnet3<B> {
             version => (version, offered != u32::MAX),
         };
         if !is_known || upt & 1 == 0 {
+            let name = bus.name();
             return unsupported(format!(
                 "{name} has versions that are unknown ({offered:#x}, {upt:#x}), or was removed"
             ));
@@ -171,15 +125,14 @@ impl<B: Bus> Vmxnet3<B> {
         card.stop().map_err(failed("stop the card"))?;
         card.bus.write32(BAR, reg::VERSIONS, known);
         card.bus.write32(BAR, reg::UPT_VERSIONS, 1);
-        let [a, b, c, d] = card.bus.read32(BAR, reg::MAC_LOW).to_le_bytes();
-        let [e, f, ..] = card.bus.read32(BAR, reg::MAC_HIGH).to_le_bytes();
+        let [low, high] = [reg::MAC_LOW, reg::MAC_HIGH].map(|at| card.bus.read32(BAR, at));
         Ok(Self {
             card: Arc::new(card),
             config: config.clone(),
             interrupts,
             queues_max,
             version: known,
-            address: [a, b, c, d, e, f],
+            address: address_of(low, high),
             area: None,
         })
     }
@@ -188,11 +141,6 @@ impl<B: Bus> Vmxnet3<B> {
     #[must_use]
     pub const fn address(&self) -> [u8; 6] {
         self.address
-    }
-
-    fn offloads(&self) -> Features {
-        let all = Features::CSUM | Features::TSO4 | Features::TSO6;
-        all.intersection(self.config.offload).consistent()
     }
 
     /// Offloads of packets from the card: those that it merges, in which the checksum is left to
@@ -240,7 +188,7 @@ impl<B: Bus> Driver for Vmxnet3<B> {
             rx: self.merges(),
             // It merges what the host has not: the rest is for software.
             rx_mixed: true,
-            tx: self.offloads(),
+            tx: self.config.tx_offloads(),
             tx_segments_max: reg::tx::PIECES_MAX,
             // One is for the headers.
             tx_gso_segments_max: reg::tx::CUT_PIECES_MAX - 1,
@@ -263,20 +211,18 @@ impl<B: Bus> Driver for Vmxnet3<B> {
         };
         // Both RX rings have as many buffers as one.
         let rx_rings = match longest > bytes {
-            true => (rings / 2).next_multiple_of(RINGS_STEP),
+            true => (rings / 2).next_multiple_of(MODEL.rings_step),
             false => rings,
         };
         let area = Area::new(bus, queues, rings, rx_rings).map_err(failed("map the rings"))?;
-        let window = Window::new(bus, arena);
-        let window = window.map_err(failed("give the card the packets' memory"))?;
-        let shared = Shared::new(Arc::clone(&self.card), area.clone(), self.interrupts);
-        let shared = Arc::new(shared);
+        let shared = Shared {
+            card: Arc::clone(&self.card),
+            area: area.clone(),
+        };
         let card = Arc::clone(&self.card);
         let acknowledge = move || card.acknowledge();
-        let interrupts = Interrupt::several(2 * queues).map_err(failed("open an eventfd"))?;
-        let fanout = Fanout::connect(bus, self.interrupts, &interrupts, false, acknowledge);
-        shared.pass_on(fanout.map_err(failed("connect the interrupts"))?);
-
+        let (shared, window, interrupts) =
+            Running::start(shared, self.interrupts, queues, arena, false, acknowledge)?;
         let has_vectors = self.interrupts == InterruptKind::Msix;
         area.describe(&Settings {
             mtu: self.config.mtu,
@@ -287,10 +233,10 @@ impl<B: Bus> Driver for Vmxnet3<B> {
             pieces_max: longest.div_ceil(bytes) as u16,
         });
         let mut pairs = Vec::with_capacity(queues);
-        for queue in 0..queues {
+        for (queue, [rx_interrupt, tx_interrupt]) in interrupts.into_iter().enumerate() {
             let (posts, completions) = area.rx(queue);
             let number = |is_tx| if has_vectors { vector(queue, is_tx) } else { 0 };
-            let mut rx_half = Vmxnet3Rx {
+            let mut receive = Vmxnet3Receive {
                 shared: Arc::clone(&shared),
                 queue,
                 posts,
@@ -301,34 +247,31 @@ impl<B: Bus> Driver for Vmxnet3<B> {
                 arriving: Arriving::default(),
                 begin: None,
                 number: number(false),
-                interrupt: interrupts[vector(queue, false)].clone(),
                 recheck_at: Instant::default(),
             };
             // The card drops what arrives without buffers. More of them come with the first poll.
-            rx_half.refill(arena);
+            receive.refill(arena);
             let (posts, completions, headers) = area.tx(queue);
-            let tx_half = Vmxnet3Tx {
+            let transmit = Vmxnet3Transmit {
                 shared: Arc::clone(&shared),
                 queue,
                 posts,
                 completions,
-                headers,
-                window,
                 flight: Flight::new(rings),
-                pieces: Vec::with_capacity(reg::tx::CUT_PIECES_MAX),
+                pieces: Pieces::new(window, &area.memory, headers, reg::tx::CUT_PIECES_MAX),
                 is_new: false,
                 number: number(true),
-                interrupt: interrupts[vector(queue, true)].clone(),
-                returned: None,
-                doorbells: 0,
             };
-            pairs.push((rx_half, tx_half));
+            pairs.push((
+                CardRx::new(receive, rx_interrupt),
+                CardTx::new(transmit, tx_interrupt),
+            ));
         }
         self.activate(&area)?;
         self.card.check();
         for (rx, _) in &pairs {
-            rx.tell(0);
-            rx.tell(1);
+            rx.queue.tell(0);
+            rx.queue.tell(1);
         }
         self.area = Some(area);
         Ok(pairs)

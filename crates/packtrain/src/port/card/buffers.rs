@@ -4,6 +4,9 @@ use super::Window;
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
 
+/// Free descriptors that are worth filling.
+const REFILL: usize = 16;
+
 /// The frames of an RX ring, which the card fills in order.
 ///
 /// A driver stops the queue in the card before it drops them: the card writes to the memory of
@@ -34,9 +37,12 @@ impl Buffers {
         }
     }
 
-    /// Calls `post` with each free descriptor and the address of a frame for it. Returns false if
-    /// the arena had too few frames.
+    /// Calls `post` with each free descriptor and the address of a frame for it, once so many are
+    /// free that it is worth a doorbell. Returns false if the arena had too few frames.
     pub fn refill(&mut self, arena: &Arena, mut post: impl FnMut(usize, u64)) -> bool {
+        if self.count + REFILL >= self.posted.len() {
+            return true;
+        }
         while self.count + 1 < self.posted.len() {
             let Ok(mut packet) = arena.packet(FrameClass::Small) else {
                 return false;

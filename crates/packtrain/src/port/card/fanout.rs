@@ -19,18 +19,18 @@ pub struct Fanout {
 impl Fanout {
     /// Connects the interrupts of a card's halves. With MSI-X each is a vector, and with
     /// `has_others` one more, if the card has it, is for other causes. With MSI and INTx there is
-    /// one in all. That one is passed on to all halves, as by [`start`](Self::start); `None` if
-    /// there is none.
+    /// one in all. That one is passed on to all halves; `None` if there is none. Each time
+    /// `acknowledge` is called first: it has the card lower its line, and unmasks it.
     ///
     /// # Errors
     ///
-    /// The system's.
+    /// The system's: no descriptor, no thread.
     pub fn connect(
         bus: &impl Bus,
         kind: InterruptKind,
         halves: &[Interrupt],
         has_others: bool,
-        acknowledge: impl FnMut() + Send + 'static,
+        mut acknowledge: impl FnMut() + Send + 'static,
     ) -> io::Result<Option<Self>> {
         let (mut vectors, has_one) = match kind {
             InterruptKind::Msix => (halves.to_vec(), has_others),
@@ -38,38 +38,21 @@ impl Fanout {
         };
         let mut fanout = None;
         if has_one && vectors.len() < bus.interrupts(kind) {
-            let cause = Interrupt::new()?;
+            let (cause, stop, targets) = (Interrupt::new()?, Interrupt::new()?, halves.to_vec());
             vectors.push(cause.clone());
-            fanout = Some(Self::start(cause, halves.to_vec(), acknowledge)?);
+            let stopped = stop.clone();
+            let thread = Builder::new().name("card-irq".to_owned()).spawn(move || {
+                while wait(&cause, &stopped) {
+                    cause.clear();
+                    acknowledge();
+                    targets.iter().for_each(Interrupt::raise);
+                }
+            })?;
+            let thread = Some(thread);
+            fanout = Some(Self { stop, thread });
         }
         bus.connect(kind, &vectors)?;
         Ok(fanout)
-    }
-
-    /// Passes `cause` on to all of `targets`. Each time `acknowledge` is called first: it has the
-    /// card lower its line, and unmasks it.
-    ///
-    /// # Errors
-    ///
-    /// The system's: no descriptor, no thread.
-    pub fn start(
-        cause: Interrupt,
-        targets: Vec<Interrupt>,
-        mut acknowledge: impl FnMut() + Send + 'static,
-    ) -> io::Result<Self> {
-        let stop = Interrupt::new()?;
-        let stopped = stop.clone();
-        let thread = Builder::new().name("card-irq".to_owned()).spawn(move || {
-            while wait(&cause, &stopped) {
-                cause.clear();
-                acknowledge();
-                targets.iter().for_each(Interrupt::raise);
-            }
-        })?;
-        Ok(Self {
-            stop,
-            thread: Some(thread),
-        })
     }
 }
 

@@ -73,16 +73,8 @@ impl Flight {
         index
     }
 
-    /// The first descriptor, from the oldest one on, that ends a packet.
-    #[must_use]
-    pub fn first_end(&self) -> Option<usize> {
-        let count = self.ends.len();
-        let mut used = (self.oldest..self.oldest + self.used).map(|index| index % count);
-        used.find(|index| self.ends[*index].is_some())
-    }
-
     /// Frees the descriptors up to the first one that ends a packet, and returns that packet.
-    pub fn complete(&mut self) -> Option<Token> {
+    fn complete(&mut self) -> Option<Token> {
         while self.used > 0 {
             let index = self.oldest;
             self.used -= 1;

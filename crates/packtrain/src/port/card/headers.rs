@@ -1,8 +1,11 @@
 //! The TCP headers of packets that a card segments, or that it has merged.
 
+use crate::driver::{Features, Refused};
 use crate::packet::Packet;
-use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6};
+use packtrain_offload::checksum::sum;
 use packtrain_offload::layout::{IpProtocol, Layout, Network};
+use packtrain_offload::offload::Gso;
+use packtrain_offload::segment::TCP_GSO_SIZE_MIN;
 
 /// Where the checksum is in a TCP header.
 pub(in crate::port) const TCP_CHECKSUM: usize = 16;
@@ -16,21 +19,14 @@ pub(in crate::port) fn pseudo_header(
     transport_bytes: u32,
 ) -> Option<[u8; 2]> {
     let header = headers.get(usize::from(layout.network)..)?;
-    let tcp = IpProtocol::TCP.0;
-    let sum = match layout.kind {
-        Network::Ipv4 => {
-            let [from, to] = [header.get(12..16)?, header.get(16..20)?];
-            let [from, to] = [from.try_into().ok()?, to.try_into().ok()?];
-            pseudo_header_v4(from, to, tcp, transport_bytes)
-        }
-        Network::Ipv6 => {
-            let [from, to] = [header.get(8..24)?, header.get(24..40)?];
-            let [from, to] = [from.try_into().ok()?, to.try_into().ok()?];
-            pseudo_header_v6(from, to, tcp, transport_bytes)
-        }
+    let mut all = match layout.kind {
+        Network::Ipv4 => sum(header.get(12..20)?),
+        Network::Ipv6 => sum(header.get(8..40)?),
         _ => return None,
     };
-    Some(sum.fold().to_be_bytes())
+    all.add_u32(IpProtocol::TCP.0.into());
+    all.add_u32(transport_bytes);
+    Some(all.fold().to_be_bytes())
 }
 
 /// A copy of the first bytes of a packet that a card segments, since its own may be shared. The
@@ -46,8 +42,30 @@ impl CutHeaders {
     /// The longest copy.
     pub(in crate::port) const BYTES_MAX: usize = 256;
 
+    /// The headers of a packet with `more` bytes behind them, if it has those, and its layout.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused::Feature`] for what no card segments: another protocol than TCP, a source route
+    /// (whose last address the checksum is about), segments that are too small, and headers that
+    /// are too long.
+    pub(in crate::port) fn of(
+        packet: &Packet,
+        gso: Gso,
+        more: usize,
+    ) -> Result<(Self, Layout), Refused> {
+        let layout = packet.meta().layout.filter(|layout| {
+            gso.kind.is_tcp() && gso.size.get() >= TCP_GSO_SIZE_MIN && !layout.source_routed
+        });
+        let copy = layout.and_then(|layout| {
+            let count = (usize::from(layout.payload) + more).min(layout.ip_end as usize);
+            Some((Self::copy(packet, &layout, count)?, layout))
+        });
+        copy.ok_or(Refused::Feature(Features::of(gso.kind)))
+    }
+
     /// A copy of the first `count` bytes. `None` if they are too many, or not all headers.
-    pub(in crate::port) fn copy(packet: &Packet, layout: &Layout, count: usize) -> Option<Self> {
+    fn copy(packet: &Packet, layout: &Layout, count: usize) -> Option<Self> {
         let mut bytes = [0; Self::BYTES_MAX];
         let copied = packet.copy_to(bytes.get_mut(..count)?);
         let field = usize::from(layout.transport) + TCP_CHECKSUM;
@@ -58,8 +76,8 @@ impl CutHeaders {
             let field = usize::from(layout.network) + IPV4_CHECKSUM;
             bytes[field..field + 2].fill(0);
         }
-        let sum = pseudo_header(&bytes[..count], layout, 0)?;
-        bytes[field..field + 2].copy_from_slice(&sum);
+        let seed = pseudo_header(&bytes[..count], layout, 0)?;
+        bytes[field..field + 2].copy_from_slice(&seed);
         Some(Self { bytes, count })
     }
 

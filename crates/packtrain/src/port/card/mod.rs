@@ -9,14 +9,18 @@
 pub(in crate::port) mod bench;
 mod buffers;
 mod bus;
+mod config;
 #[cfg(any(test, feature = "internals"))]
 #[doc(hidden)]
 pub mod fake;
 mod fanout;
 mod flight;
+mod halves;
 mod headers;
 mod interrupt;
 pub mod pci;
+mod pieces;
+mod running;
 
 pub use super::arriving::Arriving;
 pub use super::sys::card::dma::{Dma, Ring, Window, full_barrier, read_barrier, write_barrier};
@@ -25,10 +29,15 @@ pub(super) use super::sys::device::{failed, unsupported};
 pub use super::sys::vfio::Vfio;
 pub use buffers::Buffers;
 pub use bus::Bus;
+pub use config::CardConfig;
+pub(super) use config::{MTU, Model, RINGS, address_of};
 pub use fanout::Fanout;
 pub use flight::Flight;
+pub use halves::{CardRx, CardTx, Receive, Received, Transmit};
 pub(super) use headers::{CutHeaders, TCP_CHECKSUM, pseudo_header};
 pub use interrupt::{Interrupt, InterruptKind};
+pub(super) use pieces::{Pieces, checksum_place};
+pub(super) use running::{LastLink, Running, Stop};
 
 use crate::driver::DeviceError;
 use std::io;

@@ -3,13 +3,11 @@
 
 use super::registers::*;
 use crate::driver::DeviceError;
-use crate::port::card::{Bus, RSS_KEY};
+use crate::port::card::{Bus, RSS_KEY, address_of};
 use crate::port::sys::device::{failed, unsupported};
 use std::io;
 use std::time::Duration;
 
-/// Vendor and device: the first word of the configuration space.
-const ID: u32 = 0x10d3_8086;
 /// KiB of the packet buffer for each direction: its value after a reset. What is for TX has to have
 /// room for the longest piece of a packet.
 const PACKET_BUFFER: u32 = 20 << 16 | 20;
@@ -117,21 +115,12 @@ pub(super) fn stop(bus: &impl Bus) -> io::Result<()> {
     bus.start(false)
 }
 
-/// Checks that it is such a card, resets it, and writes its registers. Returns its address.
+/// Resets the card, and writes its registers. Returns its address.
 ///
 /// # Errors
 ///
-/// If it is another card, or does not answer.
+/// If it does not answer.
 pub(super) fn reset(bus: &impl Bus, tx_queues_max: usize) -> Result<[u8; 6], DeviceError> {
-    let id = bus.config(0).map_err(failed("read the card's kind"))?;
-    let name = bus.name();
-    if id != ID {
-        let (vendor, device) = (id & 0xffff, id >> 16);
-        return unsupported(format!(
-            "{name} is {vendor:04x}:{device:04x} and no Intel 82574L (8086:10d3): e1000e: drives \
-             only that; `lspci -nn` lists the cards"
-        ));
-    }
     stop(bus).map_err(failed("stop the card"))?;
     // It takes effect by the reset.
     write(bus, PBA, PACKET_BUFFER);
@@ -140,6 +129,7 @@ pub(super) fn reset(bus: &impl Bus, tx_queues_max: usize) -> Result<[u8; 6], Dev
         bus.pause(RESET);
     });
     if !poll(bus, || read(bus, EECD) & SETTINGS_READ != 0) {
+        let name = bus.name();
         return unsupported(format!(
             "{name} does not answer after a reset: it has no settings (NVM), or was removed"
         ));
@@ -270,10 +260,8 @@ fn address(bus: &impl Bus) -> Result<[u8; 6], DeviceError> {
         write(bus, RAH + 8 * index, 0);
     }
     let (low, high) = (read(bus, RAL), read(bus, RAH));
-    let [a, b, c, d] = low.to_le_bytes();
-    let [e, f, ..] = high.to_le_bytes();
-    let address = [a, b, c, d, e, f];
-    if address == [0; 6] || a & 1 != 0 {
+    let address = address_of(low, high);
+    if address == [0; 6] || address[0] & 1 != 0 {
         return unsupported(format!(
             "{} has no Ethernet address in its settings (NVM): {address:02x?}",
             bus.name()

@@ -1,11 +1,11 @@
 //! An 82574L of this machine, from the keys of a port.
 
-use super::{E1000e, E1000eConfig, MTU_MAX, RINGS, RINGS_MAX, RINGS_MIN};
+use super::{E1000e, MODEL};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, keys};
 use crate::driver::options::{Options, Request};
-use crate::port::card::pci::{check_address, keep_awake};
-use crate::port::card::{InterruptKind, Vfio};
+use crate::port::card::pci::keep_awake;
+use crate::port::card::{InterruptKind, Model, RINGS, Vfio};
 use std::path::Path;
 
 /// What an `e1000e:` port is, from its keys.
@@ -38,19 +38,7 @@ impl Options for E1000eOptions {
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
-        check_address(port)?;
-        if let Some(mtu) = port.config.mtu.filter(|mtu| *mtu > MTU_MAX) {
-            return Err(format!(
-                "an 82574 has no MTU of {mtu}; use mtu={MTU_MAX} or less"
-            ));
-        }
-        match self.rings {
-            Some(rings) if !rings.is_multiple_of(8) => Err(format!(
-                "rings={rings} is no multiple of 8, as the card needs; use {}",
-                rings.next_multiple_of(8)
-            )),
-            _ => Ok(()),
-        }
+        MODEL.check_keys(port, self.rings)
     }
 
     fn waits(&self) -> bool {
@@ -62,16 +50,7 @@ impl Options for E1000eOptions {
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Self::Driver, DeviceError> {
-        let unset = E1000eConfig::default();
-        let config = E1000eConfig {
-            queues: port.config.queues,
-            interrupts: self.interrupts,
-            rings: self.rings.unwrap_or(unset.rings),
-            // A lesser one is the plan's limit; the card has none.
-            mtu: port.config.mtu.unwrap_or_default().max(unset.mtu),
-            offload: port.config.offload,
-            promiscuous: !self.own_only,
-        };
+        let config = Model::config(port, self.interrupts, self.rings, self.own_only);
         // If it does not work, the card has a note.
         keep_awake(Path::new("/"), port.name);
         E1000e::open(Vfio::open(port.name)?, &config)
@@ -79,4 +58,4 @@ impl Options for E1000eOptions {
 }
 
 // The texts of the keys have these numbers.
-const _: () = assert!(RINGS == 512 && RINGS_MIN == 256 && RINGS_MAX == 4096);
+const _: () = assert!(RINGS == 512 && MODEL.rings_min == 256 && MODEL.rings_max == 4096);

@@ -3,11 +3,12 @@
 use super::init;
 use super::registers::{self, cause, count, ctrl_ext, ivar, rctl, status, tctl};
 use crate::driver::{DeviceCounters, DeviceError, Link};
-use crate::packet::Packet;
-use crate::port::card::{Bus, Fanout, Interrupt, InterruptKind, was_reset};
+use crate::packet::Arena;
+use crate::port::card::{
+    Bus, Interrupt, InterruptKind, LastLink, Running, Stop, Window, was_reset,
+};
 use crate::time::Instant;
-use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Card<B> {
     pub(super) bus: B,
-    /// The [`Link`] as checked last, and whether it was below 1 Gbit/s when it was up last.
-    link: AtomicU8,
+    /// The link as checked last, and whether it was below 1 Gbit/s when it was up last.
+    pub(super) link: LastLink,
     slow: AtomicBool,
     /// What its counters, which are 0 after a read, had before.
     counters: Mutex<DeviceCounters>,
@@ -41,7 +42,7 @@ impl<B: Bus> Card<B> {
     pub(super) fn new(bus: B) -> Self {
         let card = Self {
             bus,
-            link: AtomicU8::new(Link::Up as u8),
+            link: LastLink::default(),
             slow: AtomicBool::new(false),
             counters: Mutex::default(),
             paused: Mutex::default(),
@@ -130,19 +131,13 @@ impl<B: Bus> Card<B> {
     /// Reads the state of the link: a register, and system calls of the bus.
     pub(super) fn check(&self) -> Link {
         let now = self.read(registers::STATUS);
-        let link = if now == u32::MAX || self.bus.is_removed() {
-            Link::Removed
-        } else if now & status::LINK_UP == 0 {
-            Link::Down
-        } else {
-            // A link that is down has no speed.
+        // A link that is down has no speed.
+        if now != u32::MAX && now & status::LINK_UP != 0 {
             let is_slow = now & status::GIGABIT == 0;
             self.slow.store(is_slow, Ordering::Relaxed);
-            Link::Up
-        };
+        }
         // After the speed: a queue that sees the link up knows it.
-        self.link.store(link as u8, Ordering::Release);
-        link
+        self.link.set(&self.bus, now, status::LINK_UP)
     }
 
     /// [`check`](Self::check), and when to do so again.
@@ -155,13 +150,6 @@ impl<B: Bus> Card<B> {
         }
         self.check_phy(now);
         Ok(now.after(INTERVAL))
-    }
-
-    /// The link at the last [`check`](Self::check).
-    pub(super) fn link(&self) -> Link {
-        const LINKS: [Link; 3] = [Link::Up, Link::Down, Link::Removed];
-        let link = usize::from(self.link.load(Ordering::Acquire));
-        LINKS[link.min(LINKS.len() - 1)]
     }
 
     /// Whether the link was below 1 Gbit/s when it was up last.
@@ -212,61 +200,44 @@ impl<B: Bus> Card<B> {
     }
 }
 
-/// What the halves of all queues share. The last one that is dropped stops the card.
-#[derive(Debug)]
-pub(super) struct Line<B: Bus> {
-    pub(super) card: Arc<Card<B>>,
-    /// Of the interrupt for changes of the link, if the card has one.
-    fanout: Option<Fanout>,
-    /// The frames into which the card may write until then.
-    kept: Mutex<Vec<Box<[Option<Packet>]>>>,
-}
+/// The card while it runs, which the halves of its queues share.
+pub(super) type Line<B> = Running<Arc<Card<B>>>;
 
-impl<B: Bus> Line<B> {
-    /// Connects the interrupts of the halves: of each queue that of RX, and then that of TX. All of
-    /// them are raised when the link may have changed.
-    pub(super) fn connect(
-        card: Arc<Card<B>>,
-        kind: InterruptKind,
-        halves: &[Interrupt],
-    ) -> io::Result<Self> {
-        let is_msix = kind == InterruptKind::Msix;
-        let bell = Arc::clone(&card);
-        let acknowledge = move || bell.acknowledge(is_msix);
-        let fanout = Fanout::connect(&card.bus, kind, halves, true, acknowledge)?;
-        let has_other = fanout.is_some();
-        if is_msix {
-            card.route(halves.len() / 2, has_other);
-        }
-        if has_other {
-            // As `acknowledge` leaves it.
-            let other = if is_msix { cause::OTHER } else { 0 };
-            card.write(registers::IMS, other | cause::LINK);
-        }
-        // Its firmware leaves it to the driver, until `drop`.
-        init::change(&card.bus, registers::CTRL_EXT, 0, ctrl_ext::DRIVER_LOADED);
-        let kept = Mutex::default();
-        Ok(Self { card, fanout, kept })
+impl<B: Bus> Stop for Arc<Card<B>> {
+    type Bus = B;
+
+    fn bus(&self) -> &B {
+        &self.bus
     }
 
-    /// The frames of a half that is dropped.
-    pub(super) fn keep(&self, frames: Box<[Option<Packet>]>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(frames);
+    fn stop(&self) -> bool {
+        let is_stopped = init::stop(&self.bus).is_ok();
+        init::change(&self.bus, registers::CTRL_EXT, ctrl_ext::DRIVER_LOADED, 0);
+        is_stopped || self.bus.is_removed()
     }
 }
 
-impl<B: Bus> Drop for Line<B> {
-    fn drop(&mut self) {
-        // It would enable an interrupt again.
-        drop(self.fanout.take());
-        let bus = &self.card.bus;
-        let is_stopped = init::stop(bus).is_ok();
-        init::change(bus, registers::CTRL_EXT, ctrl_ext::DRIVER_LOADED, 0);
-        if !is_stopped && !bus.is_removed() {
-            // It may still write to them.
-            let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(kept).leak();
-        }
+/// Connects an interrupt for each half. All of them are raised when the link may have changed.
+pub(super) fn start<B: Bus>(
+    card: &Arc<Card<B>>,
+    kind: InterruptKind,
+    queues: usize,
+    arena: &Arena,
+) -> Result<(Arc<Line<B>>, Window, Vec<[Interrupt; 2]>), DeviceError> {
+    let is_msix = kind == InterruptKind::Msix;
+    let bell = Arc::clone(card);
+    let acknowledge = move || bell.acknowledge(is_msix);
+    let started = Running::start(Arc::clone(card), kind, queues, arena, true, acknowledge)?;
+    let has_other = started.0.has_fanout();
+    if is_msix {
+        card.route(queues, has_other);
     }
+    if has_other {
+        // As `acknowledge` leaves it.
+        let other = if is_msix { cause::OTHER } else { 0 };
+        card.write(registers::IMS, other | cause::LINK);
+    }
+    // Its firmware leaves it to the driver, until it is stopped.
+    init::change(&card.bus, registers::CTRL_EXT, 0, ctrl_ext::DRIVER_LOADED);
+    Ok(started)
 }

@@ -1,38 +1,33 @@
-//! The receiving half of a queue.
+//! How a queue's RX descriptors are written and read.
 
 use super::line::Line;
 use super::registers::{self, RingRegisters, WORDS, rx};
-use crate::driver::{Armed, DeviceError, Interest, RxBurst, RxDescriptors, RxInfo};
+use crate::driver::{Armed, DeviceError, RxInfo};
 use crate::packet::Arena;
-use crate::port::card::{Arriving, Buffers, Bus, Interrupt, Ring, write_barrier};
+use crate::port::card::{Arriving, Buffers, Bus, Receive, Received, Ring, write_barrier};
 use crate::port::vnet::bytes_min;
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::{ChecksumState, LinkType};
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Free RX descriptors that are worth a write of the tail register.
-const REFILL: usize = 16;
-
-/// The receiving half of a queue.
+/// The RX ring of a queue.
 #[derive(Debug)]
-pub struct E1000eRx<B: Bus> {
-    pub(super) line: Arc<Line<B>>,
-    pub(super) queue: usize,
+pub struct E1000eReceive<B: Bus> {
+    pub(super) card: Arc<Line<B>>,
+    pub(super) registers: RingRegisters,
     pub(super) ring: Ring<WORDS>,
     pub(super) buffers: Buffers,
     pub(super) arriving: Arriving,
     /// Those of its interrupt, and the register of the delay of that.
     pub(super) causes: u32,
     pub(super) delay: usize,
-    pub(super) interrupt: Interrupt,
     /// When the link is checked again.
     pub(super) recheck_at: Instant,
 }
 
-impl<B: Bus> E1000eRx<B> {
+impl<B: Bus> E1000eReceive<B> {
     /// The descriptor that the card has filled, and its status.
     fn arrived(&self) -> Option<(usize, u32)> {
         let index = self.buffers.next()?;
@@ -42,8 +37,8 @@ impl<B: Bus> E1000eRx<B> {
 
     /// Tells the card its buffers.
     fn offer(&self) {
-        let tail = RingRegisters::rx(self.queue).tail();
-        self.line.card.write(tail, self.buffers.tail() as u32);
+        let tail = self.buffers.tail();
+        self.card.write(self.registers.tail(), tail as u32);
     }
 
     /// What the card says about the packet that ends with a descriptor.
@@ -67,13 +62,9 @@ impl<B: Bus> E1000eRx<B> {
     }
 }
 
-impl<B: Bus> RxDescriptors for E1000eRx<B> {
+impl<B: Bus> Receive for E1000eReceive<B> {
     fn refill(&mut self, arena: &Arena) -> bool {
-        let before = self.buffers.count();
-        if before + REFILL >= self.ring.count() {
-            return true;
-        }
-        let ring = &mut self.ring;
+        let (before, ring) = (self.buffers.count(), &mut self.ring);
         let is_full = self.buffers.refill(arena, |index, address| {
             ring.write(index, [address as u32, (address >> 32) as u32, 0, 0]);
         });
@@ -84,17 +75,10 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
         is_full
     }
 
-    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
-        while !burst.exhausted() {
-            let Some((index, status)) = self.arrived() else {
-                if now >= self.recheck_at {
-                    self.recheck_at = self.line.card.recheck(now)?;
-                    // A write is lost while another program has switched off the registers, as
-                    // for a reset, and a card without buffers never causes the next one.
-                    self.offer();
-                }
-                break;
-            };
+    #[inline]
+    fn next(&mut self) -> Option<Received> {
+        loop {
+            let (index, status) = self.arrived()?;
             let bytes = self.ring.word(index, 3) & 0xffff;
             let piece = self.buffers.take(bytes as usize);
             self.arriving.add(match status & rx::ERRORS {
@@ -104,47 +88,49 @@ impl<B: Bus> RxDescriptors for E1000eRx<B> {
             if status & rx::END == 0 {
                 continue;
             }
-            match self.arriving.finish() {
+            return Some(match self.arriving.finish() {
                 Ok(packet) if packet.bytes() >= bytes_min(LinkType::Ethernet) => {
-                    burst.push(packet, &self.info(index, status));
+                    Ok((packet, self.info(index, status)))
                 }
-                Ok(_short) => burst.bad(DropReason::Truncated, 1),
-                Err(reason) => burst.bad(reason, 1),
-            }
+                Ok(_short) => Err(DropReason::Truncated),
+                Err(reason) => Err(reason),
+            });
+        }
+    }
+
+    fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
+        if now >= self.recheck_at {
+            self.recheck_at = self.card.recheck(now)?;
+            // A write is lost while another program has switched off the registers, as for a
+            // reset, and a card without buffers never causes the next one.
+            self.offer();
         }
         Ok(())
     }
 
-    fn moderate(&mut self, delay: Duration) -> bool {
-        let card = &self.line.card;
-        card.write(self.delay, registers::delay_units(delay));
-        true
+    fn next_check(&self) -> Option<Instant> {
+        Some(self.recheck_at)
     }
 
-    /// No packet is missed. One that the card wrote before the ring is looked at is seen there. The
-    /// cause of a later one is in ICR or comes into it, and the interrupt fires once the write to
-    /// IMS has arrived at the card: after the eventfd was cleared. With MSI and INTx a thread may
-    /// mask and clear that cause (`Card::acknowledge`): it raises the eventfd afterwards.
-    fn arm(&mut self) -> Armed {
-        self.interrupt.clear();
-        self.line.card.write(registers::IMS, self.causes);
-        match self.arrived() {
+    /// The cause of a later packet is in ICR or comes into it, and the interrupt fires once the
+    /// write to IMS has arrived at the card. With MSI and INTx a thread may mask and clear that
+    /// cause (`Card::acknowledge`): it raises the eventfd afterwards.
+    fn arm(&mut self, _came: bool, _packets: usize) -> Option<Armed> {
+        self.card.write(registers::IMS, self.causes);
+        Some(match self.arrived() {
             Some(_) => Armed::WorkPending,
             None => Armed::Idle,
-        }
+        })
     }
 
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.interrupt.as_fd(), Interest::Read))
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        Some(self.recheck_at)
+    fn moderate(&mut self, delay: Duration) -> bool {
+        self.card.write(self.delay, registers::delay_units(delay));
+        true
     }
 }
 
-impl<B: Bus> Drop for E1000eRx<B> {
+impl<B: Bus> Drop for E1000eReceive<B> {
     fn drop(&mut self) {
-        self.line.keep(self.buffers.take_all());
+        self.card.keep(self.buffers.take_all(), None);
     }
 }

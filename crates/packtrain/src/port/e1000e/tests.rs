@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::driver::{
-    Accepted, Armed, Change, Completed, Refused, Reset, RxDescriptors, RxInfo, TxDescriptors,
+    Accepted, Armed, Change, Completed, Features, Refused, Reset, RxDescriptors, RxInfo,
+    TxDescriptors,
 };
 use crate::packet::{ArenaConfig, FrameClass, Packet};
 use crate::port::card::bench::{Bench, is_raised, tcp};
@@ -74,21 +75,21 @@ impl Test {
 
     /// The card writes a descriptor back.
     fn fill(&mut self, index: usize, words: [u32; 4]) {
-        let ring = &mut self.rx().ring;
+        let ring = &mut self.rx().queue.ring;
         ring.write(index, words);
         ring.publish(index, 2, words[2]);
     }
 
     /// The descriptor, which the driver has written.
     fn sent(&mut self, index: usize) -> [u32; 4] {
-        let ring = &self.tx().ring;
+        let ring = &self.tx().queue.ring;
         std::array::from_fn(|word| ring.word(index, word))
     }
 
     /// The card completes a descriptor that it reports.
     fn complete(&mut self, index: usize) {
         let done = self.sent(index)[3] | 1;
-        self.tx().ring.publish(index, 3, done);
+        self.tx().queue.ring.publish(index, 3, done);
     }
 }
 
@@ -292,7 +293,7 @@ fn a_packet_has_what_its_descriptor_says() {
     let mut bench = Test::new(&small(), 1);
     assert!(bench.refill());
     assert_eq!(bench.fake.peek(RX_TAIL), 255);
-    let words: [u32; 4] = std::array::from_fn(|word| bench.rx().ring.word(0, word));
+    let words: [u32; 4] = std::array::from_fn(|word| bench.rx().queue.ring.word(0, word));
     // The second map is that of the arena; the frame begins with its headroom.
     assert_eq!(
         (words[0] & 0x7ff, words[1], words[2], words[3]),
@@ -431,7 +432,13 @@ fn a_plain_packet_has_one_descriptor() {
     assert_eq!(bench.fake.take_writes(TX_TAIL), [0, 0]);
     bench.flush();
     // DEXT, RS, IFCS, EOP, a data descriptor.
-    let first = bench.tx().window.address(packet.first()).unwrap();
+    let first = bench
+        .tx()
+        .queue
+        .pieces
+        .window
+        .address(packet.first())
+        .unwrap();
     assert_eq!(address(bench.sent(0)), first);
     assert_eq!(bench.sent(0)[2..], [0x2b10_003c, 0]);
     assert_eq!(bench.fake.take_writes(TX_TAIL), [1]);
@@ -549,7 +556,7 @@ fn with_two_queues_each_packet_has_its_context() {
         bench.send(&mut tcp, token).unwrap();
     }
     assert_eq!(bench.sent(0), bench.sent(2));
-    assert_eq!(bench.tx().flight.tail(), 4);
+    assert_eq!(bench.tx().queue.flight.tail(), 4);
 }
 
 /// A packet that stands for several, as bytes, with its metadata.
@@ -642,8 +649,8 @@ fn the_card_cuts_a_packet_as_software_does() {
         let command = if is_ipv6 { 0x2500_0000 } else { 0x2700_0000 };
         assert_eq!(context[2] & 0xfff0_0000, command);
         // The copy: the headers, and 4 bytes of the payload.
-        let slot = bench.tx().slots;
-        let dma = Arc::clone(&bench.tx().dma);
+        let slot = bench.tx().queue.pieces.slot(0);
+        let dma = Arc::clone(&bench.tx().queue.pieces.memory);
         let copied: Vec<u8> = (0..headers + 4)
             .map(|at| dma.load(slot + at / 4 * 4).to_le_bytes()[at % 4])
             .collect();
@@ -660,10 +667,15 @@ fn the_card_cuts_a_packet_as_software_does() {
         let pieces: Vec<(u64, usize)> = packet
             .pieces(headers + 4..bytes.len())
             .unwrap()
-            .map(|piece| (bench.tx().window.address(piece).unwrap(), piece.len()))
+            .map(|piece| {
+                (
+                    bench.tx().queue.pieces.window.address(piece).unwrap(),
+                    piece.len(),
+                )
+            })
             .collect();
         let mut found: Vec<(u64, usize)> = Vec::new();
-        let tail = bench.tx().flight.tail();
+        let tail = bench.tx().queue.flight.tail();
         for index in 2..tail {
             let words @ [.., command, options] = bench.sent(index);
             let address = address(words);
@@ -704,7 +716,7 @@ fn after_segments_a_descriptor_of_4_bytes_follows() {
     let mut bench = Test::new(&small(), 1);
     let (_, mut packet) = large(&bench, false, 5000, 1000);
     bench.send(&mut packet, 0).unwrap();
-    let start = bench.tx().flight.tail();
+    let start = bench.tx().queue.flight.tail();
     let mut plain = bench.plain(60);
     bench.send(&mut plain, 1).unwrap();
     bench.send(&mut plain, 2).unwrap();
@@ -730,7 +742,7 @@ fn what_the_card_cannot_cut_is_left_to_software() {
     layout.transport += 8;
     layout.payload += 8;
     assert_eq!(bench.send(&mut packet, 0), refused(GsoKind::TcpV6));
-    assert!(bench.tx().flight.is_empty());
+    assert!(bench.tx().queue.flight.is_empty());
 
     // More pieces than a packet may have: a copy has fewer.
     let mut pieces = bench.arena.empty_packet().unwrap();
@@ -769,7 +781,7 @@ fn short_segments_are_cut_by_the_card() {
     copy.copy_meta(&packet);
     assert_eq!(bench.send(&mut copy, 0), Ok(Accepted::Pending));
     // A context, the headers, pieces of four segments, and the last 4 bytes.
-    assert_eq!(bench.tx().flight.tail(), 1 + 1 + 60 + 1);
+    assert_eq!(bench.tx().queue.flight.tail(), 1 + 1 + 60 + 1);
     assert_eq!(bench.sent(2)[2] & 0xf_ffff, 400);
 }
 
@@ -783,7 +795,7 @@ fn a_large_piece_has_several_descriptors() {
         .map(|index| bench.sent(index)[2] & 0xf_ffff)
         .collect();
     assert_eq!(lengths, [8192, 8192, 3616]);
-    assert_eq!(bench.tx().flight.tail(), 3);
+    assert_eq!(bench.tx().queue.flight.tail(), 3);
 }
 
 #[test]
@@ -1067,7 +1079,7 @@ fn below_1_gbit_the_card_does_not_segment() {
     let (_, mut packet) = large(&bench, false, 5000, 1000);
     let refused = Err(Refused::Feature(Features::TSO));
     assert_eq!(bench.send(&mut packet, 0), refused);
-    assert!(bench.tx().flight.is_empty());
+    assert!(bench.tx().queue.flight.is_empty());
     assert_eq!(bench.tx().changed(), Change::No);
     check(&mut bench, LINK_UP);
     assert_eq!(bench.tx().changed(), Change::Offloads(all));
@@ -1112,7 +1124,7 @@ fn buffers_that_the_card_was_not_told_of_are_offered_again() {
     bench.receive();
     // As if the last write had not reached it.
     bench.fake.take_writes(RX_TAIL);
-    bench.rx().recheck_at = Instant::default();
+    bench.rx().queue.recheck_at = Instant::default();
     bench.receive();
     assert_eq!(bench.fake.take_writes(RX_TAIL), [tail]);
 }

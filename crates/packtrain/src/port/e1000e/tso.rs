@@ -4,17 +4,13 @@
 use super::registers::{WORDS, tx};
 use crate::driver::{Features, Refused};
 use crate::packet::Packet;
-use crate::port::card::{CutHeaders, TCP_CHECKSUM};
-use crate::stats::DropReason;
+use crate::port::card::{CutHeaders, TCP_CHECKSUM, checksum_place};
 use packtrain_offload::layout::Layout;
-use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
-use packtrain_offload::segment::TCP_GSO_SIZE_MIN;
+use packtrain_offload::offload::{Gso, GsoKind};
 
 /// Bytes at the end of a segmented packet in a descriptor of their own: the card may report the one
 /// before too early (FreeBSD, em_txrx.c).
 pub(super) const SENTINEL_BYTES: usize = 4;
-/// Bytes of the memory for headers.
-pub(super) const SLOT_BYTES: usize = CutHeaders::BYTES_MAX;
 /// Data descriptors of a packet (`NET_MAX_FRAG_SG_LIST` of QEMU), with room for one that is split.
 pub(super) const PIECES_MAX: usize = 62;
 /// Bytes of a data descriptor (Linux, netdev.c).
@@ -48,25 +44,18 @@ const fn transport(start: u16, field: usize) -> u32 {
 ///
 /// [`Refused::Feature`] if the place of the checksum is no offset of 8 bits.
 pub(super) fn checksum(packet: &Packet) -> Result<Option<[u32; WORDS]>, Refused> {
-    let meta = packet.meta();
-    let ChecksumState::Partial { start, offset } = meta.checksum else {
+    let Some((start, field)) = checksum_place(packet)? else {
         return Ok(None);
     };
-    let field = usize::from(start) + usize::from(offset);
-    if field + 2 > packet.bytes() {
-        return Err(Refused::Bad(DropReason::BadChecksumPlace));
-    }
+    let layout = packet.meta().layout;
     if field > OFFSET_MAX {
-        return Err(Refused::Feature(Features::checksum_of(meta.layout)));
+        return Err(Refused::Feature(Features::checksum_of(layout)));
     }
     // The card has errors without the place of the IP header (FreeBSD, em_txrx.c).
-    let network = meta.layout.map_or(start, |layout| layout.network);
+    let network = layout.map_or(start, |layout| layout.network);
     // A sum of UDP that is 0 becomes 0xffff.
-    let kind = if usize::from(offset) == TCP_CHECKSUM {
-        tx::TCP
-    } else {
-        0
-    };
+    let is_tcp = field - usize::from(start) == TCP_CHECKSUM;
+    let kind = if is_tcp { tx::TCP } else { 0 };
     let words = [
         ip(network, 0),
         transport(start, field),
@@ -85,7 +74,7 @@ pub(super) fn piece_bytes_max(gso: Gso) -> usize {
 /// a segment's end: a copy, since the packet's own may be shared.
 #[derive(Debug)]
 pub(super) struct Headers {
-    copy: CutHeaders,
+    pub(super) copy: CutHeaders,
     layout: Layout,
     gso: Gso,
     /// Where the packet ends, without padding of the link.
@@ -103,27 +92,19 @@ impl Headers {
     /// frame.
     pub(super) fn of(packet: &Packet, gso: Gso) -> Result<Self, Refused> {
         let refused = Refused::Feature(Features::of(gso.kind));
-        let layout = packet.meta().layout.ok_or(refused)?;
-        let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
-        let (headers, end) = (usize::from(layout.payload), layout.ip_end as usize);
+        // With bytes of the payload, since the card has errors without (Linux, netdev.c).
+        let (mut copy, layout) = CutHeaders::of(packet, gso, SENTINEL_BYTES)?;
+        let (network, end) = (usize::from(layout.network), layout.ip_end as usize);
         let is_ipv4 = gso.kind == GsoKind::TcpV4;
         // QEMU does not count extension headers.
         let is_plain = is_ipv4 || layout.l3_header_len() == IPV6_BYTES;
-        if headers + SENTINEL_BYTES > SLOT_BYTES
-            || transport + TCP_CHECKSUM > OFFSET_MAX
-            || headers < transport + TCP_CHECKSUM + 2
-            || gso.size.get() < TCP_GSO_SIZE_MIN
-            || end.saturating_sub(headers + SENTINEL_BYTES)
-                > (PIECES_MAX - 1) * piece_bytes_max(gso)
-            || layout.source_routed
-            || !is_plain
-            || !gso.kind.is_tcp()
+        let rest = end - copy.as_bytes().len();
+        if !is_plain
+            || usize::from(layout.transport) + TCP_CHECKSUM > OFFSET_MAX
+            || rest > (PIECES_MAX - 1) * piece_bytes_max(gso)
         {
             return Err(refused);
         }
-        // With bytes of the payload, since the card has errors without (Linux, netdev.c).
-        let count = (headers + SENTINEL_BYTES).min(end);
-        let mut copy = CutHeaders::copy(packet, &layout, count).ok_or(refused)?;
         copy.clear(network + if is_ipv4 { IPV4_LENGTH } else { IPV6_LENGTH });
         Ok(Self {
             copy,
@@ -131,11 +112,6 @@ impl Headers {
             gso,
             end,
         })
-    }
-
-    /// Their bytes.
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        self.copy.as_bytes()
     }
 
     /// The context.

@@ -1,38 +1,28 @@
-//! The transmitting half of a queue.
+//! How a queue's TX descriptors are written and read.
 
 use super::init;
 use super::line::Line;
 use super::registers::{self, RingRegisters, WORDS, tx};
 use super::tso::{self, PIECE_BYTES_MAX, PIECES_MAX, SENTINEL_BYTES};
 use crate::driver::{
-    Accepted, Armed, Change, Completed, DeviceError, Features, Interest, Link, Refused, Reset,
-    Token, TxDescriptors, TxPacket,
+    Armed, Change, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxPacket,
 };
 use crate::packet::Packet;
-use crate::port::card::{Bus, Dma, Flight, Interrupt, Ring, Window, write_barrier};
-use crate::port::vnet::bytes_min;
-use crate::stats::DropReason;
-use crate::time::Instant;
-use packtrain_offload::offload::LinkType;
-use std::os::fd::{AsFd, BorrowedFd};
+use crate::port::card::{Bus, Flight, Pieces, Ring, Transmit, write_barrier};
+use packtrain_offload::offload::Gso;
 use std::sync::Arc;
 
 /// The card reports the completion of each packet of this number, and of the last one of a batch.
 const REPORT_PACKETS: usize = 16;
 
-/// The transmitting half of a queue.
+/// The TX ring of a queue.
 #[derive(Debug)]
-pub struct E1000eTx<B: Bus> {
-    pub(super) line: Arc<Line<B>>,
-    pub(super) queue: usize,
+pub struct E1000eTransmit<B: Bus> {
+    pub(super) card: Arc<Line<B>>,
+    pub(super) registers: RingRegisters,
     pub(super) ring: Ring<WORDS>,
-    pub(super) dma: Arc<Dma>,
-    /// Where the headers of segmented packets are, one slot for each descriptor.
-    pub(super) slots: usize,
-    pub(super) window: Window,
     pub(super) flight: Flight,
-    /// The pieces of the next packet, for the card.
-    pub(super) pieces: Vec<(u64, usize)>,
+    pub(super) pieces: Pieces,
     /// The context that the card has. It is the same for both queues, so it is known only for one.
     pub(super) context: Option<[u32; WORDS]>,
     pub(super) is_alone: bool,
@@ -43,37 +33,15 @@ pub struct E1000eTx<B: Bus> {
     /// The last packet was segmented.
     pub(super) after_segments: bool,
     pub(super) causes: u32,
-    pub(super) interrupt: Interrupt,
     /// What the card does at its full speed, and what was offered last.
     pub(super) offloads: Features,
     pub(super) offers: Features,
-    /// The completed packet for which the last call had no room.
-    pub(super) returned: Option<Token>,
-    pub(super) doorbells: u64,
 }
 
-impl<B: Bus> E1000eTx<B> {
-    /// The pieces of a packet from `start` to `end`, each of at most `bytes_max` bytes.
-    fn gather(
-        &mut self,
-        packet: &Packet,
-        start: usize,
-        end: usize,
-        bytes_max: usize,
-    ) -> Result<(), Refused> {
-        let pieces = packet.pieces(start..end);
-        let pieces = pieces.map_err(|_beyond| Refused::Bad(DropReason::Truncated))?;
-        for piece in pieces.flat_map(|piece| piece.chunks(bytes_max)) {
-            // A copy is in the arena, and has fewer.
-            let address = self.window.address(piece).ok_or(Refused::TooManySegments)?;
-            if self.pieces.len() >= PIECES_MAX {
-                return Err(Refused::TooManySegments);
-            }
-            self.pieces.push((address, piece.len()));
-        }
-        Ok(())
-    }
+/// Of a packet: a new context, and the commands and options of its descriptors.
+type Work = (Option<[u32; WORDS]>, u32, u32);
 
+impl<B: Bus> E1000eTransmit<B> {
     /// Writes the context of the next packet.
     fn put_context(&mut self, context: [u32; WORDS]) {
         let index = self.flight.put(None);
@@ -106,11 +74,11 @@ impl<B: Bus> E1000eTx<B> {
     }
 
     /// Writes the descriptors of the packet whose pieces were gathered.
-    fn put(&mut self, token: Token, context: Option<[u32; WORDS]>, command: u32, options: u32) {
+    fn put_pieces(&mut self, token: Token, (context, command, options): Work) {
         if let Some(context) = context {
             self.put_context(context);
         }
-        let pieces = std::mem::take(&mut self.pieces);
+        let pieces = std::mem::take(&mut self.pieces.all);
         if let [others @ .., last] = &pieces[..] {
             for piece in others {
                 self.put_piece(*piece, command, options, None);
@@ -118,27 +86,145 @@ impl<B: Bus> E1000eTx<B> {
             self.put_piece(*last, command, options, Some(token));
         }
         // Its memory is for the next packet.
-        self.pieces = pieces;
+        self.pieces.all = pieces;
     }
 
-    /// The only piece of a packet that is in one, as most are.
-    fn only_piece(&self, packet: &Packet) -> Option<(u64, usize)> {
-        let first = packet.first();
-        let is_one = first.len() == packet.bytes() && first.len() <= PIECE_BYTES_MAX;
-        Some((self.window.address(first).filter(|_| is_one)?, first.len()))
-    }
-
-    fn check_present(&self) -> Result<(), DeviceError> {
-        match self.line.card.link() {
-            Link::Removed => Err(DeviceError::Removed),
-            Link::Up | Link::Down => Ok(()),
+    /// What the card does at the speed of its link.
+    fn offloads_now(&self) -> Features {
+        match self.card.is_slow() {
+            true => self.offloads.without(Features::TSO),
+            false => self.offloads,
         }
+    }
+
+    /// The pieces of a packet that the card segments.
+    fn cut(&mut self, packet: &Packet, gso: Gso) -> Result<Work, Refused> {
+        if self.card.is_slow() {
+            // Since the last call of `changed`, which offers them again.
+            self.offers = self.offloads_now();
+            return Err(Refused::Feature(Features::TSO));
+        }
+        let headers = tso::Headers::of(packet, gso)?;
+        self.pieces.begin_with(&headers.copy, self.flight.tail());
+        let part = headers.copy.as_bytes().len()..headers.end;
+        let most = tso::piece_bytes_max(gso);
+        self.pieces.gather(packet, part, most, PIECES_MAX)?;
+        self.split_last();
+        self.room(self.pieces.all.len())?;
+        self.after_segments = true;
+        Ok((Some(headers.context()), tx::SEGMENT, headers.options()))
     }
 
     /// The card has completed the packets up to a report.
     fn is_reported(&self) -> bool {
         let next = self.flight.next_report();
         next.is_some_and(|index| self.ring.status(index, 3) & tx::DONE != 0)
+    }
+
+    /// That the descriptors of a packet of so many pieces and its context are free.
+    fn room(&self, pieces: usize) -> Result<(), Refused> {
+        match pieces < self.flight.room() {
+            true => Ok(()),
+            false => Err(Refused::NoDescriptor),
+        }
+    }
+
+    /// Puts the last bytes of the packet into a descriptor of their own.
+    fn split_last(&mut self) {
+        if let Some((address, bytes)) = self.pieces.all.last_mut()
+            && *bytes > SENTINEL_BYTES
+        {
+            *bytes -= SENTINEL_BYTES;
+            let end = (*address + *bytes as u64, SENTINEL_BYTES);
+            self.pieces.all.push(end);
+        }
+    }
+
+    /// Stops the card's TX, empties the ring, and starts it again. Calls `sent` and `unsent` with the
+    /// packets that were in it, in order. The card has not read the descriptors behind its head, nor
+    /// those that it was not told of, so their packets were not sent. The one at the head may be on
+    /// the wire. Of those in front of it that it has not reported, nothing is known.
+    fn empty(&mut self, mut sent: impl FnMut(Token), mut unsent: impl FnMut(Token)) {
+        let (card, ring) = (Arc::clone(&self.card), self.registers);
+        card.pause_tx(|| {
+            while let Some(token) = self.next_complete() {
+                sent(token);
+            }
+            let (oldest, tail, count) =
+                (self.flight.oldest(), self.flight.tail(), self.ring.count());
+            let from_oldest = |index: usize| (index + count - oldest) % count;
+            // Descriptors in use that the card has come to, and that it was told of.
+            let [head, told] = [ring.head(), ring.tail()]
+                .map(|register| from_oldest(card.read(register) as usize % count));
+            let is_known = head <= told && told <= from_oldest(tail) && !card.bus.is_removed();
+            self.flight.clear(|token, before| {
+                if is_known && (before > head || before >= told) {
+                    unsent(token);
+                }
+            });
+            init::place(&card.bus, ring, self.ring.address(), self.ring.bytes());
+        });
+        (self.context, self.last, self.unreported) = (None, None, 0);
+    }
+}
+
+impl<B: Bus> Transmit for E1000eTransmit<B> {
+    fn link(&self) -> Link {
+        self.card.link.get()
+    }
+
+    fn read_link(&mut self) {
+        self.card.check();
+    }
+
+    fn put(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<(), Refused> {
+        let whole = packet.packet();
+        if let Some(gso) = whole.meta().gso {
+            let work = self.cut(whole, gso)?;
+            self.put_pieces(token, work);
+            return Ok(());
+        }
+        let context = tso::checksum(whole)?;
+        let options = if context.is_some() { tx::CHECKSUM } else { 0 };
+        let known = self.context;
+        let context = context.filter(|new| Some(*new) != known);
+        if let Some(piece) = self.pieces.only(whole, PIECE_BYTES_MAX)
+            && !self.after_segments
+        {
+            self.room(1)?;
+            if let Some(context) = context {
+                self.put_context(context);
+            }
+            self.put_piece(piece, 0, options, Some(token));
+            return Ok(());
+        }
+        self.pieces.all.clear();
+        let all = 0..whole.bytes();
+        self.pieces
+            .gather(whole, all, PIECE_BYTES_MAX, PIECES_MAX)?;
+        if self.after_segments && self.pieces.all.len() == 1 {
+            self.split_last();
+        }
+        self.room(self.pieces.all.len())?;
+        self.after_segments = false;
+        self.put_pieces(token, (context, 0, options));
+        Ok(())
+    }
+
+    fn publish(&mut self) -> bool {
+        let Some((index, command)) = self.last.take() else {
+            return false;
+        };
+        // What is in front of a doorbell is always reported.
+        if self.unreported > 0 {
+            self.unreported = 0;
+            self.flight.report();
+            self.ring.publish(index, 2, command | tx::REPORT);
+        }
+        write_barrier();
+        let tail = self.flight.tail();
+        self.card.write(self.registers.tail(), tail as u32);
+        true
     }
 
     fn next_complete(&mut self) -> Option<Token> {
@@ -153,181 +239,20 @@ impl<B: Bus> E1000eTx<B> {
         }
     }
 
-    /// That the descriptors of a packet of so many pieces and its context are free.
-    fn room(&self, pieces: usize) -> Result<(), Refused> {
-        match pieces < self.flight.room() {
-            true => Ok(()),
-            false => Err(Refused::NoDescriptor),
-        }
-    }
-
-    /// Puts the last bytes of the packet into a descriptor of their own.
-    fn split_last(&mut self) {
-        if let Some((address, bytes)) = self.pieces.last_mut()
-            && *bytes > SENTINEL_BYTES
-        {
-            *bytes -= SENTINEL_BYTES;
-            let end = (*address + *bytes as u64, SENTINEL_BYTES);
-            self.pieces.push(end);
-        }
-    }
-
-    /// Stops the card's TX, empties the ring, and starts it again. Calls `each` with the packets
-    /// that were in it, in order. The card has not read the descriptors behind its head, nor those
-    /// that it was not told of, so their packets were not sent. The one at the head may be on the
-    /// wire. Of those in front of it that it has not reported, nothing is known.
-    fn empty(&mut self, mut each: impl FnMut(Token, Fate)) {
-        let line = Arc::clone(&self.line);
-        let (card, ring) = (&line.card, RingRegisters::tx(self.queue));
-        card.pause_tx(|| {
-            while let Some(token) = self.returned.take().or_else(|| self.next_complete()) {
-                each(token, Fate::Sent);
-            }
-            let (oldest, tail, count) =
-                (self.flight.oldest(), self.flight.tail(), self.ring.count());
-            let from_oldest = |index: usize| (index + count - oldest) % count;
-            // Descriptors in use that the card has come to, and that it was told of.
-            let [head, told] = [ring.head(), ring.tail()]
-                .map(|register| from_oldest(card.read(register) as usize % count));
-            let is_known = head <= told && told <= from_oldest(tail) && !card.bus.is_removed();
-            self.flight.clear(|token, before| {
-                let unsent = is_known && (before > head || before >= told);
-                let fate = if unsent { Fate::Unsent } else { Fate::Unknown };
-                each(token, fate);
-            });
-            init::place(&card.bus, ring, self.ring.address(), self.ring.bytes());
-        });
-        (self.context, self.last, self.unreported) = (None, None, 0);
-    }
-}
-
-/// What became of a packet whose ring was emptied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Sent,
-    Unsent,
-    Unknown,
-}
-
-impl<B: Bus> TxDescriptors for E1000eTx<B> {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
-        let whole = packet.packet();
-        if whole.bytes() < bytes_min(LinkType::Ethernet) {
-            return Err(Refused::Bad(DropReason::Truncated));
-        }
-        match self.line.card.link() {
-            Link::Up => {}
-            Link::Down => return Err(Refused::LinkDown),
-            Link::Removed => return Err(Refused::Removed),
-        }
-        let (context, command, options) = if let Some(gso) = whole.meta().gso {
-            if self.line.card.is_slow() {
-                // Since the last call of `changed`, which offers them again.
-                self.offers = self.offloads.without(Features::TSO);
-                return Err(Refused::Feature(Features::TSO));
-            }
-            let headers = tso::Headers::of(whole, gso)?;
-            let slot = self.slots + self.flight.tail() * tso::SLOT_BYTES;
-            let most = tso::piece_bytes_max(gso);
-            self.pieces.clear();
-            self.pieces
-                .push((self.dma.address() + slot as u64, headers.as_bytes().len()));
-            self.gather(whole, headers.as_bytes().len(), headers.end, most)?;
-            self.split_last();
-            self.room(self.pieces.len())?;
-            self.dma.store_bytes(slot, headers.as_bytes());
-            self.after_segments = true;
-            (Some(headers.context()), tx::SEGMENT, headers.options())
-        } else {
-            let context = tso::checksum(whole)?;
-            let options = if context.is_some() { tx::CHECKSUM } else { 0 };
-            let known = self.context;
-            let context = context.filter(|new| Some(*new) != known);
-            if let Some(piece) = self.only_piece(whole)
-                && !self.after_segments
-            {
-                self.room(1)?;
-                if let Some(context) = context {
-                    self.put_context(context);
-                }
-                self.put_piece(piece, 0, options, Some(token));
-                return Ok(Accepted::Pending);
-            }
-            self.pieces.clear();
-            self.gather(whole, 0, whole.bytes(), PIECE_BYTES_MAX)?;
-            if self.after_segments && self.pieces.len() == 1 {
-                self.split_last();
-            }
-            self.room(self.pieces.len())?;
-            self.after_segments = false;
-            (context, 0, options)
-        };
-        self.put(token, context, command, options);
-        Ok(Accepted::Pending)
-    }
-
-    fn flush(&mut self, _: Instant) -> Result<(), DeviceError> {
-        self.check_present()?;
-        let Some((index, command)) = self.last.take() else {
-            return Ok(());
-        };
-        // What is in front of a doorbell is always reported.
-        if self.unreported > 0 {
-            self.unreported = 0;
-            self.flight.report();
-            self.ring.publish(index, 2, command | tx::REPORT);
-        }
-        write_barrier();
-        let tail = RingRegisters::tx(self.queue).tail();
-        self.line.card.write(tail, self.flight.tail() as u32);
-        self.doorbells += 1;
-        Ok(())
-    }
-
-    fn reclaim(&mut self, _: Instant, completed: &mut Completed) {
-        if let Err(error) = self.check_present() {
-            completed.fail(error);
-        }
-        while let Some(token) = self.returned.take().or_else(|| self.next_complete()) {
-            if !completed.push(token) {
-                self.returned = Some(token);
-                break;
-            }
-        }
-    }
-
-    /// Nothing is missed, as for packets that arrive (`E1000eRx`).
-    fn arm(&mut self) -> Option<Armed> {
-        self.interrupt.clear();
-        self.line.card.write(registers::IMS, self.causes);
-        let has_some = self.returned.is_some() || self.flight.has_finished();
-        Some(match has_some || self.is_reported() {
+    fn arm(&mut self, _came: bool, _packets: usize) -> Option<Armed> {
+        self.card.write(registers::IMS, self.causes);
+        Some(match self.flight.has_finished() || self.is_reported() {
             true => Armed::WorkPending,
             false => Armed::Idle,
         })
     }
 
-    fn is_blocked(&self) -> bool {
-        self.line.card.link() == Link::Down
-    }
-
     fn changed(&mut self) -> Change {
-        let now = match self.line.card.is_slow() {
-            true => self.offloads.without(Features::TSO),
-            false => self.offloads,
-        };
-        if now == self.offers {
-            return Change::No;
+        let now = self.offloads_now();
+        match std::mem::replace(&mut self.offers, now) == now {
+            true => Change::No,
+            false => Change::Offloads(now),
         }
-        self.offers = now;
-        Change::Offloads(now)
-    }
-
-    /// It does not change. The link is checked here, for a port whose RX half is not polled: that
-    /// the card was removed has no interrupt.
-    fn mtu(&mut self) -> Option<u32> {
-        self.line.card.check();
-        None
     }
 
     fn reset(
@@ -335,35 +260,23 @@ impl<B: Bus> TxDescriptors for E1000eTx<B> {
         sent: &mut Completed,
         unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
-        self.empty(|token, fate| {
-            // They have room for all packets in flight.
-            let has_room = match fate {
-                Fate::Sent => sent.push(token),
-                Fate::Unsent => unsent.push(token),
-                Fate::Unknown => true,
-            };
-            debug_assert!(has_room, "{fate:?}");
-        });
-        match self.line.card.check() {
+        let put = |all: &mut Completed, token| {
+            let has_room = all.push(token);
+            debug_assert!(has_room, "it has room for all packets in flight");
+        };
+        self.empty(|token| put(sent, token), |token| put(unsent, token));
+        match self.card.check() {
             Link::Removed => Err(DeviceError::Removed),
             Link::Up | Link::Down => Ok(Reset::Done),
         }
     }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.interrupt.as_fd(), Interest::Read))
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.doorbells
-    }
 }
 
-impl<B: Bus> Drop for E1000eTx<B> {
+impl<B: Bus> Drop for E1000eTransmit<B> {
     fn drop(&mut self) {
         // The framework frees their packets after this.
         if !self.flight.is_empty() {
-            self.empty(|_, _| ());
+            self.empty(|_| (), |_| ());
         }
     }
 }

@@ -1,22 +1,20 @@
-//! The halves of a queue of a virtio network card.
+//! The rings of a queue of a virtio network card.
 
 use super::shared::{Shared, needs_reset};
-use crate::driver::{
-    Accepted, Armed, Completed, DeviceError, Interest, Refused, Reset, RxBurst, RxDescriptors,
-    RxInfo, Token, TxDescriptors, TxPacket,
-};
+use crate::driver::{Armed, Completed, DeviceError, Link, Refused, Reset, Token, TxPacket};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, FrameClass, Packet};
-use crate::port::card::{Arriving, Bus, Interrupt, Window};
+use crate::port::card::{
+    Arriving, Bus, InterruptKind, Receive, Received, Running, Stop as _, Transmit, Window,
+};
 use crate::port::virtqueue::pci::Doorbell;
 use crate::port::virtqueue::{Buffer, DESCRIPTOR_BYTES, Shape, Used, Virtqueue};
-use crate::port::vnet::{bytes_min, header_of, mend, read_header};
+use crate::port::vnet::{header_of, mend, read_header};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{Accept, HeaderLen};
 use std::iter::once;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,26 +36,24 @@ const CHECK_REST: Duration = Duration::from_millis(900);
 /// What both halves have.
 #[derive(Debug)]
 pub(super) struct Half<B: Bus> {
-    pub(super) shared: Arc<Shared<B>>,
+    pub(super) shared: Arc<Running<Shared<B>>>,
     pub(super) ring: Virtqueue,
     pub(super) doorbell: Doorbell,
-    pub(super) interrupt: Interrupt,
     pub(super) window: Window,
     /// When the card is checked next.
     pub(super) check_at: Option<Instant>,
     /// Chains were taken since the interrupt was cleared.
     pub(super) has_taken: bool,
-    pub(super) doorbells: u64,
-    pub(super) calls: u64,
 }
 
 impl<B: Bus> Half<B> {
-    /// Shows the card what was added to the ring.
-    fn publish(&mut self) {
-        if self.ring.publish() {
+    /// Shows the card what was added to the ring. Returns whether it was notified.
+    fn publish(&mut self) -> bool {
+        let is_wanted = self.ring.publish();
+        if is_wanted {
             self.shared.function.notify(self.doorbell);
-            self.doorbells += 1;
         }
+        is_wanted
     }
 
     /// Checks the ring, and now and then the card.
@@ -79,14 +75,19 @@ impl<B: Bus> Half<B> {
         used
     }
 
-    /// As `arm_for`. First the interrupt is cleared: one that comes from here on ends the sleep.
-    /// Then the ring asks for it and looks for work, in this order, so that none is missed (see
+    /// The ring asks for an interrupt and then looks for work, in this order (see
     /// [`Virtqueue::arm`]).
-    fn arm(&mut self, packets: usize) -> Option<Armed> {
+    fn arm(&mut self, came: bool, packets: usize) -> Option<Armed> {
         let is_idle = !std::mem::take(&mut self.has_taken);
-        self.calls += 1;
-        if self.interrupt.clear() && self.shared.is_changed(is_idle) {
-            // The next call is `receive` or `flush`, which checks the card.
+        // Whether it may be that of a change of the configuration. With messages it is one that
+        // came for no chain: see `Function::report_changes`.
+        let is_changed = came
+            && match self.shared.kind() {
+                InterruptKind::Intx => self.shared.take_changed(),
+                _ => is_idle,
+            };
+        if is_changed {
+            // What comes next, a poll or `flush`, checks the card.
             self.check_at = None;
             return Some(Armed::WorkPending);
         }
@@ -98,9 +99,9 @@ impl<B: Bus> Half<B> {
     }
 }
 
-/// The receiving half of a queue.
+/// The RX ring of a queue.
 #[derive(Debug)]
-pub struct VirtioRx<B: Bus> {
+pub struct VirtioReceive<B: Bus> {
     half: Half<B>,
     /// By the number of their chain: the frames that the card may fill.
     posted: Box<[Option<Packet>]>,
@@ -113,7 +114,7 @@ pub struct VirtioRx<B: Bus> {
     accept: Accept,
 }
 
-impl<B: Bus> VirtioRx<B> {
+impl<B: Bus> VirtioReceive<B> {
     pub(super) fn new(
         half: Half<B>,
         buffer_bytes: usize,
@@ -179,7 +180,7 @@ impl<B: Bus> VirtioRx<B> {
 
     /// Adds what has arrived to the next packet. Returns it, or why it cannot be used, once all of
     /// it has.
-    fn add(&mut self, used: Used) -> Option<Result<(Packet, RxInfo), DropReason>> {
+    fn add(&mut self, used: Used) -> Option<Received> {
         if used.slot.is_none() && self.missing == 0 {
             // No buffer, and so no packet begins. Within a packet it is in place of a buffer.
             return Some(Err(DropReason::BadDescriptor));
@@ -203,7 +204,7 @@ impl<B: Bus> VirtioRx<B> {
 }
 
 /// Reads the header in front of a packet, and removes it.
-fn admit(mut packet: Packet, accept: Accept) -> Result<(Packet, RxInfo), DropReason> {
+fn admit(mut packet: Packet, accept: Accept) -> Received {
     let (first, bytes) = (packet.first().len(), packet.bytes());
     if bytes > HEADER_BYTES + PACKET_BYTES_MAX {
         return Err(DropReason::TooLong);
@@ -216,7 +217,7 @@ fn admit(mut packet: Packet, accept: Accept) -> Result<(Packet, RxInfo), DropRea
     Ok((packet, known.info))
 }
 
-impl<B: Bus> RxDescriptors for VirtioRx<B> {
+impl<B: Bus> Receive for VirtioReceive<B> {
     fn refill(&mut self, arena: &Arena) -> bool {
         while self.half.ring.room() > 0 {
             let Some((packet, buffer)) = self.frame(arena) else {
@@ -229,49 +230,42 @@ impl<B: Bus> RxDescriptors for VirtioRx<B> {
         self.half.ring.room() == 0
     }
 
-    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+    fn begin(&mut self) {
         self.half.ring.disarm();
-        while !burst.exhausted() {
-            let Some(used) = self.half.take() else {
-                break;
-            };
-            match self.add(used) {
-                None => {}
-                Some(Ok((packet, info))) => burst.push(packet, &info),
-                Some(Err(reason)) => burst.bad(reason, 1),
+    }
+
+    #[inline]
+    fn next(&mut self) -> Option<Received> {
+        loop {
+            let used = self.half.take()?;
+            if let Some(received) = self.add(used) {
+                return Some(received);
             }
         }
+    }
+
+    fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.half.check(now)
     }
 
-    fn arm(&mut self) -> Armed {
-        self.half.arm(1).unwrap_or(Armed::WorkPending)
-    }
-
-    /// A packet of several buffers counts as so many.
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        self.half.arm(packets)
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.half.interrupt.as_fd(), Interest::Read))
-    }
-
-    fn next_at(&self) -> Option<Instant> {
+    fn next_check(&self) -> Option<Instant> {
         self.half.check_at.map(|at| at.after(CHECK_REST))
     }
 
-    fn syscalls(&self) -> u64 {
-        self.half.calls
+    /// A packet of several buffers counts as so many.
+    fn arm(&mut self, came: bool, packets: usize) -> Option<Armed> {
+        self.half.arm(came, packets)
+    }
+
+    fn counts(&self) -> bool {
+        true
     }
 }
 
-impl<B: Bus> Drop for VirtioRx<B> {
+impl<B: Bus> Drop for VirtioReceive<B> {
     fn drop(&mut self) {
         let posted = std::mem::take(&mut self.posted);
-        self.half
-            .shared
-            .keep((Arc::clone(self.half.ring.dma()), posted));
+        self.half.shared.keep(posted, Some(self.half.ring.dma()));
     }
 }
 
@@ -309,41 +303,27 @@ impl Beside {
     }
 }
 
-/// The transmitting half of a queue.
+/// The TX ring of a queue.
 #[derive(Debug)]
-pub struct VirtioTx<B: Bus> {
+pub struct VirtioTransmit<B: Bus> {
     half: Half<B>,
     /// By the number of their chain: the packets that the card has.
     tokens: Box<[Token]>,
     beside: Beside,
-    /// The completed packet for which the last call had no room.
-    returned: Option<Token>,
 }
 
-impl<B: Bus> VirtioTx<B> {
+impl<B: Bus> VirtioTransmit<B> {
     pub(super) fn new(half: Half<B>, beside: Beside) -> Self {
         let size = usize::from(half.ring.shape().size);
         Self {
             half,
             tokens: vec![NO_PACKET; size].into(),
             beside,
-            returned: None,
         }
     }
 
-    /// The next packet that the card has sent.
-    fn take(&mut self) -> Option<Token> {
-        let returned = self.returned.take();
-        returned.or_else(|| {
-            let used = self.half.take()?;
-            // One that is none of ours is counted, as a wrong token.
-            let token = used.slot.map(|slot| self.tokens[usize::from(slot)]);
-            Some(token.unwrap_or(NO_PACKET))
-        })
-    }
-
     /// Puts a chain of `front` and the segments of a packet into the ring.
-    fn put(&mut self, front: Option<Buffer>, packet: &Packet, token: Token) {
+    fn put_chain(&mut self, front: Option<Buffer>, packet: &Packet, token: Token) {
         let window = self.half.window;
         let segments = packet.segments().filter_map(|segment| {
             let address = window.address(segment)?;
@@ -362,14 +342,15 @@ impl<B: Bus> VirtioTx<B> {
     }
 }
 
-impl<B: Bus> TxDescriptors for VirtioTx<B> {
-    fn encap(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<Accepted, Refused> {
-        if self.half.shared.is_down() {
-            return Err(Refused::LinkDown);
+impl<B: Bus> Transmit for VirtioTransmit<B> {
+    fn link(&self) -> Link {
+        match self.half.shared.is_down() {
+            true => Link::Down,
+            false => Link::Up,
         }
-        if packet.packet().bytes() < bytes_min(LinkType::Ethernet) {
-            return Err(Refused::Bad(DropReason::Truncated));
-        }
+    }
+
+    fn put(&mut self, packet: &mut TxPacket<'_>, token: Token) -> Result<(), Refused> {
         mend(packet)?;
         let whole = packet.packet();
         let is_beside = whole.headroom() < HEADER_BYTES;
@@ -396,7 +377,7 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         // It is the card's (virtio 1.2 §5.1.6.2.1).
         header[BUFFERS_AT..].fill(0);
         if packet
-            .with_header(&header, |whole| self.put(None, whole, token))
+            .with_header(&header, |whole| self.put_chain(None, whole, token))
             .is_none()
         {
             let slot = usize::from(self.half.ring.next_slot());
@@ -405,48 +386,37 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
             memory.store_bytes(at, &header);
             let address = memory.address() + at as u64;
             let front = Buffer::to_read(address, HEADER_BYTES);
-            self.put(Some(front), packet.packet(), token);
+            self.put_chain(Some(front), packet.packet(), token);
         }
-        Ok(Accepted::Pending)
+        Ok(())
     }
 
-    fn flush(&mut self, now: Instant) -> Result<(), DeviceError> {
-        self.half.publish();
+    fn publish(&mut self) -> bool {
+        self.half.publish()
+    }
+
+    fn begin(&mut self) {
+        self.half.ring.disarm();
+    }
+
+    fn next_complete(&mut self) -> Option<Token> {
+        let used = self.half.take()?;
+        let token = used.slot.map(|slot| self.tokens[usize::from(slot)]);
+        Some(token.unwrap_or(NO_PACKET))
+    }
+
+    fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
         self.half.check(now)
     }
 
-    fn reclaim(&mut self, now: Instant, completed: &mut Completed) {
-        self.half.ring.disarm();
-        while let Some(token) = self.take() {
-            if !completed.push(token) {
-                self.returned = Some(token);
-                break;
-            }
-        }
-        if let Err(error) = self.half.check(now) {
-            completed.fail(error);
-        }
-    }
-
-    fn arm(&mut self) -> Option<Armed> {
-        match self.returned {
-            Some(_) => Some(Armed::WorkPending),
-            None => self.half.arm(1),
-        }
+    fn arm(&mut self, came: bool, packets: usize) -> Option<Armed> {
+        self.half.arm(came, packets)
     }
 
     /// A packed ring does not count chains of several descriptors, which packets have without
     /// tables.
-    fn arm_for(&mut self, packets: usize) -> Option<Armed> {
-        match (&self.half.ring, self.returned) {
-            (Virtqueue::Packed(_), _) if self.beside.table == 0 => None,
-            (_, Some(_)) => Some(Armed::WorkPending),
-            _ => self.half.arm(packets),
-        }
-    }
-
-    fn is_blocked(&self) -> bool {
-        self.half.shared.is_down()
+    fn counts(&self) -> bool {
+        self.beside.table > 0 || matches!(self.half.ring, Virtqueue::Split(_))
     }
 
     /// The card may have sent packets without saying so: none is certainly unsent.
@@ -461,7 +431,7 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         }
         let doorbell = self.half.doorbell;
         shared.function.reset_ring(doorbell)?;
-        while let Some(token) = self.take() {
+        while let Some(token) = self.next_complete() {
             // There is room for all that it has; more are a lie.
             if !sent.push(token) {
                 break;
@@ -473,21 +443,9 @@ impl<B: Bus> TxDescriptors for VirtioTx<B> {
         shared.function.enable(queue, vector, ring)?;
         Ok(Reset::Done)
     }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.half.interrupt.as_fd(), Interest::Read))
-    }
-
-    fn doorbells(&self) -> u64 {
-        self.half.doorbells
-    }
-
-    fn syscalls(&self) -> u64 {
-        self.half.calls
-    }
 }
 
-impl<B: Bus> Drop for VirtioTx<B> {
+impl<B: Bus> Drop for VirtioTransmit<B> {
     /// The card may read from the packets that it has until it is stopped, and the queue frees them
     /// next: it is stopped at once, for the other halves as well. If it does not stop, it may still
     /// read from frames that are free, and so send bytes of other packets; it writes to none.

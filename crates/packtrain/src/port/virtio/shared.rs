@@ -1,14 +1,13 @@
 //! What the halves of all queues of a card share, and its ring for commands.
 
 use crate::driver::{DeviceError, Link};
-use crate::packet::Packet;
-use crate::port::card::{Bus, Dma, Fanout, Interrupt, InterruptKind, failed, was_reset};
+use crate::port::card::{Bus, Stop, failed, was_reset};
 use crate::port::virtqueue::features::{RING_RESET, STATUS};
 use crate::port::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NEEDS_RESET};
 use crate::port::virtqueue::{Buffer, Virtqueue};
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 /// Of the device's configuration (virtio 1.2 §5.1.4): where its link status is, and the bit for a
@@ -21,69 +20,39 @@ const STEP: Duration = Duration::from_micros(100);
 /// Where the answer to a command is in the memory of commands.
 const ANSWER_AT: usize = 16;
 
-/// A card that runs. It is stopped when the last half is dropped, before frames are freed that it
-/// may write to.
+/// A card with what was agreed on.
 #[derive(Debug)]
 pub(super) struct Shared<B: Bus> {
     pub(super) function: Arc<Function<B>>,
-    kind: InterruptKind,
-    /// Passes the one interrupt on, without MSI-X.
-    fanout: OnceLock<Fanout>,
-    /// What was agreed on.
     features: u64,
     down: AtomicBool,
     /// The one interrupt of the card said that its configuration has changed.
     changed: Arc<AtomicBool>,
-    /// The memory of the rings, and the frames that the card may fill, of RX halves that were
-    /// dropped.
-    kept: Mutex<Vec<Kept>>,
 }
 
-/// What a card may access until it is stopped.
-pub(super) type Kept = (Arc<Dma>, Box<[Option<Packet>]>);
-
 impl<B: Bus> Shared<B> {
-    pub(super) fn new(function: Arc<Function<B>>, kind: InterruptKind, features: u64) -> Self {
+    pub(super) fn new(function: &Arc<Function<B>>, features: u64) -> Self {
         Self {
-            function,
-            kind,
-            fanout: OnceLock::new(),
+            function: Arc::clone(function),
             features,
             down: AtomicBool::new(false),
             changed: Arc::default(),
-            kept: Mutex::new(Vec::new()),
         }
     }
 
-    /// Connects the interrupts of the halves until the card is stopped.
-    pub(super) fn connect(&self, halves: &[Interrupt]) -> io::Result<()> {
+    /// What to do when the one interrupt of the card comes.
+    pub(super) fn acknowledge(&self) -> impl FnMut() + Send + use<B> {
         let (function, changed) = (Arc::clone(&self.function), Arc::clone(&self.changed));
-        let acknowledge = move || {
+        move || {
             if function.acknowledge() {
                 changed.store(true, Ordering::Relaxed);
             }
-        };
-        let bus = &self.function.bus;
-        if let Some(fanout) = Fanout::connect(bus, self.kind, halves, false, acknowledge)? {
-            let is_first = self.fanout.set(fanout).is_ok();
-            debug_assert!(is_first, "a card has one interrupt");
-        }
-        Ok(())
-    }
-
-    /// Whether an interrupt of a half may be that of a change of the configuration. With messages
-    /// it is one that came for no chain (`is_idle`): see [`Function::report_changes`].
-    pub(super) fn is_changed(&self, is_idle: bool) -> bool {
-        match self.kind {
-            InterruptKind::Intx => self.changed.swap(false, Ordering::Relaxed),
-            _ => is_idle,
         }
     }
 
-    /// Keeps memory until the card is stopped.
-    pub(super) fn keep(&self, memory: Kept) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(memory);
+    /// Whether the card has said that its configuration has changed, with one interrupt for all.
+    pub(super) fn take_changed(&self) -> bool {
+        self.changed.swap(false, Ordering::Relaxed)
     }
 
     /// Reads whether packets can pass.
@@ -131,10 +100,14 @@ pub(super) fn needs_reset() -> DeviceError {
     failed("go on with the virtio device")(source)
 }
 
-impl<B: Bus> Shared<B> {
-    /// Stops the card: it accesses no memory from then on. Returns false if it does not answer and
-    /// could not be cut off either.
-    pub(super) fn stop(&self) -> bool {
+impl<B: Bus> Stop for Shared<B> {
+    type Bus = B;
+
+    fn bus(&self) -> &B {
+        &self.function.bus
+    }
+
+    fn stop(&self) -> bool {
         match self.function.reset() {
             Ok(()) => true,
             Err(DeviceError::Removed) => {
@@ -144,21 +117,6 @@ impl<B: Bus> Shared<B> {
                 true
             }
             Err(_) => self.function.bus.start(false).is_ok(),
-        }
-    }
-}
-
-impl<B: Bus> Drop for Shared<B> {
-    fn drop(&mut self) {
-        let stopped = self.stop();
-        self.fanout.take();
-        // Its interrupts end with the bus at the latest.
-        self.function.bus.connect(self.kind, &[]).unwrap_or(());
-        if !stopped {
-            // It may write to them for ever.
-            let kept = self.kept.get_mut();
-            let kept = kept.unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(kept).into_iter().for_each(std::mem::forget);
         }
     }
 }

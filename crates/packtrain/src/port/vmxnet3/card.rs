@@ -3,12 +3,10 @@
 use super::area::{Area, has_stopped};
 use super::registers::{self as reg, BAR, QUEUES_BAR, command, event};
 use crate::driver::{DeviceCounters, DeviceError, Link};
-use crate::packet::Packet;
-use crate::port::card::{Bus, Fanout, InterruptKind, failed, was_reset, write_barrier};
+use crate::port::card::{Bus, LastLink, Stop, failed, was_reset, write_barrier};
 use crate::time::Instant;
 use std::io;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// The time between two checks of a card that is idle, while its link is up and while it is down.
@@ -19,8 +17,8 @@ const DOWN_INTERVAL: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Card<B> {
     pub(super) bus: B,
-    /// The [`Link`] as checked last.
-    link: AtomicU8,
+    /// The link as checked last.
+    pub(super) link: LastLink,
     /// Held from a command to its result.
     commands: Mutex<()>,
 }
@@ -29,7 +27,7 @@ impl<B: Bus> Card<B> {
     pub(super) fn new(bus: B) -> Self {
         Self {
             bus,
-            link: AtomicU8::new(Link::Up as u8),
+            link: LastLink::default(),
             commands: Mutex::default(),
         }
     }
@@ -46,22 +44,7 @@ impl<B: Bus> Card<B> {
     /// Reads the state of the link.
     pub(super) fn check(&self) -> Link {
         let state = self.command(command::LINK);
-        let link = if state == u32::MAX || self.bus.is_removed() {
-            Link::Removed
-        } else if state & 1 == 0 {
-            Link::Down
-        } else {
-            Link::Up
-        };
-        self.link.store(link as u8, Ordering::Relaxed);
-        link
-    }
-
-    /// The link at the last [`check`](Self::check).
-    pub(super) fn link(&self) -> Link {
-        const LINKS: [Link; 3] = [Link::Up, Link::Down, Link::Removed];
-        let link = usize::from(self.link.load(Ordering::Relaxed));
-        LINKS[link.min(LINKS.len() - 1)]
+        self.link.set(&self.bus, state, 1)
     }
 
     /// Has the card write its counters, and returns whether it did so: one that was reset does not,
@@ -104,43 +87,14 @@ impl<B: Bus> Card<B> {
     }
 }
 
-/// A card that runs. The last half that is dropped stops it.
+/// A card with its queues.
 #[derive(Debug)]
 pub(super) struct Shared<B: Bus> {
     pub(super) card: Arc<Card<B>>,
     pub(super) area: Area,
-    kind: InterruptKind,
-    /// Passes the one interrupt on, without MSI-X.
-    fanout: OnceLock<Fanout>,
-    /// The frames into which the card may write until it is stopped.
-    kept: Mutex<Vec<Box<[Option<Packet>]>>>,
 }
 
 impl<B: Bus> Shared<B> {
-    pub(super) fn new(card: Arc<Card<B>>, area: Area, kind: InterruptKind) -> Self {
-        Self {
-            card,
-            area,
-            kind,
-            fanout: OnceLock::new(),
-            kept: Mutex::default(),
-        }
-    }
-
-    /// Passes the one interrupt of the card on until it is stopped.
-    pub(super) fn pass_on(&self, fanout: Option<Fanout>) {
-        if let Some(fanout) = fanout {
-            let is_first = self.fanout.set(fanout).is_ok();
-            debug_assert!(is_first, "a card has one interrupt");
-        }
-    }
-
-    /// The frames of a half that is dropped.
-    pub(super) fn keep(&self, frames: Box<[Option<Packet>]>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push(frames);
-    }
-
     /// Handles what the card reports.
     pub(super) fn handle(&self, events: u32) -> Result<(), DeviceError> {
         self.card.bus.write32(BAR, reg::EVENTS, events);
@@ -171,24 +125,17 @@ impl<B: Bus> Shared<B> {
             false => Err(was_reset()),
         }
     }
-
-    /// Stops the card, for all halves.
-    pub(super) fn stop(&self) -> io::Result<()> {
-        self.card.count(&self.area);
-        self.card.stop()
-    }
 }
 
-impl<B: Bus> Drop for Shared<B> {
-    fn drop(&mut self) {
-        let is_stopped = self.stop().is_ok();
-        self.fanout.take();
-        // Its interrupts end with the bus at the latest.
-        self.card.bus.connect(self.kind, &[]).unwrap_or(());
-        if !is_stopped && !self.card.bus.is_removed() {
-            // It may still write to them.
-            let kept = self.kept.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(kept).leak();
-        }
+impl<B: Bus> Stop for Shared<B> {
+    type Bus = B;
+
+    fn bus(&self) -> &B {
+        &self.card.bus
+    }
+
+    fn stop(&self) -> bool {
+        self.card.count(&self.area);
+        self.card.stop().is_ok() || self.card.bus.is_removed()
     }
 }

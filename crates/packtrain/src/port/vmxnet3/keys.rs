@@ -1,11 +1,10 @@
 //! A vmxnet3 card of this machine, from the keys of a port.
 
-use super::{MTU_MAX, RINGS, RINGS_MAX, RINGS_MIN, RINGS_STEP, Vmxnet3, Vmxnet3Config};
+use super::{MODEL, Vmxnet3};
 use crate::driver::DeviceError;
 use crate::driver::key::{Key, keys};
 use crate::driver::options::{Options, Request};
-use crate::port::card::pci::check_address;
-use crate::port::card::{InterruptKind, Vfio};
+use crate::port::card::{InterruptKind, Model, RINGS, Vfio};
 
 /// What a `vmxnet3:` port is, from its keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,19 +35,7 @@ impl Options for Vmxnet3Options {
     };
 
     fn check(&self, port: &Request<'_>, _: &[&str]) -> Result<(), String> {
-        check_address(port)?;
-        if let Some(mtu) = port.config.mtu.filter(|mtu| *mtu > MTU_MAX) {
-            return Err(format!(
-                "a vmxnet3 card has no MTU of {mtu}; use mtu={MTU_MAX} or less"
-            ));
-        }
-        match self.rings {
-            Some(rings) if !rings.is_multiple_of(RINGS_STEP) => Err(format!(
-                "rings={rings} is no multiple of {RINGS_STEP}, as the card needs; use {}",
-                rings.next_multiple_of(RINGS_STEP)
-            )),
-            _ => Ok(()),
-        }
+        MODEL.check_keys(port, self.rings)
     }
 
     fn waits(&self) -> bool {
@@ -60,19 +47,11 @@ impl Options for Vmxnet3Options {
     }
 
     fn open(&self, port: &Request<'_>) -> Result<Self::Driver, DeviceError> {
-        let unset = Vmxnet3Config::default();
-        let config = Vmxnet3Config {
-            queues: port.config.queues,
-            interrupts: self.interrupts,
-            rings: self.rings.unwrap_or(unset.rings),
-            // A lesser one is the plan's limit; the card has none.
-            mtu: port.config.mtu.unwrap_or_default().max(unset.mtu),
-            offload: port.config.offload,
-            promiscuous: !self.own_only,
-        };
+        let config = Model::config(port, self.interrupts, self.rings, self.own_only);
         Vmxnet3::open(Vfio::open(port.name)?, &config)
     }
 }
 
 // The texts of the keys have these numbers.
-const _: () = assert!(RINGS == 512 && RINGS_MIN == 96 && RINGS_MAX == 4096 && RINGS_STEP == 32);
+const _: () = assert!(RINGS == 512 && MODEL.rings_min == 96);
+const _: () = assert!(MODEL.rings_max == 4096 && MODEL.rings_step == 32);

@@ -1,8 +1,6 @@
 //! Registers, commands, descriptors and shared memory of vmxnet3 (`vmxnet3_defs.h` and
 //! `upt1_defs.h` of Linux).
 
-/// Vendor and device: the first word of the configuration space.
-pub(super) const ID: u32 = 0x07b0_15ad;
 /// Words of a descriptor of any ring.
 pub(super) const WORDS: usize = 4;
 

@@ -1,12 +1,12 @@
-//! The receiving half of a queue.
+//! How a queue's RX descriptors are written, and its completions read.
 
 use super::card::Shared;
 use super::registers::{self as reg, QUEUES_BAR, WORDS, done, rx};
 use super::rings::{Completions, Posts};
-use crate::driver::{Armed, DeviceError, Interest, RxBurst, RxDescriptors, RxInfo};
+use crate::driver::{Armed, DeviceError, RxInfo};
 use crate::packet::{Arena, Packet};
 use crate::port::card::{
-    Arriving, Buffers, Bus, Interrupt, TCP_CHECKSUM, pseudo_header, write_barrier,
+    Arriving, Buffers, Bus, Receive, Received, Running, TCP_CHECKSUM, pseudo_header, write_barrier,
 };
 use crate::port::vnet::bytes_min;
 use crate::stats::DropReason;
@@ -15,19 +15,16 @@ use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use packtrain_offload::virtio_net::{Accept, describe, validate};
 use std::num::NonZeroU16;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-/// Free descriptors of a ring that are worth filling.
-const REFILL: usize = 16;
 /// Where the flags are in a TCP header, and the one of a reduced congestion window.
 const TCP_FLAGS: usize = 13;
 const CWR: u8 = 0x80;
 
-/// The receiving half of a queue.
+/// The RX rings of a queue.
 #[derive(Debug)]
-pub struct Vmxnet3Rx<B: Bus> {
-    pub(super) shared: Arc<Shared<B>>,
+pub struct Vmxnet3Receive<B: Bus> {
+    pub(super) shared: Arc<Running<Shared<B>>>,
     pub(super) queue: usize,
     /// Buffers for the begin of packets, and for the rest.
     pub(super) posts: [Posts; 2],
@@ -42,19 +39,15 @@ pub struct Vmxnet3Rx<B: Bus> {
     pub(super) begin: Option<[u32; WORDS]>,
     /// The number of the interrupt.
     pub(super) number: usize,
-    pub(super) interrupt: Interrupt,
     /// When the card is checked again.
     pub(super) recheck_at: Instant,
 }
 
-impl<B: Bus> Vmxnet3Rx<B> {
+impl<B: Bus> Vmxnet3Receive<B> {
     /// Fills a ring. Returns false if the arena had too few frames.
     fn fill(&mut self, ring: usize, arena: &Arena) -> bool {
         let (posts, buffers) = (&mut self.posts[ring], &mut self.buffers[ring]);
         let before = buffers.count();
-        if before + REFILL >= posts.count() {
-            return true;
-        }
         let kind = if ring == 0 { 0 } else { rx::BODY };
         let is_full = buffers.refill(arena, |index, address| {
             let word = posts.write(index, address, self.bytes as u32 | kind, 0);
@@ -97,7 +90,7 @@ impl<B: Bus> Vmxnet3Rx<B> {
     }
 
     /// Handles a completion. Returns the packet that ends with it, or why it cannot be used.
-    fn add(&mut self, words: [u32; WORDS]) -> Option<Result<(Packet, RxInfo), DropReason>> {
+    fn add(&mut self, words: [u32; WORDS]) -> Option<Received> {
         let [first, _, third, _] = words;
         let piece = self.piece(words);
         let is_whole = first & done::BEGIN != 0 && first & done::END != 0;
@@ -133,7 +126,7 @@ pub(super) fn admit(
     mut packet: Packet,
     begin: [u32; WORDS],
     [first, _, _, last]: [u32; WORDS],
-) -> Result<(Packet, RxInfo), DropReason> {
+) -> Received {
     if packet.bytes() < bytes_min(LinkType::Ethernet) {
         return Err(DropReason::Truncated);
     }
@@ -204,26 +197,23 @@ fn merged(packet: &mut Packet, [_, second, _, fourth]: [u32; WORDS]) -> Option<R
     })
 }
 
-impl<B: Bus> RxDescriptors for Vmxnet3Rx<B> {
+impl<B: Bus> Receive for Vmxnet3Receive<B> {
     fn refill(&mut self, arena: &Arena) -> bool {
         self.fill(0, arena) && (!self.has_bodies || self.fill(1, arena))
     }
 
-    fn receive(&mut self, now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+    fn next(&mut self) -> Option<Received> {
         // A card may leave out any number of buffers.
         for _ in 0..self.completions.count() {
-            if burst.exhausted() {
-                return Ok(());
-            }
-            let Some(words) = self.completions.take() else {
-                break;
-            };
-            match self.add(words) {
-                None => {}
-                Some(Ok((packet, info))) => burst.push(packet, &info),
-                Some(Err(reason)) => burst.bad(reason, 1),
+            let words = self.completions.take()?;
+            if let Some(received) = self.add(words) {
+                return Some(received);
             }
         }
+        None
+    }
+
+    fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
         let events = self.events();
         if events != 0 {
             self.shared.handle(events)?;
@@ -234,31 +224,24 @@ impl<B: Bus> RxDescriptors for Vmxnet3Rx<B> {
         Ok(())
     }
 
-    /// No packet is missed. One that the card wrote before the ring is looked at is seen there. For
-    /// a later one the interrupt comes, at the latest when the mask is removed: after the eventfd
-    /// was cleared.
-    fn arm(&mut self) -> Armed {
-        self.interrupt.clear();
+    fn next_check(&self) -> Option<Instant> {
+        Some(self.recheck_at)
+    }
+
+    /// The interrupt comes at the latest when the mask is removed.
+    fn arm(&mut self, _came: bool, _packets: usize) -> Option<Armed> {
         self.shared.card.unmask(self.number);
-        match self.completions.has_next() || self.events() != 0 {
+        Some(match self.completions.has_next() || self.events() != 0 {
             true => Armed::WorkPending,
             false => Armed::Idle,
-        }
-    }
-
-    fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {
-        Some((self.interrupt.as_fd(), Interest::Read))
-    }
-
-    fn next_at(&self) -> Option<Instant> {
-        Some(self.recheck_at)
+        })
     }
 }
 
-impl<B: Bus> Drop for Vmxnet3Rx<B> {
+impl<B: Bus> Drop for Vmxnet3Receive<B> {
     fn drop(&mut self) {
         for buffers in &mut self.buffers {
-            self.shared.keep(buffers.take_all());
+            self.shared.keep(buffers.take_all(), None);
         }
     }
 }

@@ -59,7 +59,7 @@ impl Test {
         let mut bench = Self::attach(fake, port, &how, frames);
         for (rx, _) in &mut bench.queues {
             // The table writes no counters.
-            rx.recheck_at = Instant::default().after(Duration::from_secs(9));
+            rx.queue.recheck_at = Instant::default().after(Duration::from_secs(9));
             assert!(rx.refill(&bench.arena));
         }
         bench
@@ -71,9 +71,9 @@ impl Test {
         self.written[usize::from(is_tx)] += 1;
         let (rx, tx) = &mut self.queues[0];
         let ring = if is_tx {
-            &mut tx.completions
+            &mut tx.queue.completions
         } else {
-            &mut rx.completions
+            &mut rx.queue.completions
         };
         let is_first_round = (number / ring.count()).is_multiple_of(2);
         words[3] |= u32::from(is_first_round) << 31;
@@ -413,7 +413,10 @@ fn checksums_and_segments_are_the_work_of_the_first_descriptor() {
         assert_eq!(packet.first(), bytes);
         let (memory, slot) = {
             let tx = bench.tx();
-            (Arc::clone(&tx.shared.area.memory), tx.headers + 256)
+            (
+                Arc::clone(&tx.queue.shared.area.memory),
+                tx.queue.pieces.slot(1),
+            )
         };
         let mut copy: Vec<u8> = (0..headers as usize)
             .map(|at| memory.load(slot + at / 4 * 4).to_le_bytes()[at % 4])

@@ -20,6 +20,7 @@ static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 #[derive(Debug)]
 struct Open {
     address: Address,
+    device: Arc<OwnedFd>,
     group: Arc<Group>,
     /// Where the function was given memory, and how many bytes.
     mapped: Vec<(u64, usize)>,
@@ -160,14 +161,17 @@ fn guarded(result: io::Result<()>, address: Address, module: &str) -> Result<(),
     }
 }
 
-/// A function that is open: its place in its group. Dropped after the file of the function, which
-/// then accesses no memory, it takes the memory back that the function was given.
+/// A function that is open: its place in its group. Dropped, it closes the function, which then
+/// accesses no memory, and takes the memory back that the function was given.
 #[derive(Debug)]
 pub(super) struct Member(Address);
 
 impl Member {
     /// Opens a function, of whose group other functions may be open in this process.
-    pub(super) fn open(root: &Path, function: &Function) -> Result<(Self, OwnedFd), DeviceError> {
+    pub(super) fn open(
+        root: &Path,
+        function: &Function,
+    ) -> Result<(Self, Arc<OwnedFd>), DeviceError> {
         let address = function.address;
         let mut open = locked(&OPEN);
         // The kernel would open it once more.
@@ -190,8 +194,10 @@ impl Member {
                 (Arc::new(group), device)
             }
         };
+        let device = Arc::new(device);
         open.push(Open {
             address,
+            device: Arc::clone(&device),
             group,
             mapped: Vec::new(),
         });
@@ -224,6 +230,9 @@ impl Drop for Member {
             return;
         };
         let this = open.swap_remove(at);
+        // Under the lock: a function that iommufd attaches to a space without another gets all that
+        // is mapped, and the memory may be gone.
+        drop(this.device);
         for (address, bytes) in this.mapped {
             // It fails for nothing that was mapped, and at the latest the end of the group does it.
             this.group.guard.unmap(address, bytes).ok();

@@ -28,8 +28,8 @@ use rustix::time::Timespec;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Regions of a function: BARs.
@@ -71,8 +71,8 @@ pub struct Vfio {
     removed: AtomicBool,
     /// Raised for an error of the function, and for the kernel's request to give it back.
     alarms: [Interrupt; 2],
-    // Closed in this order: the kernel turns the function off, and lets go of the memory last.
-    device: OwnedFd,
+    // Dropped in this order: the last one closes it.
+    device: Arc<OwnedFd>,
     member: Member,
 }
 
@@ -126,7 +126,7 @@ impl Vfio {
         vfio.map_err(failed("use the function by VFIO"))
     }
 
-    fn new(address: Address, device: OwnedFd, member: Member) -> io::Result<Self> {
+    fn new(address: Address, device: Arc<OwnedFd>, member: Member) -> io::Result<Self> {
         let fd = device.as_fd();
         let mut regions: [Region; REGIONS] = Default::default();
         for (index, region) in regions.iter_mut().enumerate() {

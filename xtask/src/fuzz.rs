@@ -29,8 +29,12 @@ const MAX_INPUT_BYTES: u32 = 4096;
 const REACHED: &[(&str, &str)] = &[
     (
         "card",
-        "a packet, a large packet, a bad packet, a sent packet, a packet that was never sent is \
-         completed, a card that is removed",
+        "a packet of e1000e, a bad packet of e1000e, a sent packet of e1000e, \
+         a packet of virtio, a large packet of virtio, a sent packet of virtio, \
+         a completion without a packet of virtio, a card that is removed of virtio, \
+         a packet of vmxnet3, a large packet of vmxnet3, a bad packet of vmxnet3, \
+         a sent packet of vmxnet3, a completion without a packet of vmxnet3, \
+         a card that is removed of vmxnet3",
     ),
     ("coalesce", "merged, one by one, runs, a queue"),
     (

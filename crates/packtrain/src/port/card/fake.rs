@@ -100,7 +100,6 @@ impl<R> Fake<R> {
     /// # Panics
     ///
     /// If a thread has panicked that had it.
-    #[must_use]
     pub fn state(&self) -> MutexGuard<'_, State<R>> {
         self.0.state.lock().expect("no test has failed")
     }

@@ -9,6 +9,7 @@ use crate::packet::{ArenaConfig, FrameClass, Packet};
 use crate::port::card::bench::{Bench, is_raised, tcp};
 use crate::port::card::fake::Fake;
 use crate::stats::DropReason;
+use packtrain_offload::checksum::sum;
 use packtrain_offload::offload::{ChecksumState, GsoKind};
 use packtrain_offload::segment::Segmenter;
 use std::time::Duration;
@@ -570,22 +571,6 @@ fn large(bench: &Test, is_ipv6: bool, payload: usize, size: u16) -> (Vec<u8>, Pa
     (bytes, packet)
 }
 
-fn sum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|pair| {
-        let low = pair.get(1).copied().unwrap_or(0);
-        u32::from(u16::from_be_bytes([pair[0], low]))
-    });
-    let mut all: u32 = words.sum();
-    while all > 0xffff {
-        all = (all & 0xffff) + (all >> 16);
-    }
-    all as u16
-}
-
-fn add(a: u16, b: u16) -> u16 {
-    sum(&[a.to_be_bytes(), b.to_be_bytes()].concat())
-}
-
 /// What the card makes of headers, payload and a context (data sheet, 7.3.6).
 fn cut(headers: &[u8], payload: &[u8], context: [u32; 4]) -> Vec<Vec<u8>> {
     let [ip, transport, command, rest] = context;
@@ -611,7 +596,7 @@ fn cut(headers: &[u8], payload: &[u8], context: [u32; 4]) -> Vec<Vec<u8>> {
             put(&mut out, network + 2, (bytes - network) as u16);
             let id = get(network + 4).wrapping_add(index as u16);
             put(&mut out, network + 4, id);
-            let check = !sum(&out[network..=last]);
+            let check = sum(&out[network..=last]).finish();
             put(&mut out, network + 10, check);
         } else {
             put(&mut out, network + 4, (bytes - network - 40) as u16);
@@ -625,8 +610,9 @@ fn cut(headers: &[u8], payload: &[u8], context: [u32; 4]) -> Vec<Vec<u8>> {
         }
         // The field has the pseudo-header without its length.
         let length = (bytes - start) as u16;
-        let check = !add(sum(&out[start..]), length);
-        put(&mut out, field, check);
+        let mut check = sum(&out[start..]);
+        check.add_u16(length);
+        put(&mut out, field, check.finish());
         out
     };
     payload.chunks(size).enumerate().map(segment).collect()
@@ -1174,51 +1160,36 @@ fn counters_add_up_over_reads() {
 
 #[test]
 fn frames_are_free_once_the_card_has_stopped() {
-    let mut bench = Test::new(&small(), 2);
-    let arena = bench.arena.clone();
     let frames = |arena: &Arena| {
         arena.flush_cache();
         arena.census().small_free
     };
-    let before = frames(&arena);
-    bench.refill();
-    assert_eq!(frames(&arena), before - 255);
-    let (rx, tx) = bench.queues.remove(0);
-    drop(rx);
-    // The card still has them, since another queue runs.
-    assert_eq!(frames(&arena), before - 255);
-    drop(tx);
-    assert!(bench.fake.state().is_started);
-    bench.queues.clear();
-    assert!(!bench.fake.state().is_started);
-    assert_eq!((bench.fake.peek(0x100), bench.fake.peek(0x400)), (0, 0));
-    assert_eq!(frames(&arena), before);
-    assert_eq!(bench.fake.peek(0x18) & 1 << 28, 0, "DRV_LOAD");
-}
-
-#[test]
-fn a_card_that_does_not_stop_keeps_its_frames() {
-    let mut bench = Test::new(&small(), 1);
-    bench.refill();
-    let arena = bench.arena.clone();
-    arena.flush_cache();
-    let with_card = arena.census().small_free;
-    bench.fake.state().does_not_stop = true;
-    bench.queues.clear();
-    arena.flush_cache();
-    assert_eq!(arena.census().small_free, with_card);
-}
-
-#[test]
-fn packets_in_flight_are_free_once_tx_has_stopped() {
-    let mut bench = Test::new(&small(), 1);
-    let mut packet = bench.plain(60);
-    bench.send(&mut packet, 0).unwrap();
-    bench.flush();
-    bench.fake.take_writes(0x400);
-    let (rx, tx) = bench.queues.remove(0);
-    drop(tx);
-    let off = bench.fake.take_writes(0x400);
-    assert_eq!(off, [0x0103_f0f8, 0x0103_f0fa]);
-    drop(rx);
+    for does_not_stop in [false, true] {
+        let mut bench = Test::new(&small(), 2);
+        bench.fake.state().does_not_stop = does_not_stop;
+        let arena = bench.arena.clone();
+        let before = frames(&arena);
+        bench.refill();
+        assert_eq!(frames(&arena), before - 255);
+        let mut packet = bench.plain(60);
+        bench.send(&mut packet, 0).unwrap();
+        bench.flush();
+        bench.fake.take_writes(0x400);
+        let (rx, tx) = bench.queues.remove(0);
+        drop(rx);
+        // The card still has them, since another queue runs.
+        drop(packet);
+        assert_eq!(frames(&arena), before - 255);
+        drop(tx);
+        // TX was off, before the packet in flight is free.
+        let off = bench.fake.take_writes(0x400);
+        assert_eq!(off, [0x1103_f0f8, 0x1103_f0fa]);
+        assert!(bench.fake.state().is_started);
+        bench.queues.clear();
+        assert_eq!(bench.fake.state().is_started, does_not_stop);
+        assert_eq!((bench.fake.peek(0x100), bench.fake.peek(0x400)), (0, 0));
+        let kept = if does_not_stop { 255 } else { 0 };
+        assert_eq!(frames(&arena), before - kept);
+        assert_eq!(bench.fake.peek(0x18) & 1 << 28, 0, "DRV_LOAD");
+    }
 }

@@ -119,7 +119,7 @@ pub fn cables(model: CardModel) -> ([UnixDatagram; 2], [Card; 2]) {
 pub fn odd_frames_pass_or_are_counted(
     guest: &Guest,
     kind: &str,
-    addresses: [String; 2],
+    addresses: &[String; 2],
     [left, right]: &[UnixDatagram; 2],
 ) {
     let run = |keys: [&str; 2]| {

@@ -65,7 +65,7 @@ pub fn odd_frames_pass_and_the_kernels_drivers_are_reached() {
     let guest = boot(vec![program.clone()], cards);
     for ((number, (kind, _)), cables) in (0..).zip(WITH_CABLES).zip([cables, others]) {
         let addresses = [0, 1].map(|end| guest.address(2 * number + end));
-        odd_frames_pass_or_are_counted(&guest, kind, addresses, &cables);
+        odd_frames_pass_or_are_counted(&guest, kind, &addresses, &cables);
     }
     for (number, (host, kind)) in sides.iter().zip(kinds).enumerate() {
         let address = |card| guest.address(2 * WITH_CABLES.len() + OF_MODEL * number + card);

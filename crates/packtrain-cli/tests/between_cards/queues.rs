@@ -96,7 +96,7 @@ fn the_kernels_driver_does_so_too(guest: &Guest, end: &End<'_>) {
     let bind = |bound| {
         guest
             .bind(CARD, CardModel::Virtio, bound)
-            .expect("a driver")
+            .expect("a driver");
     };
     bind(Bound::Kernel);
     let name = interface(guest, end.address, Side::Right);

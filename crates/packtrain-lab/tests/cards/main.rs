@@ -37,9 +37,8 @@ fn main() -> ExitCode {
         return conformance::in_guest(rest);
     }
     packtrain_lab::tests![
-        commands_run_in_a_guest_whose_cards_have_groups_of_their_own,
+        commands_run_in_a_guest_whose_cards_have_groups_of_their_own_and_are_counted,
         the_kernels_drivers_reach_this_host_until_a_card_is_unplugged,
-        instructions_are_counted,
         a_guest_that_cannot_start_says_why,
         drivers_keep_their_promises_in_a_guest,
         the_kernel_answers_a_card,
@@ -67,7 +66,8 @@ fn no_faults(guest: &Guest) {
     assert_eq!(guest.iommu_faults().expect("a log"), [""; 0]);
 }
 
-fn commands_run_in_a_guest_whose_cards_have_groups_of_their_own() {
+/// The guest counts instructions, since each boot takes seconds.
+fn commands_run_in_a_guest_whose_cards_have_groups_of_their_own_and_are_counted() {
     let program = std::env::current_exe().expect("this program");
     let name = program
         .file_name()
@@ -75,12 +75,15 @@ fn commands_run_in_a_guest_whose_cards_have_groups_of_their_own() {
         .to_string_lossy()
         .into_owned();
     let guest = boot(|config| {
+        config.icount = Some(0);
+        config.cpus = 1;
         config.programs.push(program);
         for model in MODELS {
             let card = Card::new(model, FarSide::Hub(0), Bound::Vfio);
             config.cards.push(card);
         }
     });
+    instructions_are_counted(&guest);
     let output = |status, stdout: &str, stderr: &str| Output {
         status,
         stdout: stdout.to_owned(),
@@ -108,7 +111,7 @@ fn commands_run_in_a_guest_whose_cards_have_groups_of_their_own() {
     // A program of this host, with its libraries.
     let listed = check(&guest, &format!("{name} --list"));
     assert!(
-        listed.contains("instructions_are_counted: test"),
+        listed.contains("a_guest_that_cannot_start_says_why: test"),
         "{listed}"
     );
 
@@ -285,22 +288,18 @@ fn the_kernels_drivers_reach_this_host_until_a_card_is_unplugged() {
     no_faults(&guest);
 }
 
-fn instructions_are_counted() {
+fn instructions_are_counted(guest: &Guest) {
     // A loop of the shell: the same instructions each time, but for interrupts of the clock.
     const LOOP: &str = "i=0; while [ $i -lt COUNT ]; do i=$((i + 1)); done";
-    let guest = boot(|config| {
-        config.icount = Some(0);
-        config.cpus = 1;
-    });
     let cost = |count: &str| {
         let before = guest.instructions().expect("a count");
-        check(&guest, &LOOP.replace("COUNT", count));
+        check(guest, &LOOP.replace("COUNT", count));
         guest.instructions().expect("a count") - before
     };
     // The first one of all finds cold caches of the kernel.
     let [_, none, some, threefold] = ["0", "0", "2000", "6000"].map(cost);
     let before = guest.instructions().expect("a count");
-    check(&guest, "sleep 3");
+    check(guest, "sleep 3");
     let idle = guest.instructions().expect("a count") - before;
     println!("instructions: {none}, {some}, {threefold}, idle {idle}");
     let ratio = (threefold - none) as f64 / (some - none) as f64;

@@ -36,49 +36,53 @@ pub(in crate::port) fn pseudo_header(
 pub(in crate::port) struct CutHeaders {
     bytes: [u8; Self::BYTES_MAX],
     count: usize,
+    pub(in crate::port) layout: Layout,
 }
 
 impl CutHeaders {
     /// The longest copy.
     pub(in crate::port) const BYTES_MAX: usize = 256;
 
-    /// The headers of a packet with `more` bytes behind them, if it has those, and its layout.
+    /// The headers of a packet with `more` bytes behind them, if it has those.
     ///
     /// # Errors
     ///
     /// [`Refused::Feature`] for what no card segments: another protocol than TCP, a source route
     /// (whose last address the checksum is about), segments that are too small, and headers that
     /// are too long.
-    pub(in crate::port) fn of(
-        packet: &Packet,
-        gso: Gso,
-        more: usize,
-    ) -> Result<(Self, Layout), Refused> {
-        let layout = packet.meta().layout.filter(|layout| {
-            gso.kind.is_tcp() && gso.size.get() >= TCP_GSO_SIZE_MIN && !layout.source_routed
-        });
-        let copy = layout.and_then(|layout| {
-            let count = (usize::from(layout.payload) + more).min(layout.ip_end as usize);
-            Some((Self::copy(packet, &layout, count)?, layout))
-        });
-        copy.ok_or(Refused::Feature(Features::of(gso.kind)))
+    pub(in crate::port) fn of(packet: &Packet, gso: Gso, more: usize) -> Result<Self, Refused> {
+        let refused = Refused::Feature(Features::of(gso.kind));
+        let layout = packet.meta().layout.ok_or(refused)?;
+        let headers = usize::from(layout.payload);
+        let mut copy = Self {
+            bytes: [0; Self::BYTES_MAX],
+            count: (headers + more).min(layout.ip_end as usize),
+            layout,
+        };
+        let is_possible =
+            gso.kind.is_tcp() && gso.size.get() >= TCP_GSO_SIZE_MIN && !layout.source_routed;
+        match is_possible && copy.fill(packet).is_some() {
+            true => Ok(copy),
+            false => Err(refused),
+        }
     }
 
-    /// A copy of the first `count` bytes. `None` if they are too many, or not all headers.
-    fn copy(packet: &Packet, layout: &Layout, count: usize) -> Option<Self> {
-        let mut bytes = [0; Self::BYTES_MAX];
-        let copied = packet.copy_to(bytes.get_mut(..count)?);
+    /// Copies the bytes. `None` if they are too many, or not all headers.
+    fn fill(&mut self, packet: &Packet) -> Option<()> {
+        let layout = &self.layout;
+        let bytes = self.bytes.get_mut(..self.count)?;
         let field = usize::from(layout.transport) + TCP_CHECKSUM;
-        if copied < count || field + 2 > usize::from(layout.payload).min(count) {
+        let is_whole = packet.copy_to(bytes) == bytes.len();
+        if !is_whole || field + 2 > usize::from(layout.payload).min(bytes.len()) {
             return None;
         }
         if layout.kind == Network::Ipv4 {
             let field = usize::from(layout.network) + IPV4_CHECKSUM;
             bytes[field..field + 2].fill(0);
         }
-        let seed = pseudo_header(&bytes[..count], layout, 0)?;
+        let seed = pseudo_header(bytes, layout, 0)?;
         bytes[field..field + 2].copy_from_slice(&seed);
-        Some(Self { bytes, count })
+        Some(())
     }
 
     pub(in crate::port) fn as_bytes(&self) -> &[u8] {

@@ -5,7 +5,6 @@ use super::registers::{WORDS, tx};
 use crate::driver::{Features, Refused};
 use crate::packet::Packet;
 use crate::port::card::{CutHeaders, TCP_CHECKSUM, checksum_place};
-use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{Gso, GsoKind};
 
 /// Bytes at the end of a segmented packet in a descriptor of their own: the card may report the one
@@ -38,14 +37,17 @@ const fn transport(start: u16, field: usize) -> u32 {
     start as u32 | (field as u32) << 8
 }
 
-/// The context for a packet whose checksum is the card's work; `None` for any other.
+/// What the card is told of a packet: a context, and the commands and options of its descriptors.
+pub(super) type Work = (Option<[u32; WORDS]>, u32, u32);
+
+/// The work on a packet that is sent as it is: its checksum, or none.
 ///
 /// # Errors
 ///
 /// [`Refused::Feature`] if the place of the checksum is no offset of 8 bits.
-pub(super) fn checksum(packet: &Packet) -> Result<Option<[u32; WORDS]>, Refused> {
+pub(super) fn checksum(packet: &Packet) -> Result<Work, Refused> {
     let Some((start, field)) = checksum_place(packet)? else {
-        return Ok(None);
+        return Ok((None, 0, 0));
     };
     let layout = packet.meta().layout;
     if field > OFFSET_MAX {
@@ -55,14 +57,9 @@ pub(super) fn checksum(packet: &Packet) -> Result<Option<[u32; WORDS]>, Refused>
     let network = layout.map_or(start, |layout| layout.network);
     // A sum of UDP that is 0 becomes 0xffff.
     let is_tcp = field - usize::from(start) == TCP_CHECKSUM;
-    let kind = if is_tcp { tx::TCP } else { 0 };
-    let words = [
-        ip(network, 0),
-        transport(start, field),
-        tx::EXTENDED | kind,
-        0,
-    ];
-    Ok(Some(words))
+    let command = tx::EXTENDED | if is_tcp { tx::TCP } else { 0 };
+    let context = [ip(network, 0), transport(start, field), command, 0];
+    Ok((Some(context), 0, tx::CHECKSUM))
 }
 
 /// Bytes of a piece of a packet that the card segments.
@@ -70,76 +67,39 @@ pub(super) fn piece_bytes_max(gso: Gso) -> usize {
     PIECE_BYTES_MAX.min(PIECE_SEGMENTS * usize::from(gso.size.get()))
 }
 
-/// The headers of a packet that the card segments, with the bytes behind them that are in front of
-/// a segment's end: a copy, since the packet's own may be shared.
-#[derive(Debug)]
-pub(super) struct Headers {
-    pub(super) copy: CutHeaders,
-    layout: Layout,
-    gso: Gso,
-    /// Where the packet ends, without padding of the link.
-    pub(super) end: usize,
-}
-
-impl Headers {
-    /// Those of `packet`. Its IP lengths and its IPv4 checksum are 0, and its TCP checksum is the
-    /// sum of the pseudo-header without a length, as the card wants them (Linux, netdev.c).
-    ///
-    /// # Errors
-    ///
-    /// [`Refused::Feature`] if the card can segment it in no form: it has IPv6 extension headers or
-    /// a source route, or more than 244 segments, which are too many pieces even of a copy in one
-    /// frame.
-    pub(super) fn of(packet: &Packet, gso: Gso) -> Result<Self, Refused> {
-        let refused = Refused::Feature(Features::of(gso.kind));
-        // With bytes of the payload, since the card has errors without (Linux, netdev.c).
-        let (mut copy, layout) = CutHeaders::of(packet, gso, SENTINEL_BYTES)?;
-        let (network, end) = (usize::from(layout.network), layout.ip_end as usize);
-        let is_ipv4 = gso.kind == GsoKind::TcpV4;
-        // QEMU does not count extension headers.
-        let is_plain = is_ipv4 || layout.l3_header_len() == IPV6_BYTES;
-        let rest = end - copy.as_bytes().len();
-        if !is_plain
-            || usize::from(layout.transport) + TCP_CHECKSUM > OFFSET_MAX
-            || rest > (PIECES_MAX - 1) * piece_bytes_max(gso)
-        {
-            return Err(refused);
-        }
-        copy.clear(network + if is_ipv4 { IPV4_LENGTH } else { IPV6_LENGTH });
-        Ok(Self {
-            copy,
-            layout,
-            gso,
-            end,
-        })
+/// The work on a packet that the card segments; its headers, with the bytes behind them that are in
+/// front of a segment's end; and where it ends, without padding of the link. The headers are a
+/// copy, since the packet's own may be shared: their IP lengths and their IPv4 checksum are 0, and
+/// their TCP checksum is the sum of the pseudo-header without a length, as the card wants them
+/// (Linux, netdev.c).
+///
+/// # Errors
+///
+/// [`Refused::Feature`] if the card can segment it in no form: it has IPv6 extension headers or a
+/// source route, or more than 244 segments, which are too many pieces even of a copy in one frame.
+pub(super) fn cut(packet: &Packet, gso: Gso) -> Result<(Work, CutHeaders, usize), Refused> {
+    // With bytes of the payload, since the card has errors without (Linux, netdev.c).
+    let mut headers = CutHeaders::of(packet, gso, SENTINEL_BYTES)?;
+    let layout = headers.layout;
+    let (start, payload, end) = (layout.transport, layout.payload, layout.ip_end);
+    let (length, last, kind, options) = match gso.kind {
+        GsoKind::TcpV4 => (IPV4_LENGTH, start - 1, tx::IPV4, tx::IP_CHECKSUM),
+        _ => (IPV6_LENGTH, 0, 0, 0),
+    };
+    let field = usize::from(start) + TCP_CHECKSUM;
+    // QEMU does not count extension headers.
+    let is_plain = kind == tx::IPV4 || layout.l3_header_len() == IPV6_BYTES;
+    let rest = end as usize - headers.as_bytes().len();
+    if !is_plain || field > OFFSET_MAX || rest > (PIECES_MAX - 1) * piece_bytes_max(gso) {
+        return Err(Refused::Feature(Features::of(gso.kind)));
     }
-
-    /// The context.
-    pub(super) const fn context(&self) -> [u32; WORDS] {
-        let Layout {
-            network,
-            transport: start,
-            payload,
-            ip_end,
-            ..
-        } = self.layout;
-        let (last, kind) = match self.gso.kind {
-            GsoKind::TcpV4 => (start - 1, tx::IPV4),
-            _ => (0, 0),
-        };
-        [
-            ip(network, last),
-            transport(start, start as usize + TCP_CHECKSUM),
-            tx::EXTENDED | tx::SEGMENT | tx::TCP | kind | (ip_end - payload as u32),
-            (self.gso.size.get() as u32) << 16 | (payload as u32) << 8,
-        ]
-    }
-
-    /// What the card inserts.
-    pub(super) const fn options(&self) -> u32 {
-        match self.gso.kind {
-            GsoKind::TcpV4 => tx::IP_CHECKSUM | tx::CHECKSUM,
-            _ => tx::CHECKSUM,
-        }
-    }
+    headers.clear(usize::from(layout.network) + length);
+    let context = [
+        ip(layout.network, last),
+        transport(start, field),
+        tx::EXTENDED | tx::SEGMENT | tx::TCP | kind | (end - u32::from(payload)),
+        u32::from(gso.size.get()) << 16 | u32::from(payload) << 8,
+    ];
+    let work = (Some(context), tx::SEGMENT, tx::CHECKSUM | options);
+    Ok((work, headers, end as usize))
 }

@@ -3,7 +3,7 @@
 use super::init;
 use super::line::Line;
 use super::registers::{self, RingRegisters, WORDS, tx};
-use super::tso::{self, PIECE_BYTES_MAX, PIECES_MAX, SENTINEL_BYTES};
+use super::tso::{self, PIECE_BYTES_MAX, PIECES_MAX, SENTINEL_BYTES, Work};
 use crate::driver::{
     Armed, Change, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxPacket,
 };
@@ -37,9 +37,6 @@ pub struct E1000eTransmit<B: Bus> {
     pub(super) offloads: Features,
     pub(super) offers: Features,
 }
-
-/// Of a packet: a new context, and the commands and options of its descriptors.
-type Work = (Option<[u32; WORDS]>, u32, u32);
 
 impl<B: Bus> E1000eTransmit<B> {
     /// Writes the context of the next packet.
@@ -104,15 +101,14 @@ impl<B: Bus> E1000eTransmit<B> {
             self.offers = self.offloads_now();
             return Err(Refused::Feature(Features::TSO));
         }
-        let headers = tso::Headers::of(packet, gso)?;
-        self.pieces.begin_with(&headers.copy, self.flight.tail());
-        let part = headers.copy.as_bytes().len()..headers.end;
-        let most = tso::piece_bytes_max(gso);
+        let (work, headers, end) = tso::cut(packet, gso)?;
+        self.pieces.begin_with(&headers, self.flight.tail());
+        let (part, most) = (headers.as_bytes().len()..end, tso::piece_bytes_max(gso));
         self.pieces.gather(packet, part, most, PIECES_MAX)?;
         self.split_last();
         self.room(self.pieces.all.len())?;
         self.after_segments = true;
-        Ok((Some(headers.context()), tx::SEGMENT, headers.options()))
+        Ok(work)
     }
 
     /// The card has completed the packets up to a report.
@@ -140,10 +136,10 @@ impl<B: Bus> E1000eTransmit<B> {
         }
     }
 
-    /// Stops the card's TX, empties the ring, and starts it again. Calls `sent` and `unsent` with the
-    /// packets that were in it, in order. The card has not read the descriptors behind its head, nor
-    /// those that it was not told of, so their packets were not sent. The one at the head may be on
-    /// the wire. Of those in front of it that it has not reported, nothing is known.
+    /// Stops the card's TX, empties the ring, and starts it again. Calls `sent` and `unsent` with
+    /// the packets that were in it, in order. The card has not read the descriptors behind its
+    /// head, nor those that it was not told of, so their packets were not sent. The one at the head
+    /// may be on the wire. Of those in front of it that it has not reported, nothing is known.
     fn empty(&mut self, mut sent: impl FnMut(Token), mut unsent: impl FnMut(Token)) {
         let (card, ring) = (Arc::clone(&self.card), self.registers);
         card.pause_tx(|| {
@@ -184,8 +180,7 @@ impl<B: Bus> Transmit for E1000eTransmit<B> {
             self.put_pieces(token, work);
             return Ok(());
         }
-        let context = tso::checksum(whole)?;
-        let options = if context.is_some() { tx::CHECKSUM } else { 0 };
+        let (context, _, options) = tso::checksum(whole)?;
         let known = self.context;
         let context = context.filter(|new| Some(*new) != known);
         if let Some(piece) = self.pieces.only(whole, PIECE_BYTES_MAX)

@@ -80,19 +80,11 @@ impl Area {
 
     /// The rings of an RX queue, and their completions.
     pub(super) fn rx(&self, number: usize) -> ([Posts; 2], Completions) {
-        let ring = |ring| {
-            let start = self.ring_at(number, ring);
-            Posts::new(
-                Arc::clone(&self.memory),
-                start,
-                self.rx_rings,
-                rx::GENERATION,
-            )
-        };
-        let completions = self.ring_at(number, 4);
-        let completions =
-            Completions::new(Arc::clone(&self.memory), completions, 2 * self.rx_rings);
-        ([ring(2), ring(3)], completions)
+        let memory = || Arc::clone(&self.memory);
+        let at = |ring| self.ring_at(number, ring);
+        let posts = |ring| Posts::new(memory(), at(ring), self.rx_rings, rx::GENERATION);
+        let completions = Completions::new(memory(), at(4), 2 * self.rx_rings);
+        ([posts(2), posts(3)], completions)
     }
 
     fn store_address(&self, to: usize, place: usize) {
@@ -108,11 +100,9 @@ impl Area {
         features |= if queues > 1 { feature::RSS } else { 0 };
         features |= if settings.merges { feature::MERGE } else { 0 };
         let mut receives = mode::UNICAST | mode::BROADCAST | mode::ALL_MULTICAST;
-        receives |= if settings.promiscuous {
-            mode::PROMISCUOUS
-        } else {
-            0
-        };
+        if settings.promiscuous {
+            receives |= mode::PROMISCUOUS;
+        }
         let interrupts = if settings.interrupts { 2 * queues } else { 1 };
         let words = [
             (at::MAGIC, at::MAGIC_VALUE),

@@ -36,13 +36,13 @@ type Work = (u32, u32);
 impl<B: Bus> Vmxnet3Transmit<B> {
     /// The pieces of a packet that the card segments: its headers are a copy.
     fn cut(&mut self, packet: &Packet, gso: Gso) -> Result<Work, Refused> {
-        let (headers, layout) = CutHeaders::of(packet, gso, 0)?;
+        let headers = CutHeaders::of(packet, gso, 0)?;
         let (count, size) = (headers.as_bytes().len(), gso.size.get());
         if usize::from(size) > tx::OPERAND_MAX {
             return Err(Refused::Feature(Features::of(gso.kind)));
         }
         self.pieces.begin_with(&headers, self.flight.tail());
-        let part = count..layout.ip_end as usize;
+        let part = count..headers.layout.ip_end as usize;
         self.pieces
             .gather(packet, part, tx::BYTES_MAX, tx::CUT_PIECES_MAX)?;
         Ok((

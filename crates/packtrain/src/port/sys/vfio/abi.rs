@@ -54,8 +54,7 @@ const DEVICE_CAPS: u32 = 8;
 const IOMMU_CAPS: u32 = 2;
 /// `VFIO_DMA_MAP_FLAG_READ` and `_WRITE`: what the function may do.
 const MAP_READ_WRITE: u32 = 1 | 2;
-/// `IOMMU_IOAS_MAP_FIXED_IOVA`, `_WRITEABLE` and `_READABLE`: the same, at the address that is asked
-/// for.
+/// `IOMMU_IOAS_MAP_FIXED_IOVA`, `_WRITEABLE` and `_READABLE`: the same, at a chosen address.
 const SPACE_MAP_READ_WRITE: u32 = 1 | 2 | 4;
 
 /// The configuration space, behind the six regions and the ROM.

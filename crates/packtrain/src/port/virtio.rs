@@ -14,9 +14,9 @@
 //!
 //! Changes of the link wake up the first queue: its interrupt is that of the configuration as well.
 //! One that comes for no packet has the link read. Besides a queue reads it every tenth of a second
-//! while packets pass, and once a second while it sleeps, with the status of the card: no interrupt
-//! says that it was removed, or reset. Announcements are left to the host (`GUEST_ANNOUNCE`): the
-//! addresses behind this port are not the card's.
+//! while packets pass, when a poll finds none, and once a second while it sleeps, with the status
+//! of the card: no interrupt says that it was removed, or reset. Announcements are left to the host
+//! (`GUEST_ANNOUNCE`): the addresses behind this port are not the card's.
 
 mod halves;
 mod keys;

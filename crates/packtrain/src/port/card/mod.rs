@@ -37,7 +37,7 @@ pub use halves::{CardRx, CardTx, Receive, Received, Transmit};
 pub(super) use headers::{CutHeaders, TCP_CHECKSUM, pseudo_header};
 pub use interrupt::{Interrupt, InterruptKind};
 pub(super) use pieces::{Pieces, checksum_place};
-pub(super) use running::{LastLink, Running, Stop};
+pub(super) use running::{LastLink, Running, Started, Stop};
 
 use crate::driver::DeviceError;
 use std::io;

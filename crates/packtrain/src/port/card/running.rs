@@ -60,9 +60,12 @@ pub(in crate::port) struct Running<C: Stop> {
     kept: Mutex<Vec<Kept>>,
 }
 
+/// A card that runs, the addresses of packets for it, and an interrupt for RX and TX of each queue.
+pub(in crate::port) type Started<C> = (Arc<Running<C>>, Window, Vec<[Interrupt; 2]>);
+
 impl<C: Stop> Running<C> {
     /// Gives the card the memory of packets, and connects an interrupt for each half of so many
-    /// queues, as [`Fanout::connect`] does. Returns those of RX and TX, by queue.
+    /// queues, as [`Fanout::connect`] does.
     ///
     /// # Errors
     ///
@@ -74,7 +77,7 @@ impl<C: Stop> Running<C> {
         arena: &Arena,
         has_others: bool,
         acknowledge: impl FnMut() + Send + 'static,
-    ) -> Result<(Arc<Self>, Window, Vec<[Interrupt; 2]>), DeviceError> {
+    ) -> Result<Started<C>, DeviceError> {
         let mut running = Self {
             inner: card,
             kind,

@@ -4,9 +4,7 @@ use super::init;
 use super::registers::{self, cause, count, ctrl_ext, ivar, rctl, status, tctl};
 use crate::driver::{DeviceCounters, DeviceError, Link};
 use crate::packet::Arena;
-use crate::port::card::{
-    Bus, Interrupt, InterruptKind, LastLink, Running, Stop, Window, was_reset,
-};
+use crate::port::card::{Bus, InterruptKind, LastLink, Running, Started, Stop, was_reset};
 use crate::time::Instant;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -223,7 +221,7 @@ pub(super) fn start<B: Bus>(
     kind: InterruptKind,
     queues: usize,
     arena: &Arena,
-) -> Result<(Arc<Line<B>>, Window, Vec<[Interrupt; 2]>), DeviceError> {
+) -> Result<Started<Arc<Card<B>>>, DeviceError> {
     let is_msix = kind == InterruptKind::Msix;
     let bell = Arc::clone(card);
     let acknowledge = move || bell.acknowledge(is_msix);

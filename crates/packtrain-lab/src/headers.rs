@@ -22,13 +22,18 @@ pub(crate) fn ethernet_ip(ip: IpVersion, protocol: u8, l4_bytes: usize) -> (Vec<
 
 /// A UDP datagram over IPv4 with a payload of zeros, as an Ethernet frame without its FCS.
 pub(crate) fn udp_frame(from_port: u16, to_port: u16, payload_bytes: usize) -> Vec<u8> {
-    let bytes = UDP_HEADER + payload_bytes;
+    udp_frame_of(from_port, to_port, &vec![0; payload_bytes])
+}
+
+/// A UDP datagram over IPv4, as an Ethernet frame without its FCS.
+pub(crate) fn udp_frame_of(from_port: u16, to_port: u16, payload: &[u8]) -> Vec<u8> {
+    let bytes = UDP_HEADER + payload.len();
     let (mut frame, pseudo) = ethernet_ip(IpVersion::V4, UDP, bytes);
     let start = frame.len();
     for word in [from_port, to_port, bytes as u16, 0] {
         frame.extend_from_slice(&word.to_be_bytes());
     }
-    frame.resize(start + bytes, 0);
+    frame.extend_from_slice(payload);
     let mut sum = pseudo;
     sum.add(&frame[start..]);
     // RFC 768: a sum of 0 is sent as all ones.
@@ -77,13 +82,13 @@ mod tests {
     #[test]
     fn a_datagram_is_that_of_an_independent_builder() {
         let (from, to) = (Side::Left, Side::Right);
-        for payload in [vec![], vec![0; 18], vec![0; 1471]] {
+        for (payload, fill) in [(0, 0), (18, 0), (1471, 0), (18, 7)] {
             let builder = PacketBuilder::ethernet2(from.mac(), to.mac())
                 .ipv4(from.ipv4().octets(), to.ipv4().octets(), 64)
                 .udp(1024, 9);
-            let mut expected = Vec::new();
+            let (mut expected, payload) = (Vec::new(), vec![fill; payload]);
             builder.write(&mut expected, &payload).unwrap();
-            assert_eq!(udp_frame(1024, 9, payload.len()), expected);
+            assert_eq!(udp_frame_of(1024, 9, &payload), expected);
         }
     }
 }

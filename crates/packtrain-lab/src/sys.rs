@@ -207,6 +207,27 @@ fn own(result: libc::c_long) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A packet socket that sends whole frames through an interface of the calling thread's namespace,
+/// and receives none.
+pub(crate) fn frame_socket(interface: u32) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointer is involved.
+    let socket = own(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }.into())?;
+    // SAFETY: sockaddr_ll is plain old data, all zeroes is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
+    address.sll_family = libc::AF_PACKET as u16;
+    address.sll_ifindex = interface.cast_signed();
+    // SAFETY: pointer and length describe `address`, which the kernel only reads.
+    check(unsafe {
+        libc::bind(
+            socket.as_raw_fd(),
+            (&raw const address).cast(),
+            size_of::<libc::sockaddr_ll>() as socklen_t,
+        )
+    })?;
+    Ok(socket)
+}
+
 fn set_option<T>(fd: BorrowedFd<'_>, level: c_int, name: c_int, value: &T) -> io::Result<()> {
     // SAFETY: pointer and length describe `value`, which outlives the call; the kernel only reads
     // it, and callers pass plain old data (int or timeval).

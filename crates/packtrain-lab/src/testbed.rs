@@ -23,7 +23,7 @@ use crate::netns::Netns;
 use crate::options::{Fields, PolicyOptions, some_from_text};
 use crate::session;
 use crate::topology::{self, Host, Settings, Side, TwoHosts};
-use crate::units::LineRate;
+use crate::units::{LineRate, Time};
 
 /// What joins the hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
@@ -35,6 +35,7 @@ pub enum Through {
     /// A veth pair: no forwarder, the least that the kernel needs
     Veth,
     /// A bridge of the kernel between two veth pairs
+    // In a guest also between the cards `a` and `b`, which the kernel then drives.
     Bridge,
     /// A minimal forwarder in C between two TAP interfaces; needs a C compiler
     C,
@@ -85,7 +86,14 @@ pub struct TestbedOptions {
     /// The same of host B.
     #[arg(skip)]
     pub host_b: Option<String>,
+    /// In a file only, for a guest: how long the cable of port B's card is plugged in before it is
+    /// pulled for [`PULLED`], again and again.
+    #[arg(skip)]
+    pub pull: Option<Time>,
 }
+
+/// How long a cable that is pulled is out: long enough that every driver notices.
+pub(crate) const PULLED: Duration = Duration::from_millis(100);
 
 impl TestbedOptions {
     /// Refuses what is for two hosts, for a tool without them, which only packtrain can run.
@@ -277,6 +285,11 @@ impl Testbed {
         let mut faults = [None, None];
         let (hosts, device, mut settings) = match options.through {
             Through::Packtrain => packtrain(options, &topology, &mut faults)?,
+            Through::Bridge if options.host_a.is_some() => {
+                let middle = bridge_of_cards(options)?;
+                let hosts = with_cards(options.both_cards()?, &topology)?;
+                (hosts, Device::Bridge(middle), Fields::new())
+            }
             Through::Veth => (TwoHosts::veth(&topology)?, Device::Veth, Fields::new()),
             Through::Bridge => {
                 let (hosts, middle) = TwoHosts::bridge(&topology)?;
@@ -474,6 +487,30 @@ fn with_cards(addresses: [&str; 2], topology: &Settings) -> Result<TwoHosts, Too
         Ok::<_, ToolError>((cards::bring(side.of(addresses), &here)?, ()))
     })?;
     Ok(hosts)
+}
+
+/// A namespace with a bridge between the cards that `a` and `b` name, which the kernel drives.
+fn bridge_of_cards(options: &TestbedOptions) -> Result<Netns, ToolError> {
+    let (here, middle) = (Netns::current()?, Netns::new()?);
+    let mut rtnl = middle.rtnl()?;
+    rtnl.create_bridge("bridge0")?;
+    let bridge = rtnl.link("bridge0")?.index;
+    rtnl.set_mtu(bridge, options.mtu)?;
+    rtnl.set_up(bridge)?;
+    for (option, port) in [("a", &options.a), ("b", &options.b)] {
+        let address = cards::address(port).ok_or_else(|| {
+            ToolError::Usage(format!(
+                "{option} cannot be '{port}': the bridge joins cards, as in e1000e:0000:02:00.0"
+            ))
+        })?;
+        let name = middle.run(|| cards::bring(address, &here))??;
+        let index = rtnl.link(&name)?.index;
+        rtnl.set_mtu(index, options.mtu)?;
+        rtnl.set_bridge(index, bridge)?;
+        rtnl.set_up(index)?;
+        cards::wait_for_link(&middle, index)?;
+    }
+    Ok(middle)
 }
 
 /// Where the workers run: the CPU of `--cpus`, or `--placement`.

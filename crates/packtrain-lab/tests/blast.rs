@@ -7,6 +7,7 @@ use packtrain_lab::harness::{
 };
 use packtrain_lab::testbed::{Testbed, Through};
 use packtrain_lab::tool::Control;
+use packtrain_lab::tools::bad_frames::BadFrames;
 use packtrain_lab::tools::blast::{self, Blast};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         ("reordering_is_counted", reordering),
         ("flat_out_accounts_for_every_packet", flat_out),
         ("a_rate_is_kept", a_rate_is_kept),
+        ("bad_frames_are_counted", bad_frames_are_counted),
         ("the_c_loop_is_received_alike", c_loop),
         ("busy_threads_compute_beside_it", busy_threads),
         ("options_out_of_range", options_out_of_range),
@@ -155,6 +157,25 @@ fn flat_out() {
     let known = growth.tx_dropped + count(&measured, "lost_at_socket_packets") + dropped;
     // What remains was lost by the kernel behind packtrain: its backlog was full.
     assert!(lost >= known, "{measured:?}");
+}
+
+fn bad_frames_are_counted() {
+    let testbed = through(Through::Veth);
+    for fault in ["none", "checksum", "header", "cut"] {
+        let keys = format!("fault = '{fault}', fault-rate = '1k', duration = '100ms'");
+        let frames: BadFrames = options(&[&keys]);
+        let measured = run(&frames, &testbed).expect("a run");
+        let [bad, dropped] = ["bad_frames", "bad_at_kernel"].map(|key| count(&measured, key));
+        // At most 1000 a second; fewer if the machine is busy.
+        let expected = if fault == "none" { 0..=0 } else { 1..=100 };
+        assert!(expected.contains(&bad), "{fault}: {measured:?}");
+        assert_eq!(dropped, bad, "{fault}: {measured:?}");
+        for key in ["bad_delivered", "lost_packets", "damaged_packets"] {
+            assert_eq!(count(&measured, key), 0, "{fault} {key}: {measured:?}");
+        }
+        assert!(count(&measured, "received_packets") > 0, "{measured:?}");
+    }
+    testbed.finish().expect("the hosts");
 }
 
 fn a_rate_is_kept() {

@@ -2,19 +2,24 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use packtrain_measure::document::Fields;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::file::GuestSpec;
-use super::known::INSTRUCTIONS;
+use super::known::{INSTRUCTIONS, PULLS};
 use super::matrix::{Place, Setup};
 use crate::cards::address;
 use crate::error::ToolError;
 use crate::guest::{Bound, Card, FarSide, Guest, GuestConfig, Kernel};
-use crate::testbed::Through;
+use crate::testbed::{PULLED, Through};
+use crate::threads::{join, spawn};
 use crate::tool::{Control, DISTURBED, INTERRUPTED, Measured};
+use crate::units::Time;
 
 /// Memory of a guest: its root has the program, and packtrain's frames are locked in it.
 const MEMORY_MIB: u32 = 1024;
@@ -111,8 +116,8 @@ impl Running {
         let cards = cables.map(|(model, cable)| Card::new(*model, FarSide::Hub(cable), BOOTED));
         config.cards = cards.collect();
         let guest = Guest::start(config)?;
-        // For rows with a TAP; such a row says so if there is none.
-        guest.run("modprobe tun")?;
+        // For rows with a TAP or a bridge; such a row says so if there is none.
+        guest.run("modprobe tun; modprobe bridge")?;
         Ok(Self {
             guest,
             spec: Arc::clone(spec),
@@ -127,12 +132,15 @@ impl Running {
         control: &Control<'_>,
     ) -> Result<Measured, ToolError> {
         self.bind(setup)?;
+        let pull = self.pull_of(setup)?;
         let Self { guest, spec, .. } = &*self;
         let Place { text, .. } = place;
         guest.check(&format!("cat >{FILE} <<'END'\n{text}\nEND"))?;
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let line = format!("exec packtrain experiment {FILE} --once");
-        let status = guest.stream(&line, &mut out, &mut err, &control.stop)?;
+        let run = || guest.stream(&line, &mut out, &mut err, &control.stop);
+        let (status, pulls) = beside_pulls(guest, pull, run)?;
+        let (status, pulls) = (status?, pulls.transpose()?);
         let faults = guest.iommu_faults()?;
         if !faults.is_empty() {
             let faults = faults.join("; ");
@@ -171,6 +179,7 @@ impl Running {
         settings.insert("where".to_owned(), "guest".into());
         settings.insert("guest_cpus".to_owned(), json!(spec.cpus));
         settings.insert("guest_icount".to_owned(), json!(spec.icount));
+        figures.extend(pulls.map(|pulls| (PULLS.to_owned(), json!(pulls))));
         if control.stopped() {
             flags.push(INTERRUPTED.to_owned());
         }
@@ -180,6 +189,21 @@ impl Running {
             flags,
             ..Measured::default()
         })
+    }
+
+    /// The card whose cable is pulled, and how long it is plugged in before.
+    fn pull_of(&self, setup: &Setup) -> Result<Option<(usize, Duration)>, ToolError> {
+        let Some(Time(every)) = setup.testbed.pull else {
+            return Ok(None);
+        };
+        let port = address(&setup.testbed.b);
+        let mut numbers = 0..self.spec.cards.len();
+        let found = numbers.find(|number| port == Some(&*self.guest.address(*number)));
+        let card = found.ok_or_else(|| {
+            let line = "pull is for a card as port B: write b as in e1000e:0000:03:00.0";
+            ToolError::Usage(line.to_owned())
+        })?;
+        Ok(Some((card, every)))
     }
 
     /// Gives packtrain the cards that a row names as ports, and the kernel all others.
@@ -200,6 +224,47 @@ impl Running {
         }
         Ok(())
     }
+}
+
+/// Runs `act`, and pulls the cable of a card meanwhile, if one is given. Returns how often it was
+/// pulled, too.
+fn beside_pulls<T>(
+    guest: &Guest,
+    pull: Option<(usize, Duration)>,
+    act: impl FnOnce() -> T,
+) -> Result<(T, Option<Result<u64, ToolError>>), ToolError> {
+    thread::scope(|scope| {
+        // Dropped also if `act` panics, which ends the thread.
+        let (end, ended) = channel::<()>();
+        let pulling = pull.map(|(card, every)| {
+            spawn(scope, move || {
+                pull_again_and_again(guest, card, every, &ended)
+            })
+        });
+        let pulling = pulling.transpose()?;
+        let result = act();
+        drop(end);
+        Ok((result, pulling.map(join)))
+    })
+}
+
+/// Pulls the cable of a card each time that it was plugged in for `every`, until `ended` is closed,
+/// and leaves it plugged in. Returns how often it was pulled.
+fn pull_again_and_again(
+    guest: &Guest,
+    card: usize,
+    every: Duration,
+    ended: &Receiver<()>,
+) -> Result<u64, ToolError> {
+    let mut pulls = 0;
+    while ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+        guest.set_link(card, false)?;
+        pulls += 1;
+        // The next wait ends at once if the run has ended meanwhile.
+        thread::sleep(PULLED);
+        guest.set_link(card, true)?;
+    }
+    Ok(pulls)
 }
 
 /// The driver of a card after the boot.

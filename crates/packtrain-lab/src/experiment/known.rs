@@ -6,10 +6,12 @@ use serde_json::{Value, json};
 
 use super::{counters, forward, send};
 use crate::options::Fields;
-use crate::tools::{blast, ping, rfc2544, sort, stream};
+use crate::tools::{bad_frames, blast, ping, rfc2544, sort, stream};
 
 /// The figure with the instructions of a run in a guest that counts them.
 pub(super) const INSTRUCTIONS: &str = "instructions";
+/// The figure with the times that the cable of a guest's card was pulled.
+pub(super) const PULLS: &str = "pulls";
 
 /// The schema of a structure, without references.
 fn schema<T: JsonSchema>() -> Schema {
@@ -19,8 +21,9 @@ fn schema<T: JsonSchema>() -> Schema {
 }
 
 /// The schemas of the figures of each tool, beside packtrain's counters, by the tools' names.
-pub fn schemas() -> [(&'static str, Schema); 7] {
+pub fn schemas() -> [(&'static str, Schema); 8] {
     [
+        ("bad-frames", schema::<bad_frames::Figures>()),
         ("blast", schema::<blast::Figures>()),
         ("forward", schema::<forward::Figures>()),
         ("ping", schema::<ping::Figures>()),
@@ -38,6 +41,7 @@ pub fn figures(tool: &str) -> Value {
     let mut names = counters::names();
     names.insert("ns_per_packet".into(), 0.into());
     names.insert(INSTRUCTIONS.into(), 0.into());
+    names.insert(PULLS.into(), 0.into());
     names.insert("faults".into(), of_ports);
     names.insert("memory".into(), super::workload::memory([0; 4]));
     if tool == "sort" {

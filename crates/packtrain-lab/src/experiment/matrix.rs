@@ -21,7 +21,10 @@ use crate::testbed::TestbedOptions;
 const CELLS_MAX: usize = 10_000;
 
 /// The options of the testbed that no command line has.
-const IN_FILES: [&str; 3] = ["machine", "host-a", "host-b"];
+const IN_FILES: [&str; 4] = ["machine", "host-a", "host-b", PULL];
+
+/// The one that is for the host of a guest.
+const PULL: &str = "pull";
 
 /// Rounds of an experiment whose file does not say.
 const ROUNDS: usize = 5;
@@ -378,6 +381,10 @@ impl Cell {
             guest: Arc::clone(guest),
             text: alone(&testbed, &workload),
         });
+        if let (Some(pull), None) = (testbed.get(PULL), &place) {
+            let what = "[testbed] pull is for the card of a guest: add [guest], or leave it out";
+            return Err((pull.span(), what.to_owned()));
+        }
         let known = TOOLS.join(", ");
         let Some(tool) = workload.remove("tool") else {
             let what = format!("[workload] has no tool: write tool = \"…\", one of {known}");
@@ -420,7 +427,7 @@ impl Cell {
 /// The file of an experiment with one setting, which has these options.
 fn alone(testbed: &Merged, workload: &Merged) -> String {
     let layer = |layer: &Merged| -> Value {
-        let values = layer.iter();
+        let values = layer.iter().filter(|(name, _)| *name != PULL);
         let values = values.map(|(name, value)| (name.clone(), value.as_ref().clone()));
         Value::Table(values.collect())
     };

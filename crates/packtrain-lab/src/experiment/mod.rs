@@ -61,6 +61,8 @@ pub const BUILT_IN: &[(&str, &str)] = files![
     "ping-card",
     "interrupts-card",
     "udp-large-card",
+    "media-change-card",
+    "bad-rx-card",
     "encap-limit-card",
     "tx-dispatch-card",
     "regret",

@@ -17,6 +17,7 @@ use crate::options::Fields;
 use crate::testbed::{Testbed, TestbedOptions};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, Measured, Tool, measure};
+use crate::tools::bad_frames::BadFrames;
 use crate::tools::blast::Blast;
 use crate::tools::ping::Ping;
 use crate::tools::rfc2544::Rfc2544;
@@ -27,13 +28,22 @@ use crate::tools::stream::Stream;
 const MEMORY_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The names of the tools, as in `tool = "…"`.
-pub const TOOLS: [&str; 7] = [
-    "blast", "forward", "ping", "rfc2544", "send", "sort", "stream",
+pub const TOOLS: [&str; 8] = [
+    "bad-frames",
+    "blast",
+    "forward",
+    "ping",
+    "rfc2544",
+    "send",
+    "sort",
+    "stream",
 ];
 
 /// A tool with its options.
 #[derive(Clone, Debug)]
 pub enum Workload {
+    /// UDP packets, and frames with an error beside them.
+    BadFrames(BadFrames),
     /// UDP packets at a rate or flat out.
     Blast(Blast),
     /// Two ports are joined in this process, without hosts.
@@ -54,6 +64,7 @@ impl Workload {
     /// The tool called `name`, whose options `read` reads. `None` if there is no such tool.
     pub fn read<E>(name: &str, read: impl ReadOptions<E>) -> Option<Result<Self, E>> {
         Some(match name {
+            "bad-frames" => read.options().map(Self::BadFrames),
             "blast" => read.options().map(Self::Blast),
             "forward" => read.options().map(Self::Forward),
             "ping" => read.options().map(Self::Ping),
@@ -68,6 +79,7 @@ impl Workload {
     /// The name of its tool.
     pub const fn name(&self) -> &'static str {
         match self {
+            Self::BadFrames(_) => "bad-frames",
             Self::Blast(_) => "blast",
             Self::Forward(_) => "forward",
             Self::Ping(_) => "ping",
@@ -99,6 +111,7 @@ impl Workload {
             )));
         }
         match self {
+            Self::BadFrames(frames) => in_testbed(frames, testbed, memory, control),
             Self::Blast(blast) => in_testbed(blast, testbed, memory, control),
             Self::Forward(forward) => forward.run(testbed, control),
             Self::Ping(ping) => match &testbed.machine {

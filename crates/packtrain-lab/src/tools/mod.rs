@@ -1,5 +1,6 @@
 //! The tools, each a load and its measurement: [`Tool`](crate::tool::Tool).
 
+pub mod bad_frames;
 pub mod blast;
 pub(crate) mod frame;
 pub mod ping;

@@ -12,7 +12,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         r#"
         title = "a | titel = "a | 4 | unknown field `titel`
         tool = "forward" |  | 16 | write tool =
-        "forward" | "foward" | 15 | one of blast, forward, ping, rfc2544, send, sort, stream
+        "forward" | "foward" | 15 | one of bad-frames, blast, forward, ping, rfc2544, send, sort, stream
         count = 1000 | cuont = 1000 | 16 | [workload] cuont: unknown field
         count = 1000 | count = "many" | 16 | [workload] count:
         mtu = 9000 | mtu = "big" | 23 | [testbed] mtu:
@@ -189,6 +189,7 @@ fn no_run_of_this_machine_measures_for_less_than_200_ms() {
                 Workload::Forward(forward) => forward.duration.0,
                 Workload::Sort(sort) => sort.duration.0,
                 Workload::Rfc2544(_) => return None,
+                Workload::BadFrames(frames) => frames.duration.0,
                 Workload::Send(send) => send.duration.0,
             };
             let label = experiment.label(cell);

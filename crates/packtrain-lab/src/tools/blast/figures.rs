@@ -53,6 +53,8 @@ pub struct Figures {
     pub reordered_packets: u64,
     /// Packets that arrived damaged.
     pub damaged_packets: u64,
+    /// The longest time in which a receiver got no packet, while its sender sent.
+    pub longest_pause_ms: f64,
     /// The rate of the senders.
     pub offered_kpps: f64,
     /// The rate at which packets arrived.

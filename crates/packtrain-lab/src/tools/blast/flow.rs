@@ -73,6 +73,8 @@ pub(super) struct Received {
     pub cpu: Usage,
     /// When the last packet arrived, since the sender's start.
     pub time: Duration,
+    /// The longest time without a packet, between the sender's start and its end.
+    pub pause: Duration,
 }
 
 impl Flow {
@@ -224,12 +226,16 @@ impl Flow {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
-        let (mut calls, mut last) = (0, Instant::now());
+        let (mut calls, mut last, mut pause) = (0, Instant::now(), Duration::ZERO);
+        // `last` may be before the sender's start.
+        let began = || *self.began.get().unwrap_or(&Instant::now());
         loop {
             calls += 1;
             match messages.receive(self.receiver.as_fd()) {
                 Ok(count) => {
-                    last = Instant::now();
+                    let now = Instant::now();
+                    pause = pause.max(now.saturating_duration_since(last.max(began())));
+                    last = now;
                     let sent = self.sent();
                     for index in 0..count {
                         sequences.add(number(messages.received(index)), sent);
@@ -250,9 +256,11 @@ impl Flow {
                 Err(error) => return Err(LabError::os("recvmmsg", &error)),
             }
         }
+        let ended = *self.ended.get().unwrap_or(&last);
         Ok(Received {
             sequences,
             calls,
+            pause: pause.max(ended.saturating_duration_since(last.max(began()))),
             cpu: Usage::of_thread().since(&cpu),
             time: last.saturating_duration_since(*self.began.get().unwrap_or(&last)),
         })

@@ -324,6 +324,10 @@ impl Run {
             duplicate_packets: count(|one| one.sequences.duplicates),
             reordered_packets: count(|one| one.sequences.reordered),
             damaged_packets: count(|one| one.sequences.damaged),
+            longest_pause_ms: {
+                let pauses = self.received.iter().map(|one| one.pause);
+                pauses.max().unwrap_or_default().as_secs_f64() * 1e3
+            },
             offered_kpps: offered / 1e3,
             received_kpps: arrived / 1e3,
             cpu_sender_percent: cpu[0],

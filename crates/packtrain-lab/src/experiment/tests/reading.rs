@@ -12,7 +12,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         r#"
         title = "a | titel = "a | 4 | unknown field `titel`
         tool = "forward" |  | 16 | write tool =
-        "forward" | "foward" | 15 | one of bad-frames, blast, forward, ping, rfc2544, send, sort, stream
+        "forward" | "foward" | 15 | one of bad-frames, blast, forward, ping, rfc2544, send, sort
         count = 1000 | cuont = 1000 | 16 | [workload] cuont: unknown field
         count = 1000 | count = "many" | 16 | [workload] count:
         mtu = 9000 | mtu = "big" | 23 | [testbed] mtu:

@@ -19,6 +19,7 @@ use crate::tool::{Control, Measured, Tool};
 use crate::topology::TwoHosts;
 use crate::traffic::is_pause;
 use crate::traffic::pace::Pacer;
+use crate::traffic::udp::enlarge;
 use crate::units::{Rate, Time};
 
 /// Where frames with an error come from.
@@ -221,7 +222,10 @@ fn receiver(hosts: &TwoHosts) -> Result<UdpSocket, LabError> {
         Ok(socket)
     };
     let socket = hosts.right.netns.run(open)?;
-    socket.map_err(LabError::from_io("a UDP socket"))
+    let socket = socket.map_err(LabError::from_io("a UDP socket"))?;
+    // Nothing is read until all is sent.
+    enlarge(&socket)?;
+    Ok(socket)
 }
 
 /// How many datagrams a socket has received.

@@ -12,10 +12,11 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         r#"
         title = "a | titel = "a | 4 | unknown field `titel`
         tool = "forward" |  | 16 | write tool =
-        "forward" | "foward" | 15 | one of bad-frames, blast, forward, ping, rfc2544, send, sort
+        "forward" | "foward" | 15 | one of bad-frames, blast, forward, ping, rfc2544,
         count = 1000 | cuont = 1000 | 16 | [workload] cuont: unknown field
         count = 1000 | count = "many" | 16 | [workload] count:
         mtu = 9000 | mtu = "big" | 23 | [testbed] mtu:
+        mtu = 9000 | pull = "1s" | 23 | [testbed] pull is for the card of a guest
         mtu = 9000 | mut = 9000 | 23 | no 'mut'; the names are through, a, b, mtu, link, c-offload,
         b = "{y}" | b = "{z}" | 12 | there is no axis 'z'; the names are
         b = "{y}" | b = "{y" | 12 | a '{' without a '}'

@@ -28,7 +28,7 @@ pub fn boot(programs: Vec<PathBuf>, cards: Vec<Card>) -> Guest {
     config.programs = programs;
     config.programs.push(PACKTRAIN.into());
     config.cards = cards;
-    // A timer of QEMU's that is lost on a busy host would be lost for good: it comes again by itself.
+    // QEMU sometimes loses a timer on a busy host. A periodic one comes again.
     config.kernel_line = "nohz=off highres=off".to_owned();
     let guest = Guest::start(config).unwrap_or_else(|error| panic!("{error}"));
     println!("boot: {} ms", guest.boot_time().as_millis());

@@ -25,7 +25,7 @@ pub(super) fn vfio(host: &Host<'_>) -> Finding {
     const SUBJECT: &str = "VFIO";
     // The first file is there before the module, since opening it loads the module. The second is
     // that of a kernel without groups.
-    let by_itself = !host.path("dev/vfio/vfio").exists() && host.path("dev/iommu").exists();
+    let by_itself = !host.path("dev/vfio/vfio").exists() && host.path("dev/vfio/devices").exists();
     let file = if by_itself {
         "dev/iommu"
     } else {

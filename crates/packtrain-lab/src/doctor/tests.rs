@@ -557,7 +557,8 @@ fn a_machine_that_gives_no_card_says_why() {
     let (state, mend, _) = of(&tree, "VFIO");
     let modprobe = Some("sudo modprobe vfio-pci".to_owned());
     assert_eq!((state, &mend), (State::No, &modprobe));
-    tree.file("dev/iommu", "");
+    tree.file("dev/iommu", "")
+        .file("dev/vfio/devices/vfio0", "");
     let (state, _, detail) = of(&tree, "VFIO");
     assert_eq!(state, State::Yes);
     assert!(detail.contains("/dev/iommu"), "{detail}");

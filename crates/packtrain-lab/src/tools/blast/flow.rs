@@ -234,7 +234,8 @@ impl Flow {
             match messages.receive(self.receiver.as_fd()) {
                 Ok(count) => {
                     let now = Instant::now();
-                    pause = pause.max(now.saturating_duration_since(last.max(began())));
+                    let until = self.ended.get().map_or(now, |ended| now.min(*ended));
+                    pause = pause.max(until.saturating_duration_since(last.max(began())));
                     last = now;
                     let sent = self.sent();
                     for index in 0..count {

@@ -38,7 +38,8 @@ impl Buffers {
     }
 
     /// Calls `post` with each free descriptor and the address of a frame for it, once so many are
-    /// free that it is worth a doorbell. Returns false if the arena had too few frames.
+    /// free that it is worth a doorbell: 16, so a ring has to have more. Returns false if the arena
+    /// had too few frames.
     pub fn refill(&mut self, arena: &Arena, mut post: impl FnMut(usize, u64)) -> bool {
         if self.count + REFILL >= self.posted.len() {
             return true;

@@ -176,17 +176,18 @@ pub trait Transmit: fmt::Debug + Send {
         Change::No
     }
 
+    /// Whether the card can stop this queue and start it again: [`reset`](Self::reset) is called.
+    fn can_reset(&self) -> bool {
+        false
+    }
+
     /// As [`TxDescriptors::reset`].
     ///
     /// # Errors
     ///
     /// Those of that.
-    fn reset(
-        &mut self,
-        _sent: &mut Completed,
-        _unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
-        Ok(Reset::Unsupported)
+    fn reset(&mut self, _sent: &mut Completed, _unsent: &mut Completed) -> Result<(), DeviceError> {
+        Ok(())
     }
 }
 
@@ -281,14 +282,16 @@ impl<Q: Transmit> TxDescriptors for CardTx<Q> {
         sent: &mut Completed,
         unsent: &mut Completed,
     ) -> Result<Reset, DeviceError> {
-        let reset = self.queue.reset(sent, unsent)?;
-        if reset == Reset::Done
-            && let Some(token) = self.returned.take()
-        {
-            let has_room = sent.push(token);
-            debug_assert!(has_room, "it has room for all packets in flight");
+        if !self.queue.can_reset() {
+            return Ok(Reset::Unsupported);
         }
-        Ok(reset)
+        // First: a card that lies may report more than there is room for.
+        if let Some(token) = self.returned.take() {
+            let has_room = sent.push(token);
+            debug_assert!(has_room, "it is empty, with room for all packets in flight");
+        }
+        self.queue.reset(sent, unsent)?;
+        Ok(Reset::Done)
     }
 
     fn wake(&self) -> Option<(BorrowedFd<'_>, Interest)> {

@@ -5,7 +5,7 @@ use super::line::Line;
 use super::registers::{self, RingRegisters, WORDS, tx};
 use super::tso::{self, PIECE_BYTES_MAX, PIECES_MAX, SENTINEL_BYTES, Work};
 use crate::driver::{
-    Armed, Change, Completed, DeviceError, Features, Link, Refused, Reset, Token, TxPacket,
+    Armed, Change, Completed, DeviceError, Features, Link, Refused, Token, TxPacket,
 };
 use crate::packet::Packet;
 use crate::port::card::{Bus, Flight, Pieces, Ring, Transmit, write_barrier};
@@ -250,11 +250,11 @@ impl<B: Bus> Transmit for E1000eTransmit<B> {
         }
     }
 
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
+    fn can_reset(&self) -> bool {
+        true
+    }
+
+    fn reset(&mut self, sent: &mut Completed, unsent: &mut Completed) -> Result<(), DeviceError> {
         let put = |all: &mut Completed, token| {
             let has_room = all.push(token);
             debug_assert!(has_room, "it has room for all packets in flight");
@@ -262,7 +262,7 @@ impl<B: Bus> Transmit for E1000eTransmit<B> {
         self.empty(|token| put(sent, token), |token| put(unsent, token));
         match self.card.check() {
             Link::Removed => Err(DeviceError::Removed),
-            Link::Up | Link::Down => Ok(Reset::Done),
+            Link::Up | Link::Down => Ok(()),
         }
     }
 }

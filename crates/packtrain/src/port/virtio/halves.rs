@@ -1,7 +1,7 @@
 //! The rings of a queue of a virtio network card.
 
 use super::shared::{Shared, needs_reset};
-use crate::driver::{Armed, Completed, DeviceError, Link, Refused, Reset, Token, TxPacket};
+use crate::driver::{Armed, Completed, DeviceError, Link, Refused, Token, TxPacket};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::port::card::{
@@ -420,15 +420,12 @@ impl<B: Bus> Transmit for VirtioTransmit<B> {
     }
 
     /// The card may have sent packets without saying so: none is certainly unsent.
-    fn reset(
-        &mut self,
-        sent: &mut Completed,
-        _unsent: &mut Completed,
-    ) -> Result<Reset, DeviceError> {
+    fn can_reset(&self) -> bool {
+        self.half.shared.can_restart()
+    }
+
+    fn reset(&mut self, sent: &mut Completed, _unsent: &mut Completed) -> Result<(), DeviceError> {
         let shared = Arc::clone(&self.half.shared);
-        if !shared.can_restart() {
-            return Ok(Reset::Unsupported);
-        }
         let doorbell = self.half.doorbell;
         shared.function.reset_ring(doorbell)?;
         while let Some(token) = self.next_complete() {
@@ -441,7 +438,7 @@ impl<B: Bus> Transmit for VirtioTransmit<B> {
         ring.renew();
         let Doorbell { queue, vector, .. } = doorbell;
         shared.function.enable(queue, vector, ring)?;
-        Ok(Reset::Done)
+        Ok(())
     }
 }
 

@@ -49,7 +49,10 @@ pub(super) fn open_file(root: &Path, path: &str) -> Result<OwnedFd, DeviceError>
                 false => &shown,
             }
         )),
-        Err(Errno::BUSY) => in_use(root, &shown),
+        Err(Errno::BUSY) => unsupported(format!(
+            "{shown} is in use{}: an IOMMU group is for one process at a time",
+            users(root, &shown)
+        )),
         Err(error @ (Errno::ACCESS | Errno::PERM)) => {
             let text = format!("{error}; run as root, or `sudo chown $USER {shown}`");
             let kind = io::ErrorKind::PermissionDenied;
@@ -59,14 +62,6 @@ pub(super) fn open_file(root: &Path, path: &str) -> Result<OwnedFd, DeviceError>
             .map_err(io::Error::from)
             .map_err(failed("open a file of VFIO")),
     }
-}
-
-/// The error that another process has the file of a group or of a function.
-pub(super) fn in_use<T>(root: &Path, shown: &str) -> Result<T, DeviceError> {
-    unsupported(format!(
-        "{shown} is in use{}: an IOMMU group is for one process at a time",
-        users(root, shown)
-    ))
 }
 
 /// The processes that have a file open, as the end of "in use"; empty if none is seen.

@@ -2,7 +2,7 @@
 //! process, and an IOMMU does not tell its functions apart.
 
 use super::abi;
-use super::files::{in_use, locked, of_locked, open_file};
+use super::files::{locked, of_locked, open_file, users};
 use super::iova::Addresses;
 use crate::driver::DeviceError;
 use crate::port::card::Memory;
@@ -96,7 +96,12 @@ impl Guard {
             ));
         }
         abi::join(group.as_fd(), container.as_fd()).map_err(failed("take its IOMMU group"))?;
-        guarded(abi::guard(container.as_fd()), address, "vfio_iommu_type1")?;
+        match abi::guard(container.as_fd()) {
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                return unguarded(address, "vfio_iommu_type1");
+            }
+            guarded => guarded.map_err(failed("turn its IOMMU on"))?,
+        }
         Ok(Self::Container { group, container })
     }
 
@@ -112,18 +117,13 @@ impl Guard {
                 let name = function.file(root).unwrap_or_default();
                 let path = format!("dev/vfio/devices/{name}");
                 let device = open_file(root, &path)?;
-                match abi::bind(device.as_fd(), file.as_fd()) {
-                    // Another iommufd has the group (the first), or the function.
-                    Err(error)
-                        if [libc::EBUSY, libc::EINVAL]
-                            .map(Some)
-                            .contains(&error.raw_os_error()) =>
-                    {
-                        return in_use(root, &format!("/{path}"));
-                    }
-                    bound => bound.map_err(failed("take the function by iommufd"))?,
-                }
-                guarded(abi::attach(device.as_fd(), *space), address, "iommufd")?;
+                bound(
+                    abi::bind(device.as_fd(), file.as_fd()),
+                    root,
+                    function,
+                    &path,
+                )?;
+                abi::attach(device.as_fd(), *space).map_err(failed("turn its IOMMU on"))?;
                 Ok(device)
             }
         }
@@ -148,16 +148,37 @@ impl Guard {
     }
 }
 
-/// The result of turning an IOMMU on for a function, by a module of the kernel.
-fn guarded(result: io::Result<()>, address: Address, module: &str) -> Result<(), DeviceError> {
-    match result {
-        // A card could raise any interrupt of the machine.
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => unsupported(format!(
-            "the machine does not remap interrupts, so VFIO gives {address} to no program: switch \
-             that on in the firmware, or where the card is trusted, `modprobe {module} \
-             allow_unsafe_interrupts=1`"
-        )),
-        guarded => guarded.map_err(failed("turn its IOMMU on")),
+/// The error of a card that could raise any interrupt of the machine.
+fn unguarded<T>(address: Address, module: &str) -> Result<T, DeviceError> {
+    unsupported(format!(
+        "the machine does not remap interrupts, so VFIO gives {address} to no program: switch that \
+         on in the firmware, or where the card is trusted, `modprobe {module} \
+         allow_unsafe_interrupts=1`"
+    ))
+}
+
+/// The result of giving a function, whose file is at `path`, to an iommufd.
+fn bound(
+    result: io::Result<()>,
+    root: &Path,
+    function: &Function,
+    path: &str,
+) -> Result<(), DeviceError> {
+    let Err(error) = result else {
+        return Ok(());
+    };
+    let shown = format!("/{path}");
+    let users = users(root, &shown);
+    match error.raw_os_error() {
+        // EINVAL: another file of the function is bound. EPERM and EBUSY: another iommufd, or a
+        // driver of the kernel, has its group.
+        Some(libc::EINVAL | libc::EPERM | libc::EBUSY) if !users.is_empty() => unsupported(
+            format!("{shown} is in use{users}: an IOMMU group is for one process at a time"),
+        ),
+        Some(libc::EPERM) if function.usable(root).is_ok() => {
+            unguarded(function.address, "iommufd")
+        }
+        _ => Err(failed("take the function by iommufd")(error)),
     }
 }
 

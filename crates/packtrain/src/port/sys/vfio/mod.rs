@@ -122,11 +122,11 @@ impl Vfio {
         };
         function.usable(root).map_err(DeviceError::Unsupported)?;
         let (member, device) = Member::open(root, &function)?;
-        let vfio = Self::new(address, device, member);
+        let vfio = Self::new(address, member, device);
         vfio.map_err(failed("use the function by VFIO"))
     }
 
-    fn new(address: Address, device: Arc<OwnedFd>, member: Member) -> io::Result<Self> {
+    fn new(address: Address, member: Member, device: Arc<OwnedFd>) -> io::Result<Self> {
         let fd = device.as_fd();
         let mut regions: [Region; REGIONS] = Default::default();
         for (index, region) in regions.iter_mut().enumerate() {

@@ -204,7 +204,9 @@ fn without_its_files_the_module_is_named() {
         "/dev/vfio/vfio is not there: `modprobe vfio-pci`, or give the container /dev/vfio"
     );
     // By iommufd alone.
-    machine.file("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3/dev", "");
+    machine
+        .file("sys/bus/pci/devices/0000:01:00.0/vfio-dev/vfio3/dev", "")
+        .file("dev/vfio/devices/vfio3", "");
     let line = machine.open("0000:01:00.0");
     assert_eq!(
         line,

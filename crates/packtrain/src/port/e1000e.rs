@@ -246,7 +246,7 @@ impl<B: Bus> Driver for E1000e<B> {
         if queues > 1 {
             transmit |= tctl::MULTIPLE;
         }
-        self.card.write(registers::TCTL, transmit);
+        self.card.transmit(transmit);
         // The sizes of buffers and descriptors take effect here.
         self.card.write(registers::RCTL, control);
         self.card.check();

@@ -6,7 +6,7 @@ use crate::driver::{DeviceCounters, DeviceError, Link};
 use crate::packet::Arena;
 use crate::port::card::{Bus, InterruptKind, LastLink, Running, Started, Stop, was_reset};
 use crate::time::Instant;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -28,6 +28,9 @@ pub(super) struct Card<B> {
     /// The link as checked last, and whether it was below 1 Gbit/s when it was up last.
     pub(super) link: LastLink,
     slow: AtomicBool,
+    /// TCTL while it transmits. It is not read back: while another program resets the card, its
+    /// registers are off, and read as 0.
+    control: AtomicU32,
     /// What its counters, which are 0 after a read, had before.
     counters: Mutex<DeviceCounters>,
     /// Held while TX is stopped.
@@ -42,6 +45,7 @@ impl<B: Bus> Card<B> {
             bus,
             link: LastLink::default(),
             slow: AtomicBool::new(false),
+            control: AtomicU32::new(0),
             counters: Mutex::default(),
             paused: Mutex::default(),
             phy: Mutex::default(),
@@ -155,10 +159,16 @@ impl<B: Bus> Card<B> {
         self.slow.load(Ordering::Relaxed)
     }
 
+    /// Lets all queues transmit, with this value of TCTL.
+    pub(super) fn transmit(&self, control: u32) {
+        self.control.store(control, Ordering::Relaxed);
+        self.write(registers::TCTL, control);
+    }
+
     /// Runs `change` while no queue transmits.
     pub(super) fn pause_tx(&self, change: impl FnOnce()) {
         let paused = self.paused.lock().unwrap_or_else(PoisonError::into_inner);
-        let control = self.read(registers::TCTL);
+        let control = self.control.load(Ordering::Relaxed);
         self.write(registers::TCTL, control & !tctl::ENABLE);
         self.read(registers::STATUS);
         self.bus.pause(PAUSE);

@@ -835,6 +835,11 @@ fn a_reset_knows_what_was_sent() {
     bench.fake.poke(TX_HEAD, 1);
     bench.tx().reset(&mut sent, &mut unsent).unwrap();
     assert_eq!((tokens(&mut sent), tokens(&mut unsent)), (vec![], vec![]));
+    // While another program resets the card, its registers read as 0.
+    bench.fake.poke(0x400, 0);
+    bench.fake.take_writes(0x400);
+    bench.tx().reset(&mut sent, &mut unsent).unwrap();
+    assert_eq!(bench.fake.take_writes(0x400), off);
 }
 
 #[test]

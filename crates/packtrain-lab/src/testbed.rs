@@ -87,7 +87,7 @@ pub struct TestbedOptions {
     #[arg(skip)]
     pub host_b: Option<String>,
     /// In a file only, for a guest: how long the cable of port B's card is plugged in before it is
-    /// pulled for [`PULLED`], again and again.
+    /// pulled for 100 ms, again and again.
     #[arg(skip)]
     pub pull: Option<Time>,
 }

@@ -30,7 +30,6 @@ const REACHED: &[(&str, &str)] = &[
     (
         "card",
         "a packet of e1000e, a bad packet of e1000e, a sent packet of e1000e, \
-         a card that is removed of e1000e, \
          a packet of virtio, a large packet of virtio, a sent packet of virtio, \
          a completion without a packet of virtio, a card that is removed of virtio, \
          a packet of vmxnet3, a large packet of vmxnet3, a bad packet of vmxnet3, \

@@ -44,7 +44,7 @@ impl Lead {
     pub(super) fn replaced(&self, bytes: u32) -> u32 {
         match self.bytes {
             0 => bytes,
-            own => (bytes + ETHERNET_HEADER_BYTES as u32).saturating_sub(own.into()),
+            own => shifted(bytes, ETHERNET_HEADER_BYTES as u32, own.into()),
         }
     }
 
@@ -52,7 +52,38 @@ impl Lead {
     pub(super) fn restored(&self, bytes: u32) -> u32 {
         match self.bytes {
             0 => bytes,
-            own => (bytes + u32::from(own)).saturating_sub(ETHERNET_HEADER_BYTES as u32),
+            own => shifted(bytes, own.into(), ETHERNET_HEADER_BYTES as u32),
         }
+    }
+}
+
+/// `bytes` with `more` and without `less`. A capture may say any length of a packet, so that is the
+/// least or the greatest one if it cannot be told.
+fn shifted(bytes: u32, more: u32, less: u32) -> u32 {
+    match more.checked_sub(less) {
+        Some(more) => bytes.saturating_add(more),
+        None => bytes.saturating_sub(less - more),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_length_that_a_capture_says_is_taken() {
+        let lead = |bytes| Lead {
+            bytes,
+            ..Lead::default()
+        };
+        for own in [0, 4, 14, 16, COOKED_HEADER_BYTES_MAX as u8] {
+            for bytes in [100, u32::MAX - 100] {
+                assert_eq!(lead(own).restored(lead(own).replaced(bytes)), bytes);
+            }
+        }
+        assert_eq!(lead(16).replaced(u32::MAX), u32::MAX - 2);
+        assert_eq!(lead(16).restored(u32::MAX), u32::MAX);
+        assert_eq!(lead(16).replaced(1), 0);
+        assert_eq!(lead(4).replaced(u32::MAX), u32::MAX);
     }
 }

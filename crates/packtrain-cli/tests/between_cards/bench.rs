@@ -109,9 +109,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What it has said on standard error.
+    /// For a failure: ends it, and returns what it has said and counted.
     pub fn said(&self) -> String {
-        check(self.guest, &format!("cat {}", self.log))
+        self.job.signal("INT").expect("a guest");
+        let said = check(self.guest, &format!("sleep 3; cat {}", self.log));
+        format!("{said}\n{}", self.job.output().expect("a guest"))
     }
 
     /// Its end by SIGINT, with nothing left to do.

@@ -218,6 +218,7 @@ impl<B: Bus> Driver for E1000e<B> {
                 causes: rx_causes,
                 delay,
                 recheck_at: Instant::default(),
+                passed: None,
             };
             let transmit = E1000eTransmit {
                 card: Arc::clone(&line),

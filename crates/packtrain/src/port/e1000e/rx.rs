@@ -25,6 +25,8 @@ pub struct E1000eReceive<B: Bus> {
     pub(super) delay: usize,
     /// When the link is checked again.
     pub(super) recheck_at: Instant,
+    /// The descriptor that the card was beyond at the last check.
+    pub(super) passed: Option<usize>,
 }
 
 impl<B: Bus> E1000eReceive<B> {
@@ -39,6 +41,23 @@ impl<B: Bus> E1000eReceive<B> {
     fn offer(&self) {
         let tail = self.buffers.tail();
         self.card.write(self.registers.tail(), tail as u32);
+    }
+
+    /// Gives up descriptors that the card has passed without a word: a program that resets the card
+    /// takes its access to memory away first, and QEMU's card may still receive then, to nowhere.
+    /// It writes each one back at once (`threshold::EACH`), so a second is long enough.
+    fn skip_lost(&mut self) {
+        let (head, next) = (self.card.read(self.registers.head()), self.buffers.next());
+        let head = head as usize;
+        let passed = next.filter(|next| *next != head && head < self.ring.count());
+        if passed.is_some() && passed == self.passed {
+            while self.arrived().is_none() && self.buffers.next().is_some_and(|next| next != head) {
+                // Its frame is free; what it has is not known.
+                drop(self.buffers.take(0));
+            }
+            self.arriving = Arriving::default();
+        }
+        self.passed = passed;
     }
 
     /// What the card says about the packet that ends with a descriptor.
@@ -101,6 +120,7 @@ impl<B: Bus> Receive for E1000eReceive<B> {
     fn check(&mut self, now: Instant) -> Result<(), DeviceError> {
         if now >= self.recheck_at {
             self.recheck_at = self.card.recheck(now)?;
+            self.skip_lost();
             // A write is lost while another program has switched off the registers, as for a
             // reset, and a card without buffers never causes the next one.
             self.offer();

@@ -843,6 +843,41 @@ fn a_reset_knows_what_was_sent() {
 }
 
 #[test]
+fn descriptors_that_the_card_passes_without_a_word_are_given_up() {
+    const RX_HEAD: usize = 0x2810;
+    let mut bench = Test::new(&small(), 1);
+    let free = |bench: &Test| {
+        bench.arena.flush_cache();
+        bench.arena.census().small_free
+    };
+    let all = free(&bench);
+    assert!(bench.refill());
+    let words: [u32; 4] = std::array::from_fn(|word| bench.rx().queue.ring.word(3, word));
+    // It has passed three, and says so of the fourth, which is beyond them.
+    bench.fake.poke(RX_HEAD, 4);
+    bench.fill(3, [words[0], words[1], 3, 60]);
+    let mut received = Vec::new();
+    for _ in 0..2 {
+        received.extend(bench.receive());
+        assert_eq!(received.len(), 0);
+        bench.now = bench.now.after(Duration::from_secs(2));
+    }
+    assert_eq!(bench.receive().len(), 1);
+    assert_eq!(bench.rx().queue.buffers.next(), Some(4));
+    // All of them, up to those that it does not have.
+    let tail = bench.fake.peek(RX_TAIL);
+    bench.fake.poke(RX_HEAD, tail);
+    for _ in 0..2 {
+        bench.now = bench.now.after(Duration::from_secs(2));
+        assert_eq!(bench.receive().len(), 0);
+    }
+    assert_eq!(bench.rx().queue.buffers.count(), 0);
+    assert_eq!(free(&bench), all);
+    assert!(bench.refill());
+    assert_eq!(bench.rx().queue.buffers.next(), Some(tail as usize));
+}
+
+#[test]
 fn a_packet_that_comes_while_the_queue_is_armed_is_not_missed() {
     let mut bench = Test::new(&small(), 1);
     bench.refill();

@@ -147,23 +147,25 @@ until dmesg | grep -q 'DMAR.*fault'; do sleep 0.1; done";
     assert!(error.contains("01:00.0"), "{error}");
 }
 
-/// What the child has written, once the line `on` has come.
-fn until_on(child: &mut Child) -> String {
+/// The child, and what it has written, once the line `on` has come.
+fn until_on(mut child: Child) -> (Child, String) {
     let out = child.stdout.as_mut().expect("it is piped");
     let mut lines = Vec::new();
     while !lines.ends_with(b"on\n") {
         let mut byte = [0];
-        out.read_exact(&mut byte).expect("its output");
+        if out.read(&mut byte).expect("its output") == 0 {
+            panic!("it ended before the line: {:?}", finish(child));
+        }
         lines.extend(byte);
     }
-    String::from_utf8(lines).expect("UTF-8")
+    (child, String::from_utf8(lines).expect("UTF-8"))
 }
 
 /// Ctrl-C is for the command. If that does not end, the guest does, after 10 s: the next boot is
 /// meanwhile.
 fn a_command_has_its_own_exit_code_and_ctrl_c_and_a_guest_ends_without_it() {
     // While it boots: QEMU runs, and the command does not.
-    let mut child = start(&mut guest(&["--", "echo", "on"]));
+    let child = start(&mut guest(&["--", "echo", "on"]));
     machine_of(&child);
     signal(&child, Signal::INT);
     let ran = finish(child);
@@ -171,17 +173,17 @@ fn a_command_has_its_own_exit_code_and_ctrl_c_and_a_guest_ends_without_it() {
     assert_eq!(ran.error_line(), "stopped while the guest was booting");
 
     let line = "trap '' INT; echo on; while :; do sleep 0.05; done";
-    let mut endless = start(&mut guest(&["--", line]));
-    until_on(&mut endless);
+    let (endless, _) = until_on(start(&mut guest(&["--", line])));
     signal(&endless, Signal::INT);
 
     let line = "packtrain --version; echo wrong >&2";
     let all = "cd /sys/bus/pci/drivers/vfio-pci && ls -d 0000:*";
     let rest = "trap 'echo caught; exit 9' INT; echo on; while :; do sleep 0.05; done";
-    child = start(&mut guest(&["--", line, ";", all, ";", rest]));
+    let third = start(&mut guest(&["--", line, ";", all, ";", rest]));
     let version = ends(0, &["--version"]).out;
     let cards = "0000:01:00.0\n0000:02:00.0\n";
-    assert_eq!(until_on(&mut child), format!("{version}{cards}on\n"));
+    let (child, written) = until_on(third);
+    assert_eq!(written, format!("{version}{cards}on\n"));
     signal(&child, Signal::INT);
     let ran = finish(child);
     assert_eq!((ran.code, &*ran.out), (Some(9), "caught\n"), "{ran:?}");

@@ -242,12 +242,8 @@ impl<B: Bus> Driver for E1000e<B> {
         }
         init::spread(bus, queues);
         bus.start(true).map_err(failed("start the card"))?;
-        let mut transmit = tctl::ENABLE | tctl::PAD | tctl::RETRY_LATE;
-        transmit |= tctl::COLLISIONS | tctl::DISTANCE;
-        if queues > 1 {
-            transmit |= tctl::MULTIPLE;
-        }
-        self.card.transmit(transmit);
+        let multiple = if queues > 1 { tctl::MULTIPLE } else { 0 };
+        self.card.transmit(tctl::ALL | multiple);
         // The sizes of buffers and descriptors take effect here.
         self.card.write(registers::RCTL, control);
         self.card.check();

@@ -119,10 +119,9 @@ impl<B: Bus> Card<B> {
             return;
         }
         *next = now.after(PHY_INTERVAL);
-        *hung = if init::is_phy_hung(&self.bus) {
-            *hung + 1
-        } else {
-            0
+        *hung = match init::is_phy_hung(&self.bus) {
+            true => *hung + 1,
+            false => 0,
         };
         if *hung == HUNG_CHECKS {
             *hung = 0;

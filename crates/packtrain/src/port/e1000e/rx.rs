@@ -25,7 +25,7 @@ pub struct E1000eReceive<B: Bus> {
     pub(super) delay: usize,
     /// When the link is checked again.
     pub(super) recheck_at: Instant,
-    /// The descriptor that the card was beyond at the last check.
+    /// The descriptor that the card was beyond at the last check, if none arrived since.
     pub(super) passed: Option<usize>,
 }
 
@@ -47,9 +47,9 @@ impl<B: Bus> E1000eReceive<B> {
     /// takes its access to memory away first, and QEMU's card may still receive then, to nowhere.
     /// It writes each one back at once (`threshold::EACH`), so a second is long enough.
     fn skip_lost(&mut self) {
-        let (head, next) = (self.card.read(self.registers.head()), self.buffers.next());
-        let head = head as usize;
-        let passed = next.filter(|next| *next != head && head < self.ring.count());
+        let head = self.card.read(self.registers.head()) as usize;
+        let is_passed = |next: &usize| *next != head && head < self.ring.count();
+        let passed = self.buffers.next().filter(is_passed);
         if passed.is_some() && passed == self.passed {
             while self.arrived().is_none() && self.buffers.next().is_some_and(|next| next != head) {
                 // Its frame is free; what it has is not known.
@@ -64,15 +64,15 @@ impl<B: Bus> E1000eReceive<B> {
     fn info(&self, index: usize, status: u32) -> RxInfo {
         let is_checked = status & (rx::TCP_CHECKED | rx::UDP_CHECKED) != 0;
         let is_wrong = status & (rx::BAD_TRANSPORT | rx::BAD_IP | rx::IGNORE) != 0;
-        let is_hashed = self.ring.word(index, 0) & rx::HASH_TYPE != 0;
+        let [hash_type, hash] = [0, 1].map(|word| self.ring.word(index, word));
         RxInfo {
             // Of a wrong checksum, software finds out by itself.
             checksum: match is_checked && !is_wrong {
                 true => ChecksumState::Unnecessary,
                 false => ChecksumState::None,
             },
-            flow_hash: if is_hashed {
-                self.ring.word(index, 1)
+            flow_hash: if hash_type & rx::HASH_TYPE != 0 {
+                hash
             } else {
                 0
             },
@@ -88,6 +88,7 @@ impl<B: Bus> Receive for E1000eReceive<B> {
             ring.write(index, [address as u32, (address >> 32) as u32, 0, 0]);
         });
         if self.buffers.count() > before {
+            self.passed = None;
             write_barrier();
             self.offer();
         }

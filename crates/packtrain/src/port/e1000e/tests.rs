@@ -852,10 +852,27 @@ fn descriptors_that_the_card_passes_without_a_word_are_given_up() {
     };
     let all = free(&bench);
     assert!(bench.refill());
-    let words: [u32; 4] = std::array::from_fn(|word| bench.rx().queue.ring.word(3, word));
-    // It has passed three, and says so of the fourth, which is beyond them.
+    // It is about to write the first, and has gone once around when it is checked again.
     bench.fake.poke(RX_HEAD, 4);
-    bench.fill(3, [words[0], words[1], 3, 60]);
+    assert_eq!(bench.receive().len(), 0);
+    let rings = small().rings;
+    for index in 0..rings {
+        bench.fill(index, [0, 0, DONE | END, 60]);
+        assert_eq!(bench.receive().len(), 1);
+        bench.refill();
+    }
+    bench.now = bench.now.after(Duration::from_secs(2));
+    assert_eq!(bench.receive().len(), 0);
+    assert_eq!(bench.rx().queue.buffers.next(), Some(0));
+    bench.now = bench.now.after(Duration::from_secs(2));
+    bench.fill(0, [0, 0, DONE | END, 60]);
+    assert_eq!(bench.receive().len(), 1);
+    bench.fake.poke(RX_HEAD, 1);
+    bench.refill();
+    let words: [u32; 4] = std::array::from_fn(|word| bench.rx().queue.ring.word(4, word));
+    // It has passed three, and says so of the fourth, which is beyond them.
+    bench.fake.poke(RX_HEAD, 5);
+    bench.fill(4, [words[0], words[1], 3, 60]);
     let mut received = Vec::new();
     for _ in 0..2 {
         received.extend(bench.receive());
@@ -863,7 +880,7 @@ fn descriptors_that_the_card_passes_without_a_word_are_given_up() {
         bench.now = bench.now.after(Duration::from_secs(2));
     }
     assert_eq!(bench.receive().len(), 1);
-    assert_eq!(bench.rx().queue.buffers.next(), Some(4));
+    assert_eq!(bench.rx().queue.buffers.next(), Some(5));
     // All of them, up to those that it does not have.
     let tail = bench.fake.peek(RX_TAIL);
     bench.fake.poke(RX_HEAD, tail);

@@ -803,9 +803,9 @@ pub fn promiscuity(name: &str) -> u32 {
     panic!("the kernel does not report the promiscuity of {name}");
 }
 
-/// Waits until frames from one end of a veth pair reach the other. The kernel drops what is sent
-/// before its link watch, a work queue, has activated the interface's queue. No flag of the
-/// interface says that it has, so a frame is sent until one arrives.
+/// Waits until frames from each end of a veth pair reach the other. The kernel drops what is sent
+/// before its link watch, a work queue, has activated the queue of that end. No flag of the
+/// interface says that it has, so frames are sent until one arrives.
 pub fn wait_until_connected(near: &PacketSocket, far: &PacketSocket) {
     /// An Ethernet type for local experiments.
     const PROBE: u16 = 0x88B5;
@@ -814,10 +814,12 @@ pub fn wait_until_connected(near: &PacketSocket, far: &PacketSocket) {
     probe.extend([2, 0, 0, 0, 0, 1]);
     probe.extend(PROBE.to_be_bytes());
     probe.extend([0; 64]);
-    wait_until("a frame comes through the veth", || {
-        near.send(PROBE, &probe).expect("room in a queue");
-        far.receive().is_some()
-    });
+    for (from, to) in [(near, far), (far, near)] {
+        wait_until("a frame comes through the veth", || {
+            from.send(PROBE, &probe).expect("room in a queue");
+            to.receive().is_some()
+        });
+    }
 }
 
 /// Asks whether the descriptor is readable, as an event loop does.

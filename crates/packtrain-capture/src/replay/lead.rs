@@ -16,9 +16,16 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Replaces the link header of `packet`. `None` if the packet is too short for it.
-    pub(super) fn replace(link: LinkCode, packet: &mut Vec<u8>) -> Option<Self> {
+    /// Replaces the link header of `packet`, and changes its length before it was cut. `None` if the
+    /// packet is too short for it, or if the capture says a length that cannot be changed, which may
+    /// be any: both stay as they are.
+    pub(super) fn replace(
+        link: LinkCode,
+        packet: &mut Vec<u8>,
+        original_bytes: &mut u32,
+    ) -> Option<Self> {
         let cooked = Cooked::parse(link, packet)?;
+        let original = shifted(*original_bytes, ETHERNET_HEADER_BYTES, cooked.bytes)?;
         let mut lead = Self::default();
         let header = packet.get(..cooked.bytes)?;
         lead.header.get_mut(..header.len())?.copy_from_slice(header);
@@ -28,6 +35,7 @@ impl Lead {
         ethernet[..8].copy_from_slice(&hash.to_be_bytes());
         ethernet[12..].copy_from_slice(&cooked.ethertype.to_be_bytes());
         packet.splice(..cooked.bytes, ethernet);
+        *original_bytes = original;
         Some(lead)
     }
 
@@ -40,30 +48,19 @@ impl Lead {
         }
     }
 
-    /// The length that a packet of `bytes` bytes with its own link header has with the other one.
-    pub(super) fn replaced(&self, bytes: u32) -> u32 {
-        match self.bytes {
-            0 => bytes,
-            own => shifted(bytes, ETHERNET_HEADER_BYTES as u32, own.into()),
-        }
-    }
-
-    /// Undoes [`replaced`](Self::replaced).
+    /// The length with its own link header of a packet that has `bytes` bytes with the other one.
     pub(super) fn restored(&self, bytes: u32) -> u32 {
         match self.bytes {
             0 => bytes,
-            own => shifted(bytes, own.into(), ETHERNET_HEADER_BYTES as u32),
+            own => shifted(bytes, own.into(), ETHERNET_HEADER_BYTES).unwrap_or(u32::MAX),
         }
     }
 }
 
-/// `bytes` with `more` and without `less`. A capture may say any length of a packet, so that is the
-/// least or the greatest one if it cannot be told.
-fn shifted(bytes: u32, more: u32, less: u32) -> u32 {
-    match more.checked_sub(less) {
-        Some(more) => bytes.saturating_add(more),
-        None => bytes.saturating_sub(less - more),
-    }
+/// `bytes` with `more` and without `less`; `None` if that is no length of a capture.
+fn shifted(bytes: u32, more: usize, less: usize) -> Option<u32> {
+    let sum = u64::from(bytes) + more as u64;
+    u32::try_from(sum.checked_sub(less as u64)?).ok()
 }
 
 #[cfg(test)]
@@ -71,19 +68,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_length_that_a_capture_says_is_taken() {
-        let lead = |bytes| Lead {
-            bytes,
-            ..Lead::default()
-        };
-        for own in [0, 4, 14, 16, COOKED_HEADER_BYTES_MAX as u8] {
-            for bytes in [100, u32::MAX - 100] {
-                assert_eq!(lead(own).restored(lead(own).replaced(bytes)), bytes);
+    fn any_length_that_a_capture_says_is_restored() {
+        // A loopback header of IPv4, in 4 bytes.
+        let packet = [2, 0, 0, 0, 0x45, 0, 0, 20];
+        let link = LinkCode(0);
+        for said in [0, 3, 4, 100, u32::MAX - 10, u32::MAX - 9, u32::MAX] {
+            let (mut replaced, mut bytes) = (packet.to_vec(), said);
+            match Lead::replace(link, &mut replaced, &mut bytes) {
+                Some(lead) => {
+                    assert_eq!(bytes, said + 10);
+                    assert_eq!(lead.restored(bytes), said);
+                    assert_eq!(lead.restore(&replaced).concat(), packet);
+                }
+                None => {
+                    assert!(said > u32::MAX - 10, "{said}");
+                    assert_eq!((&replaced[..], bytes), (&packet[..], said));
+                }
             }
         }
-        assert_eq!(lead(16).replaced(u32::MAX), u32::MAX - 2);
-        assert_eq!(lead(16).restored(u32::MAX), u32::MAX);
-        assert_eq!(lead(16).replaced(1), 0);
-        assert_eq!(lead(4).replaced(u32::MAX), u32::MAX);
+        assert_eq!(shifted(1, ETHERNET_HEADER_BYTES, 16), None);
+        assert_eq!(shifted(2, ETHERNET_HEADER_BYTES, 16), Some(0));
     }
 }

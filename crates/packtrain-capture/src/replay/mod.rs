@@ -480,11 +480,8 @@ impl<W: Write> Replay<W> {
         let is_loopback = is_loopback(lane.code, &data);
         let mut link = lane.link;
         if lane.code.is_cooked() {
-            match Lead::replace(lane.code, &mut data) {
-                Some(lead) => {
-                    arrival.lead = lead;
-                    arrival.original_bytes = lead.replaced(arrival.original_bytes);
-                }
+            match Lead::replace(lane.code, &mut data, &mut arrival.original_bytes) {
+                Some(lead) => arrival.lead = lead,
                 // It is passed on as it is.
                 None => link = None,
             }

@@ -16,9 +16,9 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Replaces the link header of `packet`, and changes its length before it was cut. `None` if the
-    /// packet is too short for it, or if the capture says a length that cannot be changed, which may
-    /// be any: both stay as they are.
+    /// Replaces the link header of `packet`, and changes its length before it was cut. `None` if
+    /// the packet is too short for it, or if the capture says a length that cannot be changed,
+    /// which may be any: both stay as they are.
     pub(super) fn replace(
         link: LinkCode,
         packet: &mut Vec<u8>,

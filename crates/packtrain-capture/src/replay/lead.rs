@@ -16,9 +16,9 @@ pub(super) struct Lead {
 }
 
 impl Lead {
-    /// Replaces the link header of `packet`, and changes its length before it was cut. `None` if
-    /// the packet is too short for it, or if the capture says a length that cannot be changed,
-    /// which may be any: both stay as they are.
+    /// Replaces the link header of `packet`, and adapts its original length, which a capture may
+    /// state freely. `None` if the packet is shorter than its header, or if the adapted length does
+    /// not fit 32 bits. Then both stay as they are.
     pub(super) fn replace(
         link: LinkCode,
         packet: &mut Vec<u8>,
@@ -48,7 +48,7 @@ impl Lead {
         }
     }
 
-    /// The length with its own link header of a packet that has `bytes` bytes with the other one.
+    /// The length with the packet's own link header; `bytes` is that with the Ethernet header.
     pub(super) fn restored(&self, bytes: u32) -> u32 {
         match self.bytes {
             0 => bytes,

@@ -25,7 +25,7 @@ echo /bin/modprobe >/proc/sys/kernel/modprobe
 ip link set lo up
 modprobe virtio_pci
 modprobe virtio_console
-# Its driver makes the file of a port before it can be opened (ENXIO).
+# The driver makes the file of a port before the port can be opened (ENXIO).
 for port in 1 2 3; do
     until (: </dev/vport0p$port) 2>/dev/null; do sleep 0.01; done
 done

@@ -243,7 +243,7 @@ impl<B: Bus> Driver for E1000e<B> {
         init::spread(bus, queues);
         bus.start(true).map_err(failed("start the card"))?;
         let multiple = if queues > 1 { tctl::MULTIPLE } else { 0 };
-        self.card.transmit(tctl::ALL | multiple);
+        self.card.transmit(tctl::BASE | multiple);
         // The sizes of buffers and descriptors take effect here.
         self.card.write(registers::RCTL, control);
         self.card.check();

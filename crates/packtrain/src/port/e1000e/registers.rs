@@ -198,8 +198,7 @@ pub(super) mod tctl {
     pub(in crate::port::e1000e) const COLLISIONS: u32 = 15 << 4;
     pub(in crate::port::e1000e) const DISTANCE: u32 = 63 << 12;
     pub(in crate::port::e1000e) const RETRY_LATE: u32 = 1 << 24;
-    /// What is always set.
-    pub(in crate::port::e1000e) const ALL: u32 = ENABLE | PAD | COLLISIONS | DISTANCE | RETRY_LATE;
+    pub(in crate::port::e1000e) const BASE: u32 = ENABLE | PAD | COLLISIONS | DISTANCE | RETRY_LATE;
     /// Several requests at a time, which two queues need (FreeBSD, if_em.c).
     pub(in crate::port::e1000e) const MULTIPLE: u32 = 1 << 28;
 }

@@ -25,7 +25,8 @@ pub struct E1000eReceive<B: Bus> {
     pub(super) delay: usize,
     /// When the link is checked again.
     pub(super) recheck_at: Instant,
-    /// The descriptor that the card was beyond at the last check, if none arrived since.
+    /// The next descriptor, if the card's head was beyond it at the last check and no packet has
+    /// arrived since.
     pub(super) passed: Option<usize>,
 }
 
@@ -43,16 +44,17 @@ impl<B: Bus> E1000eReceive<B> {
         self.card.write(self.registers.tail(), tail as u32);
     }
 
-    /// Gives up descriptors that the card has passed without a word: a program that resets the card
-    /// takes its access to memory away first, and QEMU's card may still receive then, to nowhere.
-    /// It writes each one back at once (`threshold::EACH`), so a second is long enough.
+    /// Takes back the buffers of descriptors that the card has passed without writing them back.
+    /// Before a reset by another program the kernel switches bus mastering off. QEMU's card may
+    /// still take a descriptor then: its head moves on, and its writes to memory are lost. The card
+    /// writes each descriptor back at once (`threshold::EACH`), so after a second none follows.
     fn skip_lost(&mut self) {
         let head = self.card.read(self.registers.head()) as usize;
         let is_passed = |next: &usize| *next != head && head < self.ring.count();
         let passed = self.buffers.next().filter(is_passed);
         if passed.is_some() && passed == self.passed {
             while self.arrived().is_none() && self.buffers.next().is_some_and(|next| next != head) {
-                // Its frame is free; what it has is not known.
+                // Nothing was written to the buffer.
                 drop(self.buffers.take(0));
             }
             self.arriving = Arriving::default();

@@ -2,6 +2,7 @@
 
 mod args;
 mod blast;
+mod check;
 mod compare;
 mod demo;
 mod doctor;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Ping(args) => ping::run(args),
         Command::Stream(args) => stream::run(args),
         Command::Rfc2544(args) => rfc2544::run(args),
+        Command::Check(args) => check::run(args),
         Command::Sim(args) => sim::run(args),
     };
     ended(result)

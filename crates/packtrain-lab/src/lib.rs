@@ -26,6 +26,7 @@
 pub mod baseline;
 mod cards;
 mod cgroup;
+pub mod check;
 pub mod counters;
 pub mod cpu;
 pub mod cpus;
@@ -33,6 +34,7 @@ pub mod demo;
 pub mod doctor;
 mod error;
 pub mod ethtool;
+pub mod exec;
 pub mod experiment;
 pub mod guest;
 pub mod harness;

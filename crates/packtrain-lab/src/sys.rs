@@ -67,6 +67,13 @@ pub(crate) fn tun_set_offload(fd: BorrowedFd<'_>, mask: c_uint) -> io::Result<()
     .map(drop)
 }
 
+/// `TUNSETPERSIST`: the interface stays when its last descriptor is closed.
+pub(crate) fn tun_set_persistent(fd: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: the switch is passed by value; no pointer is involved.
+    check(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETPERSIST as _, 1 as libc::c_ulong) })
+        .map(drop)
+}
+
 /// `TUNGETFEATURES`: the flags (`IFF_*`) that the TUN/TAP driver knows. The descriptor need not be
 /// attached to an interface.
 pub(crate) fn tun_features(fd: BorrowedFd<'_>) -> io::Result<c_int> {
@@ -210,12 +217,45 @@ fn own(result: libc::c_long) -> io::Result<OwnedFd> {
 /// A packet socket that sends whole frames through an interface of the calling thread's namespace,
 /// and receives none.
 pub(crate) fn frame_socket(interface: u32) -> io::Result<OwnedFd> {
-    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-    // SAFETY: no pointer is involved.
+    packet_socket(interface, 0, 0)
+}
+
+/// A non-blocking packet socket that sends whole frames through an interface of the calling
+/// thread's namespace, and receives those that arrive there. In front of each is a virtio-net
+/// header of 10 bytes (`PACKET_VNET_HDR`).
+pub(crate) fn vnet_socket(interface: u32) -> io::Result<OwnedFd> {
+    let socket = packet_socket(interface, libc::ETH_P_ALL as u16, libc::SOCK_NONBLOCK)?;
+    for option in [libc::PACKET_VNET_HDR, libc::PACKET_IGNORE_OUTGOING] {
+        set_option(socket.as_fd(), libc::SOL_PACKET, option, &(1 as c_int))?;
+    }
+    Ok(socket)
+}
+
+/// Frames that a packet socket had no room for, since the last call.
+pub(crate) fn packet_socket_drops(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut counts = [0 as c_uint; 2];
+    let mut len = size_of_val(&counts) as socklen_t;
+    // SAFETY: PACKET_STATISTICS writes one tpacket_stats, two integers, at most `len` bytes.
+    check(unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_PACKET,
+            libc::PACKET_STATISTICS,
+            counts.as_mut_ptr().cast(),
+            &raw mut len,
+        )
+    })?;
+    Ok(counts[1].into())
+}
+
+fn packet_socket(interface: u32, protocol: u16, flags: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | flags;
+    // SAFETY: no pointer is involved. Without a protocol it receives nothing before it is bound.
     let socket = own(unsafe { libc::socket(libc::AF_PACKET, kind, 0) }.into())?;
     // SAFETY: sockaddr_ll is plain old data, all zeroes is a valid value.
     let mut address: libc::sockaddr_ll = unsafe { mem::zeroed() };
     address.sll_family = libc::AF_PACKET as u16;
+    address.sll_protocol = protocol.to_be();
     address.sll_ifindex = interface.cast_signed();
     // SAFETY: pointer and length describe `address`, which the kernel only reads.
     check(unsafe {

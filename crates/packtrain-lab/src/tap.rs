@@ -141,6 +141,11 @@ pub fn set_offload(queue: BorrowedFd<'_>, mask: u32) -> Result<(), LabError> {
     sys::tun_set_offload(queue, mask).map_err(LabError::from_io("TUNSETOFFLOAD"))
 }
 
+/// Lets an interface stay when its last descriptor is closed, until its namespace ends.
+pub(crate) fn set_persistent(queue: BorrowedFd<'_>) -> Result<(), LabError> {
+    sys::tun_set_persistent(queue).map_err(LabError::from_io("TUNSETPERSIST"))
+}
+
 /// Waits until a descriptor can be read or has an error; false after `timeout` or a signal.
 ///
 /// # Errors

@@ -18,7 +18,7 @@ use crate::tap::Tap;
 const SETTLE: Duration = Duration::from_secs(60);
 
 /// One of the two hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Side {
     /// `198.18.0.1`, `fd00:18::1`.
     Left,

@@ -1,0 +1,168 @@
+//! `packtrain check`: what a program does to packets between two TUN or TAP devices.
+
+use crate::args::CheckArgs;
+use crate::exit::{Exit, Failure};
+use crate::json;
+use crate::print::{self, Style};
+use crate::table::{Align, Table};
+use crate::tool;
+use packtrain_lab::check::{
+    CHECKS, Options, Report, Row, Verdict, html, junit, run as check, versions,
+};
+use packtrain_lab::exec::Exec;
+use packtrain_lab::traffic::IpVersion;
+use packtrain_measure::key::fields;
+use std::fs;
+use std::path::Path;
+
+/// Runs the command.
+///
+/// # Errors
+///
+/// A wrong option, a program that does not open its devices, or checks that failed.
+pub fn run(args: &CheckArgs) -> Result<(), Failure> {
+    if args.list {
+        return list();
+    }
+    let commands = match (&args.a, &args.b) {
+        (Some(a), Some(b)) => vec![a.clone(), b.clone()],
+        _ => Exec::of_words(&args.command),
+    };
+    let all = commands.join(" ");
+    if let Some(missing) = ["{a}", "{b}"].into_iter().find(|name| !all.contains(name)) {
+        let line = format!(
+            "the command has no {missing}, which stands for the name of a device: write it as in \
+             `packtrain check -- ./my-forwarder {{a}} {{b}}`"
+        );
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    let outcome = tool::controlled(args.quiet, |control| {
+        let options = Options {
+            exec: Exec {
+                commands,
+                made: args.made,
+                wait: args.wait,
+            },
+            mtu: args.mtu,
+            only: args.only.clone(),
+            skip: args.skip.clone(),
+            versions: claimed(args),
+            captures: args.captures.clone(),
+            seed: args.seed,
+        };
+        Ok((check(&options, control)?, control.stopped()))
+    })?;
+    let Some((report, is_interrupted)) = outcome else {
+        return Ok(());
+    };
+    for (path, text) in [(&args.junit, junit(&report)), (&args.html, html(&report))] {
+        if let Some(path) = path {
+            write(path, &text)?;
+        }
+    }
+    if args.json {
+        let mut document = json::document("check");
+        document.extend(fields(&report));
+        json::write(document)?;
+    } else {
+        let head = tool::interrupted(is_interrupted);
+        print::output(&format!("{head}{}", text(&report, Style::stdout())))?;
+    }
+    ended(&report)
+}
+
+/// The versions of IP that this kernel has and the program claims to pass.
+fn claimed(args: &CheckArgs) -> Vec<IpVersion> {
+    let is_claimed = |ip: &IpVersion| match ip {
+        IpVersion::V4 => !args.no_ipv4,
+        IpVersion::V6 => !args.no_ipv6,
+    };
+    versions().into_iter().filter(is_claimed).collect()
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text)
+        .map_err(|error| Failure::new(Exit::Port, format!("{}: {error}", path.display())))
+}
+
+fn ended(report: &Report) -> Result<(), Failure> {
+    let names = |is_meant: fn(&Verdict) -> bool| {
+        let rows = report.rows.iter().filter(|row| is_meant(&row.verdict));
+        rows.map(|row| row.check).collect::<Vec<_>>().join(", ")
+    };
+    let not_judged = names(|verdict| *verdict == Verdict::NotJudged);
+    match report.failures() {
+        0 if not_judged.is_empty() => Ok(()),
+        0 => Err(Failure::new(
+            Exit::NotJudged,
+            format!("not judged: {not_judged}"),
+        )),
+        count => {
+            let failed = names(Verdict::is_failure);
+            let line = format!("{count} of {} checks failed: {failed}", report.rows.len());
+            Err(Failure::new(Exit::Check, line))
+        }
+    }
+}
+
+fn list() -> Result<(), Failure> {
+    let headings = ["check", "what a program that passes does", "source"];
+    let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
+    for check in CHECKS {
+        table.row([check.name, check.about, check.source]);
+    }
+    print::output(&table.render(0, Style::stdout()))
+}
+
+/// The details of a failure: what is wrong, the least input and the capture.
+fn details(row: &Row) -> String {
+    let mut text = format!("\n{}: {}\n", row.check, row.verdict.words());
+    text.push_str(&format!("  a program that passes: {}\n", row.about));
+    text.push_str(&format!("  here: {}\n", row.what.replace('\n', "\n    ")));
+    if !row.least.is_empty() {
+        text.push_str("  the least input that shows it:\n");
+        for line in &row.least {
+            text.push_str(&format!("    {line}\n"));
+        }
+    }
+    text.push_str(&format!("  seen in, or required by: {}\n", row.source));
+    if let Some(capture) = &row.capture {
+        text.push_str(&format!("  capture: {}\n", capture.display()));
+    }
+    text
+}
+
+fn text(report: &Report, style: Style) -> String {
+    let headings = ["check", "verdict", ""];
+    let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
+    for row in &report.rows {
+        let about = match row.verdict {
+            Verdict::Passed if !row.figures.is_empty() => &row.figures,
+            Verdict::Passed | Verdict::NotApplicable => row.about,
+            _ => row.what.lines().next().unwrap_or_default(),
+        };
+        table.row([row.check, row.verdict.words(), about]);
+    }
+    let mut text = format!(
+        "{} between two {} devices, MTU {}\n\n",
+        report.commands.join(" and "),
+        report.devices.to_uppercase(),
+        report.mtu
+    );
+    text.push_str(&table.render(0, style));
+    for row in report.rows.iter().filter(|row| row.verdict.is_failure()) {
+        text.push_str(&details(row));
+    }
+    let mebibytes = report.memory_bytes as f64 / f64::from(1 << 20);
+    let passed = report
+        .rows
+        .iter()
+        .filter(|row| row.verdict == Verdict::Passed)
+        .count();
+    text.push_str(&format!(
+        "\n{passed} passed, {} failed of {} checks; most memory seen: {mebibytes:.1} MiB\n",
+        report.failures(),
+        report.rows.len(),
+    ));
+    text
+}

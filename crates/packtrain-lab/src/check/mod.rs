@@ -1,0 +1,563 @@
+//! A conformance and torture test for programs that move packets between two TUN or TAP devices.
+//!
+//! The program runs in a namespace of its own. Its two interfaces are moved into two hosts, where
+//! packets are sent into one by a packet socket, with a virtio-net header as the kernel's stack
+//! would have it, and collected from the other. Each packet is built from its fields together with
+//! the packets that have to arrive, so that a comparison of bytes judges, and no segmenter. The
+//! kernels of both hosts judge TCP streams.
+
+mod own;
+mod packet;
+mod packets;
+mod probe;
+mod report;
+mod shrink;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use packtrain_capture::{Format, Interface, LinkCode, Writer};
+use serde::Serialize;
+
+use crate::error::{LabError, ToolError};
+use crate::exec::{Exec, Program};
+use crate::netns;
+use crate::tool::Control;
+use crate::topology::{Settings, Side, TwoHosts};
+use packet::{Link, Sent};
+use packets::{Ground, Step};
+use probe::{Fault, Outcome, PATIENCE, Probe};
+
+pub use probe::Wrong;
+pub use report::{html, junit};
+
+/// The pause before a packet that nothing follows.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A check.
+#[derive(Debug)]
+pub struct Check {
+    /// Its name, for `--only`.
+    pub name: &'static str,
+    /// What a program that passes does.
+    pub about: &'static str,
+    /// Where such a fault was seen, or the rule.
+    pub source: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Lists of packets, for each direction and IP version.
+    Packets(fn(&Ground) -> Vec<Step>),
+    /// What it does itself.
+    Own(fn(&mut Bench<'_>) -> Result<Found, ToolError>),
+}
+
+macro_rules! checks {
+    ($($name:literal $kind:ident($run:path), $about:literal, $source:literal;)*) => {
+        /// All checks, in the order in which they run.
+        pub const CHECKS: &[Check] = &[$(Check {
+            name: $name,
+            about: $about,
+            source: $source,
+            kind: Kind::$kind($run),
+        }),*];
+    };
+}
+
+checks! {
+    "tcp-sizes" Packets(packets::tcp_sizes),
+        "a read is cut at its segment size, 88 bytes to what the MTU permits",
+        "virtio 1.2 section 5.1.6.2; WireGuard/wireguard-go#151";
+    "tcp-segments" Packets(packets::tcp_segments),
+        "all segments of a read arrive, 1 to 200 of them",
+        "WireGuard/wireguard-go#151";
+    "tcp-tails" Packets(packets::tcp_tails),
+        "a last segment that is shorter keeps its length",
+        "tailscale/tailscale#13041, #19777";
+    "udp-sizes" Packets(packets::udp_sizes),
+        "datagrams of mixed sizes leave as they came",
+        "RFC 768; benoitc/erlang_quic#217";
+    "udp-segments" Packets(packets::udp_segments),
+        "datagrams that come in one read leave as datagrams",
+        "virtio 1.2 section 5.1.6.2; tailscale/tailscale#21335";
+    "ttl-tos" Packets(packets::ttl_tos),
+        "TTL, DSCP, ECN, DF and flow label of each packet stay",
+        "tailscale/wireguard-go#6, ssrlive/rust-tun#45";
+    "tcp-options" Packets(packets::tcp_options),
+        "TCP options of each segment stay",
+        "RFC 9293 section 3.1; ssrlive/rust-tun#45";
+    "tcp-flags" Packets(packets::tcp_flags),
+        "FIN, PSH, URG, CWR and ECE stay where they are",
+        "RFC 3168 section 6.1.2; tcp_gso_segment of Linux";
+    "ip-id" Packets(packets::ip_id),
+        "IPv4 identifications stay: those that wrap, jump, or are all the same",
+        "RFC 6864; microsoft/openvmm#3128";
+    "zero-checksum" Packets(packets::zero_checksum),
+        "UDP without a checksum stays so, and a sum of zero is sent as all ones",
+        "RFC 768; tailscale/wireguard-go#70, smoltcp-rs/smoltcp#632";
+    "wrong-checksum" Packets(packets::wrong_checksum),
+        "a wrong checksum is not made right, and not vouched for",
+        "FreeBSD ca1a7e1021a9, FDio/vpp#2438";
+    "partial-checksum" Packets(packets::partial_checksum),
+        "a checksum that is left to the device is completed, for any protocol",
+        "virtio 1.2 section 5.1.6.2; FDio/vpp#2438";
+    "short-packets" Packets(packets::short_packets),
+        "packets of few bytes or without payload arrive",
+        "cloud-hypervisor/cloud-hypervisor#4949";
+    "fragments" Packets(packets::fragments),
+        "fragments arrive as they are",
+        "RFC 791, RFC 8200 section 4.5; tailscale/wireguard-go#6";
+    "ipv4-options" Packets(packets::ipv4_options),
+        "packets with IPv4 options arrive, with the right checksums",
+        "RFC 791; doc.dpdk.org/guides-24.11 (rte_gro)";
+    "ipv6-extensions" Packets(packets::ipv6_extensions),
+        "packets with IPv6 extension headers arrive, with the right checksums",
+        "RFC 8200 section 4";
+    "mtu" Packets(packets::mtu),
+        "packets as long as the MTU arrive; longer ones arrive whole or not at all",
+        "google/gvisor#14011, mullvad/gotatun#145";
+    "order" Packets(packets::order),
+        "packets of a flow stay in order beside other flows",
+        "firezone/firezone#10231";
+    "acks" Packets(packets::acks),
+        "acknowledgements that are equal or carry no data arrive, each",
+        "RFC 5681 section 2; reviews.freebsd.org/D4914";
+    "flows" Packets(packets::flows),
+        "packets of 10,000 flows arrive",
+        "tun-rs/tun-rs#149";
+    "protocols" Packets(packets::protocols),
+        "other protocols than TCP and UDP arrive",
+        "microsoft/openvmm#3413";
+    "ethernet" Packets(packets::ethernet),
+        "a TAP passes frames that are no IP, and tagged ones",
+        "IEEE 802.1Q; ssrlive/rust-tun#45";
+    "idle" Packets(packets::idle),
+        "a packet that nothing follows arrives",
+        "firecracker-microvm/firecracker#293, #2057";
+    "burst" Packets(packets::burst),
+        "a burst of 400 packets arrives",
+        "OISF/suricata#8058";
+    "both-ways" Packets(packets::both_ways),
+        "packets in both directions at the same time arrive",
+        "virtio-win/kvm-guest-drivers-windows#1641";
+    "refused-write" Packets(packets::refused_write),
+        "what a kernel refuses costs no other packet",
+        "tailscale/tailscale#13041, mullvad/gotatun#145";
+    "down-up" Own(own::down_up),
+        "packets pass again after an interface was down",
+        "libkrun/libkrun#555, A3S-Lab/Box#204";
+    "tcp-stream" Own(own::tcp_stream),
+        "TCP of two kernels carries the bytes that were sent",
+        "syswonder/hvisor-tool#102";
+    "mss-speed" Own(own::mss_speed),
+        "TCP does not collapse at a small MSS",
+        "tun-rs 2.8, MSS 300 beside 1348";
+}
+
+/// What is run, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program.
+    pub exec: Exec,
+    /// MTU of both interfaces.
+    pub mtu: u32,
+    /// Names of checks, or beginnings of them; all if empty.
+    pub only: Vec<String>,
+    /// Names of checks that are left out.
+    pub skip: Vec<String>,
+    /// Versions of IP that the program claims to pass.
+    pub versions: Vec<crate::ip::IpVersion>,
+    /// A folder for captures of what failed.
+    pub captures: Option<PathBuf>,
+    /// Seed of the payloads.
+    pub seed: u64,
+}
+
+/// What became of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing was wrong.
+    Passed,
+    /// Packets with wrong bytes, twice, or with a checksum that nothing verified.
+    WrongBytes,
+    /// Packets of a flow in another order.
+    Reordered,
+    /// Packets did not arrive, and nothing said so.
+    LostInSilence,
+    /// Too few bytes or packets a second.
+    Slow,
+    /// The program ended.
+    Ended,
+    /// There is nothing to check: the devices are of the other kind, or an IP version is left out.
+    NotApplicable,
+    /// The harness cannot judge it.
+    NotJudged,
+}
+
+impl Verdict {
+    /// Words for a table.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::WrongBytes => "wrong bytes",
+            Self::Reordered => "reordered",
+            Self::LostInSilence => "lost in silence",
+            Self::Slow => "slow",
+            Self::Ended => "ended",
+            Self::NotApplicable => "not applicable",
+            Self::NotJudged => "not judged",
+        }
+    }
+
+    /// Whether it is a failure of the program.
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Passed | Self::NotApplicable | Self::NotJudged)
+    }
+}
+
+impl From<Wrong> for Verdict {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Bytes => Self::WrongBytes,
+            Wrong::Reordered => Self::Reordered,
+            Wrong::Lost => Self::LostInSilence,
+            Wrong::Slow => Self::Slow,
+            Wrong::Ended => Self::Ended,
+        }
+    }
+}
+
+/// A row of the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The check.
+    pub check: &'static str,
+    /// What a program that passes does.
+    pub about: &'static str,
+    /// Where such a fault was seen, or the rule.
+    pub source: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What is wrong, or why it was not judged; empty if it passed.
+    pub what: String,
+    /// The least input that shows it: packets, in the order in which they are sent.
+    pub least: Vec<String>,
+    /// A capture of these packets: what went in one host and what arrived in the other.
+    pub capture: Option<PathBuf>,
+    /// Figures, for checks that measure.
+    pub figures: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The commands, as given.
+    pub commands: Vec<String>,
+    /// `tun` or `tap`.
+    pub devices: &'static str,
+    /// MTU of both interfaces.
+    pub mtu: u32,
+    /// A row for each check.
+    pub rows: Vec<Row>,
+    /// Most resident memory of the program that was seen, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Report {
+    /// How many checks failed.
+    pub fn failures(&self) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.verdict.is_failure())
+            .count()
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+struct Found {
+    fault: Option<Fault>,
+    doubt: Option<String>,
+    /// Nothing was sent.
+    is_empty: bool,
+    least: Vec<String>,
+    outcome: Outcome,
+    figures: String,
+}
+
+/// A program in its hosts, and what a check needs.
+#[derive(Debug)]
+struct Bench<'a> {
+    options: &'a Options,
+    control: &'a Control<'a>,
+    // Dropped before the hosts, whose interfaces it holds.
+    program: Program,
+    hosts: TwoHosts,
+    probe: Probe,
+    starts: u64,
+    memory_bytes: u64,
+}
+
+/// Runs checks on a program.
+///
+/// # Errors
+/// [`ToolError::Usage`] for a name of no check; those of [`Program::start`]; [`ToolError::Cancelled`]
+/// if it was stopped before the first check ended.
+pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError> {
+    let chosen = chosen(options)?;
+    if let Some(folder) = &options.captures {
+        let made = fs::create_dir_all(folder);
+        made.map_err(|error| ToolError::Usage(format!("{}: {error}", folder.display())))?;
+    }
+    let mut bench = Bench::start(options, control)?;
+    let mut rows = Vec::new();
+    for (number, check) in chosen.iter().enumerate() {
+        if control.stopped() {
+            break;
+        }
+        (control.progress)(&format!(
+            "{} ({} of {})",
+            check.name,
+            number + 1,
+            chosen.len()
+        ));
+        rows.push(bench.row(check)?);
+    }
+    if rows.is_empty() {
+        return Err(ToolError::Cancelled);
+    }
+    Ok(Report {
+        commands: options.exec.commands.clone(),
+        devices: match bench.probe.link {
+            Link::Tun => "tun",
+            Link::Tap => "tap",
+        },
+        mtu: options.mtu,
+        rows,
+        memory_bytes: bench.memory_bytes,
+    })
+}
+
+/// The checks that options name.
+fn chosen(options: &Options) -> Result<Vec<&'static Check>, ToolError> {
+    for name in options.only.iter().chain(&options.skip) {
+        if !CHECKS.iter().any(|check| check.name == name) {
+            let names = CHECKS.iter().map(|check| check.name);
+            let near = names.max_by(|a, b| {
+                let [a, b] = [a, b].map(|one| strsim::jaro_winkler(one, name));
+                a.total_cmp(&b)
+            });
+            return Err(ToolError::Usage(format!(
+                "there is no check '{name}': did you mean {}? `packtrain check --list` names all",
+                near.unwrap_or_default()
+            )));
+        }
+    }
+    let is_in = |list: &[String], check: &Check| list.iter().any(|name| name == check.name);
+    let wanted = |check: &&Check| {
+        (options.only.is_empty() || is_in(&options.only, check)) && !is_in(&options.skip, check)
+    };
+    Ok(CHECKS.iter().filter(wanted).collect())
+}
+
+impl<'a> Bench<'a> {
+    fn start(options: &'a Options, control: &'a Control<'a>) -> Result<Self, ToolError> {
+        let (program, hosts, probe) = started(options, 1)?;
+        Ok(Self {
+            options,
+            control,
+            program,
+            hosts,
+            probe,
+            starts: 1,
+            memory_bytes: 0,
+        })
+    }
+
+    /// Starts the program anew, in hosts of its own.
+    fn restart(&mut self) -> Result<(), ToolError> {
+        self.starts += 1;
+        (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
+        Ok(())
+    }
+
+    /// Runs a check, and writes a capture of what failed.
+    fn row(&mut self, check: &'static Check) -> Result<Row, ToolError> {
+        let begin = Instant::now();
+        if self.program.ended().is_some() {
+            self.restart()?;
+        }
+        let found = match check.kind {
+            Kind::Packets(make) => self.packets(make)?,
+            Kind::Own(run) => run(self)?,
+        };
+        self.memory_bytes = self.memory_bytes.max(self.program.resident());
+        let (verdict, what) = match (found.fault, found.doubt) {
+            (Some(fault), _) => (fault.wrong.into(), fault.what),
+            (None, Some(doubt)) => (Verdict::NotJudged, doubt),
+            (None, None) if found.is_empty => (Verdict::NotApplicable, String::new()),
+            (None, None) => (Verdict::Passed, String::new()),
+        };
+        let capture = match &self.options.captures {
+            Some(folder) if verdict.is_failure() && !found.outcome.went.is_empty() => {
+                Some(self.capture(folder, check.name, &found.outcome)?)
+            }
+            _ => None,
+        };
+        // What a fault leaves behind does not fail the next check.
+        if verdict.is_failure() {
+            self.restart()?;
+        }
+        Ok(Row {
+            check: check.name,
+            about: check.about,
+            source: check.source,
+            verdict,
+            what,
+            least: found.least,
+            capture,
+            figures: found.figures,
+            seconds: begin.elapsed().as_secs_f64(),
+        })
+    }
+
+    /// Where packets of a direction and an IP version are sent.
+    fn grounds(&self) -> Vec<Ground> {
+        let mut grounds = Vec::new();
+        for ip in &self.options.versions {
+            for from in [Side::Left, Side::Right] {
+                grounds.push(Ground {
+                    from,
+                    ip: *ip,
+                    link: self.probe.link,
+                    mtu: self.options.mtu as usize,
+                });
+            }
+        }
+        grounds
+    }
+
+    fn packets(&mut self, make: fn(&Ground) -> Vec<Step>) -> Result<Found, ToolError> {
+        let mut found = Found {
+            is_empty: true,
+            ..Found::default()
+        };
+        for ground in self.grounds() {
+            for step in make(&ground) {
+                if self.control.stopped() {
+                    return Ok(found);
+                }
+                found.is_empty = false;
+                let outcome = self.step(&step, &ground, PATIENCE)?;
+                if outcome.fault.is_some() {
+                    return self.least(step, &ground, outcome);
+                }
+                found.doubt = found.doubt.or(outcome.doubt);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Sends a list and judges what arrives. A program that ended explains what is missing.
+    fn step(
+        &mut self,
+        step: &Step,
+        ground: &Ground,
+        patience: Duration,
+    ) -> Result<Outcome, ToolError> {
+        if step.is_late {
+            thread::sleep(PAUSE);
+        }
+        if let Some(mtu) = step.mtu {
+            self.set_mtu(ground.from, mtu)?;
+        }
+        let mut outcome = self.probe.run(&step.list, step.at_once, patience)?;
+        if step.mtu.is_some() {
+            self.set_mtu(ground.from, self.options.mtu)?;
+        }
+        if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
+            *fault = Fault {
+                wrong: Wrong::Ended,
+                what: format!("the program ended: {status}{}", self.program.printed()),
+            };
+        }
+        Ok(outcome)
+    }
+
+    fn set_mtu(&self, side: Side, mtu: u32) -> Result<(), LabError> {
+        let host = self.hosts.host(side);
+        host.netns.rtnl()?.set_mtu(host.link.index, mtu)
+    }
+
+    fn capture(&self, folder: &Path, name: &str, of: &Outcome) -> Result<PathBuf, ToolError> {
+        let path = folder.join(format!("{name}.pcapng"));
+        let failed = |error: &dyn std::fmt::Display| {
+            ToolError::Failed(format!("{}: {error}", path.display()))
+        };
+        let link = match self.probe.link {
+            Link::Tun => LinkCode::RAW,
+            Link::Tap => LinkCode::ETHERNET,
+        };
+        let names = ["sent in A", "sent in B", "arrived in A", "arrived in B"];
+        let interfaces = names.map(|name| Interface {
+            link,
+            snaplen: 0,
+            name: Some(name),
+        });
+        let file = File::create(&path).map_err(|error| failed(&error))?;
+        let writer = Writer::new(file, Format::PcapNg, &interfaces);
+        let mut writer = writer.map_err(|error| failed(&error))?;
+        let mut add = |interface: u32, after: Duration, bytes: &[u8]| {
+            let time = after.as_nanos() as u64;
+            writer.write(interface, time, bytes.len() as u32, [bytes])
+        };
+        for (from, bytes) in &of.went {
+            add(from.of([0, 1]), Duration::ZERO, bytes).map_err(|error| failed(&error))?;
+        }
+        for arrival in &of.arrived {
+            let interface = arrival.at.of([2, 3]);
+            add(interface, arrival.after, &arrival.bytes).map_err(|error| failed(&error))?;
+        }
+        writer.finish().map_err(|error| failed(&error))?;
+        Ok(path)
+    }
+}
+
+fn started(options: &Options, number: u64) -> Result<(Program, TwoHosts, Probe), ToolError> {
+    let settings = Settings {
+        mtu: options.mtu,
+        ..Settings::default()
+    };
+    let (program, hosts) = Program::start(&options.exec, &settings)?;
+    let probe = Probe::open(&hosts, options.seed + number)?;
+    Ok((program, hosts, probe))
+}
+
+/// The IP versions of this kernel.
+pub fn versions() -> Vec<crate::ip::IpVersion> {
+    netns::ip_versions().to_vec()
+}
+
+/// The lines that describe a list of packets: equal neighbours are counted.
+fn lines(list: &[Sent]) -> Vec<String> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for sent in list {
+        let line = sent.to_string();
+        match lines.last_mut() {
+            Some((last, count)) if *last == line => *count += 1,
+            _ => lines.push((line, 1)),
+        }
+    }
+    let counted = |(line, count)| match count {
+        1 => line,
+        count => format!("{line} ({count} times)"),
+    };
+    lines.into_iter().map(counted).collect()
+}

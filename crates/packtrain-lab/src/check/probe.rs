@@ -1,0 +1,536 @@
+//! Sends the packets of a check into one host, collects what arrives in the other, and compares.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
+
+use super::packet::{Bytes, Link, Rule, Sent, field_at};
+use crate::error::LabError;
+use crate::ip::IpVersion;
+use crate::sys;
+use crate::topology::{Host, Side, TwoHosts};
+
+/// Packets and bytes that may be under way, unless a check sends a burst: less than the queue of
+/// an interface and the receive buffer of an unprivileged socket hold.
+const PACKETS_UNDER_WAY: usize = 64;
+const BYTES_UNDER_WAY: usize = 128 * 1024;
+/// The receive buffer that is asked for.
+const RECEIVE_BUFFER: usize = 64 << 20;
+
+/// How long packets are waited for after the last that arrived. Only a check that misses one waits
+/// so long.
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
+/// The same while the input of a failure is made smaller.
+pub(super) const SHORT_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How long a packet that arrives a second time is waited for once all have arrived.
+const AFTER: Duration = Duration::from_millis(1);
+
+/// What is wrong with what a program did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wrong {
+    /// A packet arrived with other bytes, twice, or with a checksum that nothing verified.
+    Bytes,
+    /// Packets of one flow arrived in another order.
+    Reordered,
+    /// A packet did not arrive, and nothing said so.
+    Lost,
+    /// It passed too few bytes or packets a second.
+    Slow,
+    /// The program ended.
+    Ended,
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bytes => "wrong bytes",
+            Self::Reordered => "reordered",
+            Self::Lost => "lost in silence",
+            Self::Slow => "slow",
+            Self::Ended => "ended",
+        })
+    }
+}
+
+/// A failure: what, and a sentence that says which packet and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fault {
+    pub wrong: Wrong,
+    pub what: String,
+}
+
+/// A packet that arrived in a host, as it is on the wire.
+#[derive(Clone, Debug)]
+pub(super) struct Arrival {
+    pub at: Side,
+    pub bytes: Vec<u8>,
+    /// The kernel was told not to verify its checksum.
+    is_trusted: bool,
+    /// When.
+    pub after: Duration,
+}
+
+/// What happened to a list of packets.
+#[derive(Debug, Default)]
+pub(super) struct Outcome {
+    pub fault: Option<Fault>,
+    /// Why the harness cannot judge it.
+    pub doubt: Option<String>,
+    /// Packets that went, with the host that sent them.
+    pub went: Vec<(Side, Vec<u8>)>,
+    pub arrived: Vec<Arrival>,
+}
+
+/// One host's interface.
+#[derive(Debug)]
+struct End {
+    side: Side,
+    socket: File,
+}
+
+/// The sockets on both hosts' interfaces.
+#[derive(Debug)]
+pub(super) struct Probe {
+    ends: [End; 2],
+    pub link: Link,
+    /// Numbers the streams of payload, so that no two packets have the same bytes.
+    stream: u64,
+    /// Hashes of all packets of earlier runs, which may still arrive.
+    earlier: HashSet<Vec<u8>>,
+}
+
+impl Probe {
+    pub(super) fn open(hosts: &TwoHosts, seed: u64) -> Result<Self, LabError> {
+        let link = match hosts.left.link.mac {
+            Some(_) => Link::Tap,
+            None => Link::Tun,
+        };
+        Ok(Self {
+            ends: [end(&hosts.left)?, end(&hosts.right)?],
+            link,
+            stream: seed << 32,
+            earlier: HashSet::new(),
+        })
+    }
+
+    /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
+    /// they are sent.
+    pub(super) fn run(
+        &mut self,
+        list: &[Sent],
+        at_once: bool,
+        patience: Duration,
+    ) -> Result<Outcome, LabError> {
+        let mut built = Vec::with_capacity(list.len());
+        for sent in list {
+            self.stream += 1;
+            built.push(sent.build(self.link, self.stream));
+        }
+        let mut outcome = Outcome::default();
+        let mut buffer = vec![0; WRITE_BYTES_MAX];
+        let begin = Instant::now();
+        // What came since the last run is not of this one.
+        self.collect(&mut buffer, begin, &mut Vec::new())?;
+        for end in &self.ends {
+            drops(end)?;
+        }
+        let wanted: usize = list
+            .iter()
+            .filter(|one| one.rule == Rule::Arrives)
+            .map(Sent::packets)
+            .sum();
+        let (mut packets, mut bytes) = (0, 0);
+        for (sent, Bytes { handed, wire }) in list.iter().zip(&built) {
+            let room = |packets: usize, bytes: usize| {
+                at_once || (packets <= PACKETS_UNDER_WAY && bytes <= BYTES_UNDER_WAY)
+            };
+            if !room(packets + wire.len(), bytes + handed.len()) && packets > 0 {
+                self.settle(&mut buffer, begin, &mut outcome.arrived, packets)?;
+                (packets, bytes) = (0, 0);
+            }
+            packets += wire.len();
+            bytes += handed.len();
+            outcome
+                .went
+                .extend(wire.iter().map(|one| (sent.from, one.clone())));
+            match self.send(sent.from, handed) {
+                Ok(true) => {}
+                // What was not sent counts as lost: the program takes nothing.
+                Ok(false) => break,
+                Err(error) => {
+                    outcome.doubt = Some(format!("the kernel refused to send \"{sent}\": {error}"));
+                    return Ok(outcome);
+                }
+            }
+        }
+        let mut last = Instant::now();
+        let mut matched = 0;
+        loop {
+            let before = outcome.arrived.len();
+            self.collect(&mut buffer, begin, &mut outcome.arrived)?;
+            if outcome.arrived.len() > before {
+                last = Instant::now();
+                matched = count(&built, list, &outcome.arrived);
+            }
+            let rest = if matched >= wanted { AFTER } else { patience };
+            if last.elapsed() > rest {
+                break;
+            }
+            self.wait(AFTER)?;
+        }
+        for end in &self.ends {
+            let missed = drops(end)?;
+            if missed > 0 {
+                outcome.doubt = Some(format!(
+                    "the socket in host {} had no room for {missed} packets",
+                    end.side.of(['A', 'B'])
+                ));
+            }
+        }
+        outcome.fault = self.judge(list, &built, &outcome.arrived);
+        let wires = built.into_iter().flat_map(|one| one.wire);
+        self.earlier.extend(wires);
+        Ok(outcome)
+    }
+
+    /// Waits until as many packets have arrived as were sent, or for a moment in which none does.
+    fn settle(
+        &self,
+        buffer: &mut [u8],
+        begin: Instant,
+        arrived: &mut Vec<Arrival>,
+        packets: usize,
+    ) -> Result<(), LabError> {
+        let (goal, mut last) = (arrived.len() + packets, Instant::now());
+        while arrived.len() < goal && last.elapsed() < Duration::from_millis(50) {
+            let before = arrived.len();
+            self.collect(buffer, begin, arrived)?;
+            if arrived.len() > before {
+                last = Instant::now();
+            } else {
+                self.wait(Duration::from_millis(1))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// False if the interface's queue stays full.
+    fn send(&self, from: Side, handed: &[u8]) -> std::io::Result<bool> {
+        let end = from.of(self.ends.each_ref());
+        let begin = Instant::now();
+        loop {
+            match (&end.socket).write(handed) {
+                Ok(_) => return Ok(true),
+                // The interface's queue, or the socket's buffer, is full.
+                Err(error) if is_full(&error) => {
+                    if begin.elapsed() > PATIENCE {
+                        return Ok(false);
+                    }
+                    thread::sleep(Duration::from_micros(200));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn wait(&self, time: Duration) -> Result<(), LabError> {
+        let sockets = self.ends.each_ref().map(|end| end.socket.as_fd());
+        crate::tap::wait_readable(&sockets, time).map(drop)
+    }
+
+    /// Takes what has arrived.
+    fn collect(
+        &self,
+        buffer: &mut [u8],
+        begin: Instant,
+        arrived: &mut Vec<Arrival>,
+    ) -> Result<(), LabError> {
+        let offload = match self.link {
+            Link::Tun => TunOffload::tun(),
+            Link::Tap => TunOffload::tap(),
+        };
+        for End { side, socket } in &self.ends {
+            let mut socket = socket;
+            loop {
+                let bytes = match socket.read(buffer) {
+                    Ok(bytes) => bytes,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                    // The interface is down.
+                    Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => continue,
+                    Err(error) => return Err(LabError::from_io("read a packet socket")(error)),
+                };
+                let mut add = |bytes: &[u8], is_trusted| {
+                    arrived.push(Arrival {
+                        at: *side,
+                        bytes: bytes.to_vec(),
+                        is_trusted,
+                        after: begin.elapsed(),
+                    });
+                };
+                let is_trusted = buffer[0] & (FLAG_NEEDS_CSUM | FLAG_DATA_VALID) != 0;
+                match offload.packets(&mut buffer[..bytes]) {
+                    Ok(mut packets) => {
+                        while let Some(packet) = packets.next_packet() {
+                            add(packet, is_trusted);
+                        }
+                    }
+                    // The kernel has accepted it.
+                    Err(_) => add(&buffer[10.min(bytes)..bytes], is_trusted),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, list: &[Sent], built: &[Bytes], arrived: &[Arrival]) -> Option<Fault> {
+        let mut expected = Vec::new();
+        for (sent, bytes) in list.iter().zip(built) {
+            for (segment, wire) in bytes.wire.iter().enumerate() {
+                expected.push(Expected {
+                    sent,
+                    segment,
+                    wire,
+                    arrived: false,
+                });
+            }
+        }
+        let mut by_bytes: HashMap<(Side, Vec<u8>), Vec<usize>> = HashMap::new();
+        for (index, one) in expected.iter().enumerate().rev() {
+            let wire = seen(one.wire, one.sent);
+            by_bytes
+                .entry((one.sent.from.other(), wire))
+                .or_default()
+                .push(index);
+        }
+        let mut faults = Vec::new();
+        let mut last: HashMap<(Side, IpVersion, u8, u16), usize> = HashMap::new();
+        let mut strange = Vec::new();
+        for arrival in arrived {
+            let Some(places) = by_bytes.get_mut(&(arrival.at, arrival.bytes.clone())) else {
+                strange.push(arrival);
+                continue;
+            };
+            let Some(index) = places.pop() else {
+                faults.push(Fault {
+                    wrong: Wrong::Bytes,
+                    what: format!(
+                        "a packet arrived twice: {}",
+                        short(&arrival.bytes, self.link)
+                    ),
+                });
+                continue;
+            };
+            let one = &mut expected[index];
+            one.arrived = true;
+            if one.sent.rule == Rule::NotBlessed && arrival.is_trusted {
+                faults.push(Fault {
+                    wrong: Wrong::Bytes,
+                    what: format!(
+                        "a packet with a wrong checksum was handed to the kernel as one that needs \
+                         no verification: {}",
+                        one.sent
+                    ),
+                });
+            }
+            if let Some(packet) = one.sent.packet() {
+                let (ip, protocol, flow) = packet.flow();
+                let latest = last
+                    .entry((arrival.at, ip, protocol, flow))
+                    .or_insert(index);
+                if *latest > index {
+                    faults.push(Fault {
+                        wrong: Wrong::Reordered,
+                        what: format!(
+                            "packet {index} of the list arrived after packet {} of the same flow",
+                            *latest
+                        ),
+                    });
+                }
+                *latest = index.max(*latest);
+            }
+        }
+        for arrival in strange {
+            if let Some(fault) = self.strange(arrival, &expected) {
+                faults.push(fault);
+            }
+        }
+        let lost: Vec<_> = expected
+            .iter()
+            .filter(|one| !one.arrived && one.sent.rule == Rule::Arrives)
+            .collect();
+        if let Some(first) = lost.first() {
+            let others = match lost.len() {
+                1 => String::new(),
+                count => format!("; {} in all", count),
+            };
+            faults.push(Fault {
+                wrong: Wrong::Lost,
+                what: format!("did not arrive: {first}{others}"),
+            });
+        }
+        // The first kind explains the others best: what arrived with wrong bytes is missing too.
+        let order = [Wrong::Bytes, Wrong::Reordered, Wrong::Lost];
+        let find = |wrong| faults.iter().find(|fault| fault.wrong == wrong).cloned();
+        order.into_iter().find_map(find)
+    }
+
+    /// A packet that nothing sent like this: one of a host's own, or one that was changed.
+    fn strange(&self, arrival: &Arrival, expected: &[Expected<'_>]) -> Option<Fault> {
+        if self.earlier.contains(&arrival.bytes) || !is_ours(self.link, &arrival.bytes) {
+            return None;
+        }
+        let differs = |one: &Expected<'_>| {
+            let wire = seen(one.wire, one.sent);
+            let common = wire
+                .iter()
+                .zip(&arrival.bytes)
+                .filter(|(a, b)| a != b)
+                .count();
+            common + wire.len().abs_diff(arrival.bytes.len())
+        };
+        let nearest = expected
+            .iter()
+            .filter(|one| !one.arrived && one.sent.from != arrival.at)
+            .min_by_key(|one| differs(one));
+        let Some(nearest) = nearest else {
+            return Some(Fault {
+                wrong: Wrong::Bytes,
+                what: format!(
+                    "arrived, and was not sent: {}",
+                    short(&arrival.bytes, self.link)
+                ),
+            });
+        };
+        let wire = seen(nearest.wire, nearest.sent);
+        let (sent, found) = (wire.len(), arrival.bytes.len());
+        let at = wire.iter().zip(&arrival.bytes).position(|(a, b)| a != b);
+        let difference = match at {
+            Some(at) => format!(
+                "{} differs (byte {}: sent {:#04x}, arrived {:#04x})",
+                field_at(self.link, &wire, at),
+                at,
+                wire[at],
+                arrival.bytes[at]
+            ),
+            None => "it was cut or extended".to_owned(),
+        };
+        let lengths = if sent == found {
+            String::new()
+        } else {
+            format!("; sent {sent} B, arrived {found} B")
+        };
+        Some(Fault {
+            wrong: Wrong::Bytes,
+            what: format!("{difference}{lengths}: {nearest}"),
+        })
+    }
+}
+
+struct Expected<'a> {
+    sent: &'a Sent,
+    /// Which packet of a large one.
+    segment: usize,
+    wire: &'a [u8],
+    arrived: bool,
+}
+
+impl fmt::Display for Expected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.sent.packets() > 1 {
+            write!(f, "segment {} of ", self.segment + 1)?;
+        }
+        self.sent.fmt(f)
+    }
+}
+
+/// A packet as a packet socket sees it: the kernel has taken a VLAN tag off.
+fn seen(wire: &[u8], sent: &Sent) -> Vec<u8> {
+    match sent.packet().and_then(|packet| packet.tag) {
+        Some(_) => [&wire[..12], &wire[16..]].concat(),
+        None => wire.to_vec(),
+    }
+}
+
+/// How many packets that have to arrive have arrived, at most.
+fn count(built: &[Bytes], list: &[Sent], arrived: &[Arrival]) -> usize {
+    let mut there: HashMap<&[u8], usize> = HashMap::new();
+    for arrival in arrived {
+        *there.entry(&arrival.bytes).or_default() += 1;
+    }
+    let mut count = 0;
+    for (sent, bytes) in list.iter().zip(built) {
+        if sent.rule != Rule::Arrives {
+            continue;
+        }
+        for wire in &bytes.wire {
+            if let Some(left) = there
+                .get_mut(seen(wire, sent).as_slice())
+                .filter(|left| **left > 0)
+            {
+                *left -= 1;
+                count += 1;
+            }
+        }
+    }
+    count
+}
+
+/// Whether a packet is from an address that only checks send from.
+fn is_ours(link: Link, bytes: &[u8]) -> bool {
+    let Some(ip) = bytes.get(link.header()..) else {
+        return false;
+    };
+    match ip.first().map(|first| first >> 4) {
+        Some(4) => {
+            ip.get(12..15) == Some(&[198, 18, 0]) && ip.get(15).is_some_and(|last| *last > 100)
+        }
+        Some(6) => ip.get(8..12) == Some(&[0xfd, 0, 0, 0x18]) && ip.get(22) == Some(&1),
+        _ => false,
+    }
+}
+
+fn short(bytes: &[u8], link: Link) -> String {
+    let shown: Vec<_> = bytes
+        .iter()
+        .take(link.header() + 48)
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let more = if bytes.len() > shown.len() { "…" } else { "" };
+    format!("{} B {}{more}", bytes.len(), shown.concat())
+}
+
+fn end(host: &Host) -> Result<End, LabError> {
+    let open = || sys::vnet_socket(host.link.index);
+    let socket = host
+        .netns
+        .run(open)?
+        .map_err(LabError::from_io("open a packet socket"))?;
+    if setsockopt(&socket, sockopt::RcvBufForce, &RECEIVE_BUFFER).is_err() {
+        let set = setsockopt(&socket, sockopt::RcvBuf, &RECEIVE_BUFFER);
+        set.map_err(LabError::from_errno("SO_RCVBUF"))?;
+    }
+    Ok(End {
+        side: host.side,
+        socket: socket.into(),
+    })
+}
+
+fn drops(end: &End) -> Result<u64, LabError> {
+    let count = sys::packet_socket_drops(end.socket.as_fd());
+    count.map_err(LabError::from_io("PACKET_STATISTICS"))
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
+}

@@ -1,0 +1,119 @@
+//! The least input that shows a failure.
+
+use std::time::Duration;
+
+use super::packet::{Form, Sent};
+use super::packets::{Ground, Step};
+use super::probe::{Outcome, PATIENCE, SHORT_PATIENCE};
+use super::{Bench, Found, lines};
+use crate::error::ToolError;
+
+/// Runs at most, each of which may wait for packets that do not arrive.
+const TRIES: usize = 40;
+
+impl Bench<'_> {
+    /// Makes the input of a failure smaller as long as it fails in the same way: fewer packets, and
+    /// fewer segments in a large one. What is reported has failed with the whole patience.
+    pub(super) fn least(
+        &mut self,
+        step: Step,
+        ground: &Ground,
+        outcome: Outcome,
+    ) -> Result<Found, ToolError> {
+        let mut least = step.clone();
+        let mut tries = 0;
+        let mut pieces = 2;
+        while least.list.len() > 1 && tries < TRIES {
+            let size = least.list.len().div_ceil(pieces);
+            let mut shorter = None;
+            for start in (0..least.list.len()).step_by(size) {
+                let mut candidate = least.clone();
+                let end = (start + size).min(candidate.list.len());
+                candidate.list.drain(start..end);
+                tries += 1;
+                if self
+                    .fails(&candidate, ground, &outcome, SHORT_PATIENCE)?
+                    .is_some()
+                {
+                    shorter = Some(candidate);
+                    break;
+                }
+                if tries >= TRIES {
+                    break;
+                }
+            }
+            match shorter {
+                Some(candidate) => (least, pieces) = (candidate, (pieces - 1).max(2)),
+                None if size == 1 => break,
+                None => pieces = (pieces * 2).min(least.list.len()),
+            }
+        }
+        for index in 0..least.list.len() {
+            while tries < TRIES {
+                let Some(fewer) = with_fewer_segments(&least.list[index]) else {
+                    break;
+                };
+                let mut candidate = least.clone();
+                candidate.list[index] = fewer;
+                tries += 1;
+                if self
+                    .fails(&candidate, ground, &outcome, SHORT_PATIENCE)?
+                    .is_none()
+                {
+                    break;
+                }
+                least = candidate;
+            }
+        }
+        // The short patience may have taken a delay for a loss.
+        let (least, outcome) = match self.fails(&least, ground, &outcome, PATIENCE)? {
+            Some(again) => (least, again),
+            None => (step, outcome),
+        };
+        Ok(Found {
+            least: lines(&least.list),
+            fault: outcome.fault.clone(),
+            outcome,
+            ..Found::default()
+        })
+    }
+
+    /// The outcome, if it is the same kind of failure. A program that the last one has ended, or
+    /// confused, is started again.
+    fn fails(
+        &mut self,
+        step: &Step,
+        ground: &Ground,
+        as_in: &Outcome,
+        patience: Duration,
+    ) -> Result<Option<Outcome>, ToolError> {
+        if self.program.ended().is_some() {
+            self.restart()?;
+        }
+        let kind = |outcome: &Outcome| outcome.fault.as_ref().map(|fault| fault.wrong);
+        let outcome = self.step(step, ground, patience)?;
+        let is_same = kind(&outcome) == kind(as_in) && outcome.doubt.is_none();
+        Ok(is_same.then_some(outcome))
+    }
+}
+
+/// A large packet with half as many full segments before its last one.
+fn with_fewer_segments(sent: &Sent) -> Option<Sent> {
+    let Form::Large { packet, size } = &sent.form else {
+        return None;
+    };
+    let full = (packet.payload - 1) / size;
+    if full <= 1 {
+        return None;
+    }
+    let mut fewer = packet.clone();
+    fewer.payload -= (full - full / 2) * size;
+    let form = Form::Large {
+        packet: fewer,
+        size: *size,
+    };
+    Some(Sent {
+        form,
+        ..sent.clone()
+    })
+}

@@ -1,0 +1,298 @@
+//! A program under test that moves packets between two TUN or TAP devices: its processes, and its
+//! two interfaces in hosts.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sched::{CloneFlags, unshare};
+
+use crate::error::{LabError, ToolError};
+use crate::link::{Link, Rtnl};
+use crate::netns::Netns;
+use crate::tap::{self, Tap};
+use crate::testbed::Used;
+use crate::topology::{Settings, TwoHosts};
+
+/// The names of both interfaces, which replace `{a}` and `{b}` in a command.
+pub const NAMES: [&str; 2] = ["pt-a", "pt-b"];
+
+/// Runs each command of its arguments by a shell, and then waits for the end of standard input, on
+/// which it ends. It is the first process of a PID namespace: the kernel ends all others with it,
+/// also if this process was killed. Descriptor 3 reports the commands that have ended.
+const RUN: &str = r#"
+exec 3>&1 1>&2
+for command in "$@"; do
+    (sh -c "$command" </dev/null 3>&-; echo "$?" >&3) &
+done
+exec 3>&- cat >/dev/null
+"#;
+
+/// How long the settings of an interface stay the same before it is moved: until then the program
+/// may be setting them.
+const QUIET: Duration = Duration::from_millis(250);
+
+/// The last bytes of the program's output that an error shows.
+const OUTPUT_MAX: u64 = 2000;
+
+/// What is run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exec {
+    /// One command, or that of each end, as a shell reads them, with `{a}` and `{b}`.
+    pub commands: Vec<String>,
+    /// Devices that are made before it is started, and stay when it closes them.
+    pub made: Option<Made>,
+    /// How long its devices may take to appear.
+    pub wait: Duration,
+}
+
+/// The kind of devices that are made for a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Made {
+    /// TUN: IP packets
+    Tun,
+    /// TAP: Ethernet frames
+    Tap,
+}
+
+impl Exec {
+    /// One command of words.
+    pub fn of_words(words: &[String]) -> Vec<String> {
+        vec![
+            words
+                .iter()
+                .map(|word| quoted(word))
+                .collect::<Vec<_>>()
+                .join(" "),
+        ]
+    }
+
+    fn filled(&self) -> Vec<String> {
+        let fill = |command: &String| {
+            let [a, b] = NAMES;
+            command.replace("{a}", a).replace("{b}", b)
+        };
+        self.commands.iter().map(fill).collect()
+    }
+}
+
+/// A word as a shell reads it; placeholders stay as they are.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%{}".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// The processes of a program. Dropping it ends all of them.
+#[derive(Debug)]
+pub struct Program {
+    first: Child,
+    /// The inode of its PID namespace.
+    namespace: u64,
+    /// What its commands ended with, in the order of their ends.
+    ended: Arc<Mutex<Vec<String>>>,
+    output: fs::File,
+    /// What it runs in.
+    netns: Netns,
+}
+
+impl Program {
+    /// Starts a program, waits for its interfaces and moves them into hosts.
+    ///
+    /// # Errors
+    /// [`ToolError::Failed`] with what the program printed, if it ends or has no interfaces in time;
+    /// [`ToolError::Missing`] without permission.
+    pub fn start(exec: &Exec, settings: &Settings) -> Result<(Self, TwoHosts), ToolError> {
+        let netns = Netns::new()?;
+        for name in NAMES {
+            match exec.made {
+                None => {}
+                Some(Made::Tun) => netns.run(|| persistent(&Tap::tun(name)))??,
+                Some(Made::Tap) => netns.run(|| persistent(&Tap::new(name)))??,
+            }
+        }
+        let output = rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)
+            .map_err(|error| LabError::os("memfd_create", &error.into()))?;
+        let output = fs::File::from(output);
+        let log = output.try_clone().map_err(LabError::from_io("dup"))?;
+        let commands = exec.filled();
+        let mut first = netns.run(|| {
+            // Of this thread's children.
+            unshare(CloneFlags::CLONE_NEWPID).map_err(LabError::from_errno("unshare(NEWPID)"))?;
+            Command::new("sh")
+                .args(["-c", RUN, "sh"])
+                .args(&commands)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(log)
+                .spawn()
+                .map_err(LabError::from_io("start sh"))
+        })??;
+        let ended = Arc::default();
+        if let Some(reports) = first.stdout.take() {
+            let ended = Arc::clone(&ended);
+            thread::spawn(move || collect(reports, &ended));
+        }
+        let namespace = pid_namespace(first.id()).unwrap_or(0);
+        let program = Self {
+            first,
+            namespace,
+            ended,
+            output,
+            netns,
+        };
+        program.wait_for_interfaces(exec)?;
+        let hosts = TwoHosts::moved(settings, &program.netns, NAMES)?;
+        Ok((program, hosts))
+    }
+
+    /// Waits until both interfaces are there and their settings are at rest.
+    fn wait_for_interfaces(&self, exec: &Exec) -> Result<(), ToolError> {
+        let start = Instant::now();
+        let mut rtnl = self.netns.rtnl()?;
+        let mut last: Option<[Link; 2]> = None;
+        let mut since = start;
+        loop {
+            if let Some(status) = self.ended() {
+                return Err(ToolError::Failed(format!(
+                    "the program ended before it had both interfaces: {status}{}",
+                    self.printed()
+                )));
+            }
+            let links = rtnl.links()?;
+            let find = |name| {
+                let link = links.iter().find(|link| link.name == name).cloned();
+                // A device that was made is not the program's until that has opened it.
+                link.filter(|link| exec.made.is_none() || link.passes_packets())
+            };
+            let found = match NAMES.map(find) {
+                [Some(a), Some(b)] => Some([a, b]),
+                _ => None,
+            };
+            if found != last {
+                (last, since) = (found, Instant::now());
+            } else if last.is_some() && since.elapsed() >= QUIET {
+                return Ok(());
+            }
+            if start.elapsed() > exec.wait {
+                let there = links.iter().map(|link| link.name.as_str());
+                let there = there.filter(|name| *name != "lo").collect::<Vec<_>>();
+                return Err(ToolError::Failed(format!(
+                    "the program did not open interfaces called {} and {} within {} s (it has: {}); \
+                     give it {{a}} and {{b}} as names, or --made tun or tap if it only opens devices \
+                     that exist{}",
+                    NAMES[0],
+                    NAMES[1],
+                    exec.wait.as_secs(),
+                    if there.is_empty() {
+                        "none".to_owned()
+                    } else {
+                        there.join(", ")
+                    },
+                    self.printed()
+                )));
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// What the program ended with; `None` while it runs. A command that succeeded may have left
+    /// its work to other processes.
+    pub fn ended(&self) -> Option<String> {
+        let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = ended.iter().find(|status| *status != "0");
+        let status = failed.or_else(|| ended.first().filter(|_| self.processes().next().is_none()));
+        Some(match status?.parse::<i32>() {
+            Ok(status @ 129..=192) => format!("ended by signal {}", status - 128),
+            Ok(status) => format!("exit status {status}"),
+            Err(_) => format!("ended ({status:?})"),
+        })
+    }
+
+    /// The end of its output, for an error; empty if it printed nothing.
+    pub fn printed(&self) -> String {
+        let length = self.output.metadata().map_or(0, |of| of.len());
+        let mut text = vec![0; length.min(OUTPUT_MAX) as usize];
+        let at = length - text.len() as u64;
+        if text.is_empty() || self.output.read_exact_at(&mut text, at).is_err() {
+            return String::new();
+        }
+        format!(
+            "; it printed:\n{}",
+            String::from_utf8_lossy(&text).trim_end()
+        )
+    }
+
+    /// CPU time, context switches and threads of all its processes.
+    pub fn used(&self) -> Used {
+        let mut all = Used::default();
+        for pid in self.processes() {
+            let one = Used::of_process(pid);
+            all.cpu += one.cpu;
+            all.threads += one.threads;
+            all.voluntary_switches += one.voluntary_switches;
+            all.involuntary_switches += one.involuntary_switches;
+        }
+        all
+    }
+
+    /// Resident memory of all its processes, in bytes.
+    pub fn resident(&self) -> u64 {
+        let of = |pid: u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix("VmRSS:"))?;
+            line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()
+        };
+        self.processes().filter_map(of).sum::<u64>() * 1024
+    }
+
+    /// All processes of its PID namespace but the first, which only waits.
+    fn processes(&self) -> impl Iterator<Item = u32> {
+        let (namespace, first) = (self.namespace, self.first.id());
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        entries.filter_map(move |entry| {
+            let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+            (pid != first && pid_namespace(pid)? == namespace).then_some(pid)
+        })
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let ended = self.first.kill().and_then(|()| self.first.wait());
+        debug_assert!(ended.is_ok(), "{ended:?}");
+    }
+}
+
+fn pid_namespace(pid: u32) -> Option<u64> {
+    Some(fs::metadata(format!("/proc/{pid}/ns/pid")).ok()?.ino())
+}
+
+fn collect(reports: impl Read, ended: &Mutex<Vec<String>>) {
+    for line in BufReader::new(reports).lines().map_while(Result::ok) {
+        ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(line);
+    }
+}
+
+/// Makes a device that stays without a descriptor, and sets it up, so that its carrier tells when a
+/// program has opened it.
+fn persistent(tap: &Tap) -> Result<(), LabError> {
+    let descriptors = tap.clone().multi_queue(false).open()?;
+    tap::set_persistent(descriptors[0].as_fd())?;
+    let mut rtnl = Rtnl::open()?;
+    let index = rtnl.link(tap.name())?.index;
+    rtnl.set_up(index)
+}

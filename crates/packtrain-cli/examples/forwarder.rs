@@ -126,6 +126,11 @@ fn forward(
                 }
                 let mut packets = match offload.packets(&mut read[..bytes]) {
                     Ok(packets) => packets,
+                    Err(_) if matches!(at, At::Refused) => {
+                        batch
+                            .push(read[offload.header.map_or(0, HeaderLen::bytes)..bytes].to_vec());
+                        continue;
+                    }
                     Err(error) => {
                         eprintln!("read: {error}");
                         continue;
@@ -605,7 +610,7 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "refused-write",
-        what: "the program ends when a write is refused with EINVAL",
+        what: "what is no packet is passed on, and its write, refused with EINVAL, ends the program",
         at: At::Refused,
     },
     Fault {
@@ -725,10 +730,10 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "mss-speed",
-        what: "a read of TCP segments of less than 400 bytes takes 5 ms",
+        what: "a read of TCP segments of less than 400 bytes takes 20 ms",
         at: At::Read(|read, memory| {
             if memory.is_cut(read, Transport::Tcp) && read[0].len() < 400 {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(20));
             }
         }),
     },

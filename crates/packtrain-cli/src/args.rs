@@ -250,6 +250,9 @@ pub struct CheckArgs {
     /// Writes a capture (pcapng) of each failure into this folder: what was sent and what arrived
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost
+    #[arg(long, value_name = "TIME", value_parser = time, default_value = "3s")]
+    pub patience: Duration,
     /// Seed of the payloads
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

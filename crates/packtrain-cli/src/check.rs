@@ -49,6 +49,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             versions: claimed(args),
             captures: args.captures.clone(),
             seed: args.seed,
+            patience: args.patience,
         };
         Ok((check(&options, control)?, control.stopped()))
     })?;

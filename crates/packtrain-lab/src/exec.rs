@@ -37,6 +37,9 @@ exec 3>&- cat >/dev/null
 /// may be setting them.
 const QUIET: Duration = Duration::from_millis(250);
 
+/// How long a process may take to stop.
+const STOPS: Duration = Duration::from_secs(1);
+
 /// The last bytes of the program's output that an error shows.
 const OUTPUT_MAX: u64 = 2000;
 
@@ -231,6 +234,32 @@ impl Program {
         )
     }
 
+    /// Stops all its processes, until [`resume`](Self::resume): what arrives meanwhile waits in
+    /// queues, as while a scheduler runs other processes.
+    pub(crate) fn pause(&self) {
+        for pid in self.processes() {
+            signal(pid, rustix::process::Signal::STOP);
+        }
+        let is_stopped = |pid: u32| {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            let state = stat
+                .rsplit_once(") ")
+                .map(|(_, rest)| rest.starts_with(['T', 'Z']));
+            state.unwrap_or(true)
+        };
+        let begin = Instant::now();
+        while !self.processes().all(is_stopped) && begin.elapsed() < STOPS {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Lets its processes go on.
+    pub(crate) fn resume(&self) {
+        for pid in self.processes() {
+            signal(pid, rustix::process::Signal::CONT);
+        }
+    }
+
     /// CPU time, context switches and threads of all its processes.
     pub fn used(&self) -> Used {
         let mut all = Used::default();
@@ -271,6 +300,13 @@ impl Drop for Program {
     fn drop(&mut self) {
         let ended = self.first.kill().and_then(|()| self.first.wait());
         debug_assert!(ended.is_ok(), "{ended:?}");
+    }
+}
+
+/// A process that has ended meanwhile needs no signal.
+fn signal(pid: u32, signal: rustix::process::Signal) {
+    if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
+        let _has_ended = rustix::process::kill_process(pid, signal);
     }
 }
 

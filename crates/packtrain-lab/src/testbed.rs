@@ -13,12 +13,13 @@ use packtrain::port::{AnyPort, open_spec};
 use packtrain_testkit::VirtualMachine;
 use serde::Deserialize;
 
-use crate::baseline::{Baseline, BaselineError, Mode, Program};
+use crate::baseline::{self, Baseline, BaselineError, Mode};
 use crate::cards;
 use crate::cpu::napi_threads;
 use crate::cpus::{self, Cpus};
 use crate::error::{LabError, ToolError};
 use crate::ethtool::Offload;
+use crate::exec::{Exec, Program};
 use crate::netns::Netns;
 use crate::options::{Fields, PolicyOptions, some_from_text};
 use crate::session;
@@ -39,6 +40,8 @@ pub enum Through {
     Bridge,
     /// A minimal forwarder in C between two TAP interfaces; needs a C compiler
     C,
+    /// Any program between two TUN or TAP interfaces: that of --exec
+    Exec,
     /// In a file only: the cable between the cards of both hosts.
     #[value(skip)]
     Cable,
@@ -57,6 +60,10 @@ pub struct TestbedOptions {
     /// packtrain's port in host B
     #[arg(long, value_name = "PORT", default_value = "tap")]
     pub b: String,
+    /// A shell command for the program of --through exec, where {a} and {b} stand for the names of
+    /// its interfaces; given twice, for each of its ends
+    #[arg(long, value_name = "COMMAND")]
+    pub exec: Vec<String>,
     /// MTU of both interfaces, in bytes without the Ethernet header: 1280 to 65521
     #[arg(long, value_name = "N", default_value_t = 1500)]
     pub mtu: u32,
@@ -250,6 +257,7 @@ enum Device {
     Veth,
     Bridge(#[allow(dead_code, reason = "the bridge exists as long as this does")] Netns),
     C(Baseline),
+    Exec(Program),
     /// What the caller joins the hosts by: a process, or the kernel.
     Caller(Option<u32>),
 }
@@ -296,6 +304,7 @@ impl Testbed {
                 (hosts, Device::Bridge(middle), Fields::new())
             }
             Through::C => c(options, &topology)?,
+            Through::Exec => exec(options, &topology)?,
             Through::Cable => {
                 let hosts = with_cards(options.both_cards()?, &topology)?;
                 (hosts, Device::Veth, Fields::new())
@@ -410,6 +419,7 @@ impl Testbed {
                 }
             }
             Device::C(baseline) => Used::of_process(baseline.pid()),
+            Device::Exec(program) => program.used(),
             Device::Caller(Some(process)) => Used::of_process(*process),
             Device::Veth | Device::Bridge(_) | Device::Caller(None) => Used::default(),
         }
@@ -425,7 +435,7 @@ impl Testbed {
     /// Stops the device under test. packtrain drains first, and its ledger must close.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] if packtrain or the C forwarder ended early, [`ToolError::Check`] if
+    /// [`ToolError::Failed`] if packtrain or another forwarder ended early, [`ToolError::Check`] if
     /// packtrain's ledger does not close.
     pub fn finish(self) -> Result<Ended, ToolError> {
         let report = match self.device {
@@ -435,6 +445,14 @@ impl Testbed {
                 finished.map_err(|error| ToolError::Failed(error.to_string()))?;
                 None
             }
+            Device::Exec(program) => match program.ended() {
+                Some(status) => {
+                    let printed = program.printed();
+                    let line = format!("the program ended by itself: {status}{printed}");
+                    return Err(ToolError::Failed(line));
+                }
+                None => None,
+            },
             Device::Veth | Device::Bridge(_) | Device::Caller(_) => None,
         };
         Ok(Ended { report })
@@ -560,7 +578,7 @@ pub(crate) fn open(spec: &PortSpec) -> Result<Port<AnyPort>, ToolError> {
 fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     const NAMES: [&str; 2] = ["c-a", "c-b"];
     let missing = |error: BaselineError| ToolError::Missing(error.to_string());
-    let program = Program::forwarder().map_err(missing)?;
+    let program = baseline::Program::forwarder().map_err(missing)?;
     let mode = if options.c_offload {
         Mode::Vnet
     } else {
@@ -593,6 +611,26 @@ fn c(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
     settings.insert("c_offload".into(), found.into());
     settings.insert("c_cpus".into(), allowed.into());
     Ok((hosts, Device::C(forwarder), settings))
+}
+
+/// How long a program may take to open its interfaces.
+const OPENS: Duration = Duration::from_secs(10);
+
+fn exec(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError> {
+    if options.exec.is_empty() || options.exec.len() > 2 {
+        let line = "--through exec needs a command: write --exec './my-forwarder {a} {b}', or give \
+                    it twice, for each end of a VPN";
+        return Err(ToolError::Usage(line.to_owned()));
+    }
+    let exec = Exec {
+        commands: options.exec.clone(),
+        made: None,
+        wait: OPENS,
+    };
+    let (program, hosts) = Program::start(&exec, topology)?;
+    let mut settings = Fields::new();
+    settings.insert("exec".into(), options.exec.join(" & ").into());
+    Ok((hosts, Device::Exec(program), settings))
 }
 
 /// The CPUs that a process of one thread may use, as in `0,2-3`; empty if it has ended.

@@ -14,6 +14,7 @@ mod report;
 mod shrink;
 
 use std::fs::{self, File};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use crate::tool::Control;
 use crate::topology::{Settings, Side, TwoHosts};
 use packet::{Link, Sent};
 use packets::{Ground, Step};
-use probe::{Fault, Outcome, PATIENCE, Probe};
+use probe::{Fault, Outcome, Probe};
 
 pub use probe::Wrong;
 pub use report::{html, junit};
@@ -175,6 +176,8 @@ pub struct Options {
     pub captures: Option<PathBuf>,
     /// Seed of the payloads.
     pub seed: u64,
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost.
+    pub patience: Duration,
 }
 
 /// What became of a check.
@@ -450,12 +453,12 @@ impl<'a> Bench<'a> {
             ..Found::default()
         };
         for ground in self.grounds() {
-            for step in make(&ground) {
+            for step in make(&ground).into_iter().flat_map(with_held) {
                 if self.control.stopped() {
                     return Ok(found);
                 }
                 found.is_empty = false;
-                let outcome = self.step(&step, &ground, PATIENCE)?;
+                let outcome = self.step(&step, &ground, self.options.patience)?;
                 if outcome.fault.is_some() {
                     return self.least(step, &ground, outcome);
                 }
@@ -478,7 +481,17 @@ impl<'a> Bench<'a> {
         if let Some(mtu) = step.mtu {
             self.set_mtu(ground.from, mtu)?;
         }
-        let mut outcome = self.probe.run(&step.list, step.at_once, patience)?;
+        if step.is_held {
+            self.program.pause();
+        }
+        let resume = || {
+            if step.is_held {
+                self.program.resume();
+            }
+        };
+        let at_once = step.at_once || step.is_held;
+        let outcome = self.probe.run(&step.list, at_once, patience, resume);
+        let mut outcome = outcome?;
         if step.mtu.is_some() {
             self.set_mtu(ground.from, self.options.mtu)?;
         }
@@ -528,6 +541,19 @@ impl<'a> Bench<'a> {
         writer.finish().map_err(|error| failed(&error))?;
         Ok(path)
     }
+}
+
+/// The most packets that a program which is stopped is sent: the queue of an interface holds more.
+const HELD_MAX: usize = 400;
+
+/// A step as it is, and once more in one batch.
+fn with_held(step: Step) -> impl Iterator<Item = Step> {
+    let can_be = (2..=HELD_MAX).contains(&step.list.len()) && step.mtu.is_none();
+    let held = can_be.then(|| Step {
+        is_held: true,
+        ..step.clone()
+    });
+    iter::once(step).chain(held)
 }
 
 fn started(options: &Options, number: u64) -> Result<(Program, TwoHosts, Probe), ToolError> {

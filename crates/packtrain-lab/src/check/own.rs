@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::packet::{Form, Packet, Rule, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, PATIENCE, Wrong};
+use super::probe::{Fault, SHORT_PATIENCE, Wrong};
 use super::{Bench, Found, lines};
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
@@ -54,7 +54,7 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
             let lost = list.iter().map(|sent| sent.clone().rule(Rule::WholeOrNot));
             bench
                 .probe
-                .run(&lost.collect::<Vec<_>>(), false, PATIENCE)?;
+                .run(&lost.collect::<Vec<_>>(), false, SHORT_PATIENCE, || {})?;
         }
         thread::sleep(DOWN);
         rtnl.set_up(index)?;
@@ -72,7 +72,7 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
             list,
             ..Step::default()
         };
-        let outcome = bench.step(&step, &ground, PATIENCE)?;
+        let outcome = bench.step(&step, &ground, bench.options.patience)?;
         if let Some(fault) = &outcome.fault {
             let which = down.of(["host A", "host B"]);
             let what = format!("after the interface of {which} was down: {}", fault.what);

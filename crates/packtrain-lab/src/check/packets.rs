@@ -26,6 +26,8 @@ pub(super) struct Step {
     pub list: Vec<Sent>,
     /// Nothing is waited for while it is sent.
     pub at_once: bool,
+    /// The program is stopped while it is sent, so that it reads all of it at once.
+    pub is_held: bool,
     /// Nothing is sent for a while before.
     pub is_late: bool,
     /// The MTU of the sender's interface meanwhile.
@@ -541,12 +543,12 @@ pub(super) fn mtu(ground: &Ground) -> Vec<Step> {
     steps
 }
 
-/// Packets of four flows that alternate.
+/// Packets of four flows that alternate, one by one or in runs.
 pub(super) fn order(ground: &Ground) -> Vec<Step> {
-    let round = |step: u32| {
+    let round = |(step, run): (u32, u32)| {
         let list = (0..256_u32).map(|index| {
-            let (flow, at) = ((index % 4) as u16, index / 4);
-            let payload = [400, 400, 400, 100][(index / 4 % 4) as usize];
+            let (flow, at) = ((index / run % 4) as u16, index);
+            let payload = [400, 400, 400, 100][(index % 4) as usize];
             let seq = step * 100_000 + at * 400;
             let packet = match flow {
                 0 | 1 => Packet::tcp(ground.ip, flow, seq, payload),
@@ -556,7 +558,10 @@ pub(super) fn order(ground: &Ground) -> Vec<Step> {
         });
         Step::of(list.collect())
     };
-    (0..4).map(round).collect()
+    [(0, 1), (1, 4), (2, 16), (3, 64)]
+        .into_iter()
+        .map(round)
+        .collect()
 }
 
 /// Single packets after a pause, which nothing follows.

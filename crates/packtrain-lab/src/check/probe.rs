@@ -25,10 +25,9 @@ const BYTES_UNDER_WAY: usize = 128 * 1024;
 /// The receive buffer that is asked for.
 const RECEIVE_BUFFER: usize = 64 << 20;
 
-/// How long packets are waited for after the last that arrived. Only a check that misses one waits
-/// so long.
-pub(super) const PATIENCE: Duration = Duration::from_secs(3);
-/// The same while the input of a failure is made smaller.
+/// How long the queue of an interface may be full.
+const FULL: Duration = Duration::from_secs(3);
+/// How long packets are waited for, at most, while the input of a failure is made smaller.
 pub(super) const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a packet that arrives a second time is waited for once all have arrived.
@@ -123,12 +122,13 @@ impl Probe {
     }
 
     /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
-    /// they are sent.
+    /// they are sent. `sent` is called when all are.
     pub(super) fn run(
         &mut self,
         list: &[Sent],
         at_once: bool,
         patience: Duration,
+        sent: impl FnOnce(),
     ) -> Result<Outcome, LabError> {
         let mut built = Vec::with_capacity(list.len());
         for sent in list {
@@ -149,7 +149,7 @@ impl Probe {
             .map(Sent::packets)
             .sum();
         let (mut packets, mut bytes) = (0, 0);
-        for (sent, Bytes { handed, wire }) in list.iter().zip(&built) {
+        for (one, Bytes { handed, wire }) in list.iter().zip(&built) {
             let room = |packets: usize, bytes: usize| {
                 at_once || (packets <= PACKETS_UNDER_WAY && bytes <= BYTES_UNDER_WAY)
             };
@@ -161,16 +161,20 @@ impl Probe {
             bytes += handed.len();
             outcome
                 .went
-                .extend(wire.iter().map(|one| (sent.from, one.clone())));
-            match self.send(sent.from, handed) {
+                .extend(wire.iter().map(|bytes| (one.from, bytes.clone())));
+            match self.send(one.from, handed) {
                 Ok(true) => {}
                 // What was not sent counts as lost: the program takes nothing.
                 Ok(false) => break,
                 Err(error) => {
-                    outcome.doubt = Some(format!("the kernel refused to send \"{sent}\": {error}"));
-                    return Ok(outcome);
+                    outcome.doubt = Some(format!("the kernel refused to send \"{one}\": {error}"));
+                    break;
                 }
             }
+        }
+        sent();
+        if outcome.doubt.is_some() {
+            return Ok(outcome);
         }
         let mut last = Instant::now();
         let mut matched = 0;
@@ -232,7 +236,7 @@ impl Probe {
                 Ok(_) => return Ok(true),
                 // The interface's queue, or the socket's buffer, is full.
                 Err(error) if is_full(&error) => {
-                    if begin.elapsed() > PATIENCE {
+                    if begin.elapsed() > FULL {
                         return Ok(false);
                     }
                     thread::sleep(Duration::from_micros(200));

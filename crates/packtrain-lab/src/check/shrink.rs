@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::packet::{Form, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Outcome, PATIENCE, SHORT_PATIENCE};
+use super::probe::{Outcome, SHORT_PATIENCE};
 use super::{Bench, Found, lines};
 use crate::error::ToolError;
 
@@ -20,6 +20,7 @@ impl Bench<'_> {
         ground: &Ground,
         outcome: Outcome,
     ) -> Result<Found, ToolError> {
+        let short = SHORT_PATIENCE.min(self.options.patience);
         let mut least = step.clone();
         let mut tries = 0;
         let mut pieces = 2;
@@ -31,10 +32,7 @@ impl Bench<'_> {
                 let end = (start + size).min(candidate.list.len());
                 candidate.list.drain(start..end);
                 tries += 1;
-                if self
-                    .fails(&candidate, ground, &outcome, SHORT_PATIENCE)?
-                    .is_some()
-                {
+                if self.fails(&candidate, ground, &outcome, short)?.is_some() {
                     shorter = Some(candidate);
                     break;
                 }
@@ -56,17 +54,14 @@ impl Bench<'_> {
                 let mut candidate = least.clone();
                 candidate.list[index] = fewer;
                 tries += 1;
-                if self
-                    .fails(&candidate, ground, &outcome, SHORT_PATIENCE)?
-                    .is_none()
-                {
+                if self.fails(&candidate, ground, &outcome, short)?.is_none() {
                     break;
                 }
                 least = candidate;
             }
         }
         // The short patience may have taken a delay for a loss.
-        let (least, outcome) = match self.fails(&least, ground, &outcome, PATIENCE)? {
+        let (least, outcome) = match self.fails(&least, ground, &outcome, self.options.patience)? {
             Some(again) => (least, again),
             None => (step, outcome),
         };

@@ -244,6 +244,9 @@ pub struct CheckArgs {
     /// Leaves this check out, as what the program does not claim; may be given again
     #[arg(long, value_name = "NAME")]
     pub skip: Vec<String>,
+    /// Does not measure goodput, CPU time and round trips beside a forwarder in C, a bridge and veth
+    #[arg(long)]
+    pub no_speed: bool,
     /// Names all checks, with what a program that passes does and where the fault was seen
     #[arg(long, conflicts_with = "command")]
     pub list: bool,

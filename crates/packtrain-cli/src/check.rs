@@ -15,6 +15,9 @@ use packtrain_measure::key::fields;
 use std::fs;
 use std::path::Path;
 
+/// Lines of an input that are printed at most.
+const LINES_MAX: usize = 12;
+
 /// Runs the command.
 ///
 /// # Errors
@@ -50,6 +53,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             captures: args.captures.clone(),
             seed: args.seed,
             patience: args.patience,
+            speed: args.only.is_empty() && !args.no_speed,
         };
         Ok((check(&options, control)?, control.stopped()))
     })?;
@@ -122,8 +126,11 @@ fn details(row: &Row) -> String {
     text.push_str(&format!("  here: {}\n", row.what.replace('\n', "\n    ")));
     if !row.least.is_empty() {
         text.push_str("  the least input that shows it:\n");
-        for line in &row.least {
+        for line in row.least.iter().take(LINES_MAX) {
             text.push_str(&format!("    {line}\n"));
+        }
+        if let Some(more @ 1..) = row.least.len().checked_sub(LINES_MAX) {
+            text.push_str(&format!("    and {more} more, which --json lists\n"));
         }
     }
     text.push_str(&format!("  seen in, or required by: {}\n", row.source));
@@ -133,6 +140,34 @@ fn details(row: &Row) -> String {
     text
 }
 
+/// What the program carries and costs, beside the others.
+fn speeds(report: &Report, style: Style) -> String {
+    if report.speeds.is_empty() {
+        return String::new();
+    }
+    let right = [
+        "Gbit/s",
+        "MSS 300",
+        "CPU s/GB",
+        "with both ends",
+        "round trip us",
+    ];
+    let right = right.map(|heading| (heading, Align::Right));
+    let mut table = Table::new([("one TCP stream", Align::Left)].into_iter().chain(right));
+    for speed in &report.speeds {
+        let numbers = [
+            (speed.goodput_gbps, 2),
+            (speed.goodput_mss_300_gbps, 2),
+            (speed.forwarder_seconds_per_gb, 3),
+            (speed.cpu_seconds_per_gb, 3),
+            (speed.round_trip_us, 1),
+        ];
+        let cells = numbers.map(|(number, digits)| format!("{number:.digits$}"));
+        table.row([speed.through.to_owned()].into_iter().chain(cells));
+    }
+    format!("\n{}", table.render(0, style))
+}
+
 fn text(report: &Report, style: Style) -> String {
     let headings = ["check", "verdict", ""];
     let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
@@ -140,7 +175,7 @@ fn text(report: &Report, style: Style) -> String {
         let about = match row.verdict {
             Verdict::Passed if !row.figures.is_empty() => &row.figures,
             Verdict::Passed | Verdict::NotApplicable => row.about,
-            _ => row.what.lines().next().unwrap_or_default(),
+            _ => row.what.split("; it printed:").next().unwrap_or_default(),
         };
         table.row([row.check, row.verdict.words(), about]);
     }
@@ -154,6 +189,7 @@ fn text(report: &Report, style: Style) -> String {
     for row in report.rows.iter().filter(|row| row.verdict.is_failure()) {
         text.push_str(&details(row));
     }
+    text.push_str(&speeds(report, style));
     let mebibytes = report.memory_bytes as f64 / f64::from(1 << 20);
     let passed = report
         .rows

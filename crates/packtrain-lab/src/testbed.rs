@@ -381,6 +381,18 @@ impl Testbed {
         }
     }
 
+    /// A testbed whose hosts a program joins.
+    ///
+    /// # Errors
+    /// As [`Program::start`].
+    pub fn of_program(exec: &Exec, settings: &Settings) -> Result<Self, ToolError> {
+        let (program, hosts) = Program::start(exec, settings)?;
+        Ok(Self {
+            device: Device::Exec(program),
+            ..Self::around(hosts, None)
+        })
+    }
+
     /// The hosts.
     pub fn hosts(&self) -> &TwoHosts {
         &self.hosts

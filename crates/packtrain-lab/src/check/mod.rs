@@ -12,6 +12,7 @@ mod packets;
 mod probe;
 mod report;
 mod shrink;
+mod speed;
 
 use std::fs::{self, File};
 use std::iter;
@@ -27,12 +28,13 @@ use crate::exec::{Exec, Program};
 use crate::netns;
 use crate::tool::Control;
 use crate::topology::{Settings, Side, TwoHosts};
-use packet::{Link, Sent};
+use packet::Link;
 use packets::{Ground, Step};
 use probe::{Fault, Outcome, Probe};
 
 pub use probe::Wrong;
 pub use report::{html, junit};
+pub use speed::Speed;
 
 /// The pause before a packet that nothing follows.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -178,6 +180,18 @@ pub struct Options {
     pub seed: u64,
     /// How long a packet is waited for after the last one that arrived, until it counts as lost.
     pub patience: Duration,
+    /// Whether goodput, CPU time and round trips are measured at the end, beside those of a
+    /// forwarder in C, a bridge and veth.
+    pub speed: bool,
+}
+
+impl Options {
+    fn settings(&self) -> Settings {
+        Settings {
+            mtu: self.mtu,
+            ..Settings::default()
+        }
+    }
 }
 
 /// What became of a check.
@@ -269,6 +283,8 @@ pub struct Report {
     pub mtu: u32,
     /// A row for each check.
     pub rows: Vec<Row>,
+    /// What it carries, and what it costs; empty if that was not measured.
+    pub speeds: Vec<Speed>,
     /// Most resident memory of the program that was seen, in bytes.
     pub memory_bytes: u64,
 }
@@ -336,7 +352,14 @@ pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError
     if rows.is_empty() {
         return Err(ToolError::Cancelled);
     }
+    let speeds = if options.speed && !control.stopped() {
+        (control.progress)("goodput, CPU time and round trips");
+        speed::speeds(options, control)?
+    } else {
+        Vec::new()
+    };
     Ok(Report {
+        speeds,
         commands: options.exec.commands.clone(),
         devices: match bench.probe.link {
             Link::Tun => "tun",
@@ -498,7 +521,7 @@ impl<'a> Bench<'a> {
         if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
             *fault = Fault {
                 wrong: Wrong::Ended,
-                what: format!("the program ended: {status}{}", self.program.printed()),
+                what: format!("the program ended, {status}{}", self.program.printed()),
             };
         }
         Ok(outcome)
@@ -543,6 +566,9 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// How a list was sent.
+const HELD: &str = "sent while the program is stopped (SIGSTOP), so that it reads them at once:";
+
 /// The most packets that a program which is stopped is sent: the queue of an interface holds more.
 const HELD_MAX: usize = 400;
 
@@ -557,11 +583,7 @@ fn with_held(step: Step) -> impl Iterator<Item = Step> {
 }
 
 fn started(options: &Options, number: u64) -> Result<(Program, TwoHosts, Probe), ToolError> {
-    let settings = Settings {
-        mtu: options.mtu,
-        ..Settings::default()
-    };
-    let (program, hosts) = Program::start(&options.exec, &settings)?;
+    let (program, hosts) = Program::start(&options.exec, &options.settings())?;
     let probe = Probe::open(&hosts, options.seed + number)?;
     Ok((program, hosts, probe))
 }
@@ -572,9 +594,9 @@ pub fn versions() -> Vec<crate::ip::IpVersion> {
 }
 
 /// The lines that describe a list of packets: equal neighbours are counted.
-fn lines(list: &[Sent]) -> Vec<String> {
+fn lines(step: &Step) -> Vec<String> {
     let mut lines: Vec<(String, usize)> = Vec::new();
-    for sent in list {
+    for sent in &step.list {
         let line = sent.to_string();
         match lines.last_mut() {
             Some((last, count)) if *last == line => *count += 1,
@@ -585,5 +607,8 @@ fn lines(list: &[Sent]) -> Vec<String> {
         1 => line,
         count => format!("{line} ({count} times)"),
     };
-    lines.into_iter().map(counted).collect()
+    let how = step.is_held.then_some(HELD.to_owned());
+    how.into_iter()
+        .chain(lines.into_iter().map(counted))
+        .collect()
 }

@@ -25,7 +25,7 @@ const STALL: Duration = Duration::from_secs(5);
 /// How long each goodput is measured.
 const MEASURED: Duration = Duration::from_millis(500);
 /// The segment size that is compared with that of the MTU.
-const SMALL_MSS: u32 = 300;
+pub(super) const SMALL_MSS: u32 = 300;
 /// A program whose segments of [`SMALL_MSS`] take so many times as long as those of the MTU has
 /// collapsed. The work for a segment does not grow when it gets shorter.
 const COLLAPSE: f64 = 10.0;
@@ -81,7 +81,7 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
                     wrong: fault.wrong,
                     what,
                 }),
-                least: lines(&step.list),
+                least: lines(&step),
                 outcome,
                 ..Found::default()
             });
@@ -141,7 +141,7 @@ fn transferred(
     let before = receiver.counters()?;
     let ran = transfer.run(sender, receiver);
     if let Some(status) = bench.program.ended() {
-        let what = format!("the program ended: {status}{}", bench.program.printed());
+        let what = format!("the program ended, {status}{}", bench.program.printed());
         return Ok(Some(Fault {
             wrong: Wrong::Ended,
             what,

@@ -356,8 +356,10 @@ impl Probe {
                     faults.push(Fault {
                         wrong: Wrong::Reordered,
                         what: format!(
-                            "packet {index} of the list arrived after packet {} of the same flow",
-                            *latest
+                            "packet {} arrived after packet {} of the same flow: {}",
+                            index + 1,
+                            *latest + 1,
+                            one.sent
                         ),
                     });
                 }

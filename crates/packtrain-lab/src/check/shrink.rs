@@ -66,7 +66,7 @@ impl Bench<'_> {
             None => (step, outcome),
         };
         Ok(Found {
-            least: lines(&least.list),
+            least: lines(&least),
             fault: outcome.fault.clone(),
             outcome,
             ..Found::default()

@@ -31,7 +31,12 @@ const READS_MAX: usize = 256;
 const GATHER: Duration = Duration::from_millis(2);
 
 fn main() -> ExitCode {
-    let Err(error) = run(std::env::args().skip(1));
+    ended(std::env::args().skip(1))
+}
+
+/// Runs it with these arguments, to its end.
+pub fn ended(args: impl Iterator<Item = String>) -> ExitCode {
+    let Err(error) = run(args);
     if error.is_empty() {
         return ExitCode::SUCCESS;
     }
@@ -184,9 +189,9 @@ fn removed(error: &Error) -> bool {
 // The faults.
 
 /// A planted fault.
-struct Fault {
+pub struct Fault {
     /// The check that finds it.
-    name: &'static str,
+    pub name: &'static str,
     /// What goes wrong.
     what: &'static str,
     at: At,
@@ -358,7 +363,8 @@ const BUSY: Duration = Duration::from_millis(5);
 /// Hop-by-hop options, routing, destination options.
 const EXTENSION_HEADERS: [u8; 3] = [0, 43, 60];
 
-const FAULTS: &[Fault] = &[
+/// All of them.
+pub const FAULTS: &[Fault] = &[
     Fault {
         name: "tcp-sizes",
         what: "the segment size of a large TCP packet is rounded down to a multiple of 8",

@@ -238,6 +238,9 @@ pub struct CheckArgs {
     /// Leaves IPv6 out
     #[arg(long)]
     pub no_ipv6: bool,
+    /// Compares also the identification of IPv4 packets with DF, which has no meaning (RFC 6864)
+    #[arg(long)]
+    pub exact_id: bool,
     /// Runs this check only; may be given again
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,

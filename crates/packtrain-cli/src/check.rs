@@ -51,6 +51,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             skip: args.skip.clone(),
             versions: claimed(args),
             captures: args.captures.clone(),
+            exact_id: args.exact_id,
             seed: args.seed,
             patience: args.patience,
             speed: args.only.is_empty() && !args.no_speed,
@@ -123,7 +124,7 @@ fn list() -> Result<(), Failure> {
 fn details(row: &Row) -> String {
     let mut text = format!("\n{}: {}\n", row.check, row.verdict.words());
     text.push_str(&format!("  a program that passes: {}\n", row.about));
-    text.push_str(&format!("  here: {}\n", row.what.replace('\n', "\n    ")));
+    text.push_str(&format!("  here: {}\n", row.what));
     if !row.least.is_empty() {
         text.push_str("  the least input that shows it:\n");
         for line in row.least.iter().take(LINES_MAX) {
@@ -175,7 +176,7 @@ fn text(report: &Report, style: Style) -> String {
         let about = match row.verdict {
             Verdict::Passed if !row.figures.is_empty() => &row.figures,
             Verdict::Passed | Verdict::NotApplicable => row.about,
-            _ => row.what.split("; it printed:").next().unwrap_or_default(),
+            _ => &row.what,
         };
         table.row([row.check, row.verdict.words(), about]);
     }

@@ -40,7 +40,7 @@ const QUIET: Duration = Duration::from_millis(250);
 /// How long a process may take to stop.
 const STOPS: Duration = Duration::from_secs(1);
 
-/// The last bytes of the program's output that an error shows.
+/// The last bytes of the program's output in which its last line is searched.
 const OUTPUT_MAX: u64 = 2000;
 
 /// What is run.
@@ -220,18 +220,19 @@ impl Program {
         })
     }
 
-    /// The end of its output, for an error; empty if it printed nothing.
+    /// The last line of its output, for the end of an error; empty if it printed nothing.
     pub fn printed(&self) -> String {
         let length = self.output.metadata().map_or(0, |of| of.len());
         let mut text = vec![0; length.min(OUTPUT_MAX) as usize];
         let at = length - text.len() as u64;
-        if text.is_empty() || self.output.read_exact_at(&mut text, at).is_err() {
+        if self.output.read_exact_at(&mut text, at).is_err() {
             return String::new();
         }
-        format!(
-            "; it printed:\n{}",
-            String::from_utf8_lossy(&text).trim_end()
-        )
+        let text = String::from_utf8_lossy(&text);
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        last.map_or_else(String::new, |line| {
+            format!("; the last line it printed: {}", line.trim())
+        })
     }
 
     /// Stops all its processes, until [`resume`](Self::resume): what arrives meanwhile waits in

@@ -97,7 +97,7 @@ checks! {
         "FIN, PSH, URG, CWR and ECE stay where they are",
         "RFC 3168 section 6.1.2; tcp_gso_segment of Linux";
     "ip-id" Packets(packets::ip_id),
-        "IPv4 identifications stay: those that wrap, jump, or are all the same",
+        "IPv4 identifications stay where they have a meaning: those that wrap, jump or repeat",
         "RFC 6864; microsoft/openvmm#3128";
     "zero-checksum" Packets(packets::zero_checksum),
         "UDP without a checksum stays so, and a sum of zero is sent as all ones",
@@ -174,6 +174,9 @@ pub struct Options {
     pub skip: Vec<String>,
     /// Versions of IP that the program claims to pass.
     pub versions: Vec<crate::ip::IpVersion>,
+    /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
+    /// have no meaning (RFC 6864 section 4.1).
+    pub exact_id: bool,
     /// A folder for captures of what failed.
     pub captures: Option<PathBuf>,
     /// Seed of the payloads.
@@ -584,7 +587,7 @@ fn with_held(step: Step) -> impl Iterator<Item = Step> {
 
 fn started(options: &Options, number: u64) -> Result<(Program, TwoHosts, Probe), ToolError> {
     let (program, hosts) = Program::start(&options.exec, &options.settings())?;
-    let probe = Probe::open(&hosts, options.seed + number)?;
+    let probe = Probe::open(&hosts, options.seed + number, options.exact_id)?;
     Ok((program, hosts, probe))
 }
 

@@ -312,7 +312,8 @@ pub(super) fn tcp_flags(ground: &Ground) -> Vec<Step> {
     steps
 }
 
-/// Identifications that wrap, stay, go down or jump.
+/// Identifications that wrap, stay, go down or jump, of packets that may become fragments and of
+/// others.
 pub(super) fn ip_id(ground: &Ground) -> Vec<Step> {
     if ground.ip == IpVersion::V6 {
         return Vec::new();
@@ -335,11 +336,12 @@ pub(super) fn ip_id(ground: &Ground) -> Vec<Step> {
             steps.push(Step::of(ground.datagrams(6, set)));
         }
     }
-    for id in [0xfffd, 0, 0x1234] {
-        let packet = ground.tcp(1, 5400).with(|packet| packet.id = id);
-        steps.push(Step::of(vec![ground.large(packet, 1000)]));
-        let packet = ground.udp(5400).with(|packet| packet.id = id);
-        steps.push(Step::of(vec![ground.large(packet, 1000)]));
+    for (id, fragment) in [(0xfffd, 0), (0, 0), (0x1234, 0), (0xfffd, DF)] {
+        let set = |packet: &mut Packet| (packet.id, packet.fragment) = (id, fragment);
+        let packets = [ground.tcp(1, 5400).with(set), ground.udp(5400).with(set)];
+        for packet in packets {
+            steps.push(Step::of(vec![ground.large(packet, 1000)]));
+        }
     }
     steps
 }

@@ -9,10 +9,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
+use packtrain_offload::checksum::sum;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
 
-use super::packet::{Bytes, Link, Rule, Sent, field_at};
+use super::packet::{Bytes, DF, Link, Rule, Sent, field_at};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -103,12 +104,14 @@ pub(super) struct Probe {
     pub link: Link,
     /// Numbers the streams of payload, so that no two packets have the same bytes.
     stream: u64,
-    /// Hashes of all packets of earlier runs, which may still arrive.
+    exact_id: bool,
+    /// All packets of earlier runs, which may still arrive.
     earlier: HashSet<Vec<u8>>,
 }
 
 impl Probe {
-    pub(super) fn open(hosts: &TwoHosts, seed: u64) -> Result<Self, LabError> {
+    /// Without `exact_id` identifications that have no meaning are not compared.
+    pub(super) fn open(hosts: &TwoHosts, seed: u64, exact_id: bool) -> Result<Self, LabError> {
         let link = match hosts.left.link.mac {
             Some(_) => Link::Tap,
             None => Link::Tun,
@@ -117,8 +120,16 @@ impl Probe {
             ends: [end(&hosts.left)?, end(&hosts.right)?],
             link,
             stream: seed << 32,
+            exact_id,
             earlier: HashSet::new(),
         })
+    }
+
+    fn compare(&self) -> Compare {
+        Compare {
+            link: self.link,
+            exact_id: self.exact_id,
+        }
     }
 
     /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
@@ -183,7 +194,7 @@ impl Probe {
             self.collect(&mut buffer, begin, &mut outcome.arrived)?;
             if outcome.arrived.len() > before {
                 last = Instant::now();
-                matched = count(&built, list, &outcome.arrived);
+                matched = count(self.compare(), &built, list, &outcome.arrived);
             }
             let rest = if matched >= wanted { AFTER } else { patience };
             if last.elapsed() > rest {
@@ -201,8 +212,11 @@ impl Probe {
             }
         }
         outcome.fault = self.judge(list, &built, &outcome.arrived);
-        let wires = built.into_iter().flat_map(|one| one.wire);
-        self.earlier.extend(wires);
+        for (sent, bytes) in list.iter().zip(&built) {
+            let compare = self.compare();
+            let wires = bytes.wire.iter().map(|wire| compare.sent(wire, sent));
+            self.earlier.extend(wires);
+        }
         Ok(outcome)
     }
 
@@ -311,7 +325,7 @@ impl Probe {
         }
         let mut by_bytes: HashMap<(Side, Vec<u8>), Vec<usize>> = HashMap::new();
         for (index, one) in expected.iter().enumerate().rev() {
-            let wire = seen(one.wire, one.sent);
+            let wire = self.compare().sent(one.wire, one.sent);
             by_bytes
                 .entry((one.sent.from.other(), wire))
                 .or_default()
@@ -321,7 +335,9 @@ impl Probe {
         let mut last: HashMap<(Side, IpVersion, u8, u16), usize> = HashMap::new();
         let mut strange = Vec::new();
         for arrival in arrived {
-            let Some(places) = by_bytes.get_mut(&(arrival.at, arrival.bytes.clone())) else {
+            let Some(places) =
+                by_bytes.get_mut(&(arrival.at, self.compare().arrived(&arrival.bytes)))
+            else {
                 strange.push(arrival);
                 continue;
             };
@@ -393,17 +409,14 @@ impl Probe {
 
     /// A packet that nothing sent like this: one of a host's own, or one that was changed.
     fn strange(&self, arrival: &Arrival, expected: &[Expected<'_>]) -> Option<Fault> {
-        if self.earlier.contains(&arrival.bytes) || !is_ours(self.link, &arrival.bytes) {
+        let arrived = self.compare().arrived(&arrival.bytes);
+        if self.earlier.contains(&arrived) || !is_ours(self.link, &arrival.bytes) {
             return None;
         }
         let differs = |one: &Expected<'_>| {
-            let wire = seen(one.wire, one.sent);
-            let common = wire
-                .iter()
-                .zip(&arrival.bytes)
-                .filter(|(a, b)| a != b)
-                .count();
-            common + wire.len().abs_diff(arrival.bytes.len())
+            let wire = self.compare().sent(one.wire, one.sent);
+            let common = wire.iter().zip(&arrived).filter(|(a, b)| a != b).count();
+            common + wire.len().abs_diff(arrived.len())
         };
         let nearest = expected
             .iter()
@@ -418,16 +431,16 @@ impl Probe {
                 ),
             });
         };
-        let wire = seen(nearest.wire, nearest.sent);
-        let (sent, found) = (wire.len(), arrival.bytes.len());
-        let at = wire.iter().zip(&arrival.bytes).position(|(a, b)| a != b);
+        let wire = self.compare().sent(nearest.wire, nearest.sent);
+        let (sent, found) = (wire.len(), arrived.len());
+        let at = wire.iter().zip(&arrived).position(|(a, b)| a != b);
         let difference = match at {
             Some(at) => format!(
                 "{} differs (byte {}: sent {:#04x}, arrived {:#04x})",
                 field_at(self.link, &wire, at),
                 at,
                 wire[at],
-                arrival.bytes[at]
+                arrived[at]
             ),
             None => "it was cut or extended".to_owned(),
         };
@@ -460,19 +473,48 @@ impl fmt::Display for Expected<'_> {
     }
 }
 
-/// A packet as a packet socket sees it: the kernel has taken a VLAN tag off.
-fn seen(wire: &[u8], sent: &Sent) -> Vec<u8> {
-    match sent.packet().and_then(|packet| packet.tag) {
-        Some(_) => [&wire[..12], &wire[16..]].concat(),
-        None => wire.to_vec(),
+/// How bytes are compared.
+#[derive(Clone, Copy, Debug)]
+struct Compare {
+    link: Link,
+    exact_id: bool,
+}
+
+impl Compare {
+    /// What of a sent packet is compared, as a packet socket sees it: the kernel has taken a VLAN
+    /// tag off.
+    fn sent(self, wire: &[u8], sent: &Sent) -> Vec<u8> {
+        match sent.packet().and_then(|packet| packet.tag) {
+            Some(_) => self.arrived(&[&wire[..12], &wire[16..]].concat()),
+            None => self.arrived(wire),
+        }
+    }
+
+    /// The same of one that arrived. The identification of an IPv4 packet that is no fragment and
+    /// may not become one has no meaning (RFC 6864 section 4.1): it is left out, with a header
+    /// checksum that is right.
+    fn arrived(self, packet: &[u8]) -> Vec<u8> {
+        let mut packet = packet.to_vec();
+        let is_ipv4 = self.link == Link::Tun || packet.get(12..14) == Some(&[8, 0]);
+        let ip = packet.get_mut(self.link.header()..);
+        let Some(ip) = ip.filter(|ip| ip.len() >= 20 && is_ipv4 && !self.exact_id) else {
+            return packet;
+        };
+        let header = ip.get(..usize::from(ip[0] & 15) * 4);
+        let is_right = ip[0] >> 4 == 4 && header.is_some_and(|header| sum(header).is_valid());
+        if is_right && ip[6..8] == DF.to_be_bytes() {
+            ip[4..6].fill(0);
+            ip[10..12].fill(0);
+        }
+        packet
     }
 }
 
 /// How many packets that have to arrive have arrived, at most.
-fn count(built: &[Bytes], list: &[Sent], arrived: &[Arrival]) -> usize {
-    let mut there: HashMap<&[u8], usize> = HashMap::new();
+fn count(compare: Compare, built: &[Bytes], list: &[Sent], arrived: &[Arrival]) -> usize {
+    let mut there: HashMap<Vec<u8>, usize> = HashMap::new();
     for arrival in arrived {
-        *there.entry(&arrival.bytes).or_default() += 1;
+        *there.entry(compare.arrived(&arrival.bytes)).or_default() += 1;
     }
     let mut count = 0;
     for (sent, bytes) in list.iter().zip(built) {
@@ -481,7 +523,7 @@ fn count(built: &[Bytes], list: &[Sent], arrived: &[Arrival]) -> usize {
         }
         for wire in &bytes.wire {
             if let Some(left) = there
-                .get_mut(seen(wire, sent).as_slice())
+                .get_mut(&compare.sent(wire, sent))
                 .filter(|left| **left > 0)
             {
                 *left -= 1;

@@ -1,0 +1,337 @@
+//! `packtrain check`: it finds each planted fault, and nothing where there is none.
+//!
+//! The program that is checked is this executable, with the arguments of the example `forwarder`
+//! behind the word `forwarder`.
+
+#[allow(dead_code, reason = "as an example it has a main of its own")]
+#[path = "../examples/forwarder.rs"]
+mod forwarder;
+mod program;
+
+use packtrain_lab::baseline;
+use packtrain_lab::check::CHECKS;
+use packtrain_lab::harness::{self, need_tap, skip};
+use program::{PACKTRAIN, Scratch, assert_documented, command, ends, finish, packtrain, start};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if(|arg| arg == "forwarder").is_some() {
+        return forwarder::ended(args);
+    }
+    packtrain_lab::tests! {
+        nothing_is_reported_where_there_is_no_fault,
+        packtrain_passes,
+        the_forwarder_in_c_passes,
+        each_planted_fault_is_found_by_its_check,
+        reports_are_the_same_in_all_forms,
+        a_program_ends_with_the_check,
+        what_is_wrong_with_a_program_is_said,
+    }
+}
+
+fn this() -> String {
+    let path = std::env::current_exe().expect("this executable");
+    path.display().to_string()
+}
+
+/// The verdicts of a document, by check.
+fn verdicts(document: &Value) -> Vec<(&str, &str)> {
+    let rows = document["rows"].as_array().expect("rows");
+    rows.iter()
+        .map(|row| {
+            let check = row["check"].as_str().expect("a check");
+            (check, row["verdict"].as_str().expect("a verdict"))
+        })
+        .collect()
+}
+
+/// Runs all checks, which must pass but for those that do not apply.
+fn passes(command: &[&str], not_applicable: &str) {
+    let mut words = vec!["check", "-q", "--json", "--no-speed", "--"];
+    words.extend(command);
+    let document = ends(0, &words).json();
+    for (check, verdict) in verdicts(&document) {
+        let wanted = if check == not_applicable {
+            "not-applicable"
+        } else {
+            "passed"
+        };
+        assert_eq!(verdict, wanted, "{check}: {document}");
+    }
+    assert_eq!(verdicts(&document).len(), CHECKS.len());
+}
+
+fn nothing_is_reported_where_there_is_no_fault() {
+    need_tap();
+    let this = this();
+    passes(&[&this, "forwarder", "{a}", "{b}"], "ethernet");
+    passes(
+        &[&this, "forwarder", "--tap", "{a}", "{b}"],
+        "refused-write",
+    );
+    passes(&[&this, "forwarder", "--plain", "{a}", "{b}"], "ethernet");
+}
+
+fn packtrain_passes() {
+    need_tap();
+    passes(
+        &[PACKTRAIN, "forward", "-q", "tun:{a}", "tun:{b}"],
+        "ethernet",
+    );
+    passes(
+        &[PACKTRAIN, "forward", "-q", "tap:{a}", "tap:{b},offload=off"],
+        "refused-write",
+    );
+}
+
+fn the_forwarder_in_c_passes() {
+    need_tap();
+    let program = match baseline::Program::forwarder() {
+        Ok(program) => program,
+        Err(error) => skip(error),
+    };
+    let path = program.path().display().to_string();
+    let path = path.replace("self", &std::process::id().to_string());
+    // It ends when its standard input does.
+    let command = format!("sleep 1000 | {path} {{a}} {{b}} vnet 1");
+    passes(&["sh", "-c", &command], "refused-write");
+}
+
+/// The verdict that a fault leads to.
+fn verdict_of(fault: &str) -> &'static str {
+    match fault {
+        "order" => "reordered",
+        "mss-speed" => "slow",
+        "refused-write" => "ended",
+        "tcp-segments" | "tcp-tails" | "zero-checksum" | "short-packets" | "fragments"
+        | "ipv6-extensions" | "idle" | "down-up" | "flows" | "acks" | "protocols" | "ethernet"
+        | "burst" => "lost-in-silence",
+        _ => "wrong-bytes",
+    }
+}
+
+fn each_planted_fault_is_found_by_its_check() {
+    need_tap();
+    let names = |list: &[&'static str]| {
+        let mut names = list.to_vec();
+        names.sort_unstable();
+        names
+    };
+    let faults: Vec<_> = forwarder::FAULTS.iter().map(|fault| fault.name).collect();
+    let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
+    assert_eq!(names(&faults), names(&checks), "a fault for each check");
+    let (this, next) = (this(), AtomicUsize::new(0));
+    // Most of the time goes into waiting for packets that do not arrive.
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    finds(&this, fault);
+                }
+            });
+        }
+    });
+}
+
+fn finds(this: &str, fault: &str) {
+    let mut words = vec![
+        "check",
+        "-q",
+        "--json",
+        "--patience",
+        "500ms",
+        "--only",
+        fault,
+        "--",
+    ];
+    words.extend([this, "forwarder", "--fault", fault]);
+    if fault == "ethernet" {
+        words.push("--tap");
+    }
+    words.extend(["{a}", "{b}"]);
+    let ran = packtrain(&words);
+    let document = ran.json();
+    assert_eq!(
+        verdicts(&document),
+        [(fault, verdict_of(fault))],
+        "{document}"
+    );
+    assert_eq!(ran.code, Some(1), "{fault}");
+    assert_eq!(ran.error_line(), format!("1 of 1 checks failed: {fault}"));
+    let row = &document["rows"][0];
+    assert!(
+        !row["what"].as_str().expect("a sentence").is_empty(),
+        "{row}"
+    );
+    let least = row["least"].as_array().expect("a list").len();
+    // A speed has no packets; a burst needs as many as it does.
+    match fault {
+        "mss-speed" => assert_eq!(least, 0),
+        "burst" | "both-ways" => assert!(least > 0),
+        _ => assert!((1..=70).contains(&least), "{row}"),
+    }
+}
+
+fn reports_are_the_same_in_all_forms() {
+    need_tap();
+    let (scratch, this) = (Scratch::new("check"), this());
+    let [junit, html, captures] = ["j.xml", "h.html", "captures"].map(|name| scratch.file(name));
+    let run = |more: &[&str]| {
+        let mut words = vec!["check", "-q", "--patience", "500ms"];
+        words.extend([
+            "--only",
+            "fragments",
+            "--only",
+            "udp-sizes",
+            "--only",
+            "ethernet",
+        ]);
+        words.extend(more);
+        words.extend([
+            "--",
+            &this,
+            "forwarder",
+            "--fault",
+            "fragments",
+            "{a}",
+            "{b}",
+        ]);
+        ends(1, &words)
+    };
+    let document = run(&[
+        "--json",
+        "--junit",
+        &junit,
+        "--html",
+        &html,
+        "--captures",
+        &captures,
+    ]);
+    let document = document.json();
+    assert_documented(&document, &["all", "check"]);
+    let wanted = [
+        ("udp-sizes", "passed"),
+        ("fragments", "lost-in-silence"),
+        ("ethernet", "not-applicable"),
+    ];
+    assert_eq!(verdicts(&document), wanted);
+    let row = &document["rows"][1];
+    let (what, least) = (&row["what"], &row["least"][0]);
+    let (what, least) = (what.as_str().expect("text"), least.as_str().expect("text"));
+    for text in [run(&[]).out, fs::read_to_string(html).expect("a page")] {
+        assert!(text.contains("lost in silence"), "{text}");
+        assert!(text.contains(what) && text.contains(least), "{text}");
+    }
+    let junit = fs::read_to_string(junit).expect("a report");
+    assert!(
+        junit.contains("tests=\"3\" failures=\"1\" skipped=\"1\""),
+        "{junit}"
+    );
+    assert!(
+        junit.contains("<failure type=\"lost in silence\""),
+        "{junit}"
+    );
+    let capture = row["capture"].as_str().expect("a path");
+    let listed = ends(0, &["replay", capture, "--json"]).json();
+    // One fragment was sent, and none arrived.
+    assert_eq!(listed["conservation"]["received"], 1, "{listed}");
+}
+
+fn a_program_ends_with_the_check() {
+    need_tap();
+    let (scratch, this) = (Scratch::new("ends"), this());
+    let file = scratch.file("pid");
+    // A process that the program has started, too.
+    let line = format!("sleep 1000 & echo $! >{file}; exec {this} forwarder {{a}} {{b}}");
+    let words = ["check", "-q", "--no-speed", "--", "sh", "-c", &line];
+    let check = start(&mut command(PACKTRAIN, &words));
+    let is_there = || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
+    harness::wait_for("the program", is_there);
+    let marker = format!("{this}\0forwarder\0");
+    harness::wait_for("the forwarder", || processes_with(&marker) > 0);
+    let pid = Pid::from_raw(check.id().cast_signed()).expect("a process");
+    kill_process(pid, Signal::KILL).expect("it runs");
+    finish(check);
+    harness::wait_for("the end of the program", || processes_with(&marker) == 0);
+}
+
+/// Processes whose command line begins so.
+fn processes_with(command_line: &str) -> usize {
+    let entries = fs::read_dir("/proc").expect("/proc").flatten();
+    let is_one = |entry: &fs::DirEntry| {
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        line.starts_with(command_line.as_bytes())
+    };
+    entries.filter(is_one).count()
+}
+
+fn what_is_wrong_with_a_program_is_said() {
+    need_tap();
+    let this = this();
+    let says = |code: i32, words: &[&str], text: &str| {
+        let words = [&["check", "-q"], words].concat();
+        let ran = ends(code, &words);
+        assert!(ran.error_line().contains(text), "{words:?}: {ran:?}");
+    };
+    says(
+        2,
+        &["--", "cat", "{a}"],
+        "the command has no {b}, which stands for the name of a device",
+    );
+    says(
+        2,
+        &["--only", "udp-size", "--", "x", "{a}", "{b}"],
+        "did you mean udp-sizes?",
+    );
+    says(2, &["--a", "x {a}"], "--b");
+    let words = [
+        "--",
+        "sh",
+        "-c",
+        "echo no such key >&2; exit 3",
+        "{a}",
+        "{b}",
+    ];
+    says(
+        4,
+        &words,
+        "exit status 3; the last line it printed: no such key",
+    );
+    let words = [
+        "--wait",
+        "300ms",
+        "--",
+        "sh",
+        "-c",
+        "sleep 1000",
+        "{a}",
+        "{b}",
+    ];
+    says(4, &words, "did not open interfaces called pt-a and pt-b");
+    // A device that is there already has another kind.
+    let words = ["--made", "tap", "--", &this, "forwarder", "{a}", "{b}"];
+    says(4, &words, "the last line it printed:");
+    // What the program does not claim is no failure.
+    let words = [
+        "check",
+        "-q",
+        "--no-speed",
+        "--json",
+        "--skip",
+        "fragments",
+        "--no-ipv6",
+    ];
+    let words = [&words[..], &["--only", "fragments", "--only", "acks", "--"]].concat();
+    let words = [
+        &words[..],
+        &[&this, "forwarder", "--fault", "fragments", "{a}", "{b}"],
+    ]
+    .concat();
+    assert_eq!(verdicts(&ends(0, &words).json()), [("acks", "passed")]);
+}

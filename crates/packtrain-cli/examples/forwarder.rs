@@ -126,6 +126,11 @@ fn forward(
                 }
                 let mut packets = match offload.packets(&mut read[..bytes]) {
                     Ok(packets) => packets,
+                    Err(_) if matches!(at, At::Refused) => {
+                        let header = offload.header.map_or(0, HeaderLen::bytes);
+                        batch.push(read[header.min(bytes)..bytes].to_vec());
+                        continue;
+                    }
                     Err(error) => {
                         eprintln!("read: {error}");
                         continue;
@@ -579,24 +584,26 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "order",
-        what: "the second and the third packet of a batch of 8 or more are swapped",
+        what: "of a flow with three other packets between its own, two are swapped",
         at: At::Batch(|batch, memory| {
-            if batch.len() >= 8
-                && let (Some(l), Some(m)) = (memory.layout(&batch[1]), memory.layout(&batch[2]))
-                && flow(&batch[1], &l) == flow(&batch[2], &m)
-            {
-                batch.swap(1, 2);
+            for i in 4..batch.len() {
+                let flow = |packet: &[u8]| Some(flow(packet, &memory.layout(packet)?));
+                let of = batch[i - 4..=i].iter().map(|packet| flow(packet));
+                let of: Vec<_> = of.collect();
+                if of[0] == of[4] && !of[1..4].contains(&of[0]) {
+                    batch.swap(i - 4, i);
+                    break;
+                }
             }
         }),
     },
     Fault {
         name: "idle",
-        what: "the last packet of the first batch after 250 ms is held until the next batch",
+        what: "a single packet after 80 ms of silence is held until the next batch",
         at: At::Batch(|batch, memory| {
             let held = take(&mut memory.packet);
-            let is_first = memory.pause() >= Duration::from_millis(250);
-            if is_first && let Some(last) = batch.pop() {
-                memory.packet = last;
+            if memory.pause() >= Duration::from_millis(80) && batch.len() == 1 {
+                memory.packet = batch.remove(0);
             }
             if !held.is_empty() {
                 batch.insert(0, held);
@@ -605,7 +612,7 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "refused-write",
-        what: "the program ends when a write is refused with EINVAL",
+        what: "what is no packet is written too, and the program ends when the kernel refuses it",
         at: At::Refused,
     },
     Fault {
@@ -725,10 +732,10 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "mss-speed",
-        what: "a read of TCP segments of less than 400 bytes takes 5 ms",
+        what: "a read of TCP segments of less than 400 bytes takes 20 ms",
         at: At::Read(|read, memory| {
             if memory.is_cut(read, Transport::Tcp) && read[0].len() < 400 {
-                std::thread::sleep(Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(20));
             }
         }),
     },

@@ -12,7 +12,7 @@ end() { # side, device, role
         --local 127.0.0.1 --lport $((1194 + $1)) --remote 127.0.0.1 $((1194 + other)) \
         --"$3" --cert "cert$1" --key "key$1" --dh none --auth-nocache --mssfix 0 --tun-mtu 1500 \
         --peer-fingerprint "$(openssl x509 -in cert$other -noout -fingerprint -sha256 | cut -d= -f2)" \
-        --ping 1 --ping-restart 10 --disable-dco --script-security 0
+        --ping 1 --ping-restart 60 --up-delay --disable-dco --script-security 0
 }
 end 1 "$1" tls-server &
 end 2 "$2" tls-client &

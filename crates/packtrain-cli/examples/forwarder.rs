@@ -132,8 +132,8 @@ fn forward(
                 let mut packets = match offload.packets(&mut read[..bytes]) {
                     Ok(packets) => packets,
                     Err(_) if matches!(at, At::Refused) => {
-                        batch
-                            .push(read[offload.header.map_or(0, HeaderLen::bytes)..bytes].to_vec());
+                        let header = offload.header.map_or(0, HeaderLen::bytes);
+                        batch.push(read[header.min(bytes)..bytes].to_vec());
                         continue;
                     }
                     Err(error) => {
@@ -590,24 +590,26 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "order",
-        what: "the second and the third packet of a batch of 8 or more are swapped",
+        what: "of a flow with three other packets between its own, two are swapped",
         at: At::Batch(|batch, memory| {
-            if batch.len() >= 8
-                && let (Some(l), Some(m)) = (memory.layout(&batch[1]), memory.layout(&batch[2]))
-                && flow(&batch[1], &l) == flow(&batch[2], &m)
-            {
-                batch.swap(1, 2);
+            for i in 4..batch.len() {
+                let flow = |packet: &[u8]| Some(flow(packet, &memory.layout(packet)?));
+                let of = batch[i - 4..=i].iter().map(|packet| flow(packet));
+                let of: Vec<_> = of.collect();
+                if of[0] == of[4] && !of[1..4].contains(&of[0]) {
+                    batch.swap(i - 4, i);
+                    break;
+                }
             }
         }),
     },
     Fault {
         name: "idle",
-        what: "the last packet of the first batch after 250 ms is held until the next batch",
+        what: "a single packet after 80 ms of silence is held until the next batch",
         at: At::Batch(|batch, memory| {
             let held = take(&mut memory.packet);
-            let is_first = memory.pause() >= Duration::from_millis(250);
-            if is_first && let Some(last) = batch.pop() {
-                memory.packet = last;
+            if memory.pause() >= Duration::from_millis(80) && batch.len() == 1 {
+                memory.packet = batch.remove(0);
             }
             if !held.is_empty() {
                 batch.insert(0, held);
@@ -616,7 +618,7 @@ pub const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "refused-write",
-        what: "what is no packet is passed on, and its write, refused with EINVAL, ends the program",
+        what: "what is no packet is written too, and the program ends when the kernel refuses it",
         at: At::Refused,
     },
     Fault {

@@ -241,6 +241,9 @@ pub struct CheckArgs {
     /// Compares also the identification of IPv4 packets with DF, which has no meaning (RFC 6864)
     #[arg(long)]
     pub exact_id: bool,
+    /// Never stops the program (SIGSTOP) while packets are sent, for one whose timers do not bear it
+    #[arg(long)]
+    pub no_stop: bool,
     /// Runs this check only; may be given again
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,

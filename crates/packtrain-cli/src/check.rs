@@ -52,6 +52,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             versions: claimed(args),
             captures: args.captures.clone(),
             exact_id: args.exact_id,
+            stops: !args.no_stop,
             seed: args.seed,
             patience: args.patience,
             speed: args.only.is_empty() && !args.no_speed,

@@ -235,6 +235,12 @@ impl Program {
         })
     }
 
+    /// Datagrams that its own UDP sockets had no room for: those between two ends.
+    pub(crate) fn datagrams_refused(&self) -> Result<u64, LabError> {
+        let counters = self.netns.counters()?;
+        Ok(counters.udp_rcvbuf_errors + counters.udp6_rcvbuf_errors)
+    }
+
     /// Stops all its processes, until [`resume`](Self::resume): what arrives meanwhile waits in
     /// queues, as while a scheduler runs other processes.
     pub(crate) fn pause(&self) {

@@ -28,9 +28,9 @@ use crate::exec::{Exec, Program};
 use crate::netns;
 use crate::tool::Control;
 use crate::topology::{Settings, Side, TwoHosts};
-use packet::Link;
+use packet::{Form, Link, Packet, Sent};
 use packets::{Ground, Step};
-use probe::{Fault, Outcome, Probe};
+use probe::{Fault, Outcome, Probe, SHORT_PATIENCE};
 
 pub use probe::Wrong;
 pub use report::{html, junit};
@@ -177,6 +177,9 @@ pub struct Options {
     /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
     /// have no meaning (RFC 6864 section 4.1).
     pub exact_id: bool,
+    /// Whether the program is stopped (SIGSTOP) while packets are sent, so that it reads them at
+    /// once.
+    pub stops: bool,
     /// A folder for captures of what failed.
     pub captures: Option<PathBuf>,
     /// Seed of the payloads.
@@ -399,7 +402,7 @@ fn chosen(options: &Options) -> Result<Vec<&'static Check>, ToolError> {
 impl<'a> Bench<'a> {
     fn start(options: &'a Options, control: &'a Control<'a>) -> Result<Self, ToolError> {
         let (program, hosts, probe) = started(options, 1)?;
-        Ok(Self {
+        let mut bench = Self {
             options,
             control,
             program,
@@ -407,14 +410,16 @@ impl<'a> Bench<'a> {
             probe,
             starts: 1,
             memory_bytes: 0,
-        })
+        };
+        bench.warm_up()?;
+        Ok(bench)
     }
 
     /// Starts the program anew, in hosts of its own.
     fn restart(&mut self) -> Result<(), ToolError> {
         self.starts += 1;
         (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
-        Ok(())
+        self.warm_up()
     }
 
     /// Runs a check, and writes a capture of what failed.
@@ -424,8 +429,16 @@ impl<'a> Bench<'a> {
             self.restart()?;
         }
         let found = match check.kind {
-            Kind::Packets(make) => self.packets(make)?,
-            Kind::Own(run) => run(self)?,
+            Kind::Packets(make) => self.packets(make),
+            Kind::Own(run) => run(self),
+        };
+        let found = match (found, self.program.ended()) {
+            // Its interfaces have gone with it.
+            (Err(ToolError::Failed(_)), Some(status)) => Found {
+                fault: Some(self.end(&status)),
+                ..Found::default()
+            },
+            (found, _) => found?,
         };
         self.memory_bytes = self.memory_bytes.max(self.program.resident());
         let (verdict, what) = match (found.fault, found.doubt) {
@@ -479,7 +492,9 @@ impl<'a> Bench<'a> {
             ..Found::default()
         };
         for ground in self.grounds() {
-            for step in make(&ground).into_iter().flat_map(with_held) {
+            let stops = self.options.stops;
+            let steps = make(&ground).into_iter();
+            for step in steps.flat_map(|step| with_held(step, stops)) {
                 if self.control.stopped() {
                     return Ok(found);
                 }
@@ -516,18 +531,60 @@ impl<'a> Bench<'a> {
             }
         };
         let at_once = step.at_once || step.is_held;
+        let before = self.program.datagrams_refused()?;
         let outcome = self.probe.run(&step.list, at_once, patience, resume);
         let mut outcome = outcome?;
         if step.mtu.is_some() {
             self.set_mtu(ground.from, self.options.mtu)?;
         }
+        let refused = self.program.datagrams_refused()?.saturating_sub(before);
+        if let Some(fault) = &mut outcome.fault
+            && fault.wrong == Wrong::Lost
+            && refused > 0
+        {
+            fault.what += &format!(
+                "; meanwhile the buffers of the program's own UDP sockets were too small for \
+                 {refused} datagrams (RcvbufErrors)"
+            );
+        }
         if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
-            *fault = Fault {
-                wrong: Wrong::Ended,
-                what: format!("the program ended, {status}{}", self.program.printed()),
-            };
+            *fault = self.end(&status);
         }
         Ok(outcome)
+    }
+
+    /// The fault of a program that has ended.
+    fn end(&self, status: &str) -> Fault {
+        Fault {
+            wrong: Wrong::Ended,
+            what: format!("the program ended, {status}{}", self.program.printed()),
+        }
+    }
+
+    /// Waits until packets pass in both directions, for as long as the program may take to open its
+    /// devices: the ends of a VPN have to find each other first.
+    fn warm_up(&mut self) -> Result<(), ToolError> {
+        let Some(ip) = self.options.versions.first().copied() else {
+            return Ok(());
+        };
+        let (begin, wait) = (Instant::now(), self.options.exec.wait);
+        let list = [Side::Left, Side::Right]
+            .map(|from| Sent::new(from, Form::Wire(Packet::udp(ip, 0, 100))));
+        loop {
+            let outcome = self.probe.run(&list, false, SHORT_PATIENCE, || {})?;
+            let Some(fault) = outcome.fault else {
+                return Ok(());
+            };
+            let ended = self.program.ended();
+            if ended.is_none() && begin.elapsed() < wait && !self.control.stopped() {
+                continue;
+            }
+            let what = ended.map_or(fault.what, |status| self.end(&status).what);
+            return Err(ToolError::Failed(format!(
+                "no packet passes the program within {} s of its start: {what}",
+                wait.as_secs()
+            )));
+        }
     }
 
     fn set_mtu(&self, side: Side, mtu: u32) -> Result<(), LabError> {
@@ -572,13 +629,14 @@ impl<'a> Bench<'a> {
 /// How a list was sent.
 const HELD: &str = "sent while the program is stopped (SIGSTOP), so that it reads them at once:";
 
-/// The most packets that a program which is stopped is sent: the queue of an interface holds more.
-const HELD_MAX: usize = 400;
+/// The most packets that a program which is stopped is sent. All of them fit the receive buffer of
+/// a UDP socket, as the two ends of a VPN have between them.
+const HELD_MAX: usize = 64;
 
 /// A step as it is, and once more in one batch.
-fn with_held(step: Step) -> impl Iterator<Item = Step> {
+fn with_held(step: Step, stops: bool) -> impl Iterator<Item = Step> {
     let can_be = (2..=HELD_MAX).contains(&step.list.len()) && step.mtu.is_none();
-    let held = can_be.then(|| Step {
+    let held = (can_be && stops).then(|| Step {
         is_held: true,
         ..step.clone()
     });

@@ -391,6 +391,9 @@ impl fmt::Display for Packet {
         if let Body::Ethertype(ethertype) = self.body {
             return write!(f, "frame of type {ethertype:#06x}, {} bytes", self.payload);
         }
+        if let Some(tag) = self.tag {
+            write!(f, "VLAN tag {tag:#06x} ")?;
+        }
         match self.ip {
             IpVersion::V4 => write!(f, "IPv4 {} B", self.bytes())?,
             IpVersion::V6 => write!(f, "IPv6 {} B", self.bytes())?,

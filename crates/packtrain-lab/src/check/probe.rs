@@ -28,6 +28,9 @@ const RECEIVE_BUFFER: usize = 64 << 20;
 
 /// How long the queue of an interface may be full.
 const FULL: Duration = Duration::from_secs(3);
+/// Bytes of the shortest Ethernet frame, without its FCS.
+const FRAME_MIN: usize = 60;
+
 /// How long packets are waited for, at most, while the input of a failure is made smaller.
 pub(super) const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -410,7 +413,8 @@ impl Probe {
     /// A packet that nothing sent like this: one of a host's own, or one that was changed.
     fn strange(&self, arrival: &Arrival, expected: &[Expected<'_>]) -> Option<Fault> {
         let arrived = self.compare().arrived(&arrival.bytes);
-        if self.earlier.contains(&arrived) || !is_ours(self.link, &arrival.bytes) {
+        let is_ours = is_ours(self.link, &arrival.bytes);
+        if self.earlier.contains(&arrived) || !is_ours || is_error(self.link, &arrival.bytes) {
             return None;
         }
         let differs = |one: &Expected<'_>| {
@@ -495,6 +499,10 @@ impl Compare {
     /// checksum that is right.
     fn arrived(self, packet: &[u8]) -> Vec<u8> {
         let mut packet = packet.to_vec();
+        // A frame that was padded on its way is the same.
+        if self.link == Link::Tap && packet.len() < FRAME_MIN {
+            packet.resize(FRAME_MIN, 0);
+        }
         let is_ipv4 = self.link == Link::Tun || packet.get(12..14) == Some(&[8, 0]);
         let ip = packet.get_mut(self.link.header()..);
         let Some(ip) = ip.filter(|ip| ip.len() >= 20 && is_ipv4 && !self.exact_id) else {
@@ -544,6 +552,21 @@ fn is_ours(link: Link, bytes: &[u8]) -> bool {
             ip.get(12..15) == Some(&[198, 18, 0]) && ip.get(15).is_some_and(|last| *last > 100)
         }
         Some(6) => ip.get(8..12) == Some(&[0xfd, 0, 0, 0x18]) && ip.get(22) == Some(&1),
+        _ => false,
+    }
+}
+
+/// Whether a packet is an ICMP error, such as "packet too big": a program may send it in the name
+/// of the destination.
+fn is_error(link: Link, bytes: &[u8]) -> bool {
+    let ip = bytes.get(link.header()..).unwrap_or_default();
+    match ip.first().map(|first| first >> 4) {
+        Some(4) => {
+            let kind = ip.get(usize::from(ip[0] & 15) * 4);
+            ip.get(9) == Some(&1) && kind.is_some_and(|kind| [3, 11, 12].contains(kind))
+        }
+        // RFC 4443 section 2.1: the types of errors are below 128.
+        Some(6) => ip.get(6) == Some(&58) && ip.get(40).is_some_and(|kind| *kind < 128),
         _ => false,
     }
 }

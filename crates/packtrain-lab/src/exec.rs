@@ -16,8 +16,8 @@ use crate::error::{LabError, ToolError};
 use crate::link::{Link, Rtnl};
 use crate::netns::Netns;
 use crate::tap::{self, Tap};
-use crate::testbed::Used;
 use crate::topology::{Settings, TwoHosts};
+use crate::used::Used;
 
 /// The names of both interfaces, which replace `{a}` and `{b}` in a command.
 pub const NAMES: [&str; 2] = ["pt-a", "pt-b"];
@@ -111,8 +111,8 @@ impl Program {
     /// Starts a program, waits for its interfaces and moves them into hosts.
     ///
     /// # Errors
-    /// [`ToolError::Failed`] with what the program printed, if it ends or has no interfaces in time;
-    /// [`ToolError::Missing`] without permission.
+    /// [`ToolError::Failed`] with the last line that the program printed, if it ends or does not
+    /// open its interfaces in time; [`ToolError::Missing`] without permission.
     pub fn start(exec: &Exec, settings: &Settings) -> Result<(Self, TwoHosts), ToolError> {
         let netns = Netns::new()?;
         for name in NAMES {
@@ -189,9 +189,9 @@ impl Program {
                 let there = links.iter().map(|link| link.name.as_str());
                 let there = there.filter(|name| *name != "lo").collect::<Vec<_>>();
                 return Err(ToolError::Failed(format!(
-                    "the program did not open interfaces called {} and {} within {} s (it has: {}); \
-                     give it {{a}} and {{b}} as names, or --made tun or tap if it only opens devices \
-                     that exist{}",
+                    "the program did not open interfaces called {} and {} within {} s (it has: \
+                     {}); give it {{a}} and {{b}} as names, or --made tun or tap if it only opens \
+                     devices that exist{}",
                     NAMES[0],
                     NAMES[1],
                     exec.wait.as_secs(),

@@ -58,6 +58,7 @@ pub mod tools;
 pub mod topology;
 pub mod traffic;
 pub mod units;
+pub mod used;
 
 pub use error::{Feature, LabError, Missing, ToolError, Value};
 

@@ -7,7 +7,7 @@ use crate::forwarder::Forwarder;
 use crate::paths::Contestant;
 use crate::process::Error;
 use crate::testpmd::{Packets, Testpmd};
-use packtrain_lab::testbed::Used;
+use packtrain_lab::used::Used;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

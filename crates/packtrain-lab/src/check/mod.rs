@@ -6,6 +6,7 @@
 //! the packets that have to arrive, so that a comparison of bytes judges, and no segmenter. The
 //! kernels of both hosts judge TCP streams.
 
+mod bench;
 mod own;
 mod packet;
 mod packets;
@@ -13,31 +14,29 @@ mod probe;
 mod report;
 mod shrink;
 mod speed;
+mod verdict;
 
 use std::fs::{self, File};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
-use serde::Serialize;
 
-use crate::error::{LabError, ToolError};
-use crate::exec::{Exec, Program};
+use crate::error::ToolError;
+use crate::ip::IpVersion;
 use crate::netns;
 use crate::tool::Control;
-use crate::topology::{Settings, Side, TwoHosts};
-use packet::{Form, Link, Packet, Sent};
+use crate::topology::Side;
+use bench::{Bench, Found};
+use packet::Link;
 use packets::{Ground, Step};
-use probe::{Fault, Outcome, Probe, SHORT_PATIENCE};
+use probe::Outcome;
 
-pub use probe::Wrong;
+pub use bench::Options;
 pub use report::{html, junit};
 pub use speed::Speed;
-
-/// The pause before a packet that nothing follows.
-const PAUSE: Duration = Duration::from_millis(100);
+pub use verdict::{Report, Row, Verdict};
 
 /// A check.
 #[derive(Debug)]
@@ -161,179 +160,11 @@ checks! {
         "tun-rs 2.8, MSS 300 beside 1348";
 }
 
-/// What is run, and how.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// The program.
-    pub exec: Exec,
-    /// MTU of both interfaces.
-    pub mtu: u32,
-    /// Names of checks, or beginnings of them; all if empty.
-    pub only: Vec<String>,
-    /// Names of checks that are left out.
-    pub skip: Vec<String>,
-    /// Versions of IP that the program claims to pass.
-    pub versions: Vec<crate::ip::IpVersion>,
-    /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
-    /// have no meaning (RFC 6864 section 4.1).
-    pub exact_id: bool,
-    /// Whether the program is stopped (SIGSTOP) while packets are sent, so that it reads them at
-    /// once.
-    pub stops: bool,
-    /// A folder for captures of what failed.
-    pub captures: Option<PathBuf>,
-    /// Seed of the payloads.
-    pub seed: u64,
-    /// How long a packet is waited for after the last one that arrived, until it counts as lost.
-    pub patience: Duration,
-    /// Whether goodput, CPU time and round trips are measured at the end, beside those of a
-    /// forwarder in C, a bridge and veth.
-    pub speed: bool,
-}
-
-impl Options {
-    fn settings(&self) -> Settings {
-        Settings {
-            mtu: self.mtu,
-            ..Settings::default()
-        }
-    }
-}
-
-/// What became of a check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Verdict {
-    /// Nothing was wrong.
-    Passed,
-    /// Packets with wrong bytes, twice, or with a checksum that nothing verified.
-    WrongBytes,
-    /// Packets of a flow in another order.
-    Reordered,
-    /// Packets did not arrive, and nothing said so.
-    LostInSilence,
-    /// Too few bytes or packets a second.
-    Slow,
-    /// The program ended.
-    Ended,
-    /// There is nothing to check: the devices are of the other kind, or an IP version is left out.
-    NotApplicable,
-    /// The harness cannot judge it.
-    NotJudged,
-}
-
-impl Verdict {
-    /// Words for a table.
-    pub fn words(&self) -> &'static str {
-        match self {
-            Self::Passed => "passed",
-            Self::WrongBytes => "wrong bytes",
-            Self::Reordered => "reordered",
-            Self::LostInSilence => "lost in silence",
-            Self::Slow => "slow",
-            Self::Ended => "ended",
-            Self::NotApplicable => "not applicable",
-            Self::NotJudged => "not judged",
-        }
-    }
-
-    /// Whether it is a failure of the program.
-    pub fn is_failure(&self) -> bool {
-        !matches!(self, Self::Passed | Self::NotApplicable | Self::NotJudged)
-    }
-}
-
-impl From<Wrong> for Verdict {
-    fn from(wrong: Wrong) -> Self {
-        match wrong {
-            Wrong::Bytes => Self::WrongBytes,
-            Wrong::Reordered => Self::Reordered,
-            Wrong::Lost => Self::LostInSilence,
-            Wrong::Slow => Self::Slow,
-            Wrong::Ended => Self::Ended,
-        }
-    }
-}
-
-/// A row of the report.
-#[derive(Clone, Debug, Serialize)]
-pub struct Row {
-    /// The check.
-    pub check: &'static str,
-    /// What a program that passes does.
-    pub about: &'static str,
-    /// Where such a fault was seen, or the rule.
-    pub source: &'static str,
-    /// What became of it.
-    pub verdict: Verdict,
-    /// What is wrong, or why it was not judged; empty if it passed.
-    pub what: String,
-    /// The least input that shows it: packets, in the order in which they are sent.
-    pub least: Vec<String>,
-    /// A capture of these packets: what went in one host and what arrived in the other.
-    pub capture: Option<PathBuf>,
-    /// Figures, for checks that measure.
-    pub figures: String,
-    /// How long it took.
-    pub seconds: f64,
-}
-
-/// The report.
-#[derive(Clone, Debug, Serialize)]
-pub struct Report {
-    /// The commands, as given.
-    pub commands: Vec<String>,
-    /// `tun` or `tap`.
-    pub devices: &'static str,
-    /// MTU of both interfaces.
-    pub mtu: u32,
-    /// A row for each check.
-    pub rows: Vec<Row>,
-    /// What it carries, and what it costs; empty if that was not measured.
-    pub speeds: Vec<Speed>,
-    /// Most resident memory of the program that was seen, in bytes.
-    pub memory_bytes: u64,
-}
-
-impl Report {
-    /// How many checks failed.
-    pub fn failures(&self) -> usize {
-        self.rows
-            .iter()
-            .filter(|row| row.verdict.is_failure())
-            .count()
-    }
-}
-
-/// What a check found.
-#[derive(Debug, Default)]
-struct Found {
-    fault: Option<Fault>,
-    doubt: Option<String>,
-    /// Nothing was sent.
-    is_empty: bool,
-    least: Vec<String>,
-    outcome: Outcome,
-    figures: String,
-}
-
-/// A program in its hosts, and what a check needs.
-#[derive(Debug)]
-struct Bench<'a> {
-    options: &'a Options,
-    control: &'a Control<'a>,
-    // Dropped before the hosts, whose interfaces it holds.
-    program: Program,
-    hosts: TwoHosts,
-    probe: Probe,
-    starts: u64,
-    memory_bytes: u64,
-}
-
 /// Runs checks on a program.
 ///
 /// # Errors
-/// [`ToolError::Usage`] for a name of no check; those of [`Program::start`]; [`ToolError::Cancelled`]
+/// [`ToolError::Usage`] for a name of no check; those of
+/// [`Program::start`](crate::exec::Program::start); [`ToolError::Cancelled`]
 /// if it was stopped before the first check ended.
 pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError> {
     let chosen = chosen(options)?;
@@ -399,29 +230,12 @@ fn chosen(options: &Options) -> Result<Vec<&'static Check>, ToolError> {
     Ok(CHECKS.iter().filter(wanted).collect())
 }
 
-impl<'a> Bench<'a> {
-    fn start(options: &'a Options, control: &'a Control<'a>) -> Result<Self, ToolError> {
-        let (program, hosts, probe) = started(options, 1)?;
-        let mut bench = Self {
-            options,
-            control,
-            program,
-            hosts,
-            probe,
-            starts: 1,
-            memory_bytes: 0,
-        };
-        bench.warm_up()?;
-        Ok(bench)
-    }
+/// The IP versions of this kernel.
+pub fn versions() -> Vec<IpVersion> {
+    netns::ip_versions().to_vec()
+}
 
-    /// Starts the program anew, in hosts of its own.
-    fn restart(&mut self) -> Result<(), ToolError> {
-        self.starts += 1;
-        (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
-        self.warm_up()
-    }
-
+impl Bench<'_> {
     /// Runs a check, and writes a capture of what failed.
     fn row(&mut self, check: &'static Check) -> Result<Row, ToolError> {
         let begin = Instant::now();
@@ -509,89 +323,6 @@ impl<'a> Bench<'a> {
         Ok(found)
     }
 
-    /// Sends a list and judges what arrives. A program that ended explains what is missing.
-    fn step(
-        &mut self,
-        step: &Step,
-        ground: &Ground,
-        patience: Duration,
-    ) -> Result<Outcome, ToolError> {
-        if step.is_late {
-            thread::sleep(PAUSE);
-        }
-        if let Some(mtu) = step.mtu {
-            self.set_mtu(ground.from, mtu)?;
-        }
-        if step.is_held {
-            self.program.pause();
-        }
-        let resume = || {
-            if step.is_held {
-                self.program.resume();
-            }
-        };
-        let at_once = step.at_once || step.is_held;
-        let before = self.program.datagrams_refused()?;
-        let outcome = self.probe.run(&step.list, at_once, patience, resume);
-        let mut outcome = outcome?;
-        if step.mtu.is_some() {
-            self.set_mtu(ground.from, self.options.mtu)?;
-        }
-        let refused = self.program.datagrams_refused()?.saturating_sub(before);
-        if let Some(fault) = &mut outcome.fault
-            && fault.wrong == Wrong::Lost
-            && refused > 0
-        {
-            fault.what += &format!(
-                "; meanwhile the buffers of the program's own UDP sockets were too small for \
-                 {refused} datagrams (RcvbufErrors)"
-            );
-        }
-        if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
-            *fault = self.end(&status);
-        }
-        Ok(outcome)
-    }
-
-    /// The fault of a program that has ended.
-    fn end(&self, status: &str) -> Fault {
-        Fault {
-            wrong: Wrong::Ended,
-            what: format!("the program ended, {status}{}", self.program.printed()),
-        }
-    }
-
-    /// Waits until packets pass in both directions, for as long as the program may take to open its
-    /// devices: the ends of a VPN have to find each other first.
-    fn warm_up(&mut self) -> Result<(), ToolError> {
-        let Some(ip) = self.options.versions.first().copied() else {
-            return Ok(());
-        };
-        let (begin, wait) = (Instant::now(), self.options.exec.wait);
-        let list = [Side::Left, Side::Right]
-            .map(|from| Sent::new(from, Form::Wire(Packet::udp(ip, 0, 100))));
-        loop {
-            let outcome = self.probe.run(&list, false, SHORT_PATIENCE, || {})?;
-            let Some(fault) = outcome.fault else {
-                return Ok(());
-            };
-            let ended = self.program.ended();
-            if ended.is_none() && begin.elapsed() < wait && !self.control.stopped() {
-                continue;
-            }
-            let what = ended.map_or(fault.what, |status| self.end(&status).what);
-            return Err(ToolError::Failed(format!(
-                "no packet passes the program within {} s of its start: {what}",
-                wait.as_secs()
-            )));
-        }
-    }
-
-    fn set_mtu(&self, side: Side, mtu: u32) -> Result<(), LabError> {
-        let host = self.hosts.host(side);
-        host.netns.rtnl()?.set_mtu(host.link.index, mtu)
-    }
-
     fn capture(&self, folder: &Path, name: &str, of: &Outcome) -> Result<PathBuf, ToolError> {
         let path = folder.join(format!("{name}.pcapng"));
         let failed = |error: &dyn std::fmt::Display| {
@@ -626,9 +357,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// How a list was sent.
-const HELD: &str = "sent while the program is stopped (SIGSTOP), so that it reads them at once:";
-
 /// The most packets that a program which is stopped is sent. All of them fit the receive buffer of
 /// a UDP socket, as the two ends of a VPN have between them.
 const HELD_MAX: usize = 64;
@@ -641,35 +369,4 @@ fn with_held(step: Step, stops: bool) -> impl Iterator<Item = Step> {
         ..step.clone()
     });
     iter::once(step).chain(held)
-}
-
-fn started(options: &Options, number: u64) -> Result<(Program, TwoHosts, Probe), ToolError> {
-    let (program, hosts) = Program::start(&options.exec, &options.settings())?;
-    let probe = Probe::open(&hosts, options.seed + number, options.exact_id)?;
-    Ok((program, hosts, probe))
-}
-
-/// The IP versions of this kernel.
-pub fn versions() -> Vec<crate::ip::IpVersion> {
-    netns::ip_versions().to_vec()
-}
-
-/// The lines that describe a list of packets: equal neighbours are counted.
-fn lines(step: &Step) -> Vec<String> {
-    let mut lines: Vec<(String, usize)> = Vec::new();
-    for sent in &step.list {
-        let line = sent.to_string();
-        match lines.last_mut() {
-            Some((last, count)) if *last == line => *count += 1,
-            _ => lines.push((line, 1)),
-        }
-    }
-    let counted = |(line, count)| match count {
-        1 => line,
-        count => format!("{line} ({count} times)"),
-    };
-    let how = step.is_held.then_some(HELD.to_owned());
-    how.into_iter()
-        .chain(lines.into_iter().map(counted))
-        .collect()
 }

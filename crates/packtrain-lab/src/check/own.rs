@@ -3,10 +3,10 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::bench::{Bench, Found, lines};
 use super::packet::{Form, Packet, Rule, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, SHORT_PATIENCE, Wrong};
-use super::{Bench, Found, lines};
+use super::probe::{Fault, Outcome, SHORT_PATIENCE, Wrong};
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
 use crate::topology::Side;
@@ -116,7 +116,7 @@ pub(super) fn tcp_stream(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
                     format!("{direction}: {streams} TCP streams over {ip}, MSS {mss}")
                 };
                 if let Some(fault) = transferred(bench, &transfer, from, &named())? {
-                    let outcome = super::Outcome::default();
+                    let outcome = Outcome::default();
                     let least = vec![named()];
                     return Ok(Found {
                         fault: Some(fault),

@@ -737,3 +737,147 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> String {
     };
     name.to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use etherparse::PacketBuilder;
+
+    const VERSIONS: [IpVersion; 2] = [IpVersion::V4, IpVersion::V6];
+
+    fn payload(packet: &Packet, stream: u64) -> Vec<u8> {
+        let range = packet.offset..packet.offset + packet.payload;
+        range.map(|at| content(stream, at)).collect()
+    }
+
+    /// The same packet of an independent builder, as a frame.
+    fn built(from: Side, packet: &Packet, stream: u64) -> Vec<u8> {
+        let to = from.other();
+        let builder = PacketBuilder::ethernet2(from.mac(), to.mac());
+        let builder = match packet.ip {
+            IpVersion::V4 => {
+                let mut header = etherparse::Ipv4Header::new(
+                    0,
+                    packet.ttl,
+                    etherparse::IpNumber(0),
+                    ipv4(from),
+                    ipv4(to),
+                )
+                .expect("a header");
+                header.identification = packet.id;
+                let header = etherparse::IpHeaders::Ipv4(header, Default::default());
+                builder.ip(header)
+            }
+            IpVersion::V6 => builder.ipv6(ipv6(from), ipv6(to), packet.ttl),
+        };
+        let (mut out, payload) = (Vec::new(), payload(packet, stream));
+        let to_port = 9 + u16::from(from == Side::Right);
+        match &packet.body {
+            Body::Tcp { seq, ack, .. } => builder
+                .tcp(20_000 + packet.flow, to_port, *seq, 0x0400)
+                .ack(*ack)
+                .write(&mut out, &payload),
+            _ => builder
+                .udp(20_000 + packet.flow, to_port)
+                .write(&mut out, &payload),
+        }
+        .expect("a packet");
+        out
+    }
+
+    #[test]
+    fn packets_are_those_of_an_independent_builder() {
+        for (ip, from) in VERSIONS.into_iter().zip([Side::Left, Side::Right]) {
+            for packet in [Packet::tcp(ip, 3, 77, 501), Packet::udp(ip, 4, 502)] {
+                let sent = Sent::new(from, Form::Wire(packet.clone()));
+                let mut expected = built(from, &packet, 5);
+                let frame = sent.build(Link::Tap, 5);
+                assert_eq!(frame.wire, [expected.clone()], "{sent}");
+                assert_eq!(frame.handed[..10], [0; 10]);
+                assert_eq!(frame.handed[10..], expected);
+                expected.drain(..ETHERNET);
+                assert_eq!(sent.build(Link::Tun, 5).wire, [expected], "{sent}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_packets_of_a_large_one_are_those_that_would_be_sent_alone() {
+        for ip in VERSIONS {
+            let large = Packet::tcp(ip, 3, u32::MAX - 1000, 2500);
+            let large = large
+                .flags(ACK | FIN | PSH | CWR)
+                .with(|packet| packet.id = 0xffff);
+            let form = Form::Large {
+                packet: large.clone(),
+                size: 1000,
+            };
+            let built = Sent::new(Side::Left, form).build(Link::Tun, 9);
+            let header = VnetHeader::decode(&built.handed, HeaderLen::Legacy).expect("a header");
+            let (start, kind) = match ip {
+                IpVersion::V4 => (20, GSO_TCPV4),
+                IpVersion::V6 => (40, GSO_TCPV6),
+            };
+            let wanted = (kind | GSO_ECN, 1000, start, 16, start + 20);
+            let found = (header.gso_type, header.gso_size, header.csum_start);
+            assert_eq!(
+                (
+                    found.0,
+                    found.1,
+                    found.2,
+                    header.csum_offset,
+                    header.hdr_len
+                ),
+                wanted
+            );
+            let alone = |index: usize, flags| {
+                let packet = large.clone().flags(flags).with(|packet| {
+                    packet.payload = [1000, 1000, 500][index];
+                    packet.offset = index * 1000;
+                    packet.id = 0xffff_u16.wrapping_add(index as u16);
+                    if let Body::Tcp { seq, .. } = &mut packet.body {
+                        *seq = (u32::MAX - 1000).wrapping_add(index as u32 * 1000);
+                    }
+                });
+                Sent::new(Side::Left, Form::Wire(packet))
+                    .build(Link::Tun, 9)
+                    .wire
+                    .swap_remove(0)
+            };
+            let segments = [
+                alone(0, ACK | CWR),
+                alone(1, ACK),
+                alone(2, ACK | FIN | PSH),
+            ];
+            assert_eq!(built.wire, segments);
+        }
+    }
+
+    #[test]
+    fn a_sum_of_zero_is_sent_as_all_ones_and_a_wrong_one_is_wrong() {
+        for ip in VERSIONS {
+            let check = |check| {
+                let packet = Packet::udp(ip, 1, 100).with(|packet| packet.check = check);
+                let start = packet.network() + 6;
+                let wire = Sent::new(Side::Left, Form::Wire(packet))
+                    .build(Link::Tun, 2)
+                    .wire;
+                [wire[0][start], wire[0][start + 1]]
+            };
+            assert_eq!(check(Check::Zero), [0xff, 0xff]);
+            assert_eq!(check(Check::Absent), [0, 0]);
+            assert_ne!(check(Check::Wrong), check(Check::Right));
+        }
+    }
+
+    #[test]
+    fn a_difference_names_its_field() {
+        let wire = Sent::new(Side::Left, Form::Wire(Packet::tcp(IpVersion::V4, 0, 1, 10)));
+        let wire = wire.build(Link::Tap, 1).wire.swap_remove(0);
+        let name = |at| field_at(Link::Tap, &wire, at);
+        assert_eq!(name(3), "the Ethernet header");
+        assert_eq!(name(ETHERNET + 8), "IPv4 TTL");
+        assert_eq!(name(ETHERNET + 33), "TCP flags");
+        assert_eq!(name(ETHERNET + 41), "options or payload");
+    }
+}

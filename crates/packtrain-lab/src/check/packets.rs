@@ -215,7 +215,7 @@ pub(super) fn ttl_tos(ground: &Ground) -> Vec<Step> {
                 let is_changed = index == from;
                 packet.with(|packet| {
                     if is_changed {
-                        change(packet)
+                        change(packet);
                     }
                 })
             };
@@ -353,7 +353,7 @@ pub(super) fn zero_checksum(ground: &Ground) -> Vec<Step> {
             let is_other = index % 2 == 1;
             packet.with(|packet| {
                 if is_other {
-                    packet.check = check
+                    packet.check = check;
                 }
             })
         }
@@ -379,7 +379,7 @@ pub(super) fn wrong_checksum(ground: &Ground) -> Vec<Step> {
         let wrong = |index: u16, packet: Packet| {
             packet.with(|packet| {
                 if index == from {
-                    packet.check = Check::Wrong
+                    packet.check = Check::Wrong;
                 }
             })
         };
@@ -417,9 +417,9 @@ pub(super) fn fragments(ground: &Ground) -> Vec<Step> {
         packet.body = Body::Piece(protocol);
         let more = if is_last { 0 } else { MF };
         match ground.ip {
-            IpVersion::V4 => packet.fragment = more | index * 64,
+            IpVersion::V4 => packet.fragment = more | (index * 64),
             IpVersion::V6 => {
-                let word = index * 512 | u16::from(!is_last);
+                let word = (index * 512) | u16::from(!is_last);
                 let [high, low] = word.to_be_bytes();
                 packet.extensions = vec![(FRAGMENT, vec![0, high, low, 0, 0, 0, 42])];
             }

@@ -397,7 +397,7 @@ impl Probe {
         if let Some(first) = lost.first() {
             let others = match lost.len() {
                 1 => String::new(),
-                count => format!("; {} in all", count),
+                count => format!("; {count} in all"),
             };
             faults.push(Fault {
                 wrong: Wrong::Lost,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Report, Row, Verdict};
+use super::verdict::{Report, Row, Verdict};
 
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -109,4 +109,61 @@ pub fn html(report: &Report) -> String {
         report.devices,
         report.mtu,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(check: &'static str, verdict: Verdict, what: &str) -> Row {
+        Row {
+            check,
+            about: "about",
+            source: "RFC 1",
+            verdict,
+            what: what.to_owned(),
+            least: vec!["A to B: <one>".to_owned()],
+            capture: None,
+            figures: String::new(),
+            seconds: 0.5,
+        }
+    }
+
+    #[test]
+    fn reports_count_and_escape() {
+        let report = Report {
+            commands: vec!["vpn <a> & b".to_owned()],
+            devices: "tun",
+            mtu: 1500,
+            rows: vec![
+                row("one", Verdict::Passed, ""),
+                row("two", Verdict::WrongBytes, "a \"b\" <c>\u{1b}[0m"),
+                row("three", Verdict::NotJudged, "why"),
+                row("four", Verdict::NotApplicable, ""),
+            ],
+            speeds: Vec::new(),
+            memory_bytes: 0,
+        };
+        let xml = junit(&report);
+        assert!(
+            xml.contains("tests=\"4\" failures=\"1\" skipped=\"2\" time=\"2.000\""),
+            "{xml}"
+        );
+        let failure =
+            "<failure type=\"wrong bytes\" message=\"a &quot;b&quot; &lt;c&gt;\u{fffd}[0m\">";
+        assert!(xml.contains(failure), "{xml}");
+        assert!(
+            xml.contains("<skipped message=\"not judged why\"/>"),
+            "{xml}"
+        );
+        let page = html(&report);
+        assert!(
+            page.contains("vpn &lt;a&gt; &amp; b") && page.contains("1 of 4 checks"),
+            "{page}"
+        );
+        assert!(
+            !page.contains("<one>") && page.contains("&lt;one&gt;"),
+            "{page}"
+        );
+    }
 }

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use super::bench::{Bench, Found, lines};
 use super::packet::{Form, Sent};
 use super::packets::{Ground, Step};
 use super::probe::{Outcome, SHORT_PATIENCE};
-use super::{Bench, Found, lines};
 use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.

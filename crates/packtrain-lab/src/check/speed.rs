@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::Options;
+use super::bench::Options;
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
 use crate::testbed::{Testbed, TestbedOptions, Through};

@@ -20,12 +20,13 @@ use crate::cpus::on_cpu;
 use crate::error::{LabError, ToolError};
 use crate::ip::IpVersion;
 use crate::machine::Activity;
-use crate::testbed::{Testbed, Used};
+use crate::testbed::Testbed;
 use crate::threads::{AtEnd, join, spawn};
 use crate::tool::{Control, Measured, Tool, Watch};
 use crate::tools::frame;
 use crate::topology::TwoHosts;
 use crate::traffic::pace::usual_burst;
+use crate::used::Used;
 use flow::{Flow, Load, PAYLOAD_MIN, Received, Sent};
 
 /// How often progress is reported.

@@ -15,9 +15,10 @@ use crate::cpu::napi_threads;
 use crate::error::{LabError, ToolError};
 use crate::link::LinkStats;
 use crate::machine::{Activity, CpuFigures};
-use crate::testbed::{Testbed, Used};
+use crate::testbed::Testbed;
 use crate::tool::Watch;
 use crate::traffic::{Datagrams, Done, Opened, Protocol, Sample, TransferReport};
+use crate::used::Used;
 
 /// A side that uses so much of a CPU, in percent, has no more to give.
 const BUSY_PERCENT: f64 = 95.0;

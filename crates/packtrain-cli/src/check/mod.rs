@@ -1,11 +1,13 @@
 //! `packtrain check`: what a program does to packets between two TUN or TAP devices.
 
-use crate::args::CheckArgs;
+pub mod args;
+
 use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
 use crate::tool;
+use args::CheckArgs;
 use packtrain_lab::check::{
     CHECKS, Options, Report, Row, Verdict, html, junit, run as check, versions,
 };

@@ -1,0 +1,220 @@
+//! A program in its hosts, and what a check does with it.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::packet::{Form, Packet, Sent};
+use super::packets::{Ground, Step};
+use super::probe::{Fault, Outcome, Probe, SHORT_PATIENCE, Wrong};
+use crate::error::{LabError, ToolError};
+use crate::exec::{Exec, Program};
+use crate::ip::IpVersion;
+use crate::tool::Control;
+use crate::topology::{Settings, Side, TwoHosts};
+
+/// The pause before a packet that nothing follows.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// What is run, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The program.
+    pub exec: Exec,
+    /// MTU of both interfaces.
+    pub mtu: u32,
+    /// Names of checks, or beginnings of them; all if empty.
+    pub only: Vec<String>,
+    /// Names of checks that are left out.
+    pub skip: Vec<String>,
+    /// Versions of IP that the program claims to pass.
+    pub versions: Vec<IpVersion>,
+    /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
+    /// have no meaning (RFC 6864 section 4.1).
+    pub exact_id: bool,
+    /// Whether the program is stopped (SIGSTOP) while packets are sent, so that it reads them at
+    /// once.
+    pub stops: bool,
+    /// A folder for captures of what failed.
+    pub captures: Option<PathBuf>,
+    /// Seed of the payloads.
+    pub seed: u64,
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost.
+    pub patience: Duration,
+    /// Whether goodput, CPU time and round trips are measured at the end, beside those of a
+    /// forwarder in C, a bridge and veth.
+    pub speed: bool,
+}
+
+impl Options {
+    pub(super) fn settings(&self) -> Settings {
+        Settings {
+            mtu: self.mtu,
+            ..Settings::default()
+        }
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub fault: Option<Fault>,
+    pub doubt: Option<String>,
+    /// Nothing was sent.
+    pub is_empty: bool,
+    pub least: Vec<String>,
+    pub outcome: Outcome,
+    pub figures: String,
+}
+
+/// A program in its hosts, and what a check needs.
+#[derive(Debug)]
+pub(super) struct Bench<'a> {
+    pub options: &'a Options,
+    pub control: &'a Control<'a>,
+    // Dropped before the hosts, whose interfaces it holds.
+    pub program: Program,
+    pub hosts: TwoHosts,
+    pub probe: Probe,
+    pub starts: u64,
+    pub memory_bytes: u64,
+}
+
+impl<'a> Bench<'a> {
+    pub(super) fn start(options: &'a Options, control: &'a Control<'a>) -> Result<Self, ToolError> {
+        let (program, hosts, probe) = started(options, 1)?;
+        let mut bench = Self {
+            options,
+            control,
+            program,
+            hosts,
+            probe,
+            starts: 1,
+            memory_bytes: 0,
+        };
+        bench.warm_up()?;
+        Ok(bench)
+    }
+
+    /// Starts the program anew, in hosts of its own.
+    pub(super) fn restart(&mut self) -> Result<(), ToolError> {
+        self.starts += 1;
+        (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
+        self.warm_up()
+    }
+
+    /// Sends a list and judges what arrives. A program that ended explains what is missing.
+    pub(super) fn step(
+        &mut self,
+        step: &Step,
+        ground: &Ground,
+        patience: Duration,
+    ) -> Result<Outcome, ToolError> {
+        if step.is_late {
+            thread::sleep(PAUSE);
+        }
+        if let Some(mtu) = step.mtu {
+            self.set_mtu(ground.from, mtu)?;
+        }
+        if step.is_held {
+            self.program.pause();
+        }
+        let resume = || {
+            if step.is_held {
+                self.program.resume();
+            }
+        };
+        let at_once = step.at_once || step.is_held;
+        let before = self.program.datagrams_refused()?;
+        let outcome = self.probe.run(&step.list, at_once, patience, resume);
+        let mut outcome = outcome?;
+        if step.mtu.is_some() {
+            self.set_mtu(ground.from, self.options.mtu)?;
+        }
+        let refused = self.program.datagrams_refused()?.saturating_sub(before);
+        if let Some(fault) = &mut outcome.fault
+            && fault.wrong == Wrong::Lost
+            && refused > 0
+        {
+            fault.what += &format!(
+                "; meanwhile the buffers of the program's own UDP sockets were too small for \
+                 {refused} datagrams (RcvbufErrors)"
+            );
+        }
+        if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
+            *fault = self.end(&status);
+        }
+        Ok(outcome)
+    }
+
+    /// The fault of a program that has ended.
+    pub(super) fn end(&self, status: &str) -> Fault {
+        Fault {
+            wrong: Wrong::Ended,
+            what: format!("the program ended, {status}{}", self.program.printed()),
+        }
+    }
+
+    /// Waits until packets pass in both directions, for as long as the program may take to open its
+    /// devices: the ends of a VPN have to find each other first.
+    pub(super) fn warm_up(&mut self) -> Result<(), ToolError> {
+        let Some(ip) = self.options.versions.first().copied() else {
+            return Ok(());
+        };
+        let (begin, wait) = (Instant::now(), self.options.exec.wait);
+        let list = [Side::Left, Side::Right]
+            .map(|from| Sent::new(from, Form::Wire(Packet::udp(ip, 0, 100))));
+        loop {
+            let outcome = self.probe.run(&list, false, SHORT_PATIENCE, || {})?;
+            let Some(fault) = outcome.fault else {
+                return Ok(());
+            };
+            let ended = self.program.ended();
+            if ended.is_none() && begin.elapsed() < wait && !self.control.stopped() {
+                continue;
+            }
+            let what = ended.map_or(fault.what, |status| self.end(&status).what);
+            return Err(ToolError::Failed(format!(
+                "no packet passes the program within {} s of its start: {what}",
+                wait.as_secs()
+            )));
+        }
+    }
+
+    pub(super) fn set_mtu(&self, side: Side, mtu: u32) -> Result<(), LabError> {
+        let host = self.hosts.host(side);
+        host.netns.rtnl()?.set_mtu(host.link.index, mtu)
+    }
+}
+
+/// How a list was sent.
+const HELD: &str = "sent while the program is stopped (SIGSTOP), so that it reads them at once:";
+
+pub(super) fn started(
+    options: &Options,
+    number: u64,
+) -> Result<(Program, TwoHosts, Probe), ToolError> {
+    let (program, hosts) = Program::start(&options.exec, &options.settings())?;
+    let probe = Probe::open(&hosts, options.seed + number, options.exact_id)?;
+    Ok((program, hosts, probe))
+}
+
+/// The lines that describe a list of packets: equal neighbours are counted.
+pub(super) fn lines(step: &Step) -> Vec<String> {
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    for sent in &step.list {
+        let line = sent.to_string();
+        match lines.last_mut() {
+            Some((last, count)) if *last == line => *count += 1,
+            _ => lines.push((line, 1)),
+        }
+    }
+    let counted = |(line, count)| match count {
+        1 => line,
+        count => format!("{line} ({count} times)"),
+    };
+    let how = step.is_held.then_some(HELD.to_owned());
+    how.into_iter()
+        .chain(lines.into_iter().map(counted))
+        .collect()
+}

@@ -1,0 +1,113 @@
+//! The report of all checks.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use super::probe::Wrong;
+use super::speed::Speed;
+
+/// What became of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// Nothing was wrong.
+    Passed,
+    /// Packets with wrong bytes, twice, or with a checksum that nothing verified.
+    WrongBytes,
+    /// Packets of a flow in another order.
+    Reordered,
+    /// Packets did not arrive, and nothing said so.
+    LostInSilence,
+    /// Too few bytes or packets a second.
+    Slow,
+    /// The program ended.
+    Ended,
+    /// There is nothing to check: the devices are of the other kind, or an IP version is left out.
+    NotApplicable,
+    /// The harness cannot judge it.
+    NotJudged,
+}
+
+impl Verdict {
+    /// Words for a table.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Passed => "passed",
+            Self::WrongBytes => "wrong bytes",
+            Self::Reordered => "reordered",
+            Self::LostInSilence => "lost in silence",
+            Self::Slow => "slow",
+            Self::Ended => "ended",
+            Self::NotApplicable => "not applicable",
+            Self::NotJudged => "not judged",
+        }
+    }
+
+    /// Whether it is a failure of the program.
+    pub fn is_failure(&self) -> bool {
+        !matches!(self, Self::Passed | Self::NotApplicable | Self::NotJudged)
+    }
+}
+
+impl From<Wrong> for Verdict {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::Bytes => Self::WrongBytes,
+            Wrong::Reordered => Self::Reordered,
+            Wrong::Lost => Self::LostInSilence,
+            Wrong::Slow => Self::Slow,
+            Wrong::Ended => Self::Ended,
+        }
+    }
+}
+
+/// A row of the report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The check.
+    pub check: &'static str,
+    /// What a program that passes does.
+    pub about: &'static str,
+    /// Where such a fault was seen, or the rule.
+    pub source: &'static str,
+    /// What became of it.
+    pub verdict: Verdict,
+    /// What is wrong, or why it was not judged; empty if it passed.
+    pub what: String,
+    /// The least input that shows it: packets, in the order in which they are sent.
+    pub least: Vec<String>,
+    /// A capture of these packets: what went in one host and what arrived in the other.
+    pub capture: Option<PathBuf>,
+    /// Figures, for checks that measure.
+    pub figures: String,
+    /// How long it took.
+    pub seconds: f64,
+}
+
+/// The report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The commands, as given.
+    pub commands: Vec<String>,
+    /// `tun` or `tap`.
+    pub devices: &'static str,
+    /// MTU of both interfaces.
+    pub mtu: u32,
+    /// A row for each check.
+    pub rows: Vec<Row>,
+    /// What it carries, and what it costs; empty if that was not measured.
+    pub speeds: Vec<Speed>,
+    /// Most resident memory of the program that was seen, in bytes.
+    pub memory_bytes: u64,
+}
+
+impl Report {
+    /// How many checks failed.
+    pub fn failures(&self) -> usize {
+        self.rows
+            .iter()
+            .filter(|row| row.verdict.is_failure())
+            .count()
+    }
+}

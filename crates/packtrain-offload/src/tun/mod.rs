@@ -4,6 +4,7 @@
 //! | call | from | to |
 //! |---|---|---|
 //! | [`TunOffload::packets`] | one `read` | wire packets with finished checksums |
+//! | [`Packets::whole`], [`Packets::take_whole`] | one `read` | the packet before it is cut |
 //! | [`TunOffload::write_batch`] | wire packets | contiguous writes, each given to a closure |
 //! | [`TunOffload::gather_batch`] | wire packets in buffers | an iterator of writes in slices |
 //!
@@ -266,7 +267,7 @@ pub use copying::Written;
 #[cfg(feature = "alloc")]
 pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
-pub use packets::{PacketRun, Packets, TooShort};
+pub use packets::{PacketRun, Packets, TooShort, Whole, WholeGso};
 
 use crate::limits::PACKET_BYTES_MAX;
 use crate::virtio_net::{HeaderLen, VnetError};

@@ -3,10 +3,14 @@
 use super::offload::TunOffload;
 use crate::checksum::{copy_and_sum, sum};
 use crate::limits::HEADER_BYTES_MAX;
-use crate::offload::ChecksumState;
+use crate::offload::{ChecksumState, Gso};
 use crate::segment::{Fill, Segmenter, finish_partial};
 use crate::virtio_net::{Accept, VnetError, VnetHeader, validate};
 use core::fmt;
+
+pub use self::whole::{Whole, WholeGso};
+
+mod whole;
 
 /// The wire packets of one read, in order. Made by [`TunOffload::packets`].
 ///
@@ -15,6 +19,9 @@ use core::fmt;
 pub struct Packets<'r> {
     /// Without the virtio-net header and without padding.
     packet: &'r mut [u8],
+    /// Of the packet before it is cut.
+    checksum: ChecksumState,
+    gso: Option<Gso>,
     cut: Cut,
     /// The next one.
     index: u32,
@@ -93,6 +100,8 @@ impl<'r> Packets<'r> {
         };
         Ok(Self {
             packet,
+            checksum: received.checksum,
+            gso: received.gso,
             cut,
             index: 0,
             count,

@@ -4,13 +4,17 @@
 
 use packtrain_lab::harness::{self, need_tap, skip};
 use packtrain_lab::link::Rtnl;
-use packtrain_lab::netns::Netns;
-use packtrain_lab::tap::{OFFLOAD_TSO, Tap, wait_readable};
+use packtrain_lab::netns::{Netns, ip_versions};
+use packtrain_lab::tap::{OFFLOAD_ALL, OFFLOAD_TSO, Tap, wait_readable};
+use packtrain_lab::traffic::IpVersion;
 use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::HeaderLen;
+use packtrain_smoltcp::TunDevice;
 use std::fs::File;
 use std::io::{Error, ErrorKind, IoSlice, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket,
+};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,12 +32,17 @@ fn main() -> ExitCode {
         }),
         ("udp_trains_come_apart_in_order", udp),
         ("tcp_through_a_tunnel_of_tokio", tunnel),
-        ("tcp_with_smoltcp", smoltcp),
+        ("smoltcp_on_a_tun", || {
+            smoltcp(Tap::tun("echo0"), TunDevice::tun);
+        }),
+        ("smoltcp_on_a_tap", || {
+            smoltcp(Tap::new("echo0"), TunDevice::tap);
+        }),
         ("errors_of_a_write", errors_of_a_write),
     ])
 }
 
-#[path = "../../packtrain-offload/examples/smoltcp_echo.rs"]
+#[path = "../../packtrain-smoltcp/examples/echo.rs"]
 #[allow(dead_code, reason = "its main function is not called")]
 mod smoltcp_echo;
 #[path = "../../packtrain-offload/examples/tokio_tunnel.rs"]
@@ -42,6 +51,8 @@ mod tokio_tunnel;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
 const THERE: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 9);
+const HERE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1);
+const THERE_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 9);
 /// Room for a virtio-net header in front of each packet.
 const HEADROOM: usize = 16;
 
@@ -65,16 +76,24 @@ struct Echoed {
 
 /// A namespace with a TUN that is up, and its descriptor.
 fn world(address: Ipv4Addr, header: bool) -> (Netns, File) {
+    let tap = Tap::tun("echo0").vnet_hdr(header);
+    // UDP is not offloaded: its datagrams are merged here.
+    let tap = tap.offload(if header { OFFLOAD_TSO } else { 0 });
+    world_of(&tap, &[(IpAddr::V4(address), 24)])
+}
+
+/// The same with this interface and addresses of it.
+fn world_of(tap: &Tap, addresses: &[(IpAddr, u8)]) -> (Netns, File) {
     let netns = Netns::new().expect("a namespace");
     let file = netns.run(|| {
-        let tap = Tap::tun("echo0").multi_queue(false).vnet_hdr(header);
-        // UDP is not offloaded: its datagrams are merged here.
-        let tap = tap.offload(if header { OFFLOAD_TSO } else { 0 });
-        let mut files = tap.open().expect("a TUN");
+        let tap = tap.clone().multi_queue(false);
+        let mut files = tap.open().expect("an interface");
         let mut rtnl = Rtnl::open().expect("rtnetlink");
-        let index = rtnl.link("echo0").expect("the TUN").index;
-        rtnl.add_address(index, IpAddr::V4(address), 24)
-            .expect("an address");
+        let index = rtnl.link(tap.name()).expect("the interface").index;
+        for &(address, prefix) in addresses {
+            rtnl.add_address(index, address, prefix)
+                .expect("an address");
+        }
         rtnl.set_up(index).expect("it is up");
         File::from(files.remove(0))
     });
@@ -271,33 +290,62 @@ fn tunnel() {
     }
 }
 
-/// What the kernel sends to smoltcp comes back.
-fn smoltcp() {
+/// What the kernel sends to smoltcp comes back, in both directions at once, as IPv4 and as IPv6.
+/// Both sides count packets: large ones pass whole.
+fn smoltcp(tap: Tap, device: fn(File, u16) -> TunDevice<File>) {
     need_tap();
-    let (netns, device) = world(HERE, true);
-    let counts = thread::scope(|scope| {
-        let limit = smoltcp::time::Duration::from_secs(60);
-        let server = scope.spawn(move || smoltcp_echo::serve(device, with_header(), limit));
-        let echoed = netns.run(|| {
-            let mut stream = TcpStream::connect((THERE, 7)).expect("a connection");
-            let mut reader = stream.try_clone().expect("a descriptor");
-            let data = data();
-            thread::scope(|scope| {
-                let received = scope.spawn(move || {
-                    let mut received = Vec::new();
-                    reader.read_to_end(&mut received).expect("the data");
-                    received
-                });
-                stream.write_all(&data).expect("it is taken");
-                stream.shutdown(Shutdown::Write).expect("an end");
-                received.join().expect("a reader") == data
-            })
+    const MTU: u16 = 1500;
+    let tap = tap.vnet_hdr(true).offload(OFFLOAD_ALL);
+    for &version in ip_versions() {
+        let (here, there) = match version {
+            IpVersion::V4 => ((HERE.into(), 24), IpAddr::V4(THERE)),
+            IpVersion::V6 => ((HERE_V6.into(), 64), IpAddr::V6(THERE_V6)),
+        };
+        let (netns, file) = world_of(&tap, &[here]);
+        let device = device(file, MTU).with_header(HeaderLen::V1);
+        let counts = thread::scope(|scope| {
+            let limit = ::smoltcp::time::Duration::from_secs(60);
+            let server = scope.spawn(move || smoltcp_echo::serve(device, limit));
+            netns
+                .run(|| echoed(SocketAddr::new(there, 7)))
+                .expect("a thread in it");
+            server.join().expect("a server").expect("no error")
         });
-        assert!(echoed.expect("a thread in it"), "other bytes came back");
-        server.join().expect("a server").expect("no error")
+        let lost = [counts.bad_headers, counts.bad_checksums, counts.refused];
+        assert_eq!(lost, [0; 3], "{counts:?}");
+        assert_eq!(counts.writes, counts.sent, "{counts:?}");
+        assert!(
+            counts.received_large > 0 && counts.received_wire > 4 * counts.received,
+            "the kernel sends large packets: {counts:?}"
+        );
+        // smoltcp 0.14 sends IPv6 in wire packets.
+        if version == IpVersion::V4 {
+            assert!(
+                counts.sent_large > 0 && counts.sent_wire > 4 * counts.sent,
+                "it gets large packets: {counts:?}"
+            );
+        } else {
+            assert_eq!(counts.sent_large, 0, "{counts:?}");
+        }
+    }
+}
+
+/// Sends to an echo server, and compares what comes back.
+fn echoed(to: SocketAddr) {
+    let mut stream = TcpStream::connect(to).expect("a connection");
+    let mut reader = stream.try_clone().expect("a descriptor");
+    let data = data();
+    let received = thread::scope(|scope| {
+        let received = scope.spawn(move || {
+            let mut received = Vec::new();
+            reader.read_to_end(&mut received).expect("the data");
+            received
+        });
+        stream.write_all(&data).expect("it is taken");
+        stream.shutdown(Shutdown::Write).expect("an end");
+        received.join().expect("a reader")
     });
-    assert!(counts.received > 2 * counts.reads, "{counts:?}");
-    assert!(counts.sent > 2 * counts.writes, "{counts:?}");
+    assert!(received == data, "other bytes came back");
 }
 
 /// The errors of the page of `packtrain_offload::tun`.

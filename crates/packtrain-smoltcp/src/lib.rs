@@ -83,7 +83,6 @@ pub use smoltcp;
 use input::Input;
 use output::Output;
 use packtrain_offload::limits::IP_LENGTH_MAX;
-use packtrain_offload::offload::LinkType;
 use packtrain_offload::tun::TunOffload;
 use smoltcp::phy::{self, Checksum, DeviceCapabilities, Medium, PacketMeta};
 use smoltcp::time::Instant;
@@ -201,11 +200,11 @@ impl<D: Read + Write> phy::Device for TunDevice<D> {
     fn capabilities(&self) -> DeviceCapabilities {
         let link = self.output.offload.link;
         let mut capabilities = DeviceCapabilities::default();
-        capabilities.medium = match link {
-            #[cfg(feature = "tap")]
-            LinkType::Ethernet => Medium::Ethernet,
-            _ => Medium::Ip,
-        };
+        capabilities.medium = Medium::Ip;
+        #[cfg(feature = "tap")]
+        if link == packtrain_offload::offload::LinkType::Ethernet {
+            capabilities.medium = Medium::Ethernet;
+        }
         capabilities.max_transmission_unit = usize::from(self.mtu) + link.header_bytes();
         capabilities.checksum.tcp = Checksum::None;
         capabilities.segmentation.tcpv4 = NonZeroUsize::new(IP_LENGTH_MAX + link.header_bytes());

@@ -4,6 +4,7 @@
 use super::*;
 use packtrain_offload::checksum::pseudo_header_v4;
 use packtrain_offload::layout::{Layout, Transport};
+use packtrain_offload::offload::{Gso, GsoKind, LinkType};
 use packtrain_offload::segment::Segmenter;
 use packtrain_offload::verify::{verify_ipv4_header, verify_transport};
 use packtrain_offload::virtio_net::{
@@ -645,8 +646,8 @@ proptest! {
             let layout = Layout::parse(LinkType::RawIp, &write[10..], write.len() as u32 - 10);
             let layout = layout.expect("headers");
             let size = segment.filter(|_| header.gso_type == GSO_TCPV4).unwrap_or(u16::MAX);
-            let gso = packtrain_offload::offload::Gso::new(
-                packtrain_offload::offload::GsoKind::TcpV4,
+            let gso = Gso::new(
+                GsoKind::TcpV4,
                 NonZeroU16::new(size).expect("not 0"),
             );
             let cut = Segmenter::new(&write[10..], &layout, gso, layout.ip_end);

@@ -16,8 +16,8 @@ pub struct Counts {
     /// Reads that were dropped for what their virtio-net header says. If each read is, the device
     /// was opened in another form: see [`VnetError`](packtrain_offload::virtio_net::VnetError).
     pub bad_headers: u64,
-    /// Received TCP packets that were dropped: the checksum is wrong, or it cannot be verified since
-    /// the packet is an IP fragment.
+    /// Received TCP packets that were dropped: the checksum is wrong, or it cannot be verified
+    /// since the packet is an IP fragment.
     pub bad_checksums: u64,
     /// Packets that smoltcp sent, large ones as one.
     pub sent: u64,

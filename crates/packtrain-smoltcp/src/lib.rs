@@ -56,11 +56,11 @@
 //!
 //! # Checksums
 //!
-//! - **TCP**: smoltcp neither makes nor verifies checksums. The kernel's TCP leaves them unfinished,
-//!   and so do packets to the kernel (`NEEDS_CSUM`). A received packet whose checksum the kernel has
-//!   not verified, since it was forwarded from another host, is verified here. It is dropped
-//!   and counted if its checksum is wrong or if it is an IP fragment. A raw socket's TCP packet
-//!   keeps its checksum unless the field is 0.
+//! - **TCP**: smoltcp neither makes nor verifies checksums. The kernel's TCP leaves them
+//!   unfinished, and so does the device for the kernel (`NEEDS_CSUM`). If the kernel has forwarded
+//!   a packet from another host and has not verified its checksum, the device verifies it. It drops
+//!   and counts the packet if the checksum is wrong or if the packet is an IP fragment. A TCP packet
+//!   of a raw socket keeps its checksum unless the field is 0.
 //! - **UDP, ICMP and the IPv4 header**: smoltcp makes and verifies checksums. An unfinished
 //!   UDP checksum of the kernel is finished first.
 //!
@@ -148,8 +148,8 @@ impl<D> TunDevice<D> {
     /// for it. [`WouldBlock`](io::ErrorKind::WouldBlock) is no error, and packets that are dropped
     /// for what is in them are in [`counts`](Self::counts) only.
     ///
-    /// An error of a read (`EBADFD`: the device was removed) comes again with each poll. An error of
-    /// a write (`EIO`: the device is down) has cost one packet, which TCP sends again.
+    /// An error of a read (`EBADFD`: the device was removed) comes again with each poll. An error
+    /// of a write (`EIO`: the device is down) has cost one packet, which TCP sends again.
     pub const fn take_error(&mut self) -> Option<io::Error> {
         self.output.error.take()
     }

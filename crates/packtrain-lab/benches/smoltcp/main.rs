@@ -5,12 +5,12 @@
 //!   `packtrain_offload::tun` ([`merged`]);
 //! - smoltcp's own `TunTapInterface`: a system call for each wire packet.
 //!
-//! smoltcp has one thread, which polls, and the kernel's program another, which reads or writes, each
-//! on a CPU of its own if there are two. Both are the same for all devices ([`measure`]), and so are
-//! the buffers of their sockets. smoltcp's program copies no data: it sends what is in its socket's
-//! buffer, and leaves there what it receives. Every round runs all devices in both directions, in an
-//! order that alternates, and figures are compared within a round only. CPU time is that of
-//! smoltcp's thread, the kernel's work in its reads and writes included.
+//! smoltcp has one thread, which polls, and the kernel's program another, which reads or writes.
+//! Each has a CPU of its own if there are two. Both are the same for all devices ([`measure`]), and
+//! so are the buffers of their sockets. smoltcp's program copies no data: it sends what is in its
+//! socket's buffer, and leaves there what it receives. Every round runs all devices in both
+//! directions, in an order that alternates, and figures are compared within a round only. CPU time
+//! is that of smoltcp's thread, the kernel's work in its reads and writes included.
 //!
 //! `cargo bench -p packtrain-lab --bench smoltcp -- --help` lists the options.
 

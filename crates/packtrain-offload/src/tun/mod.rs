@@ -267,7 +267,8 @@ pub use copying::Written;
 #[cfg(feature = "alloc")]
 pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
-pub use packets::{PacketRun, Packets, TooShort, Whole, WholeGso};
+pub use packets::whole::{Whole, WholeGso};
+pub use packets::{PacketRun, Packets, TooShort};
 
 use crate::limits::PACKET_BYTES_MAX;
 use crate::virtio_net::{HeaderLen, VnetError};

@@ -8,9 +8,7 @@ use crate::segment::{Fill, Segmenter, finish_partial};
 use crate::virtio_net::{Accept, VnetError, VnetHeader, validate};
 use core::fmt;
 
-pub use self::whole::{Whole, WholeGso};
-
-mod whole;
+pub(super) mod whole;
 
 /// The wire packets of one read, in order. Made by [`TunOffload::packets`].
 ///

@@ -59,8 +59,8 @@
 //! - **TCP**: smoltcp neither makes nor verifies checksums. The kernel's TCP leaves them
 //!   unfinished, and so does the device for the kernel (`NEEDS_CSUM`). If the kernel has forwarded
 //!   a packet from another host and has not verified its checksum, the device verifies it. It drops
-//!   and counts the packet if the checksum is wrong or if the packet is an IP fragment. A TCP packet
-//!   of a raw socket keeps its checksum unless the field is 0.
+//!   and counts the packet if the checksum is wrong or if the packet is an IP fragment. A TCP
+//!   packet of a raw socket keeps its checksum unless the field is 0.
 //! - **UDP, ICMP and the IPv4 header**: smoltcp makes and verifies checksums. An unfinished
 //!   UDP checksum of the kernel is finished first.
 //!

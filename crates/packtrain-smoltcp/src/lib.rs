@@ -93,7 +93,7 @@ use std::num::{NonZeroU16, NonZeroUsize};
 /// The least MTU of smoltcp, in bytes.
 const MTU_MIN: u16 = 576;
 
-/// A TUN or TAP with a virtio-net header, as a device of smoltcp. See the [crate](crate) for how to
+/// A TUN or TAP with a virtio-net header, as a device of smoltcp. See the [crate] for how to
 /// open the device and for what passes whole.
 ///
 /// `D` is the open device: a [`File`](std::fs::File), or any type that reads and writes one packet

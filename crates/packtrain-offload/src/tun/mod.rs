@@ -4,6 +4,7 @@
 //! | call | from | to |
 //! |---|---|---|
 //! | [`TunOffload::packets`] | one `read` | wire packets with finished checksums |
+//! | [`TunOffload::reader`] | read after read | the same, as many with each call as there are buffers |
 //! | [`TunOffload::write_batch`] | wire packets | contiguous writes, each given to a closure |
 //! | [`TunOffload::gather_batch`] | wire packets in buffers | an iterator of writes in slices |
 //!
@@ -30,6 +31,11 @@
 //! packets are from a few flows. A gateway for many hosts takes 33, 2.2 MB: the most that are used.
 //! Each thread that writes has its own. More buffers than flows cost a little time for each batch,
 //! and fewer merge less; no packet is lost either way.
+//!
+//! **Packets that are not fetched are lost.** One read has up to 200 packets at an MSS of 300, which
+//! may be more than a program has output buffers. [`TunOffload::reader`] keeps the read: the next
+//! call takes the rest. [`unread_packets`] counts what a program dropped before it was fetched; a
+//! correct program has 0.
 //!
 //! # The device
 //!
@@ -261,12 +267,15 @@ mod copying;
 mod gather;
 mod offload;
 mod packets;
+mod unread;
 
 pub use copying::Written;
 #[cfg(feature = "alloc")]
 pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
 pub use packets::{PacketRun, Packets, TooShort};
+#[cfg(target_has_atomic = "ptr")]
+pub use unread::unread_packets;
 
 use crate::limits::PACKET_BYTES_MAX;
 use crate::virtio_net::{HeaderLen, VnetError};
@@ -278,7 +287,8 @@ pub const WRITE_BYTES_MAX: usize = HeaderLen::V1.bytes() + PACKET_BYTES_MAX;
 
 impl TunOffload {
     /// The wire packets of one read. `read` is what the read returned: the virtio-net header and
-    /// the packet behind it. The packets are made in place.
+    /// the packet behind it. The packets are made in place. They are fetched before the next read:
+    /// to take them with several calls, use a [`reader`](Self::reader).
     ///
     /// A write of [`write_batch`](Self::write_batch), or a copy of one of
     /// [`gather_batch`](Self::gather_batch), may be given too: to be written
@@ -289,8 +299,53 @@ impl TunOffload {
     /// it under the error's [`reason`](VnetError::reason), and read on. If each read fails, the
     /// device was opened in another form, or the buffer of the read is shorter than
     /// [`WRITE_BYTES_MAX`]: the error's text says so.
-    pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<'r>, VnetError> {
-        Packets::new(self, read)
+    pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<&'r mut [u8]>, VnetError> {
+        let bytes = read.len();
+        let mut packets = self.reader(read);
+        packets.received(bytes)?;
+        Ok(packets)
+    }
+
+    /// The packets of read after read, with their buffer: one of [`WRITE_BYTES_MAX`] bytes of any
+    /// type, such as `Vec<u8>`, `Box<[u8]>` or that of a pool. It is used up to its length, not its
+    /// capacity. There are no packets before the first read:
+    ///
+    /// ```
+    /// use packtrain_offload::tun::{Packets, TunOffload, WRITE_BYTES_MAX};
+    /// use std::io::{Read, Result};
+    ///
+    /// /// Fills buffers, each behind 16 bytes for a cipher's header. Returns how many: if a read
+    /// /// has more packets than there are buffers, the next call returns more of them.
+    /// fn receive(
+    ///     mut device: impl Read,
+    ///     reader: &mut Packets<Vec<u8>>,
+    ///     buffers: &mut [Vec<u8>],
+    ///     lengths: &mut [usize],
+    /// ) -> Result<usize> {
+    ///     if reader.remaining() == 0 {
+    ///         let bytes = device.read(reader.buffer())?;
+    ///         reader.received(bytes)?; // Count an error under its `reason`, and read on.
+    ///     }
+    ///     Ok(reader.fill(buffers, 16, lengths)?)
+    /// }
+    ///
+    /// let mut reader = TunOffload::tun().reader(vec![0; WRITE_BYTES_MAX]);
+    /// # // 60,000 bytes of TCP at an MSS of 300.
+    /// # let mut read = vec![0; 10 + 40 + 60_000];
+    /// # read[..10].copy_from_slice(&[1, 1, 40, 0, 44, 1, 20, 0, 16, 0]);
+    /// # read[10..20].copy_from_slice(&[0x45, 0, 0xea, 0x88, 0, 1, 0x40, 0, 64, 6]);
+    /// # read[42..44].copy_from_slice(&[5 << 4, 16]);
+    /// # let mut device = &read[..];
+    /// // A read of 200 packets, and 64 buffers.
+    /// let (mut buffers, mut lengths) = (vec![vec![0; 1500]; 64], vec![0; 64]);
+    /// for (expected, left) in [(64, 136), (64, 72), (64, 8), (8, 0)] {
+    ///     let count = receive(&mut device, &mut reader, &mut buffers, &mut lengths)?;
+    ///     assert_eq!((count, reader.remaining()), (expected, left));
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub const fn reader<B>(&self, buffer: B) -> Packets<B> {
+        Packets::new(*self, buffer)
     }
 
     /// Merges a batch of wire packets into contiguous writes, and calls `write` with each as soon

@@ -7,6 +7,7 @@
 //! | [`TunOffload::reader`] | read after read | the same, as many with each call as there are buffers |
 //! | [`TunOffload::write_batch`] | wire packets | contiguous writes, each given to a closure |
 //! | [`TunOffload::gather_batch`] | wire packets in buffers | an iterator of writes in slices |
+//! | [`Fallback`] | the error of a write | what to write again, and what is turned off |
 //!
 //! There is no I/O in here: reads, writes and packets are the caller's, in any buffers. What is
 //! merged and what is not is [`coalesce`](crate::coalesce) with
@@ -60,30 +61,28 @@
 //!
 //! **Linux before 6.2** has no UDP GSO on a TUN. There, `TUNSETOFFLOAD` with `TUN_F_USO4 |
 //! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. Call it again without the
-//! two bits, and set [`TunOffload::merge_udp`] to `false`. With `tun-rs`, this is
-//! `merge_udp: device.udp_gso()`.
+//! two bits, and set [`TunOffload::merge_udp`] to `false`, or let [`Fallback`] do that. With
+//! `tun-rs`, this is `merge_udp: device.udp_gso()`.
 //!
 //! **WinTUN, utun and a TUN without a virtio-net header**: [`TunOffload::headerless`].
 //!
 //! # Errors of a write
 //!
-//! A closure that returns an error of the device ends its batch. Peers choose the bytes that are
-//! written, so a program that passes each error on can be ended by one bad packet of any peer. The
-//! closures below drop the write and count it. If the device is removed, the next read fails too,
-//! and ends the program.
+//! Peers choose the bytes that are written, so a program that ends at each error can be ended by one
+//! bad packet of any peer. [`Fallback`] knows which errors are about one write: it counts them, and
+//! writes again what is refused because it is large. Any other error ends the program.
 //!
-//! | error | cause | the program |
+//! | error | cause | [`Fallback`] |
 //! |---|---|---|
 //! | `EINVAL` | The first four bits of the packet are neither 4 nor 6. | drops and counts |
-//! | `EINVAL`, each write | No virtio-net header, or one of another size. | opens it as above |
-//! | `EINVAL`, merged UDP | Linux before 6.2. | clears [`TunOffload::merge_udp`] |
-//! | `EINVAL`, merged TCP | [Some kernels](#a-kernel-that-refuses-large-writes). | segments again |
+//! | `EINVAL`, each write | No virtio-net header, or one of another size. | drops and counts |
+//! | `EINVAL`, merged UDP | Linux before 6.2. | writes packets, turns it off |
+//! | `EINVAL`, merged TCP | [Some kernels](#a-kernel-that-refuses-large-writes). | the same |
 //! | `EIO` | The device is down. | drops and counts |
-//! | `EBADFD` | The device was removed, or `TUNSETIFF` was not called. | ends |
+//! | `EBADFD` | The device was removed, or `TUNSETIFF` was not called. | returns it |
 //! | `EAGAIN` | `TUNSETSNDBUF`: see [below](#when-a-write-blocks). | drops and counts |
 //!
-//! The kind of `EINVAL` is `InvalidInput`, that of `EAGAIN` is `WouldBlock`. The other two have no
-//! kind of their own: compare `raw_os_error()` with 5 and 77.
+//! If each write is refused, open the device as [above](#the-device).
 //!
 //! # When a write blocks
 //!
@@ -95,41 +94,20 @@
 //!
 //! # A kernel that refuses large writes
 //!
-//! Some kernels refuse TCP GSO packets too (6.10.3 and stable releases of July and August 2024, if
-//! the last segment is short). [`TunOffload::packets`] segments the write again. Its packets have
-//! no virtio-net header, and a write needs one: ten zeros for a wire packet.
+//! Kernels before 6.2 refuse merged UDP. Some refuse TCP GSO packets (6.10.3 and stable releases of
+//! July and August 2024, if the last segment is short), and a vendor's kernel may refuse either
+//! forever, so the version says little. [`Fallback`] finds out by the error of a write, loses
+//! nothing, and turns off what is refused. The examples below use it: [`Fallback::write`] with
+//! `write_batch`, and [`Fallback::check`] where each write is awaited. [`Fallback::notice`] says once
+//! what was turned off, and why.
 //!
-//! ```
-//! # use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-//! # struct Device(Vec<usize>);
-//! # impl Device {
-//! #     fn send(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-//! #         assert_eq!(bytes[..11], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45]);
-//! #         self.0.push(bytes.len());
-//! #         Ok(bytes.len())
-//! #     }
-//! # }
-//! # let mut device = Device(Vec::new());
-//! # let mut write = vec![0; 10 + 40 + 3000];
-//! # write[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
-//! # write[10..20].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
-//! # write[42..44].copy_from_slice(&[5 << 4, 16]);
-//! # let write = &mut write[..];
-//! // `write` is what the closure of `write_batch` got, and the device refused with `EINVAL`.
-//! let mut out = vec![0; WRITE_BYTES_MAX];
-//! let mut packets = TunOffload::tun().packets(write)?;
-//! while let Some(bytes) = packets.next_into(&mut out[10..])? {
-//!     device.send(&out[..10 + bytes])?;
-//! }
-//! # assert_eq!(device.0, [1450, 1450, 250]);
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! The packets of a refused write are made in place: [`TunOffload::packets`] takes the write, and
+//! [`Packets::next_write`] returns each packet behind a virtio-net header of its own.
 //!
 //! # With threads
 //!
 //! ```
-//! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-//! use std::convert::Infallible;
+//! use packtrain_offload::tun::{Fallback, TunOffload, WRITE_BYTES_MAX};
 //! use std::io;
 //! # struct Device;
 //! # impl Device {
@@ -140,7 +118,7 @@
 //! #     }
 //! #     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
 //! #         let is_packet = bytes[10] == 0x45;
-//! #         is_packet.then_some(bytes.len()).ok_or(io::ErrorKind::InvalidInput.into())
+//! #         is_packet.then_some(bytes.len()).ok_or(io::Error::from_raw_os_error(22))
 //! #     }
 //! # }
 //! # fn encrypt_and_send(packet: &[u8]) { assert_eq!(packet.len(), 20); }
@@ -163,23 +141,30 @@
 //!     Ok(())
 //! }
 //!
-//! /// Passes one batch on, and returns how many writes the device refused.
-//! fn network_to_device(device: &Device, buffers: &mut [Vec<u8>]) -> u64 {
+//! /// Passes one batch on. An error is one of the device.
+//! fn network_to_device(
+//!     device: &Device,
+//!     fallback: &mut Fallback,
+//!     buffers: &mut [Vec<u8>],
+//! ) -> io::Result<()> {
 //!     let batch = receive_and_decrypt();
-//!     let mut refused = 0;
-//!     let Ok(written) = TunOffload::tun().write_batch(buffers, &batch, |write| {
-//!         refused += u64::from(device.send(write).is_err());
-//!         Ok::<_, Infallible>(()) // An error would end the batch.
-//!     });
+//!     let written = fallback.offload().write_batch(buffers, &batch, |write| {
+//!         fallback.write(write, |bytes| device.send(bytes))
+//!     })?;
 //!     // More if a buffer is shorter than a packet.
 //!     assert_eq!(written.buffer_too_short, 0);
-//!     refused
+//!     if let Some(refused) = fallback.notice() {
+//!         eprintln!("{refused}");
+//!     }
+//!     Ok(())
 //! }
 //!
 //! device_to_network(&Device, &mut vec![0; WRITE_BYTES_MAX])?;
+//! let mut fallback = Fallback::new(TunOffload::tun());
 //! // Length, not capacity: the buffers of `Vec::with_capacity` hold nothing.
-//! let refused = network_to_device(&Device, &mut vec![vec![0; WRITE_BYTES_MAX]; 9]);
-//! # assert_eq!(refused, 1);
+//! network_to_device(&Device, &mut fallback, &mut vec![vec![0; WRITE_BYTES_MAX]; 9])?;
+//! println!("{} writes were refused", fallback.dropped());
+//! # assert_eq!(fallback.dropped(), 1);
 //! # Ok::<(), io::Error>(())
 //! ```
 //!
@@ -200,7 +185,7 @@
 //!
 //! ```
 //! # #[cfg(target_os = "linux")] {
-//! use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+//! use packtrain_offload::tun::{Fallback, Outcome, Pieces, TunOffload, WRITE_BYTES_MAX};
 //! use std::fs::File;
 //! use std::io::{self, IoSlice, Read, Write};
 //! use tokio::io::{Interest, unix::AsyncFd};
@@ -232,29 +217,43 @@
 //!     }
 //! }
 //!
-//! /// Writes a batch, and returns how many writes the device refused. `pieces` is reused for each
-//! /// batch.
+//! /// Writes a batch. `pieces`, and `again` of `WRITE_BYTES_MAX` bytes, are reused for each batch.
 //! async fn network_to_device(
 //!     device: &AsyncFd<File>,
+//!     fallback: &mut Fallback,
 //!     pieces: &mut Pieces,
+//!     again: &mut [u8],
 //!     batch: &mut [Vec<u8>],
-//! ) -> u64 {
+//! ) -> io::Result<()> {
+//!     let tun = fallback.offload();
 //!     let mut slices: Vec<IoSlice<'_>> = Vec::new();
-//!     let mut refused = 0;
-//!     for write in TunOffload::tun().gather_batch(pieces, batch, HEADROOM) {
+//!     for write in tun.gather_batch(pieces, batch, HEADROOM) {
 //!         slices.clear();
 //!         slices.extend(write.io_slices());
-//!         let write = |mut file: &File| file.write_vectored(&slices);
-//!         let written = device.async_io(Interest::WRITABLE, write).await;
-//!         refused += u64::from(written.is_err());
+//!         let large = |mut file: &File| file.write_vectored(&slices);
+//!         let written = device.async_io(Interest::WRITABLE, large).await;
+//!         if fallback.check(&slices[0], written)? == Outcome::Again {
+//!             let bytes = write.copy_to(again)?;
+//!             let mut packets = tun.packets(&mut again[..bytes])?;
+//!             while let Some(packet) = packets.next_write() {
+//!                 let small = |mut file: &File| file.write(packet);
+//!                 let written = device.async_io(Interest::WRITABLE, small).await;
+//!                 let _counted = fallback.check(packet, written)?;
+//!             }
+//!         }
 //!     }
-//!     refused
+//!     if let Some(refused) = fallback.notice() {
+//!         eprintln!("{refused}");
+//!     }
+//!     Ok(())
 //! }
 //! # fn spawned(device: File) -> io::Result<()> {
 //! #     let device: &'static AsyncFd<File> = Box::leak(Box::new(register(device)?));
 //! #     tokio::spawn(device_to_network(device));
 //! #     tokio::spawn(async move {
-//! #         network_to_device(device, &mut Pieces::new(), &mut [vec![0; 30]]).await
+//! #         let (mut fallback, mut pieces) = (Fallback::new(TunOffload::tun()), Pieces::new());
+//! #         let again = &mut vec![0; WRITE_BYTES_MAX];
+//! #         network_to_device(device, &mut fallback, &mut pieces, again, &mut [vec![0; 30]]).await
 //! #     });
 //! #     Ok(())
 //! # }
@@ -263,6 +262,7 @@
 
 mod batch;
 mod copying;
+mod fallback;
 #[cfg(feature = "alloc")]
 mod gather;
 mod offload;
@@ -270,6 +270,7 @@ mod packets;
 mod unread;
 
 pub use copying::Written;
+pub use fallback::{Fallback, LargeWrite, Outcome, Refused};
 #[cfg(feature = "alloc")]
 pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
@@ -291,8 +292,8 @@ impl TunOffload {
     /// to take them with several calls, use a [`reader`](Self::reader).
     ///
     /// A write of [`write_batch`](Self::write_batch), or a copy of one of
-    /// [`gather_batch`](Self::gather_batch), may be given too: to be written
-    /// [packet by packet](self#a-kernel-that-refuses-large-writes) where a kernel refuses it.
+    /// [`gather_batch`](Self::gather_batch), may be given too: to be written packet by packet
+    /// ([`Packets::next_write`]) where a kernel [refuses it](self#a-kernel-that-refuses-large-writes).
     ///
     /// # Errors
     /// What [`validate`](crate::virtio_net::validate) says about the header: drop the read, count
@@ -363,8 +364,8 @@ impl TunOffload {
     ///
     /// # Errors
     /// The first error of `write`. The packets that were not written by then are dropped, so return
-    /// an error only if the program ends. After [other errors](self#errors-of-a-write) the closure
-    /// counts the write, and returns `Ok`.
+    /// an error only if the program ends. [`Fallback::write`] does so, and counts
+    /// [other errors](self#errors-of-a-write).
     pub fn write_batch<'p, B, P, T, E>(
         &self,
         buffers: &mut [B],

@@ -16,6 +16,7 @@ use std::slice;
 use std::vec;
 use std::vec::Vec;
 
+mod fallback;
 mod reader;
 
 const FORMS: [HeaderLen; 2] = [HeaderLen::Legacy, HeaderLen::V1];

@@ -123,8 +123,8 @@ impl Gate {
 /// accepts a packet, the length was the cause, and merging of that protocol is turned off: at once
 /// after `EINVAL`, and after two such writes in a row for `EIO` from the device, since that is also
 /// the error of a device that is down. If the kernel refuses the packets too, nothing is turned
-/// off. TCP and UDP to the device, and `UDP_SEGMENT` to the network, are turned off one by one. What
-/// is off stays off: only a new `Fallback` tries again.
+/// off. TCP and UDP to the device, and `UDP_SEGMENT` to the network, are turned off one by one.
+/// What is off stays off: only a new `Fallback` tries again.
 ///
 /// With [`write_batch`](TunOffload::write_batch), the closure is [`write`](Self::write):
 ///
@@ -236,7 +236,7 @@ impl Fallback {
         self.dropped
     }
 
-    /// Writes `write`, which a closure of [`write_batch`](TunOffload::write_batch) got, with `send`.
+    /// Writes `write`, which a closure of [`write_batch`](TunOffload::write_batch) got, by `send`.
     /// Calls `send` once more for each packet if the large write is refused, and only for each
     /// packet if its protocol is turned off. The packets are made in place.
     ///

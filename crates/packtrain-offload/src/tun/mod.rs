@@ -4,7 +4,7 @@
 //! | call | from | to |
 //! |---|---|---|
 //! | [`TunOffload::packets`] | one `read` | wire packets with finished checksums |
-//! | [`TunOffload::reader`] | read after read | the same, as many with each call as there are buffers |
+//! | [`TunOffload::reader`] | read after read | the same, with each call as many as fit |
 //! | [`TunOffload::write_batch`] | wire packets | contiguous writes, each given to a closure |
 //! | [`TunOffload::gather_batch`] | wire packets in buffers | an iterator of writes in slices |
 //! | [`Fallback`] | the error of a write | what to write again, and what is turned off |
@@ -33,10 +33,10 @@
 //! Each thread that writes has its own. More buffers than flows cost a little time for each batch,
 //! and fewer merge less; no packet is lost either way.
 //!
-//! **Packets that are not fetched are lost.** One read has up to 200 packets at an MSS of 300, which
-//! may be more than a program has output buffers. [`TunOffload::reader`] keeps the read: the next
-//! call takes the rest. [`unread_packets`] counts what a program dropped before it was fetched; a
-//! correct program has 0.
+//! **Packets that are not fetched are lost.** At an MSS of 300 one read has more than 200 packets,
+//! which may be more than a program has output buffers. [`TunOffload::reader`] keeps the read: the
+//! next call takes the rest. [`unread_packets`] counts what a program dropped before it was
+//! fetched; a correct program has 0.
 //!
 //! # The device
 //!
@@ -47,9 +47,10 @@
 //!    `IFF_TAP` in place of `IFF_TUN` ([`TunOffload::tap`]).
 //! 3. `TUNSETVNETHDRSZ` with a pointer to an `int` of 10 or 12: a persistent device keeps the size
 //!    that an earlier program set. [`TunOffload::header`] says the same size.
-//! 4. `TUNSETOFFLOAD` with `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_USO4 | TUN_F_USO6` (0x67);
-//!    the argument is the number, not a pointer. It says what the *kernel* may hand over: without
-//!    it, each read is one wire packet. Writes need no permission.
+//! 4. `TUNSETOFFLOAD` with the flags of each of
+//!    [`Accept::TUN_ATTEMPTS`](crate::virtio_net::Accept::TUN_ATTEMPTS) until one is accepted; the
+//!    argument is the number, not a pointer. It says what the *kernel* may hand over: without it,
+//!    each read is one wire packet. Writes need no permission.
 //!
 //! A TUN descriptor is no socket: `sendmmsg` does not work on it, and one `write` is one packet,
 //! large or not.
@@ -60,17 +61,17 @@
 //! works and TCP connects, and then it transfers nothing.
 //!
 //! **Linux before 6.2** has no UDP GSO on a TUN. There, `TUNSETOFFLOAD` with `TUN_F_USO4 |
-//! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. Call it again without the
-//! two bits, and set [`TunOffload::merge_udp`] to `false`, or let [`Fallback`] do that. With
-//! `tun-rs`, this is `merge_udp: device.udp_gso()`.
+//! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. If an attempt without the
+//! two bits is the one that is accepted, set [`TunOffload::merge_udp`] to `false`, or let
+//! [`Fallback`] do that. With `tun-rs`, this is `merge_udp: device.udp_gso()`.
 //!
 //! **WinTUN, utun and a TUN without a virtio-net header**: [`TunOffload::headerless`].
 //!
 //! # Errors of a write
 //!
-//! Peers choose the bytes that are written, so a program that ends at each error can be ended by one
-//! bad packet of any peer. [`Fallback`] knows which errors are about one write: it counts them, and
-//! writes again what is refused because it is large. Any other error ends the program.
+//! Peers choose the bytes that are written, so a program that ends at each error can be ended by
+//! one bad packet of any peer. [`Fallback`] knows which errors are about one write: it counts them,
+//! and writes again what is refused because it is large. Any other error ends the program.
 //!
 //! | error | cause | [`Fallback`] |
 //! |---|---|---|
@@ -98,8 +99,8 @@
 //! July and August 2024, if the last segment is short), and a vendor's kernel may refuse either
 //! forever, so the version says little. [`Fallback`] finds out by the error of a write, loses
 //! nothing, and turns off what is refused. The examples below use it: [`Fallback::write`] with
-//! `write_batch`, and [`Fallback::check`] where each write is awaited. [`Fallback::notice`] says once
-//! what was turned off, and why.
+//! `write_batch`, and [`Fallback::check`] where each write is awaited. [`Fallback::notice`] says
+//! once what was turned off, and why.
 //!
 //! The packets of a refused write are made in place: [`TunOffload::packets`] takes the write, and
 //! [`Packets::next_write`] returns each packet behind a virtio-net header of its own.
@@ -293,7 +294,8 @@ impl TunOffload {
     ///
     /// A write of [`write_batch`](Self::write_batch), or a copy of one of
     /// [`gather_batch`](Self::gather_batch), may be given too: to be written packet by packet
-    /// ([`Packets::next_write`]) where a kernel [refuses it](self#a-kernel-that-refuses-large-writes).
+    /// ([`Packets::next_write`]) where a kernel
+    /// [refuses it](self#a-kernel-that-refuses-large-writes).
     ///
     /// # Errors
     /// What [`validate`](crate::virtio_net::validate) says about the header: drop the read, count

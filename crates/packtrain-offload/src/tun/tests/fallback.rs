@@ -304,7 +304,8 @@ proptest! {
         let all = (rounds * batch.len()) as u64;
         prop_assert_eq!(device.accepted.len() as u64 + fallback.dropped(), all);
         prop_assert!(device.accepted.iter().all(|packet| batch.contains(packet)));
-        let off = [LargeWrite::TcpToDevice, LargeWrite::UdpToDevice].map(|what| fallback.refused(what));
+        let kinds = [LargeWrite::TcpToDevice, LargeWrite::UdpToDevice];
+        let off = kinds.map(|what| fallback.refused(what));
         let notices = [fallback.notice(), fallback.notice(), fallback.notice()];
         prop_assert_eq!(notices.iter().flatten().count(), off.iter().flatten().count());
     }

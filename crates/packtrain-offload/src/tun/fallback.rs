@@ -25,7 +25,7 @@ const ENOBUFS: i32 = if cfg!(any(target_os = "linux", target_os = "android")) {
 /// the device may come up between a large write and its segments.
 const EIO_IN_A_ROW: u8 = 2;
 
-/// What a kernel may refuse to take in one system call: a protocol, and a direction.
+/// A protocol and a direction in which a kernel may refuse several packets in one system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LargeWrite {
     /// TCP segments that were merged into one write of the device.
@@ -41,10 +41,11 @@ impl LargeWrite {
     const TO_NETWORK: &[Self] = &[Self::UdpToNetwork];
 }
 
-/// What a [`Fallback`] turned off, and why. Its text is one line for a log.
+/// A kind of large writes that a [`Fallback`] turned off, and the reason. Its text is one line for
+/// a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// What is turned off.
+    /// The kind that is turned off.
     pub what: LargeWrite,
     /// The error of the system call: `EINVAL` (22) or `EIO` (5).
     pub error: i32,
@@ -78,7 +79,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// What became of a write.
+/// The result of a write, as [`Fallback`] judges it.
 #[must_use = "`Again` means that the data is not written yet"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -116,15 +117,15 @@ impl Gate {
     }
 }
 
-/// Keeps a program working on a kernel that refuses large writes, and turns off what it refuses.
-/// One for each thread that writes; it has no descriptor and does no I/O.
+/// Keeps a program working on a kernel that refuses large writes, and turns those off. Each thread
+/// that writes has its own. It has no descriptor and does no I/O.
 ///
 /// A large write that is refused with `EINVAL` or `EIO` is written again as packets. If the kernel
 /// accepts a packet, the length was the cause, and merging of that protocol is turned off: at once
 /// after `EINVAL`, and after two such writes in a row for `EIO` from the device, since that is also
 /// the error of a device that is down. If the kernel refuses the packets too, nothing is turned
 /// off. TCP and UDP to the device, and `UDP_SEGMENT` to the network, are turned off one by one.
-/// What is off stays off: only a new `Fallback` tries again.
+/// They stay off: only a new `Fallback` tries again.
 ///
 /// With [`write_batch`](TunOffload::write_batch), the closure is [`write`](Self::write):
 ///
@@ -153,9 +154,9 @@ impl Gate {
 /// With [`gather_batch`](TunOffload::gather_batch), each result goes through
 /// [`check`](Self::check): see [the example for tokio](super#with-tokio).
 ///
-/// What the *kernel* hands over is not refused by a write: it is negotiated once, with
-/// `TUNSETOFFLOAD`. A device without a virtio-net header
-/// ([`headerless`](TunOffload::headerless)) has no large writes in this sense.
+/// Packets *from* the kernel are another matter: `TUNSETOFFLOAD` negotiates them once
+/// ([`Accept::TUN_ATTEMPTS`](crate::virtio_net::Accept::TUN_ATTEMPTS)). A device without a
+/// virtio-net header ([`headerless`](TunOffload::headerless)) has no large writes in this sense.
 #[derive(Clone, Debug)]
 pub struct Fallback {
     offload: TunOffload,
@@ -211,7 +212,7 @@ impl Fallback {
         }
     }
 
-    /// What was turned off since the last call, each once: to be logged.
+    /// A kind that was turned off and not returned before; `None` if there is none. To be logged.
     pub fn notice(&mut self) -> Option<Refused> {
         let all = LargeWrite::TO_DEVICE.iter().chain(LargeWrite::TO_NETWORK);
         let new = all.copied().find(|&what| {

@@ -152,17 +152,16 @@ fn eio_turns_off_after_two_large_writes_in_a_row_whose_packets_are_accepted() {
     for form in [copy, gather] {
         let mut fallback = Fallback::new(TunOffload::tun());
         let batch = train(&Spec::tcp6(0), &[100; 4]);
-        let refusing = |kind| (kind != 0).then_some(EIO);
-        let steps: [(fn(u8) -> Option<i32>, _); 5] = [
-            (refusing, false),
-            // A large one is accepted in between.
-            (|_| None, false),
-            (refusing, false),
-            (refusing, true),
-            (refusing, true),
+        let refused = Some(EIO);
+        // A large one is accepted in between.
+        let steps = [
+            (refused, false),
+            (None, false),
+            (refused, false),
+            (refused, true),
         ];
-        for (step, (refuses, off)) in steps.into_iter().enumerate() {
-            let mut device = Device::new(refuses);
+        for (step, (error, off)) in steps.into_iter().enumerate() {
+            let mut device = Device::new(|kind| if kind == 0 { None } else { error });
             form(&mut fallback, &mut device, &batch).expect("the device is there");
             assert_eq!(device.accepted, batch, "in order, step {step}");
             assert_eq!(fallback.offload().merge_tcp, !off, "step {step}");

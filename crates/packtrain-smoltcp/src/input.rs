@@ -107,6 +107,7 @@ impl Input {
             }
             Kind::BadTcp => {
                 counts.bad_checksums += 1;
+                packets.skip_packet();
                 return Ok(Taken::Dropped);
             }
             Kind::Tcp => {
@@ -165,7 +166,7 @@ impl Kind {
 
 impl Cut {
     /// Makes all packets.
-    fn fill(&mut self, packets: &mut Packets<'_>) {
+    fn fill(&mut self, packets: &mut Packets<&mut [u8]>) {
         let bytes = packets.remaining() * packets.next_bytes().unwrap_or(0);
         if self.bytes.len() < bytes {
             self.bytes.resize(bytes, 0);

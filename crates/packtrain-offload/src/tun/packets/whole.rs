@@ -41,7 +41,7 @@ impl fmt::Debug for Whole<'_> {
     }
 }
 
-impl Packets<'_> {
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Packets<B> {
     /// The packet before it is cut: look at the whole, segment later. `None` as soon as a packet
     /// was fetched or skipped, since packets are made in place.
     ///
@@ -82,12 +82,12 @@ impl Packets<'_> {
             (Some(gso), Cut::Segments(cut)) => Some(WholeGso {
                 gso,
                 header_bytes: cut.header_bytes(),
-                segments: self.count as usize,
+                segments: self.progress.count as usize,
             }),
             _ => None,
         };
-        (self.index == 0).then_some(Whole {
-            bytes: &*self.packet,
+        self.is_whole().then(|| Whole {
+            bytes: &self.buffer.as_ref()[self.from..self.to],
             checksum: self.checksum,
             gso,
         })
@@ -102,11 +102,17 @@ impl Packets<'_> {
     /// the pseudo-header sum with the length of the whole packet, and a receiver must not verify
     /// it. If it is [`ChecksumState::None`], the checksum was not verified.
     pub fn take_whole(&mut self) -> Option<&mut [u8]> {
-        if self.index > 0 {
+        if !self.is_whole() {
             return None;
         }
-        self.index = self.count;
-        Some(&mut *self.packet)
+        self.progress.index = self.progress.count;
+        Some(&mut self.buffer.as_mut()[self.from..self.to])
+    }
+
+    /// Whether there is a packet, and no part of it was fetched or skipped. A reader has none
+    /// before its first read.
+    const fn is_whole(&self) -> bool {
+        self.progress.index == 0 && self.remaining() > 0
     }
 }
 

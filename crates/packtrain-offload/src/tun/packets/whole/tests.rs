@@ -99,6 +99,39 @@ fn a_wire_packet_is_whole_with_the_state_of_its_checksum() {
     }
 }
 
+/// A reader has no packet before a read and after one that is refused. Each read has its own state.
+#[test]
+fn a_reader_has_the_whole_of_its_last_read() {
+    let spec = Spec::tcp4(3000);
+    let packet = spec.build(Field::Preload);
+    let large = read(&partial(&spec, GSO_TCPV4, 1400), &packet);
+    let mut small = Spec::tcp4(7).build(Field::Final);
+    small = [vec![0; 10], small].concat();
+    let mut reader = TunOffload::tun().reader(vec![0; 4000]);
+    assert_eq!(reader.whole(), None);
+    assert_eq!(reader.take_whole(), None);
+    for _ in 0..2 {
+        reader.buffer()[..large.len()].copy_from_slice(&large);
+        assert_eq!(reader.whole(), None, "the buffer is for the next read");
+        reader.received(large.len()).expect("a packet");
+        let whole = reader.whole().expect("a packet");
+        assert_eq!((whole.bytes, whole.checksum), (&packet[..], state(&spec)));
+        assert_eq!(whole.gso.map(|gso| gso.segments), Some(3));
+        assert_eq!(reader.take_whole(), Some(&mut packet.clone()[..]));
+        assert_eq!((reader.remaining(), reader.whole()), (0, None));
+
+        reader.buffer()[..small.len()].copy_from_slice(&small);
+        reader.received(small.len()).expect("a packet");
+        let whole = reader.whole().expect("a packet");
+        assert_eq!((whole.bytes, whole.gso), (&small[10..], None));
+        assert_eq!(whole.checksum, ChecksumState::None);
+        assert!(reader.take_whole().is_some());
+        assert!(reader.received(9).is_err(), "less than a header");
+        assert_eq!(reader.whole(), None);
+        assert_eq!(reader.take_whole(), None);
+    }
+}
+
 /// A look changes nothing, and there is no whole packet once a part of it was fetched.
 #[test]
 fn after_a_packet_was_fetched_or_skipped_there_is_no_whole() {

@@ -28,6 +28,7 @@ pub struct Counts {
     /// Writes that the device took. As many as [`sent`](Self::sent), unless some were refused.
     pub writes: u64,
     /// Writes that the device refused, of large packets and of wire packets. A large packet that is
-    /// refused with `EINVAL` is written once more as wire packets; other refused packets are lost.
+    /// refused with `EINVAL` or `EIO` is written once more as wire packets, each of which may be
+    /// refused too. Other refused packets are lost.
     pub refused: u64,
 }

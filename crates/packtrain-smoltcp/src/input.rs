@@ -59,6 +59,7 @@ impl Input {
             output.counts.received_wire += 1;
             return Some(&self.cut.bytes[range]);
         }
+        let offload = output.offload();
         loop {
             let bytes = match output.device.read(&mut self.read) {
                 Ok(0) => return None,
@@ -72,7 +73,7 @@ impl Input {
             };
             let counts = &mut output.counts;
             counts.reads += 1;
-            match self.take(bytes, &output.offload, counts) {
+            match self.take(bytes, &offload, counts) {
                 Ok(Taken::Packet(bytes)) => {
                     counts.received += 1;
                     let header = output.header_bytes();

@@ -67,9 +67,14 @@
 //! # Memory
 //!
 //! Two buffers of 64 KiB, one for reads and one for writes. Packets are used where they were read,
-//! and built where they are written. Two more are allocated when they are first needed: for
-//! datagrams of UDP GSO packets, and for a kernel that [refuses large
-//! writes](packtrain_offload::tun#a-kernel-that-refuses-large-writes).
+//! and built where they are written. One more is allocated when the first UDP GSO packet is read,
+//! for its datagrams.
+//!
+//! # A kernel that refuses large writes
+//!
+//! [Some kernels do](packtrain_offload::tun#a-kernel-that-refuses-large-writes). The device writes
+//! the wire packets of a refused large packet in place of it, and sends wire packets only once
+//! the cause is known to be the size: [`Fallback`](packtrain_offload::tun::Fallback) has the rules.
 
 mod counts;
 mod input;
@@ -132,7 +137,7 @@ impl<D: Read + Write> TunDevice<D> {
     /// The same device with a virtio-net header of another size, as `TUNSETVNETHDRSZ` has set it.
     #[must_use]
     pub fn with_header(mut self, header: HeaderLen) -> Self {
-        self.output.offload.header = Some(header);
+        self.output.set_header(header);
         self
     }
 }
@@ -198,7 +203,7 @@ impl<D: Read + Write> phy::Device for TunDevice<D> {
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
-        let link = self.output.offload.link;
+        let link = self.output.offload().link;
         let mut capabilities = DeviceCapabilities::default();
         capabilities.medium = Medium::Ip;
         #[cfg(feature = "tap")]

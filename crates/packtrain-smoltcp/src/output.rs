@@ -5,7 +5,7 @@ use packtrain_offload::layout::{Layout, Network, Transport};
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind};
 use packtrain_offload::segment::SegmentError;
-use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{Fallback, TunOffload, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::{HeaderLen, VnetHeader, describe, mend};
 use std::io::{self, ErrorKind, Write};
 use std::num::NonZeroU16;
@@ -16,29 +16,41 @@ const TCP_OFFSET: u16 = 16;
 /// The device, and the buffer of writes.
 pub(crate) struct Output<D> {
     pub(crate) device: D,
-    pub(crate) offload: TunOffload,
+    /// How the device was opened, and whether it refuses large packets: then each is written as
+    /// wire packets.
+    fallback: Fallback,
     pub(crate) counts: Counts,
     pub(crate) error: Option<io::Error>,
     /// The virtio-net header and the packet behind it.
     write: Vec<u8>,
-    /// The device refused a large packet: each is written as wire packets, made here.
-    cut: Option<Vec<u8>>,
 }
 
 impl<D> Output<D> {
     pub(crate) fn new(device: D, offload: TunOffload) -> Self {
         Self {
             device,
-            offload,
+            fallback: Fallback::new(offload),
             counts: Counts::default(),
             error: None,
             write: vec![0; WRITE_BYTES_MAX],
-            cut: None,
         }
     }
 
+    /// How the device was opened.
+    pub(crate) const fn offload(&self) -> TunOffload {
+        self.fallback.offload()
+    }
+
+    /// The device has a virtio-net header of this size.
+    pub(crate) const fn set_header(&mut self, header: HeaderLen) {
+        self.fallback = Fallback::new(TunOffload {
+            header: Some(header),
+            ..self.fallback.offload()
+        });
+    }
+
     fn header(&self) -> HeaderLen {
-        self.offload.header.unwrap_or(HeaderLen::Legacy)
+        self.offload().header.unwrap_or(HeaderLen::Legacy)
     }
 
     /// Bytes in front of a packet.
@@ -61,7 +73,7 @@ impl<D: Write> Output<D> {
     /// kernel cuts it into segments of so many payload bytes.
     pub(crate) fn send(&mut self, bytes: usize, segment: Option<NonZeroU16>) {
         self.counts.sent += 1;
-        let link = self.offload.link;
+        let link = self.offload().link;
         let packet = self.room(bytes);
         // No IP packet is longer than 2^32 bytes.
         let layout = Layout::parse(link, packet, bytes as u32).ok();
@@ -72,7 +84,8 @@ impl<D: Write> Output<D> {
         let Ok(header) = described else {
             // The kernel would refuse such a packet or misread it.
             self.counts.sent_wire += 1;
-            return self.refuse(ErrorKind::InvalidInput.into());
+            self.counts.refused += 1;
+            return self.keep(ErrorKind::InvalidInput.into());
         };
         let segments = match (segment, &layout) {
             (Some(size), Some(layout)) => layout.payload_len().div_ceil(u32::from(size.get())),
@@ -80,56 +93,46 @@ impl<D: Write> Output<D> {
         };
         self.counts.sent_wire += u64::from(segments.max(1));
         self.counts.sent_large += u64::from(segments > 1);
-        self.write(&header, bytes, segments > 1);
+        self.write(&header, bytes);
     }
 
-    fn write(&mut self, header: &VnetHeader, bytes: usize, is_large: bool) {
+    fn write(&mut self, header: &VnetHeader, bytes: usize) {
         let form = self.header();
-        let end = form.bytes() + bytes;
         let encoded = header.encode(&mut self.write, form);
         debug_assert!(encoded.is_ok(), "the buffer begins with its room");
-        if is_large && self.cut.is_some() {
-            return self.write_cut(end);
-        }
-        match write_one(&mut self.device, &self.write[..end]) {
-            Ok(()) => self.counts.writes += 1,
-            Err(error) if is_large && error.kind() == ErrorKind::InvalidInput => {
-                self.counts.refused += 1;
-                self.cut = Some(Vec::new());
-                self.write_cut(end);
-            }
-            Err(error) => self.refuse(error),
-        }
-    }
-
-    /// Writes the large packet of the buffer as wire packets.
-    fn write_cut(&mut self, end: usize) {
-        let form = self.header();
-        let mut cut = self.cut.take().unwrap_or_default();
-        let header = describe(ChecksumState::Unnecessary, None, None);
-        let mut write = std::mem::take(&mut self.write);
-        match self.offload.packets(&mut write[..end]) {
-            Ok(mut packets) => {
-                while let Some(bytes) = packets.next_bytes() {
-                    let end = form.bytes() + bytes;
-                    cut.resize(cut.len().max(end), 0);
-                    let encoded = header.encode(&mut cut, form);
-                    let made = packets.next_into(&mut cut[form.bytes()..end]);
-                    debug_assert!(encoded.is_ok() && made.is_ok(), "the buffer has room");
-                    match write_one(&mut self.device, &cut[..end]) {
-                        Ok(()) => self.counts.writes += 1,
-                        Err(error) => self.refuse(error),
-                    }
+        let Self {
+            device,
+            counts,
+            write,
+            ..
+        } = self;
+        let dropped = self.fallback.dropped();
+        // The error number of the last write that was refused.
+        let mut refused = None;
+        let write = &mut write[..form.bytes() + bytes];
+        let written = self.fallback.write(write, |bytes| {
+            let result = write_one(device, bytes);
+            match &result {
+                Ok(()) => counts.writes += 1,
+                Err(error) => {
+                    counts.refused += 1;
+                    refused = error.raw_os_error();
                 }
             }
-            Err(error) => self.refuse(error.into()),
+            result
+        });
+        match (written, refused) {
+            (Err(error), _) => self.keep(error),
+            // The fallback has judged the error, and nothing is written in place of the packet.
+            (Ok(()), Some(number)) if self.fallback.dropped() > dropped => {
+                self.keep(io::Error::from_raw_os_error(number));
+            }
+            (Ok(()), _) => {}
         }
-        self.write = write;
-        self.cut = Some(cut);
     }
 
-    fn refuse(&mut self, error: io::Error) {
-        self.counts.refused += 1;
+    /// The error is the one to return, if it is the first.
+    fn keep(&mut self, error: io::Error) {
         if error.kind() != ErrorKind::WouldBlock {
             self.error.get_or_insert(error);
         }

@@ -6,6 +6,7 @@ use packtrain_offload::checksum::pseudo_header_v4;
 use packtrain_offload::layout::{Layout, Transport};
 use packtrain_offload::offload::{Gso, GsoKind, LinkType};
 use packtrain_offload::segment::Segmenter;
+use packtrain_offload::tun::unread_packets;
 use packtrain_offload::verify::{verify_ipv4_header, verify_transport};
 use packtrain_offload::virtio_net::{
     Accept, FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_NONE, GSO_TCPV4, GSO_UDP_L4, Received,
@@ -24,6 +25,8 @@ use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::rc::Rc;
 
+const EIO: i32 = 5;
+const EINVAL: i32 = 22;
 const NOW: Instant = Instant::ZERO;
 const FROM: Ipv4Address = Ipv4Address::new(198, 18, 0, 1);
 const TO: Ipv4Address = Ipv4Address::new(198, 18, 0, 9);
@@ -263,6 +266,7 @@ fn tcp_that_the_kernel_has_not_verified_is_verified() {
     let counts = device.counts();
     assert_eq!((counts.reads, counts.received), (4, 2));
     assert_eq!((counts.bad_checksums, counts.received_wire), (2, 2));
+    assert_eq!(unread_packets(), 0, "what is dropped is counted by reason");
 }
 
 #[test]
@@ -356,7 +360,7 @@ fn a_kernel_that_refuses_large_writes_gets_wire_packets() {
     let mut memory = Memory::new(&[]);
     memory.answer = |write| {
         let is_large = write[1] != GSO_NONE;
-        let refused = Err(ErrorKind::InvalidInput.into());
+        let refused = Err(io::Error::from_raw_os_error(EINVAL));
         if is_large { refused } else { Ok(()) }
     };
     let writes = Rc::clone(&memory.writes);
@@ -380,6 +384,38 @@ fn a_kernel_that_refuses_large_writes_gets_wire_packets() {
     assert_eq!((counts.refused, counts.writes), (1, 8), "tried once");
     assert_eq!((counts.sent_large, counts.sent_wire), (2, 8));
     assert!(device.take_error().is_none(), "nothing was lost");
+}
+
+/// `EIO` is the error of each write, large or not: a device that comes up gets large packets again.
+#[test]
+fn a_device_that_is_down_is_no_reason_to_send_wire_packets() {
+    let mut memory = Memory::new(&[]);
+    memory.answer = |_| Err(io::Error::from_raw_os_error(EIO));
+    let mut device = TunDevice::tun(memory, 1500);
+    for round in 1..=3 {
+        send(&mut device, &tcp(&[7; 5000], false), Some(1460));
+        let error = device.take_error().and_then(|error| error.raw_os_error());
+        assert_eq!(error, Some(EIO));
+        // The large write and four packets.
+        let counts = device.counts();
+        assert_eq!((counts.refused, counts.writes), (5 * round, 0));
+    }
+    device.output.device.answer = |_| Ok(());
+    send(&mut device, &tcp(&[7; 5000], false), Some(1460));
+    assert!(device.take_error().is_none());
+    assert_eq!((device.counts().refused, device.counts().writes), (15, 1));
+}
+
+#[test]
+fn a_large_write_without_memory_is_one_lost_packet() {
+    const ENOMEM: i32 = 12;
+    let mut memory = Memory::new(&[]);
+    memory.answer = |_| Err(io::Error::from_raw_os_error(ENOMEM));
+    let mut device = TunDevice::tun(memory, 1500);
+    send(&mut device, &tcp(&[7; 5000], false), Some(1460));
+    let error = device.take_error().and_then(|error| error.raw_os_error());
+    assert_eq!(error, Some(ENOMEM));
+    assert_eq!((device.counts().refused, device.counts().writes), (1, 0));
 }
 
 #[test]
@@ -630,16 +666,33 @@ proptest! {
         payload in 0_usize..6000,
         segment in prop::option::of(1_u16..3000),
         damage in prop::option::of((0_usize..40, any::<u8>())),
+        refuses_large in any::<bool>(),
     ) {
         let mut packet = tcp(&vec![1; payload], false);
         if let Some((at, value)) = damage {
             packet[at] = value;
         }
-        let memory = Memory::new(&[]);
+        let mut memory = Memory::new(&[]);
+        if refuses_large {
+            memory.answer = |write| match write[1] {
+                GSO_NONE => Ok(()),
+                _ => Err(io::Error::from_raw_os_error(EINVAL)),
+            };
+        }
         let writes = Rc::clone(&memory.writes);
         let mut device = TunDevice::tun(memory, 1500);
         send(&mut device, &packet, segment);
         let writes = writes.take();
+        prop_assert_eq!(writes.is_empty(), device.take_error().is_some());
+        let counts = device.counts();
+        prop_assert_eq!(writes.len() as u64, counts.writes);
+        if refuses_large && !writes.is_empty() {
+            let length = |write: &Vec<u8>| write.len() - 10;
+            let payload: usize = writes.iter().map(|write| length(write) - 40).sum();
+            prop_assert!(damage.is_some() || payload == packet.len() - 40);
+            prop_assert!(counts.refused <= 1);
+            return Ok(());
+        }
         prop_assert_eq!(writes.len() as u64 + device.counts().refused, 1);
         if let (Some(write), None) = (writes.front(), damage) {
             let header = VnetHeader::decode(write, HeaderLen::Legacy).expect("a header");

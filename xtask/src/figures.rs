@@ -103,6 +103,12 @@ const ALL: &[Bench] = &[
         draws: false,
     },
     Bench {
+        name: "smoltcp",
+        cargo: "-p packtrain-lab --bench smoltcp",
+        lists: &[medians(&["direction", "device"]), CLAIMS],
+        draws: false,
+    },
+    Bench {
         name: "ports",
         cargo: "-p packtrain-cli --bench ports",
         lists: &[

@@ -12,6 +12,7 @@ use std::time::Duration;
 use crate::error::{Feature, LabError, Missing};
 use crate::netns::{self, Netns};
 use crate::sys;
+use packtrain_offload::virtio_net::Accept;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -19,10 +20,9 @@ use rustix::io::Errno;
 pub const VNET_HDR_LEN: usize = 12;
 
 /// `TUNSETOFFLOAD`: checksums, and TCP segmentation for IPv4 and IPv6, with ECN.
-pub const OFFLOAD_TSO: u32 =
-    libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN;
+pub const OFFLOAD_TSO: u32 = Accept::TUN_ATTEMPTS[1].tun_flags();
 /// `TUNSETOFFLOAD`: all of TSO and UDP segmentation for IPv4 and IPv6 (Linux 6.2 or later).
-pub const OFFLOAD_ALL: u32 = OFFLOAD_TSO | libc::TUN_F_USO4 | libc::TUN_F_USO6;
+pub const OFFLOAD_ALL: u32 = Accept::TUN_ATTEMPTS[0].tun_flags();
 
 const DEVICE: &str = "/dev/net/tun";
 

@@ -9,7 +9,9 @@
 //! It ends after so many seconds, 60 if none are given, or on SIGINT, and prints what it did. The
 //! device gets an MTU for a path of 1500 bytes: set a smaller one if the path takes less.
 
-use packtrain_offload::tun::{Pieces, TooShort, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{
+    Fallback, Outcome, PacketRun, Pieces, TooShort, TunOffload, WRITE_BYTES_MAX,
+};
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::fs::File;
@@ -52,10 +54,12 @@ pub struct Counts {
     pub unsent: AtomicU64,
     /// Datagrams received.
     pub received: AtomicU64,
-    /// Writes to the device.
+    /// Writes to the device, without those of the next line.
     pub writes: AtomicU64,
-    /// Writes that the kernel refused: a packet of the peer is none, the device is down, or Linux
-    /// is older than 6.2.
+    /// Writes of packets one by one, because the kernel refused the large one.
+    pub again: AtomicU64,
+    /// Writes that the kernel refused and that are lost: a packet of the peer is none, or the
+    /// device is down.
     pub refused: AtomicU64,
 }
 
@@ -150,6 +154,7 @@ async fn device_to_network(
     counts: &Counts,
 ) -> Result<()> {
     let (mut buffer, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
+    let mut fallback = Fallback::new(tun);
     let unsent = |packets, why: &str| {
         if counts.unsent.fetch_add(packets, Relaxed) == 0 {
             eprintln!("unsent: {why} (the following are only counted)");
@@ -164,7 +169,7 @@ async fn device_to_network(
             continue;
         };
         loop {
-            let segments_max = offloads.max_gso_segments();
+            let segments_max = fallback.segments_max(offloads.max_gso_segments());
             let run = match packets.fill_run(&mut out, HEADROOM, TAILROOM, segments_max) {
                 Ok(Some(run)) => run,
                 Ok(None) => break,
@@ -175,22 +180,39 @@ async fn device_to_network(
                 }
             };
             // Packets are encrypted in place here.
-            let transmit = Transmit {
-                destination,
-                ecn: None,
-                contents: &out[..run.bytes],
-                segment_size: Some(run.stride),
-                src_ip: None,
-            };
-            // `send` would return no other error than `WouldBlock`.
-            let send = || offloads.try_send(socket.into(), &transmit);
-            let packets = run.bytes.div_ceil(run.stride) as u64;
-            match socket.async_io(Interest::WRITABLE, send).await {
-                Ok(()) => drop(counts.sent.fetch_add(packets, Relaxed)),
-                Err(error) => {
-                    let why = format!("send {} bytes to {destination}: {error}", run.stride);
-                    unsent(packets, &why);
+            // All of the run, and packet by packet if the kernel refuses that.
+            let mut at_once = run.bytes;
+            'again: loop {
+                for contents in out[..run.bytes].chunks(at_once) {
+                    let transmit = Transmit {
+                        destination,
+                        ecn: None,
+                        contents,
+                        segment_size: Some(run.stride),
+                        src_ip: None,
+                    };
+                    // `send` would return no other error than `WouldBlock`.
+                    let send = || offloads.try_send(socket.into(), &transmit);
+                    let result = socket.async_io(Interest::WRITABLE, send).await;
+                    let (stride, bytes) = (run.stride, contents.len());
+                    let outcome = fallback.check_run(PacketRun { stride, bytes }, &result);
+                    let packets = bytes.div_ceil(stride) as u64;
+                    match (outcome, result) {
+                        (Outcome::Again, _) => {
+                            at_once = stride;
+                            continue 'again;
+                        }
+                        (_, Ok(())) => drop(counts.sent.fetch_add(packets, Relaxed)),
+                        (_, Err(error)) => {
+                            let why = format!("send {stride} bytes to {destination}: {error}");
+                            unsent(packets, &why);
+                        }
+                    }
                 }
+                break;
+            }
+            if let Some(refused) = fallback.notice() {
+                eprintln!("{refused}");
             }
         }
     }
@@ -205,6 +227,7 @@ async fn network_to_device(
     counts: &Counts,
 ) -> Result<()> {
     let (mut buffers, mut pieces) = (vec![vec![0; 1 << 16]; BATCH_SIZE], Pieces::new());
+    let (mut fallback, mut again) = (Fallback::new(tun), vec![0; WRITE_BYTES_MAX]);
     loop {
         let mut metas = [RecvMeta::default(); BATCH_SIZE];
         let mut slices: Vec<_> = buffers.iter_mut().map(|b| IoSliceMut::new(b)).collect();
@@ -221,19 +244,30 @@ async fn network_to_device(
         let mut batch: Vec<&mut [u8]> = packets.collect();
         counts.received.fetch_add(batch.len() as u64, Relaxed);
         let mut slices: Vec<IoSlice<'_>> = Vec::new();
+        let tun = fallback.offload();
         for write in tun.gather_batch(&mut pieces, &mut batch, HEADROOM) {
             slices.clear();
             slices.extend(write.io_slices());
-            let written =
-                device.async_io(Interest::WRITABLE, |mut file| file.write_vectored(&slices));
+            let large = |mut file: &File| file.write_vectored(&slices);
+            let written = device.async_io(Interest::WRITABLE, large).await;
             counts.writes.fetch_add(1, Relaxed);
-            match written.await {
-                // EIO: the device is down. EINVAL: it is no packet, or UDP GSO before Linux 6.2.
-                Err(error) if matches!(error.raw_os_error(), Some(5 | 22)) => {
-                    counts.refused.fetch_add(1, Relaxed);
-                }
-                result => drop(result.map_err(failed("write to the device"))?),
+            let outcome = fallback.check(&slices[0], written);
+            if outcome.map_err(failed("write to the device"))? != Outcome::Again {
+                continue;
             }
+            let bytes = write.copy_to(&mut again)?;
+            let mut packets = tun.packets(&mut again[..bytes])?;
+            while let Some(packet) = packets.next_write() {
+                let small = |mut file: &File| file.write(packet);
+                let written = device.async_io(Interest::WRITABLE, small).await;
+                counts.again.fetch_add(1, Relaxed);
+                let outcome = fallback.check(packet, written);
+                let _counted = outcome.map_err(failed("write to the device"))?;
+            }
+        }
+        counts.refused.store(fallback.dropped(), Relaxed);
+        if let Some(refused) = fallback.notice() {
+            eprintln!("{refused}");
         }
     }
 }

@@ -5,7 +5,7 @@
 //! Packets that are dropped are counted on stderr. An error of the device or of a socket ends the
 //! program.
 
-use packtrain_offload::tun::{TooShort, TunOffload, WRITE_BYTES_MAX};
+use packtrain_offload::tun::{Fallback, Outcome, PacketRun, TooShort, TunOffload, WRITE_BYTES_MAX};
 use quinn_udp::{RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_recv_buffer_size_force};
 use std::convert::Infallible;
@@ -79,7 +79,7 @@ fn tun_to_udp(
     destination: SocketAddr,
 ) -> Result<Infallible, String> {
     let (mut read, mut out) = (vec![0; WRITE_BYTES_MAX], vec![0; UDP_BYTES_MAX]);
-    let mut unsent = 0;
+    let (mut unsent, mut fallback) = (0, Fallback::new(TunOffload::tun()));
     loop {
         let bytes = device.recv(&mut read).map_err(failed("read", name))?;
         let Ok(mut packets) = TunOffload::tun().packets(&mut read[..bytes]) else {
@@ -87,7 +87,8 @@ fn tun_to_udp(
             continue;
         };
         loop {
-            let run = match packets.fill_run(&mut out, 0, 0, offloads.max_gso_segments()) {
+            let segments_max = fallback.segments_max(offloads.max_gso_segments());
+            let run = match packets.fill_run(&mut out, 0, 0, segments_max) {
                 Ok(Some(run)) => run,
                 Ok(None) => break,
                 Err(TooShort { needs, .. }) => {
@@ -100,15 +101,35 @@ fn tun_to_udp(
                     continue;
                 }
             };
-            let (contents, segment_size) = (&out[..run.bytes], Some(run.stride));
-            let (ecn, src_ip) = (None, None);
-            #[rustfmt::skip]
-            let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
-            // `send` would not return the error.
-            if let Err(error) = offloads.try_send(socket.into(), &transmit) {
-                let packets = run.bytes.div_ceil(run.stride);
-                let why = format!("send {} bytes to {destination}: {error}", run.stride);
-                lose(&mut unsent, packets, &why);
+            // All of it, and packet by packet if the kernel refuses that.
+            let mut at_once = run.bytes;
+            'again: loop {
+                for contents in out[..run.bytes].chunks(at_once) {
+                    let (segment_size, ecn, src_ip) = (Some(run.stride), None, None);
+                    #[rustfmt::skip]
+                    let transmit = Transmit { destination, ecn, contents, segment_size, src_ip };
+                    // `send` would not return the error.
+                    let result = offloads.try_send(socket.into(), &transmit);
+                    let (stride, bytes) = (run.stride, contents.len());
+                    match (
+                        fallback.check_run(PacketRun { stride, bytes }, &result),
+                        result,
+                    ) {
+                        (Outcome::Again, _) => {
+                            at_once = stride;
+                            continue 'again;
+                        }
+                        (_, Err(error)) => {
+                            let why = format!("send {stride} bytes to {destination}: {error}");
+                            lose(&mut unsent, bytes.div_ceil(stride), &why);
+                        }
+                        (_, Ok(())) => {}
+                    }
+                }
+                break;
+            }
+            if let Some(refused) = fallback.notice() {
+                eprintln!("{refused}");
             }
         }
     }
@@ -124,7 +145,8 @@ fn udp_to_tun(
     name: &str,
 ) -> Result<Infallible, String> {
     let (mut buffer, mut buffers) = (vec![0; 1 << 16], vec![[0; WRITE_BYTES_MAX]; 9]);
-    let (mut meta, mut refused) = ([RecvMeta::default()], 0);
+    let mut meta = [RecvMeta::default()];
+    let (mut fallback, mut refused) = (Fallback::new(TunOffload::tun()), 0);
     loop {
         let mut slices = [IoSliceMut::new(&mut buffer)];
         let received = offloads.recv(socket.into(), &mut slices, &mut meta);
@@ -136,16 +158,21 @@ fn udp_to_tun(
                 addresses.rotate_left(bytes);
             }
         }
-        let write = |write: &mut [u8]| match device.send(write).map(drop) {
-            // EIO: the device is down. EINVAL: it is no packet, or UDP GSO before Linux 6.2.
-            Err(error) if matches!(error.raw_os_error(), Some(5 | 22)) => {
-                lose(&mut refused, 1, &failed("write to", name)(error));
-                Ok(())
-            }
-            result => result,
-        };
-        let written = TunOffload::tun().write_batch(&mut buffers, run.chunks(size), write);
+        let written = fallback
+            .offload()
+            .write_batch(&mut buffers, run.chunks(size), |write| {
+                fallback.write(write, |bytes| device.send(bytes))
+            });
         // A buffer of `WRITE_BYTES_MAX` holds any packet, so none is lost.
         let _written = written.map_err(failed("write to", name))?;
+        let more = fallback.dropped() - refused;
+        lose(
+            &mut refused,
+            more as usize,
+            "writes that the kernel refused",
+        );
+        if let Some(refused) = fallback.notice() {
+            eprintln!("{refused}");
+        }
     }
 }

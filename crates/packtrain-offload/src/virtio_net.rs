@@ -37,6 +37,8 @@ use crate::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use crate::segment::{Fill, SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
 use crate::wire::ParseError;
 
+mod features;
+
 /// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 pub const FLAG_NEEDS_CSUM: u8 = 1;
 /// `flags`: the sender verified the checksum (`VIRTIO_NET_HDR_F_DATA_VALID`).
@@ -162,7 +164,8 @@ impl VnetHeader {
 /// The offloads negotiated for packets that the peer sends to us.
 ///
 /// For TUN/TAP this is the argument of `TUNSETOFFLOAD`; for a guest, its `CSUM` and `HOST_*`
-/// features.
+/// features. [`tun_flags`](Self::tun_flags), [`host_features`](Self::host_features) and
+/// [`guest_features`](Self::guest_features) are the bits.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Accept(u8);
 

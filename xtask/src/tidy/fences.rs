@@ -32,6 +32,7 @@ const FENCES: &[Fence] = &[
             "crates/packtrain/src/",
             "crates/packtrain-capture/src/",
             "crates/packtrain-offload/src/",
+            "crates/packtrain-smoltcp/src/",
         ],
         except: &[
             // The worker's thread: it starts, spins, yields, sleeps and ends.

@@ -10,6 +10,7 @@ use packtrain::driver::Features;
 use packtrain::port::vhost::{Vhost, VhostWatch};
 use packtrain_lab::LabError;
 use packtrain_lab::tap::{self, Tap, VNET_HDR_LEN};
+use packtrain_offload::virtio_net::Accept;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::{Errno, IoSlice, read, write, writev};
 use rustix::time::Timespec;
@@ -25,15 +26,6 @@ const BUFFER: u64 = 4096;
 const PACKET_BYTES: usize = 66 << 10;
 /// Packets of a queue and a direction before the next one has its turn.
 const TURN: usize = 64;
-/// What the device takes from its guest: feature bits (virtio 1.2 section 5.1.3), and the same for
-/// a TAP.
-const TAKES: [(u64, u32); 5] = [
-    (1 << 0, libc::TUN_F_CSUM),
-    (1 << 11, libc::TUN_F_TSO4),
-    (1 << 12, libc::TUN_F_TSO6),
-    (1 << 13, libc::TUN_F_TSO_ECN),
-    (1 << 56, libc::TUN_F_USO4 | libc::TUN_F_USO6),
-];
 
 /// The device of a host, and a connection to the port, which answers once it is attached.
 pub struct Device {
@@ -77,8 +69,8 @@ impl Device {
             options.features & !OFFLOADS,
             "the rest depends on no offload"
         );
-        let takes = TAKES.iter().filter(|(bit, _)| features & bit != 0);
-        let takes = takes.fold(0, |all, (_, offload)| all | offload);
+        // What the device takes from its guest, the TAP hands over.
+        let takes = Accept::from_host_features(features).tun_flags();
         tap::set_offload(self.queues[0].as_fd(), takes)?;
         guest.set_up();
         if pairs > 1 {

@@ -4,8 +4,11 @@
 //! | call | from | to |
 //! |---|---|---|
 //! | [`TunOffload::packets`] | one `read` | wire packets with finished checksums |
+//! | [`TunOffload::reader`] | read after read | the same, with each call as many as fit |
+//! | [`Packets::whole`], [`Packets::take_whole`] | one `read` | the packet before it is cut |
 //! | [`TunOffload::write_batch`] | wire packets | contiguous writes, each given to a closure |
 //! | [`TunOffload::gather_batch`] | wire packets in buffers | an iterator of writes in slices |
+//! | [`Fallback`] | the error of a write | what to write again, and what is turned off |
 //!
 //! There is no I/O in here: reads, writes and packets are the caller's, in any buffers. What is
 //! merged and what is not is [`coalesce`](crate::coalesce) with
@@ -31,6 +34,11 @@
 //! Each thread that writes has its own. More buffers than flows cost a little time for each batch,
 //! and fewer merge less; no packet is lost either way.
 //!
+//! **Packets that are not fetched are lost.** At an MSS of 300 one read has more than 200 packets,
+//! which may be more than a program has output buffers. [`TunOffload::reader`] keeps the read: the
+//! next call takes the rest. [`unread_packets`] counts what a program dropped before it was
+//! fetched; a correct program has 0.
+//!
 //! # The device
 //!
 //! **How to open it.** `offload(true)` of `tun-rs` does all of this. Without it, on Linux:
@@ -40,9 +48,10 @@
 //!    `IFF_TAP` in place of `IFF_TUN` ([`TunOffload::tap`]).
 //! 3. `TUNSETVNETHDRSZ` with a pointer to an `int` of 10 or 12: a persistent device keeps the size
 //!    that an earlier program set. [`TunOffload::header`] says the same size.
-//! 4. `TUNSETOFFLOAD` with `TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_USO4 | TUN_F_USO6` (0x67);
-//!    the argument is the number, not a pointer. It says what the *kernel* may hand over: without
-//!    it, each read is one wire packet. Writes need no permission.
+//! 4. `TUNSETOFFLOAD` with the flags of each of
+//!    [`Accept::TUN_ATTEMPTS`](crate::virtio_net::Accept::TUN_ATTEMPTS) until one is accepted; the
+//!    argument is the number, not a pointer. It says what the *kernel* may hand over: without it,
+//!    each read is one wire packet. Writes need no permission.
 //!
 //! A TUN descriptor is no socket: `sendmmsg` does not work on it, and one `write` is one packet,
 //! large or not.
@@ -53,31 +62,29 @@
 //! works and TCP connects, and then it transfers nothing.
 //!
 //! **Linux before 6.2** has no UDP GSO on a TUN. There, `TUNSETOFFLOAD` with `TUN_F_USO4 |
-//! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. Call it again without the
-//! two bits, and set [`TunOffload::merge_udp`] to `false`. With `tun-rs`, this is
-//! `merge_udp: device.udp_gso()`.
+//! TUN_F_USO6` returns `EINVAL`, and so does a write of merged datagrams. If an attempt without the
+//! two bits is the one that is accepted, set [`TunOffload::merge_udp`] to `false`, or let
+//! [`Fallback`] do that. With `tun-rs`, this is `merge_udp: device.udp_gso()`.
 //!
 //! **WinTUN, utun and a TUN without a virtio-net header**: [`TunOffload::headerless`].
 //!
 //! # Errors of a write
 //!
-//! A closure that returns an error of the device ends its batch. Peers choose the bytes that are
-//! written, so a program that passes each error on can be ended by one bad packet of any peer. The
-//! closures below drop the write and count it. If the device is removed, the next read fails too,
-//! and ends the program.
+//! Peers choose the bytes that are written, so a program that ends at each error can be ended by
+//! one bad packet of any peer. [`Fallback`] knows which errors are about one write: it counts them,
+//! and writes again what is refused because it is large. Any other error ends the program.
 //!
-//! | error | cause | the program |
+//! | error | cause | [`Fallback`] |
 //! |---|---|---|
 //! | `EINVAL` | The first four bits of the packet are neither 4 nor 6. | drops and counts |
-//! | `EINVAL`, each write | No virtio-net header, or one of another size. | opens it as above |
-//! | `EINVAL`, merged UDP | Linux before 6.2. | clears [`TunOffload::merge_udp`] |
-//! | `EINVAL`, merged TCP | [Some kernels](#a-kernel-that-refuses-large-writes). | segments again |
+//! | `EINVAL`, each write | No virtio-net header, or one of another size. | drops and counts |
+//! | `EINVAL`, merged UDP | Linux before 6.2. | writes packets, turns it off |
+//! | `EINVAL`, merged TCP | [Some kernels](#a-kernel-that-refuses-large-writes). | the same |
 //! | `EIO` | The device is down. | drops and counts |
-//! | `EBADFD` | The device was removed, or `TUNSETIFF` was not called. | ends |
+//! | `EBADFD` | The device was removed, or `TUNSETIFF` was not called. | returns it |
 //! | `EAGAIN` | `TUNSETSNDBUF`: see [below](#when-a-write-blocks). | drops and counts |
 //!
-//! The kind of `EINVAL` is `InvalidInput`, that of `EAGAIN` is `WouldBlock`. The other two have no
-//! kind of their own: compare `raw_os_error()` with 5 and 77.
+//! If each write is refused, open the device as [above](#the-device).
 //!
 //! # When a write blocks
 //!
@@ -89,41 +96,20 @@
 //!
 //! # A kernel that refuses large writes
 //!
-//! Some kernels refuse TCP GSO packets too (6.10.3 and stable releases of July and August 2024, if
-//! the last segment is short). [`TunOffload::packets`] segments the write again. Its packets have
-//! no virtio-net header, and a write needs one: ten zeros for a wire packet.
+//! Kernels before 6.2 refuse merged UDP. Some refuse TCP GSO packets (6.10.3 and stable releases of
+//! July and August 2024, if the last segment is short), and a vendor's kernel may refuse either
+//! forever, so the version says little. [`Fallback`] finds out by the error of a write, loses
+//! nothing, and turns off what is refused. The examples below use it: [`Fallback::write`] with
+//! `write_batch`, and [`Fallback::check`] where each write is awaited. [`Fallback::notice`] says
+//! once what was turned off, and why.
 //!
-//! ```
-//! # use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-//! # struct Device(Vec<usize>);
-//! # impl Device {
-//! #     fn send(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-//! #         assert_eq!(bytes[..11], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x45]);
-//! #         self.0.push(bytes.len());
-//! #         Ok(bytes.len())
-//! #     }
-//! # }
-//! # let mut device = Device(Vec::new());
-//! # let mut write = vec![0; 10 + 40 + 3000];
-//! # write[..10].copy_from_slice(&[1, 1, 40, 0, 0x78, 0x05, 20, 0, 16, 0]);
-//! # write[10..20].copy_from_slice(&[0x45, 0, 0x0b, 0xe0, 0, 1, 0x40, 0, 64, 6]);
-//! # write[42..44].copy_from_slice(&[5 << 4, 16]);
-//! # let write = &mut write[..];
-//! // `write` is what the closure of `write_batch` got, and the device refused with `EINVAL`.
-//! let mut out = vec![0; WRITE_BYTES_MAX];
-//! let mut packets = TunOffload::tun().packets(write)?;
-//! while let Some(bytes) = packets.next_into(&mut out[10..])? {
-//!     device.send(&out[..10 + bytes])?;
-//! }
-//! # assert_eq!(device.0, [1450, 1450, 250]);
-//! # Ok::<(), std::io::Error>(())
-//! ```
+//! The packets of a refused write are made in place: [`TunOffload::packets`] takes the write, and
+//! [`Packets::next_write`] returns each packet behind a virtio-net header of its own.
 //!
 //! # With threads
 //!
 //! ```
-//! use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-//! use std::convert::Infallible;
+//! use packtrain_offload::tun::{Fallback, TunOffload, WRITE_BYTES_MAX};
 //! use std::io;
 //! # struct Device;
 //! # impl Device {
@@ -134,7 +120,7 @@
 //! #     }
 //! #     fn send(&self, bytes: &[u8]) -> io::Result<usize> {
 //! #         let is_packet = bytes[10] == 0x45;
-//! #         is_packet.then_some(bytes.len()).ok_or(io::ErrorKind::InvalidInput.into())
+//! #         is_packet.then_some(bytes.len()).ok_or(io::Error::from_raw_os_error(22))
 //! #     }
 //! # }
 //! # fn encrypt_and_send(packet: &[u8]) { assert_eq!(packet.len(), 20); }
@@ -157,23 +143,30 @@
 //!     Ok(())
 //! }
 //!
-//! /// Passes one batch on, and returns how many writes the device refused.
-//! fn network_to_device(device: &Device, buffers: &mut [Vec<u8>]) -> u64 {
+//! /// Passes one batch on. An error is one of the device.
+//! fn network_to_device(
+//!     device: &Device,
+//!     fallback: &mut Fallback,
+//!     buffers: &mut [Vec<u8>],
+//! ) -> io::Result<()> {
 //!     let batch = receive_and_decrypt();
-//!     let mut refused = 0;
-//!     let Ok(written) = TunOffload::tun().write_batch(buffers, &batch, |write| {
-//!         refused += u64::from(device.send(write).is_err());
-//!         Ok::<_, Infallible>(()) // An error would end the batch.
-//!     });
+//!     let written = fallback.offload().write_batch(buffers, &batch, |write| {
+//!         fallback.write(write, |bytes| device.send(bytes))
+//!     })?;
 //!     // More if a buffer is shorter than a packet.
 //!     assert_eq!(written.buffer_too_short, 0);
-//!     refused
+//!     if let Some(refused) = fallback.notice() {
+//!         eprintln!("{refused}");
+//!     }
+//!     Ok(())
 //! }
 //!
 //! device_to_network(&Device, &mut vec![0; WRITE_BYTES_MAX])?;
+//! let mut fallback = Fallback::new(TunOffload::tun());
 //! // Length, not capacity: the buffers of `Vec::with_capacity` hold nothing.
-//! let refused = network_to_device(&Device, &mut vec![vec![0; WRITE_BYTES_MAX]; 9]);
-//! # assert_eq!(refused, 1);
+//! network_to_device(&Device, &mut fallback, &mut vec![vec![0; WRITE_BYTES_MAX]; 9])?;
+//! println!("{} writes were refused", fallback.dropped());
+//! # assert_eq!(fallback.dropped(), 1);
 //! # Ok::<(), io::Error>(())
 //! ```
 //!
@@ -194,7 +187,7 @@
 //!
 //! ```
 //! # #[cfg(target_os = "linux")] {
-//! use packtrain_offload::tun::{Pieces, TunOffload, WRITE_BYTES_MAX};
+//! use packtrain_offload::tun::{Fallback, Outcome, Pieces, TunOffload, WRITE_BYTES_MAX};
 //! use std::fs::File;
 //! use std::io::{self, IoSlice, Read, Write};
 //! use tokio::io::{Interest, unix::AsyncFd};
@@ -226,29 +219,43 @@
 //!     }
 //! }
 //!
-//! /// Writes a batch, and returns how many writes the device refused. `pieces` is reused for each
-//! /// batch.
+//! /// Writes a batch. `pieces`, and `again` of `WRITE_BYTES_MAX` bytes, are reused for each batch.
 //! async fn network_to_device(
 //!     device: &AsyncFd<File>,
+//!     fallback: &mut Fallback,
 //!     pieces: &mut Pieces,
+//!     again: &mut [u8],
 //!     batch: &mut [Vec<u8>],
-//! ) -> u64 {
+//! ) -> io::Result<()> {
+//!     let tun = fallback.offload();
 //!     let mut slices: Vec<IoSlice<'_>> = Vec::new();
-//!     let mut refused = 0;
-//!     for write in TunOffload::tun().gather_batch(pieces, batch, HEADROOM) {
+//!     for write in tun.gather_batch(pieces, batch, HEADROOM) {
 //!         slices.clear();
 //!         slices.extend(write.io_slices());
-//!         let write = |mut file: &File| file.write_vectored(&slices);
-//!         let written = device.async_io(Interest::WRITABLE, write).await;
-//!         refused += u64::from(written.is_err());
+//!         let large = |mut file: &File| file.write_vectored(&slices);
+//!         let written = device.async_io(Interest::WRITABLE, large).await;
+//!         if fallback.check(&slices[0], written)? == Outcome::Again {
+//!             let bytes = write.copy_to(again)?;
+//!             let mut packets = tun.packets(&mut again[..bytes])?;
+//!             while let Some(packet) = packets.next_write() {
+//!                 let small = |mut file: &File| file.write(packet);
+//!                 let written = device.async_io(Interest::WRITABLE, small).await;
+//!                 let _counted = fallback.check(packet, written)?;
+//!             }
+//!         }
 //!     }
-//!     refused
+//!     if let Some(refused) = fallback.notice() {
+//!         eprintln!("{refused}");
+//!     }
+//!     Ok(())
 //! }
 //! # fn spawned(device: File) -> io::Result<()> {
 //! #     let device: &'static AsyncFd<File> = Box::leak(Box::new(register(device)?));
 //! #     tokio::spawn(device_to_network(device));
 //! #     tokio::spawn(async move {
-//! #         network_to_device(device, &mut Pieces::new(), &mut [vec![0; 30]]).await
+//! #         let (mut fallback, mut pieces) = (Fallback::new(TunOffload::tun()), Pieces::new());
+//! #         let again = &mut vec![0; WRITE_BYTES_MAX];
+//! #         network_to_device(device, &mut fallback, &mut pieces, again, &mut [vec![0; 30]]).await
 //! #     });
 //! #     Ok(())
 //! # }
@@ -257,16 +264,22 @@
 
 mod batch;
 mod copying;
+mod fallback;
 #[cfg(feature = "alloc")]
 mod gather;
 mod offload;
 mod packets;
+mod unread;
 
 pub use copying::Written;
+pub use fallback::{Fallback, LargeWrite, Outcome, Refused};
 #[cfg(feature = "alloc")]
 pub use gather::{GatheredWrite, Pieces, SLICES_MAX, Slices, Writes};
 pub use offload::TunOffload;
+pub use packets::whole::{Whole, WholeGso};
 pub use packets::{PacketRun, Packets, TooShort};
+#[cfg(target_has_atomic = "ptr")]
+pub use unread::unread_packets;
 
 use crate::limits::PACKET_BYTES_MAX;
 use crate::virtio_net::{HeaderLen, VnetError};
@@ -278,19 +291,66 @@ pub const WRITE_BYTES_MAX: usize = HeaderLen::V1.bytes() + PACKET_BYTES_MAX;
 
 impl TunOffload {
     /// The wire packets of one read. `read` is what the read returned: the virtio-net header and
-    /// the packet behind it. The packets are made in place.
+    /// the packet behind it. The packets are made in place. They are fetched before the next read:
+    /// to take them with several calls, use a [`reader`](Self::reader).
     ///
     /// A write of [`write_batch`](Self::write_batch), or a copy of one of
-    /// [`gather_batch`](Self::gather_batch), may be given too: to be written
-    /// [packet by packet](self#a-kernel-that-refuses-large-writes) where a kernel refuses it.
+    /// [`gather_batch`](Self::gather_batch), may be given too: to be written packet by packet
+    /// ([`Packets::next_write`]) where a kernel
+    /// [refuses it](self#a-kernel-that-refuses-large-writes).
     ///
     /// # Errors
     /// What [`validate`](crate::virtio_net::validate) says about the header: drop the read, count
     /// it under the error's [`reason`](VnetError::reason), and read on. If each read fails, the
     /// device was opened in another form, or the buffer of the read is shorter than
     /// [`WRITE_BYTES_MAX`]: the error's text says so.
-    pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<'r>, VnetError> {
-        Packets::new(self, read)
+    pub fn packets<'r>(&self, read: &'r mut [u8]) -> Result<Packets<&'r mut [u8]>, VnetError> {
+        let bytes = read.len();
+        let mut packets = self.reader(read);
+        packets.received(bytes)?;
+        Ok(packets)
+    }
+
+    /// The packets of read after read, with their buffer: one of [`WRITE_BYTES_MAX`] bytes of any
+    /// type, such as `Vec<u8>`, `Box<[u8]>` or that of a pool. It is used up to its length, not its
+    /// capacity. There are no packets before the first read:
+    ///
+    /// ```
+    /// use packtrain_offload::tun::{Packets, TunOffload, WRITE_BYTES_MAX};
+    /// use std::io::{Read, Result};
+    ///
+    /// /// Fills buffers, each behind 16 bytes for a cipher's header. Returns how many: if a read
+    /// /// has more packets than there are buffers, the next call returns more of them.
+    /// fn receive(
+    ///     mut device: impl Read,
+    ///     reader: &mut Packets<Vec<u8>>,
+    ///     buffers: &mut [Vec<u8>],
+    ///     lengths: &mut [usize],
+    /// ) -> Result<usize> {
+    ///     if reader.remaining() == 0 {
+    ///         let bytes = device.read(reader.buffer())?;
+    ///         reader.received(bytes)?; // Count an error under its `reason`, and read on.
+    ///     }
+    ///     Ok(reader.fill(buffers, 16, lengths)?)
+    /// }
+    ///
+    /// let mut reader = TunOffload::tun().reader(vec![0; WRITE_BYTES_MAX]);
+    /// # // 60,000 bytes of TCP at an MSS of 300.
+    /// # let mut read = vec![0; 10 + 40 + 60_000];
+    /// # read[..10].copy_from_slice(&[1, 1, 40, 0, 44, 1, 20, 0, 16, 0]);
+    /// # read[10..20].copy_from_slice(&[0x45, 0, 0xea, 0x88, 0, 1, 0x40, 0, 64, 6]);
+    /// # read[42..44].copy_from_slice(&[5 << 4, 16]);
+    /// # let mut device = &read[..];
+    /// // A read of 200 packets, and 64 buffers.
+    /// let (mut buffers, mut lengths) = (vec![vec![0; 1500]; 64], vec![0; 64]);
+    /// for (expected, left) in [(64, 136), (64, 72), (64, 8), (8, 0)] {
+    ///     let count = receive(&mut device, &mut reader, &mut buffers, &mut lengths)?;
+    ///     assert_eq!((count, reader.remaining()), (expected, left));
+    /// }
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub const fn reader<B>(&self, buffer: B) -> Packets<B> {
+        Packets::new(*self, buffer)
     }
 
     /// Merges a batch of wire packets into contiguous writes, and calls `write` with each as soon
@@ -308,8 +368,8 @@ impl TunOffload {
     ///
     /// # Errors
     /// The first error of `write`. The packets that were not written by then are dropped, so return
-    /// an error only if the program ends. After [other errors](self#errors-of-a-write) the closure
-    /// counts the write, and returns `Ok`.
+    /// an error only if the program ends. [`Fallback::write`] does so, and counts
+    /// [other errors](self#errors-of-a-write).
     pub fn write_batch<'p, B, P, T, E>(
         &self,
         buffers: &mut [B],

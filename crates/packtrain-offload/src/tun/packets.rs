@@ -1,32 +1,50 @@
 //! One read, cut into wire packets.
 
+use super::batch::{ALONE, store_header};
 use super::offload::TunOffload;
+use super::unread::Progress;
 use crate::checksum::{copy_and_sum, sum};
 use crate::limits::HEADER_BYTES_MAX;
-use crate::offload::ChecksumState;
+use crate::offload::{ChecksumState, Gso};
 use crate::segment::{Fill, Segmenter, finish_partial};
 use crate::virtio_net::{Accept, VnetError, VnetHeader, validate};
 use core::fmt;
+use core::ops::Range;
 
-/// The wire packets of one read, in order. Made by [`TunOffload::packets`].
+pub(super) mod whole;
+
+/// The wire packets of one read, in order. Every packet has finished checksums. The calls below may
+/// be mixed.
 ///
-/// Every packet has finished checksums. The calls below may be mixed. Packets that were not fetched
-/// stay, and [`remaining`](Self::remaining) counts them.
-pub struct Packets<'r> {
-    /// Without the virtio-net header and without padding.
-    packet: &'r mut [u8],
+/// - [`TunOffload::packets`] borrows the bytes of one read: a `Packets<&mut [u8]>`.
+/// - [`TunOffload::reader`] owns its buffer, of any type, and is used for read after read: see
+///   [there](TunOffload::reader). A program with fewer output buffers than a read has packets
+///   takes the rest with its next call.
+///
+/// Packets that were not fetched yet stay, and [`remaining`](Self::remaining) counts them. If the
+/// value is dropped before they are fetched, they are lost, and
+/// [`unread_packets`](super::unread_packets) counts them.
+#[must_use = "packets that are not fetched are lost"]
+pub struct Packets<B> {
+    /// The virtio-net header, the packet, and behind it padding and what the read left free.
+    buffer: B,
+    offload: TunOffload,
+    /// The packet in `buffer`.
+    from: usize,
+    to: usize,
+    /// Of the packet before it is cut.
+    checksum: ChecksumState,
+    gso: Option<Gso>,
     cut: Cut,
-    /// The next one.
-    index: u32,
-    count: u32,
+    progress: Progress,
     headers: [u8; HEADER_BYTES_MAX],
 }
 
 // Counts: the packet itself would be up to 64 KiB in hex.
-impl fmt::Debug for Packets<'_> {
+impl<B> fmt::Debug for Packets<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Packets")
-            .field("packet_bytes", &self.packet.len())
+            .field("packet_bytes", &(self.to - self.from))
             .field("remaining", &self.remaining())
             .field("next_bytes", &self.next_bytes())
             .finish()
@@ -42,6 +60,64 @@ enum Cut {
     Unfinished { start: usize, offset: usize },
     /// It is several.
     Segments(Segmenter),
+}
+
+impl Cut {
+    /// Makes packet `index` in `read`, which is the packet that is taken apart, behind `before`
+    /// bytes. Returns it with so many bytes in front of it.
+    #[inline]
+    fn make<'r>(
+        &self,
+        index: u32,
+        headers: &[u8; HEADER_BYTES_MAX],
+        read: &'r mut [u8],
+        before: usize,
+    ) -> &'r mut [u8] {
+        let packet = &mut read[before..];
+        match self {
+            Self::Whole => read,
+            &Self::Unfinished { start, offset } => {
+                let value = finish_partial(sum(&packet[start..]), offset == UDP_OFFSET);
+                store(packet, start + offset, value);
+                read
+            }
+            Self::Segments(cut) => {
+                let range = cut.payload(index);
+                let (from, to) = (range.start as usize, range.end as usize);
+                let fill = Fill::Complete {
+                    payload: sum(&packet[from..to]),
+                };
+                // The payload begins behind at least one set of headers.
+                let from = from - cut.header_bytes();
+                let written = cut.write_header(index, headers, &mut packet[from..to], fill);
+                debug_assert!(written.is_ok(), "the headers are there and fit");
+                &mut read[from..before + to]
+            }
+        }
+    }
+
+    /// Copies packet `index` of `packet` to `out`, which is of its length.
+    fn copy(&self, index: u32, headers: &[u8; HEADER_BYTES_MAX], packet: &[u8], out: &mut [u8]) {
+        match self {
+            Self::Whole => out.copy_from_slice(packet),
+            &Self::Unfinished { start, offset } => {
+                out[..start].copy_from_slice(&packet[..start]);
+                let sum = copy_and_sum(&mut out[start..], &packet[start..]);
+                let value = finish_partial(sum, offset == UDP_OFFSET);
+                store(out, start + offset, value);
+            }
+            Self::Segments(cut) => {
+                let range = cut.payload(index);
+                let payload = &packet[range.start as usize..range.end as usize];
+                let (header, body) = out.split_at_mut(cut.header_bytes());
+                let fill = Fill::Complete {
+                    payload: copy_and_sum(body, payload),
+                };
+                let written = cut.write_header(index, headers, header, fill);
+                debug_assert!(written.is_ok(), "the headers are there and fit");
+            }
+        }
+    }
 }
 
 /// A buffer that the next packet does not fit.
@@ -66,90 +142,150 @@ impl fmt::Display for TooShort {
 
 crate::error::error!(TooShort, InvalidInput);
 
-impl<'r> Packets<'r> {
-    pub(super) fn new(offload: &TunOffload, read: &'r mut [u8]) -> Result<Self, VnetError> {
-        let header = match offload.header {
-            Some(form) => VnetHeader::decode(read, form)?,
-            None => VnetHeader::default(),
-        };
-        let packet = &mut read[offload.header_bytes()..];
-        let bytes = u32::try_from(packet.len()).map_err(|_| VnetError::PacketTooLong)?;
-        let received = validate(&header, offload.link, Accept::ALL, packet, bytes)?;
-        let packet = &mut packet[..received.packet_bytes as usize];
-        let mut headers = [0; HEADER_BYTES_MAX];
-        let (cut, count) = match (received.gso, received.layout, received.checksum) {
-            (Some(gso), Some(layout), _) => {
-                let cut = Segmenter::new(packet, &layout, gso, received.packet_bytes)
-                    .map_err(|_| VnetError::GsoHeaders)?;
-                let bytes = cut.header_bytes();
-                headers[..bytes].copy_from_slice(&packet[..bytes]);
-                (Cut::Segments(cut), cut.segments())
-            }
-            (_, _, ChecksumState::Partial { start, offset }) => {
-                let (start, offset) = (usize::from(start), usize::from(offset));
-                (Cut::Unfinished { start, offset }, 1)
-            }
-            _ => (Cut::Whole, 1),
-        };
-        Ok(Self {
-            packet,
-            cut,
-            index: 0,
-            count,
-            headers,
-        })
+/// A read with a virtio-net header that is accepted.
+struct Opened {
+    /// The packet in the read.
+    packet: Range<usize>,
+    checksum: ChecksumState,
+    gso: Option<Gso>,
+    cut: Cut,
+    /// Wire packets.
+    count: u32,
+}
+
+/// Reads the virtio-net header of `read`. If the packet is several wire packets, its headers are
+/// copied to `headers`.
+fn open(
+    offload: &TunOffload,
+    read: &[u8],
+    headers: &mut [u8; HEADER_BYTES_MAX],
+) -> Result<Opened, VnetError> {
+    let header = match offload.header {
+        Some(form) => VnetHeader::decode(read, form)?,
+        None => VnetHeader::default(),
+    };
+    let from = offload.header_bytes();
+    let packet = &read[from..];
+    let bytes = u32::try_from(packet.len()).map_err(|_| VnetError::PacketTooLong)?;
+    let received = validate(&header, offload.link, Accept::ALL, packet, bytes)?;
+    let packet = &packet[..received.packet_bytes as usize];
+    let (cut, count) = match (received.gso, received.layout, received.checksum) {
+        (Some(gso), Some(layout), _) => {
+            let cut = Segmenter::new(packet, &layout, gso, received.packet_bytes)
+                .map_err(|_| VnetError::GsoHeaders)?;
+            let bytes = cut.header_bytes();
+            headers[..bytes].copy_from_slice(&packet[..bytes]);
+            (Cut::Segments(cut), cut.segments())
+        }
+        (_, _, ChecksumState::Partial { start, offset }) => {
+            let (start, offset) = (usize::from(start), usize::from(offset));
+            (Cut::Unfinished { start, offset }, 1)
+        }
+        _ => (Cut::Whole, 1),
+    };
+    Ok(Opened {
+        packet: from..from + packet.len(),
+        checksum: received.checksum,
+        gso: received.gso,
+        cut,
+        count,
+    })
+}
+
+impl<B> Packets<B> {
+    pub(super) const fn new(offload: TunOffload, buffer: B) -> Self {
+        Self {
+            buffer,
+            offload,
+            from: 0,
+            to: 0,
+            checksum: ChecksumState::None,
+            gso: None,
+            cut: Cut::Whole,
+            progress: Progress::of(0),
+            headers: [0; HEADER_BYTES_MAX],
+        }
     }
 
     /// Packets that were not fetched yet.
     #[must_use]
     pub const fn remaining(&self) -> usize {
-        (self.count - self.index) as usize
+        self.progress.remaining()
     }
 
     /// Bytes of the next packet, link header included; `None` if there is none.
     #[must_use]
     pub fn next_bytes(&self) -> Option<usize> {
-        (self.index < self.count).then(|| match &self.cut {
-            Cut::Segments(cut) => cut.wire_bytes(self.index),
-            Cut::Whole | Cut::Unfinished { .. } => self.packet.len(),
+        (self.remaining() > 0).then(|| match &self.cut {
+            Cut::Segments(cut) => cut.wire_bytes(self.progress.index),
+            Cut::Whole | Cut::Unfinished { .. } => self.to - self.from,
         })
     }
 
     /// Leaves the next packet out. Says whether there was one.
     pub fn skip_packet(&mut self) -> bool {
-        let is_one = self.index < self.count;
-        self.index += u32::from(is_one);
+        let is_one = self.remaining() > 0;
+        self.progress.index += u32::from(is_one);
         is_one
+    }
+
+    /// Gives the buffer back, for a pool. Packets that remain are lost and counted, as if this was
+    /// dropped.
+    pub fn into_buffer(self) -> B {
+        self.buffer
+    }
+}
+
+impl<B: AsRef<[u8]> + AsMut<[u8]>> Packets<B> {
+    /// The whole buffer, to read into; then call [`received`](Self::received). Packets of the read
+    /// before it that remain are lost and counted, so call it when [`remaining`](Self::remaining)
+    /// returns 0.
+    pub fn buffer(&mut self) -> &mut [u8] {
+        self.progress = Progress::of(0);
+        self.buffer.as_mut()
+    }
+
+    /// Begins with the packets of a read that put `bytes` bytes into [`buffer`](Self::buffer):
+    /// the virtio-net header and the packet behind it.
+    ///
+    /// # Errors
+    /// Those of [`TunOffload::packets`]; then there are no packets, and the next read may follow.
+    pub fn received(&mut self, bytes: usize) -> Result<(), VnetError> {
+        self.progress = Progress::of(0);
+        let read = self.buffer.as_ref();
+        let read = read.get(..bytes).unwrap_or(read);
+        let opened = open(&self.offload, read, &mut self.headers)?;
+        (self.from, self.to) = (opened.packet.start, opened.packet.end);
+        (self.checksum, self.gso, self.cut) = (opened.checksum, opened.gso, opened.cut);
+        self.progress = Progress::of(opened.count);
+        Ok(())
     }
 
     /// The next packet, made where it lies: its headers are written in front of its payload, over
     /// bytes of the packet before it.
     pub fn next_packet(&mut self) -> Option<&mut [u8]> {
-        if self.index == self.count {
+        self.next_behind(0)
+    }
+
+    /// The next packet, made where it lies, behind a virtio-net header that says that it is
+    /// complete: a write for the device, should it
+    /// [refuse the large one](super#a-kernel-that-refuses-large-writes).
+    pub fn next_write(&mut self) -> Option<&mut [u8]> {
+        let header = self.offload.header;
+        let write = self.next_behind(self.offload.header_bytes())?;
+        store_header(write, header, &ALONE);
+        Some(write)
+    }
+
+    /// The next packet, and so many bytes in front of it, at most those of the virtio-net header.
+    fn next_behind(&mut self, before: usize) -> Option<&mut [u8]> {
+        if self.remaining() == 0 {
             return None;
         }
-        let index = self.index;
-        self.index += 1;
-        match &self.cut {
-            Cut::Whole => Some(self.packet),
-            &Cut::Unfinished { start, offset } => {
-                let value = finish_partial(sum(&self.packet[start..]), offset == UDP_OFFSET);
-                store(self.packet, start + offset, value);
-                Some(self.packet)
-            }
-            Cut::Segments(cut) => {
-                let range = cut.payload(index);
-                let (from, to) = (range.start as usize, range.end as usize);
-                let fill = Fill::Complete {
-                    payload: sum(&self.packet[from..to]),
-                };
-                // The payload begins behind at least one set of headers.
-                let packet = &mut self.packet[from - cut.header_bytes()..to];
-                let written = cut.write_header(index, &self.headers, packet, fill);
-                debug_assert!(written.is_ok(), "the headers are there and fit");
-                Some(packet)
-            }
-        }
+        let index = self.progress.index;
+        self.progress.index += 1;
+        let read = &mut self.buffer.as_mut()[self.from - before..self.to];
+        Some(self.cut.make(index, &self.headers, read, before))
     }
 
     /// Writes the next packet to the start of `out`, and returns its length; `None` if there is
@@ -163,26 +299,10 @@ impl<'r> Packets<'r> {
         };
         let has = out.len();
         let out = out.get_mut(..needs).ok_or(TooShort { has, needs })?;
-        match &self.cut {
-            Cut::Whole => out.copy_from_slice(self.packet),
-            &Cut::Unfinished { start, offset } => {
-                out[..start].copy_from_slice(&self.packet[..start]);
-                let sum = copy_and_sum(&mut out[start..], &self.packet[start..]);
-                let value = finish_partial(sum, offset == UDP_OFFSET);
-                store(out, start + offset, value);
-            }
-            Cut::Segments(cut) => {
-                let range = cut.payload(self.index);
-                let payload = &self.packet[range.start as usize..range.end as usize];
-                let (header, body) = out.split_at_mut(cut.header_bytes());
-                let fill = Fill::Complete {
-                    payload: copy_and_sum(body, payload),
-                };
-                let written = cut.write_header(self.index, &self.headers, header, fill);
-                debug_assert!(written.is_ok(), "the headers are there and fit");
-            }
-        }
-        self.index += 1;
+        let packet = &self.buffer.as_ref()[self.from..self.to];
+        let index = self.progress.index;
+        self.cut.copy(index, &self.headers, packet, out);
+        self.progress.index += 1;
         Ok(Some(needs))
     }
 
@@ -193,9 +313,9 @@ impl<'r> Packets<'r> {
     /// # Errors
     /// [`TooShort`] if the first one does not fit its buffer. If a later one does not, those
     /// before it are returned, and the error comes with the next call. Nothing is lost either way.
-    pub fn fill<B: AsMut<[u8]>>(
+    pub fn fill<O: AsMut<[u8]>>(
         &mut self,
-        buffers: &mut [B],
+        buffers: &mut [O],
         headroom: usize,
         lengths: &mut [usize],
     ) -> Result<usize, TooShort> {

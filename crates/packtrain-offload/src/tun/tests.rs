@@ -16,6 +16,9 @@ use std::slice;
 use std::vec;
 use std::vec::Vec;
 
+mod fallback;
+mod reader;
+
 const FORMS: [HeaderLen; 2] = [HeaderLen::Legacy, HeaderLen::V1];
 /// What is in memory before it is used.
 const STALE: u8 = 0xA5;

@@ -11,6 +11,7 @@ use proptest::collection::vec as any_vec;
 use proptest::prelude::*;
 
 mod describe;
+mod features;
 mod matrix;
 mod mend;
 

@@ -5,6 +5,7 @@ use crate::packet::Meta;
 use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::limits::UDP_GSO_SEGMENTS_MAX;
 use packtrain_offload::offload::{ChecksumState, Ecn, GsoKind};
+use packtrain_offload::virtio_net::Accept;
 use std::fmt;
 
 /// A set of offloads: those of a device, those requested, or those of the plan.
@@ -67,6 +68,27 @@ impl Features {
             GsoKind::UdpV6 => Self::USO6,
         }
     }
+
+    /// What the virtio-net header of a packet may ask for, of a device with these features.
+    pub(crate) fn accept(self) -> Accept {
+        let each = Self::ACCEPT.iter().filter(|(row, _)| self.contains(*row));
+        each.fold(Accept::NONE, |all, (_, accept)| all | *accept)
+    }
+
+    /// The features of packets whose virtio-net header may ask for this.
+    pub(crate) fn of_accept(accept: Accept) -> Self {
+        let each = Self::ACCEPT.iter().filter(|(_, row)| accept.contains(*row));
+        each.fold(Self::NONE, |all, (row, _)| all | *row)
+    }
+
+    const ACCEPT: [(Self, Accept); 6] = [
+        (Self::CSUM, Accept::CSUM),
+        (Self::TSO4, Accept::TSO4),
+        (Self::TSO6, Accept::TSO6),
+        (Self::TSO_ECN, Accept::TSO_ECN),
+        (Self::USO4, Accept::USO4),
+        (Self::USO6, Accept::USO6),
+    ];
 
     /// The checksum feature that a packet with this layout needs if its checksum is partial: both
     /// if its IP version is unknown.

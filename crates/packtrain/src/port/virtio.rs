@@ -29,9 +29,8 @@ pub use keys::{VirtioIrq, VirtioOptions};
 
 use super::card::{Bus, CardRx, CardTx, Dma, InterruptKind, Running, failed, unsupported};
 use super::virtqueue::features::{
-    ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MAC, MQ, MRG_RXBUF,
-    MTU, ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, TO_DEVICE, VERSION_1, accept, mask,
-    of_bits,
+    ACCESS_PLATFORM, CTRL_RX, CTRL_VQ, EVENT_IDX, INDIRECT_DESC, MAC, MQ, MRG_RXBUF, MTU,
+    ORDER_PLATFORM, RING_PACKED, RING_RESET, STATUS, VERSION_1,
 };
 use super::virtqueue::pci::{DRIVER_OK, Doorbell, Function, NO_VECTOR};
 use super::virtqueue::{SIZE_MAX, Shape, Virtqueue};
@@ -145,20 +144,19 @@ impl<B: Bus> Virtio<B> {
             (false, true) => offered &= !RING_PACKED,
             _ => {}
         }
-        for rows in [&TO_DEVICE[..], &FROM_DEVICE] {
-            let all = rows.iter().fold(0, |all, (bit, _)| all | bit);
-            offered &= !all | mask(rows, config.offload);
-            // A device may offer one without those that it needs (§2.2.1).
-            offered &= !all | mask(rows, of_bits(rows, offered));
-        }
-        if offered & CTRL_VQ == 0 {
-            offered &= !CTRL_RX;
-        }
+        // A device may offer one without those that it needs (§2.2.1).
+        let usable = config.offload.accept();
+        let from = Accept::from_host_features(offered).intersection(usable);
+        let mut to = Accept::from_guest_features(offered).intersection(usable);
         if offered & MRG_RXBUF == 0 {
             // A large packet would need a large frame.
-            let large = FROM_DEVICE.iter().filter(|(_, row)| *row != Features::CSUM);
-            offered &= !large.fold(0, |all, (bit, _)| all | bit);
+            to = to.intersection(Accept::CSUM);
             notes.push("receives no large packets: it takes one buffer for each".to_owned());
+        }
+        let offloads = Accept::ALL.host_features() | Accept::ALL.guest_features();
+        offered &= !offloads | from.host_features() | to.guest_features();
+        if offered & CTRL_VQ == 0 {
+            offered &= !CTRL_RX;
         }
         let mtu = function.device16(MTU_AT);
         let room = FrameClass::Small.data_bytes() - L2_HEADER_BYTES_MAX;
@@ -242,7 +240,7 @@ impl<B: Bus> Virtio<B> {
             | RING_RESET
             | ORDER_PLATFORM;
         let several = if pairs > 1 { MQ } else { 0 };
-        let offloads = mask(&TO_DEVICE, Features::ALL) | mask(&FROM_DEVICE, rx);
+        let offloads = Accept::ALL.host_features() | rx.accept().guest_features();
         self.offered & (PLAIN | several | offloads)
     }
 
@@ -309,8 +307,8 @@ impl<B: Bus> Driver for Virtio<B> {
         };
         Capabilities {
             queues_max: self.pairs,
-            rx: of_bits(&FROM_DEVICE, self.offered),
-            tx: of_bits(&TO_DEVICE, self.offered),
+            rx: Features::of_accept(Accept::from_guest_features(self.offered)),
+            tx: Features::of_accept(Accept::from_host_features(self.offered)),
             tx_segments_max: segments,
             tx_gso_segments_max: segments,
             tx_ring: Some(usize::from(self.sizes[1])),
@@ -345,8 +343,8 @@ impl<B: Bus> Driver for Virtio<B> {
             packed: features & RING_PACKED != 0,
             event_idx: features & EVENT_IDX != 0,
         };
-        let rx = of_bits(&FROM_DEVICE, features);
-        let mut accept = accept(rx);
+        let mut accept = Accept::from_guest_features(features);
+        let rx = Features::of_accept(accept);
         if rx.contains(Features::CSUM) {
             // The host has verified it, or made it.
             accept |= Accept::DATA_VALID;

@@ -15,7 +15,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use packtrain_offload::random::Random;
 use packtrain_offload::segment::{Fill, Segmenter};
-use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, HeaderLen, VnetHeader, describe};
+use packtrain_offload::virtio_net::{Accept, FLAG_NEEDS_CSUM, HeaderLen, VnetHeader, describe};
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::num::NonZeroU16;
@@ -31,8 +31,7 @@ const OUT: &str = "oracle-out";
 const RAW: i32 = libc::IFF_TUN | libc::IFF_NO_PI;
 /// `IFF_NAPI` (linux/if_tun.h).
 const NAPI: i32 = 0x0010;
-/// `TUN_F_CSUM`, `TSO4`, `TSO6`, `TSO_ECN`, `USO4`, `USO6`.
-const OFFLOADS: u32 = 0x6F;
+const OFFLOADS: u32 = Accept::ALL.tun_flags();
 const VNET: usize = HeaderLen::Legacy.bytes();
 /// The longest time that the kernel holds packets to merge, in nanoseconds.
 const HOLD_NANOS: u64 = 30_000_000;

@@ -8,7 +8,7 @@ pub(in crate::port) use super::link::exists;
 use super::tun::{self, Queue};
 use crate::driver::{DeviceError, Features};
 use crate::limits::QUEUES_MAX;
-use packtrain_offload::virtio_net::HeaderLen;
+use packtrain_offload::virtio_net::{Accept, HeaderLen};
 use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
@@ -22,14 +22,14 @@ const NAPI_WAITING_BYTES_MAX: u32 = 64 * 65_536;
 /// `GSO_LEGACY_MAX_SIZE`: the limit of an interface's GSO packets, unless another is set.
 const GSO_BYTES_DEFAULT: u32 = 65_536;
 
-/// Offloads that can be requested of the kernel: a bit of `TUNSETOFFLOAD`, and all features that it
-/// stands for. The newest comes last.
-const OFFLOADS: [(u32, Features); 5] = [
-    (tun::OFFLOAD_CSUM, Features::CSUM),
-    (tun::OFFLOAD_TSO4, Features::TSO4),
-    (tun::OFFLOAD_TSO6, Features::TSO6),
-    (tun::OFFLOAD_TSO_ECN, Features::TSO_ECN),
-    (tun::OFFLOAD_USO, Features::USO),
+/// Offloads that can be requested of the kernel, each with all features that it stands for. The
+/// newest comes last.
+const OFFLOADS: [Features; 5] = [
+    Features::CSUM,
+    Features::TSO4,
+    Features::TSO6,
+    Features::TSO_ECN,
+    Features::USO,
 ];
 
 /// The kind of device.
@@ -361,8 +361,8 @@ fn agree_on_offloads(
 ) -> io::Result<(Features, Features)> {
     let rows = OFFLOADS
         .iter()
-        .filter(|(_, row)| !offload.intersection(*row).is_empty());
-    let whole = rows.fold(Features::NONE, |all, (_, row)| all | *row);
+        .filter(|row| !offload.intersection(**row).is_empty());
+    let whole = rows.fold(Features::NONE, |all, row| all | *row);
     let known = probe_offload(whole, notes, &mut set)?;
     let tx = known.intersection(offload).consistent();
     let rx = supported(tx);
@@ -395,7 +395,7 @@ fn probe_offload(
             return Ok(wanted);
         };
         // The offload that is newest in the kernel is given up first.
-        let Some((_, last)) = OFFLOADS.iter().rev().find(|(_, f)| wanted.contains(*f)) else {
+        let Some(last) = OFFLOADS.iter().rev().find(|row| wanted.contains(**row)) else {
             return Err(error);
         };
         for name in last.names() {
@@ -410,15 +410,11 @@ fn probe_offload(
 /// The part of `offload` that can be requested of the device: each bit stands for all of its
 /// features.
 fn supported(offload: Features) -> Features {
-    let whole = OFFLOADS.iter().filter(|(_, f)| offload.contains(*f));
-    whole
-        .fold(Features::NONE, |all, (_, f)| all | *f)
-        .consistent()
+    Features::of_accept(Accept::from_tun_flags(mask_of(offload)))
 }
 
 fn mask_of(features: Features) -> u32 {
-    let asked = OFFLOADS.iter().filter(|(_, f)| features.contains(*f));
-    asked.fold(0, |mask, (bit, _)| mask | bit)
+    features.accept().tun_flags()
 }
 
 fn unsupported<T>(why: String) -> Result<T, DeviceError> {

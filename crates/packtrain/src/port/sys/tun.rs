@@ -30,17 +30,6 @@ pub(in crate::port) const NAPI: u32 = libc::IFF_NAPI as u32;
 /// Attach only if the interface does not exist yet.
 pub(in crate::port) const CREATE_ONLY: u32 = libc::IFF_TUN_EXCL as u32;
 
-/// `TUNSETOFFLOAD`: unfinished transport checksums.
-pub(in crate::port) const OFFLOAD_CSUM: u32 = libc::TUN_F_CSUM;
-/// `TUNSETOFFLOAD`: TCP over IPv4 GSO packets.
-pub(in crate::port) const OFFLOAD_TSO4: u32 = libc::TUN_F_TSO4;
-/// `TUNSETOFFLOAD`: TCP over IPv6 GSO packets.
-pub(in crate::port) const OFFLOAD_TSO6: u32 = libc::TUN_F_TSO6;
-/// `TUNSETOFFLOAD`: TCP GSO packets with CWR set.
-pub(in crate::port) const OFFLOAD_TSO_ECN: u32 = libc::TUN_F_TSO_ECN;
-/// `TUNSETOFFLOAD`: UDP GSO packets of both IP versions, which Linux allows only together.
-pub(in crate::port) const OFFLOAD_USO: u32 = libc::TUN_F_USO4 | libc::TUN_F_USO6;
-
 /// A descriptor of our own for the file that the process's descriptor `number` refers to. The
 /// descriptor that a parent process passed on stays open; the open file description is the same.
 pub(in crate::port) fn adopt(number: RawFd) -> io::Result<OwnedFd> {

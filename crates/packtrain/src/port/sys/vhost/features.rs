@@ -2,8 +2,7 @@
 
 use crate::driver::Features;
 use crate::port::virtqueue::features::{
-    ANY_LAYOUT, CTRL_VQ, EVENT_IDX, FROM_DEVICE, INDIRECT_DESC, MRG_RXBUF, TO_DEVICE, VERSION_1,
-    accept, mask, of_bits,
+    ANY_LAYOUT, CTRL_VQ, EVENT_IDX, INDIRECT_DESC, MRG_RXBUF, VERSION_1,
 };
 use packtrain_offload::virtio_net::Accept;
 
@@ -38,7 +37,7 @@ pub(in crate::port) const fn protocol(pairs: usize) -> u64 {
 
 /// The part of `wanted` that packets from a guest can have: a bit stands for all of its offloads.
 pub(in crate::port) fn from_guest(wanted: Features) -> Features {
-    of_bits(&TO_DEVICE, mask(&TO_DEVICE, wanted))
+    Features::of_accept(accepted(wanted.accept().host_features()))
 }
 
 /// The part of `wanted` that packets to a guest can have.
@@ -51,23 +50,23 @@ pub(in crate::port) fn to_guest(wanted: Features) -> Features {
 /// The features to offer, for offloads in both directions and a number of pairs of rings.
 pub(in crate::port) fn offer(from: Features, to: Features, pairs: usize) -> u64 {
     let several = if pairs > 1 { MQ | CTRL_VQ } else { 0 };
-    let whole = FROM_DEVICE.iter().map(|(_, row)| *row);
     // One of both checksums is enough: the framework completes the others.
-    let to = whole
-        .filter(|row| !row.intersection(to).is_empty())
-        .fold(Features::NONE, |all, row| all | row);
-    PLAIN | several | mask(&TO_DEVICE, from) | mask(&FROM_DEVICE, to)
+    let to = match to.intersection(Features::CSUM) {
+        Features::NONE => to,
+        _ => to | Features::CSUM,
+    };
+    PLAIN | several | from.accept().host_features() | to.accept().guest_features()
 }
 
 /// The offloads that packets from a guest with these features may have. None of them may say that
 /// its checksum was verified: that is not for a guest.
-pub(in crate::port) fn accepted(features: u64) -> Accept {
-    accept(of_bits(&TO_DEVICE, features))
+pub(in crate::port) const fn accepted(features: u64) -> Accept {
+    Accept::from_host_features(features)
 }
 
 /// The offloads that packets to a guest with these features may have.
 pub(in crate::port) fn negotiated(features: u64) -> Features {
-    of_bits(&FROM_DEVICE, features)
+    Features::of_accept(Accept::from_guest_features(features))
 }
 
 /// What a ring needs to know of the features.
@@ -96,9 +95,12 @@ pub(in crate::port) const fn control_ring(features: u64, pairs: usize) -> Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::virtqueue::features::{
-        GUEST_CSUM, GUEST_ECN, GUEST_TSO4, GUEST_USO4, HOST_USO,
-    };
+
+    const GUEST_CSUM: u64 = 1 << 1;
+    const GUEST_TSO4: u64 = 1 << 7;
+    const GUEST_ECN: u64 = 1 << 9;
+    const GUEST_USO4: u64 = 1 << 54;
+    const HOST_USO: u64 = 1 << 56;
 
     #[test]
     fn each_offload_is_offered_by_its_own_bit_and_read_back() {

@@ -141,18 +141,36 @@ impl<'a> Bench<'a> {
                  {refused} datagrams (RcvbufErrors)"
             );
         }
-        if let (Some(fault), Some(status)) = (&mut outcome.fault, self.program.ended()) {
-            *fault = self.end(&status);
+        if outcome.fault.is_some()
+            && let Some(end) = self.end()
+        {
+            outcome.fault = Some(end);
         }
         Ok(outcome)
     }
 
-    /// The fault of a program that has ended.
-    pub(super) fn end(&self, status: &str) -> Fault {
-        Fault {
+    /// The fault of a program that has ended, or has closed one of its devices; `None` for another.
+    pub(super) fn end(&self) -> Option<Fault> {
+        let what = match self.program.ended() {
+            Some(status) => format!("the program ended, {status}"),
+            None => {
+                let sides = [Side::Left, Side::Right].into_iter();
+                let closed = sides.filter(|side| self.is_closed(*side)).next()?;
+                let name = closed.of(["A", "B"]);
+                format!("the program closed its device in host {name}, which removed it")
+            }
+        };
+        Some(Fault {
             wrong: Wrong::Ended,
-            what: format!("the program ended, {status}{}", self.program.printed()),
-        }
+            what: what + &self.program.printed(),
+        })
+    }
+
+    fn is_closed(&self, side: Side) -> bool {
+        let host = self.hosts.host(side);
+        let rtnl = host.netns.rtnl();
+        let link = rtnl.and_then(|mut rtnl| rtnl.link_by_index(host.link.index));
+        link.is_err_and(|error| error.errno() == Some(libc::ENODEV))
     }
 
     /// Waits until packets pass in both directions, for as long as the program may take to open its
@@ -169,11 +187,11 @@ impl<'a> Bench<'a> {
             let Some(fault) = outcome.fault else {
                 return Ok(());
             };
-            let ended = self.program.ended();
-            if ended.is_none() && begin.elapsed() < wait && !self.control.stopped() {
+            let end = self.end();
+            if end.is_none() && begin.elapsed() < wait && !self.control.stopped() {
                 continue;
             }
-            let what = ended.map_or(fault.what, |status| self.end(&status).what);
+            let what = end.unwrap_or(fault).what;
             return Err(ToolError::Failed(format!(
                 "no packet passes the program within {} s of its start: {what}",
                 wait.as_secs()

@@ -239,17 +239,17 @@ impl Bench<'_> {
     /// Runs a check, and writes a capture of what failed.
     fn row(&mut self, check: &'static Check) -> Result<Row, ToolError> {
         let begin = Instant::now();
-        if self.program.ended().is_some() {
+        if self.end().is_some() {
             self.restart()?;
         }
         let found = match check.kind {
             Kind::Packets(make) => self.packets(make),
             Kind::Own(run) => run(self),
         };
-        let found = match (found, self.program.ended()) {
-            // Its interfaces have gone with it.
-            (Err(ToolError::Failed(_)), Some(status)) => Found {
-                fault: Some(self.end(&status)),
+        let found = match (found, self.end()) {
+            // What a check does with an interface that is not there any more fails.
+            (Err(ToolError::Failed(_)), Some(end)) => Found {
+                fault: Some(end),
                 ..Found::default()
             },
             (found, _) => found?,

@@ -140,12 +140,8 @@ fn transferred(
     let (sender, receiver) = (bench.hosts.host(from), bench.hosts.host(from.other()));
     let before = receiver.counters()?;
     let ran = transfer.run(sender, receiver);
-    if let Some(status) = bench.program.ended() {
-        let what = format!("the program ended, {status}{}", bench.program.printed());
-        return Ok(Some(Fault {
-            wrong: Wrong::Ended,
-            what,
-        }));
+    if let Some(end) = bench.end() {
+        return Ok(Some(end));
     }
     let report = match ran {
         Ok(report) => report,

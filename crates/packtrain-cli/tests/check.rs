@@ -26,7 +26,6 @@ fn main() -> ExitCode {
     }
     packtrain_lab::tests! {
         nothing_is_reported_where_there_is_no_fault,
-        packtrain_passes,
         the_forwarder_in_c_passes,
         each_planted_fault_is_found_by_its_check,
         reports_are_the_same_in_all_forms,
@@ -51,43 +50,61 @@ fn verdicts(document: &Value) -> Vec<(&str, &str)> {
         .collect()
 }
 
-/// Runs all checks, which must pass but for those that do not apply.
+/// Runs all checks, which must pass but for one that does not apply. Time decides none of them: the
+/// one that compares speeds is left out.
 fn passes(command: &[&str], not_applicable: &str) {
-    let mut words = vec!["check", "-q", "--json", "--no-speed", "--"];
+    let mut words = vec![
+        "check",
+        "-q",
+        "--json",
+        "--no-speed",
+        "--skip",
+        "mss-speed",
+        "--",
+    ];
     words.extend(command);
     let document = ends(0, &words).json();
     for (check, verdict) in verdicts(&document) {
-        let wanted = if check == not_applicable {
-            "not-applicable"
-        } else {
-            "passed"
-        };
+        let is_meant = check == not_applicable;
+        let wanted = if is_meant { "not-applicable" } else { "passed" };
         assert_eq!(verdict, wanted, "{check}: {document}");
     }
-    assert_eq!(verdicts(&document).len(), CHECKS.len());
+    assert_eq!(verdicts(&document).len(), CHECKS.len() - 1);
+}
+
+/// Calls `run` with each, several at a time: most of the time goes into waiting.
+fn side_by_side<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    run(one);
+                }
+            });
+        }
+    });
 }
 
 fn nothing_is_reported_where_there_is_no_fault() {
     need_tap();
-    let this = this();
-    passes(&[&this, "forwarder", "{a}", "{b}"], "ethernet");
-    passes(
-        &[&this, "forwarder", "--tap", "{a}", "{b}"],
-        "refused-write",
-    );
-    passes(&[&this, "forwarder", "--plain", "{a}", "{b}"], "ethernet");
-}
-
-fn packtrain_passes() {
-    need_tap();
-    passes(
-        &[PACKTRAIN, "forward", "-q", "tun:{a}", "tun:{b}"],
-        "ethernet",
-    );
-    passes(
-        &[PACKTRAIN, "forward", "-q", "tap:{a}", "tap:{b},offload=off"],
-        "refused-write",
-    );
+    let this = &*this();
+    let programs: [(&[&str], &str); 5] = [
+        (&[this, "forwarder", "{a}", "{b}"], "ethernet"),
+        (&[this, "forwarder", "--tap", "{a}", "{b}"], "refused-write"),
+        (&[this, "forwarder", "--plain", "{a}", "{b}"], "ethernet"),
+        (
+            &[PACKTRAIN, "forward", "-q", "tun:{a}", "tun:{b}"],
+            "ethernet",
+        ),
+        (
+            &[PACKTRAIN, "forward", "-q", "tap:{a}", "tap:{b},offload=off"],
+            "refused-write",
+        ),
+    ];
+    side_by_side(&programs, |(command, not_applicable)| {
+        passes(command, not_applicable)
+    });
 }
 
 fn the_forwarder_in_c_passes() {
@@ -126,17 +143,8 @@ fn each_planted_fault_is_found_by_its_check() {
     let faults: Vec<_> = forwarder::FAULTS.iter().map(|fault| fault.name).collect();
     let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names(&faults), names(&checks), "a fault for each check");
-    let (this, next) = (this(), AtomicUsize::new(0));
-    // Most of the time goes into waiting for packets that do not arrive.
-    thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    finds(&this, fault);
-                }
-            });
-        }
-    });
+    let this = this();
+    side_by_side(&faults, |fault| finds(&this, fault));
 }
 
 fn finds(this: &str, fault: &str) {

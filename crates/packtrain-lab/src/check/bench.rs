@@ -6,12 +6,15 @@ use std::time::{Duration, Instant};
 
 use super::packet::{Form, Packet, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, Outcome, Probe, SHORT_PATIENCE, Wrong};
+use super::probe::{Fault, Outcome, Probe, Wrong};
 use crate::error::{LabError, ToolError};
 use crate::exec::{Exec, Program};
 use crate::ip::IpVersion;
 use crate::tool::Control;
 use crate::topology::{Settings, Side, TwoHosts};
+
+/// How long the packets of the start are waited for until they are sent again.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// The pause before a packet that nothing follows.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -180,11 +183,16 @@ impl<'a> Bench<'a> {
             return Ok(());
         };
         let (begin, wait) = (Instant::now(), self.options.exec.wait);
+        let mut passes = [false; 2];
         let list = [Side::Left, Side::Right]
             .map(|from| Sent::new(from, Form::Wire(Packet::udp(ip, 0, 100))));
         loop {
-            let outcome = self.probe.run(&list, false, SHORT_PATIENCE, || {})?;
-            let Some(fault) = outcome.fault else {
+            let outcome = self.probe.run(&list, false, AGAIN, || {})?;
+            for (passes, side) in passes.iter_mut().zip([Side::Left, Side::Right]) {
+                // One that was sent before will do: a program may hold the last one back.
+                *passes |= self.probe.has_arrived(side, &outcome.arrived);
+            }
+            let Some(fault) = outcome.fault.filter(|_| passes != [true; 2]) else {
                 return Ok(());
             };
             let end = self.end();

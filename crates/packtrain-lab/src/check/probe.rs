@@ -223,6 +223,12 @@ impl Probe {
         Ok(outcome)
     }
 
+    /// Whether a packet of a check is among those that arrived in a host.
+    pub(super) fn has_arrived(&self, at: Side, arrived: &[Arrival]) -> bool {
+        let is_one = |one: &&Arrival| one.at == at && is_ours(self.link, &one.bytes);
+        arrived.iter().any(|one| is_one(&one))
+    }
+
     /// Waits until as many packets have arrived as were sent, or for a moment in which none does.
     fn settle(
         &self,

@@ -84,10 +84,11 @@ impl Exec {
     }
 }
 
-/// A word as a shell reads it; placeholders stay as they are.
+/// A word as a shell reads it, placeholders as they are.
 fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%{}".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let rest = word.replace("{a}", "").replace("{b}", "");
+    if !word.is_empty() && rest.chars().all(is_plain) {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', r"'\''"))
@@ -303,10 +304,17 @@ impl Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
+impl Program {
+    /// Ends all its processes.
+    pub fn end(&mut self) {
         let ended = self.first.kill().and_then(|()| self.first.wait());
         debug_assert!(ended.is_ok(), "{ended:?}");
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -338,4 +346,30 @@ fn persistent(tap: &Tap) -> Result<(), LabError> {
     let mut rtnl = Rtnl::open()?;
     let index = rtnl.link(tap.name())?.index;
     rtnl.set_up(index)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        let words = [
+            "./x",
+            "tap:{a},offload=off",
+            "a b",
+            "",
+            "it's",
+            "{x:1,y:2}",
+            "{b}",
+        ];
+        let words = words.map(str::to_owned);
+        let exec = Exec {
+            commands: Exec::of_words(&words),
+            made: None,
+            wait: Duration::ZERO,
+        };
+        let line = r"./x tap:pt-a,offload=off 'a b' '' 'it'\''s' '{x:1,y:2}' pt-b";
+        assert_eq!(exec.filled(), [line]);
+    }
 }

@@ -59,23 +59,23 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             patience: args.patience,
             speed: args.only.is_empty() && !args.no_speed,
         };
-        Ok((check(&options, control)?, control.stopped()))
+        check(&options, control)
     })?;
-    let Some((report, is_interrupted)) = outcome else {
+    let Some(report) = outcome else {
         return Ok(());
     };
-    for (path, text) in [(&args.junit, junit(&report)), (&args.html, html(&report))] {
-        if let Some(path) = path {
-            write(path, &text)?;
-        }
-    }
     if args.json {
         let mut document = json::document("check");
         document.extend(fields(&report));
         json::write(document)?;
     } else {
-        let head = tool::interrupted(is_interrupted);
+        let head = tool::interrupted(report.is_interrupted);
         print::output(&format!("{head}{}", text(&report, Style::stdout())))?;
+    }
+    for (path, text) in [(&args.junit, junit(&report)), (&args.html, html(&report))] {
+        if let Some(path) = path {
+            write(path, &text)?;
+        }
     }
     ended(&report)
 }
@@ -147,7 +147,10 @@ fn details(row: &Row) -> String {
 /// What the program carries and costs, beside the others.
 fn speeds(report: &Report, style: Style) -> String {
     if report.speeds.is_empty() {
-        return String::new();
+        return match report.speeds_missing.as_str() {
+            "" => String::new(),
+            why => format!("\nno figures: {why}\n"),
+        };
     }
     let right = [
         "Gbit/s",

@@ -19,6 +19,7 @@ mod verdict;
 use std::fs::{self, File};
 use std::iter;
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
@@ -37,6 +38,9 @@ pub use bench::Options;
 pub use report::{html, junit};
 pub use speed::Speed;
 pub use verdict::{Report, Row, Verdict};
+
+/// How long copies of packets are waited for at the end of a check.
+const LATE: Duration = Duration::from_millis(50);
 
 /// A check.
 #[derive(Debug)]
@@ -168,6 +172,10 @@ checks! {
 /// if it was stopped before the first check ended.
 pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError> {
     let chosen = chosen(options)?;
+    if options.versions.is_empty() {
+        let line = "no version of IP is left to check: this kernel has no other one";
+        return Err(ToolError::Usage(line.to_owned()));
+    }
     if let Some(folder) = &options.captures {
         let made = fs::create_dir_all(folder);
         made.map_err(|error| ToolError::Usage(format!("{}: {error}", folder.display())))?;
@@ -184,19 +192,29 @@ pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError
             number + 1,
             chosen.len()
         ));
-        rows.push(bench.row(check)?);
+        let row = bench.row(check)?;
+        // A check that was stopped in the middle has no verdict.
+        if control.stopped() && !row.verdict.is_failure() {
+            break;
+        }
+        rows.push(row);
     }
     if rows.is_empty() {
         return Err(ToolError::Cancelled);
     }
-    let speeds = if options.speed && !control.stopped() {
+    let (mut speeds, mut speeds_missing) = (Vec::new(), String::new());
+    if options.speed && !control.stopped() {
         (control.progress)("goodput, CPU time and round trips");
-        speed::speeds(options, control)?
-    } else {
-        Vec::new()
-    };
+        bench.program.end();
+        match speed::speeds(options, control) {
+            Ok(measured) => speeds = measured,
+            Err(error) => speeds_missing = error.to_string(),
+        }
+    }
     Ok(Report {
         speeds,
+        speeds_missing,
+        is_interrupted: control.stopped(),
         commands: options.exec.commands.clone(),
         devices: match bench.probe.link {
             Link::Tun => "tun",
@@ -235,12 +253,36 @@ pub fn versions() -> Vec<IpVersion> {
     netns::ip_versions().to_vec()
 }
 
+impl Row {
+    /// The row of a check before it ran.
+    fn of(check: &Check) -> Self {
+        Self {
+            check: check.name,
+            about: check.about,
+            source: check.source,
+            verdict: Verdict::Passed,
+            what: String::new(),
+            least: Vec::new(),
+            capture: None,
+            figures: String::new(),
+            seconds: 0.0,
+        }
+    }
+}
+
 impl Bench<'_> {
     /// Runs a check, and writes a capture of what failed.
     fn row(&mut self, check: &'static Check) -> Result<Row, ToolError> {
         let begin = Instant::now();
-        if self.end().is_some() {
-            self.restart()?;
+        if self.is_spoiled || self.end().is_some() {
+            if let Err(ToolError::Failed(line)) = self.restart() {
+                return Ok(Row {
+                    verdict: Verdict::Ended,
+                    what: format!("it does not start again: {line}"),
+                    ..Row::of(check)
+                });
+            }
+            self.is_spoiled = false;
         }
         let found = match check.kind {
             Kind::Packets(make) => self.packets(make),
@@ -250,6 +292,10 @@ impl Bench<'_> {
             // What a check does with an interface that is not there any more fails.
             (Err(ToolError::Failed(_)), Some(end)) => Found {
                 fault: Some(end),
+                ..Found::default()
+            },
+            (Err(ToolError::Failed(line)), None) => Found {
+                doubt: Some(line),
                 ..Found::default()
             },
             (found, _) => found?,
@@ -267,20 +313,15 @@ impl Bench<'_> {
             }
             _ => None,
         };
-        // What a fault leaves behind does not fail the next check.
-        if verdict.is_failure() {
-            self.restart()?;
-        }
+        self.is_spoiled = verdict.is_failure();
         Ok(Row {
-            check: check.name,
-            about: check.about,
-            source: check.source,
             verdict,
             what,
             least: found.least,
             capture,
             figures: found.figures,
             seconds: begin.elapsed().as_secs_f64(),
+            ..Row::of(check)
         })
     }
 
@@ -320,6 +361,10 @@ impl Bench<'_> {
                 found.doubt = found.doubt.or(outcome.doubt);
             }
         }
+        // Copies that come later than the packets themselves.
+        thread::sleep(LATE);
+        let outcome = self.probe.run(&[], false, Duration::ZERO, || {})?;
+        found.fault = outcome.fault;
         Ok(found)
     }
 

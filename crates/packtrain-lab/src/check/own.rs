@@ -73,6 +73,13 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
             ..Step::default()
         };
         let outcome = bench.step(&step, &ground, bench.options.patience)?;
+        if outcome.doubt.is_some() {
+            let doubt = outcome.doubt;
+            return Ok(Found {
+                doubt,
+                ..Found::default()
+            });
+        }
         if let Some(fault) = &outcome.fault {
             let which = down.of(["host A", "host B"]);
             let what = format!("after the interface of {which} was down: {}", fault.what);
@@ -204,10 +211,18 @@ pub(super) fn mss_speed(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
     let mss = bench.options.mtu - 40 - if ip == IpVersion::V4 { 0 } else { 20 };
     let longer = full / f64::from(mss) / (small / f64::from(SMALL_MSS)).max(1e-9);
     let figures = format!("{full:.2} Gbit/s, with an MSS of {SMALL_MSS}: {small:.2} Gbit/s");
-    let fault = (longer > COLLAPSE).then(|| Fault {
-        wrong: Wrong::Slow,
-        what: format!("{figures}: a segment takes {longer:.0} times as long as one of the MTU"),
-    });
+    let fault = if full == 0.0 {
+        let what = "TCP made no progress".to_owned();
+        Some(Fault {
+            wrong: Wrong::Lost,
+            what,
+        })
+    } else {
+        (longer > COLLAPSE).then(|| Fault {
+            wrong: Wrong::Slow,
+            what: format!("{figures}: a segment takes {longer:.0} times as long as one of the MTU"),
+        })
+    };
     Ok(Found {
         fault,
         figures,

@@ -232,7 +232,7 @@ impl Packet {
         self.network() + self.transport() + self.payload
     }
 
-    /// Whether its transport checksum can be left to the device: TCP and UDP.
+    /// Where the transport header has its checksum; `None` for other protocols than TCP and UDP.
     fn field(&self) -> Option<usize> {
         match self.body {
             Body::Tcp { .. } => Some(16),
@@ -241,8 +241,8 @@ impl Packet {
         }
     }
 
-    /// The packet as a host sends it. `stream` seeds the payload, `total` is the transport payload
-    /// that the headers and the pseudo-header tell of.
+    /// The packet as a host sends it. `stream` seeds the payload. The transport checksum of a
+    /// partial one is the sum of the pseudo-header.
     fn write(&self, from: Side, link: Link, stream: u64, is_partial: bool) -> Vec<u8> {
         let to = from.other();
         let mut out = Vec::with_capacity(link.header() + 4 + self.bytes());

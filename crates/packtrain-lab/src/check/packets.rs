@@ -100,6 +100,11 @@ impl Ground {
     }
 }
 
+/// The greatest MTU of a TUN or TAP.
+const MTU_MAX: usize = 65_521;
+/// Bytes of payload of a large packet, at most: with all headers it is no longer than IP permits.
+const LARGE_MAX: usize = 65_000;
+
 /// Sizes of segments from 88 bytes to what the MTU permits.
 pub(super) fn tcp_sizes(ground: &Ground) -> Vec<Step> {
     let sizes = [
@@ -111,8 +116,8 @@ pub(super) fn tcp_sizes(ground: &Ground) -> Vec<Step> {
         .chain(larger)
         .filter(|size| *size <= ground.mss());
     let step = |size: usize| {
-        let first = ground.large(ground.tcp(7, size * 5 + size / 3), size);
-        let second = ground.large(ground.tcp(0xffff_fe00, size * 4), size);
+        let first = ground.large(ground.tcp(7, (size * 5 + size / 3).min(LARGE_MAX)), size);
+        let second = ground.large(ground.tcp(0xffff_fe00, (size * 4).min(LARGE_MAX)), size);
         Step::of(vec![first, second])
     };
     all.map(step).collect()
@@ -530,7 +535,10 @@ pub(super) fn mtu(ground: &Ground) -> Vec<Step> {
         ]
     };
     let mut steps = vec![Step::of(of(ground.mtu - 1)), Step::of(of(ground.mtu))];
-    for over in [1, 2, 100] {
+    for over in [1, 2, 100]
+        .into_iter()
+        .filter(|over| ground.mtu + over <= MTU_MAX)
+    {
         let list = of(ground.mtu + over)
             .into_iter()
             .map(|sent| sent.rule(Rule::WholeOrNot));

@@ -1,6 +1,6 @@
 //! Sends the packets of a check into one host, collects what arrives in the other, and compares.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -9,11 +9,15 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use packtrain_offload::checksum::sum;
+use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
+use packtrain_offload::layout::{Layout, Network};
+use packtrain_offload::offload::LinkType;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
+use packtrain_offload::virtio_net::{
+    FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader,
+};
 
-use super::packet::{Bytes, DF, Link, Rule, Sent, field_at};
+use super::packet::{Bytes, DF, Link, Rule, Sent, TCP, field_at};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -36,6 +40,9 @@ pub(super) const SHORT_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How long a packet that arrives a second time is waited for once all have arrived.
 const AFTER: Duration = Duration::from_millis(1);
+
+/// The same if a packet of the list may arrive or not.
+const AFTER_OPTIONAL: Duration = Duration::from_millis(20);
 
 /// What is wrong with what a program did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,6 +85,8 @@ pub(super) struct Arrival {
     pub bytes: Vec<u8>,
     /// The kernel was told not to verify its checksum.
     is_trusted: bool,
+    /// What is wrong with the large packet that it was a segment of.
+    large: Option<&'static str>,
     /// When.
     pub after: Duration,
 }
@@ -108,8 +117,8 @@ pub(super) struct Probe {
     /// Numbers the streams of payload, so that no two packets have the same bytes.
     stream: u64,
     exact_id: bool,
-    /// All packets of earlier runs, which may still arrive.
-    earlier: HashSet<Vec<u8>>,
+    /// How many copies of each packet of earlier runs may still arrive in a host.
+    earlier: HashMap<(Side, Vec<u8>), usize>,
 }
 
 impl Probe {
@@ -124,7 +133,7 @@ impl Probe {
             link,
             stream: seed << 32,
             exact_id,
-            earlier: HashSet::new(),
+            earlier: HashMap::new(),
         })
     }
 
@@ -152,8 +161,9 @@ impl Probe {
         let mut outcome = Outcome::default();
         let mut buffer = vec![0; WRITE_BYTES_MAX];
         let begin = Instant::now();
-        // What came since the last run is not of this one.
-        self.collect(&mut buffer, begin, &mut Vec::new())?;
+        let mut late = Vec::new();
+        self.collect(&mut buffer, begin, &mut late)?;
+        let again = late.iter().find_map(|arrival| self.again(arrival));
         for end in &self.ends {
             drops(end)?;
         }
@@ -162,6 +172,7 @@ impl Probe {
             .filter(|one| one.rule == Rule::Arrives)
             .map(Sent::packets)
             .sum();
+        let is_optional = list.iter().any(|one| one.rule != Rule::Arrives);
         let (mut packets, mut bytes) = (0, 0);
         for (one, Bytes { handed, wire }) in list.iter().zip(&built) {
             let room = |packets: usize, bytes: usize| {
@@ -199,7 +210,11 @@ impl Probe {
                 last = Instant::now();
                 matched = count(self.compare(), &built, list, &outcome.arrived);
             }
-            let rest = if matched >= wanted { AFTER } else { patience };
+            let rest = match matched >= wanted {
+                true if is_optional => AFTER_OPTIONAL,
+                true => AFTER,
+                false => patience,
+            };
             if last.elapsed() > rest {
                 break;
             }
@@ -214,13 +229,28 @@ impl Probe {
                 ));
             }
         }
-        outcome.fault = self.judge(list, &built, &outcome.arrived);
-        for (sent, bytes) in list.iter().zip(&built) {
-            let compare = self.compare();
-            let wires = bytes.wire.iter().map(|wire| compare.sent(wire, sent));
-            self.earlier.extend(wires);
-        }
+        let fault = self.judge(list, &built, &outcome.arrived).or(again);
+        // What the harness has lost is no fault of the program.
+        let is_lost = |fault: &Fault| fault.wrong == Wrong::Lost;
+        outcome.fault = fault.filter(|fault| outcome.doubt.is_none() || !is_lost(fault));
         Ok(outcome)
+    }
+
+    /// A packet of an earlier run that arrives once more than it was sent.
+    fn again(&mut self, arrival: &Arrival) -> Option<Fault> {
+        let key = (arrival.at, self.compare().arrived(&arrival.bytes));
+        let owed = self.earlier.get_mut(&key)?;
+        if *owed > 0 {
+            *owed -= 1;
+            return None;
+        }
+        Some(Fault {
+            wrong: Wrong::Bytes,
+            what: format!(
+                "a packet arrived twice: {}",
+                short(&arrival.bytes, self.link)
+            ),
+        })
     }
 
     /// Whether a packet of a check is among those that arrived in a host.
@@ -297,11 +327,13 @@ impl Probe {
                     Err(error) if error.raw_os_error() == Some(libc::ENETDOWN) => continue,
                     Err(error) => return Err(LabError::from_io("read a packet socket")(error)),
                 };
+                let large = large_error(self.link, &buffer[..bytes]);
                 let mut add = |bytes: &[u8], is_trusted| {
                     arrived.push(Arrival {
                         at: *side,
                         bytes: bytes.to_vec(),
                         is_trusted,
+                        large,
                         after: begin.elapsed(),
                     });
                 };
@@ -320,7 +352,7 @@ impl Probe {
         Ok(())
     }
 
-    fn judge(&self, list: &[Sent], built: &[Bytes], arrived: &[Arrival]) -> Option<Fault> {
+    fn judge(&mut self, list: &[Sent], built: &[Bytes], arrived: &[Arrival]) -> Option<Fault> {
         let mut expected = Vec::new();
         for (sent, bytes) in list.iter().zip(built) {
             for (segment, wire) in bytes.wire.iter().enumerate() {
@@ -350,6 +382,16 @@ impl Probe {
                 strange.push(arrival);
                 continue;
             };
+            if let Some(what) = arrival.large {
+                faults.push(Fault {
+                    wrong: Wrong::Bytes,
+                    what: format!(
+                        "a large packet was handed to the kernel, and {what}: its first bytes \
+                         when cut: {}",
+                        short(&arrival.bytes, self.link)
+                    ),
+                });
+            }
             let Some(index) = places.pop() else {
                 faults.push(Fault {
                     wrong: Wrong::Bytes,
@@ -392,7 +434,13 @@ impl Probe {
             }
         }
         for arrival in strange {
-            if let Some(fault) = self.strange(arrival, &expected) {
+            let key = (arrival.at, self.compare().arrived(&arrival.bytes));
+            let fault = if self.earlier.contains_key(&key) {
+                self.again(arrival)
+            } else {
+                self.strange(arrival, &expected)
+            };
+            if let Some(fault) = fault {
                 faults.push(fault);
             }
         }
@@ -410,6 +458,11 @@ impl Probe {
                 what: format!("did not arrive: {first}{others}"),
             });
         }
+        let compare = self.compare();
+        for one in &expected {
+            let key = (one.sent.from.other(), compare.sent(one.wire, one.sent));
+            *self.earlier.entry(key).or_default() += usize::from(!one.arrived);
+        }
         // The first kind explains the others best: what arrived with wrong bytes is missing too.
         let order = [Wrong::Bytes, Wrong::Reordered, Wrong::Lost];
         let find = |wrong| faults.iter().find(|fault| fault.wrong == wrong).cloned();
@@ -419,8 +472,7 @@ impl Probe {
     /// A packet that nothing sent like this: one of a host's own, or one that was changed.
     fn strange(&self, arrival: &Arrival, expected: &[Expected<'_>]) -> Option<Fault> {
         let arrived = self.compare().arrived(&arrival.bytes);
-        let is_ours = is_ours(self.link, &arrival.bytes);
-        if self.earlier.contains(&arrived) || !is_ours || is_error(self.link, &arrival.bytes) {
+        if !is_ours(self.link, &arrival.bytes) || is_error(self.link, &arrival.bytes) {
             return None;
         }
         let differs = |one: &Expected<'_>| {
@@ -441,16 +493,20 @@ impl Probe {
                 ),
             });
         };
-        let wire = self.compare().sent(nearest.wire, nearest.sent);
-        let (sent, found) = (wire.len(), arrived.len());
-        let at = wire.iter().zip(&arrived).position(|(a, b)| a != b);
+        let wire = untagged(nearest.wire, nearest.sent);
+        let (sent, found) = (wire.len(), arrival.bytes.len());
+        let pairs = wire.iter().zip(&arrival.bytes).enumerate();
+        let mut places = pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at);
+        // An identification may differ, and a header checksum follows from other fields.
+        let header = self.link.header();
+        let is_first = |at: &usize| ![4, 5, 10, 11].map(|field| header + field).contains(at);
+        let at = places.clone().find(is_first).or_else(|| places.next());
         let difference = match at {
             Some(at) => format!(
-                "{} differs (byte {}: sent {:#04x}, arrived {:#04x})",
+                "{} differs (byte {at}: sent {:#04x}, arrived {:#04x})",
                 field_at(self.link, &wire, at),
-                at,
                 wire[at],
-                arrived[at]
+                arrival.bytes[at]
             ),
             None => "it was cut or extended".to_owned(),
         };
@@ -483,6 +539,14 @@ impl fmt::Display for Expected<'_> {
     }
 }
 
+/// A sent packet as a packet socket sees it where it arrives: the kernel has removed a VLAN tag.
+fn untagged(wire: &[u8], sent: &Sent) -> Vec<u8> {
+    match sent.packet().and_then(|packet| packet.tag) {
+        Some(_) => [&wire[..12], &wire[16..]].concat(),
+        None => wire.to_vec(),
+    }
+}
+
 /// How bytes are compared.
 #[derive(Clone, Copy, Debug)]
 struct Compare {
@@ -491,13 +555,9 @@ struct Compare {
 }
 
 impl Compare {
-    /// What of a sent packet is compared, as a packet socket sees it: the kernel has taken a VLAN
-    /// tag off.
+    /// What of a sent packet is compared.
     fn sent(self, wire: &[u8], sent: &Sent) -> Vec<u8> {
-        match sent.packet().and_then(|packet| packet.tag) {
-            Some(_) => self.arrived(&[&wire[..12], &wire[16..]].concat()),
-            None => self.arrived(wire),
-        }
+        self.arrived(&untagged(wire, sent))
     }
 
     /// The same of one that arrived. The identification of an IPv4 packet that is no fragment and
@@ -546,6 +606,50 @@ fn count(compare: Compare, built: &[Bytes], list: &[Sent], arrived: &[Arrival]) 
         }
     }
     count
+}
+
+/// What is wrong with a GSO packet as it was handed to the kernel. Its segments tell nothing of its
+/// own lengths and checksums, which the kernel and a network card use (`tcp_gso_segment`,
+/// `__udp_gso_segment` of Linux).
+fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
+    let header = VnetHeader::decode(read, HeaderLen::Legacy).ok()?;
+    if header.gso_type == GSO_NONE {
+        return None;
+    }
+    let packet = &read[HeaderLen::Legacy.bytes()..];
+    let kind = match link {
+        Link::Tun => LinkType::RawIp,
+        Link::Tap => LinkType::Ethernet,
+    };
+    let layout = Layout::parse(kind, packet, packet.len() as u32).ok()?;
+    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
+    if layout.ip_end as usize != packet.len() {
+        return Some("its IP length is not that of its bytes");
+    }
+    let octets = |at: usize| packet.get(network + at..);
+    let bytes = (packet.len() - transport) as u32;
+    let protocol = layout.protocol.0;
+    let pseudo = if layout.kind == Network::Ipv4 {
+        if !sum(&packet[network..transport]).is_valid() {
+            return Some("the checksum of its IPv4 header is wrong");
+        }
+        let [from, to] = [12, 16].map(|at| octets(at)?.first_chunk().copied());
+        pseudo_header_v4(from?, to?, protocol, bytes)
+    } else {
+        let [from, to] = [8, 24].map(|at| octets(at)?.first_chunk().copied());
+        pseudo_header_v6(from?, to?, protocol, bytes)
+    };
+    let offset = if protocol == TCP { 16 } else { 6 };
+    let place = (
+        usize::from(header.csum_start),
+        usize::from(header.csum_offset),
+    );
+    if header.flags & FLAG_NEEDS_CSUM == 0 || place != (transport, offset) {
+        return Some("its virtio-net header names no transport checksum to complete");
+    }
+    let stored = packet.get(transport + offset..)?.first_chunk().copied()?;
+    let is_pseudo = u16::from_be_bytes(stored) == pseudo.fold();
+    (!is_pseudo).then_some("its transport checksum is not the sum of its pseudo-header")
 }
 
 /// Whether a packet is from an address that only checks send from.
@@ -610,4 +714,43 @@ fn drops(end: &End) -> Result<u64, LabError> {
 
 fn is_full(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::packet::{Form, Packet};
+    use super::*;
+
+    #[test]
+    fn a_large_packet_has_the_lengths_and_sums_that_a_card_uses() {
+        for (ip, header) in [(IpVersion::V4, 20), (IpVersion::V6, 40)] {
+            for (packet, field) in [
+                (Packet::tcp(ip, 1, 5, 2500), 16),
+                (Packet::udp(ip, 1, 2500), 6),
+            ] {
+                let form = Form::Large { packet, size: 1000 };
+                let read = Sent::new(Side::Left, form).build(Link::Tun, 1).handed;
+                assert_eq!(large_error(Link::Tun, &read), None);
+                let with = |at: usize| {
+                    let mut read = read.clone();
+                    read[at] ^= 1;
+                    large_error(Link::Tun, &read).unwrap_or("nothing")
+                };
+                let sum = "its transport checksum is not the sum of its pseudo-header";
+                assert_eq!(with(10 + header + field), sum);
+                let length = 10 + if ip == IpVersion::V4 { 3 } else { 5 };
+                assert_ne!(with(length), "nothing");
+                let place = "its virtio-net header names no transport checksum to complete";
+                assert_eq!((with(0), with(8)), (place, place));
+                if ip == IpVersion::V4 {
+                    assert_eq!(with(10 + 8), "the checksum of its IPv4 header is wrong");
+                }
+            }
+        }
+        // A wire packet has none of this.
+        let form = Form::Wire(Packet::udp(IpVersion::V4, 1, 9));
+        let mut read = Sent::new(Side::Left, form).build(Link::Tun, 1).handed;
+        read[10 + 8] ^= 1;
+        assert_eq!(large_error(Link::Tun, &read), None);
+    }
 }

@@ -142,6 +142,8 @@ mod tests {
                 row("four", Verdict::NotApplicable, ""),
             ],
             speeds: Vec::new(),
+            speeds_missing: String::new(),
+            is_interrupted: false,
             memory_bytes: 0,
         };
         let xml = junit(&report);

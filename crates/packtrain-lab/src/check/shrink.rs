@@ -24,7 +24,7 @@ impl Bench<'_> {
         let mut least = step.clone();
         let mut tries = 0;
         let mut pieces = 2;
-        while least.list.len() > 1 && tries < TRIES {
+        while least.list.len() > 1 && tries < TRIES && !self.control.stopped() {
             let size = least.list.len().div_ceil(pieces);
             let mut shorter = None;
             for start in (0..least.list.len()).step_by(size) {
@@ -47,7 +47,7 @@ impl Bench<'_> {
             }
         }
         for index in 0..least.list.len() {
-            while tries < TRIES {
+            while tries < TRIES && !self.control.stopped() {
                 let Some(fewer) = with_fewer_segments(&least.list[index]) else {
                     break;
                 };

@@ -98,6 +98,10 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// What it carries, and what it costs; empty if that was not measured.
     pub speeds: Vec<Speed>,
+    /// Why that was not measured; empty if it was, or was left out.
+    pub speeds_missing: String,
+    /// Whether it was stopped before its end: checks that had not ended have no row.
+    pub is_interrupted: bool,
     /// Most resident memory of the program that was seen, in bytes.
     pub memory_bytes: u64,
 }

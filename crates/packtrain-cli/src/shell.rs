@@ -1,5 +1,5 @@
-//! `packtrain completions` and `packtrain man`: completions of shells and manual pages, made from the
-//! definition of the command line.
+//! `packtrain completions` and `packtrain man`: completions of shells and manual pages, made from
+//! the definition of the command line.
 
 use crate::exit::{Exit, Failure};
 use crate::print;
@@ -35,7 +35,7 @@ Examples:
   packtrain man ~/.local/share/man/man1
       writes packtrain.1, packtrain-forward.1 and a page for each other command")]
 pub struct ManArgs {
-    /// Where the pages of all commands are written [default: the program's page, to standard output]
+    /// Where the pages of all commands are written [default: prints the program's page]
     #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
 }
@@ -104,8 +104,8 @@ fn page(command: &Command) -> (String, String) {
     (format!("{name}.1"), page)
 }
 
-/// `text` of a help as roff: a line at the margin that ends with a colon is the heading of a section,
-/// lines with an indent are as they are, others are filled.
+/// `text` of a help as roff. A line at the margin that ends with a colon is the heading of a
+/// section. Lines with an indent are as they are, others are filled.
 fn sections(text: &str) -> String {
     let mut roff = String::new();
     let mut has_section = false;

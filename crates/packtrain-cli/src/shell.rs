@@ -170,8 +170,8 @@ mod tests {
         let text =
             "Examples:\n  packtrain 'a-b'\n\nA line\nand more.\n\n.dot \\ \n\nKeys of x:\n  a=\n";
         let roff = sections(text);
-        let expected = ".SH EXAMPLES\n.nf\n  packtrain \\(aqa\\-b\\(aq\n.fi\n.PP\nA line\nand more.\n\
-            .PP\n\\&.dot \\e \n.SH KEYS OF X\n.nf\n  a=\n.fi\n";
+        let expected = ".SH EXAMPLES\n.nf\n  packtrain \\(aqa\\-b\\(aq\n.fi\n.PP\nA line\n\
+            and more.\n.PP\n\\&.dot \\e \n.SH KEYS OF X\n.nf\n  a=\n.fi\n";
         assert_eq!(roff, expected);
         assert_eq!(sections("Text."), ".SH NOTES\nText.\n");
         assert_eq!(sections(""), "");

@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::check::args::CheckArgs;
+use crate::shell::{CompletionsArgs, ManArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
@@ -190,6 +191,10 @@ pub enum Command {
     Check(CheckArgs),
     /// Runs worlds with faults in virtual time, drawn from a seed, or repeats one that failed
     Sim(SimArgs),
+    /// Prints the completions of a shell
+    Completions(CompletionsArgs),
+    /// Prints the manual page of the program, or writes those of all commands to a folder
+    Man(ManArgs),
 }
 
 /// `packtrain sim`.

@@ -22,6 +22,7 @@ mod privileges;
 mod replay;
 mod report;
 mod rfc2544;
+mod shell;
 mod signals;
 mod sim;
 mod stream;
@@ -67,6 +68,8 @@ fn main() -> ExitCode {
         Command::Rfc2544(args) => rfc2544::run(args),
         Command::Check(args) => check::run(args),
         Command::Sim(args) => sim::run(args),
+        Command::Completions(args) => shell::completions(args, Arguments::command()),
+        Command::Man(args) => shell::man(args, Arguments::command()),
     };
     ended(result)
 }

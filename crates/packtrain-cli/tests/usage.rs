@@ -16,13 +16,13 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             &["frobnicate"],
             "packtrain: unknown command 'frobnicate'; the commands are forward, plan, demo, \
              replay, doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, \
-             sim; see packtrain --help\n",
+             sim, completions, man; see packtrain --help\n",
         ),
         (
             &["forwrad"],
             "packtrain: unknown command 'forwrad'; the commands are forward, plan, demo, replay, \
-             doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, sim; did \
-             you mean 'forward'?; see packtrain --help\n",
+             doctor, guest, experiment, compare, blast, ping, stream, rfc2544, check, sim, \
+             completions, man; did you mean 'forward'?; see packtrain --help\n",
         ),
         (
             &["blast", "--burst", "3"],

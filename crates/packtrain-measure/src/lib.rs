@@ -25,3 +25,8 @@ pub use claim::Claim;
 pub use key::Key;
 pub use statistics::Estimate;
 pub use verdict::{Expected, Verdict};
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -102,3 +102,8 @@ mod test_packets;
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The examples of the guide are tests, too.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/replace.md")]
+struct Replace;

@@ -103,7 +103,7 @@ fn nothing_is_reported_where_there_is_no_fault() {
         ),
     ];
     side_by_side(&programs, |(command, not_applicable)| {
-        passes(command, not_applicable)
+        passes(command, not_applicable);
     });
 }
 

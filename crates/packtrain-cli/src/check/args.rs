@@ -26,9 +26,10 @@ Examples:
       for a CI system
 
 The program runs in a network namespace of its own, where loopback is up. When it has opened both
-devices, they are moved into two hosts, and get addresses there; its own settings of addresses and
-MTU do not count. Packets are from 198.18.0.101 and fd00:18::101 to .102 and back, TCP is between
-198.18.0.1 and .2, fd00:18::1 and ::2. It ends with the check, with all processes that it has started. No root is needed.
+devices, they are moved into two hosts, and get addresses there: its own settings of addresses and
+MTU do not count. Packets are from 198.18.0.101 and fd00:18::101 to .102 and back; TCP is between
+198.18.0.1 and .2, fd00:18::1 and ::2. The program ends with the check, with all processes that it
+has started. No root is needed.
 Exit status 1 if a check failed, 5 if none failed and one could not be judged.";
 
 /// `packtrain check`.

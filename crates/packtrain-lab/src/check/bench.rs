@@ -162,8 +162,8 @@ impl<'a> Bench<'a> {
         let what = match self.program.ended() {
             Some(status) => format!("the program ended, {status}"),
             None => {
-                let sides = [Side::Left, Side::Right].into_iter();
-                let closed = sides.filter(|side| self.is_closed(*side)).next()?;
+                let mut sides = [Side::Left, Side::Right].into_iter();
+                let closed = sides.find(|side| self.is_closed(*side))?;
                 let name = closed.of(["A", "B"]);
                 format!("the program closed its device in host {name}, which removed it")
             }

@@ -621,7 +621,9 @@ fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
         Link::Tun => LinkType::RawIp,
         Link::Tap => LinkType::Ethernet,
     };
-    let layout = Layout::parse(kind, packet, packet.len() as u32).ok()?;
+    let Ok(layout) = Layout::parse(kind, packet, packet.len() as u32) else {
+        return Some("its headers do not fit its bytes");
+    };
     let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
     if layout.ip_end as usize != packet.len() {
         return Some("its IP length is not that of its bytes");

@@ -1,6 +1,6 @@
 #!/bin/bash
 # n2n 1.3: a supernode and two edges over UDP on the loopback interface. TAP, without offload.
-# An edge gives its device an address, which the device loses when it is moved.
+# `edge` gives its device an address. The kernel removes it when the check moves the device.
 . "$(dirname "$0")/private.sh"
 supernode -l 7654 &
 sleep 0.2

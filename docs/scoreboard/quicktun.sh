@@ -5,7 +5,7 @@
 [ "$LAYER" = tap ] && mode=0 || mode=1
 for side in 1 2; do
     other=$((3 - side))
-    # The names that Debian's build reads, which are those of ifupdown.
+    # Debian's build reads its settings from the variables of ifupdown.
     IFACE=${!side} IF_QT_TUN_MODE=$mode IF_QT_PROTOCOL=raw IF_QT_LOCAL_ADDRESS=127.0.0.1 \
         IF_QT_LOCAL_PORT=$((2998 + side)) IF_QT_REMOTE_ADDRESS=127.0.0.1 \
         IF_QT_REMOTE_PORT=$((2998 + other)) quicktun &

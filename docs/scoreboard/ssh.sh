@@ -1,7 +1,7 @@
 #!/bin/bash
 # OpenSSH: `ssh -w` to a server on the loopback interface, over TCP. TUN, without offload.
-# LAYER=tap for Ethernet. As root, not in a user namespace: the server changes to the user sshd.
-# ssh names devices itself, so they are renamed.
+# LAYER=tap for Ethernet. The script needs root outside a user namespace: sshd changes to the user
+# sshd. ssh chooses the names of its devices, and the script renames them.
 . "$(dirname "$0")/private.sh"
 [ "$LAYER" = tap ] && kind=ethernet prefix=tap || kind=point-to-point prefix=tun
 mkdir -p sshd

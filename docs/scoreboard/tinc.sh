@@ -20,6 +20,7 @@ echo 'ConnectTo = side1' >> side2/tinc.conf
 cp side1/hosts/side1 side2/hosts/
 cp side2/hosts/side2 side1/hosts/
 for side in 1 2; do
-    tincd --config="$PWD/side$side" --pidfile="$PWD/pid$side" --no-detach --logfile="$PWD/log$side" &
+    tincd --config="$PWD/side$side" --pidfile="$PWD/pid$side" --no-detach \
+        --logfile="$PWD/log$side" &
 done
 wait -n

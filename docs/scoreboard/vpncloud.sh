@@ -1,8 +1,9 @@
 #!/bin/bash
 # VpnCloud: two ends over UDP on the loopback interface, AES-128. TAP, without offload.
-# VPNCLOUD is the program.
+# VPNCLOUD is the program. It ends if a stop (SIGSTOP) interrupts its poll: the check needs
+# --no-stop.
 . "$(dirname "$0")/private.sh"
-# It looks up its address towards the internet, and ends without a route.
+# VpnCloud looks up the source address of its default route, and ends without one.
 ip route add local default dev lo
 for side in 1 2; do
     other=$((3 - side))

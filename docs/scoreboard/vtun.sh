@@ -3,7 +3,7 @@
 # LAYER=tap for Ethernet.
 . "$(dirname "$0")/private.sh"
 [ "$LAYER" = tap ] && type=ether || type=tun
-# Without an address it does not look up 127.0.0.1.
+# vtund resolves 127.0.0.1 only if the host has a further address.
 ip address add 198.19.255.1/32 dev lo
 for side in 1 2; do
     cat > "conf$side" <<CONF

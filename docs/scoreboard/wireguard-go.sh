@@ -1,5 +1,6 @@
 #!/bin/bash
-# wireguard-go: two ends over UDP on the loopback interface. TUN with offload.
+# wireguard-go: two ends over UDP on the loopback interface. TUN. Versions of
+# 2023 and later use offload.
 # WIREGUARD is the program: wireguard-go (default), or the one that `go install` makes.
 . "$(dirname "$0")/private.sh"
 export LOG_LEVEL=error

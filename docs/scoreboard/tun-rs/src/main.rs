@@ -1,16 +1,16 @@
 //! A forwarder between two TUN devices on the offload interface of tun-rs, `recv_multiple` and
 //! `send_multiple`, used as its documentation shows. `scoreboard-tun-rs A B`.
 //!
-//! Errors of a read or a write are printed, and the program goes on: an error of one packet is none
-//! of the device. It ends when a device is removed.
+//! The program prints errors of a read or a write and goes on: an error concerns one packet, and
+//! not the device. It ends when a device is removed.
 
 use std::io::Error;
 use tun_rs::{DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, SyncDevice, VIRTIO_NET_HDR_LEN};
 
-/// What a read returns at most.
+/// The most bytes that a read returns.
 const READ: usize = VIRTIO_NET_HDR_LEN + 65_535;
-/// A packet of an MTU of 1500, behind the room that `send_multiple` needs for the virtio-net
-/// header. `send_multiple` makes buffers longer.
+/// Bytes for a packet of an MTU of 1500, behind the room that `send_multiple` needs for the
+/// virtio-net header. `send_multiple` extends the buffers.
 const BUFFER: usize = VIRTIO_NET_HDR_LEN + 2048;
 /// `EBADFD`: the device was removed.
 const REMOVED: i32 = 77;

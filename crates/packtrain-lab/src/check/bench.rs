@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::packet::{Form, Packet, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, Outcome, Probe, Wrong};
+use super::probe::{Fault, Outcome, Probe, SHORT_PATIENCE, Wrong};
 use crate::error::{LabError, ToolError};
 use crate::exec::{Exec, Program};
 use crate::ip::IpVersion;
@@ -181,6 +181,16 @@ impl<'a> Bench<'a> {
         link.is_err_and(|error| error.errno() == Some(libc::ENODEV))
     }
 
+    /// Whether a packet passes in each direction: a program may have stalled.
+    pub(super) fn passes(&mut self) -> Result<bool, ToolError> {
+        let Some(ip) = self.options.versions.first().copied() else {
+            return Ok(true);
+        };
+        let patience = self.options.patience.min(SHORT_PATIENCE);
+        let outcome = self.probe.run(&greetings(ip), false, patience, || {})?;
+        Ok(outcome.fault.is_none())
+    }
+
     /// Waits until packets pass in both directions, for as long as the program may take to open its
     /// devices: the ends of a VPN have to find each other first.
     pub(super) fn warm_up(&mut self) -> Result<(), ToolError> {
@@ -189,8 +199,7 @@ impl<'a> Bench<'a> {
         };
         let (begin, wait) = (Instant::now(), self.options.exec.wait);
         let mut passes = [false; 2];
-        let list = [Side::Left, Side::Right]
-            .map(|from| Sent::new(from, Form::Wire(Packet::udp(ip, 0, 100))));
+        let list = greetings(ip);
         loop {
             let outcome = self.probe.run(&list, false, AGAIN, || {})?;
             for (passes, side) in passes.iter_mut().zip([Side::Left, Side::Right]) {
@@ -219,7 +228,13 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// How a list was sent.
+/// A packet in each direction.
+fn greetings(ip: IpVersion) -> [Sent; 2] {
+    let packet = Packet::udp(ip, 0, 100);
+    [Side::Left, Side::Right].map(|from| Sent::new(from, Form::Wire(packet.clone())))
+}
+
+/// The first line of a list that is sent to a program while it is stopped.
 const HELD: &str = "sent while the program is stopped (SIGSTOP), so that it reads them at once:";
 
 pub(super) fn started(

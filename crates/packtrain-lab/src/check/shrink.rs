@@ -82,7 +82,7 @@ impl Bench<'_> {
         as_in: &Outcome,
         patience: Duration,
     ) -> Result<Option<Outcome>, ToolError> {
-        if self.end().is_some() {
+        if self.end().is_some() || !self.passes()? {
             self.restart()?;
         }
         let kind = |outcome: &Outcome| outcome.fault.as_ref().map(|fault| fault.wrong);

@@ -17,7 +17,7 @@ fn every_error_of_a_file_has_its_line_and_what_to_write() {
         count = 1000 | count = "many" | 16 | [workload] count:
         mtu = 9000 | mtu = "big" | 23 | [testbed] mtu:
         mtu = 9000 | pull = "1s" | 23 | [testbed] pull is for the card of a guest
-        mtu = 9000 | mut = 9000 | 23 | no 'mut'; the names are through, a, b, exec, mtu, link, c-offload,
+        mtu = 9000 | mut = 9000 | 23 | no 'mut'; the names are through, a, b, exec, mtu, link,
         b = "{y}" | b = "{z}" | 12 | there is no axis 'z'; the names are
         b = "{y}" | b = "{y" | 12 | a '{' without a '}'
         ["1", "2"] | [1, 1] | 26 | axis 'y' has '1' twice

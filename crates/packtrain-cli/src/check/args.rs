@@ -30,7 +30,8 @@ devices, they are moved into two hosts, and get addresses there: its own setting
 MTU do not count. Packets are from 198.18.0.101 and fd00:18::101 to .102 and back; TCP is between
 198.18.0.1 and .2, fd00:18::1 and ::2. The program ends with the check, with all processes that it
 has started. No root is needed.
-Exit status 1 if a check failed, 5 if none failed and one could not be judged.";
+Exit status 1 if a check failed, 5 if none failed and one could not be judged, 2 for a wrong command
+line, 3 if a privilege is missing, 4 if the program opens no devices or passes nothing.";
 
 /// `packtrain check`.
 #[derive(Debug, Args)]

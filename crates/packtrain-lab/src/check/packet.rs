@@ -462,7 +462,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn names(flags: u8) -> String {
+/// TCP flags in words.
+pub(super) fn names(flags: u8) -> String {
     let all = [
         (FIN, "FIN"),
         (SYN, "SYN"),
@@ -678,7 +679,7 @@ impl fmt::Display for Sent {
             Form::Large { packet, size } => {
                 write!(
                     f,
-                    "one read of {} segments of {size} B: {packet}",
+                    "one read of {} segments at MSS {size}: {packet}",
                     self.packets()
                 )
             }
@@ -687,18 +688,21 @@ impl fmt::Display for Sent {
     }
 }
 
+/// The name of the field with the TCP flags.
+pub(super) const TCP_FLAGS: &str = "value of the TCP flags";
+
 /// The name of the field at a byte of a packet, which is at least as long as its IP header.
-pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> String {
+pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> &'static str {
     let Some(inside) = at.checked_sub(link.header()) else {
-        return "the Ethernet header".to_owned();
+        return "Ethernet header";
     };
     let ip = &packet[link.header()..];
     let (network, protocol) = match ip.first().map(|first| first >> 4) {
         Some(4) if ip.len() >= 20 => (usize::from(ip[0] & 15) * 4, ip[9]),
         Some(6) if ip.len() >= 40 => (40, ip[6]),
-        _ => return "a frame that is no IP packet".to_owned(),
+        _ => return "byte of a frame that is no IP packet",
     };
-    let name = if inside < network {
+    if inside < network {
         match (ip[0] >> 4, inside) {
             (4, 0) => "IPv4 version and header length",
             (4, 1) => "IPv4 TOS",
@@ -724,7 +728,7 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> String {
             (TCP, 4..=7) => "TCP sequence number",
             (TCP, 8..=11) => "TCP acknowledgement number",
             (TCP, 12) => "TCP data offset",
-            (TCP, 13) => "TCP flags",
+            (TCP, 13) => TCP_FLAGS,
             (TCP, 14..=15) => "TCP window",
             (TCP, 16..=17) => "TCP checksum",
             (TCP, 18..=19) => "TCP urgent pointer",
@@ -734,8 +738,7 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> String {
             (TCP | UDP, _) => "options or payload",
             _ => "payload",
         }
-    };
-    name.to_owned()
+    }
 }
 
 #[cfg(test)]
@@ -875,9 +878,9 @@ mod tests {
         let wire = Sent::new(Side::Left, Form::Wire(Packet::tcp(IpVersion::V4, 0, 1, 10)));
         let wire = wire.build(Link::Tap, 1).wire.swap_remove(0);
         let name = |at| field_at(Link::Tap, &wire, at);
-        assert_eq!(name(3), "the Ethernet header");
+        assert_eq!(name(3), "Ethernet header");
         assert_eq!(name(ETHERNET + 8), "IPv4 TTL");
-        assert_eq!(name(ETHERNET + 33), "TCP flags");
+        assert_eq!(name(ETHERNET + 33), TCP_FLAGS);
         assert_eq!(name(ETHERNET + 41), "options or payload");
     }
 }

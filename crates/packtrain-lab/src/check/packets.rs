@@ -144,7 +144,7 @@ pub(super) fn tcp_tails(ground: &Ground) -> Vec<Step> {
     let tails = [1, 2, 3, 4, 7, 8, 63, 64, 100, 500, 998, 999, 1000];
     let step = |tail: usize| {
         let one = ground.large(ground.tcp(1, 3 * size + tail), size);
-        let two = ground.large(ground.tcp(900_000, size + tail).flags(ACK | PSH), size);
+        let two = ground.large(ground.tcp(900_000, size + tail), size);
         Step::of(vec![one, two])
     };
     tails.into_iter().map(step).collect()

@@ -17,7 +17,7 @@ use packtrain_offload::virtio_net::{
     FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader,
 };
 
-use super::packet::{Bytes, DF, Link, Rule, Sent, TCP, field_at};
+use super::packet::{Bytes, DF, Link, Rule, Sent, TCP, TCP_FLAGS, field_at, names};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -502,18 +502,21 @@ impl Probe {
         let is_first = |at: &usize| ![4, 5, 10, 11].map(|field| header + field).contains(at);
         let at = places.clone().find(is_first).or_else(|| places.next());
         let difference = match at {
-            Some(at) => format!(
-                "{} differs (byte {at}: sent {:#04x}, arrived {:#04x})",
-                field_at(self.link, &wire, at),
-                wire[at],
-                arrival.bytes[at]
-            ),
+            Some(at) => {
+                let field = field_at(self.link, &wire, at);
+                let value = |byte: u8| match field {
+                    TCP_FLAGS => format!("{byte:#04x} {}", names(byte)),
+                    _ => format!("{byte:#04x}"),
+                };
+                let [expected, arrived] = [wire[at], arrival.bytes[at]].map(value);
+                format!("another {field} (byte {at}: expected {expected}, arrived {arrived})")
+            }
             None => "it was cut or extended".to_owned(),
         };
         let lengths = if sent == found {
             String::new()
         } else {
-            format!("; sent {sent} B, arrived {found} B")
+            format!("; expected {sent} B, arrived {found} B")
         };
         Some(Fault {
             wrong: Wrong::Bytes,

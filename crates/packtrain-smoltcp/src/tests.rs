@@ -660,7 +660,7 @@ proptest! {
         prop_assert!(count > 0 || dropped == u64::from(length > 0));
     }
 
-    /// Whatever smoltcp sends with whatever segment size is written as it can be cut, or refused.
+    /// A packet of any bytes, with any segment size, is written as it can be cut, or refused.
     #[test]
     fn any_packet_is_written_right_or_refused(
         payload in 0_usize..6000,

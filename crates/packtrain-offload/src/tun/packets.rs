@@ -311,8 +311,11 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Packets<B> {
     /// packets were written: when it is all of `buffers`, the rest comes with the next call.
     ///
     /// # Errors
-    /// [`TooShort`] if the first one does not fit its buffer. If a later one does not, those
-    /// before it are returned, and the error comes with the next call. Nothing is lost either way.
+    /// [`TooShort`] if the first one does not fit its buffer. It is left out, so that a caller that
+    /// reports the error and goes on gets the packet behind it: one packet longer than the buffers
+    /// does not stop a program. If a later one does not fit, those before it are returned, and the
+    /// error comes with the next call. To keep it, compare [`next_bytes`](Self::next_bytes) with the
+    /// buffer before the call.
     pub fn fill<O: AsMut<[u8]>>(
         &mut self,
         buffers: &mut [O],
@@ -326,7 +329,10 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Packets<B> {
                 Ok(Some(bytes)) => *length = bytes,
                 Ok(None) => break,
                 Err(_) if count > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.skip_packet();
+                    return Err(error);
+                }
             }
             count += 1;
         }

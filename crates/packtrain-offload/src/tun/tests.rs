@@ -254,7 +254,7 @@ fn bug_splitter_miscounts_when_the_output_array_is_full() {
 }
 
 #[test]
-fn a_buffer_that_is_too_short_loses_nothing() {
+fn a_buffer_that_is_too_short_costs_at_most_its_packet() {
     let tun = TunOffload::tun();
     let batch = train(&Spec::udp4(0), &[300, 300, 10]);
     let (mut writes, _) = copied(&tun, 2, &batch);
@@ -271,11 +271,6 @@ fn a_buffer_that_is_too_short_loses_nothing() {
     let mut lengths = [0; 2];
     assert_eq!(packets.fill(&mut buffers, 2, &mut lengths), Ok(1));
     assert_eq!(packets.fill(&mut buffers[1..], 2, &mut lengths), Err(error));
-    assert_eq!(
-        packets.fill(&mut buffers, 1000, &mut lengths),
-        Err(TooShort { has: 0, needs: 328 })
-    );
-    assert!(packets.skip_packet());
     assert_eq!(packets.next_bytes(), Some(38));
     assert_eq!(packets.next_packet(), Some(&mut batch[2].clone()[..]));
     assert!(!packets.skip_packet());

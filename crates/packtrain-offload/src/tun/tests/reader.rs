@@ -164,3 +164,25 @@ fn the_buffer_of_a_read_can_be_used_again_in_the_same_scope() {
     read.clear();
     assert!(read.is_empty());
 }
+
+#[test]
+fn a_packet_longer_than_its_buffer_costs_no_other() {
+    let tun = TunOffload::tun();
+    let batch = train(&Spec::udp4(0), &[300, 300, 120]);
+    let (mut writes, _) = copied(&tun, 2, &batch);
+    let mut packets = tun.packets(&mut writes[0]).expect("a good header");
+    let (mut buffers, mut lengths) = ([vec![0; 400], vec![0; 100]], [0; 2]);
+    assert_eq!(packets.fill(&mut buffers, 9, &mut lengths), Ok(1));
+    assert_eq!(buffers[0][9..9 + lengths[0]], batch[0]);
+    // The second one is the first of this call.
+    buffers.swap(0, 1);
+    let error = TooShort {
+        has: 91,
+        needs: 328,
+    };
+    assert_eq!(packets.fill(&mut buffers, 9, &mut lengths), Err(error));
+    let far = packets.fill(&mut buffers, 1000, &mut lengths);
+    assert_eq!(far, Err(TooShort { has: 0, needs: 148 }));
+    assert_eq!(packets.fill(&mut buffers, 9, &mut lengths), Ok(0));
+    assert_eq!(packets.remaining(), 0);
+}

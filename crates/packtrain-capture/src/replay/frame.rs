@@ -1,5 +1,6 @@
 //! Captured packets for the coalescer.
 
+use super::engine::Counted;
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::Packet;
 use packtrain_offload::offload::ChecksumState;
@@ -36,8 +37,10 @@ impl Frame {
     pub(super) fn numbers(&self) -> (u64, &[u64]) {
         (self.first, &self.more)
     }
+}
 
-    pub(super) fn count(&self) -> u64 {
+impl Counted for Frame {
+    fn count(&self) -> u64 {
         1 + self.more.len() as u64
     }
 }

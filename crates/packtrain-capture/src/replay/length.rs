@@ -6,10 +6,14 @@ use packtrain_offload::offload::LinkType;
 
 const IPV6_HEADER_BYTES: usize = 40;
 
-/// A packet whose IP length was 0, with the length that it has in the capture or the longest that
-/// its header can state. The layout has the length in the capture. `None` for any other packet.
-pub(super) fn restored(link: LinkType, packet: &[u8]) -> Option<(Vec<u8>, Layout)> {
-    let base = Layout::parse_link(link, packet, packet.len() as u32).ok()?;
+/// A packet whose IP length was 0, with the length that it has on the wire or the longest that its
+/// header can state. The layout has the length on the wire. `None` for any other packet.
+pub(super) fn restored(
+    link: LinkType,
+    packet: &[u8],
+    wire_bytes: u32,
+) -> Option<(Vec<u8>, Layout)> {
+    let base = Layout::parse_link(link, packet, wire_bytes).ok()?;
     let network = usize::from(base.network);
     let ip = packet.get(network..)?;
     // The place of the length, and the bytes that it does not count.
@@ -22,7 +26,7 @@ pub(super) fn restored(link: LinkType, packet: &[u8]) -> Option<(Vec<u8>, Layout
     if ip.get(at..at + 2)? != [0, 0] {
         return None;
     }
-    let length = ip.len().checked_sub(uncounted)?;
+    let length = (wire_bytes as usize).checked_sub(network + uncounted)?;
     let length = u16::try_from(length).unwrap_or(u16::MAX);
     let mut restored = packet.to_vec();
     restored[network + at..network + at + 2].copy_from_slice(&length.to_be_bytes());
@@ -31,6 +35,6 @@ pub(super) fn restored(link: LinkType, packet: &[u8]) -> Option<(Vec<u8>, Layout
     if !matches!(layout.transport_kind, Transport::Tcp | Transport::Udp) {
         return None;
     }
-    let ip_end = packet.len() as u32;
+    let ip_end = wire_bytes;
     Some((restored, Layout { ip_end, ..layout }))
 }

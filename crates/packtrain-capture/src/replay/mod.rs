@@ -1,15 +1,22 @@
 //! Coalescing and segmentation of captures, offline.
 //!
-//! [`run`] reads a capture packet by packet. Each interface has its own [`Coalescer`], whose output
-//! is written to another capture, if there is one.
+//! Each interface has its own [`Coalescer`](packtrain_offload::coalesce::Coalescer), or one for each queue ([`Options::queues`]). There are
+//! two ways to use them, with the same decisions:
+//!
+//! - [`run`] reads a capture packet by packet, and can write what leaves the coalescers to another
+//!   capture.
+//! - [`Intake`] reads captures into a [`Batch`], and any number of [`Analysis`] take it, each with
+//!   its own [`Options`], and say which packets became one [`Train`]. They look at headers, so a
+//!   capture need not have more of each packet.
 //!
 //! # Time
 //!
-//! A packet is held for at most [`Options::hold_ns`] of *capture* time. The first held packet of an
-//! interface opens a window, which has the packets that arrive within the hold time. At its end all
+//! A packet is held for at most [`Options::hold_ns`] of *capture* time. The first held packet of a
+//! queue opens a window, which has the packets that arrive within the hold time. At its end all
 //! packets are flushed, as with a NIC that interrupts that long after the first packet and a driver
 //! that flushes at the end of its poll. A window also ends after [`SPAN_MAX`] packets or
-//! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section. With a long hold
+//! [`BYTES_MAX`] bytes, if timestamps go back, and at the end of a pcapng section. Before four
+//! times as many packets or bytes wait to be written, [`run`] ends all windows. With a long hold
 //! time a window is a poll that does not end, and [`Options::limits`] show their effect:
 //! [`Limits::packets`] and [`Limits::window_packets`] end windows, and [`Limits::inactive_ns`]
 //! passes on packets before their end.
@@ -33,11 +40,19 @@
 //!
 //! [`MAX_OPTION_BYTES`]: crate::MAX_OPTION_BYTES
 //!
+//! # Headers only
+//!
+//! A capture may have 64 or 96 bytes of each packet. An [`Intake`] takes the lengths of such
+//! packets from their IP headers, and their checksums for right: decisions, counts and times are
+//! those of the whole packets, if their checksums are right. [`run`] writes packets, so those that
+//! are cut pass by.
+//!
 //! # Packets that do not change
 //!
-//! Packets that the capture does not have whole, packets of link types other than Ethernet, raw IP,
+//! Packets that the capture does not have whole (unless only their headers are used), packets of link types other than Ethernet, raw IP,
 //! those of [`Cooked`](crate::Cooked) and that of [`Options::user0`], packets whose IP length was
-//! left to a NIC, and packets that the coalescer does not merge: see [`NotTaken`].
+//! left to a NIC, and packets that the coalescer does not merge: see
+//! [`NotTaken`](packtrain_offload::coalesce::NotTaken).
 //!
 //! # Partial checksums
 //!
@@ -49,13 +64,19 @@
 //!
 //! # Bounds
 //!
-//! Memory does not depend on the length of the capture: a table and a queue for each interface with
-//! IP packets, and the packets of one window.
+//! Memory does not depend on the length of the capture: a table and a queue for each queue of an
+//! interface with IP packets, and the packets of one window.
 
+mod analysis;
+mod delays;
+mod engine;
 mod frame;
 mod hash;
+mod intake;
+mod interfaces;
 mod lead;
 mod length;
+mod look;
 mod order;
 mod report;
 mod split;
@@ -63,32 +84,40 @@ mod split;
 #[cfg(test)]
 mod tests;
 
-pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, Report};
+pub use analysis::{Analysis, End, Train};
+pub use delays::Delays;
+pub use intake::{Batch, Intake};
+pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report};
 pub use split::Segment;
 
 use crate::codec::{
-    COMMENT, Format, Interface, Item, LinkCode, MAX_INTERFACES, PACKET_FLAGS, Reader, WriteError,
-    Writer, name_option, select_options,
+    COMMENT, Format, Interface, Item, MAX_INTERFACES, PACKET_FLAGS, Reader, WriteError, Writer,
+    select_options,
 };
+use engine::{Counted as _, Engine, Output, Place};
 use frame::Frame;
-use lead::Lead;
+use intake::RSS;
+use interfaces::Interfaces;
+use look::Look;
 use order::{Arrival, Next, Order};
-use packtrain_offload::coalesce::{
-    Coalescer, Config, Done, Finish, Mode, NotTaken, Owned, Semantics,
-};
-use packtrain_offload::layout::{Layout, Transport};
+use packtrain_offload::coalesce::{Config, Done, Finish, Mode, Semantics};
+use packtrain_offload::flow::FlowKey;
+use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use split::Splitter;
+use std::borrow::Cow;
 use std::fmt;
 use std::io::{Read, Write};
 
-/// The most packets from the oldest held packet to the newest.
+/// The most packets of a window.
 pub const SPAN_MAX: usize = 4096;
-/// The most bytes of packets in memory, without the last one.
+/// The most bytes of the packets of a window, without the last one.
 pub const BYTES_MAX: usize = 32 << 20;
 
-/// The name of an interface in the output whose description is bad in the input. It has no packets.
-const BAD_INTERFACE: &str = "bad description";
+/// The most packets that wait to be written: four times those of a window.
+const ORDER_SPAN_MAX: usize = 4 * SPAN_MAX;
+/// The most bytes that wait to be written, without the last packet.
+const ORDER_BYTES_MAX: usize = 4 * BYTES_MAX;
 
 /// The most flows held at once, on each interface, unless set otherwise.
 const FLOWS: u32 = 1024;
@@ -111,7 +140,17 @@ pub struct Options {
     /// them. packtrain uses it for packets with the 4-byte header of IP over InfiniBand
     /// ([`LinkType::Ipoib`]), since `LINKTYPE_IPOIB` needs 40 bytes before that header.
     pub user0: Option<LinkType>,
+    /// The queues of each interface, up to [`QUEUES_MAX`]; 0 is one. A packet's queue is that of the
+    /// Toeplitz hash of its addresses and ports with the usual key, in an indirection table of 128
+    /// entries that are filled in turn. Packets without a hash are in queue 0.
+    pub queues: u16,
+    /// An [`Intake`] looks at no payload: all checksums are taken for right, also of packets that
+    /// the capture has whole. For captures whose addresses were replaced.
+    pub headers_only: bool,
 }
+
+/// The most queues of an interface: the entries of the indirection table.
+pub const QUEUES_MAX: u16 = 128;
 
 /// The limits of holding packets. `None` is the default of each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -134,7 +173,7 @@ pub struct Limits {
 }
 
 impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed.
+    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed, one queue.
     fn default() -> Self {
         Self {
             coalesce: Some(Semantics::Reversible),
@@ -143,6 +182,8 @@ impl Default for Options {
             segment: Segment::Off,
             hold_ns: 50_000,
             user0: None,
+            queues: 1,
+            headers_only: false,
         }
     }
 }
@@ -223,7 +264,7 @@ pub fn run<R: Read, W: Write>(
     }
     let mut replay = Replay::new(&mut input, output, *options)?;
     loop {
-        let now = replay.now;
+        let now = replay.engine.now();
         let item = match input.next_item() {
             Ok(Some(item)) => Ok(item.map(|record| Arrival::of(&record, now))),
             Ok(None) => break,
@@ -261,45 +302,14 @@ pub fn run<R: Read, W: Write>(
     replay.finish()
 }
 
-/// One interface of the current section.
-struct Lane {
-    /// Its number in the output, and in the report.
-    to: u32,
-    code: LinkCode,
-    link: Option<LinkType>,
-    /// Made with the first packet that it could merge.
-    coalescer: Option<Box<Coalescer<Frame, Owned<Frame>>>>,
-    /// The start of the window.
-    since: Option<u64>,
-    /// Packets that the coalescer took in the window.
-    taken: u64,
-    /// Packets in the coalescer, before merging.
-    held: u64,
-}
-
-/// Whether a limit ends a window in which `taken` packets were taken and `held` are held.
-fn ends_window(limits: &Limits, taken: u64, held: u64) -> bool {
-    limits
-        .window_packets
-        .is_some_and(|most| taken >= most.into())
-        || limits.packets.is_some_and(|most| held > most.into())
-}
-
 struct Replay<W: Write> {
     options: Options,
     writer: Option<Writer<W>>,
-    /// `None` for an interface whose description is bad.
-    lanes: Vec<Option<Lane>>,
-    /// For each interface of the report, whether a lane of the current section has its number.
-    used: Vec<bool>,
-    section: u64,
+    interfaces: Interfaces,
+    engine: Engine<Frame>,
     order: Order,
     splitter: Splitter,
     report: Report,
-    /// The timestamp of the last packet with one.
-    now: u64,
-    /// The end of the first window.
-    deadline: u64,
 }
 
 impl<W: Write> Replay<W> {
@@ -312,20 +322,17 @@ impl<W: Write> Replay<W> {
         let mut replay = Self {
             options,
             writer: None,
-            lanes: Vec::new(),
-            used: Vec::new(),
-            section: input.sections(),
+            interfaces: Interfaces::new(input.sections()),
+            engine: Engine::new(options),
             order: Order::default(),
             splitter: Splitter::new(options.segment, options.coalesce),
             report: Report::new(format),
-            now: 0,
-            deadline: u64::MAX,
         };
         let interface = match format {
             Format::Pcap { .. } => input.interface(0),
             Format::PcapNg => None,
         };
-        let interface = interface.map(|interface| replay.described(interface));
+        let interface = interface.map(|interface| described(&options, &interface));
         if let Some(output) = output {
             let options = input.section_options();
             let writer = Writer::with_section(output, format, interface.as_slice(), options)?;
@@ -335,113 +342,46 @@ impl<W: Write> Replay<W> {
         Ok(replay)
     }
 
-    /// The description of an interface in the output: without a snapshot length if packets stay
-    /// merged.
-    fn described<'a>(&self, interface: Interface<'a>) -> Interface<'a> {
-        let grows = self.options.coalesce.is_some() && self.options.segment != Segment::Original;
-        Interface {
-            snaplen: if grows { 0 } else { interface.snaplen },
-            ..interface
-        }
-    }
-
     /// Adds the interfaces that the input has described since the last call. The last one has these
-    /// options. An interface that the caller of [`run`] has read before has only its name: the
-    /// reader does not keep its options.
+    /// options.
     fn update_interfaces<R: Read>(
         &mut self,
         input: &Reader<R>,
         options: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
-        if input.sections() != self.section {
-            self.flush();
+        if self.interfaces.ends_section(input) {
+            let (engine, mut sink) = self.sink();
+            engine.finish(&mut sink);
             self.write_out()?;
-            self.section = input.sections();
-            self.end_section();
         }
-        let interfaces = input.interfaces();
-        for index in self.lanes.len() as u32..interfaces {
-            let first = input.interface(index);
-            if let Some(first) = first.filter(|_| self.report.interfaces.is_empty()) {
-                // For all before it, whose descriptions are bad.
-                for _ in 0..index {
-                    self.placeholder(first.link, first.snaplen)?;
-                }
+        let (settings, format) = (self.options, self.report.format);
+        let writer = &mut self.writer;
+        let mut added = |interface: &Interface<'_>, options: &[u8]| {
+            if let (Some(writer), Format::PcapNg) = (&mut *writer, format) {
+                writer.add_interface_with(&described(&settings, interface), options)?;
             }
-            let lane = match (input.interface(index), options) {
-                (Some(interface), Some(options)) if index + 1 == interfaces => {
-                    Some(self.lane(interface, options)?)
-                }
-                (Some(interface), _) => {
-                    let name = interface.name.map_or(Vec::new(), name_option);
-                    Some(self.lane(interface, &name)?)
-                }
-                (None, _) => {
-                    // Before the first good one, its link type is not known.
-                    if let Some(first) = self.report.interfaces.first() {
-                        let (link, snaplen) = (first.link, first.snaplen);
-                        self.placeholder(link, snaplen)?;
-                    }
-                    None
-                }
-            };
-            self.lanes.push(lane);
+            Ok(())
+        };
+        let before = self.report.interfaces.len();
+        self.interfaces.update(
+            input,
+            &settings,
+            options,
+            &mut self.report.interfaces,
+            &mut added,
+        )?;
+        for seen in self.report.interfaces.iter_mut().skip(before) {
+            seen.set_queues(settings.queues);
         }
         Ok(())
-    }
-
-    /// Adds an interface for one whose description is bad, so that later ones keep their numbers.
-    /// Link type and snapshot length are those of the first good interface: libpcap refuses a file
-    /// whose interfaces differ in them.
-    fn placeholder(&mut self, link: LinkCode, snaplen: u32) -> Result<(), ReplayError> {
-        let interface = Interface {
-            link,
-            snaplen,
-            name: Some(BAD_INTERFACE),
-        };
-        self.lane(interface, &name_option(BAD_INTERFACE)).map(drop)
-    }
-
-    fn lane(&mut self, interface: Interface<'_>, options: &[u8]) -> Result<Lane, ReplayError> {
-        let seen = InterfaceReport::new(&interface, options);
-        let mut known = self.report.interfaces.iter().zip(&mut self.used);
-        // A later section may describe the same interfaces again. A description costs one pass over
-        // at most `MAX_INTERFACES` flags and descriptions, however many of them are equal.
-        let same = known.position(|(known, used)| {
-            let is_same = !*used && known.is_same(&seen);
-            *used |= is_same;
-            is_same
-        });
-        let to = if let Some(to) = same {
-            to
-        } else if self.report.interfaces.len() == MAX_INTERFACES {
-            return Err(ReplayError::TooManyInterfaces);
-        } else {
-            let described = self.described(interface);
-            if let (Some(writer), Format::PcapNg) = (&mut self.writer, self.report.format) {
-                writer.add_interface_with(&described, options)?;
-            }
-            self.report.interfaces.push(seen);
-            self.used.push(true);
-            self.report.interfaces.len() - 1
-        };
-        Ok(Lane {
-            to: to as u32,
-            code: interface.link,
-            link: link_type(interface.link, self.options.user0),
-            coalescer: None,
-            since: None,
-            taken: 0,
-            held: 0,
-        })
     }
 
     /// A block without a packet.
     fn pass_block(&mut self, kind: u32, mut body: Vec<u8>, interface: Option<u32>) {
         if let Some(index) = interface {
-            let lane = self.lanes.get(index as usize);
-            let to = lane
-                .and_then(Option::as_ref)
+            let to = self
+                .interfaces
+                .lane(index)
                 .map(|lane| lane.to.to_le_bytes());
             let (Some(to), Some(at)) = (to, body.first_chunk_mut()) else {
                 // Not possible: the reader returns no statistics of a bad interface.
@@ -450,173 +390,88 @@ impl<W: Write> Replay<W> {
             };
             *at = to;
         }
-        if self.order.bytes() >= BYTES_MAX || self.order.span() >= SPAN_MAX {
-            self.flush();
-        }
+        self.make_room();
         self.order.push_block(kind, body);
     }
 
-    /// One packet.
-    fn take(&mut self, mut arrival: Arrival, mut data: Vec<u8>) {
-        self.advance(arrival.timestamp_ns);
-        if self.order.span() >= SPAN_MAX || self.order.bytes() >= BYTES_MAX {
-            self.flush();
+    /// Ends all windows if too much waits for the oldest held packet.
+    fn make_room(&mut self) {
+        if self.order.span() >= ORDER_SPAN_MAX || self.order.bytes() >= ORDER_BYTES_MAX {
+            let (engine, mut sink) = self.sink();
+            engine.flush(&mut sink);
         }
+    }
+
+    /// One packet.
+    fn take(&mut self, mut arrival: Arrival, data: Vec<u8>) {
+        let (engine, mut sink) = self.sink();
+        engine.advance(arrival.timestamp_ns, &mut sink);
+        self.make_room();
         self.report.received += 1;
-        let Some(Some(lane)) = self.lanes.get_mut(arrival.interface as usize) else {
+        let seen = self.interfaces.lane(arrival.interface).and_then(|lane| {
+            let seen = self.report.interfaces.get_mut(lane.to as usize)?;
+            Some((lane, seen))
+        });
+        let Some((lane, seen)) = seen else {
             // Not possible: the reader returns no packet of a bad interface.
             self.report.dropped += 1;
             return;
         };
+        let mut data = Cow::Owned(data);
+        let wire_bytes = arrival.original_bytes;
+        let look = Look::at(lane, &mut data, wire_bytes, seen);
+        let data = data.into_owned();
         arrival.interface = lane.to;
-        let Some(seen) = self.report.interfaces.get_mut(lane.to as usize) else {
-            self.report.dropped += 1;
-            return;
-        };
-        seen.frames += 1;
-        seen.bytes += u64::from(arrival.original_bytes);
-        seen.captured_bytes += data.len() as u64;
-        let is_whole = arrival.original_bytes as usize == data.len();
-        let is_loopback = is_loopback(lane.code, &data);
-        let mut link = lane.link;
-        if lane.code.is_cooked() {
-            match Lead::replace(lane.code, &mut data, &mut arrival.original_bytes) {
-                Some(lead) => arrival.lead = lead,
-                // It is passed on as it is.
-                None => link = None,
-            }
-        }
-        let mut layout = link.and_then(|link| Layout::parse(link, &data, data.len() as u32).ok());
-        let restored = match (link, &layout) {
-            (Some(link), None) => length::restored(link, &data),
-            _ => None,
-        };
-        layout = layout.or(restored.as_ref().map(|(_, layout)| *layout));
-        if let Some(layout) = &layout {
-            seen.flows.add(&data, layout);
-            // Of a cut packet the IP length is not checked. A whole one may have a trailer behind.
-            let end = match is_whole {
-                true => layout.ip_end,
-                false => arrival.original_bytes,
-            };
-            let bytes = end.saturating_sub(layout.network.into());
-            let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
-            let is_large = bytes > ETHERNET_MTU || restored.is_some();
-            seen.large += u64::from(is_tcp && is_large);
-        }
-        seen.cut_short += u64::from(!is_whole);
-        seen.other_link += u64::from(link.is_none());
-        seen.no_length += u64::from(restored.is_some());
-        let checksum = match &layout {
-            Some(layout) if is_whole && restored.is_none() => split::checksum_of(&data, layout),
+        arrival.original_bytes = look.wire_bytes;
+        arrival.lead = look.lead;
+        seen.cut_short += u64::from(!look.is_whole);
+        let merges = look.is_whole && look.restored.is_none();
+        let checksum = match &look.layout {
+            Ok(layout) if merges => split::checksum_of(&data, layout),
             _ => ChecksumState::None,
         };
         let partial = checksum != ChecksumState::None;
         seen.unfinished += u64::from(partial);
+        let key = match &look.layout {
+            Ok(layout) if self.options.queues > 1 => FlowKey::new(layout, &data, 0),
+            _ => None,
+        };
+        let rss = key.map_or(0, |key| RSS.hash_flow(&key).0);
+        let queue = queue_of(rss, self.options.queues);
+        seen.arrived(queue, wire_bytes);
         let number = self.order.push(arrival, &data, partial);
         let frame = Frame::new(number, data, checksum);
-        lane.held += 1;
-        let mut sink = Sink {
+        let place = Place {
+            interface: lane.to,
+            queue,
             link: lane.link.unwrap_or_default(),
-            held: &mut lane.held,
+        };
+        let (engine, mut sink) = self.sink();
+        let (into, mut by) = match merges {
+            true => (Some(frame), None),
+            false => (None, Some(frame)),
+        };
+        match look.link.is_some() {
+            true => {
+                if let Err(back) = engine.take(place, into, &mut sink) {
+                    by = by.or(back);
+                }
+            }
+            false => by = by.or(into),
+        }
+        if let Some(frame) = by {
+            let is_whole = look.is_whole && look.link.is_some();
+            sink.pass_by(place, frame, look.restored.as_ref(), is_whole);
+        }
+    }
+
+    const fn sink(&mut self) -> (&mut Engine<Frame>, Sink<'_>) {
+        let sink = Sink {
             order: &mut self.order,
             splitter: &mut self.splitter,
-            seen,
-            totals: &mut self.report.totals,
+            report: &mut self.report,
         };
-        let (Some(link), Some(semantics)) = (link, self.options.coalesce) else {
-            return sink.unmerged(frame, restored.as_ref(), is_whole && link.is_some());
-        };
-        if lane.coalescer.is_none() {
-            lane.coalescer = coalescer(&self.options, semantics, link);
-        }
-        let Some(coalescer) = &mut lane.coalescer else {
-            return sink.unmerged(frame, restored.as_ref(), is_whole);
-        };
-        let limits = &self.options.limits;
-        let open_for = self.now - lane.since.unwrap_or(self.now);
-        // Sorted mode has no age for each packet.
-        if let Some(age) = limits.inactive_ns
-            && (!coalescer.is_sorting() || open_for >= age)
-        {
-            coalescer.flush_inactive(self.now, age, &mut |frame, done| {
-                sink.output(frame, done, true);
-            });
-        }
-        if coalescer.held() == 0 {
-            (lane.since, lane.taken) = (None, 0);
-        }
-        lane.taken += 1;
-        if is_whole && restored.is_none() {
-            coalescer.push(self.now, frame, &mut |frame, done| {
-                sink.output(frame, done, true);
-            });
-        } else {
-            // Held packets of its flow must stay before it.
-            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
-            sink.unmerged(frame, restored.as_ref(), is_whole);
-        }
-        sink.seen.held_max = sink.seen.held_max.max(coalescer.held() as u64);
-        if ends_window(limits, lane.taken, *sink.held) {
-            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
-        }
-        if coalescer.held() == 0 {
-            lane.since = None;
-        } else if lane.since.is_none() {
-            lane.since = Some(self.now);
-            self.deadline = self
-                .deadline
-                .min(self.now.saturating_add(self.options.hold_ns));
-        }
-    }
-
-    /// Advances the time, and ends windows that are over.
-    fn advance(&mut self, timestamp_ns: u64) {
-        if timestamp_ns < self.now {
-            self.flush();
-        }
-        self.now = timestamp_ns;
-        if self.now < self.deadline {
-            return;
-        }
-        let (now, hold) = (self.now, self.options.hold_ns);
-        self.flush_if(|since| now - since >= hold);
-        let open = self.lanes.iter().flatten().filter_map(|lane| lane.since);
-        self.deadline = open
-            .map(|since| since.saturating_add(hold))
-            .min()
-            .unwrap_or(u64::MAX);
-    }
-
-    fn flush(&mut self) {
-        self.flush_if(|_| true);
-        self.deadline = u64::MAX;
-    }
-
-    fn flush_if(&mut self, is_over: impl Fn(u64) -> bool) {
-        for lane in self.lanes.iter_mut().flatten() {
-            let Some(since) = lane.since else { continue };
-            if !is_over(since) {
-                continue;
-            }
-            lane.since = None;
-            let (Some(coalescer), Some(seen), Some(link)) = (
-                &mut lane.coalescer,
-                self.report.interfaces.get_mut(lane.to as usize),
-                lane.link,
-            ) else {
-                continue;
-            };
-            let mut sink = Sink {
-                link,
-                held: &mut lane.held,
-                order: &mut self.order,
-                splitter: &mut self.splitter,
-                seen,
-                totals: &mut self.report.totals,
-            };
-            coalescer.flush(&mut |frame, done| sink.output(frame, done, true));
-        }
+        (&mut self.engine, sink)
     }
 
     /// Writes all packets before the oldest one that is held.
@@ -656,22 +511,16 @@ impl<W: Write> Replay<W> {
         Ok(())
     }
 
-    /// Adds the counters of the section's coalescers to the report, and drops them.
-    fn end_section(&mut self) {
-        self.used.fill(false);
-        for lane in self.lanes.drain(..).flatten() {
-            if let Some(coalescer) = &lane.coalescer
-                && let Some(seen) = self.report.interfaces.get_mut(lane.to as usize)
-            {
-                seen.stats += *coalescer.stats();
+    fn finish(mut self) -> Result<Report, ReplayError> {
+        let (engine, mut sink) = self.sink();
+        engine.finish(&mut sink);
+        self.write_out()?;
+        for (place, stats, held_max) in self.engine.stats() {
+            if let Some(seen) = self.report.interfaces.get_mut(place.interface as usize) {
+                seen.stats += *stats;
+                seen.held_max = seen.held_max.max(held_max);
             }
         }
-    }
-
-    fn finish(mut self) -> Result<Report, ReplayError> {
-        self.flush();
-        self.write_out()?;
-        self.end_section();
         self.report.held = self.order.span() as u64;
         if let Some(writer) = self.writer {
             writer.finish()?;
@@ -680,95 +529,92 @@ impl<W: Write> Replay<W> {
     }
 }
 
-/// The sink of a coalescer.
+/// The description of an interface in the output: without a snapshot length if packets stay merged.
+fn described<'a>(options: &Options, interface: &Interface<'a>) -> Interface<'a> {
+    let grows = options.coalesce.is_some() && options.segment != Segment::Original;
+    Interface {
+        snaplen: if grows { 0 } else { interface.snaplen },
+        ..*interface
+    }
+}
+
+/// Takes what leaves the coalescers.
 struct Sink<'a> {
-    link: LinkType,
-    /// Of the lane.
-    held: &'a mut u64,
     order: &'a mut Order,
     splitter: &'a mut Splitter,
-    seen: &'a mut InterfaceReport,
-    totals: &'a mut report::Totals,
+    report: &'a mut Report,
 }
 
 impl Sink<'_> {
-    /// Outputs a packet that the coalescer does not see. `restored` has its IP length.
-    fn unmerged(&mut self, frame: Frame, restored: Option<&(Vec<u8>, Layout)>, is_whole: bool) {
+    /// Outputs a packet that no coalescer sees. `restored` has its IP length. A packet that is not
+    /// whole is not split.
+    fn pass_by(
+        &mut self,
+        place: Place,
+        frame: Frame,
+        restored: Option<&(Vec<u8>, Layout)>,
+        is_whole: bool,
+    ) {
+        let totals = &mut self.report.totals;
+        let Some(seen) = self.report.interfaces.get_mut(place.interface as usize) else {
+            return;
+        };
+        seen.left(place.queue, 1);
+        seen.delays.add(0);
         match restored {
             Some((packet, layout)) if is_whole => {
-                *self.held -= 1;
-                self.seen.count_merged(1);
                 let packet = (&packet[..], layout);
                 self.splitter
-                    .without_length(frame, packet, self.order, self.seen, self.totals);
+                    .without_length(frame, packet, self.order, seen, totals);
             }
-            _ => self.output(frame, &Done::Passed(NotTaken::Off), is_whole),
+            _ if is_whole => {
+                self.splitter
+                    .single(frame, place.link, self.order, seen, totals);
+            }
+            _ => {
+                totals.transmitted += 1;
+                let (number, _) = frame.numbers();
+                self.order.as_is(number, frame.into_bytes());
+            }
         }
     }
+}
 
-    fn output(&mut self, frame: Frame, done: &Done, is_whole: bool) {
-        let count = frame.count();
-        *self.held -= count;
-        self.seen.count_merged(count);
+impl Output<Frame> for Sink<'_> {
+    fn output(&mut self, place: Place, frame: Frame, done: &Done, at: u64) {
+        let totals = &mut self.report.totals;
+        let Some(seen) = self.report.interfaces.get_mut(place.interface as usize) else {
+            return;
+        };
+        seen.left(place.queue, frame.count());
         let (first, more) = frame.numbers();
+        let numbers = std::iter::once(first).chain(more.iter().copied());
+        for arrived in numbers
+            .clone()
+            .filter_map(|number| self.order.arrived(number))
+        {
+            seen.delays.add(at.saturating_sub(arrived));
+        }
         match done {
             Done::Merged(merged) => {
-                self.totals.absorbed += u64::from(merged.absorbed);
-                let numbers = std::iter::once(first).chain(more.iter().copied());
-                self.splitter.merged(
-                    frame.bytes(),
-                    merged,
-                    numbers,
-                    self.order,
-                    self.seen,
-                    self.totals,
-                );
-            }
-            Done::Passed(_) | Done::Alone(_) if is_whole => {
+                totals.absorbed += u64::from(merged.absorbed);
+                let packet = frame.bytes();
                 self.splitter
-                    .single(frame, self.link, self.order, self.seen, self.totals);
+                    .merged(packet, merged, numbers, self.order, seen, totals);
             }
             Done::Passed(_) | Done::Alone(_) => {
-                self.totals.transmitted += 1;
-                self.order.as_is(first, frame.into_bytes());
+                self.splitter
+                    .single(frame, place.link, self.order, seen, totals);
             }
         }
     }
 }
 
-fn coalescer(
-    options: &Options,
-    semantics: Semantics,
-    link: LinkType,
-) -> Option<Box<Coalescer<Frame, Owned<Frame>>>> {
-    let config = options.config(semantics, link);
-    let storage = Owned::for_config(&config);
-    // The storage was made for this configuration.
-    Coalescer::new(config, storage).ok().map(Box::new)
-}
-
-/// Whether a packet is of an interface that only reaches its own host. On Linux it has an Ethernet
-/// header of zeros, or the device type of loopback (`ARPHRD_LOOPBACK`) in a cooked header.
-fn is_loopback(link: LinkCode, packet: &[u8]) -> bool {
-    const ARPHRD_LOOPBACK: [u8; 2] = 772_u16.to_be_bytes();
-    let has = |at: usize, bytes: &[u8]| packet.get(at..at + bytes.len()) == Some(bytes);
-    match link {
-        LinkCode::NULL | LinkCode::LOOP => true,
-        LinkCode::ETHERNET => has(0, &[0; 12]),
-        LinkCode::LINUX_SLL => has(2, &ARPHRD_LOOPBACK),
-        LinkCode::LINUX_SLL2 => has(8, &ARPHRD_LOOPBACK),
-        _ => false,
-    }
-}
-
-/// The header of packets of a link type of captures, if it is supported.
-const fn link_type(link: LinkCode, user0: Option<LinkType>) -> Option<LinkType> {
-    match link {
-        LinkCode::ETHERNET => Some(LinkType::Ethernet),
-        LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
-        LinkCode::USER0 => user0,
-        // See `lead.rs`.
-        link if link.is_cooked() => Some(LinkType::Ethernet),
-        _ => None,
+/// The queue of a packet with this hash: by an indirection table of 128 entries, filled in turn, as
+/// drivers fill it.
+pub(super) const fn queue_of(rss: u32, queues: u16) -> u16 {
+    match queues {
+        0 | 1 => 0,
+        _ => (rss % QUEUES_MAX as u32 % queues as u32) as u16,
     }
 }

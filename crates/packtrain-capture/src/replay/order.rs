@@ -196,6 +196,11 @@ impl Order {
         }
     }
 
+    /// When the packet arrived.
+    pub(super) fn arrived(&mut self, number: u64) -> Option<u64> {
+        self.place(number).map(|place| place.arrival.timestamp_ns)
+    }
+
     /// Whether the packet had a partial checksum.
     pub(super) fn is_partial(&mut self, number: u64) -> bool {
         self.place(number).is_some_and(|place| place.partial)

@@ -1,5 +1,6 @@
 //! The report of a replay.
 
+use super::delays::Delays;
 use super::hash::StableHash;
 use crate::codec::{CaptureError, Format, Interface, LinkCode};
 use packtrain_offload::coalesce::Stats;
@@ -183,8 +184,17 @@ pub struct InterfaceReport {
     pub records: u64,
     /// Their bytes on the wire.
     pub record_bytes: u64,
-    /// Packets that the capture does not have whole.
+    /// Packets that the capture does not have whole, and that passed by.
     pub cut_short: u64,
+    /// Packets that the capture does not have whole, or of which only the headers were looked at:
+    /// their checksums are taken for right.
+    pub by_headers: u64,
+    /// TCP packets without payload, and without a flag but ACK.
+    pub pure_acks: u64,
+    /// UDP datagrams, without fragments.
+    pub udp: u64,
+    /// Those of them from or to port 443, which is QUIC nearly always.
+    pub quic: u64,
     /// Packets of a link type that is not parsed.
     pub other_link: u64,
     /// Packets whose IP length is 0: it was left to the NIC of the host that sent and captured
@@ -206,8 +216,12 @@ pub struct InterfaceReport {
     /// Packets that left the coalescer, by the number of packets in them: bar `i` counts those of
     /// [`HISTOGRAM_FROM`]`[i]` packets up to the start of the next bar.
     pub histogram: [u64; HISTOGRAM_FROM.len()],
-    /// The most packets held at once; a merged one counts once.
+    /// The most packets that a queue held at once; a merged one counts once.
     pub held_max: u64,
+    /// The delay that holding adds to each packet: from its arrival to the flush.
+    pub delays: Delays,
+    /// Each queue, if there are more than one.
+    pub queues: Vec<QueueReport>,
     pub(super) flows: Flows,
 }
 
@@ -224,6 +238,10 @@ impl InterfaceReport {
             records: 0,
             record_bytes: 0,
             cut_short: 0,
+            by_headers: 0,
+            pure_acks: 0,
+            udp: 0,
+            quic: 0,
             other_link: 0,
             no_length: 0,
             unfinished: 0,
@@ -232,7 +250,28 @@ impl InterfaceReport {
             stats: Stats::default(),
             histogram: [0; HISTOGRAM_FROM.len()],
             held_max: 0,
+            delays: Delays::default(),
+            queues: Vec::new(),
             flows: Flows::default(),
+        }
+    }
+
+    /// Nothing but the queues of one.
+    pub(super) fn of_queues(queues: u16) -> Self {
+        let interface = Interface {
+            link: LinkCode(0),
+            snaplen: 0,
+            name: None,
+        };
+        let mut seen = Self::new(&interface, &[]);
+        seen.set_queues(queues);
+        seen
+    }
+
+    /// With this many queues, which are counted if there are more than one.
+    pub(super) fn set_queues(&mut self, queues: u16) {
+        if queues > 1 {
+            self.queues = vec![QueueReport::default(); queues.into()];
         }
     }
 
@@ -242,7 +281,7 @@ impl InterfaceReport {
         self.name == other.name && described(self) == described(other)
     }
 
-    fn merge(&mut self, other: &Self) {
+    pub(super) fn merge(&mut self, other: &Self) {
         let Self {
             name: _,
             link: _,
@@ -254,6 +293,10 @@ impl InterfaceReport {
             records,
             record_bytes,
             cut_short,
+            by_headers,
+            pure_acks,
+            udp,
+            quic,
             other_link,
             no_length,
             unfinished,
@@ -262,6 +305,8 @@ impl InterfaceReport {
             stats,
             histogram,
             held_max,
+            delays,
+            queues,
             flows,
         } = other;
         self.frames += frames;
@@ -270,6 +315,10 @@ impl InterfaceReport {
         self.records += records;
         self.record_bytes += record_bytes;
         self.cut_short += cut_short;
+        self.by_headers += by_headers;
+        self.pure_acks += pure_acks;
+        self.udp += udp;
+        self.quic += quic;
         self.other_link += other_link;
         self.no_length += no_length;
         self.unfinished += unfinished;
@@ -280,10 +329,31 @@ impl InterfaceReport {
             *bar += count;
         }
         self.held_max = self.held_max.max(*held_max);
+        self.delays.merge(delays);
+        if self.queues.len() < queues.len() {
+            self.queues.resize(queues.len(), QueueReport::default());
+        }
+        for (mine, queue) in self.queues.iter_mut().zip(queues) {
+            mine.packets += queue.packets;
+            mine.bytes += queue.bytes;
+            mine.emitted += queue.emitted;
+        }
         self.flows.merge(flows);
     }
 
-    pub(super) fn count_merged(&mut self, packets: u64) {
+    /// Counts a packet of `bytes` bytes on the wire that arrived in a queue.
+    pub(super) fn arrived(&mut self, queue: u16, bytes: u32) {
+        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
+            queue.packets += 1;
+            queue.bytes += u64::from(bytes);
+        }
+    }
+
+    /// Counts a packet of `packets` packets that left a queue's coalescer, or passed it by.
+    pub(super) fn left(&mut self, queue: u16, packets: u64) {
+        if let Some(queue) = self.queues.get_mut(usize::from(queue)) {
+            queue.emitted += 1;
+        }
         let bar = HISTOGRAM_FROM.partition_point(|&from| from <= packets);
         if let Some(bar) = self.histogram.get_mut(bar.saturating_sub(1)) {
             *bar += 1;
@@ -303,6 +373,37 @@ impl InterfaceReport {
     }
 }
 
+/// The result for one queue of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QueueReport {
+    /// Packets that arrived.
+    pub packets: u64,
+    /// Their bytes on the wire.
+    pub bytes: u64,
+    /// Packets that left, merged or not.
+    pub emitted: u64,
+}
+
+/// A hash of the flow of a TCP or UDP packet, the same on every machine: addresses, ports and
+/// protocol. `None` for other packets, and for fragments.
+pub(super) fn flow_hash(packet: &[u8], layout: &Layout) -> Option<u64> {
+    let addresses = match layout.kind {
+        Network::Ipv4 => 12..20,
+        Network::Ipv6 => 8..40,
+        _ => return None,
+    };
+    if layout.fragment || !matches!(layout.transport_kind, Transport::Tcp | Transport::Udp) {
+        return None;
+    }
+    let network = usize::from(layout.network);
+    let transport = usize::from(layout.transport);
+    let addresses = packet.get(network + addresses.start..network + addresses.end)?;
+    let ports = packet.get(transport..transport + 4)?;
+    let hash = StableHash::new().with(addresses).with(ports);
+    Some(hash.with(&[layout.protocol.0]).finish())
+}
+
 /// Counts flows by linear counting (Whang, Vander-Zanden and Taylor, 1990).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Flows {
@@ -314,24 +415,8 @@ pub(super) struct Flows {
 impl Flows {
     const BITS: u64 = 1 << 20;
 
-    pub(super) fn add(&mut self, packet: &[u8], layout: &Layout) {
-        let addresses = match layout.kind {
-            Network::Ipv4 => 12..20,
-            Network::Ipv6 => 8..40,
-            _ => return,
-        };
-        if layout.fragment || !matches!(layout.transport_kind, Transport::Tcp | Transport::Udp) {
-            return;
-        }
-        let network = usize::from(layout.network);
-        let transport = usize::from(layout.transport);
-        let addresses = packet.get(network + addresses.start..network + addresses.end);
-        let ports = packet.get(transport..transport + 4);
-        let (Some(addresses), Some(ports)) = (addresses, ports) else {
-            return;
-        };
-        let hash = StableHash::new().with(addresses).with(ports);
-        let hash = hash.with(&[layout.protocol.0]).finish();
+    /// Adds a flow by its [`flow_hash`].
+    pub(super) fn add(&mut self, hash: u64) {
         if self.bits.is_empty() {
             self.bits = vec![0; (Self::BITS / 64) as usize];
         }

@@ -1,11 +1,12 @@
 //! Captures made with etherparse, replayed, and read again with pcap-parser and etherparse.
 
 use super::*;
-use crate::codec::Interface;
+use crate::codec::{Interface, LinkCode};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 mod captures;
 mod cooked;
+mod headers;
 mod length;
 mod merge;
 mod merging;
@@ -128,7 +129,30 @@ fn replayed(file: &[u8], options: Options) -> (Vec<u8>, Report) {
     let report = run(reader, Some(&mut out), &options).expect("a replay");
     assert!(report.is_closed(), "{report:?}");
     assert_eq!(report.differing, 0, "{report:?}");
+    let seen = &report.interfaces;
+    if options.segment == Segment::Off && seen.iter().all(|seen| seen.cut_short == 0) {
+        assert_eq!(analysed(file, &options).0, report);
+    }
     (out, report)
+}
+
+/// What an analysis says of a capture: the report, and each train.
+fn analysed(file: &[u8], options: &Options) -> (Report, Vec<Train>) {
+    let mut intake = Intake::new(&[*options]);
+    let reader = Reader::new(file).expect("a capture");
+    intake.add(0, reader).expect("few interfaces");
+    let mut analysis = Analysis::new(options);
+    let (mut batch, mut trains) = (Batch::default(), Vec::new());
+    let mut sink = |train: &Train| trains.push(*train);
+    while intake.fill(&mut batch, None).expect("few interfaces") {
+        analysis.take(&batch, &mut sink);
+    }
+    analysis.finish(&mut sink);
+    let report = analysis.report(intake.report());
+    assert!(report.is_closed(), "{report:?}");
+    let packets = trains.iter().map(|train| u64::from(train.packets));
+    assert_eq!(packets.sum::<u64>(), report.received - report.dropped);
+    (report, trains)
 }
 
 /// The packets of a capture, read by an independent reader.

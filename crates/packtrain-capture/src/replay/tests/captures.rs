@@ -128,7 +128,7 @@ fn memory_is_bounded_for_any_capture() {
     let mut most = 0;
     loop {
         let next = reader.next_record().expect("a record");
-        let next = next.map(|record| Arrival::of(&record, replay.now));
+        let next = next.map(|record| Arrival::of(&record, replay.engine.now()));
         replay.update_interfaces(&reader, None).expect("no output");
         let Some((arrival, data)) = next else { break };
         replay.take(arrival, data);

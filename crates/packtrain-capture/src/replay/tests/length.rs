@@ -1,6 +1,7 @@
 //! Packets whose lengths are not those of the wire.
 
 use super::*;
+use packtrain_offload::coalesce::NotTaken;
 use packtrain_offload::coalesce::NotTakenCounts;
 
 /// As a sender captures it before its NIC segments it: the IP length is 0, and both checksums are

@@ -318,7 +318,7 @@ fn coalescing_off_copies() {
 }
 
 /// Any limits but that of flows.
-fn limits() -> impl Strategy<Value = Limits> {
+pub(super) fn limits() -> impl Strategy<Value = Limits> {
     let packets = || prop::option::of(1_u32..100);
     let bytes = prop::option::of(1_u32..65_536);
     let inactive_ns = prop::option::of(Just(200_000));

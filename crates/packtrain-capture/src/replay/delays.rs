@@ -1,0 +1,72 @@
+//! The distribution of added delays.
+
+use hdrhistogram::Histogram;
+
+/// Added delays, in nanoseconds, to within 1 %; one above 73 minutes counts as that. Distributions
+/// add up: those of the parts of a capture make that of the whole.
+#[derive(Clone, Debug, Default)]
+pub struct Delays {
+    /// None before the first one.
+    histogram: Option<Box<Histogram<u64>>>,
+}
+
+impl Delays {
+    /// Significant decimal digits.
+    const DIGITS: u8 = 2;
+    /// The longest delay.
+    const NS_MAX: u64 = 1 << 42;
+
+    pub(super) fn add(&mut self, ns: u64) {
+        if self.histogram.is_none() {
+            // The bounds are right.
+            let made = Histogram::new_with_bounds(1, Self::NS_MAX, Self::DIGITS);
+            self.histogram = made.ok().map(Box::new);
+        }
+        if let Some(histogram) = &mut self.histogram {
+            histogram.saturating_record(ns);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: &Self) {
+        match (&mut self.histogram, &other.histogram) {
+            (Some(mine), Some(theirs)) => {
+                for at in theirs.iter_recorded() {
+                    mine.saturating_record_n(at.value_iterated_to(), at.count_at_value());
+                }
+            }
+            (None, Some(_)) => self.histogram.clone_from(&other.histogram),
+            (_, None) => {}
+        }
+    }
+
+    /// Packets.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.histogram.as_ref().map_or(0, |found| found.len())
+    }
+
+    /// The delay, in nanoseconds, that this share of the packets does not exceed: 0.5 is the
+    /// median. 0 without packets.
+    #[must_use]
+    pub fn quantile(&self, share: f64) -> u64 {
+        let found = self.histogram.as_ref();
+        found.map_or(0, |found| found.value_at_quantile(share))
+    }
+
+    /// Every delay that was counted, to within 1 %, and how often.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let found = self.histogram.iter();
+        found
+            .flat_map(|found| found.iter_recorded())
+            .map(|at| (at.value_iterated_to(), at.count_at_value()))
+    }
+}
+
+/// Equal if all counts are.
+impl PartialEq for Delays {
+    fn eq(&self, other: &Self) -> bool {
+        self.count() == other.count() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Delays {}

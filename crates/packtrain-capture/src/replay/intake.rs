@@ -1,0 +1,366 @@
+//! Reads captures for any number of configurations: each packet is parsed and summed once.
+
+use super::interfaces::{Interfaces, Lane};
+use super::look::{Look, with_ipv4_checksum};
+use super::report::Report;
+use super::{Options, ReplayError, split};
+use crate::codec::{CaptureError, Format, Interface, Item, Reader};
+use packtrain_offload::checksum::{self, Sum};
+use packtrain_offload::flow::{FlowKey, TOEPLITZ_KEY_MICROSOFT, Toeplitz};
+use packtrain_offload::layout::{Layout, ParseError};
+use packtrain_offload::limits::HEADER_BYTES_MAX;
+use packtrain_offload::offload::{ChecksumState, LinkType};
+use std::borrow::Cow;
+use std::io::Read;
+use std::ops::Range;
+
+/// Packets of a batch, at most.
+const BATCH_PACKETS: usize = 2048;
+/// Bytes of a packet that are kept if it has as many: so the coalescer has the headers of nearly
+/// all packets in one load.
+const HEAD_BYTES: usize = 96;
+
+/// The key that most drivers and devices come with.
+pub(super) static RSS: Toeplitz = Toeplitz::new(&TOEPLITZ_KEY_MICROSOFT);
+
+/// Packets of captures, parsed, for [`Analysis::take`](super::Analysis::take). Memory for at most
+/// 2,048 packets, which is used again.
+#[derive(Debug, Default)]
+pub struct Batch {
+    pub(super) events: Vec<Event>,
+    heads: Vec<u8>,
+}
+
+impl Batch {
+    /// The packets in it.
+    #[must_use]
+    pub fn packets(&self) -> usize {
+        let is_packet = |event: &&Event| matches!(event, Event::Packet(_));
+        self.events.iter().filter(is_packet).count()
+    }
+
+    pub(super) fn head(&self, packet: &Looked) -> &[u8] {
+        self.heads.get(packet.head.clone()).unwrap_or_default()
+    }
+}
+
+/// What happens in a capture.
+#[derive(Clone, Debug)]
+pub(super) enum Event {
+    Packet(Looked),
+    /// A pcapng section ends.
+    SectionEnds,
+}
+
+/// A packet, parsed and summed.
+#[derive(Clone, Debug)]
+pub(super) struct Looked {
+    pub at: u64,
+    pub interface: u32,
+    /// `None` for a packet of another link type.
+    pub link: Option<LinkType>,
+    /// It goes to the coalescer; otherwise it passes by.
+    pub merges: bool,
+    /// Its length with an Ethernet header in the place of its own link header.
+    pub bytes: u32,
+    /// Its length on the wire.
+    pub wire_bytes: u32,
+    head: Range<usize>,
+    pub layout: Option<Layout>,
+    pub checksum: ChecksumState,
+    /// The sum of its payload, unless its checksum is taken for right.
+    pub payload: Sum,
+    pub flow: u64,
+    pub rss: u32,
+}
+
+/// Reads captures, packet by packet, in the order of time.
+///
+/// The captures of one set are as one: interfaces with equal descriptions are one interface, and a
+/// window that is open at the end of one capture goes on in the next.
+#[derive(Debug)]
+pub struct Intake<R> {
+    options: Options,
+    /// Whether packets are hashed for queues.
+    hashes: bool,
+    /// Those that are not read to their end.
+    files: Vec<File<R>>,
+    report: Report,
+    now: u64,
+    stopped: Option<(usize, CaptureError)>,
+}
+
+#[derive(Debug)]
+struct File<R> {
+    number: usize,
+    input: Reader<R>,
+    interfaces: Interfaces,
+    /// A packet that was read while another capture has an earlier one.
+    next: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    at: u64,
+    lane: Option<Lane>,
+    wire_bytes: u32,
+    data: Vec<u8>,
+}
+
+impl<R: Read> Intake<R> {
+    /// Reads nothing yet. `runs` are the configurations that the batches are for:
+    /// [`Options::user0`] and [`Options::headers_only`] are those of the first one.
+    #[must_use]
+    pub fn new(runs: &[Options]) -> Self {
+        Self {
+            options: runs.first().copied().unwrap_or_default(),
+            hashes: runs.iter().any(|options| options.queues > 1),
+            files: Vec::new(),
+            report: Report::new(Format::PcapNg),
+            now: 0,
+            stopped: None,
+        }
+    }
+
+    /// Adds the next capture, under a number of the caller's. Its first packet is not earlier than
+    /// those of the captures before it.
+    ///
+    /// # Errors
+    /// [`ReplayError::TooManyInterfaces`].
+    pub fn add(&mut self, number: usize, input: Reader<R>) -> Result<(), ReplayError> {
+        if self.report.interfaces.is_empty() {
+            self.report.format = input.format();
+        }
+        let mut file = File {
+            number,
+            interfaces: Interfaces::new(input.sections()),
+            input,
+            next: None,
+        };
+        file.update(&self.options, None, &mut self.report)?;
+        self.files.push(file);
+        Ok(())
+    }
+
+    /// How many captures are not read to their end.
+    #[must_use]
+    pub const fn open(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The time of the last packet, in nanoseconds since the Unix epoch.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// What ended the reading before the end of a capture, and the number of that capture.
+    #[must_use]
+    pub const fn stopped(&self) -> Option<(usize, CaptureError)> {
+        self.stopped
+    }
+
+    /// What was read. It does not depend on the settings of merging: see
+    /// [`Analysis::report`](super::Analysis::report).
+    #[must_use]
+    pub const fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Reads the next packets into `batch`, in the place of those before. Returns whether there are
+    /// any: not at the end of all captures, nor after an error that ends the reading
+    /// ([`stopped`](Self::stopped)). Packets from `until` on are not read: that is the time of the
+    /// first packet of a capture that is not added yet.
+    ///
+    /// # Errors
+    /// [`ReplayError::TooManyInterfaces`].
+    pub fn fill(&mut self, batch: &mut Batch, until: Option<u64>) -> Result<bool, ReplayError> {
+        batch.events.clear();
+        batch.heads.clear();
+        let until = until.unwrap_or(u64::MAX);
+        while batch.events.len() < BATCH_PACKETS && self.stopped.is_none() {
+            if let Some(index) = self.files.iter().position(|file| file.next.is_none()) {
+                self.read(index, until, batch)?;
+                continue;
+            }
+            let waiting = self.files.iter_mut().filter_map(|file| {
+                let at = file.next.as_ref()?.at;
+                Some((at, &mut file.next))
+            });
+            let Some((at, next)) = waiting.min_by_key(|(at, _)| *at) else {
+                break;
+            };
+            if at >= until && until < u64::MAX {
+                break;
+            }
+            if let Some(waiting) = next.take() {
+                self.now = waiting.at;
+                let data = Cow::Owned(waiting.data);
+                let packet = (waiting.at, waiting.wire_bytes, data);
+                self.packets().take(waiting.lane, packet, batch);
+            }
+        }
+        Ok(!batch.events.is_empty())
+    }
+
+    /// Reads one item of a capture. A packet is kept waiting if another capture may have an earlier
+    /// one.
+    fn read(&mut self, index: usize, until: u64, batch: &mut Batch) -> Result<(), ReplayError> {
+        let others = self.files.iter().enumerate();
+        let others = others.filter(|(other, _)| *other != index);
+        let bound = others
+            .map(|(_, file)| file.next.as_ref().map_or(0, |next| next.at))
+            .min()
+            .unwrap_or(u64::MAX)
+            .min(until);
+        let Some(file) = self.files.get_mut(index) else {
+            return Ok(());
+        };
+        let mut options = None;
+        match file.input.next_item() {
+            Ok(Some(Item::Record(record))) => {
+                let at = record.timestamp_ns.unwrap_or(self.now);
+                let lane = file.interfaces.lane(record.interface);
+                if at >= bound && bound < u64::MAX {
+                    file.next = Some(Waiting {
+                        at,
+                        lane,
+                        wire_bytes: record.original_bytes,
+                        data: record.data.to_vec(),
+                    });
+                } else {
+                    self.now = at;
+                    let packet = (at, record.original_bytes, Cow::Borrowed(record.data));
+                    let packets = Packets {
+                        options: &self.options,
+                        hashes: self.hashes,
+                        report: &mut self.report,
+                    };
+                    packets.take(lane, packet, batch);
+                }
+                return Ok(());
+            }
+            Ok(Some(Item::Interface(described))) => options = Some(described),
+            // Blocks are copied only where there is an output.
+            Ok(Some(Item::Block { .. })) => return Ok(()),
+            Ok(Some(Item::LeftOut)) => self.report.blocks_left_out += 1,
+            Ok(None) => {
+                file.update(&self.options, None, &mut self.report)?;
+                self.files.remove(index);
+                return Ok(());
+            }
+            Err(error) => {
+                if error.costs_a_record() {
+                    self.report.received += 1;
+                    self.report.dropped += 1;
+                }
+                self.report.last_bad = Some(error);
+                if error.is_fatal() {
+                    self.report.stopped = Some(error);
+                    self.stopped = Some((file.number, error));
+                }
+            }
+        }
+        if file.interfaces.ends_section(&file.input) {
+            batch.events.push(Event::SectionEnds);
+        }
+        file.update(&self.options, options.as_deref(), &mut self.report)
+    }
+
+    const fn packets(&mut self) -> Packets<'_> {
+        Packets {
+            options: &self.options,
+            hashes: self.hashes,
+            report: &mut self.report,
+        }
+    }
+}
+
+impl<R: Read> File<R> {
+    fn update(
+        &mut self,
+        settings: &Options,
+        options: Option<&[u8]>,
+        report: &mut Report,
+    ) -> Result<(), ReplayError> {
+        let interfaces = &mut report.interfaces;
+        let added = &mut |_: &Interface<'_>, _: &[u8]| Ok(());
+        self.interfaces
+            .update(&self.input, settings, options, interfaces, added)
+    }
+}
+
+/// Parses packets, and counts them.
+struct Packets<'a> {
+    options: &'a Options,
+    hashes: bool,
+    report: &'a mut Report,
+}
+
+impl Packets<'_> {
+    /// Takes a packet: its time, its length on the wire and its bytes.
+    fn take(
+        self,
+        lane: Option<Lane>,
+        (at, wire_bytes, mut data): (u64, u32, Cow<'_, [u8]>),
+        batch: &mut Batch,
+    ) {
+        self.report.received += 1;
+        let seen = lane.and_then(|lane| {
+            let seen = self.report.interfaces.get_mut(lane.to as usize)?;
+            Some((lane, seen))
+        });
+        let Some((lane, seen)) = seen else {
+            // Not possible: the reader returns no packet of a bad interface.
+            self.report.dropped += 1;
+            return;
+        };
+        let look = Look::at(lane, &mut data, wire_bytes, seen);
+        let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
+        let layout = look.layout.ok();
+        let mut packet = Looked {
+            at,
+            interface: lane.to,
+            link: look.link,
+            merges: look.link.is_some() && look.restored.is_none(),
+            bytes: look.wire_bytes,
+            wire_bytes,
+            head: 0..0,
+            layout,
+            checksum: ChecksumState::None,
+            payload: Sum::default(),
+            flow: look.flow,
+            rss: 0,
+        };
+        let by_headers = !look.is_whole || self.options.headers_only;
+        if by_headers && packet.merges {
+            packet.merges = !is_cut;
+            packet.checksum = ChecksumState::Unnecessary;
+            seen.by_headers += u64::from(!is_cut);
+        }
+        seen.cut_short += u64::from(!look.is_whole && !packet.merges);
+        if let (false, true, Some(layout)) = (by_headers, packet.merges, &layout) {
+            packet.checksum = split::checksum_of(&data, layout);
+            seen.unfinished += u64::from(packet.checksum != ChecksumState::None);
+            let payload = usize::from(layout.payload)..layout.ip_end as usize;
+            packet.payload = checksum::sum(data.get(payload).unwrap_or_default());
+        }
+        let headers = layout.map_or(HEADER_BYTES_MAX, |layout| layout.payload.into());
+        let head = data.len().min(headers.max(HEAD_BYTES));
+        packet.head = batch.heads.len()..batch.heads.len() + head;
+        batch
+            .heads
+            .extend_from_slice(data.get(..head).unwrap_or_default());
+        let head = batch.heads.get_mut(packet.head.clone()).unwrap_or_default();
+        if let Some(layout) = &layout {
+            if by_headers {
+                with_ipv4_checksum(head, layout);
+            }
+            if self.hashes {
+                let key = FlowKey::new(layout, head, 0);
+                packet.rss = key.map_or(0, |key| RSS.hash_flow(&key).0);
+            }
+        }
+        batch.events.push(Event::Packet(packet));
+    }
+}

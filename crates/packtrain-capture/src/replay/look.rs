@@ -1,0 +1,142 @@
+//! What a packet of a capture is, whatever is done with it: the same for every configuration.
+
+use super::interfaces::Lane;
+use super::lead::Lead;
+use super::length;
+use super::report::{ETHERNET_MTU, InterfaceReport, flow_hash};
+use crate::codec::LinkCode;
+use packtrain_offload::layout::{Layout, Network, ParseError, Transport};
+use packtrain_offload::offload::LinkType;
+use packtrain_offload::wire::tcp::{self, Flags};
+use packtrain_offload::wire::udp;
+use std::borrow::Cow;
+
+/// The port of HTTP/3.
+const QUIC_PORT: u16 = 443;
+
+/// A packet, parsed.
+#[derive(Debug)]
+pub(super) struct Look {
+    /// The header that it starts with; `None` if it is not supported.
+    pub link: Option<LinkType>,
+    /// Its headers, by its length on the wire. With the length that is restored, if one is.
+    pub layout: Result<Layout, ParseError>,
+    /// The packet with its IP length, and its layout, if the length was left to a NIC.
+    pub restored: Option<(Vec<u8>, Layout)>,
+    /// The capture has all of it.
+    pub is_whole: bool,
+    /// The link header that an Ethernet header stands for meanwhile.
+    pub lead: Lead,
+    /// Length on the wire, with that Ethernet header.
+    pub wire_bytes: u32,
+    /// A hash of its flow; 0 if it has no ports.
+    pub flow: u64,
+}
+
+impl Look {
+    /// Parses a packet, and counts it. A link header other than Ethernet is replaced in `data`.
+    pub fn at(
+        lane: Lane,
+        data: &mut Cow<'_, [u8]>,
+        wire_bytes: u32,
+        seen: &mut InterfaceReport,
+    ) -> Self {
+        seen.frames += 1;
+        seen.bytes += u64::from(wire_bytes);
+        seen.captured_bytes += data.len() as u64;
+        let is_whole = wire_bytes as usize == data.len();
+        let is_loopback = is_loopback(lane.code, data);
+        let mut look = Self {
+            link: lane.link,
+            layout: Err(ParseError::HeadersNotContiguous),
+            restored: None,
+            is_whole,
+            lead: Lead::default(),
+            wire_bytes,
+            flow: 0,
+        };
+        if lane.code.is_cooked() {
+            match Lead::replace(lane.code, data.to_mut(), &mut look.wire_bytes) {
+                Some(lead) => look.lead = lead,
+                // It is passed on as it is.
+                None => look.link = None,
+            }
+        }
+        seen.other_link += u64::from(look.link.is_none());
+        let Some(link) = look.link else { return look };
+        look.layout = Layout::parse(link, data, look.wire_bytes);
+        if look.layout.is_err() {
+            look.restored = length::restored(link, data, look.wire_bytes);
+            if let Some((_, layout)) = &look.restored {
+                look.layout = Ok(*layout);
+                seen.no_length += 1;
+            }
+        }
+        if let Ok(layout) = &look.layout {
+            if let Some(flow) = flow_hash(data, layout) {
+                look.flow = flow;
+                seen.flows.add(flow);
+            }
+            let bytes = layout.ip_end.saturating_sub(layout.network.into());
+            let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
+            let is_large = bytes > ETHERNET_MTU || look.restored.is_some();
+            seen.large += u64::from(is_tcp && is_large);
+            count_kind(data, layout, seen);
+        }
+        look
+    }
+}
+
+/// Counts pure ACKs, UDP and QUIC.
+fn count_kind(packet: &[u8], layout: &Layout, seen: &mut InterfaceReport) {
+    if layout.fragment {
+        return;
+    }
+    let transport = packet.get(layout.transport.into()..).unwrap_or_default();
+    match layout.transport_kind {
+        Transport::Tcp => {
+            let is_empty = layout.ip_end == u32::from(layout.payload);
+            let at = tcp::field::OFFSET_FLAGS;
+            let flags = transport.get(at..at + 2).map_or(0, |field| field[1]);
+            seen.pure_acks += u64::from(is_empty && u16::from(flags) == Flags::ACK.0);
+        }
+        Transport::Udp => {
+            seen.udp += 1;
+            let port = |at: usize| transport.get(at..at + 2) == Some(&QUIC_PORT.to_be_bytes());
+            seen.quic += u64::from(port(udp::field::SRC_PORT) || port(udp::field::DST_PORT));
+        }
+        _ => {}
+    }
+}
+
+/// The right checksum of an IPv4 header, in a copy of a packet whose own is not known.
+pub(super) fn with_ipv4_checksum(head: &mut [u8], layout: &Layout) {
+    if layout.kind != Network::Ipv4 {
+        return;
+    }
+    let at = usize::from(layout.network);
+    let Some(bytes) = head.get(at).map(|first| usize::from(first & 15) * 4) else {
+        return;
+    };
+    if let Some(header) = head.get_mut(at..at + bytes)
+        && let Some(field) = header.get_mut(10..12)
+    {
+        field.fill(0);
+        let sum = !packtrain_offload::checksum::sum(header).fold();
+        header[10..12].copy_from_slice(&sum.to_be_bytes());
+    }
+}
+
+/// Whether a packet is of an interface that only reaches its own host. On Linux it has an Ethernet
+/// header of zeros, or the device type of loopback (`ARPHRD_LOOPBACK`) in a cooked header.
+fn is_loopback(link: LinkCode, packet: &[u8]) -> bool {
+    const ARPHRD_LOOPBACK: [u8; 2] = 772_u16.to_be_bytes();
+    let has = |at: usize, bytes: &[u8]| packet.get(at..at + bytes.len()) == Some(bytes);
+    match link {
+        LinkCode::NULL | LinkCode::LOOP => true,
+        LinkCode::ETHERNET => has(0, &[0; 12]),
+        LinkCode::LINUX_SLL => has(2, &ARPHRD_LOOPBACK),
+        LinkCode::LINUX_SLL2 => has(8, &ARPHRD_LOOPBACK),
+        _ => false,
+    }
+}

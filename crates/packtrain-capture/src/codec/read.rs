@@ -2,7 +2,7 @@
 
 use std::io::{self, Read, Seek};
 
-use super::error::{CaptureError, InterfaceFault, IoFault, RecordFault, StructureFault};
+use super::error::{CaptureError, InterfaceFault, IoFault, Packing, RecordFault, StructureFault};
 use super::fields::ByteOrder;
 use super::options::{self, PacketOptions};
 use super::pcapng::{self, Described};
@@ -344,6 +344,11 @@ impl<R: Read> Reader<R> {
     /// The format of the input.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// How the input is compressed; `None` if it is not.
+    pub fn packing(&self) -> Option<Packing> {
+        self.window.input().packing()
     }
 
     /// The records since the start or the last rewind, including bad ones.

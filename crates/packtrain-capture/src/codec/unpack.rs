@@ -71,6 +71,15 @@ impl<R> Unpack<R> {
         }
     }
 
+    /// How it is compressed, once its first bytes are read.
+    pub(super) const fn packing(&self) -> Option<Packing> {
+        match self.state {
+            State::Start | State::Plain => None,
+            State::Gzip(_) => Some(Packing::Gzip),
+            State::Zstd(_) => Some(Packing::Zstd),
+        }
+    }
+
     pub(super) fn input(&self) -> &R {
         self.window.input()
     }

@@ -3,7 +3,7 @@
 use super::interfaces::{Interfaces, Lane};
 use super::look::{Look, with_ipv4_checksum};
 use super::report::Report;
-use super::{Options, ReplayError, split};
+use super::{Options, ReplayError, queue_of, split};
 use crate::codec::{CaptureError, Format, Interface, Item, Reader};
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::flow::{FlowKey, TOEPLITZ_KEY_MICROSOFT, Toeplitz};
@@ -83,6 +83,8 @@ pub struct Intake<R> {
     options: Options,
     /// Whether packets are hashed for queues.
     hashes: bool,
+    /// The queue whose packets are taken, if not all are.
+    only: Option<u16>,
     /// Those that are not read to their end.
     files: Vec<File<R>>,
     report: Report,
@@ -115,11 +117,22 @@ impl<R: Read> Intake<R> {
         Self {
             options: runs.first().copied().unwrap_or_default(),
             hashes: runs.iter().any(|options| options.queues > 1),
+            only: None,
             files: Vec::new(),
             report: Report::new(Format::PcapNg),
             now: 0,
             stopped: None,
         }
+    }
+
+    /// Takes only the packets of this queue, by the number of queues of the first configuration; all
+    /// others are left out, as if the captures had none. The reports of all queues add up to that of
+    /// the whole: what is no packet is counted with queue 0.
+    #[must_use]
+    pub fn of_queue(mut self, queue: u16) -> Self {
+        self.only = Some(queue);
+        self.hashes = true;
+        self
     }
 
     /// Adds the next capture, under a number of the caller's. Its first packet is not earlier than
@@ -216,7 +229,7 @@ impl<R: Read> Intake<R> {
         let Some(file) = self.files.get_mut(index) else {
             return Ok(());
         };
-        let mut options = None;
+        let (mut options, is_first) = (None, matches!(self.only, None | Some(0)));
         match file.input.next_item() {
             Ok(Some(Item::Record(record))) => {
                 let at = record.timestamp_ns.unwrap_or(self.now);
@@ -234,6 +247,7 @@ impl<R: Read> Intake<R> {
                     let packets = Packets {
                         options: &self.options,
                         hashes: self.hashes,
+                        only: self.only,
                         report: &mut self.report,
                     };
                     packets.take(lane, packet, batch);
@@ -243,14 +257,14 @@ impl<R: Read> Intake<R> {
             Ok(Some(Item::Interface(described))) => options = Some(described),
             // Blocks are copied only where there is an output.
             Ok(Some(Item::Block { .. })) => return Ok(()),
-            Ok(Some(Item::LeftOut)) => self.report.blocks_left_out += 1,
+            Ok(Some(Item::LeftOut)) => self.report.blocks_left_out += u64::from(is_first),
             Ok(None) => {
                 file.update(&self.options, None, &mut self.report)?;
                 self.files.remove(index);
                 return Ok(());
             }
             Err(error) => {
-                if error.costs_a_record() {
+                if error.costs_a_record() && is_first {
                     self.report.received += 1;
                     self.report.dropped += 1;
                 }
@@ -271,6 +285,7 @@ impl<R: Read> Intake<R> {
         Packets {
             options: &self.options,
             hashes: self.hashes,
+            only: self.only,
             report: &mut self.report,
         }
     }
@@ -294,6 +309,7 @@ impl<R: Read> File<R> {
 struct Packets<'a> {
     options: &'a Options,
     hashes: bool,
+    only: Option<u16>,
     report: &'a mut Report,
 }
 
@@ -305,32 +321,42 @@ impl Packets<'_> {
         (at, wire_bytes, mut data): (u64, u32, Cow<'_, [u8]>),
         batch: &mut Batch,
     ) {
-        self.report.received += 1;
         let seen = lane.and_then(|lane| {
             let seen = self.report.interfaces.get_mut(lane.to as usize)?;
             Some((lane, seen))
         });
         let Some((lane, seen)) = seen else {
             // Not possible: the reader returns no packet of a bad interface.
+            self.report.received += 1;
             self.report.dropped += 1;
             return;
         };
-        let look = Look::at(lane, &mut data, wire_bytes, seen);
+        let look = Look::at(lane, &mut data, wire_bytes);
+        let layout = look.layout.as_ref().ok();
+        let mut rss = 0;
+        if let (true, Some(layout)) = (self.hashes, layout) {
+            rss = FlowKey::new(layout, &data, 0).map_or(0, |key| RSS.hash_flow(&key).0);
+        }
+        let queue = queue_of(rss, self.options.queues);
+        if self.only.is_some_and(|only| only != queue) {
+            return;
+        }
+        self.report.received += 1;
+        look.count(&data, seen);
         let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
-        let layout = look.layout.ok();
         let mut packet = Looked {
             at,
             interface: lane.to,
             link: look.link,
             merges: look.link.is_some() && look.restored.is_none(),
-            bytes: look.wire_bytes,
+            bytes: look.bytes,
             wire_bytes,
             head: 0..0,
-            layout,
+            layout: layout.copied(),
             checksum: ChecksumState::None,
             payload: Sum::default(),
             flow: look.flow,
-            rss: 0,
+            rss,
         };
         let by_headers = !look.is_whole || self.options.headers_only;
         if by_headers && packet.merges {
@@ -339,7 +365,7 @@ impl Packets<'_> {
             seen.by_headers += u64::from(!is_cut);
         }
         seen.cut_short += u64::from(!look.is_whole && !packet.merges);
-        if let (false, true, Some(layout)) = (by_headers, packet.merges, &layout) {
+        if let (false, true, Some(layout)) = (by_headers, packet.merges, layout) {
             packet.checksum = split::checksum_of(&data, layout);
             seen.unfinished += u64::from(packet.checksum != ChecksumState::None);
             let payload = usize::from(layout.payload)..layout.ip_end as usize;
@@ -348,18 +374,11 @@ impl Packets<'_> {
         let headers = layout.map_or(HEADER_BYTES_MAX, |layout| layout.payload.into());
         let head = data.len().min(headers.max(HEAD_BYTES));
         packet.head = batch.heads.len()..batch.heads.len() + head;
-        batch
-            .heads
-            .extend_from_slice(data.get(..head).unwrap_or_default());
-        let head = batch.heads.get_mut(packet.head.clone()).unwrap_or_default();
-        if let Some(layout) = &layout {
-            if by_headers {
-                with_ipv4_checksum(head, layout);
-            }
-            if self.hashes {
-                let key = FlowKey::new(layout, head, 0);
-                packet.rss = key.map_or(0, |key| RSS.hash_flow(&key).0);
-            }
+        let start = data.get(..head).unwrap_or_default();
+        batch.heads.extend_from_slice(start);
+        if let (true, Some(layout)) = (by_headers, layout) {
+            let head = batch.heads.get_mut(packet.head.clone());
+            with_ipv4_checksum(head.unwrap_or_default(), layout);
         }
         batch.events.push(Event::Packet(packet));
     }

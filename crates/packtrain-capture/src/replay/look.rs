@@ -27,63 +27,68 @@ pub(super) struct Look {
     pub is_whole: bool,
     /// The link header that an Ethernet header stands for meanwhile.
     pub lead: Lead,
-    /// Length on the wire, with that Ethernet header.
-    pub wire_bytes: u32,
+    /// Its length on the wire, with that Ethernet header.
+    pub bytes: u32,
     /// A hash of its flow; 0 if it has no ports.
     pub flow: u64,
+    /// The lengths in the capture and on the wire.
+    captured_bytes: usize,
+    wire_bytes: u32,
+    is_loopback: bool,
 }
 
 impl Look {
-    /// Parses a packet, and counts it. A link header other than Ethernet is replaced in `data`.
-    pub fn at(
-        lane: Lane,
-        data: &mut Cow<'_, [u8]>,
-        wire_bytes: u32,
-        seen: &mut InterfaceReport,
-    ) -> Self {
-        seen.frames += 1;
-        seen.bytes += u64::from(wire_bytes);
-        seen.captured_bytes += data.len() as u64;
-        let is_whole = wire_bytes as usize == data.len();
-        let is_loopback = is_loopback(lane.code, data);
+    /// Parses a packet. A link header other than Ethernet is replaced in `data`.
+    pub fn at(lane: Lane, data: &mut Cow<'_, [u8]>, wire_bytes: u32) -> Self {
         let mut look = Self {
             link: lane.link,
             layout: Err(ParseError::HeadersNotContiguous),
             restored: None,
-            is_whole,
+            is_whole: wire_bytes as usize == data.len(),
             lead: Lead::default(),
-            wire_bytes,
+            bytes: wire_bytes,
             flow: 0,
+            captured_bytes: data.len(),
+            wire_bytes,
+            is_loopback: is_loopback(lane.code, data),
         };
         if lane.code.is_cooked() {
-            match Lead::replace(lane.code, data.to_mut(), &mut look.wire_bytes) {
+            match Lead::replace(lane.code, data.to_mut(), &mut look.bytes) {
                 Some(lead) => look.lead = lead,
                 // It is passed on as it is.
                 None => look.link = None,
             }
         }
-        seen.other_link += u64::from(look.link.is_none());
         let Some(link) = look.link else { return look };
-        look.layout = Layout::parse(link, data, look.wire_bytes);
+        look.layout = Layout::parse(link, data, look.bytes);
         if look.layout.is_err() {
-            look.restored = length::restored(link, data, look.wire_bytes);
+            look.restored = length::restored(link, data, look.bytes);
             if let Some((_, layout)) = &look.restored {
                 look.layout = Ok(*layout);
-                seen.no_length += 1;
             }
         }
         if let Ok(layout) = &look.layout {
-            if let Some(flow) = flow_hash(data, layout) {
-                look.flow = flow;
-                seen.flows.add(flow);
-            }
-            let bytes = layout.ip_end.saturating_sub(layout.network.into());
-            let is_tcp = layout.transport_kind == Transport::Tcp && !is_loopback;
-            let is_large = bytes > ETHERNET_MTU || look.restored.is_some();
-            seen.large += u64::from(is_tcp && is_large);
-            count_kind(data, layout, seen);
+            look.flow = flow_hash(data, layout).unwrap_or(0);
         }
         look
+    }
+
+    /// Counts the packet with these bytes.
+    pub fn count(&self, data: &[u8], seen: &mut InterfaceReport) {
+        seen.frames += 1;
+        seen.bytes += u64::from(self.wire_bytes);
+        seen.captured_bytes += self.captured_bytes as u64;
+        seen.other_link += u64::from(self.link.is_none());
+        seen.no_length += u64::from(self.restored.is_some());
+        let Ok(layout) = &self.layout else { return };
+        if self.flow != 0 {
+            seen.flows.add(self.flow);
+        }
+        let bytes = layout.ip_end.saturating_sub(layout.network.into());
+        let is_tcp = layout.transport_kind == Transport::Tcp && !self.is_loopback;
+        let is_large = bytes > ETHERNET_MTU || self.restored.is_some();
+        seen.large += u64::from(is_tcp && is_large);
+        count_kind(data, layout, seen);
     }
 }
 

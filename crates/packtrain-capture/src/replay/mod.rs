@@ -419,10 +419,11 @@ impl<W: Write> Replay<W> {
         };
         let mut data = Cow::Owned(data);
         let wire_bytes = arrival.original_bytes;
-        let look = Look::at(lane, &mut data, wire_bytes, seen);
+        let look = Look::at(lane, &mut data, wire_bytes);
+        look.count(&data, seen);
         let data = data.into_owned();
         arrival.interface = lane.to;
-        arrival.original_bytes = look.wire_bytes;
+        arrival.original_bytes = look.bytes;
         arrival.lead = look.lead;
         seen.cut_short += u64::from(!look.is_whole);
         let merges = look.is_whole && look.restored.is_none();

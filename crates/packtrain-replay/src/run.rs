@@ -1,0 +1,374 @@
+//! One pass over the captures, with all configurations side by side.
+
+use super::error::Error;
+use super::files::{Counting, Files};
+use packtrain_capture::CaptureError;
+use packtrain_capture::replay::{Analysis, Batch, Intake, Options, Report, Train};
+use std::io;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
+use std::time::{Duration, Instant};
+
+/// Batches that wait for a thread, at most.
+const WAITING_MAX: usize = 8;
+/// How often progress is reported.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Takes the trains of one configuration, in the order in which they end.
+pub trait Sink: Send {
+    /// Whether it takes any: otherwise trains are counted only.
+    const TAKES: bool = true;
+
+    /// Takes trains.
+    ///
+    /// # Errors
+    /// Any; it ends the run.
+    fn take(&mut self, trains: &[Train]) -> io::Result<()>;
+}
+
+/// Takes no trains.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ignore;
+
+impl Sink for Ignore {
+    const TAKES: bool = false;
+
+    fn take(&mut self, _trains: &[Train]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for Vec<Train> {
+    fn take(&mut self, trains: &[Train]) -> io::Result<()> {
+        self.extend_from_slice(trains);
+        Ok(())
+    }
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Progress {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Bytes to read, if known.
+    pub bytes_total: Option<u64>,
+    /// Packets read.
+    pub packets: u64,
+    /// Time since the start.
+    pub elapsed: Duration,
+}
+
+impl Progress {
+    /// Bytes per second so far.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.bytes as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// The time that is left at that rate, if the bytes to read are known.
+    #[must_use]
+    pub fn left(&self) -> Option<Duration> {
+        let left = self.bytes_total?.saturating_sub(self.bytes) as f64;
+        Duration::try_from_secs_f64(left / self.rate().max(1.0)).ok()
+    }
+}
+
+/// Reports progress; `false` ends the run with what was read.
+pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> bool;
+
+/// How a run is made.
+#[derive(Default)]
+pub struct Settings<'a> {
+    /// Threads that run configurations, beside the one that reads. 0 is one for each processor; 1
+    /// reads and runs in turn on the thread of the caller.
+    pub threads: usize,
+    /// The queue whose packets are taken; all others are read and left out. `None` takes all. The
+    /// configurations have the same number of queues.
+    pub queue: Option<u16>,
+    /// Called ten times a second.
+    pub watch: Option<Watch<'a>>,
+}
+
+/// What a run found.
+#[derive(Debug)]
+pub struct Done<S> {
+    /// For each configuration.
+    pub reports: Vec<Report>,
+    /// The sinks, in the same order.
+    pub sinks: Vec<S>,
+    /// [`Settings::watch`] ended it before the end of the captures.
+    pub stopped: bool,
+    /// A capture ends in the middle of a record, or cannot be read on: its path. What was read
+    /// before is in the reports.
+    pub broken: Option<(String, CaptureError)>,
+}
+
+/// One configuration.
+struct Run<S> {
+    index: usize,
+    analysis: Analysis,
+    sink: S,
+    trains: Vec<Train>,
+}
+
+impl<S: Sink> Run<S> {
+    fn take(&mut self, batch: &Batch) -> io::Result<()> {
+        let trains = &mut self.trains;
+        match S::TAKES {
+            true => self.analysis.take(batch, &mut |train| trains.push(*train)),
+            false => self.analysis.take(batch, &mut |_| {}),
+        }
+        self.hand_on()
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        let trains = &mut self.trains;
+        self.analysis.finish(&mut |train| trains.push(*train));
+        self.hand_on()
+    }
+
+    fn hand_on(&mut self) -> io::Result<()> {
+        let taken = match self.trains.is_empty() || !S::TAKES {
+            true => Ok(()),
+            false => self.sink.take(&self.trains),
+        };
+        self.trains.clear();
+        taken
+    }
+}
+
+/// Runs every configuration on the captures. `sinks` has one for each.
+///
+/// # Errors
+/// See [`Error`]. A capture that is broken is none: [`Done::broken`].
+///
+/// # Panics
+/// If there are fewer sinks than configurations, or more.
+pub fn run<S: Sink>(
+    files: Files,
+    runs: &[Options],
+    sinks: Vec<S>,
+    settings: &mut Settings<'_>,
+) -> Result<Done<S>, Error> {
+    assert_eq!(runs.len(), sinks.len(), "a sink for each configuration");
+    let processors = || available_parallelism().map_or(1, Into::into);
+    let threads = match settings.threads {
+        0 => processors(),
+        threads => threads,
+    };
+    let mut reading = Reading::new(files, runs, settings);
+    let all = runs.iter().zip(sinks).enumerate();
+    let all = all.map(|(index, (options, sink))| Run {
+        index,
+        analysis: Analysis::new(options),
+        sink,
+        trains: Vec::new(),
+    });
+    let all: Vec<_> = all.collect();
+    let all = match threads {
+        1 => in_turn(&mut reading, all, settings)?,
+        _ => side_by_side(&mut reading, all, threads, settings)?,
+    };
+    reading.unchanged()?;
+    let report = reading.intake.report();
+    let broken = reading.intake.stopped().map(|(file, error)| {
+        let path = reading
+            .files
+            .sources
+            .get(file)
+            .map(|source| source.path.clone());
+        (path.unwrap_or_default(), error)
+    });
+    Ok(Done {
+        reports: all.iter().map(|run| run.analysis.report(report)).collect(),
+        sinks: all.into_iter().map(|run| run.sink).collect(),
+        stopped: reading.stopped,
+        broken,
+    })
+}
+
+fn in_turn<S: Sink>(
+    reading: &mut Reading,
+    mut all: Vec<Run<S>>,
+    settings: &mut Settings<'_>,
+) -> Result<Vec<Run<S>>, Error> {
+    let mut batch = Batch::default();
+    while reading.fill(&mut batch, settings)? {
+        for run in &mut all {
+            run.take(&batch).map_err(Error::Sink)?;
+        }
+    }
+    for run in &mut all {
+        run.finish().map_err(Error::Sink)?;
+    }
+    Ok(all)
+}
+
+fn side_by_side<S: Sink>(
+    reading: &mut Reading,
+    all: Vec<Run<S>>,
+    threads: usize,
+    settings: &mut Settings<'_>,
+) -> Result<Vec<Run<S>>, Error> {
+    let threads = threads.min(all.len()).max(1);
+    let mut shares: Vec<Vec<Run<S>>> = (0..threads).map(|_| Vec::new()).collect();
+    for (index, run) in all.into_iter().enumerate() {
+        shares[index % threads].push(run);
+    }
+    let mut all = scope(|scope| {
+        let mut workers = Vec::new();
+        for share in shares {
+            let (sender, receiver) = sync_channel(WAITING_MAX);
+            let thread = Builder::new().name("replay".into());
+            let worker = thread.spawn_scoped(scope, move || work(share, &receiver));
+            workers.push((sender, worker.map_err(Error::Thread)?));
+        }
+        let read = distribute(reading, &workers, settings);
+        let mut all = Vec::new();
+        let mut failed = None;
+        for (sender, worker) in workers {
+            drop(sender);
+            match worker.join().unwrap_or_else(|panic| resume_unwind(panic)) {
+                Ok(share) => all.extend(share),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        read?;
+        failed.map_or(Ok(all), |error| Err(Error::Sink(error)))
+    })?;
+    all.sort_by_key(|run| run.index);
+    Ok(all)
+}
+
+/// Runs some configurations on each batch.
+fn work<S: Sink>(
+    mut share: Vec<Run<S>>,
+    batches: &Receiver<Arc<Batch>>,
+) -> io::Result<Vec<Run<S>>> {
+    for batch in batches {
+        for run in &mut share {
+            run.take(&batch)?;
+        }
+    }
+    for run in &mut share {
+        run.finish()?;
+    }
+    Ok(share)
+}
+
+/// A thread that runs configurations, and what it is fed by.
+type Worker<'scope, S> = (
+    SyncSender<Arc<Batch>>,
+    ScopedJoinHandle<'scope, io::Result<Vec<Run<S>>>>,
+);
+
+/// Reads batches, and gives each one to every thread. It ends when a thread does, which has an
+/// error then.
+fn distribute<S: Sink>(
+    reading: &mut Reading,
+    workers: &[Worker<'_, S>],
+    settings: &mut Settings<'_>,
+) -> Result<(), Error> {
+    let mut batches: Vec<Arc<Batch>> = Vec::new();
+    loop {
+        // One that no thread has any more, or another.
+        let free = batches
+            .iter_mut()
+            .position(|batch| Arc::get_mut(batch).is_some());
+        let index = free.unwrap_or_else(|| {
+            batches.push(Arc::default());
+            batches.len() - 1
+        });
+        let Some(batch) = batches.get_mut(index).and_then(Arc::get_mut) else {
+            continue;
+        };
+        if !reading.fill(batch, settings)? {
+            return Ok(());
+        }
+        for (sender, _) in workers {
+            if sender.send(Arc::clone(&batches[index])).is_err() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The captures while they are read.
+struct Reading {
+    files: Files,
+    intake: Intake<Counting>,
+    /// The next one to open.
+    next: usize,
+    bytes: Arc<AtomicU64>,
+    bytes_total: Option<u64>,
+    since: Instant,
+    reported: Duration,
+    stopped: bool,
+}
+
+impl Reading {
+    fn new(files: Files, runs: &[Options], settings: &Settings<'_>) -> Self {
+        Self {
+            bytes_total: files.bytes(),
+            files,
+            intake: match settings.queue {
+                Some(queue) => Intake::new(runs).of_queue(queue),
+                None => Intake::new(runs),
+            },
+            next: 0,
+            bytes: Arc::default(),
+            since: Instant::now(),
+            reported: Duration::ZERO,
+            stopped: false,
+        }
+    }
+
+    /// Reads the next batch; `false` at the end of all captures, and if the run was ended.
+    fn fill(&mut self, batch: &mut Batch, settings: &mut Settings<'_>) -> Result<bool, Error> {
+        loop {
+            if !self.watch(settings) {
+                return Ok(false);
+            }
+            let until = self.files.sources.get(self.next).map(|next| next.first_ns);
+            if self.intake.fill(batch, until)? {
+                return Ok(true);
+            }
+            let next = self.files.sources.get_mut(self.next);
+            let (Some(next), None) = (next, self.intake.stopped()) else {
+                return Ok(false);
+            };
+            self.intake.add(self.next, next.reader(&self.bytes)?)?;
+            self.next += 1;
+        }
+    }
+
+    /// Reports progress when it is time; `false` if the run is to end.
+    fn watch(&mut self, settings: &mut Settings<'_>) -> bool {
+        let Some(watch) = &mut settings.watch else {
+            return true;
+        };
+        let elapsed = self.since.elapsed();
+        if elapsed < self.reported + PROGRESS_INTERVAL || self.stopped {
+            return !self.stopped;
+        }
+        self.reported = elapsed;
+        let goes_on = watch(&Progress {
+            bytes: self.bytes.load(Ordering::Relaxed),
+            bytes_total: self.bytes_total,
+            packets: self.intake.report().received,
+            elapsed,
+        });
+        self.stopped = !goes_on;
+        goes_on
+    }
+
+    /// Whether each file that was read is still what it was.
+    fn unchanged(&self) -> Result<(), Error> {
+        let read = self.files.sources.iter().take(self.next);
+        read.map(|source| source.unchanged()).collect()
+    }
+}

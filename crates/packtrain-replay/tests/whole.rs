@@ -1,0 +1,375 @@
+//! Threads, parts, queues and several files: each gives what one pass on one thread gives.
+
+use etherparse::PacketBuilder;
+use packtrain_capture::replay::{Options, Report, Train};
+use packtrain_capture::{Format, Interface, LinkCode, Writer};
+use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_replay::{Done, Error, Files, Grid, Ignore, Part, Parts, Settings, Sink, run};
+use proptest::prelude::*;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("packtrain-replay-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("a folder");
+        Self(path)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).expect("the folder");
+    }
+}
+
+/// A packet: when, on which interface, and its bytes.
+type Packet = (u64, u32, Vec<u8>);
+
+/// Bursts of TCP and UDP of many flows, with pauses of a millisecond after each hundred packets.
+fn traffic(packets: u32) -> Vec<Packet> {
+    let mut seqs = [1_u32; 40];
+    let mut at = 1_700_000_000_000_000_000;
+    let mut all = Vec::new();
+    for index in 0..packets {
+        at += if index % 100 == 99 { 1_000_000 } else { 1_500 };
+        let flow = (index.wrapping_mul(2_654_435_761) >> 16) % 40;
+        let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+        let ip = link.ipv4([198, 18, 0, flow as u8], [198, 18, 1, 1], 64);
+        let (mut data, bytes) = (Vec::new(), 200 + (flow as usize % 3) * 100);
+        let payload = vec![index as u8; bytes];
+        if flow.is_multiple_of(5) {
+            let udp = ip.udp(443, 4000 + flow as u16);
+            udp.write(&mut data, &payload).expect("a packet");
+        } else {
+            let seq = &mut seqs[flow as usize];
+            let tcp = ip.tcp(5000 + flow as u16, 443, *seq, 500).ack(1);
+            tcp.write(&mut data, &payload).expect("a packet");
+            *seq += bytes as u32;
+        }
+        all.push((at, flow % 2, data));
+    }
+    all
+}
+
+fn write(path: &Path, format: Format, packets: &[Packet]) {
+    let named = |name| Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: Some(name),
+    };
+    let interfaces = match format {
+        Format::PcapNg => vec![named("left"), named("right")],
+        Format::Pcap { .. } => vec![named("one")],
+    };
+    let file = File::create(path).expect("a file");
+    let mut writer = Writer::new(file, format, &interfaces).expect("a writer");
+    for (at, interface, data) in packets {
+        let interface = interface % interfaces.len() as u32;
+        let written = writer.write(interface, *at, data.len() as u32, [data]);
+        written.expect("a record");
+    }
+    writer.finish().expect("the end");
+}
+
+const NANO: Format = Format::Pcap { nanosecond: true };
+
+fn grid() -> Vec<Options> {
+    let grid = Grid {
+        mode: vec![Mode::Hash, Mode::Sorted],
+        flows: vec![2, 1024],
+        hold_ns: vec![20_000, 100_000],
+        coalesce: vec![Some(Semantics::Reversible), Some(Semantics::Stream)],
+        queues: vec![4],
+        ..Grid::of(&Options::default())
+    };
+    grid.runs()
+}
+
+fn on(files: Files, runs: &[Options], settings: &mut Settings<'_>) -> Done<Vec<Train>> {
+    let sinks = vec![Vec::new(); runs.len()];
+    let done = run(files, runs, sinks, settings).expect("a run");
+    assert!(!done.stopped && done.broken.is_none());
+    assert!(done.reports.iter().all(Report::is_closed));
+    done
+}
+
+fn on_one_thread(files: Files, runs: &[Options]) -> Done<Vec<Train>> {
+    let mut settings = Settings {
+        threads: 1,
+        ..Settings::default()
+    };
+    on(files, runs, &mut settings)
+}
+
+fn files(path: &Path) -> Files {
+    Files::open(&[path]).expect("a capture")
+}
+
+#[test]
+fn threads_change_nothing() {
+    let folder = Folder::new();
+    let path = folder.file("all.pcapng");
+    write(&path, Format::PcapNg, &traffic(20_000));
+    let alone = on_one_thread(files(&path), &grid());
+    assert!(alone.sinks.iter().flatten().any(|train| train.packets > 5));
+    for threads in [0, 2, 3, 100] {
+        let mut settings = Settings {
+            threads,
+            ..Settings::default()
+        };
+        let done = on(files(&path), &grid(), &mut settings);
+        assert_eq!(done.reports, alone.reports, "{threads}");
+        assert!(done.sinks == alone.sinks, "{threads}");
+    }
+}
+
+/// Rotated files, and files of an interface each.
+#[test]
+fn several_files_are_as_one() {
+    let folder = Folder::new();
+    let packets = traffic(5000);
+    let path = folder.file("all.pcapng");
+    write(&path, Format::PcapNg, &packets);
+    let whole = on_one_thread(files(&path), &grid());
+    let rotated: Vec<_> = packets
+        .chunks(777)
+        .enumerate()
+        .map(|(index, packets)| {
+            let path = folder.file(&format!("{index}.pcapng"));
+            write(&path, Format::PcapNg, packets);
+            path
+        })
+        .collect();
+    // In any order.
+    let shuffled: Vec<_> = rotated.iter().rev().collect();
+    let done = on_one_thread(Files::open(&shuffled).expect("captures"), &grid());
+    assert_eq!(done.reports, whole.reports);
+    assert!(done.sinks == whole.sinks);
+    // At the same time.
+    let parts = [0, 1].map(|part| {
+        let path = folder.file(&format!("part-{part}.pcapng"));
+        let mine = packets.iter().enumerate();
+        let mine = mine.filter(|(index, _)| index / 7 % 2 == part);
+        let mine: Vec<_> = mine.map(|(_, packet)| packet.clone()).collect();
+        write(&path, Format::PcapNg, &mine);
+        path
+    });
+    let done = on_one_thread(Files::open(&parts).expect("captures"), &grid());
+    assert_eq!(done.reports, whole.reports);
+    assert!(done.sinks == whole.sinks);
+}
+
+fn merged(reports: impl IntoIterator<Item = Report>) -> Report {
+    let mut reports = reports.into_iter();
+    let first = reports.next().expect("a part");
+    reports.fold(first, |mut sum, report| {
+        sum.merge(&report);
+        sum
+    })
+}
+
+#[test]
+fn parts_and_queues_add_up_to_the_whole() {
+    let folder = Folder::new();
+    for format in [NANO, Format::PcapNg] {
+        let path = folder.file("all");
+        write(&path, format, &traffic(10_000));
+        let whole = on_one_thread(files(&path), &grid());
+        let parts = Parts::of(&path, 100_000, 200_000).expect("parts");
+        assert_eq!(parts.packets, 10_000);
+        assert!(parts.parts.len() > 10, "{}", parts.parts.len());
+        let done: Vec<_> = parts
+            .parts
+            .iter()
+            .map(|part| on_one_thread(Files::part(&path, *part).expect("a part"), &grid()))
+            .collect();
+        for index in 0..grid().len() {
+            let trains = done.iter().flat_map(|done| done.sinks[index].clone());
+            assert!(trains.eq(whole.sinks[index].iter().copied()), "{index}");
+            let report = merged(done.iter().map(|done| done.reports[index].clone()));
+            assert_eq!(report, whole.reports[index]);
+        }
+        let queues: Vec<_> = (0..4)
+            .map(|queue| {
+                let mut settings = Settings {
+                    threads: 1,
+                    queue: Some(queue),
+                    ..Settings::default()
+                };
+                on(files(&path), &grid(), &mut settings)
+            })
+            .collect();
+        for index in 0..grid().len() {
+            let report = merged(queues.iter().map(|done| done.reports[index].clone()));
+            assert_eq!(report, whole.reports[index]);
+            for (queue, done) in queues.iter().enumerate() {
+                let mine = |train: &&Train| usize::from(train.queue) == queue;
+                let of_whole = whole.sinks[index].iter().filter(mine);
+                assert!(done.sinks[index].iter().eq(of_whole), "{index} {queue}");
+            }
+        }
+    }
+}
+
+/// Behind a second section, and in a compressed file, nothing is divided.
+#[test]
+fn what_cannot_be_divided_is_one_part() {
+    let folder = Folder::new();
+    let (path, twice) = (folder.file("one.pcapng"), folder.file("twice.pcapng"));
+    write(&path, Format::PcapNg, &traffic(1000));
+    let bytes = std::fs::read(&path).expect("the file");
+    std::fs::write(&twice, [&bytes[..], &bytes[..]].concat()).expect("a file");
+    let parts = Parts::of(&twice, 100_000, 1).expect("parts");
+    assert_eq!(parts.packets, 2000);
+    let last = parts.parts.last().expect("a part");
+    assert_eq!(last.end, 2 * bytes.len() as u64);
+    assert!(last.end - last.start > bytes.len() as u64);
+    let never = Parts::of(&path, u64::MAX, 1).expect("parts");
+    let all = Part {
+        head: 0,
+        start: 0,
+        end: bytes.len() as u64,
+    };
+    assert_eq!(never.parts, [all]);
+}
+
+#[test]
+fn a_watch_sees_progress_and_ends_a_run() {
+    let folder = Folder::new();
+    let path = folder.file("all.pcap");
+    write(&path, NANO, &traffic(200));
+    let mut seen = 0;
+    // One call ends the run; with few packets there may be none before the end.
+    let mut watch = |progress: &packtrain_replay::Progress| {
+        assert!(progress.bytes <= progress.bytes_total.expect("a file"));
+        seen += 1;
+        false
+    };
+    let mut settings = Settings {
+        threads: 1,
+        watch: Some(&mut watch),
+        ..Settings::default()
+    };
+    // A source that blocks until progress is due.
+    let input = Slow(File::open(&path).expect("the file"));
+    let done = run(
+        Files::input("slow", Box::new(input)),
+        &[Options::default()],
+        vec![Ignore],
+        &mut settings,
+    );
+    let error = done.map(|done| done.stopped);
+    assert!(matches!(error, Ok(true)), "{error:?}");
+    assert_eq!(seen, 1);
+}
+
+/// Longer than the time between two reports passes before each read.
+struct Slow(File);
+
+impl std::io::Read for Slow {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        std::thread::sleep(std::time::Duration::from_millis(110));
+        let some = buffer.len().min(10_000);
+        self.0.read(&mut buffer[..some])
+    }
+}
+
+#[test]
+fn errors_name_the_file() {
+    let folder = Folder::new();
+    let (good, bad) = (folder.file("good.pcap"), folder.file("bad.pcap"));
+    write(&good, NANO, &traffic(100));
+    let error = Files::open(&[&good, &bad]).expect_err("not there");
+    let line = error.to_string();
+    assert!(
+        line.contains("bad.pcap") && line.contains("No such file"),
+        "{line}"
+    );
+    std::fs::write(&bad, "no capture").expect("a file");
+    let line = Files::open(&[&good, &bad])
+        .expect_err("no capture")
+        .to_string();
+    assert!(line.contains("bad.pcap") && !line.contains('\n'), "{line}");
+
+    // It ends in the middle of a record: what is before that counts.
+    let bytes = std::fs::read(&good).expect("the file");
+    std::fs::write(&bad, &bytes[..bytes.len() - 10]).expect("a file");
+    let runs = [Options::default()];
+    let done = run(files(&bad), &runs, vec![Ignore], &mut Settings::default()).expect("a run");
+    let (path, _) = done.broken.expect("it is cut");
+    assert_eq!(path, bad.display().to_string());
+    assert_eq!(done.reports[0].received, 100);
+    assert_eq!(done.reports[0].dropped, 1);
+
+    // It grows, or goes, while it is read.
+    let changing = files(&good);
+    std::fs::write(&good, [&bytes[..], &[0]].concat()).expect("a file");
+    let error = run(changing, &runs, vec![Ignore], &mut Settings::default());
+    assert!(matches!(error, Err(Error::Changed { .. })), "{error:?}");
+    let going = files(&bad);
+    std::fs::remove_file(&bad).expect("the file");
+    let error = run(going, &runs, vec![Ignore], &mut Settings::default());
+    assert!(matches!(error, Err(Error::Open { .. })), "{error:?}");
+}
+
+/// A sink that cannot write.
+struct Full;
+
+impl Sink for Full {
+    fn take(&mut self, _trains: &[Train]) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::StorageFull.into())
+    }
+}
+
+#[test]
+fn a_sink_that_fails_ends_the_run() {
+    let folder = Folder::new();
+    let path = folder.file("all.pcap");
+    write(&path, NANO, &traffic(30_000));
+    let runs = grid();
+    for threads in [1, 2] {
+        let sinks = runs.iter().map(|_| Full).collect();
+        let mut settings = Settings {
+            threads,
+            ..Settings::default()
+        };
+        let error = run(files(&path), &runs, sinks, &mut settings);
+        assert!(matches!(error, Err(Error::Sink(_))));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Whatever the sizes of parts, and whatever the hold time they are made for.
+    #[test]
+    fn any_parts_add_up(bytes in 1_u64..100_000, packets in 1_u32..3000) {
+        let folder = Folder::new();
+        let path = folder.file("all.pcapng");
+        write(&path, Format::PcapNg, &traffic(packets));
+        let runs = Grid { mode: vec![Mode::Hash], ..Grid::of(&Options::default()) }.runs();
+        let whole = on_one_thread(files(&path), &runs);
+        let parts = Parts::of(&path, runs[0].hold_ns, bytes).expect("parts");
+        let done: Vec<_> = parts
+            .parts
+            .iter()
+            .map(|part| on_one_thread(Files::part(&path, *part).expect("a part"), &runs))
+            .collect();
+        let trains = done.iter().flat_map(|done| done.sinks[0].clone());
+        prop_assert!(trains.eq(whole.sinks[0].iter().copied()));
+        let report = merged(done.iter().map(|done| done.reports[0].clone()));
+        prop_assert_eq!(&report, &whole.reports[0]);
+    }
+}

@@ -79,6 +79,9 @@ pub struct CheckArgs {
     /// Names all checks, with what a program that passes does and where the fault was seen
     #[arg(long, conflicts_with = "command")]
     pub list: bool,
+    /// Writes what the program prints, standard output and standard error, into this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Writes a capture (pcapng) of each failure into this folder: what was sent and what arrived
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,

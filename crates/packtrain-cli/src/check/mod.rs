@@ -12,10 +12,12 @@ use packtrain_lab::check::{
     CHECKS, Options, Report, Row, Verdict, html, junit, run as check, versions,
 };
 use packtrain_lab::exec::Exec;
+use packtrain_lab::output::Log;
 use packtrain_lab::traffic::IpVersion;
 use packtrain_measure::key::fields;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Lines of an input that are printed at most.
 const LINES_MAX: usize = 12;
@@ -34,6 +36,11 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         _ => Exec::of_words(&args.command),
     };
     let all = commands.join(" ");
+    if all.is_empty() {
+        let line = "the command of the program is missing: write it behind --, as in `packtrain \
+                    check -- ./my-forwarder {a} {b}`";
+        return Err(Failure::new(Exit::Usage, line));
+    }
     if let Some(missing) = ["{a}", "{b}"].into_iter().find(|name| !all.contains(name)) {
         let line = format!(
             "the command has no {missing}, which stands for the name of a device: write it as in \
@@ -41,12 +48,15 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Usage, line));
     }
+    let log = args.log.as_deref().map(Log::create).transpose();
+    let log = log.map_err(|error| tool::failed(&error))?.map(Arc::new);
     let outcome = tool::controlled(args.quiet, |control| {
         let options = Options {
             exec: Exec {
                 commands,
                 made: args.made,
                 wait: args.wait,
+                log: log.clone(),
             },
             mtu: args.mtu,
             only: args.only.clone(),
@@ -76,6 +86,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         if let Some(path) = path {
             write(path, &text)?;
         }
+    }
+    if let Some(error) = log.and_then(|log| log.error()) {
+        return Err(Failure::new(Exit::Port, error));
     }
     ended(&report)
 }

@@ -28,9 +28,12 @@ fn main() -> ExitCode {
         nothing_is_reported_where_there_is_no_fault,
         the_forwarder_in_c_passes,
         each_planted_fault_is_found_by_its_check,
+        a_copy_that_comes_late_fails_the_check_that_sent_the_packet,
         reports_are_the_same_in_all_forms,
         a_program_ends_with_the_check,
         what_is_wrong_with_a_program_is_said,
+        a_log_has_what_the_program_prints,
+        a_forgotten_virtio_net_header_is_suspected,
     }
 }
 
@@ -140,11 +143,35 @@ fn each_planted_fault_is_found_by_its_check() {
         names.sort_unstable();
         names
     };
-    let faults: Vec<_> = forwarder::FAULTS.iter().map(|fault| fault.name).collect();
+    let faults = forwarder::FAULTS.iter().map(|fault| fault.name);
+    let faults: Vec<_> = faults.filter(|name| *name != LATE_COPY).collect();
     let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names(&faults), names(&checks), "a fault for each check");
     let this = this();
     side_by_side(&faults, |fault| finds(&this, fault));
+}
+
+/// The fault that is none of a single check.
+const LATE_COPY: &str = "late-copy";
+
+fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
+    need_tap();
+    let this = this();
+    // A copy of a fragment comes while fragments are sent, or acknowledgements, or when all is sent.
+    // The patience is for that: with the first copy nothing is waited for.
+    let mut words = vec!["check", "-q", "--json", "--patience", "20s", "--no-ipv6"];
+    words.extend(["--only", "fragments", "--only", "acks", "--"]);
+    words.extend([&this, "forwarder", "--fault", LATE_COPY, "{a}", "{b}"]);
+    let document = ends(1, &words).json();
+    let wanted = [("fragments", "wrong-bytes"), ("acks", "passed")];
+    assert_eq!(verdicts(&document), wanted, "{document}");
+    let row = &document["rows"][0];
+    let what = row["what"].as_str().expect("a sentence");
+    let line = row["least"][0].as_str().expect("a packet");
+    assert!(
+        what.starts_with("a packet arrived once more, ") && what.ends_with(line),
+        "{row}"
+    );
 }
 
 fn finds(this: &str, fault: &str) {
@@ -298,6 +325,14 @@ fn what_is_wrong_with_a_program_is_said() {
         "did you mean udp-sizes?",
     );
     says(2, &["--a", "x {a}"], "--b");
+    says(
+        2,
+        &[],
+        "the command of the program is missing: write it behind --, as in `packtrain check -- \
+         ./my-forwarder {a} {b}`",
+    );
+    let words = ["--log", "/no/such/log", "--", &this, "{a}", "{b}"];
+    says(2, &words, "--log /no/such/log: No such file or directory");
     let words = [
         "--",
         "sh",
@@ -342,4 +377,53 @@ fn what_is_wrong_with_a_program_is_said() {
     ]
     .concat();
     assert_eq!(verdicts(&ends(0, &words).json()), [("acks", "passed")]);
+}
+
+fn a_log_has_what_the_program_prints() {
+    need_tap();
+    let (scratch, this) = (Scratch::new("log"), this());
+    let log = scratch.file("log");
+    let words = ["check", "-q", "--no-speed", "--only", "acks", "--log", &log];
+    // One program, which prints to both outputs.
+    let line = format!("echo first; echo second >&2; exec {this} forwarder {{a}} {{b}}");
+    ends(0, &[&words[..], &["--", "sh", "-c", &line]].concat());
+    let text = fs::read_to_string(&log).expect("a log");
+    assert_eq!(text, "first\nsecond\n");
+    // Two of them: the second prints and fails once the log has what the first one printed.
+    let second = format!("until grep -q pt-a {log}; do sleep 0.01; done; echo of {{b}}; exit 3");
+    let commands = ["--a", "echo of {a}", "--b", &second];
+    ends(4, &[&words[..], &commands].concat());
+    let text = fs::read_to_string(&log).expect("a log");
+    assert_eq!(text, "of pt-a\nof pt-b\n");
+}
+
+fn a_forgotten_virtio_net_header_is_suspected() {
+    need_tap();
+    let this = this();
+    let programs: [(&[&str], &str); 2] = [
+        (&["--tap"], "; 10 bytes are in front of one that arrived"),
+        (
+            &[],
+            "; the kernel refused 10 packets of 10 that the program wrote in host B",
+        ),
+    ];
+    side_by_side(&programs, |(kind, clause)| {
+        let words = [
+            "check",
+            "-q",
+            "--wait",
+            "2s",
+            "--",
+            &this,
+            "forwarder",
+            "--forget",
+        ];
+        let ran = ends(4, &[&words[..], kind, &["{a}", "{b}"]].concat());
+        let line = ran.error_line();
+        let clause = format!("{clause}: is the virtio-net header read and written?");
+        assert!(
+            line.contains("no packet passes") && line.ends_with(&clause),
+            "{line}"
+        );
+    });
 }

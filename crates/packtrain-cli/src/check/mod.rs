@@ -8,9 +8,7 @@ use crate::print::{self, Style};
 use crate::table::{Align, Table};
 use crate::tool;
 use args::CheckArgs;
-use packtrain_lab::check::{
-    CHECKS, Options, Report, Row, Verdict, html, junit, run as check, versions,
-};
+use packtrain_lab::check::{CHECKS, Options, Report, Verdict, html, junit, run as check, versions};
 use packtrain_lab::exec::Exec;
 use packtrain_lab::output::Log;
 use packtrain_lab::traffic::IpVersion;
@@ -136,27 +134,6 @@ fn list() -> Result<(), Failure> {
     print::output(&table.render(0, Style::stdout()))
 }
 
-/// The details of a failure: what is wrong, the least input and the capture.
-fn details(row: &Row) -> String {
-    let mut text = format!("\n{}: {}\n", row.check, row.verdict.words());
-    text.push_str(&format!("  a program that passes: {}\n", row.about));
-    text.push_str(&format!("  here: {}\n", row.what));
-    if !row.least.is_empty() {
-        text.push_str("  the least input that shows it:\n");
-        for line in row.least.iter().take(LINES_MAX) {
-            text.push_str(&format!("    {line}\n"));
-        }
-        if let Some(more @ 1..) = row.least.len().checked_sub(LINES_MAX) {
-            text.push_str(&format!("    and {more} more, which --json lists\n"));
-        }
-    }
-    text.push_str(&format!("  seen in, or required by: {}\n", row.source));
-    if let Some(capture) = &row.capture {
-        text.push_str(&format!("  capture: {}\n", capture.display()));
-    }
-    text
-}
-
 /// What the program carries and costs, beside the others.
 fn speeds(report: &Report, style: Style) -> String {
     if report.speeds.is_empty() {
@@ -193,6 +170,7 @@ fn text(report: &Report, style: Style) -> String {
     let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
     for row in &report.rows {
         let about = match row.verdict {
+            Verdict::Passed if !row.note.is_empty() => &format!("{}; {}", row.note, row.about),
             Verdict::Passed if !row.figures.is_empty() => &row.figures,
             Verdict::Passed | Verdict::NotApplicable => row.about,
             _ => &row.what,
@@ -207,7 +185,7 @@ fn text(report: &Report, style: Style) -> String {
     );
     text.push_str(&table.render(0, style));
     for row in report.rows.iter().filter(|row| row.verdict.is_failure()) {
-        text.push_str(&details(row));
+        text.push_str(&format!("\n{}", row.details(LINES_MAX)));
     }
     text.push_str(&speeds(report, style));
     let mebibytes = report.memory_bytes as f64 / f64::from(1 << 20);

@@ -2,14 +2,14 @@
 //! `packtrain check` run. Without `--fault` it drops only what the kernel refuses.
 //!
 //! ```text
-//! forwarder [--tap] [--plain | --forget] [--fault NAME] A B
+//! forwarder [--tap] [--plain | --forget] [--route] [--fault NAME] A B
 //! forwarder --faults
 //! ```
 //!
 //! `--plain` opens the devices without a virtio-net header. `--forget` does so with B only, and treats
-//! it as a device with one. Each fault has the name of the check
-//! that must find it, but for `late-copy`, which the check finds that sent the packet. It is as
-//! narrow as the defect that it is modelled on.
+//! it as a device with one. `--route` takes one from TTL and hop limit. Each fault has the name of
+//! the check that must find it, but for `late-copy`, which the check finds that sent the packet. It
+//! is as narrow as the defect that it is modelled on.
 
 use packtrain_offload::checksum::{
     Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6, sum, udp_field,
@@ -49,13 +49,14 @@ pub fn ended(args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallible, String> {
-    let (mut tap, mut plain, mut forget) = (false, false, false);
+    let (mut tap, mut plain, mut forget, mut routes) = (false, false, false, false);
     let (mut names, mut fault) = (Vec::new(), None);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--tap" => tap = true,
             "--plain" => plain = true,
             "--forget" => forget = true,
+            "--route" => routes = true,
             "--fault" => {
                 let name = args.next().unwrap_or_default();
                 let found = FAULTS.iter().find(|fault| fault.name == name);
@@ -71,7 +72,9 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallibl
         }
     }
     let [a, b] = &names[..] else {
-        return Err("usage: forwarder [--tap] [--plain | --forget] [--fault NAME] A B".into());
+        return Err(
+            "usage: forwarder [--tap] [--plain | --forget] [--route] [--fault NAME] A B".into(),
+        );
     };
     let offload = [TunOffload::tun(), TunOffload::tap()][usize::from(tap)];
     let offload = match plain {
@@ -91,7 +94,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallibl
         Ok(device)
     };
     let devices = [open(a, plain)?, open(b, plain || forget)?];
-    forward(devices.each_ref(), offload, fault).map_err(|error| error.to_string())
+    forward(devices.each_ref(), offload, fault, routes).map_err(|error| error.to_string())
 }
 
 /// Passes packets on, both ways by turns, until a device is removed.
@@ -99,6 +102,7 @@ fn forward(
     devices: [&SyncDevice; 2],
     offload: TunOffload,
     fault: Option<&Fault>,
+    routes: bool,
 ) -> Result<std::convert::Infallible, Error> {
     let at = fault.map_or(At::None, |fault| fault.at);
     let mut read = vec![0; WRITE_BYTES_MAX];
@@ -155,6 +159,9 @@ fn forward(
                 while let Some(packet) = packets.next_packet() {
                     of_read.push(packet.to_vec());
                 }
+                if routes {
+                    of_read.retain_mut(|packet| route(packet, offload.link));
+                }
                 match at {
                     At::Read(fault) => fault(&mut of_read, memory),
                     At::Both(fault) => fault(&mut of_read, memory, other),
@@ -199,6 +206,28 @@ fn forward(
             std::thread::sleep(GATHER); // `poll` returns at once.
         }
     }
+}
+
+/// Takes one from the TTL or the hop limit; false if nothing is left of it.
+fn route(packet: &mut [u8], link: LinkType) -> bool {
+    let ip = match (link, packet.get(12..14)) {
+        (LinkType::RawIp, _) => 0,
+        (_, Some(&[0x81, 0])) => 18,
+        (_, Some(&[8, 0] | &[0x86, 0xdd])) => 14,
+        _ => return true,
+    };
+    let version = packet.get(ip).map_or(0, |first| first >> 4);
+    let at = ip + if version == 4 { 8 } else { 7 };
+    if packet.len() < ip + 20 || packet[at] <= 1 {
+        return false;
+    }
+    packet[at] -= 1;
+    if version == 4 {
+        let end = ip + usize::from(packet[ip] & 15) * 4;
+        let value = ipv4_header(&packet[ip..end]);
+        put(packet, ip + 10, value.into());
+    }
+    true
 }
 
 fn code(error: &Error) -> Errno {

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         the_forwarder_in_c_passes,
         each_planted_fault_is_found_by_its_check,
         a_copy_that_comes_late_fails_the_check_that_sent_the_packet,
+        a_ttl_that_is_not_one_less_is_found_if_it_has_to_be,
         reports_are_the_same_in_all_forms,
         a_program_ends_with_the_check,
         what_is_wrong_with_a_program_is_said,
@@ -55,16 +56,10 @@ fn verdicts(document: &Value) -> Vec<(&str, &str)> {
 
 /// Runs all checks, which must pass but for one that does not apply. Time decides none of them: the
 /// one that compares speeds is left out.
-fn passes(command: &[&str], not_applicable: &str) {
-    let mut words = vec![
-        "check",
-        "-q",
-        "--json",
-        "--no-speed",
-        "--skip",
-        "mss-speed",
-        "--",
-    ];
+fn passes(options: &[&str], command: &[&str], not_applicable: &str) -> Value {
+    let mut words = vec!["check", "-q", "--json", "--no-speed", "--skip", "mss-speed"];
+    words.extend(options);
+    words.push("--");
     words.extend(command);
     let document = ends(0, &words).json();
     for (check, verdict) in verdicts(&document) {
@@ -73,6 +68,17 @@ fn passes(command: &[&str], not_applicable: &str) {
         assert_eq!(verdict, wanted, "{check}: {document}");
     }
     assert_eq!(verdicts(&document).len(), CHECKS.len() - 1);
+    document
+}
+
+/// Checks of large TCP packets, with what they say of those that passed.
+fn notes(document: &Value) -> Vec<(&str, &str)> {
+    let rows = document["rows"].as_array().expect("rows").iter();
+    let all = rows.map(|row| (&row["check"], &row["note"]));
+    let all = all.map(|(check, note)| (check.as_str().expect("a check"), note));
+    all.filter(|(check, _)| ["tcp-sizes", "tcp-segments", "tcp-tails"].contains(check))
+        .map(|(check, note)| (check, note.as_str().expect("a note")))
+        .collect()
 }
 
 /// Calls `run` with each, several at a time: most of the time goes into waiting.
@@ -92,7 +98,8 @@ fn side_by_side<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
 fn nothing_is_reported_where_there_is_no_fault() {
     need_tap();
     let this = &*this();
-    let programs: [(&[&str], &str); 5] = [
+    let route = [this, "forwarder", "--route", "{a}", "{b}"];
+    let programs: [(&[&str], &str); 6] = [
         (&[this, "forwarder", "{a}", "{b}"], "ethernet"),
         (&[this, "forwarder", "--tap", "{a}", "{b}"], "refused-write"),
         (&[this, "forwarder", "--plain", "{a}", "{b}"], "ethernet"),
@@ -104,10 +111,42 @@ fn nothing_is_reported_where_there_is_no_fault() {
             &[PACKTRAIN, "forward", "-q", "tap:{a}", "tap:{b},offload=off"],
             "refused-write",
         ),
+        (&route, "ethernet"),
     ];
     side_by_side(&programs, |(command, not_applicable)| {
-        passes(command, not_applicable);
+        let options: &[&str] = match command.contains(&"--route") {
+            true => &["--ttl-decrement"],
+            false => &[],
+        };
+        let document = passes(options, command, not_applicable);
+        let note = if command.contains(&"--plain") {
+            "no large packet reached it"
+        } else if command.contains(&"tap:{b},offload=off") {
+            "no large packet reached it from B to A"
+        } else {
+            ""
+        };
+        let wanted = ["tcp-sizes", "tcp-segments", "tcp-tails"].map(|check| (check, note));
+        assert_eq!(notes(&document), wanted);
     });
+}
+
+fn a_ttl_that_is_not_one_less_is_found_if_it_has_to_be() {
+    need_tap();
+    let this = this();
+    let finds = |options: &[&str], program: &[&str], difference: &str| {
+        let words = ["check", "-q", "--json", "--only", "ttl-tos", "--no-ipv6"];
+        let more = [&["--patience", "500ms", "--", &this, "forwarder"], program];
+        let words = [&words[..], options, &more.concat(), &["{a}", "{b}"]].concat();
+        let document = ends(1, &words).json();
+        assert_eq!(verdicts(&document), [("ttl-tos", "wrong-bytes")]);
+        let what = document["rows"][0]["what"].as_str().expect("a sentence");
+        let wanted = format!("another IPv4 TTL (byte 8: {difference})");
+        assert!(what.contains(&wanted), "{document}");
+    };
+    let option = &["--ttl-decrement"];
+    finds(option, &[], "expected 0x3f, arrived 0x40");
+    finds(&[], &["--route"], "expected 0x40, arrived 0x3f");
 }
 
 fn the_forwarder_in_c_passes() {
@@ -120,7 +159,7 @@ fn the_forwarder_in_c_passes() {
     let path = path.replace("self", &std::process::id().to_string());
     // It ends when its standard input does.
     let command = format!("sleep 1000 | {path} {{a}} {{b}} vnet 1");
-    passes(&["sh", "-c", &command], "refused-write");
+    passes(&[], &["sh", "-c", &command], "refused-write");
 }
 
 /// The verdict that a fault leads to.
@@ -332,7 +371,7 @@ fn what_is_wrong_with_a_program_is_said() {
          ./my-forwarder {a} {b}`",
     );
     let words = ["--log", "/no/such/log", "--", &this, "{a}", "{b}"];
-    says(2, &words, "--log /no/such/log: No such file or directory");
+    says(4, &words, "--log /no/such/log: No such file or directory");
     let words = [
         "--",
         "sh",

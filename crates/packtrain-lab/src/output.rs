@@ -37,7 +37,7 @@ impl Log {
     /// Creates the file, or empties it.
     ///
     /// # Errors
-    /// [`ToolError::Usage`] with the path if it cannot be created.
+    /// [`ToolError::Failed`] with the path if it cannot be created.
     pub fn create(path: &Path) -> Result<Self, ToolError> {
         let file = File::create(path).map_err(|error| {
             let line = format!(
@@ -45,7 +45,7 @@ impl Log {
                                 you may write to",
                 path.display()
             );
-            ToolError::Usage(line)
+            ToolError::Failed(line)
         })?;
         Ok(Self {
             path: path.to_owned(),

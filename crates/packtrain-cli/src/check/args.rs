@@ -64,6 +64,9 @@ pub struct CheckArgs {
     /// Compares the identification of IPv4 packets with DF too, which has no meaning (RFC 6864)
     #[arg(long)]
     pub exact_id: bool,
+    /// Expects TTL and hop limit one less, with the right header checksum: for one that routes
+    #[arg(long)]
+    pub ttl_decrement: bool,
     /// Never stops the program (SIGSTOP) while packets are sent: for one that does not bear it
     #[arg(long)]
     pub no_stop: bool,
@@ -85,7 +88,8 @@ pub struct CheckArgs {
     /// Writes a capture (pcapng) of each failure into this folder: what was sent and what arrived
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
-    /// How long a packet is waited for after the last one that arrived, until it counts as lost
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost; and
+    /// late copies, at the end
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "3s")]
     pub patience: Duration,
     /// Seed of the payloads

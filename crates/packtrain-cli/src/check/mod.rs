@@ -62,6 +62,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             versions: claimed(args),
             captures: args.captures.clone(),
             exact_id: args.exact_id,
+            routes: args.ttl_decrement,
             stops: !args.no_stop,
             seed: args.seed,
             patience: args.patience,

@@ -36,6 +36,8 @@ pub struct Options {
     /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
     /// have no meaning (RFC 6864 section 4.1).
     pub exact_id: bool,
+    /// Whether the program routes: TTL and hop limit have to arrive one less.
+    pub routes: bool,
     /// Whether the program is stopped (SIGSTOP) while packets are sent, so that it reads them at
     /// once.
     pub stops: bool,
@@ -327,7 +329,8 @@ pub(super) fn started(
     number: u64,
 ) -> Result<(Program, TwoHosts, Probe), ToolError> {
     let (program, hosts) = Program::start(&options.exec, &options.settings())?;
-    let probe = Probe::open(&hosts, options.seed + number, options.exact_id)?;
+    let seed = options.seed + number;
+    let probe = Probe::open(&hosts, seed, options.exact_id, options.routes)?;
     Ok((program, hosts, probe))
 }
 

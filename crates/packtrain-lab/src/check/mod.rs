@@ -374,6 +374,7 @@ impl Bench<'_> {
                     ip: *ip,
                     link: self.probe.link,
                     mtu: self.options.mtu as usize,
+                    routes: self.options.routes,
                 });
             }
         }
@@ -383,7 +384,7 @@ impl Bench<'_> {
     /// Notes if no large packet reached the program: the kernel then cuts them before, for a device
     /// without TSO or USO.
     fn large_packets(&mut self, make: fn(&Ground) -> Vec<Step>) -> Result<Found, ToolError> {
-        let (mut ways, mut cut) = (0, Vec::new());
+        let mut cut = Vec::new();
         let mut all = Found {
             is_empty: true,
             ..Found::default()
@@ -402,17 +403,11 @@ impl Bench<'_> {
             }
             // What the program reads is transmitted, in the kernel's words.
             let read = self.hosts.host(ground.from).stats()?.since(&before);
-            ways += 1;
             if read.tx_packets >= wire as u64 {
-                let direction = ground.from.of(["A to B", "B to A"]);
-                cut.push(format!("{direction} over {}", ground.ip));
+                cut.push((ground.from, ground.ip));
             }
         }
-        all.note = match cut.len() {
-            0 => String::new(),
-            count if count == ways => "no large packet reached it".to_owned(),
-            _ => format!("no large packet reached it from {}", cut.join(", ")),
-        };
+        all.note = cut_note(&cut, &self.options.versions);
         Ok(all)
     }
 
@@ -485,6 +480,34 @@ impl Bench<'_> {
     }
 }
 
+/// The note of a check whose large packets were cut before the program in some directions, with
+/// some of the versions of IP; empty if in none.
+fn cut_note(cut: &[(Side, IpVersion)], versions: &[IpVersion]) -> String {
+    if cut.is_empty() {
+        return String::new();
+    }
+    let mut note = "no large packet reached it".to_owned();
+    if cut.len() == 2 * versions.len() {
+        return note;
+    }
+    let of = |from: Side| {
+        let direction = from.of(["A to B", "B to A"]);
+        let all: Vec<_> = cut.iter().filter(|(side, _)| *side == from).collect();
+        let is_whole = all.len() == versions.len();
+        let named = move |(_, ip): &(Side, IpVersion)| match ip {
+            _ if is_whole => direction.to_owned(),
+            IpVersion::V4 => format!("{direction} over IPv4"),
+            IpVersion::V6 => format!("{direction} over IPv6"),
+        };
+        all.into_iter()
+            .take(if is_whole { 1 } else { 2 })
+            .map(named)
+    };
+    let ways = [Side::Left, Side::Right].into_iter().flat_map(of);
+    note += &format!(" from {}", ways.collect::<Vec<_>>().join(", "));
+    note
+}
+
 /// The most packets that a program which is stopped is sent. All of them fit the receive buffer of
 /// a UDP socket, as the two ends of a VPN have between them.
 const HELD_MAX: usize = 64;
@@ -497,4 +520,24 @@ fn with_held(step: Step, stops: bool) -> impl Iterator<Item = Step> {
         ..step.clone()
     });
     iter::once(step).chain(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use IpVersion::{V4, V6};
+    use Side::{Left, Right};
+
+    #[test]
+    fn a_note_names_where_large_packets_were_cut() {
+        let note = |cut: &[(Side, IpVersion)]| cut_note(cut, &[V4, V6]);
+        assert_eq!(note(&[]), "");
+        let all = [(Left, V4), (Right, V4), (Left, V6), (Right, V6)];
+        assert_eq!(note(&all), "no large packet reached it");
+        let b_to_a = "no large packet reached it from B to A";
+        assert_eq!(note(&[(Right, V4), (Right, V6)]), b_to_a);
+        assert_eq!(cut_note(&[(Right, V6)], &[V6]), b_to_a);
+        let mixed = "no large packet reached it from A to B, B to A over IPv6";
+        assert_eq!(note(&[(Left, V4), (Left, V6), (Right, V6)]), mixed);
+    }
 }

@@ -15,7 +15,7 @@ use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
 
 use super::header::{header_hint, large_error};
-use super::packet::{Bytes, DF, Link, Rule, Sent, TCP_FLAGS, field_at, names};
+use super::packet::{Bytes, DF, Form, Link, Rule, Sent, TCP_FLAGS, field_at, names};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -117,6 +117,7 @@ pub(super) struct Probe {
     /// Numbers the streams of payload, so that no two packets have the same bytes.
     stream: u64,
     exact_id: bool,
+    routes: bool,
     /// The check that runs.
     pub check: &'static str,
     /// Packets of earlier runs, by the host that they arrive in.
@@ -151,8 +152,14 @@ pub(super) struct Late {
 }
 
 impl Probe {
-    /// Without `exact_id` identifications that have no meaning are not compared.
-    pub(super) fn open(hosts: &TwoHosts, seed: u64, exact_id: bool) -> Result<Self, LabError> {
+    /// Without `exact_id` identifications that have no meaning are not compared. With `routes`
+    /// packets have to arrive with a TTL or hop limit that is one less.
+    pub(super) fn open(
+        hosts: &TwoHosts,
+        seed: u64,
+        exact_id: bool,
+        routes: bool,
+    ) -> Result<Self, LabError> {
         let link = match hosts.left.link.mac {
             Some(_) => Link::Tap,
             None => Link::Tun,
@@ -162,6 +169,7 @@ impl Probe {
             link,
             stream: seed << 32,
             exact_id,
+            routes,
             check: "",
             earlier: HashMap::new(),
             late: Vec::new(),
@@ -187,7 +195,11 @@ impl Probe {
         let mut built = Vec::with_capacity(list.len());
         for sent in list {
             self.stream += 1;
-            built.push(sent.build(self.link, self.stream));
+            let mut bytes = sent.build(self.link, self.stream);
+            if self.routes {
+                bytes.wire = routed(sent).build(self.link, self.stream).wire;
+            }
+            built.push(bytes);
         }
         let mut outcome = Outcome::default();
         let mut buffer = vec![0; WRITE_BYTES_MAX];
@@ -611,6 +623,19 @@ impl Probe {
             what: format!("{difference}{lengths}: {nearest}"),
         })
     }
+}
+
+/// What a host would have to send for the packets that a router has to pass on.
+fn routed(sent: &Sent) -> Sent {
+    let mut sent = sent.clone();
+    match &mut sent.form {
+        Form::Wire(packet)
+        | Form::Partial(packet)
+        | Form::Summed { packet, .. }
+        | Form::Large { packet, .. } => packet.ttl -= 1,
+        Form::Garbage(_) => {}
+    }
+    sent
 }
 
 struct Expected<'a> {

@@ -6,10 +6,10 @@
 //! forwarder --faults
 //! ```
 //!
-//! `--plain` opens the devices without a virtio-net header. `--forget` does so with B only, and treats
-//! it as a device with one. `--route` takes one from TTL and hop limit. Each fault has the name of
-//! the check that must find it, but for `late-copy`, which the check finds that sent the packet. It
-//! is as narrow as the defect that it is modelled on.
+//! `--plain` opens the devices without a virtio-net header. `--forget` does so with B only, and
+//! treats it as a device with one. `--route` takes one from TTL and hop limit. Each fault has the
+//! name of the check that must find it, but for `late-copy`, which the check finds that sent the
+//! packet. It is as narrow as the defect that it is modelled on.
 
 use packtrain_offload::checksum::{
     Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6, sum, udp_field,

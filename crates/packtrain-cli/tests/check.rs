@@ -196,8 +196,8 @@ const LATE_COPY: &str = "late-copy";
 fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
     need_tap();
     let this = this();
-    // A copy of a fragment comes while fragments are sent, or acknowledgements, or when all is sent.
-    // The patience is for that: with the first copy nothing is waited for.
+    // A copy of a fragment comes while fragments are sent, or acknowledgements, or when all is
+    // sent. The patience is for that: with the first copy nothing is waited for.
     let mut words = vec!["check", "-q", "--json", "--patience", "20s", "--no-ipv6"];
     words.extend(["--only", "fragments", "--only", "acks", "--"]);
     words.extend([&this, "forwarder", "--fault", LATE_COPY, "{a}", "{b}"]);
@@ -298,7 +298,12 @@ fn reports_are_the_same_in_all_forms() {
     let row = &document["rows"][1];
     let (what, least) = (&row["what"], &row["least"][0]);
     let (what, least) = (what.as_str().expect("text"), least.as_str().expect("text"));
-    for text in [run(&[]).out, fs::read_to_string(html).expect("a page")] {
+    let terminal = run(&[]).out;
+    let details = terminal
+        .split("\n\n")
+        .find(|part| part.starts_with("fragments: "));
+    let details = details.expect("details of the failure").trim_end();
+    for text in [&terminal, &fs::read_to_string(html).expect("a page")] {
         assert!(text.contains("lost in silence"), "{text}");
         assert!(text.contains(what) && text.contains(least), "{text}");
     }
@@ -309,6 +314,11 @@ fn reports_are_the_same_in_all_forms() {
     );
     assert!(
         junit.contains("<failure type=\"lost in silence\""),
+        "{junit}"
+    );
+    // But for the path of the capture, which the other run did not make.
+    assert!(
+        junit.contains(&format!(">{details}\n  capture: ")),
         "{junit}"
     );
     let capture = row["capture"].as_str().expect("a path");

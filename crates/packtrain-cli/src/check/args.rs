@@ -31,7 +31,8 @@ MTU do not count. Packets are from 198.18.0.101 and fd00:18::101 to .102 and bac
 198.18.0.1 and .2, fd00:18::1 and ::2. The program ends with the check, with all processes that it
 has started. No root is needed.
 Exit status 1 if a check failed, 5 if none failed and one could not be judged, 2 for a wrong command
-line, 3 if a privilege is missing, 4 if the program opens no devices or passes nothing.";
+line, 3 if a privilege is missing, 4 if the program opens no devices or passes nothing, or if a file
+cannot be written.";
 
 /// `packtrain check`.
 #[derive(Debug, Args)]
@@ -88,8 +89,8 @@ pub struct CheckArgs {
     /// Writes a capture (pcapng) of each failure into this folder: what was sent and what arrived
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
-    /// How long a packet is waited for after the last one that arrived, until it counts as lost; and
-    /// late copies, at the end
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost,
+    /// and a late copy at the end
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "3s")]
     pub patience: Duration,
     /// Seed of the payloads

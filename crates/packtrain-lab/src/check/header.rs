@@ -6,8 +6,8 @@ use packtrain_offload::layout::{Layout, Network};
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader};
 
-use super::packet::{Bytes, Link, Sent, TCP};
-use super::probe::{Arrival, untagged};
+use super::packet::{Link, TCP};
+use crate::topology::Side;
 
 /// The end of a clause.
 pub(super) const HEADER_QUESTION: &str = "is the virtio-net header read and written?";
@@ -18,18 +18,17 @@ const HEADERS: [usize; 2] = [10, 12];
 const SEARCHED_MAX: usize = 64;
 
 /// A clause for a packet that arrived, all bytes equal, with a virtio-net header in front of it, or
-/// without as many of its first bytes.
-pub(super) fn header_hint(list: &[Sent], built: &[Bytes], arrived: &[Arrival]) -> Option<String> {
-    let all = list.iter().zip(built).flat_map(|(sent, bytes)| {
-        let wires = bytes.wire.iter();
-        wires.map(|wire| (sent.from.other(), untagged(wire, sent)))
-    });
-    for (at, wire) in all.take(SEARCHED_MAX) {
-        for one in arrived.iter().filter(|one| one.at == at) {
+/// without as many of its first bytes. Each packet is beside the host that it arrives in.
+pub(super) fn header_hint(
+    expected: impl Iterator<Item = (Side, Vec<u8>)>,
+    arrived: &[(Side, &[u8])],
+) -> Option<String> {
+    for (at, wire) in expected.take(SEARCHED_MAX) {
+        for (_, found) in arrived.iter().filter(|(side, _)| *side == at) {
             for bytes in HEADERS {
-                let what = if one.bytes.get(bytes..) == Some(&wire) {
+                let what = if found.get(bytes..) == Some(&wire) {
                     format!("{bytes} bytes are in front of one that arrived")
-                } else if wire.len() > 2 * bytes && wire[bytes..] == one.bytes {
+                } else if wire.len() > 2 * bytes && wire[bytes..] == **found {
                     format!("one arrived without its first {bytes} bytes")
                 } else {
                     continue;
@@ -89,28 +88,17 @@ pub(super) fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use super::super::packet::{Form, Packet};
+    use super::super::packet::{Form, Packet, Sent};
     use super::*;
     use crate::ip::IpVersion;
-    use crate::topology::Side;
 
     #[test]
     fn a_virtio_net_header_is_found_where_all_other_bytes_are_equal() {
         let sent = Sent::new(Side::Left, Form::Wire(Packet::udp(IpVersion::V4, 1, 100)));
-        let built = sent.build(Link::Tap, 1);
-        let wire = built.wire[0].clone();
-        let hint = |at: Side, bytes: &[u8]| {
-            let arrival = Arrival {
-                at,
-                bytes: bytes.to_vec(),
-                is_trusted: false,
-                large: None,
-                after: Duration::ZERO,
-            };
-            let built = sent.build(Link::Tap, 1);
-            header_hint(std::slice::from_ref(&sent), &[built], &[arrival]).unwrap_or_default()
+        let wire = sent.build(Link::Tap, 1).wire.swap_remove(0);
+        let hint = |at: Side, found: &[u8]| {
+            let expected = [(Side::Right, wire.clone())].into_iter();
+            header_hint(expected, &[(at, found)]).unwrap_or_default()
         };
         let longer = [&[0; 10][..], &wire].concat();
         let words = "; 10 bytes are in front of one that arrived: is the virtio-net header read";

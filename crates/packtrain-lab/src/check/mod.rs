@@ -39,8 +39,8 @@ pub use report::{html, junit};
 pub use speed::Speed;
 pub use verdict::{Report, Row, Verdict};
 
-/// How long copies of packets are waited for at the end of a check. Those that arrive later are seen
-/// by the next ones, or at the end of all.
+/// How long copies of packets are waited for at the end of a check. The next checks see those that
+/// arrive later, and the end of all does.
 const LATE: Duration = Duration::from_millis(50);
 
 /// A check.

@@ -82,9 +82,9 @@ pub(super) struct Arrival {
     pub at: Side,
     pub bytes: Vec<u8>,
     /// The kernel was told not to verify its checksum.
-    pub is_trusted: bool,
+    is_trusted: bool,
     /// What is wrong with the large packet that it was a segment of.
-    pub large: Option<&'static str>,
+    large: Option<&'static str>,
     /// When.
     pub after: Duration,
 }
@@ -275,7 +275,12 @@ impl Probe {
         let is_lost = |fault: &Fault| fault.wrong == Wrong::Lost;
         outcome.fault = fault.filter(|fault| outcome.doubt.is_none() || !is_lost(fault));
         if outcome.fault.as_ref().is_some_and(is_lost) {
-            outcome.hint = header_hint(list, &built, &outcome.arrived);
+            let expected = list.iter().zip(&built).flat_map(|(sent, bytes)| {
+                let wires = bytes.wire.iter();
+                wires.map(|wire| (sent.from.other(), untagged(wire, sent)))
+            });
+            let arrived = outcome.arrived.iter().map(|one| (one.at, &*one.bytes));
+            outcome.hint = header_hint(expected, &arrived.collect::<Vec<_>>());
         }
         Ok(outcome)
     }
@@ -670,7 +675,7 @@ impl fmt::Display for Numbered<'_> {
 }
 
 /// A sent packet as a packet socket sees it where it arrives: the kernel has removed a VLAN tag.
-pub(super) fn untagged(wire: &[u8], sent: &Sent) -> Vec<u8> {
+fn untagged(wire: &[u8], sent: &Sent) -> Vec<u8> {
     match sent.packet().and_then(|packet| packet.tag) {
         Some(_) => [&wire[..12], &wire[16..]].concat(),
         None => wire.to_vec(),

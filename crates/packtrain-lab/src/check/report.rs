@@ -133,7 +133,7 @@ fn row_of_page(m: &mut Markup, row: &Row) {
 mod tests {
     use super::*;
 
-    fn row(check: &'static str, verdict: Verdict, what: &str) -> Row {
+    fn row(check: &'static str, verdict: &Verdict, what: &str) -> Row {
         Row {
             check,
             about: "about & so on",
@@ -158,10 +158,10 @@ mod tests {
             devices: "tun",
             mtu: 1500,
             rows: vec![
-                row("one", Verdict::Passed, ""),
-                row("two", Verdict::WrongBytes, "a \"b\" <c>\u{1b}[0m"),
-                row("three", Verdict::NotJudged, "why"),
-                row("four", Verdict::NotApplicable, ""),
+                row("one", &Verdict::Passed, ""),
+                row("two", &Verdict::WrongBytes, "a \"b\" <c>\u{1b}[0m"),
+                row("three", &Verdict::NotJudged, "why"),
+                row("four", &Verdict::NotApplicable, ""),
             ],
             speeds: Vec::new(),
             speeds_missing: String::new(),

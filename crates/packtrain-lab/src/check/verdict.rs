@@ -81,7 +81,8 @@ pub struct Row {
     pub capture: Option<PathBuf>,
     /// Figures, for checks that measure.
     pub figures: String,
-    /// What a check that passed does not show: that no large packet reached the program; else empty.
+    /// That no large packet reached the program, or from where none did, in a check of large
+    /// packets that passed; else empty.
     pub note: String,
     /// How long it took.
     pub seconds: f64,

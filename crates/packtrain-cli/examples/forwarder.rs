@@ -2,12 +2,14 @@
 //! `packtrain check` run. Without `--fault` it drops only what the kernel refuses.
 //!
 //! ```text
-//! forwarder [--tap] [--plain] [--fault NAME] A B
+//! forwarder [--tap] [--plain | --forget] [--route] [--fault NAME] A B
 //! forwarder --faults
 //! ```
 //!
-//! `--plain` opens the devices without a virtio-net header. Each fault has the name of the check
-//! that must find it, and is as narrow as the defect that it is modelled on.
+//! `--plain` opens the devices without a virtio-net header. `--forget` does so with B only, and
+//! treats it as a device with one. `--route` takes one from TTL and hop limit. Each fault has the
+//! name of the check that must find it, but for `late-copy`, which the check finds that sent the
+//! packet. It is as narrow as the defect that it is modelled on.
 
 use packtrain_offload::checksum::{
     Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6, sum, udp_field,
@@ -16,9 +18,9 @@ use packtrain_offload::layout::{IpProtocol, Layout, Network, Transport};
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
 use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, HeaderLen, VnetHeader};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io::{Error, ErrorKind};
 use std::mem::take;
 use std::process::ExitCode;
@@ -29,6 +31,8 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 const READS_MAX: usize = 256;
 /// How long a fault that needs several packets in a batch waits for them.
 const GATHER: Duration = Duration::from_millis(2);
+/// How long after a packet its late copy is sent.
+const LATE: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     ended(std::env::args().skip(1))
@@ -45,11 +49,14 @@ pub fn ended(args: impl Iterator<Item = String>) -> ExitCode {
 }
 
 fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallible, String> {
-    let (mut tap, mut plain, mut names, mut fault) = (false, false, Vec::new(), None);
+    let (mut tap, mut plain, mut forget, mut routes) = (false, false, false, false);
+    let (mut names, mut fault) = (Vec::new(), None);
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--tap" => tap = true,
             "--plain" => plain = true,
+            "--forget" => forget = true,
+            "--route" => routes = true,
             "--fault" => {
                 let name = args.next().unwrap_or_default();
                 let found = FAULTS.iter().find(|fault| fault.name == name);
@@ -65,7 +72,9 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallibl
         }
     }
     let [a, b] = &names[..] else {
-        return Err("usage: forwarder [--tap] [--plain] [--fault NAME] A B".into());
+        return Err(
+            "usage: forwarder [--tap] [--plain | --forget] [--route] [--fault NAME] A B".into(),
+        );
     };
     let offload = [TunOffload::tun(), TunOffload::tap()][usize::from(tap)];
     let offload = match plain {
@@ -76,7 +85,7 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallibl
         },
         false => offload,
     };
-    let open = |name: &str| -> Result<SyncDevice, String> {
+    let open = |name: &str, plain: bool| -> Result<SyncDevice, String> {
         let layer = if tap { Layer::L2 } else { Layer::L3 };
         let device = DeviceBuilder::new().name(name).layer(layer);
         let device = device.offload(!plain).build_sync();
@@ -84,7 +93,8 @@ fn run(mut args: impl Iterator<Item = String>) -> Result<std::convert::Infallibl
         ioctl_fionbio(&device, true).map_err(|error| format!("open {name}: {error}"))?;
         Ok(device)
     };
-    forward([&open(a)?, &open(b)?], offload, fault).map_err(|error| error.to_string())
+    let devices = [open(a, plain)?, open(b, plain || forget)?];
+    forward(devices.each_ref(), offload, fault, routes).map_err(|error| error.to_string())
 }
 
 /// Passes packets on, both ways by turns, until a device is removed.
@@ -92,6 +102,7 @@ fn forward(
     devices: [&SyncDevice; 2],
     offload: TunOffload,
     fault: Option<&Fault>,
+    routes: bool,
 ) -> Result<std::convert::Infallible, Error> {
     let at = fault.map_or(At::None, |fault| fault.at);
     let mut read = vec![0; WRITE_BYTES_MAX];
@@ -99,7 +110,10 @@ fn forward(
     let mut memory = [Memory::new(offload.link), Memory::new(offload.link)];
     loop {
         let mut ready = devices.map(|device| PollFd::new(device, PollFlags::IN));
-        match poll(&mut ready, None) {
+        let due = memory.iter().filter_map(|memory| memory.copies.front());
+        let wait = due.map(|(due, _)| due.saturating_duration_since(Instant::now()));
+        let wait = wait.min().and_then(|wait| Timespec::try_from(wait).ok());
+        match poll(&mut ready, wait.as_ref()) {
             Err(Errno::INTR) => continue,
             polled => polled?,
         };
@@ -145,12 +159,28 @@ fn forward(
                 while let Some(packet) = packets.next_packet() {
                     of_read.push(packet.to_vec());
                 }
+                if routes {
+                    of_read.retain_mut(|packet| route(packet, offload.link));
+                }
                 match at {
                     At::Read(fault) => fault(&mut of_read, memory),
                     At::Both(fault) => fault(&mut of_read, memory, other),
+                    At::Copy(is_meant) => {
+                        let meant = of_read.iter().filter(|packet| is_meant(packet, memory));
+                        let copies: Vec<_> = meant.cloned().collect();
+                        let due = Instant::now() + LATE;
+                        memory
+                            .copies
+                            .extend(copies.into_iter().map(|copy| (due, copy)));
+                    }
                     _ => {}
                 }
                 batch.append(&mut of_read);
+            }
+            while let Some((due, _)) = memory.copies.front()
+                && *due <= Instant::now()
+            {
+                batch.extend(memory.copies.pop_front().map(|(_, copy)| copy));
             }
             if let At::Batch(fault) = at
                 && !batch.is_empty()
@@ -178,6 +208,28 @@ fn forward(
     }
 }
 
+/// Takes one from the TTL or the hop limit; false if nothing is left of it.
+fn route(packet: &mut [u8], link: LinkType) -> bool {
+    let ip = match (link, packet.get(12..14)) {
+        (LinkType::RawIp, _) => 0,
+        (_, Some(&[0x81, 0])) => 18,
+        (_, Some(&[8, 0] | &[0x86, 0xdd])) => 14,
+        _ => return true,
+    };
+    let version = packet.get(ip).map_or(0, |first| first >> 4);
+    let at = ip + if version == 4 { 8 } else { 7 };
+    if packet.len() < ip + 20 || packet[at] <= 1 {
+        return false;
+    }
+    packet[at] -= 1;
+    if version == 4 {
+        let end = ip + usize::from(packet[ip] & 15) * 4;
+        let value = ipv4_header(&packet[ip..end]);
+        put(packet, ip + 10, value.into());
+    }
+    true
+}
+
 fn code(error: &Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::INVAL)
 }
@@ -190,7 +242,7 @@ fn removed(error: &Error) -> bool {
 
 /// A planted fault.
 pub struct Fault {
-    /// The check that finds it.
+    /// The check that finds it, or what it is.
     pub name: &'static str,
     /// What goes wrong.
     what: &'static str,
@@ -209,6 +261,8 @@ enum At {
     Batch(fn(&mut Vec<Vec<u8>>, &mut Memory)),
     /// In the packets of a read, with the memory of the other direction.
     Both(fn(&mut Vec<Vec<u8>>, &mut Memory, &mut Memory)),
+    /// Packets of which a second copy is sent later.
+    Copy(fn(&[u8], &Memory) -> bool),
     /// In a write that is refused with `EINVAL`.
     Refused,
     /// In a write to a device that is down.
@@ -226,6 +280,8 @@ struct Memory {
     /// A packet to send later, or to compare with.
     packet: Vec<u8>,
     flows: HashSet<Vec<u8>>,
+    /// Packets that are sent once more, each at a time.
+    copies: VecDeque<(Instant, Vec<u8>)>,
     /// Large packets so far, or since `last`.
     large: usize,
 }
@@ -239,6 +295,7 @@ impl Memory {
             last: Instant::now(),
             packet: Vec::new(),
             flows: HashSet::new(),
+            copies: VecDeque::new(),
             large: 0,
         }
     }
@@ -744,5 +801,10 @@ pub const FAULTS: &[Fault] = &[
                 std::thread::sleep(Duration::from_millis(20));
             }
         }),
+    },
+    Fault {
+        name: "late-copy",
+        what: "of each IP fragment a second copy is sent 0.3 s later",
+        at: At::Copy(|packet, memory| memory.layout(packet).is_some_and(|layout| layout.fragment)),
     },
 ];

@@ -28,9 +28,13 @@ fn main() -> ExitCode {
         nothing_is_reported_where_there_is_no_fault,
         the_forwarder_in_c_passes,
         each_planted_fault_is_found_by_its_check,
+        a_copy_that_comes_late_fails_the_check_that_sent_the_packet,
+        a_ttl_that_is_not_one_less_is_found_if_it_has_to_be,
         reports_are_the_same_in_all_forms,
         a_program_ends_with_the_check,
         what_is_wrong_with_a_program_is_said,
+        a_log_has_what_the_program_prints,
+        a_forgotten_virtio_net_header_is_suspected,
     }
 }
 
@@ -52,16 +56,10 @@ fn verdicts(document: &Value) -> Vec<(&str, &str)> {
 
 /// Runs all checks, which must pass but for one that does not apply. Time decides none of them: the
 /// one that compares speeds is left out.
-fn passes(command: &[&str], not_applicable: &str) {
-    let mut words = vec![
-        "check",
-        "-q",
-        "--json",
-        "--no-speed",
-        "--skip",
-        "mss-speed",
-        "--",
-    ];
+fn passes(options: &[&str], command: &[&str], not_applicable: &str) -> Value {
+    let mut words = vec!["check", "-q", "--json", "--no-speed", "--skip", "mss-speed"];
+    words.extend(options);
+    words.push("--");
     words.extend(command);
     let document = ends(0, &words).json();
     for (check, verdict) in verdicts(&document) {
@@ -70,6 +68,17 @@ fn passes(command: &[&str], not_applicable: &str) {
         assert_eq!(verdict, wanted, "{check}: {document}");
     }
     assert_eq!(verdicts(&document).len(), CHECKS.len() - 1);
+    document
+}
+
+/// Checks of large TCP packets, with what they say of those that passed.
+fn notes(document: &Value) -> Vec<(&str, &str)> {
+    let rows = document["rows"].as_array().expect("rows").iter();
+    let all = rows.map(|row| (&row["check"], &row["note"]));
+    let all = all.map(|(check, note)| (check.as_str().expect("a check"), note));
+    all.filter(|(check, _)| ["tcp-sizes", "tcp-segments", "tcp-tails"].contains(check))
+        .map(|(check, note)| (check, note.as_str().expect("a note")))
+        .collect()
 }
 
 /// Calls `run` with each, several at a time: most of the time goes into waiting.
@@ -89,7 +98,8 @@ fn side_by_side<T: Sync>(all: &[T], run: impl Fn(&T) + Sync) {
 fn nothing_is_reported_where_there_is_no_fault() {
     need_tap();
     let this = &*this();
-    let programs: [(&[&str], &str); 5] = [
+    let route = [this, "forwarder", "--route", "{a}", "{b}"];
+    let programs: [(&[&str], &str); 6] = [
         (&[this, "forwarder", "{a}", "{b}"], "ethernet"),
         (&[this, "forwarder", "--tap", "{a}", "{b}"], "refused-write"),
         (&[this, "forwarder", "--plain", "{a}", "{b}"], "ethernet"),
@@ -101,10 +111,42 @@ fn nothing_is_reported_where_there_is_no_fault() {
             &[PACKTRAIN, "forward", "-q", "tap:{a}", "tap:{b},offload=off"],
             "refused-write",
         ),
+        (&route, "ethernet"),
     ];
     side_by_side(&programs, |(command, not_applicable)| {
-        passes(command, not_applicable);
+        let options: &[&str] = match command.contains(&"--route") {
+            true => &["--ttl-decrement"],
+            false => &[],
+        };
+        let document = passes(options, command, not_applicable);
+        let note = if command.contains(&"--plain") {
+            "no large packet reached it"
+        } else if command.contains(&"tap:{b},offload=off") {
+            "no large packet reached it from B to A"
+        } else {
+            ""
+        };
+        let wanted = ["tcp-sizes", "tcp-segments", "tcp-tails"].map(|check| (check, note));
+        assert_eq!(notes(&document), wanted);
     });
+}
+
+fn a_ttl_that_is_not_one_less_is_found_if_it_has_to_be() {
+    need_tap();
+    let this = this();
+    let finds = |options: &[&str], program: &[&str], difference: &str| {
+        let words = ["check", "-q", "--json", "--only", "ttl-tos", "--no-ipv6"];
+        let more = [&["--patience", "500ms", "--", &this, "forwarder"], program];
+        let words = [&words[..], options, &more.concat(), &["{a}", "{b}"]].concat();
+        let document = ends(1, &words).json();
+        assert_eq!(verdicts(&document), [("ttl-tos", "wrong-bytes")]);
+        let what = document["rows"][0]["what"].as_str().expect("a sentence");
+        let wanted = format!("another IPv4 TTL (byte 8: {difference})");
+        assert!(what.contains(&wanted), "{document}");
+    };
+    let option = &["--ttl-decrement"];
+    finds(option, &[], "expected 0x3f, arrived 0x40");
+    finds(&[], &["--route"], "expected 0x40, arrived 0x3f");
 }
 
 fn the_forwarder_in_c_passes() {
@@ -117,7 +159,7 @@ fn the_forwarder_in_c_passes() {
     let path = path.replace("self", &std::process::id().to_string());
     // It ends when its standard input does.
     let command = format!("sleep 1000 | {path} {{a}} {{b}} vnet 1");
-    passes(&["sh", "-c", &command], "refused-write");
+    passes(&[], &["sh", "-c", &command], "refused-write");
 }
 
 /// The verdict that a fault leads to.
@@ -140,11 +182,35 @@ fn each_planted_fault_is_found_by_its_check() {
         names.sort_unstable();
         names
     };
-    let faults: Vec<_> = forwarder::FAULTS.iter().map(|fault| fault.name).collect();
+    let faults = forwarder::FAULTS.iter().map(|fault| fault.name);
+    let faults: Vec<_> = faults.filter(|name| *name != LATE_COPY).collect();
     let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names(&faults), names(&checks), "a fault for each check");
     let this = this();
     side_by_side(&faults, |fault| finds(&this, fault));
+}
+
+/// The fault that is none of a single check.
+const LATE_COPY: &str = "late-copy";
+
+fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
+    need_tap();
+    let this = this();
+    // A copy of a fragment comes while fragments are sent, or acknowledgements, or when all is
+    // sent. The patience is for that: with the first copy nothing is waited for.
+    let mut words = vec!["check", "-q", "--json", "--patience", "20s", "--no-ipv6"];
+    words.extend(["--only", "fragments", "--only", "acks", "--"]);
+    words.extend([&this, "forwarder", "--fault", LATE_COPY, "{a}", "{b}"]);
+    let document = ends(1, &words).json();
+    let wanted = [("fragments", "wrong-bytes"), ("acks", "passed")];
+    assert_eq!(verdicts(&document), wanted, "{document}");
+    let row = &document["rows"][0];
+    let what = row["what"].as_str().expect("a sentence");
+    let line = row["least"][0].as_str().expect("a packet");
+    assert!(
+        what.starts_with("a packet arrived once more, ") && what.ends_with(line),
+        "{row}"
+    );
 }
 
 fn finds(this: &str, fault: &str) {
@@ -232,7 +298,12 @@ fn reports_are_the_same_in_all_forms() {
     let row = &document["rows"][1];
     let (what, least) = (&row["what"], &row["least"][0]);
     let (what, least) = (what.as_str().expect("text"), least.as_str().expect("text"));
-    for text in [run(&[]).out, fs::read_to_string(html).expect("a page")] {
+    let terminal = run(&[]).out;
+    let details = terminal
+        .split("\n\n")
+        .find(|part| part.starts_with("fragments: "));
+    let details = details.expect("details of the failure").trim_end();
+    for text in [&terminal, &fs::read_to_string(html).expect("a page")] {
         assert!(text.contains("lost in silence"), "{text}");
         assert!(text.contains(what) && text.contains(least), "{text}");
     }
@@ -243,6 +314,11 @@ fn reports_are_the_same_in_all_forms() {
     );
     assert!(
         junit.contains("<failure type=\"lost in silence\""),
+        "{junit}"
+    );
+    // But for the path of the capture, which the other run did not make.
+    assert!(
+        junit.contains(&format!(">{details}\n  capture: ")),
         "{junit}"
     );
     let capture = row["capture"].as_str().expect("a path");
@@ -298,6 +374,14 @@ fn what_is_wrong_with_a_program_is_said() {
         "did you mean udp-sizes?",
     );
     says(2, &["--a", "x {a}"], "--b");
+    says(
+        2,
+        &[],
+        "the command of the program is missing: write it behind --, as in `packtrain check -- \
+         ./my-forwarder {a} {b}`",
+    );
+    let words = ["--log", "/no/such/log", "--", &this, "{a}", "{b}"];
+    says(4, &words, "--log /no/such/log: No such file or directory");
     let words = [
         "--",
         "sh",
@@ -342,4 +426,53 @@ fn what_is_wrong_with_a_program_is_said() {
     ]
     .concat();
     assert_eq!(verdicts(&ends(0, &words).json()), [("acks", "passed")]);
+}
+
+fn a_log_has_what_the_program_prints() {
+    need_tap();
+    let (scratch, this) = (Scratch::new("log"), this());
+    let log = scratch.file("log");
+    let words = ["check", "-q", "--no-speed", "--only", "acks", "--log", &log];
+    // One program, which prints to both outputs.
+    let line = format!("echo first; echo second >&2; exec {this} forwarder {{a}} {{b}}");
+    ends(0, &[&words[..], &["--", "sh", "-c", &line]].concat());
+    let text = fs::read_to_string(&log).expect("a log");
+    assert_eq!(text, "first\nsecond\n");
+    // Two of them: the second prints and fails once the log has what the first one printed.
+    let second = format!("until grep -q pt-a {log}; do sleep 0.01; done; echo of {{b}}; exit 3");
+    let commands = ["--a", "echo of {a}", "--b", &second];
+    ends(4, &[&words[..], &commands].concat());
+    let text = fs::read_to_string(&log).expect("a log");
+    assert_eq!(text, "of pt-a\nof pt-b\n");
+}
+
+fn a_forgotten_virtio_net_header_is_suspected() {
+    need_tap();
+    let this = this();
+    let programs: [(&[&str], &str); 2] = [
+        (&["--tap"], "; 10 bytes are in front of one that arrived"),
+        (
+            &[],
+            "; the kernel refused 10 packets of 10 that the program wrote in host B",
+        ),
+    ];
+    side_by_side(&programs, |(kind, clause)| {
+        let words = [
+            "check",
+            "-q",
+            "--wait",
+            "2s",
+            "--",
+            &this,
+            "forwarder",
+            "--forget",
+        ];
+        let ran = ends(4, &[&words[..], kind, &["{a}", "{b}"]].concat());
+        let line = ran.error_line();
+        let clause = format!("{clause}: is the virtio-net header read and written?");
+        assert!(
+            line.contains("no packet passes") && line.ends_with(&clause),
+            "{line}"
+        );
+    });
 }

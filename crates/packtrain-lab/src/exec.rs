@@ -2,9 +2,9 @@
 //! two interfaces in hosts.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -15,6 +15,7 @@ use nix::sched::{CloneFlags, unshare};
 use crate::error::{LabError, ToolError};
 use crate::link::{Link, Rtnl};
 use crate::netns::Netns;
+use crate::output::{Log, Output};
 use crate::tap::{self, Tap};
 use crate::topology::{Settings, TwoHosts};
 use crate::used::Used;
@@ -40,11 +41,8 @@ const QUIET: Duration = Duration::from_millis(250);
 /// How long a process may take to stop.
 const STOPS: Duration = Duration::from_secs(1);
 
-/// The last bytes of the program's output in which its last line is searched.
-const OUTPUT_MAX: u64 = 2000;
-
 /// What is run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Exec {
     /// One command, or that of each end, as a shell reads them, with `{a}` and `{b}`.
     pub commands: Vec<String>,
@@ -52,6 +50,9 @@ pub struct Exec {
     pub made: Option<Made>,
     /// How long its devices may take to appear.
     pub wait: Duration,
+    /// Where its output goes, standard output and standard error of all commands. Without a log
+    /// only the last line is kept, for errors.
+    pub log: Option<Arc<Log>>,
 }
 
 /// The kind of devices that are made for a program.
@@ -103,7 +104,9 @@ pub struct Program {
     namespace: u64,
     /// What its commands ended with, in the order of their ends.
     ended: Arc<Mutex<Vec<String>>>,
-    output: fs::File,
+    /// Standard output and standard error of all its processes. A thread reads them, and keeps a
+    /// tail of bounded length.
+    output: Arc<Output>,
     /// What it runs in.
     netns: Netns,
 }
@@ -123,10 +126,8 @@ impl Program {
                 Some(Made::Tap) => netns.run(|| persistent(&Tap::new(name)))??,
             }
         }
-        let output = rustix::fs::memfd_create("output", rustix::fs::MemfdFlags::CLOEXEC)
-            .map_err(|error| LabError::os("memfd_create", &error.into()))?;
-        let output = fs::File::from(output);
-        let log = output.try_clone().map_err(LabError::from_io("dup"))?;
+        let (output, write) = io::pipe().map_err(LabError::from_io("pipe"))?;
+        let output = Output::read(output.into(), exec.log.clone())?;
         let commands = exec.filled();
         let mut first = netns.run(|| {
             // Of this thread's children.
@@ -136,7 +137,7 @@ impl Program {
                 .args(&commands)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
-                .stderr(log)
+                .stderr(write)
                 .spawn()
                 .map_err(LabError::from_io("start sh"))
         })??;
@@ -223,16 +224,9 @@ impl Program {
 
     /// The last line of its output, for the end of an error; empty if it printed nothing.
     pub fn printed(&self) -> String {
-        let length = self.output.metadata().map_or(0, |of| of.len());
-        let mut text = vec![0; length.min(OUTPUT_MAX) as usize];
-        let at = length - text.len() as u64;
-        if self.output.read_exact_at(&mut text, at).is_err() {
-            return String::new();
-        }
-        let text = String::from_utf8_lossy(&text);
-        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        let last = self.output.last_line();
         last.map_or_else(String::new, |line| {
-            format!("; the last line it printed: {}", line.trim())
+            format!("; the last line it printed: {line}")
         })
     }
 
@@ -309,6 +303,8 @@ impl Program {
     pub fn end(&mut self) {
         let ended = self.first.kill().and_then(|()| self.first.wait());
         debug_assert!(ended.is_ok(), "{ended:?}");
+        // The kernel has ended all others before: the pipe has the last of their output.
+        self.output.take();
     }
 }
 
@@ -368,6 +364,7 @@ mod tests {
             commands: Exec::of_words(&words),
             made: None,
             wait: Duration::ZERO,
+            log: None,
         };
         let line = r"./x tap:pt-a,offload=off 'a b' '' 'it'\''s' '{x:1,y:2}' pt-b";
         assert_eq!(exec.filled(), [line]);

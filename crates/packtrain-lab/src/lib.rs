@@ -46,6 +46,7 @@ pub mod link;
 pub mod machine;
 pub mod netns;
 pub mod options;
+pub mod output;
 pub mod report;
 pub mod rootless;
 mod session;

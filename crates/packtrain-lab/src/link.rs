@@ -124,6 +124,8 @@ pub struct Link {
     pub gso_max_segs: u32,
     /// Queueing discipline; `noop` (which drops everything) as long as the device is not active.
     pub qdisc: String,
+    /// A TUN or TAP whose program reads and writes a virtio-net header (`IFF_VNET_HDR`).
+    pub vnet_header: bool,
 }
 
 impl Link {
@@ -645,10 +647,28 @@ fn link_of(message: &Message) -> Option<Link> {
             LinkAttribute::NumTxQueues(queues) => link.tx_queues = *queues,
             LinkAttribute::GsoMaxSegs(segments) => link.gso_max_segs = *segments,
             LinkAttribute::Qdisc(qdisc) => link.qdisc.clone_from(qdisc),
+            LinkAttribute::LinkInfo(infos) => link.vnet_header = infos.iter().any(has_vnet_header),
             _ => {}
         }
     }
     Some(link)
+}
+
+/// Whether an attribute says that a TUN or TAP has a virtio-net header.
+fn has_vnet_header(info: &LinkInfo) -> bool {
+    /// `linux/if_link.h`.
+    const IFLA_TUN_VNET_HDR: u16 = 5;
+    let LinkInfo::Data(InfoData::Tun(list)) = info else {
+        return false;
+    };
+    list.iter().any(|one| {
+        let mut value = [0];
+        let is_meant = one.kind() == IFLA_TUN_VNET_HDR && one.value_len() == value.len();
+        if is_meant {
+            one.emit_value(&mut value);
+        }
+        value != [0]
+    })
 }
 
 /// Switches off the packets that IPv6 sends by itself, for an interface of the calling thread's

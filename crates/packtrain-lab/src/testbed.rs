@@ -578,6 +578,7 @@ fn exec(options: &TestbedOptions, topology: &Settings) -> Result<Made, ToolError
         commands: options.exec.clone(),
         made: None,
         wait: OPENS,
+        log: None,
     };
     let (program, hosts) = Program::start(&exec, topology)?;
     let mut settings = Fields::new();

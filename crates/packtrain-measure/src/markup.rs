@@ -1,4 +1,4 @@
-//! A writer of HTML and SVG that escapes all text.
+//! A writer of HTML, SVG and XML that escapes all text.
 
 /// Attributes of an element: names are the program's own, values may come from anywhere.
 pub type Attributes<'a> = &'a [(&'static str, &'a str)];
@@ -43,8 +43,9 @@ impl Markup {
                 '>' => self.0.push_str("&gt;"),
                 '"' => self.0.push_str("&quot;"),
                 '\'' => self.0.push_str("&#39;"),
-                // Control characters are not allowed in HTML.
-                c if c.is_control() && !c.is_whitespace() => self.0.push('\u{fffd}'),
+                // XML 1.0 section 2.2, and HTML, have no other control characters.
+                '\t' | '\n' | '\r' => self.0.push(c),
+                c if c.is_control() => self.0.push('\u{fffd}'),
                 c => self.0.push(c),
             }
         }
@@ -80,10 +81,10 @@ mod tests {
     #[test]
     fn all_text_is_escaped() {
         let mut m = Markup::default();
-        let evil = "<b a='1' c=\"2\">&\u{1b}";
+        let evil = "<b a='1' c=\"2\">&\u{1b}\n\u{b}";
         m.leaf("p", &[("title", evil)], evil);
         m.empty("br", &[]);
-        let escaped = "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\u{fffd}";
+        let escaped = "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;\u{fffd}\n\u{fffd}";
         assert_eq!(
             m.finish(),
             format!("<p title=\"{escaped}\">{escaped}</p><br/>")

@@ -31,7 +31,8 @@ MTU do not count. Packets are from 198.18.0.101 and fd00:18::101 to .102 and bac
 198.18.0.1 and .2, fd00:18::1 and ::2. The program ends with the check, with all processes that it
 has started. No root is needed.
 Exit status 1 if a check failed, 5 if none failed and one could not be judged, 2 for a wrong command
-line, 3 if a privilege is missing, 4 if the program opens no devices or passes nothing.";
+line, 3 if a privilege is missing, 4 if the program opens no devices or passes nothing, or if a file
+cannot be written.";
 
 /// `packtrain check`.
 #[derive(Debug, Args)]
@@ -64,6 +65,9 @@ pub struct CheckArgs {
     /// Compares the identification of IPv4 packets with DF too, which has no meaning (RFC 6864)
     #[arg(long)]
     pub exact_id: bool,
+    /// Expects TTL and hop limit one less, with the right header checksum: for one that routes
+    #[arg(long)]
+    pub ttl_decrement: bool,
     /// Never stops the program (SIGSTOP) while packets are sent: for one that does not bear it
     #[arg(long)]
     pub no_stop: bool,
@@ -79,10 +83,14 @@ pub struct CheckArgs {
     /// Names all checks, with what a program that passes does and where the fault was seen
     #[arg(long, conflicts_with = "command")]
     pub list: bool,
+    /// Writes what the program prints, standard output and standard error, into this file
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
     /// Writes a capture (pcapng) of each failure into this folder: what was sent and what arrived
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
-    /// How long a packet is waited for after the last one that arrived, until it counts as lost
+    /// How long a packet is waited for after the last one that arrived, until it counts as lost,
+    /// and a late copy at the end
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "3s")]
     pub patience: Duration,
     /// Seed of the payloads

@@ -8,14 +8,14 @@ use crate::print::{self, Style};
 use crate::table::{Align, Table};
 use crate::tool;
 use args::CheckArgs;
-use packtrain_lab::check::{
-    CHECKS, Options, Report, Row, Verdict, html, junit, run as check, versions,
-};
+use packtrain_lab::check::{CHECKS, Options, Report, Verdict, html, junit, run as check, versions};
 use packtrain_lab::exec::Exec;
+use packtrain_lab::output::Log;
 use packtrain_lab::traffic::IpVersion;
 use packtrain_measure::key::fields;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Lines of an input that are printed at most.
 const LINES_MAX: usize = 12;
@@ -34,6 +34,11 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         _ => Exec::of_words(&args.command),
     };
     let all = commands.join(" ");
+    if all.is_empty() {
+        let line = "the command of the program is missing: write it behind --, as in `packtrain \
+                    check -- ./my-forwarder {a} {b}`";
+        return Err(Failure::new(Exit::Usage, line));
+    }
     if let Some(missing) = ["{a}", "{b}"].into_iter().find(|name| !all.contains(name)) {
         let line = format!(
             "the command has no {missing}, which stands for the name of a device: write it as in \
@@ -41,12 +46,15 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         );
         return Err(Failure::new(Exit::Usage, line));
     }
+    let log = args.log.as_deref().map(Log::create).transpose();
+    let log = log.map_err(|error| tool::failed(&error))?.map(Arc::new);
     let outcome = tool::controlled(args.quiet, |control| {
         let options = Options {
             exec: Exec {
                 commands,
                 made: args.made,
                 wait: args.wait,
+                log: log.clone(),
             },
             mtu: args.mtu,
             only: args.only.clone(),
@@ -54,6 +62,7 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
             versions: claimed(args),
             captures: args.captures.clone(),
             exact_id: args.exact_id,
+            routes: args.ttl_decrement,
             stops: !args.no_stop,
             seed: args.seed,
             patience: args.patience,
@@ -76,6 +85,9 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         if let Some(path) = path {
             write(path, &text)?;
         }
+    }
+    if let Some(error) = log.and_then(|log| log.error()) {
+        return Err(Failure::new(Exit::Port, error));
     }
     ended(&report)
 }
@@ -123,27 +135,6 @@ fn list() -> Result<(), Failure> {
     print::output(&table.render(0, Style::stdout()))
 }
 
-/// The details of a failure: what is wrong, the least input and the capture.
-fn details(row: &Row) -> String {
-    let mut text = format!("\n{}: {}\n", row.check, row.verdict.words());
-    text.push_str(&format!("  a program that passes: {}\n", row.about));
-    text.push_str(&format!("  here: {}\n", row.what));
-    if !row.least.is_empty() {
-        text.push_str("  the least input that shows it:\n");
-        for line in row.least.iter().take(LINES_MAX) {
-            text.push_str(&format!("    {line}\n"));
-        }
-        if let Some(more @ 1..) = row.least.len().checked_sub(LINES_MAX) {
-            text.push_str(&format!("    and {more} more, which --json lists\n"));
-        }
-    }
-    text.push_str(&format!("  seen in, or required by: {}\n", row.source));
-    if let Some(capture) = &row.capture {
-        text.push_str(&format!("  capture: {}\n", capture.display()));
-    }
-    text
-}
-
 /// What the program carries and costs, beside the others.
 fn speeds(report: &Report, style: Style) -> String {
     if report.speeds.is_empty() {
@@ -180,6 +171,7 @@ fn text(report: &Report, style: Style) -> String {
     let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
     for row in &report.rows {
         let about = match row.verdict {
+            Verdict::Passed if !row.note.is_empty() => &format!("{}; {}", row.note, row.about),
             Verdict::Passed if !row.figures.is_empty() => &row.figures,
             Verdict::Passed | Verdict::NotApplicable => row.about,
             _ => &row.what,
@@ -194,7 +186,7 @@ fn text(report: &Report, style: Style) -> String {
     );
     text.push_str(&table.render(0, style));
     for row in report.rows.iter().filter(|row| row.verdict.is_failure()) {
-        text.push_str(&details(row));
+        text.push_str(&format!("\n{}", row.details(LINES_MAX)));
     }
     text.push_str(&speeds(report, style));
     let mebibytes = report.memory_bytes as f64 / f64::from(1 << 20);

@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::header::HEADER_QUESTION;
 use super::packet::{Form, Packet, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, Outcome, Probe, SHORT_PATIENCE, Wrong};
+use super::probe::{Fault, Late, Outcome, Probe, SHORT_PATIENCE, Wrong};
 use crate::error::{LabError, ToolError};
 use crate::exec::{Exec, Program};
 use crate::ip::IpVersion;
@@ -35,6 +36,8 @@ pub struct Options {
     /// Whether identifications of IPv4 packets that are no fragments and have DF are compared: they
     /// have no meaning (RFC 6864 section 4.1).
     pub exact_id: bool,
+    /// Whether the program routes: TTL and hop limit have to arrive one less.
+    pub routes: bool,
     /// Whether the program is stopped (SIGSTOP) while packets are sent, so that it reads them at
     /// once.
     pub stops: bool,
@@ -68,6 +71,8 @@ pub(super) struct Found {
     pub least: Vec<String>,
     pub outcome: Outcome,
     pub figures: String,
+    /// For the row of a check that passed.
+    pub note: String,
 }
 
 /// A program in its hosts, and what a check needs.
@@ -83,6 +88,8 @@ pub(super) struct Bench<'a> {
     pub memory_bytes: u64,
     /// A check failed: what its fault leaves behind must not fail the next one.
     pub is_spoiled: bool,
+    /// Copies that arrived late, of packets of any check.
+    late: Vec<Late>,
 }
 
 impl<'a> Bench<'a> {
@@ -97,6 +104,7 @@ impl<'a> Bench<'a> {
             starts: 1,
             memory_bytes: 0,
             is_spoiled: false,
+            late: Vec::new(),
         };
         bench.warm_up()?;
         Ok(bench)
@@ -107,7 +115,10 @@ impl<'a> Bench<'a> {
         self.starts += 1;
         // A program may have files or sockets that only one instance can have.
         self.program.end();
+        self.late.append(&mut self.probe.late);
+        let check = self.probe.check;
         (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
+        self.probe.check = check;
         self.warm_up()
     }
 
@@ -140,6 +151,9 @@ impl<'a> Bench<'a> {
             self.set_mtu(ground.from, self.options.mtu)?;
         }
         let refused = self.program.datagrams_refused()?.saturating_sub(before);
+        if let (Some(fault), Some(hint)) = (&mut outcome.fault, &outcome.hint) {
+            fault.what += hint;
+        }
         if let Some(fault) = &mut outcome.fault
             && fault.wrong == Wrong::Lost
             && refused > 0
@@ -213,13 +227,86 @@ impl<'a> Bench<'a> {
             if end.is_none() && begin.elapsed() < wait && !self.control.stopped() {
                 continue;
             }
-            let what = end.unwrap_or(fault).what;
+            let what = match end {
+                Some(end) => end.what,
+                None => fault.what + &self.header_hint()?.unwrap_or_default(),
+            };
             return Err(ToolError::Failed(format!(
                 "no packet passes the program within {} s of its start; checks send from \
                  198.18.0.101 and fd00:18::101 to .102: {what}",
                 wait.as_secs()
             )));
         }
+    }
+
+    /// Takes a copy that arrived late of a packet that this check has sent, or a start before it.
+    pub(super) fn late_copy_of(&mut self, check: &str) -> Option<Late> {
+        self.late.append(&mut self.probe.late);
+        let is_one = |late: &Late| late.check == check || late.check.is_empty();
+        let at = self.late.iter().position(is_one)?;
+        Some(self.late.swap_remove(at))
+    }
+
+    /// Whether the check that runs need not go on: one of its packets has arrived once more.
+    pub(super) fn has_late_copy(&self) -> bool {
+        let mut all = self.late.iter().chain(&self.probe.late);
+        all.any(|late| late.check == self.probe.check)
+    }
+
+    /// Waits for late copies at the end of all checks, for the time that a packet is waited for, or
+    /// until one arrives.
+    pub(super) fn listen(&mut self) -> Result<(), ToolError> {
+        const ONCE: Duration = Duration::from_millis(100);
+        let begin = Instant::now();
+        while self.probe.late.is_empty()
+            && begin.elapsed() < self.options.patience
+            && !self.control.stopped()
+        {
+            self.probe.listen(ONCE)?;
+        }
+        Ok(())
+    }
+
+    /// Sends packets once more to a program that passes none, if it has a device with a virtio-net
+    /// header: a clause, if the header arrives as a part of packets, or if the kernel refuses what
+    /// the program writes.
+    fn header_hint(&mut self) -> Result<Option<String>, ToolError> {
+        const TIMES: usize = 10;
+        let sides = [Side::Left, Side::Right];
+        let mut has_header = false;
+        for side in sides {
+            let host = self.hosts.host(side);
+            let link = host.netns.rtnl()?.link_by_index(host.link.index)?;
+            has_header |= link.vnet_header;
+        }
+        if !has_header {
+            return Ok(None);
+        }
+        for ip in self.options.versions.clone() {
+            let hosts = &self.hosts;
+            let before = [hosts.left.stats()?, hosts.right.stats()?];
+            let list: Vec<_> = (0..TIMES).flat_map(|_| greetings(ip)).collect();
+            let patience = self.options.patience;
+            let outcome = self.probe.run(&list, false, patience, || {})?;
+            if outcome.hint.is_some() {
+                return Ok(outcome.hint);
+            }
+            for (side, before) in sides.into_iter().zip(before) {
+                // A TUN counts a write that begins with no IP version as dropped, and a header that
+                // cannot be as a frame error.
+                let since = self.hosts.host(side).stats()?.since(&before);
+                let refused = since.rx_dropped + since.rx_errors;
+                let is_empty = outcome.arrived.iter().all(|one| one.at != side);
+                if is_empty && refused as usize * 10 >= TIMES * 9 {
+                    return Ok(Some(format!(
+                        "; the kernel refused {refused} packets of {TIMES} that the program wrote \
+                         in host {}: {HEADER_QUESTION}",
+                        side.of(['A', 'B'])
+                    )));
+                }
+            }
+        }
+        Ok(None)
     }
 
     pub(super) fn set_mtu(&self, side: Side, mtu: u32) -> Result<(), LabError> {
@@ -242,7 +329,8 @@ pub(super) fn started(
     number: u64,
 ) -> Result<(Program, TwoHosts, Probe), ToolError> {
     let (program, hosts) = Program::start(&options.exec, &options.settings())?;
-    let probe = Probe::open(&hosts, options.seed + number, options.exact_id)?;
+    let seed = options.seed + number;
+    let probe = Probe::open(&hosts, seed, options.exact_id, options.routes)?;
     Ok((program, hosts, probe))
 }
 

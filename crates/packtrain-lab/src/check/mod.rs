@@ -7,6 +7,7 @@
 //! kernels of both hosts judge TCP streams.
 
 mod bench;
+mod header;
 mod own;
 mod packet;
 mod packets;
@@ -19,7 +20,6 @@ mod verdict;
 use std::fs::{self, File};
 use std::iter;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
@@ -30,7 +30,7 @@ use crate::netns;
 use crate::tool::Control;
 use crate::topology::Side;
 use bench::{Bench, Found};
-use packet::Link;
+use packet::{Link, Sent};
 use packets::{Ground, Step};
 use probe::Outcome;
 
@@ -39,7 +39,8 @@ pub use report::{html, junit};
 pub use speed::Speed;
 pub use verdict::{Report, Row, Verdict};
 
-/// How long copies of packets are waited for at the end of a check.
+/// How long copies of packets are waited for at the end of a check. The next checks see those that
+/// arrive later, and the end of all does.
 const LATE: Duration = Duration::from_millis(50);
 
 /// A check.
@@ -58,6 +59,8 @@ pub struct Check {
 enum Kind {
     /// Lists of packets, for each direction and IP version.
     Packets(fn(&Ground) -> Vec<Step>),
+    /// The same, of large packets.
+    Large(fn(&Ground) -> Vec<Step>),
     /// What it does itself.
     Own(fn(&mut Bench<'_>) -> Result<Found, ToolError>),
 }
@@ -75,19 +78,19 @@ macro_rules! checks {
 }
 
 checks! {
-    "tcp-sizes" Packets(packets::tcp_sizes),
+    "tcp-sizes" Large(packets::tcp_sizes),
         "a read is cut at its segment size, 88 bytes to what the MTU permits",
         "virtio 1.2 section 5.1.6.2; WireGuard/wireguard-go#151";
-    "tcp-segments" Packets(packets::tcp_segments),
+    "tcp-segments" Large(packets::tcp_segments),
         "all segments of a read arrive, 1 to 200 of them",
         "WireGuard/wireguard-go#151";
-    "tcp-tails" Packets(packets::tcp_tails),
+    "tcp-tails" Large(packets::tcp_tails),
         "a last segment that is shorter keeps its length",
         "tailscale/tailscale#13041, #19777";
     "udp-sizes" Packets(packets::udp_sizes),
         "datagrams of mixed sizes leave as they came",
         "RFC 768; benoitc/erlang_quic#217";
-    "udp-segments" Packets(packets::udp_segments),
+    "udp-segments" Large(packets::udp_segments),
         "datagrams that come in one read leave as datagrams",
         "virtio 1.2 section 5.1.6.2; tailscale/tailscale#21335";
     "ttl-tos" Packets(packets::ttl_tos),
@@ -198,9 +201,16 @@ pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError
             break;
         }
         rows.push(row);
+        bench.blame(&mut rows)?;
     }
     if rows.is_empty() {
         return Err(ToolError::Cancelled);
+    }
+    // A program that has just failed would be started again first.
+    if !bench.is_spoiled && bench.end().is_none() {
+        (control.progress)("copies of packets that arrive late");
+        bench.listen()?;
+        bench.blame(&mut rows)?;
     }
     let (mut speeds, mut speeds_missing) = (Vec::new(), String::new());
     if options.speed && !control.stopped() {
@@ -265,6 +275,7 @@ impl Row {
             least: Vec::new(),
             capture: None,
             figures: String::new(),
+            note: String::new(),
             seconds: 0.0,
         }
     }
@@ -284,8 +295,10 @@ impl Bench<'_> {
             }
             self.is_spoiled = false;
         }
+        self.probe.check = check.name;
         let found = match check.kind {
             Kind::Packets(make) => self.packets(make),
+            Kind::Large(make) => self.large_packets(make),
             Kind::Own(run) => run(self),
         };
         let found = match (found, self.end()) {
@@ -299,6 +312,15 @@ impl Bench<'_> {
                 ..Found::default()
             },
             (found, _) => found?,
+        };
+        let found = match self.late_copy_of(check.name) {
+            Some(late) if found.fault.is_none() => Found {
+                fault: Some(late.fault),
+                least: vec![late.least],
+                outcome: late.outcome,
+                ..found
+            },
+            _ => found,
         };
         self.memory_bytes = self.memory_bytes.max(self.program.resident());
         let (verdict, what) = match (found.fault, found.doubt) {
@@ -320,9 +342,26 @@ impl Bench<'_> {
             least: found.least,
             capture,
             figures: found.figures,
+            note: found.note,
             seconds: begin.elapsed().as_secs_f64(),
             ..Row::of(check)
         })
+    }
+
+    /// Makes each copy that arrived late a failure of the check that sent the packet.
+    fn blame(&mut self, rows: &mut [Row]) -> Result<(), ToolError> {
+        for row in rows {
+            let late = self.late_copy_of(row.check);
+            let Some(late) = late.filter(|_| !row.verdict.is_failure()) else {
+                continue;
+            };
+            if let Some(folder) = &self.options.captures {
+                row.capture = Some(self.capture(folder, row.check, &late.outcome)?);
+            }
+            row.verdict = late.fault.wrong.into();
+            (row.what, row.least) = (late.fault.what, vec![late.least]);
+        }
+        Ok(())
     }
 
     /// Where packets of a direction and an IP version are sent.
@@ -335,36 +374,75 @@ impl Bench<'_> {
                     ip: *ip,
                     link: self.probe.link,
                     mtu: self.options.mtu as usize,
+                    routes: self.options.routes,
                 });
             }
         }
         grounds
     }
 
-    fn packets(&mut self, make: fn(&Ground) -> Vec<Step>) -> Result<Found, ToolError> {
-        let mut found = Found {
+    /// Notes if no large packet reached the program: the kernel then cuts them before, for a device
+    /// without TSO or USO.
+    fn large_packets(&mut self, make: fn(&Ground) -> Vec<Step>) -> Result<Found, ToolError> {
+        let mut cut = Vec::new();
+        let mut all = Found {
             is_empty: true,
             ..Found::default()
         };
         for ground in self.grounds() {
+            let packets = |list: &[Sent]| list.iter().map(Sent::packets).sum::<usize>();
             let stops = self.options.stops;
             let steps = make(&ground).into_iter();
+            let wire = steps.flat_map(|step| with_held(step, stops));
+            let wire: usize = wire.map(|step| packets(&step.list)).sum();
+            let before = self.hosts.host(ground.from).stats()?;
+            let found = self.packets_of(make, &[ground])?;
+            all.is_empty &= found.is_empty;
+            if found.fault.is_some() || found.doubt.is_some() || self.control.stopped() {
+                return Ok(found);
+            }
+            // What the program reads is transmitted, in the kernel's words.
+            let read = self.hosts.host(ground.from).stats()?.since(&before);
+            if read.tx_packets >= wire as u64 {
+                cut.push((ground.from, ground.ip));
+            }
+        }
+        all.note = cut_note(&cut, &self.options.versions);
+        Ok(all)
+    }
+
+    fn packets(&mut self, make: fn(&Ground) -> Vec<Step>) -> Result<Found, ToolError> {
+        self.packets_of(make, &self.grounds())
+    }
+
+    fn packets_of(
+        &mut self,
+        make: fn(&Ground) -> Vec<Step>,
+        grounds: &[Ground],
+    ) -> Result<Found, ToolError> {
+        let mut found = Found {
+            is_empty: true,
+            ..Found::default()
+        };
+        for ground in grounds {
+            let stops = self.options.stops;
+            let steps = make(ground).into_iter();
             for step in steps.flat_map(|step| with_held(step, stops)) {
                 if self.control.stopped() {
                     return Ok(found);
                 }
                 found.is_empty = false;
-                let outcome = self.step(&step, &ground, self.options.patience)?;
+                let outcome = self.step(&step, ground, self.options.patience)?;
                 if outcome.fault.is_some() {
-                    return self.least(step, &ground, outcome);
+                    return self.least(step, ground, outcome);
                 }
                 found.doubt = found.doubt.or(outcome.doubt);
+                if self.has_late_copy() {
+                    return Ok(found);
+                }
             }
         }
-        // Copies that come later than the packets themselves.
-        thread::sleep(LATE);
-        let outcome = self.probe.run(&[], false, Duration::ZERO, || {})?;
-        found.fault = outcome.fault;
+        self.probe.listen(LATE)?;
         Ok(found)
     }
 
@@ -402,6 +480,34 @@ impl Bench<'_> {
     }
 }
 
+/// The note of a check whose large packets were cut before the program in some directions, with
+/// some of the versions of IP; empty if in none.
+fn cut_note(cut: &[(Side, IpVersion)], versions: &[IpVersion]) -> String {
+    if cut.is_empty() {
+        return String::new();
+    }
+    let mut note = "no large packet reached it".to_owned();
+    if cut.len() == 2 * versions.len() {
+        return note;
+    }
+    let of = |from: Side| {
+        let direction = from.of(["A to B", "B to A"]);
+        let all: Vec<_> = cut.iter().filter(|(side, _)| *side == from).collect();
+        let is_whole = all.len() == versions.len();
+        let named = move |(_, ip): &(Side, IpVersion)| match ip {
+            _ if is_whole => direction.to_owned(),
+            IpVersion::V4 => format!("{direction} over IPv4"),
+            IpVersion::V6 => format!("{direction} over IPv6"),
+        };
+        all.into_iter()
+            .take(if is_whole { 1 } else { 2 })
+            .map(named)
+    };
+    let ways = [Side::Left, Side::Right].into_iter().flat_map(of);
+    note += &format!(" from {}", ways.collect::<Vec<_>>().join(", "));
+    note
+}
+
 /// The most packets that a program which is stopped is sent. All of them fit the receive buffer of
 /// a UDP socket, as the two ends of a VPN have between them.
 const HELD_MAX: usize = 64;
@@ -414,4 +520,24 @@ fn with_held(step: Step, stops: bool) -> impl Iterator<Item = Step> {
         ..step.clone()
     });
     iter::once(step).chain(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use IpVersion::{V4, V6};
+    use Side::{Left, Right};
+
+    #[test]
+    fn a_note_names_where_large_packets_were_cut() {
+        let note = |cut: &[(Side, IpVersion)]| cut_note(cut, &[V4, V6]);
+        assert_eq!(note(&[]), "");
+        let all = [(Left, V4), (Right, V4), (Left, V6), (Right, V6)];
+        assert_eq!(note(&all), "no large packet reached it");
+        let b_to_a = "no large packet reached it from B to A";
+        assert_eq!(note(&[(Right, V4), (Right, V6)]), b_to_a);
+        assert_eq!(cut_note(&[(Right, V6)], &[V6]), b_to_a);
+        let mixed = "no large packet reached it from A to B, B to A over IPv6";
+        assert_eq!(note(&[(Left, V4), (Left, V6), (Right, V6)]), mixed);
+    }
 }

@@ -67,6 +67,7 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
             ip,
             link,
             mtu: bench.options.mtu as usize,
+            routes: bench.options.routes,
         };
         let step = Step {
             list,

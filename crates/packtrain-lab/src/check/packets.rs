@@ -18,6 +18,8 @@ pub(super) struct Ground {
     pub link: Link,
     /// Of both interfaces.
     pub mtu: usize,
+    /// The program takes one from TTL and hop limit.
+    pub routes: bool,
 }
 
 /// A list of packets that is sent and judged as a whole.
@@ -203,7 +205,12 @@ pub(super) fn udp_segments(ground: &Ground) -> Vec<Step> {
 pub(super) fn ttl_tos(ground: &Ground) -> Vec<Step> {
     let mut changes: Vec<fn(&mut Packet)> = vec![
         |packet| packet.ttl = 63,
-        |packet| packet.ttl = 1,
+        // The least that passes: a router drops a packet whose TTL would be zero (RFC 1812 section
+        // 5.3.1).
+        match ground.routes {
+            false => |packet| packet.ttl = 1,
+            true => |packet| packet.ttl = 2,
+        },
         |packet| packet.tos = 0x28,
         |packet| packet.tos = 0x01,
         |packet| packet.tos = 0x02,

@@ -5,19 +5,17 @@ use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::sys::socket::{setsockopt, sockopt};
-use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
-use packtrain_offload::layout::{Layout, Network};
-use packtrain_offload::offload::LinkType;
+use packtrain_offload::checksum::sum;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{
-    FLAG_DATA_VALID, FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader,
-};
+use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
 
-use super::packet::{Bytes, DF, Link, Rule, Sent, TCP, TCP_FLAGS, field_at, names};
+use super::header::{header_hint, large_error};
+use super::packet::{Bytes, DF, Form, Link, Rule, Sent, TCP_FLAGS, field_at, names};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -100,6 +98,8 @@ pub(super) struct Outcome {
     /// Packets that went, with the host that sent them.
     pub went: Vec<(Side, Vec<u8>)>,
     pub arrived: Vec<Arrival>,
+    /// A clause that says why packets are missing, with evidence.
+    pub hint: Option<String>,
 }
 
 /// One host's interface.
@@ -117,13 +117,49 @@ pub(super) struct Probe {
     /// Numbers the streams of payload, so that no two packets have the same bytes.
     stream: u64,
     exact_id: bool,
-    /// How many copies of each packet of earlier runs may still arrive in a host.
-    earlier: HashMap<(Side, Vec<u8>), usize>,
+    routes: bool,
+    /// The check that runs.
+    pub check: &'static str,
+    /// Packets of earlier runs, by the host that they arrive in.
+    earlier: HashMap<(Side, Vec<u8>), Earlier>,
+    /// The first packet of each check that has arrived once more since its run.
+    pub late: Vec<Late>,
+}
+
+/// A packet of an earlier run.
+#[derive(Debug)]
+struct Earlier {
+    check: &'static str,
+    sent: Arc<Sent>,
+    /// Which packet of a large one.
+    segment: usize,
+    /// How many copies of it may still arrive.
+    owed: usize,
+    /// When the latest one arrived, or its run ended.
+    latest: Instant,
+}
+
+/// A packet that arrived once more than it was sent, after its run.
+#[derive(Debug)]
+pub(super) struct Late {
+    /// The check that sent it; empty before the first one.
+    pub check: &'static str,
+    pub fault: Fault,
+    /// The packet as it was sent.
+    pub least: String,
+    /// The packet, and its last copy.
+    pub outcome: Outcome,
 }
 
 impl Probe {
-    /// Without `exact_id` identifications that have no meaning are not compared.
-    pub(super) fn open(hosts: &TwoHosts, seed: u64, exact_id: bool) -> Result<Self, LabError> {
+    /// Without `exact_id` identifications that have no meaning are not compared. With `routes`
+    /// packets have to arrive with a TTL or hop limit that is one less.
+    pub(super) fn open(
+        hosts: &TwoHosts,
+        seed: u64,
+        exact_id: bool,
+        routes: bool,
+    ) -> Result<Self, LabError> {
         let link = match hosts.left.link.mac {
             Some(_) => Link::Tap,
             None => Link::Tun,
@@ -133,7 +169,10 @@ impl Probe {
             link,
             stream: seed << 32,
             exact_id,
+            routes,
+            check: "",
             earlier: HashMap::new(),
+            late: Vec::new(),
         })
     }
 
@@ -156,14 +195,16 @@ impl Probe {
         let mut built = Vec::with_capacity(list.len());
         for sent in list {
             self.stream += 1;
-            built.push(sent.build(self.link, self.stream));
+            let mut bytes = sent.build(self.link, self.stream);
+            if self.routes {
+                bytes.wire = routed(sent).build(self.link, self.stream).wire;
+            }
+            built.push(bytes);
         }
         let mut outcome = Outcome::default();
         let mut buffer = vec![0; WRITE_BYTES_MAX];
         let begin = Instant::now();
-        let mut late = Vec::new();
-        self.collect(&mut buffer, begin, &mut late)?;
-        let again = late.iter().find_map(|arrival| self.again(arrival));
+        self.listen(Duration::ZERO)?;
         for end in &self.ends {
             drops(end)?;
         }
@@ -229,28 +270,76 @@ impl Probe {
                 ));
             }
         }
-        let fault = self.judge(list, &built, &outcome.arrived).or(again);
+        let fault = self.judge(list, &built, &outcome.arrived, begin);
         // What the harness has lost is no fault of the program.
         let is_lost = |fault: &Fault| fault.wrong == Wrong::Lost;
         outcome.fault = fault.filter(|fault| outcome.doubt.is_none() || !is_lost(fault));
+        if outcome.fault.as_ref().is_some_and(is_lost) {
+            let expected = list.iter().zip(&built).flat_map(|(sent, bytes)| {
+                let wires = bytes.wire.iter();
+                wires.map(|wire| (sent.from.other(), untagged(wire, sent)))
+            });
+            let arrived = outcome.arrived.iter().map(|one| (one.at, &*one.bytes));
+            outcome.hint = header_hint(expected, &arrived.collect::<Vec<_>>());
+        }
         Ok(outcome)
     }
 
-    /// A packet of an earlier run that arrives once more than it was sent.
-    fn again(&mut self, arrival: &Arrival) -> Option<Fault> {
-        let key = (arrival.at, self.compare().arrived(&arrival.bytes));
-        let owed = self.earlier.get_mut(&key)?;
-        if *owed > 0 {
-            *owed -= 1;
-            return None;
+    /// Takes packets of earlier runs that arrive within a time, to the first that has arrived once
+    /// more than it was sent.
+    pub(super) fn listen(&mut self, time: Duration) -> Result<(), LabError> {
+        let (begin, mut buffer) = (Instant::now(), vec![0; WRITE_BYTES_MAX]);
+        loop {
+            let mut arrived = Vec::new();
+            self.collect(&mut buffer, begin, &mut arrived)?;
+            for arrival in &arrived {
+                self.take_earlier(arrival, begin);
+            }
+            let rest = time.saturating_sub(begin.elapsed());
+            if rest.is_zero() || !self.late.is_empty() {
+                return Ok(());
+            }
+            self.wait(rest)?;
         }
-        Some(Fault {
-            wrong: Wrong::Bytes,
-            what: format!(
-                "a packet arrived twice: {}",
-                short(&arrival.bytes, self.link)
-            ),
-        })
+    }
+
+    /// Takes a packet of an earlier run; false if it is none. One that arrives once more than it
+    /// was sent is a fault of the check that sent it.
+    fn take_earlier(&mut self, arrival: &Arrival, begin: Instant) -> bool {
+        let key = (arrival.at, self.compare().arrived(&arrival.bytes));
+        let Some(earlier) = self.earlier.get_mut(&key) else {
+            return false;
+        };
+        let when = begin + arrival.after;
+        let since = when.saturating_duration_since(earlier.latest);
+        earlier.latest = when;
+        if earlier.owed > 0 {
+            earlier.owed -= 1;
+            return true;
+        }
+        let check = earlier.check;
+        if self.late.iter().all(|late| late.check != check) {
+            let (sent, segment) = (&*earlier.sent, earlier.segment);
+            let what = format!(
+                "a packet arrived once more, {} ms after its last copy: {}",
+                since.as_millis(),
+                Numbered { sent, segment }
+            );
+            self.late.push(Late {
+                check,
+                fault: Fault {
+                    wrong: Wrong::Bytes,
+                    what,
+                },
+                least: sent.to_string(),
+                outcome: Outcome {
+                    went: vec![(sent.from, arrival.bytes.clone())],
+                    arrived: vec![arrival.clone()],
+                    ..Outcome::default()
+                },
+            });
+        }
+        true
     }
 
     /// Whether a packet of a check is among those that arrived in a host.
@@ -352,7 +441,13 @@ impl Probe {
         Ok(())
     }
 
-    fn judge(&mut self, list: &[Sent], built: &[Bytes], arrived: &[Arrival]) -> Option<Fault> {
+    fn judge(
+        &mut self,
+        list: &[Sent],
+        built: &[Bytes],
+        arrived: &[Arrival],
+        begin: Instant,
+    ) -> Option<Fault> {
         let mut expected = Vec::new();
         for (sent, bytes) in list.iter().zip(built) {
             for (segment, wire) in bytes.wire.iter().enumerate() {
@@ -360,23 +455,25 @@ impl Probe {
                     sent,
                     segment,
                     wire,
-                    arrived: false,
+                    arrived: None,
                 });
             }
         }
-        let mut by_bytes: HashMap<(Side, Vec<u8>), Vec<usize>> = HashMap::new();
+        // The places of packets with the same bytes that have not arrived, and one of them all.
+        let mut by_bytes: HashMap<(Side, Vec<u8>), (Vec<usize>, usize)> = HashMap::new();
         for (index, one) in expected.iter().enumerate().rev() {
             let wire = self.compare().sent(one.wire, one.sent);
             by_bytes
                 .entry((one.sent.from.other(), wire))
-                .or_default()
+                .or_insert((Vec::new(), index))
+                .0
                 .push(index);
         }
         let mut faults = Vec::new();
         let mut last: HashMap<(Side, IpVersion, u8, u16), usize> = HashMap::new();
         let mut strange = Vec::new();
         for arrival in arrived {
-            let Some(places) =
+            let Some((places, one)) =
                 by_bytes.get_mut(&(arrival.at, self.compare().arrived(&arrival.bytes)))
             else {
                 strange.push(arrival);
@@ -395,15 +492,12 @@ impl Probe {
             let Some(index) = places.pop() else {
                 faults.push(Fault {
                     wrong: Wrong::Bytes,
-                    what: format!(
-                        "a packet arrived twice: {}",
-                        short(&arrival.bytes, self.link)
-                    ),
+                    what: format!("a packet arrived twice: {}", expected[*one]),
                 });
                 continue;
             };
             let one = &mut expected[index];
-            one.arrived = true;
+            one.arrived = Some(arrival.after);
             if one.sent.rule == Rule::NotBlessed && arrival.is_trusted {
                 faults.push(Fault {
                     wrong: Wrong::Bytes,
@@ -434,19 +528,13 @@ impl Probe {
             }
         }
         for arrival in strange {
-            let key = (arrival.at, self.compare().arrived(&arrival.bytes));
-            let fault = if self.earlier.contains_key(&key) {
-                self.again(arrival)
-            } else {
-                self.strange(arrival, &expected)
-            };
-            if let Some(fault) = fault {
-                faults.push(fault);
+            if !self.take_earlier(arrival, begin) {
+                faults.extend(self.strange(arrival, &expected));
             }
         }
         let lost: Vec<_> = expected
             .iter()
-            .filter(|one| !one.arrived && one.sent.rule == Rule::Arrives)
+            .filter(|one| one.arrived.is_none() && one.sent.rule == Rule::Arrives)
             .collect();
         if let Some(first) = lost.first() {
             let others = match lost.len() {
@@ -458,15 +546,32 @@ impl Probe {
                 what: format!("did not arrive: {first}{others}"),
             });
         }
-        let compare = self.compare();
-        for one in &expected {
-            let key = (one.sent.from.other(), compare.sent(one.wire, one.sent));
-            *self.earlier.entry(key).or_default() += usize::from(!one.arrived);
-        }
+        self.remember(list, &expected, begin);
         // The first kind explains the others best: what arrived with wrong bytes is missing too.
         let order = [Wrong::Bytes, Wrong::Reordered, Wrong::Lost];
         let find = |wrong| faults.iter().find(|fault| fault.wrong == wrong).cloned();
         order.into_iter().find_map(find)
+    }
+
+    /// Remembers the packets of a run, for copies that arrive later.
+    fn remember(&mut self, list: &[Sent], expected: &[Expected<'_>], begin: Instant) {
+        let (compare, end) = (self.compare(), Instant::now());
+        let mut expected = expected.iter();
+        for sent in list {
+            let shared = Arc::new(sent.clone());
+            for one in expected.by_ref().take(sent.packets()) {
+                let key = (sent.from.other(), compare.sent(one.wire, sent));
+                let owed = self.earlier.get(&key).map_or(0, |earlier| earlier.owed);
+                let earlier = Earlier {
+                    check: self.check,
+                    sent: Arc::clone(&shared),
+                    segment: one.segment,
+                    owed: owed + usize::from(one.arrived.is_none()),
+                    latest: one.arrived.map_or(end, |after| begin + after),
+                };
+                self.earlier.insert(key, earlier);
+            }
+        }
     }
 
     /// A packet that nothing sent like this: one of a host's own, or one that was changed.
@@ -482,7 +587,7 @@ impl Probe {
         };
         let nearest = expected
             .iter()
-            .filter(|one| !one.arrived && one.sent.from != arrival.at)
+            .filter(|one| one.arrived.is_none() && one.sent.from != arrival.at)
             .min_by_key(|one| differs(one));
         let Some(nearest) = nearest else {
             return Some(Fault {
@@ -525,15 +630,42 @@ impl Probe {
     }
 }
 
+/// What a host would have to send for the packets that a router has to pass on.
+fn routed(sent: &Sent) -> Sent {
+    let mut sent = sent.clone();
+    match &mut sent.form {
+        Form::Wire(packet)
+        | Form::Partial(packet)
+        | Form::Summed { packet, .. }
+        | Form::Large { packet, .. } => packet.ttl -= 1,
+        Form::Garbage(_) => {}
+    }
+    sent
+}
+
 struct Expected<'a> {
     sent: &'a Sent,
     /// Which packet of a large one.
     segment: usize,
     wire: &'a [u8],
-    arrived: bool,
+    /// When, counted from the begin of the run.
+    arrived: Option<Duration>,
 }
 
 impl fmt::Display for Expected<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (sent, segment) = (self.sent, self.segment);
+        Numbered { sent, segment }.fmt(f)
+    }
+}
+
+/// A packet, with its number if it is one of a large one.
+struct Numbered<'a> {
+    sent: &'a Sent,
+    segment: usize,
+}
+
+impl fmt::Display for Numbered<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.sent.packets() > 1 {
             write!(f, "segment {} of ", self.segment + 1)?;
@@ -611,52 +743,6 @@ fn count(compare: Compare, built: &[Bytes], list: &[Sent], arrived: &[Arrival]) 
     count
 }
 
-/// What is wrong with a GSO packet as it was handed to the kernel. Its segments tell nothing of its
-/// own lengths and checksums, which the kernel and a network card use (`tcp_gso_segment`,
-/// `__udp_gso_segment` of Linux).
-fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
-    let header = VnetHeader::decode(read, HeaderLen::Legacy).ok()?;
-    if header.gso_type == GSO_NONE {
-        return None;
-    }
-    let packet = &read[HeaderLen::Legacy.bytes()..];
-    let kind = match link {
-        Link::Tun => LinkType::RawIp,
-        Link::Tap => LinkType::Ethernet,
-    };
-    let Ok(layout) = Layout::parse(kind, packet, packet.len() as u32) else {
-        return Some("its headers do not fit its bytes");
-    };
-    let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
-    if layout.ip_end as usize != packet.len() {
-        return Some("its IP length is not that of its bytes");
-    }
-    let octets = |at: usize| packet.get(network + at..);
-    let bytes = (packet.len() - transport) as u32;
-    let protocol = layout.protocol.0;
-    let pseudo = if layout.kind == Network::Ipv4 {
-        if !sum(&packet[network..transport]).is_valid() {
-            return Some("the checksum of its IPv4 header is wrong");
-        }
-        let [from, to] = [12, 16].map(|at| octets(at)?.first_chunk().copied());
-        pseudo_header_v4(from?, to?, protocol, bytes)
-    } else {
-        let [from, to] = [8, 24].map(|at| octets(at)?.first_chunk().copied());
-        pseudo_header_v6(from?, to?, protocol, bytes)
-    };
-    let offset = if protocol == TCP { 16 } else { 6 };
-    let place = (
-        usize::from(header.csum_start),
-        usize::from(header.csum_offset),
-    );
-    if header.flags & FLAG_NEEDS_CSUM == 0 || place != (transport, offset) {
-        return Some("its virtio-net header names no transport checksum to complete");
-    }
-    let stored = packet.get(transport + offset..)?.first_chunk().copied()?;
-    let is_pseudo = u16::from_be_bytes(stored) == pseudo.fold();
-    (!is_pseudo).then_some("its transport checksum is not the sum of its pseudo-header")
-}
-
 /// Whether a packet is from an address that only checks send from.
 fn is_ours(link: Link, bytes: &[u8]) -> bool {
     let Some(ip) = bytes.get(link.header()..) else {
@@ -719,43 +805,4 @@ fn drops(end: &End) -> Result<u64, LabError> {
 
 fn is_full(error: &std::io::Error) -> bool {
     error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::packet::{Form, Packet};
-    use super::*;
-
-    #[test]
-    fn a_large_packet_has_the_lengths_and_sums_that_a_card_uses() {
-        for (ip, header) in [(IpVersion::V4, 20), (IpVersion::V6, 40)] {
-            for (packet, field) in [
-                (Packet::tcp(ip, 1, 5, 2500), 16),
-                (Packet::udp(ip, 1, 2500), 6),
-            ] {
-                let form = Form::Large { packet, size: 1000 };
-                let read = Sent::new(Side::Left, form).build(Link::Tun, 1).handed;
-                assert_eq!(large_error(Link::Tun, &read), None);
-                let with = |at: usize| {
-                    let mut read = read.clone();
-                    read[at] ^= 1;
-                    large_error(Link::Tun, &read).unwrap_or("nothing")
-                };
-                let sum = "its transport checksum is not the sum of its pseudo-header";
-                assert_eq!(with(10 + header + field), sum);
-                let length = 10 + if ip == IpVersion::V4 { 3 } else { 5 };
-                assert_ne!(with(length), "nothing");
-                let place = "its virtio-net header names no transport checksum to complete";
-                assert_eq!((with(0), with(8)), (place, place));
-                if ip == IpVersion::V4 {
-                    assert_eq!(with(10 + 8), "the checksum of its IPv4 header is wrong");
-                }
-            }
-        }
-        // A wire packet has none of this.
-        let form = Form::Wire(Packet::udp(IpVersion::V4, 1, 9));
-        let mut read = Sent::new(Side::Left, form).build(Link::Tun, 1).handed;
-        read[10 + 8] ^= 1;
-        assert_eq!(large_error(Link::Tun, &read), None);
-    }
 }

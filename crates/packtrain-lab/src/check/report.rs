@@ -1,72 +1,56 @@
 //! The report as JUnit XML and as a page.
 
-use std::fmt::Write;
+use packtrain_measure::markup::Markup;
 
 use super::verdict::{Report, Row, Verdict};
 
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            // XML 1.0 has no other control characters.
-            c if c.is_control() && c != '\n' => out.push('\u{fffd}'),
-            c => out.push(c),
-        }
-    }
-    out
-}
-
-/// What is wrong, and the least input that shows it, in lines.
-fn details(row: &Row) -> String {
-    let mut text = row.what.clone();
-    for line in &row.least {
-        text.push_str("\n  ");
-        text.push_str(line);
-    }
-    text
-}
-
-/// One test suite of JUnit XML, as CI systems read it.
+/// One test suite of JUnit XML, as CI systems read it. The text of a failure is what a terminal
+/// shows of it.
 pub fn junit(report: &Report) -> String {
-    let skipped = |row: &&Row| matches!(row.verdict, Verdict::NotApplicable | Verdict::NotJudged);
+    let skipped = report.rows.iter().filter(|row| is_skipped(row)).count();
     let seconds: f64 = report.rows.iter().map(|row| row.seconds).sum();
-    let mut text = format!(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"packtrain check\" \
-         tests=\"{}\" failures=\"{}\" skipped=\"{}\" time=\"{seconds:.3}\">\n",
-        report.rows.len(),
-        report.failures(),
-        report.rows.iter().filter(skipped).count(),
-    );
-    for row in &report.rows {
-        let head = format!(
-            "  <testcase classname=\"packtrain.check\" name=\"{}\" time=\"{:.3}\"",
-            row.check, row.seconds
-        );
-        let words = row.verdict.words();
-        // Writing to a string does not fail.
-        let _infallible = if row.verdict.is_failure() {
-            let (what, details) = (escaped(&row.what), escaped(&details(row)));
-            writeln!(
-                text,
-                "{head}>\n    <failure type=\"{words}\" message=\"{what}\">{details}</failure>\n  \
-                 </testcase>"
-            )
-        } else if skipped(&row) {
-            let what = escaped(&format!("{words} {}", row.what));
-            writeln!(
-                text,
-                "{head}>\n    <skipped message=\"{}\"/>\n  </testcase>",
-                what.trim()
-            )
-        } else {
-            writeln!(text, "{head}/>")
-        };
+    let mut m = Markup::default();
+    m.own("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
+    let suite = [
+        ("name", "packtrain check"),
+        ("tests", &report.rows.len().to_string()),
+        ("failures", &report.failures().to_string()),
+        ("skipped", &skipped.to_string()),
+        ("time", &format!("{seconds:.3}")),
+    ];
+    m.element("testsuite", &suite, |m| {
+        m.own("\n");
+        for row in &report.rows {
+            let case = [
+                ("classname", "packtrain.check"),
+                ("name", row.check),
+                ("time", &format!("{:.3}", row.seconds)),
+            ];
+            m.own("  ");
+            m.element("testcase", &case, |m| outcome(m, row));
+            m.own("\n");
+        }
+    });
+    m.own("\n");
+    m.finish()
+}
+
+fn is_skipped(row: &Row) -> bool {
+    matches!(row.verdict, Verdict::NotApplicable | Verdict::NotJudged)
+}
+
+/// What is in a test case.
+fn outcome(m: &mut Markup, row: &Row) {
+    let words = row.verdict.words();
+    if row.verdict.is_failure() {
+        let attributes = [("type", words), ("message", &*row.what)];
+        m.leaf("failure", &attributes, &row.details(usize::MAX));
+    } else if is_skipped(row) {
+        let what = format!("{words} {}", row.what);
+        m.empty("skipped", &[("message", what.trim())]);
+    } else if !row.note.is_empty() {
+        m.leaf("system-out", &[], &row.note);
     }
-    text + "</testsuite>\n"
 }
 
 const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:70em;\
@@ -75,56 +59,94 @@ padding:.35em .6em;border-bottom:1px solid #8884}.failed td:nth-child(2){color:#
 font-weight:600}.passed td:nth-child(2){color:#1e8449}pre{white-space:pre-wrap;margin:.3em 0}\
 @media(prefers-color-scheme:dark){body{background:#161616;color:#ddd}}";
 
+/// The headings of the columns.
+const HEADINGS: [&str; 4] = [
+    "check",
+    "verdict",
+    "what a program that passes does, and what was found",
+    "source",
+];
+
 /// A page with a row for each check, without anything to load.
 pub fn html(report: &Report) -> String {
-    let mut rows = String::new();
-    for row in &report.rows {
-        let class = match row.verdict {
-            Verdict::Passed => "passed",
-            _ if row.verdict.is_failure() => "failed",
-            _ => "",
-        };
-        let details = match details(row) {
-            text if text.is_empty() => escaped(&row.figures),
-            text => format!("<pre>{}</pre>", escaped(&text)),
-        };
-        let _infallible = writeln!(
-            rows,
-            "<tr class=\"{class}\"><td>{}</td><td>{}</td><td>{}{details}</td><td>{}</td></tr>",
-            row.check,
-            row.verdict.words(),
-            escaped(row.about),
-            escaped(row.source),
-        );
-    }
-    let commands = escaped(&report.commands.join("\n"));
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>packtrain check</title><style>{STYLE}</style></head>\
-         <body><h1>packtrain check</h1><pre>{commands}</pre><p>{} of {} checks failed; {} devices, \
-         MTU {}</p><table><tr><th>check</th><th>verdict</th><th>what a program that passes does, \
-         and what was found</th><th>source</th></tr>\n{rows}</table></body></html>\n",
-        report.failures(),
-        report.rows.len(),
-        report.devices,
-        report.mtu,
-    )
+    let mut m = Markup::default();
+    m.own("<!DOCTYPE html>\n");
+    m.element("html", &[("lang", "en")], |m| {
+        m.element("head", &[], |m| {
+            m.own("<meta charset=\"utf-8\">");
+            m.own("<meta name=\"viewport\" content=\"width=device-width\">");
+            m.leaf("title", &[], "packtrain check");
+            m.element("style", &[], |m| m.own(STYLE));
+        });
+        m.element("body", &[], |m| {
+            m.leaf("h1", &[], "packtrain check");
+            m.leaf("pre", &[], &report.commands.join("\n"));
+            let line = format!(
+                "{} of {} checks failed; {} devices, MTU {}",
+                report.failures(),
+                report.rows.len(),
+                report.devices,
+                report.mtu,
+            );
+            m.leaf("p", &[], &line);
+            m.element("table", &[], |m| {
+                m.element("tr", &[], |m| {
+                    for heading in HEADINGS {
+                        m.leaf("th", &[], heading);
+                    }
+                });
+                for row in &report.rows {
+                    m.own("\n");
+                    row_of_page(m, row);
+                }
+            });
+        });
+    });
+    m.own("\n");
+    m.finish()
+}
+
+fn row_of_page(m: &mut Markup, row: &Row) {
+    let class = match row.verdict {
+        Verdict::Passed => "passed",
+        _ if row.verdict.is_failure() => "failed",
+        _ => "",
+    };
+    m.element("tr", &[("class", class)], |m| {
+        m.leaf("td", &[], row.check);
+        m.leaf("td", &[], row.verdict.words());
+        m.element("td", &[], |m| {
+            m.text(row.about);
+            let found = [&row.what, &row.figures, &row.note].map(String::as_str);
+            let least = row.least.iter().map(String::as_str);
+            let lines: Vec<_> = found.into_iter().chain(least).collect();
+            if lines.iter().any(|line| !line.is_empty()) {
+                let lines = lines.into_iter().filter(|line| !line.is_empty());
+                m.leaf("pre", &[], &lines.collect::<Vec<_>>().join("\n"));
+            }
+        });
+        m.leaf("td", &[], row.source);
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(check: &'static str, verdict: Verdict, what: &str) -> Row {
+    fn row(check: &'static str, verdict: &Verdict, what: &str) -> Row {
         Row {
             check,
-            about: "about",
+            about: "about & so on",
             source: "RFC 1",
-            verdict,
+            verdict: verdict.clone(),
             what: what.to_owned(),
             least: vec!["A to B: <one>".to_owned()],
             capture: None,
             figures: String::new(),
+            note: match verdict {
+                Verdict::Passed => "a note".to_owned(),
+                _ => String::new(),
+            },
             seconds: 0.5,
         }
     }
@@ -136,10 +158,10 @@ mod tests {
             devices: "tun",
             mtu: 1500,
             rows: vec![
-                row("one", Verdict::Passed, ""),
-                row("two", Verdict::WrongBytes, "a \"b\" <c>\u{1b}[0m"),
-                row("three", Verdict::NotJudged, "why"),
-                row("four", Verdict::NotApplicable, ""),
+                row("one", &Verdict::Passed, ""),
+                row("two", &Verdict::WrongBytes, "a \"b\" <c>\u{1b}[0m"),
+                row("three", &Verdict::NotJudged, "why"),
+                row("four", &Verdict::NotApplicable, ""),
             ],
             speeds: Vec::new(),
             speeds_missing: String::new(),
@@ -154,11 +176,17 @@ mod tests {
         let failure =
             "<failure type=\"wrong bytes\" message=\"a &quot;b&quot; &lt;c&gt;\u{fffd}[0m\">";
         assert!(xml.contains(failure), "{xml}");
+        let text = "two: wrong bytes\n  a program that passes: about &amp; so on\n  here: a \
+                    &quot;b&quot; &lt;c&gt;\u{fffd}[0m\n  the least input that shows it:\n    A to \
+                    B: &lt;one&gt;\n  seen in, or required by: RFC 1\n</failure>";
+        assert!(xml.contains(text), "{xml}");
+        assert!(xml.contains("<system-out>a note</system-out>"), "{xml}");
         assert!(
             xml.contains("<skipped message=\"not judged why\"/>"),
             "{xml}"
         );
         let page = html(&report);
+        assert!(page.contains("<pre>a note\nA to B:"), "{page}");
         assert!(
             page.contains("vpn &lt;a&gt; &amp; b") && page.contains("1 of 4 checks"),
             "{page}"

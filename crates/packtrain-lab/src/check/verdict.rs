@@ -81,8 +81,36 @@ pub struct Row {
     pub capture: Option<PathBuf>,
     /// Figures, for checks that measure.
     pub figures: String,
+    /// That no large packet reached the program, or from where none did, in a check of large
+    /// packets that passed; else empty.
+    pub note: String,
     /// How long it took.
     pub seconds: f64,
+}
+
+impl Row {
+    /// A failure in lines: what a program that passes does, what this one did, the least input that
+    /// shows it, of which at most `lines_max` packets, the source and the capture.
+    pub fn details(&self, lines_max: usize) -> String {
+        let mut lines = vec![
+            format!("{}: {}", self.check, self.verdict.words()),
+            format!("  a program that passes: {}", self.about),
+            format!("  here: {}", self.what),
+        ];
+        if !self.least.is_empty() {
+            lines.push("  the least input that shows it:".to_owned());
+            let shown = self.least.iter().take(lines_max);
+            lines.extend(shown.map(|line| format!("    {line}")));
+            if let Some(more @ 1..) = self.least.len().checked_sub(lines_max) {
+                lines.push(format!("    and {more} more, which --json lists"));
+            }
+        }
+        lines.push(format!("  seen in, or required by: {}", self.source));
+        if let Some(capture) = &self.capture {
+            lines.push(format!("  capture: {}", capture.display()));
+        }
+        lines.join("\n") + "\n"
+    }
 }
 
 /// The report.

@@ -1,6 +1,6 @@
 //! Threads, parts, queues and several files: each gives what one pass on one thread gives.
 
-use etherparse::PacketBuilder;
+use etherparse::{IpHeaders, Ipv4Extensions, Ipv4Header, PacketBuilder};
 use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
 use packtrain_offload::coalesce::{Mode, Semantics};
@@ -44,9 +44,17 @@ fn traffic(packets: u32) -> Vec<Packet> {
     let mut all = Vec::new();
     for index in 0..packets {
         at += if index % 100 == 99 { 1_000_000 } else { 1_500 };
-        let flow = (index.wrapping_mul(2_654_435_761) >> 16) % 40;
+        // Eight in a row.
+        let flow = ((index / 8).wrapping_mul(2_654_435_761) >> 16) % 40;
         let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-        let ip = link.ipv4([198, 18, 0, flow as u8], [198, 18, 1, 1], 64);
+        let header = Ipv4Header {
+            dont_fragment: true,
+            time_to_live: 64,
+            source: [198, 18, 0, flow as u8],
+            destination: [198, 18, 1, 1],
+            ..Ipv4Header::default()
+        };
+        let ip = link.ip(IpHeaders::Ipv4(header, Ipv4Extensions::default()));
         let (mut data, bytes) = (Vec::new(), 200 + (flow as usize % 3) * 100);
         let payload = vec![index as u8; bytes];
         if flow.is_multiple_of(5) {
@@ -253,7 +261,8 @@ fn a_watch_sees_progress_and_ends_a_run() {
     let mut seen = 0;
     // One call ends the run; with few packets there may be none before the end.
     let mut watch = |progress: &packtrain_replay::Progress| {
-        assert!(progress.bytes <= progress.bytes_total.expect("a file"));
+        assert_eq!(progress.bytes_total, None);
+        assert!(progress.bytes >= progress.packets * 200);
         seen += 1;
         false
     };
@@ -310,8 +319,7 @@ fn errors_name_the_file() {
     let done = run(files(&bad), &runs, vec![Ignore], &mut Settings::default()).expect("a run");
     let (path, _) = done.broken.expect("it is cut");
     assert_eq!(path, bad.display().to_string());
-    assert_eq!(done.reports[0].received, 100);
-    assert_eq!(done.reports[0].dropped, 1);
+    assert_eq!(done.reports[0].received, 99);
 
     // It grows, or goes, while it is read.
     let changing = files(&good);

@@ -70,6 +70,8 @@ pub(super) struct Engine<F> {
     options: Options,
     /// By interface, then by queue. Made with the first packet that it could merge.
     windows: Vec<Vec<Option<Window<F>>>>,
+    /// Those that end now: the end of the hold time, the time of the flush, and which it is.
+    ending: Vec<(u64, u64, Place)>,
     /// The timestamp of the last packet.
     now: u64,
     /// The end of the first window.
@@ -81,6 +83,7 @@ impl<F: Counted> Engine<F> {
         Self {
             options,
             windows: Vec::new(),
+            ending: Vec::new(),
             now: 0,
             deadline: u64::MAX,
         }
@@ -115,19 +118,28 @@ impl<F: Counted> Engine<F> {
         self.flush_if(out, Some);
     }
 
-    /// Ends windows: from the end of its hold time, `ends` makes the time at which a window ends.
+    /// Ends windows, in the order of the ends of their hold times: from such an end, `ends` makes the
+    /// time at which the window ends.
     fn flush_if(&mut self, out: &mut impl Output<F>, ends: impl Fn(u64) -> Option<u64>) {
         let hold = self.options.hold_ns;
         self.deadline = u64::MAX;
-        for window in self.windows.iter_mut().flatten().flatten() {
+        self.ending.clear();
+        for window in self.windows.iter().flatten().flatten() {
             let Some(since) = window.since else { continue };
             let end = since.saturating_add(hold);
             match ends(end) {
-                Some(at) => {
-                    window.since = None;
-                    window.flush(at, out);
-                }
+                Some(at) => self.ending.push((end, at, window.place)),
                 None => self.deadline = self.deadline.min(end),
+            }
+        }
+        self.ending
+            .sort_by_key(|(end, _, place)| (*end, place.interface, place.queue));
+        for (_, at, place) in &self.ending {
+            let queues = self.windows.get_mut(place.interface as usize);
+            let window = queues.and_then(|queues| queues.get_mut(usize::from(place.queue)));
+            if let Some(Some(window)) = window {
+                window.since = None;
+                window.flush(*at, out);
             }
         }
     }

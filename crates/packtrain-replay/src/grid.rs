@@ -65,7 +65,7 @@ impl Grid {
             run.limits.ack_limit = value.filter(|_| merges_acks);
         });
         each(&mut runs, &self.bytes, |run, value| {
-            run.limits.bytes = value
+            run.limits.bytes = value;
         });
         each(&mut runs, &self.packets, |run, value| {
             run.limits.packets = value;

@@ -1,7 +1,7 @@
 //! One pass over the captures, with all configurations side by side.
 
 use super::error::Error;
-use super::files::{Counting, Files};
+use super::files::{Counting, Files, Source};
 use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Analysis, Batch, Intake, Options, Report, Train};
 use std::io;
@@ -368,7 +368,7 @@ impl Reading {
 
     /// Whether each file that was read is still what it was.
     fn unchanged(&self) -> Result<(), Error> {
-        let read = self.files.sources.iter().take(self.next);
-        read.map(|source| source.unchanged()).collect()
+        let mut read = self.files.sources.iter().take(self.next);
+        read.try_for_each(Source::unchanged)
     }
 }

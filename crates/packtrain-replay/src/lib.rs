@@ -11,6 +11,8 @@ mod files;
 mod grid;
 mod part;
 mod run;
+#[cfg(feature = "tables")]
+pub mod tables;
 
 pub use error::Error;
 pub use files::{Files, Source};

@@ -1,0 +1,1 @@
+//! Tables and data sets: what is read back is what was run.

@@ -4,7 +4,7 @@ use arrow_schema::ArrowError;
 use packtrain_capture::replay::{Options, Report};
 use packtrain_replay::tables::{self, Trains};
 use packtrain_replay::{Done, Error, Files, Ignore, Settings, Sink, run};
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::path::{Path, PathBuf};
@@ -95,7 +95,7 @@ pub fn watched<S: Sink>(
 
 /// Returns what a run found; if a capture ends in the middle of a record, as the attribute
 /// `result` of the exception.
-fn result<'py, T: PyClass>(
+fn result<'py, T: pyo3::PyClass>(
     py: Python<'py>,
     broken: Option<&(String, packtrain_capture::CaptureError)>,
     found: impl Into<PyClassInitializer<T>>,
@@ -143,57 +143,102 @@ pub fn dataset_of(paths: &[PathBuf], name: Option<String>) -> String {
     name.unwrap_or_else(of_path)
 }
 
-/// Reports and trains.
-type Found = (Done<()>, Option<Table>);
-
-fn found<S>(done: Done<S>) -> (Done<()>, Vec<S>) {
+/// Runs all configurations; the trains of each go to `sinks`, or nowhere.
+fn run_all(
+    py: Python<'_>,
+    paths: &[PathBuf],
+    runs: &[Options],
+    sinks: Option<Vec<Trains>>,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<(Done<Ignore>, Option<Table>)> {
+    let open = || Files::open(paths);
+    let settings = Settings::default();
+    let Some(sinks) = sinks else {
+        let sinks = vec![Ignore; runs.len()];
+        return Ok((watched(py, open, runs, sinks, settings, progress)?, None));
+    };
     let Done {
         reports,
         sinks,
         stopped,
         broken,
-    } = done;
-    let rest = Done {
+    } = watched(py, open, runs, sinks, settings, progress)?;
+    let done = Done {
         reports,
         sinks: Vec::new(),
         stopped,
         broken,
     };
-    (rest, sinks)
-}
-
-fn run_all(
-    py: Python<'_>,
-    paths: &[PathBuf],
-    runs: &[Options],
-    trains: Option<Vec<Trains>>,
-    progress: Option<&Py<PyAny>>,
-) -> PyResult<Found> {
-    let open = || Files::open(paths);
-    let settings = Settings::default();
-    match trains {
-        Some(sinks) => {
-            let done = watched(py, open, runs, sinks, settings, progress)?;
-            let (done, sinks) = found(done);
-            Ok((done, trains_table(sinks)?))
-        }
-        None => {
-            let sinks = vec![Ignore; runs.len()];
-            let done = watched(py, open, runs, sinks, settings, progress)?;
-            Ok((found(done).0, None))
-        }
-    }
+    Ok((done, trains_table(sinks)?))
 }
 
 /// Replays captures as one, with one configuration.
 #[pyfunction]
-#[pyo3(signature = (path, *, flows=None, hold_us=None, mode=None, queues=None, headers_only=None,
-                    coalesce=None, ack_limit=None, trains=true, dataset=None, progress=None))]
-#[allow(clippy::too_many_arguments, reason = "keywords of Python")]
+#[pyo3(signature = (path, *, flows=1024, hold_us=50.0, mode="auto", queues=1, headers_only=None,
+                    coalesce=Some("reversible"), ack_limit=None, trains=true, dataset=None,
+                    progress=None))]
+#[allow(clippy::too_many_arguments, reason = "they are keywords of Python")]
 pub fn replay<'py>(
     py: Python<'py>,
     path: &Bound<'py, PyAny>,
-    flows: Option<&Bound<'py, PyAny>>,
+    flows: u32,
+    hold_us: f64,
+    mode: &str,
+    queues: u32,
+    headers_only: Option<bool>,
+    coalesce: Option<&str>,
+    ack_limit: Option<u16>,
+    trains: bool,
+    dataset: Option<String>,
+    progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, Replay>> {
-    todo!()
+    let grid = PyDict::new(py);
+    grid.set_item("flows", flows)?;
+    grid.set_item("hold_us", hold_us)?;
+    grid.set_item("mode", mode)?;
+    grid.set_item("queues", queues)?;
+    grid.set_item("headers_only", headers_only)?;
+    grid.set_item("coalesce", coalesce)?;
+    grid.set_item("ack_limit", ack_limit)?;
+    let runs = settings::grid(&grid)?;
+    let paths = settings::paths(path)?;
+    let sinks = trains.then(|| vec![Trains::new()]);
+    let (done, trains) = run_all(py, &paths, &runs, sinks, progress.as_ref())?;
+    let found = Replay {
+        summary: summary::summary(py, &runs[0], &done.reports[0])?.unbind(),
+        trains: trains.map(|trains| Py::new(py, trains)).transpose()?,
+        runs: Py::new(
+            py,
+            runs_table(&dataset_of(&paths, dataset), &runs, &done.reports)?,
+        )?,
+    };
+    result(py, done.broken.as_ref(), found)
+}
+
+/// Replays captures as one, with each combination of settings, in one pass.
+#[pyfunction]
+#[pyo3(signature = (paths, grid, *, trains=false, dataset=None, progress=None))]
+pub fn sweep<'py>(
+    py: Python<'py>,
+    paths: &Bound<'py, PyAny>,
+    grid: &Bound<'py, PyDict>,
+    trains: bool,
+    dataset: Option<String>,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'py, Sweep>> {
+    let runs = settings::grid(grid)?;
+    let paths = settings::paths(paths)?;
+    let sinks = trains.then(|| runs.iter().map(Trains::of).collect());
+    let (done, trains) = run_all(py, &paths, &runs, sinks, progress.as_ref())?;
+    let each = runs.iter().zip(&done.reports);
+    let summaries = each.map(|(options, report)| summary::summary(py, options, report));
+    let found = Sweep {
+        summaries: PyList::new(py, summaries.collect::<PyResult<Vec<_>>>()?)?.unbind(),
+        trains: trains.map(|trains| Py::new(py, trains)).transpose()?,
+        runs: Py::new(
+            py,
+            runs_table(&dataset_of(&paths, dataset), &runs, &done.reports)?,
+        )?,
+    };
+    result(py, done.broken.as_ref(), found)
 }

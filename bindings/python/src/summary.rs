@@ -116,7 +116,6 @@ pub fn summary<'py>(
     py: Python<'py>,
     options: &Options,
     report: &Report,
-    stopped: bool,
 ) -> PyResult<Bound<'py, PyDict>> {
     let rows = report.interfaces.iter().enumerate();
     let rows = rows.map(|(index, seen)| row(py, index, seen));
@@ -142,7 +141,7 @@ pub fn summary<'py>(
         "blocks_left_out": report.blocks_left_out,
         "restored": report.restored,
         "differing": report.differing,
-        "stopped": stopped,
+        "stopped": false,
         "unreadable": report.last_bad.map(|error| error.to_string()),
         "conservation": conservation,
     ))

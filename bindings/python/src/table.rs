@@ -50,6 +50,10 @@ impl Table {
     fn __repr__(&self) -> String {
         let names = self.schema.fields().iter().map(|field| &field.name()[..]);
         let names: Vec<_> = names.collect();
-        format!("<packtrain.Table: {} rows of {}>", self.__len__(), names.join(", "))
+        format!(
+            "<packtrain.Table: {} rows of {}>",
+            self.__len__(),
+            names.join(", ")
+        )
     }
 }

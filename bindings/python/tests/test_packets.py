@@ -100,7 +100,7 @@ def test_pure_acks_merge_as_a_stream_only():
 @pytest.mark.parametrize("call, words", [
     (lambda: packtrain.segment(b"\x45", 100), "truncated|short"),
     (lambda: packtrain.segment(packet(4, "ip", tcp()), 0), "size"),
-    (lambda: packtrain.segment(packet(4, "ip", tcp(flags="SA")), 100), "SYN"),
+    (lambda: packtrain.segment(packet(4, "ip", tcp(flags="SA")), 100), "tcp_flags"),
     (lambda: packtrain.segment(raw(ip(4) / Raw(b"x" * 100)), 100), "neither TCP nor UDP"),
     (lambda: packtrain.segment(packet(4, "ip", tcp()), 100, link="token ring"), "link="),
     (lambda: packtrain.coalesce([b"x" * 100_000]), "100000 bytes"),

@@ -6,6 +6,8 @@
 //!
 //! Memory does not depend on the captures: batches of packets, and what each configuration holds.
 
+#[cfg(feature = "parquet")]
+pub mod dataset;
 mod error;
 mod files;
 mod grid;

@@ -5,6 +5,7 @@ mod replays;
 mod settings;
 mod summary;
 mod table;
+mod tasks;
 
 use pyo3::prelude::*;
 
@@ -18,5 +19,13 @@ fn _packtrain(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(packets::segment, module)?)?;
     module.add_function(wrap_pyfunction!(replays::replay, module)?)?;
     module.add_function(wrap_pyfunction!(replays::sweep, module)?)?;
+    module.add_function(wrap_pyfunction!(replays::dataset_of, module)?)?;
+    for function in [
+        wrap_pyfunction!(tasks::plan, module)?,
+        wrap_pyfunction!(tasks::work, module)?,
+        wrap_pyfunction!(tasks::merge, module)?,
+    ] {
+        module.add_function(function)?;
+    }
     Ok(())
 }

@@ -4,13 +4,13 @@ use arrow_schema::ArrowError;
 use packtrain_capture::replay::{Options, Report};
 use packtrain_replay::tables::{self, Trains};
 use packtrain_replay::{Done, Error, Files, Ignore, Settings, Sink, run};
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::table::Table;
-use crate::{settings, summary};
+use crate::{settings, summary, tasks};
 
 /// How far a run is.
 #[pyclass(frozen, get_all, module = "packtrain")]
@@ -45,6 +45,25 @@ pub struct Sweep {
     trains: Option<Py<Table>>,
     /// A row for each configuration and interface.
     runs: Py<Table>,
+}
+
+impl Sweep {
+    /// The tables of these reports.
+    pub fn of(
+        py: Python<'_>,
+        dataset: &str,
+        runs: &[Options],
+        reports: &[Report],
+        trains: Option<Table>,
+    ) -> PyResult<Self> {
+        let each = runs.iter().zip(reports);
+        let summaries = each.map(|(options, report)| summary::summary(py, options, report));
+        Ok(Self {
+            summaries: PyList::new(py, summaries.collect::<PyResult<Vec<_>>>()?)?.unbind(),
+            trains: trains.map(|trains| Py::new(py, trains)).transpose()?,
+            runs: Py::new(py, runs_table(dataset, runs, reports)?)?,
+        })
+    }
 }
 
 fn of_arrow(error: &ArrowError) -> PyErr {
@@ -93,20 +112,26 @@ pub fn watched<S: Sink>(
     }
 }
 
-/// Returns what a run found; if a capture ends in the middle of a record, as the attribute
-/// `result` of the exception.
+/// The exception for a capture that ends in the middle of a record.
+fn of_broken<S>(done: &Done<S>) -> Option<PyErr> {
+    let (path, error) = done.broken.as_ref()?;
+    Some(settings::of_capture(error, format!("{path}: {error}")))
+}
+
+/// Returns what a run found; if a capture is broken, as the attribute `result` of the exception.
 fn result<'py, T: pyo3::PyClass>(
     py: Python<'py>,
-    broken: Option<&(String, packtrain_capture::CaptureError)>,
+    broken: Option<PyErr>,
     found: impl Into<PyClassInitializer<T>>,
 ) -> PyResult<Bound<'py, T>> {
     let found = Bound::new(py, found)?;
-    let Some((path, error)) = broken else {
-        return Ok(found);
-    };
-    let error = settings::of_capture(error, format!("{path}: {error}"));
-    error.value(py).setattr("result", found)?;
-    Err(error)
+    match broken {
+        None => Ok(found),
+        Some(error) => {
+            error.value(py).setattr("result", found)?;
+            Err(error)
+        }
+    }
 }
 
 fn runs_table(dataset: &str, runs: &[Options], reports: &[Report]) -> PyResult<Table> {
@@ -132,15 +157,25 @@ fn trains_table(sinks: Vec<Trains>) -> PyResult<Option<Table>> {
 }
 
 /// The name of captures in the column `dataset`: that of the first file, without its endings.
-pub fn dataset_of(paths: &[PathBuf], name: Option<String>) -> String {
-    let of_path = || {
-        let name = paths.first().and_then(|path| Path::new(path).file_name());
-        let name = name.map(|name| name.to_string_lossy().into_owned());
-        let name = name.unwrap_or_default();
-        let end = name.find('.').filter(|&end| end > 0);
-        name[..end.unwrap_or(name.len())].to_owned()
-    };
-    name.unwrap_or_else(of_path)
+#[pyfunction]
+#[pyo3(signature = (paths, name=None))]
+pub fn dataset_of(paths: Vec<PathBuf>, name: Option<String>) -> String {
+    name.unwrap_or_else(|| {
+        let name = paths.first().and_then(|path| path.file_name());
+        let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let endings = [".gz", ".zst", ".pcap", ".pcapng", ".cap"];
+        let cut = |name: &str| {
+            endings
+                .iter()
+                .find_map(|end| name.strip_suffix(end))
+                .map(str::to_owned)
+        };
+        let mut stem = name;
+        while let Some(shorter) = cut(&stem).filter(|shorter| !shorter.is_empty()) {
+            stem = shorter;
+        }
+        stem
+    })
 }
 
 /// Runs all configurations; the trains of each go to `sinks`, or nowhere.
@@ -209,36 +244,41 @@ pub fn replay<'py>(
         trains: trains.map(|trains| Py::new(py, trains)).transpose()?,
         runs: Py::new(
             py,
-            runs_table(&dataset_of(&paths, dataset), &runs, &done.reports)?,
+            runs_table(&dataset_of(paths, dataset), &runs, &done.reports)?,
         )?,
     };
-    result(py, done.broken.as_ref(), found)
+    result(py, of_broken(&done), found)
 }
 
 /// Replays captures as one, with each combination of settings, in one pass.
 #[pyfunction]
-#[pyo3(signature = (paths, grid, *, trains=false, dataset=None, progress=None))]
+#[pyo3(signature = (paths, grid, *, trains=false, output=None, dataset=None, progress=None))]
+#[allow(clippy::too_many_arguments, reason = "they are keywords of Python")]
 pub fn sweep<'py>(
     py: Python<'py>,
     paths: &Bound<'py, PyAny>,
     grid: &Bound<'py, PyDict>,
     trains: bool,
+    output: Option<PathBuf>,
     dataset: Option<String>,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'py, Sweep>> {
     let runs = settings::grid(grid)?;
     let paths = settings::paths(paths)?;
+    let name = dataset_of(paths.clone(), dataset);
+    let progress = progress.as_ref();
+    if let Some(folder) = output {
+        if trains {
+            return Err(PyValueError::new_err(
+                "trains=True keeps the trains in memory, and output= writes them: leave one out",
+            ));
+        }
+        let (reports, broken) = tasks::sweep_into(py, &folder, &name, &paths, &runs, progress)?;
+        let found = Sweep::of(py, &name, &runs, &reports, None)?;
+        return result(py, broken.map(PyValueError::new_err), found);
+    }
     let sinks = trains.then(|| runs.iter().map(Trains::of).collect());
-    let (done, trains) = run_all(py, &paths, &runs, sinks, progress.as_ref())?;
-    let each = runs.iter().zip(&done.reports);
-    let summaries = each.map(|(options, report)| summary::summary(py, options, report));
-    let found = Sweep {
-        summaries: PyList::new(py, summaries.collect::<PyResult<Vec<_>>>()?)?.unbind(),
-        trains: trains.map(|trains| Py::new(py, trains)).transpose()?,
-        runs: Py::new(
-            py,
-            runs_table(&dataset_of(&paths, dataset), &runs, &done.reports)?,
-        )?,
-    };
-    result(py, done.broken.as_ref(), found)
+    let (done, trains) = run_all(py, &paths, &runs, sinks, progress)?;
+    let found = Sweep::of(py, &name, &runs, &done.reports, trains)?;
+    result(py, of_broken(&done), found)
 }

@@ -25,10 +25,11 @@ pub fn of_io(error: &io::Error, line: String) -> PyErr {
 pub fn raised(error: &Error) -> PyErr {
     let line = error.to_string();
     match error {
-        Error::Open { error, .. } | Error::Sink(error) | Error::Thread(error) => of_io(error, line),
+        Error::Open { error, .. } | Error::Write { error, .. } => of_io(error, line),
+        Error::Sink(error) | Error::Thread(error) => of_io(error, line),
         Error::Capture { error, .. } => of_capture(error, line),
         Error::Changed { .. } => PyOSError::new_err(line),
-        Error::Replay(_) => PyValueError::new_err(line),
+        Error::Replay(_) | Error::Dataset { .. } => PyValueError::new_err(line),
         _ => PyRuntimeError::new_err(line),
     }
 }

@@ -1,0 +1,170 @@
+"""Replays and worlds as tasks of Ray, on the cluster that this process is connected to.
+
+Paths travel, not bytes: every machine has the captures and the output folder under the same paths. A
+task writes a part of a data set under another name and renames it when it is whole, so a task that
+dies is tried again, and what exists is not done again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from . import _packtrain
+
+__all__ = ["fuzz", "replay"]
+
+
+def replay(
+    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    grid: Mapping[str, Any],
+    output: str | os.PathLike[str],
+    *,
+    part_bytes: int = 256 << 20,
+    together: int = 8,
+    max_retries: int = 3,
+) -> dict[str, Any]:
+    """Replays each capture with each configuration of a grid, as `packtrain.sweep` with `output`.
+
+    Each path is a data set of its own, with the name of the file. A capture of more than
+    `part_bytes` bytes is divided if the parts add up exactly: where nothing arrives for longer than
+    the hold time (modes `hash` and `sorted`), or else by queue if all configurations have the same
+    number, more than 1. A task runs at most `together` configurations on a part, in one pass.
+
+    Returns the sums over all data sets and configurations: `received + expanded = transmitted +
+    absorbed + held + dropped`, the number of `tasks` that were run, and the summaries of each data
+    set. A capture that ends in the middle of a record is a warning. Raises `ValueError` if two paths
+    have one name, and the exception of a task that fails after `max_retries` retries.
+    """
+    _connect()
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    grid, folder = dict(grid), Path(output).absolute()
+    named: dict[str, Path] = {}
+    for path in map(Path, paths):
+        name = _packtrain.dataset_of([path])
+        if name in named:
+            raise ValueError(
+                f"{named[name]} and {path} would both be the data set {name}: rename one, or use "
+                "another output folder"
+            )
+        named[name] = path.absolute()
+    # The first data set makes the folder, so that two do not make it at once.
+    plan = ray.remote(_plan).options(max_retries=max_retries)
+    first, *others = named.items()
+    planned = [(first, ray.get(plan.remote(first[1], grid, folder, first[0], part_bytes)))]
+    waiting = [plan.remote(path, grid, folder, name, part_bytes) for name, path in others]
+    planned += zip(others, ray.get(waiting))
+    # A Rust thread in each task; retried also where the worker is killed.
+    work = ray.remote(_work).options(max_retries=max_retries, num_cpus=1)
+    tasks = [
+        work.remote(path, grid, folder, name, part, left[at : at + together])
+        for (name, path), parts in planned
+        for part, left in parts
+        for at in range(0, len(left), together)
+    ]
+    for fault in sorted({fault for fault in ray.get(tasks) if fault}):
+        warnings.warn(fault, stacklevel=2)
+    merge = ray.remote(_merge).options(max_retries=max_retries)
+    merged = ray.get([merge.remote(grid, folder, name) for name in named])
+    return _sums(dict(zip(named, merged))) | {"tasks": len(tasks)}
+
+
+def _connect() -> None:
+    if ray.is_initialized():
+        return
+    try:
+        ray.init(address="auto")
+    except ConnectionError as error:
+        raise ConnectionError(
+            "no Ray cluster found: start one with `ray start --head`, or call ray.init() first"
+        ) from error
+
+
+def _plan(path: Path, grid: dict, folder: Path, name: str, part_bytes: int):
+    return _packtrain.plan(path, grid, folder, name, part_bytes)
+
+
+def _work(path: Path, grid: dict, folder: Path, name: str, part: int, runs: list[int]):
+    return _packtrain.work(path, grid, folder, name, part, runs)
+
+
+def _merge(grid: dict, folder: Path, name: str) -> list[dict[str, Any]]:
+    return _packtrain.merge(grid, folder, name).summaries
+
+
+def _sums(datasets: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    names = ["received", "expanded", "transmitted", "absorbed", "held", "dropped"]
+    ledgers = [summary["conservation"] for found in datasets.values() for summary in found]
+    sums = {name: sum(ledger[name] for ledger in ledgers) for name in names}
+    left = sums["received"] + sums["expanded"]
+    right = sums["transmitted"] + sums["absorbed"] + sums["held"] + sums["dropped"]
+    closed = left == right and all(ledger["closed"] for ledger in ledgers)
+    return sums | {"closed": closed, "datasets": datasets}
+
+
+def fuzz(
+    seeds: Iterable[int],
+    *,
+    worlds: int = 100,
+    together: int = 16,
+    max_retries: int = 3,
+) -> dict[str, Any]:
+    """Runs the worlds of `packtrain sim fuzz` for each seed: `worlds` of each, `together` seeds a
+    task.
+
+    The program is that of the environment variable `PACKTRAIN`, or `packtrain` on the PATH of each
+    worker. Returns the sums `worlds`, `packets` and `wire_packets`, how often each fault, drop and
+    state of a ring was `reached`, and the `failures`: `seed`, `world`, what was `wrong`, the `line`
+    that says so, and `file`, the content of the file that repeats it with `packtrain sim FILE`.
+    Raises `RuntimeError` if the program cannot run.
+    """
+    _connect()
+    seeds = list(seeds)
+    run = ray.remote(_fuzz).options(max_retries=max_retries, num_cpus=1)
+    program = os.environ.get("PACKTRAIN")
+    groups = [seeds[at : at + together] for at in range(0, len(seeds), together)]
+    documents = ray.get([run.remote(group, worlds, program) for group in groups])
+    sums, reached, failures = Counter(), Counter(), []
+    for document in (document for group in documents for document in group):
+        for key in ("worlds", "packets", "wire_packets"):
+            sums[key] += document[key]
+        for row in document["reached"]:
+            reached[f"{row['kind']}.{row['name']}"] += row["times"]
+        if document["failure"]:
+            failures.append({"seed": document["seed"]} | document["failure"])
+    counts = {key: sums[key] for key in ("worlds", "packets", "wire_packets")}
+    return counts | {"reached": dict(reached), "failures": failures}
+
+
+def _fuzz(seeds: list[int], worlds: int, program: str | None) -> list[dict[str, Any]]:
+    program = program or shutil.which("packtrain")
+    if not program:
+        raise RuntimeError("no program: install packtrain, or set PACKTRAIN to its path")
+    documents = []
+    with tempfile.TemporaryDirectory() as folder:
+        saved = Path(folder) / "world"
+        for seed in seeds:
+            command = [program, "sim", "fuzz", "--json", "--quiet", "--seed", str(seed)]
+            command += ["--runs", str(worlds), "--save", str(saved)]
+            # Else a run that is short would fail for what it does not reach.
+            environment = {key: value for key, value in os.environ.items() if key != "PACKTRAIN_FULL"}
+            ended = subprocess.run(command, capture_output=True, text=True, env=environment)
+            document = json.loads(ended.stdout) if ended.stdout else {}
+            if ended.returncode and not document.get("failure"):
+                raise RuntimeError(f"seed {seed}: {ended.stderr.strip()}")
+            if document["failure"]:
+                document["failure"]["file"] = saved.read_bytes()
+                saved.unlink()
+            documents.append(document)
+    return documents

@@ -1,5 +1,6 @@
 //! The module `packtrain._packtrain`: what the Python package is made of.
 
+mod found;
 mod packets;
 mod replays;
 mod settings;
@@ -11,9 +12,9 @@ use pyo3::prelude::*;
 
 #[pymodule]
 fn _packtrain(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    module.add_class::<replays::Progress>()?;
-    module.add_class::<replays::Replay>()?;
-    module.add_class::<replays::Sweep>()?;
+    module.add_class::<found::Progress>()?;
+    module.add_class::<found::Replay>()?;
+    module.add_class::<found::Sweep>()?;
     module.add_class::<table::Table>()?;
     module.add_function(wrap_pyfunction!(packets::coalesce, module)?)?;
     module.add_function(wrap_pyfunction!(packets::segment, module)?)?;

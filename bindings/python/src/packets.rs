@@ -80,8 +80,10 @@ fn check_length(packet: &[u8]) -> PyResult<()> {
 /// Merges packets as one window, and returns each packet that leaves with the number of packets in
 /// it.
 #[pyfunction]
-#[pyo3(signature = (packets, *, link="ip", coalesce="reversible", mode="hash", flows=1024,
-                    ack_limit=None))]
+#[pyo3(signature = (packets, *, link="ip", coalesce=Some("reversible"), mode="hash", flows=1024,
+                    ack_limit=None),
+       text_signature = "(packets, *, link='ip', coalesce='reversible', mode='hash', flows=1024, \
+                         ack_limit=None)")]
 pub fn coalesce<'py>(
     py: Python<'py>,
     packets: Vec<Vec<u8>>,

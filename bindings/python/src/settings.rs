@@ -7,15 +7,14 @@ use packtrain_replay::{Error, Grid};
 use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString, PyTuple};
-use std::io;
 use std::path::PathBuf;
 
 /// The longest hold time: a year, as in the program.
 const HOLD_US_MAX: f64 = 366.0 * 86_400e6;
 
 /// An `OSError` of the subclass that the number belongs to, with a sentence.
-pub fn of_io(error: &io::Error, line: String) -> PyErr {
-    match error.raw_os_error() {
+fn of_number(number: Option<i32>, line: String) -> PyErr {
+    match number {
         Some(number) => PyOSError::new_err((number, line)),
         None => PyOSError::new_err(line),
     }
@@ -25,8 +24,10 @@ pub fn of_io(error: &io::Error, line: String) -> PyErr {
 pub fn raised(error: &Error) -> PyErr {
     let line = error.to_string();
     match error {
-        Error::Open { error, .. } | Error::Write { error, .. } => of_io(error, line),
-        Error::Sink(error) | Error::Thread(error) => of_io(error, line),
+        Error::Open { error, .. } | Error::Write { error, .. } => {
+            of_number(error.raw_os_error(), line)
+        }
+        Error::Sink(error) | Error::Thread(error) => of_number(error.raw_os_error(), line),
         Error::Capture { error, .. } => of_capture(error, line),
         Error::Changed { .. } => PyOSError::new_err(line),
         Error::Replay(_) | Error::Dataset { .. } => PyValueError::new_err(line),
@@ -34,10 +35,12 @@ pub fn raised(error: &Error) -> PyErr {
     }
 }
 
-/// The exception for a capture that cannot be read.
+/// The exception for a capture that cannot be read. A fault of compressed data has no number.
 pub fn of_capture(error: &CaptureError, line: String) -> PyErr {
     match error {
-        CaptureError::Io { .. } => PyOSError::new_err(line),
+        CaptureError::Io { fault, .. } if fault.os_error.is_some() => {
+            of_number(fault.os_error, line)
+        }
         _ => PyValueError::new_err(line),
     }
 }

@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use crate::replays::{Sweep, watched};
+use crate::found::{Sweep, watched};
 use crate::settings::{self, raised};
 
 /// What a task reads of the captures. Its text is the description of a part in the data set.

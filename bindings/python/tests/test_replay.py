@@ -1,5 +1,7 @@
 """`replay` and `sweep`: equal to the program, readable by each library, and interrupted at once."""
 
+import ast
+import inspect
 import json
 import os
 import signal
@@ -7,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import duckdb
 import packtrain
@@ -240,3 +243,23 @@ def test_other_threads_run_and_ctrl_c_ends_a_replay(capture, tmp_path):
             except BrokenPipeError:
                 pass
     assert child.returncode == 130
+
+
+def test_the_types_are_those_of_the_module():
+    stub = ast.parse(Path(packtrain.__file__).with_name("__init__.pyi").read_text())
+    functions = {node.name: node for node in stub.body if isinstance(node, ast.FunctionDef)}
+    classes = {node.name: node for node in stub.body if isinstance(node, ast.ClassDef)}
+    assert functions.keys() | classes.keys() == set(packtrain.__all__)
+    for name, node in functions.items():
+        parameters = inspect.signature(getattr(packtrain, name)).parameters
+        args = node.args
+        names = [arg.arg for arg in args.args + args.kwonlyargs]
+        assert names == list(parameters)
+        keywords = [name for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY]
+        assert keywords == [arg.arg for arg in args.kwonlyargs]
+        for arg, default in zip(args.kwonlyargs, args.kw_defaults):
+            assert ast.literal_eval(default) == parameters[arg.arg].default
+    for name, node in classes.items():
+        described = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+        inherited = set(dir(object))
+        assert described == {item for item in dir(getattr(packtrain, name)) if item not in inherited}

@@ -17,7 +17,11 @@ const BANNED_MARKS: &[&str] = &["FIXME", "XXX"];
 const BANNED_MODULES: &[&str] = &["utils", "util", "helpers", "helper", "common", "types"];
 
 /// Manifests that are no member of the workspace.
-const NO_MEMBERS: &[&str] = &["Cargo.toml", "fuzz/Cargo.toml"];
+const NO_MEMBERS: &[&str] = &[
+    "Cargo.toml",
+    "fuzz/Cargo.toml",
+    "bindings/python/Cargo.toml",
+];
 
 /// The rules of this file, for every source, tests included, and every manifest.
 pub fn check(tree: &Tree) -> Vec<Breach> {

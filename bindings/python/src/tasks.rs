@@ -232,12 +232,14 @@ pub fn work(
     configurations: Vec<usize>,
 ) -> PyResult<Option<String>> {
     let runs = settings::grid(grid)?;
-    let runs = configurations
-        .iter()
-        .filter_map(|&index| runs.get(index))
-        .copied()
-        .collect::<Vec<_>>();
     let dataset = Dataset::open(&output, dataset).map_err(|error| raised(&error))?;
+    let wanted = configurations.iter().filter_map(|&index| runs.get(index));
+    // A task that was killed may have done some of them.
+    let left = wanted.filter(|options| !dataset.has(options, part));
+    let runs: Vec<_> = left.copied().collect();
+    if runs.is_empty() {
+        return Ok(None);
+    }
     run_part(py, &dataset, &[path], part, &runs, 1, None)
 }
 

@@ -1,5 +1,6 @@
 """Tasks of Ray, two at a time, one of which is killed: the result is that of one process."""
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import duckdb
 import packtrain
 import packtrain.ray
+import pyarrow
 import pytest
 import ray
 
@@ -60,10 +62,13 @@ def killed_once(marker):
             os.close(os.open(marker, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return work(path, grid, folder, name, part, runs)
-        work(path, grid, folder, name, part, runs[: len(runs) // 2])
+        done, left = runs[: len(runs) // 2], runs[len(runs) // 2 :]
+        work(path, grid, folder, name, part, done)
         # As a writer leaves it that is killed.
-        [started] = list(folder.glob(f"trains/dataset={name}/*/part-{part:04}.parquet"))[:1]
-        started.with_name(f".{started.name}.tmp-1-1-1").write_bytes(b"PAR1")
+        ids = pyarrow.table(packtrain.sweep(path, grid).runs)["configuration"].to_pylist()
+        started = folder / f"trains/dataset={name}/configuration={ids[left[0]]}"
+        started.mkdir(parents=True)
+        (started / f".part-{part:04}.parquet.tmp-1-1-1").write_bytes(b"PAR1")
         os.kill(os.getpid(), signal.SIGKILL)
 
     return dies
@@ -78,9 +83,10 @@ def test_parts_add_up_though_a_worker_is_killed(captures, grid, kind, tmp_path, 
     count = len(packtrain.sweep(captures[0], grid).summaries)
     assert sums["closed"] and sums["received"] == 2 * 6000 * count
     assert sums["received"] == sums["transmitted"] + sums["absorbed"]
-    parts = {path.name for path in (output / "parts").rglob("*.json")}
-    assert len(parts) >= 4 and kind in (output / "inputs/left.json").read_text()
-    assert sums["tasks"] >= 2 * len(parts) * count // 2
+    parts = [part for name in ("left", "right")
+             for part in json.loads((output / "inputs" / f"{name}.json").read_text())["parts"]]
+    assert len(parts) >= 6 and {part.split()[0] for part in parts} == {kind}
+    assert sums["tasks"] == len(parts) * count // 2
     assert rows(output) == alone(captures, grid, tmp_path / "alone")
     for name, summaries in sums["datasets"].items():
         [path] = [path for path in captures if path.stem == name]

@@ -329,18 +329,16 @@ fn a_data_set_is_read_back_and_not_made_twice() {
     let [first, second, ..] = &grid()[..] else {
         unreachable!("two configurations");
     };
-    let trains = place(&out, "trains", first);
-    fs::rename(
-        trains.join("part-0000.parquet"),
-        trains.join(".part-0000.parquet.tmp-7-8-9"),
-    )
-    .expect("a file");
-    let runs = place(&out, "runs", second);
-    fs::rename(
-        runs.join("part-0000.parquet"),
-        runs.join(".part-0000.parquet.tmp-7-8-9"),
-    )
-    .expect("a file");
+    for (table, options) in [("trains", first), ("runs", second)] {
+        let whole = place(&out, table, options).join("part-0000.parquet");
+        let name = whole
+            .strip_prefix(&out)
+            .expect("a path")
+            .display()
+            .to_string();
+        let left = format!("unfinished/{}.tmp-7-8-9", name.replace('/', "+"));
+        fs::rename(whole, out.join(left)).expect("a file");
+    }
     assert!(!again.has(first, 0) && !again.has(second, 0));
     assert_eq!(complete(&again, open(&path), 0), 2);
     for (options, (trains, report)) in grid().iter().zip(&plain) {

@@ -1,13 +1,13 @@
 //! Tables and data sets: what is read back is what was run.
 
-mod common;
+mod captures;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float64Type, Int8Type, Int32Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
 };
 use arrow_array::{Array, RecordBatch};
-use common::{Folder, merged, traffic, write};
+use captures::{Folder, merged, traffic, write};
 use packtrain_capture::Format;
 use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_offload::coalesce::{FlushCounts, Mode, Semantics};

@@ -1,8 +1,8 @@
 //! Threads, parts, queues and several files: each gives what one pass on one thread gives.
 
-mod common;
+mod captures;
 
-use common::{Folder, merged, traffic, write};
+use captures::{Folder, merged, traffic, write};
 use packtrain_capture::Format;
 use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_offload::coalesce::{Mode, Semantics};

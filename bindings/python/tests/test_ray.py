@@ -66,9 +66,8 @@ def killed_once(marker):
         work(path, grid, folder, name, part, done)
         # As a writer leaves it that is killed.
         ids = pyarrow.table(packtrain.sweep(path, grid).runs)["configuration"].to_pylist()
-        started = folder / f"trains/dataset={name}/configuration={ids[left[0]]}"
-        started.mkdir(parents=True)
-        (started / f".part-{part:04}.parquet.tmp-1-1-1").write_bytes(b"PAR1")
+        path = f"trains+dataset={name}+configuration={ids[left[0]]}+part-{part:04}.parquet"
+        (folder / "unfinished" / f"{path}.tmp-1-1-1").write_bytes(b"PAR1")
         os.kill(os.getpid(), signal.SIGKILL)
 
     return dies
@@ -100,7 +99,7 @@ def test_parts_add_up_though_a_worker_is_killed(captures, grid, kind, tmp_path, 
     assert packtrain.ray.replay(captures, grid, output, part_bytes=400_000)["tasks"] == 1
     changed = {path for path, time in times(output).items() if before.get(path) != time}
     assert {path.name for path in changed} == {lost.name, f"{lost.stem}.parquet"}
-    assert not list(output.rglob(".*.tmp-*"))
+    assert not list((output / "unfinished").iterdir())
 
 
 def test_a_small_capture_is_whole_and_a_cut_one_a_warning(captures, tmp_path):

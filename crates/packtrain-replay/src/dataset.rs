@@ -7,12 +7,13 @@
 //! | `trains/dataset=NAME/configuration=ID/part-0000.parquet` | [`trains_schema`] |
 //! | `parts/dataset=NAME/configuration=ID/part-0000.json` | the report of a part |
 //! | `runs/dataset=NAME/configuration=ID/part-0000.parquet` | [`runs_schema`] |
+//! | `unfinished` | files that are being written |
 //!
 //! The columns `dataset` and `configuration` are in the paths only (hive partitions). The metadata
 //! of each Parquet file has the captures, the settings and the version of packtrain.
 //!
-//! A file has its name when it is whole: it is written under another name in the same folder, one
-//! that readers skip, synchronised and renamed. The last file of a run is its commit mark: the
+//! A file has its name when it is whole: it is written in `unfinished`, where readers of the tables
+//! do not look, synchronised and renamed. The last file of a run is its commit mark: the
 //! table of runs, or the report of a part. After a run that was killed, [`Dataset::has`] says what
 //! is done, and [`Dataset::writer`] removes what the killed run left behind. Several processes may
 //! write to a folder at once, also on several machines, but one at a time for each part.
@@ -33,7 +34,6 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 use serde_json::{Value, from_slice, json, to_vec_pretty};
-use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -46,6 +46,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub const FORMAT_VERSION: u64 = 1;
 
 const MARKER: &str = "packtrain-dataset.json";
+const UNFINISHED: &str = "unfinished";
 const NAME_BYTES_MAX: usize = 128;
 /// Rows of a row group: many for a scan, few for the memory of hundreds of writers.
 const ROW_GROUP_ROWS: usize = 2 * BATCH_ROWS;
@@ -132,12 +133,12 @@ impl Dataset {
         if !is_dataset(folder)? {
             fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
             let marker = json!({"format": "packtrain-dataset", "version": FORMAT_VERSION});
-            write_json(&folder.join(MARKER), &marker)?;
+            write_json(folder, &folder.join(MARKER), &marker)?;
         }
         let path = inputs_path(folder, name);
         let wanted = inputs.record();
         if !path.is_file() {
-            write_json(&path, &wanted)?;
+            write_json(folder, &path, &wanted)?;
         }
         let created = Self::open(folder, name)?;
         if *created.inputs != wanted {
@@ -212,9 +213,9 @@ impl Dataset {
             return Err(fault(&self.folder, why));
         }
         let path = self.trains_path(options, part);
-        remove_unfinished(&path)?;
-        remove_unfinished(&self.mark_path(options, part))?;
-        let (pending, file) = Pending::create(&path)?;
+        remove_unfinished(&self.folder, &path)?;
+        remove_unfinished(&self.folder, &self.mark_path(options, part))?;
+        let (pending, file) = Pending::create(&self.folder, &path)?;
         let rows = Rows::new(None);
         let properties = properties()
             // Times increase, and flows repeat.
@@ -265,7 +266,7 @@ impl Dataset {
             fault(&self.folder, why)
         })?;
         if !self.has_run(options) {
-            remove_unfinished(&self.runs_path(options))?;
+            remove_unfinished(&self.folder, &self.runs_path(options))?;
             self.write_runs(options, &sum, &faults)?;
         }
         Ok(sum)
@@ -294,7 +295,7 @@ impl Dataset {
             writer.write(&table)?;
             writer.into_inner()
         };
-        let (pending, file) = Pending::create(&path)?;
+        let (pending, file) = Pending::create(&self.folder, &path)?;
         let file = write(BufWriter::new(file));
         pending.commit(file.map_err(|error| write_error(&path, to_io(error)))?)
     }
@@ -387,7 +388,11 @@ impl TrainsWriter {
             return dataset.write_runs(options, report, fault.as_slice());
         }
         let stored = json!({"report": report, "fault": fault});
-        write_json(&dataset.mark_path(options, self.part), &stored)
+        write_json(
+            &dataset.folder,
+            &dataset.mark_path(options, self.part),
+            &stored,
+        )
     }
 
     /// Writes the rows that wait.
@@ -433,16 +438,19 @@ struct Pending {
 }
 
 impl Pending {
-    fn create(path: &Path) -> Result<(Self, File), Error> {
+    /// Begins a file in a folder of data sets.
+    fn create(folder: &Path, path: &Path) -> Result<(Self, File), Error> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = path.parent().unwrap_or(path);
-        fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
+        let unfinished = folder.join(UNFINISHED);
+        for folder in [&unfinished, path.parent().unwrap_or(path)] {
+            fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
+        }
         // Processes on two machines may have the same number.
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = now.map_or(0, |now| now.as_nanos());
         let suffix = format!("{}-{now}-{number}", process::id());
-        let temporary = folder.join(format!("{}{suffix}", temporary_prefix(path)));
+        let temporary = unfinished.join(unfinished_prefix(folder, path) + &suffix);
         let file = File::create_new(&temporary).map_err(|error| write_error(path, error))?;
         let pending = Self {
             path: path.to_owned(),
@@ -470,27 +478,25 @@ impl Drop for Pending {
     }
 }
 
-/// How the names begin under which a file is written.
-fn temporary_prefix(path: &Path) -> String {
-    let name = path.file_name().unwrap_or_default();
-    format!(".{}.tmp-", name.to_string_lossy())
-}
-
-fn is_temporary(name: &OsStr, path: &Path) -> bool {
-    let prefix = temporary_prefix(path);
-    name.as_encoded_bytes().starts_with(prefix.as_bytes())
+/// How the names begin under which a file is written: its path in the folder.
+fn unfinished_prefix(folder: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(folder).unwrap_or(path);
+    let name = path.to_string_lossy().replace('/', "+");
+    name + ".tmp-"
 }
 
 /// Removes what runs that were killed left of a file.
-fn remove_unfinished(path: &Path) -> Result<(), Error> {
-    let folder = path.parent().unwrap_or(path);
-    let entries = match fs::read_dir(folder) {
+fn remove_unfinished(folder: &Path, path: &Path) -> Result<(), Error> {
+    let prefix = unfinished_prefix(folder, path);
+    let unfinished = folder.join(UNFINISHED);
+    let entries = match fs::read_dir(&unfinished) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| open_error(folder, error))?,
+        entries => entries.map_err(|error| open_error(&unfinished, error))?,
     };
     for entry in entries {
-        let entry = entry.map_err(|error| open_error(folder, error))?;
-        if is_temporary(&entry.file_name(), path) {
+        let entry = entry.map_err(|error| open_error(&unfinished, error))?;
+        let name = entry.file_name();
+        if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
             let removed = fs::remove_file(entry.path());
             removed.map_err(|error| write_error(&entry.path(), error))?;
         }
@@ -507,10 +513,11 @@ fn is_dataset(folder: &Path) -> Result<bool, Error> {
             entries => entries.map_err(|error| open_error(folder, error))?,
         };
         for entry in entries {
-            let name = entry.map_err(|error| open_error(folder, error))?;
-            let name = name.file_name();
+            let name = entry
+                .map_err(|error| open_error(folder, error))?
+                .file_name();
             // Another process may have created it meanwhile.
-            if !is_temporary(&name, &marker) && !marker.is_file() {
+            if name != UNFINISHED && !marker.is_file() {
                 let why = "the folder is not empty and no packtrain data set: choose another \
                            one, or a new one";
                 return Err(fault(folder, why.to_owned()));
@@ -536,8 +543,8 @@ fn inputs_path(folder: &Path, name: &str) -> PathBuf {
     folder.join("inputs").join(format!("{name}.json"))
 }
 
-fn write_json(path: &Path, value: &Value) -> Result<(), Error> {
-    let (pending, file) = Pending::create(path)?;
+fn write_json(folder: &Path, path: &Path, value: &Value) -> Result<(), Error> {
+    let (pending, file) = Pending::create(folder, path)?;
     let mut file = BufWriter::new(file);
     let text = to_vec_pretty(value).map_err(io::Error::from);
     let written = text.and_then(|text| file.write_all(&text));

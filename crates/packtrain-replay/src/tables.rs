@@ -349,8 +349,8 @@ struct Row<'a> {
 /// - Its counters, as in [`InterfaceReport`]: `packets` ([`frames`](InterfaceReport::frames)),
 ///   `bytes`, `captured_bytes`, `emitted`, `emitted_bytes`, `merged_packets` (that were made) and
 ///   `merged_from` (packets that they were made of), `absorbed_acks`, `flows` (estimated),
-///   `pure_acks`, `udp`, `quic`, `cut_short`, `by_headers`, `other_link`, `no_length`, `unfinished`,
-///   `large`, `bad_checksums`, `held_max`.
+///   `pure_acks`, `udp`, `quic`, `cut_short`, `by_headers`, `other_link`, `no_length`,
+///   `unfinished`, `large`, `bad_checksums`, `held_max`.
 /// - Its shares: `packets_per_emitted`, `packets_per_merged`.
 /// - The delay that holding adds: `delay_p50_ns`, `delay_p99_ns`.
 /// - Why trains ended: `flush_full` and so on for each [`FlushReason`], `not_taken_protocol` and so

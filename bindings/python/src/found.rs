@@ -80,7 +80,7 @@ pub fn watched<S: Sink>(
 ) -> PyResult<Done<S>> {
     let mut failed = None;
     let mut watch = |now: &packtrain_replay::Progress| {
-        let told = Python::attach(|py| {
+        let called = Python::attach(|py| {
             py.check_signals()?;
             let Some(progress) = progress else {
                 return Ok(());
@@ -93,7 +93,7 @@ pub fn watched<S: Sink>(
             };
             progress.call1(py, (now,)).map(drop)
         });
-        failed = told.err();
+        failed = called.err();
         failed.is_none()
     };
     let (threads, queue) = (settings.threads, settings.queue.take());

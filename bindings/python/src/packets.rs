@@ -3,7 +3,6 @@
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::{Coalescer, Config, Finish, Owned, Packet};
 use packtrain_offload::layout::{Layout, Network, Transport};
-use packtrain_offload::limits::IP_LENGTH_MAX;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_offload::segment::Segmenter;
 use pyo3::exceptions::PyValueError;
@@ -66,17 +65,6 @@ fn link_of(link: &str) -> PyResult<LinkType> {
     }
 }
 
-/// A packet has a link header and an IP datagram at most.
-fn check_length(packet: &[u8]) -> PyResult<()> {
-    let most = IP_LENGTH_MAX + 40 + 64;
-    match packet.len() {
-        bytes if bytes <= most => Ok(()),
-        bytes => Err(PyValueError::new_err(format!(
-            "a packet of {bytes} bytes: an IP packet has at most 65535"
-        ))),
-    }
-}
-
 /// Merges packets as one window, and returns each packet that leaves with the number of packets in
 /// it.
 #[pyfunction]
@@ -93,7 +81,6 @@ pub fn coalesce<'py>(
     flows: u32,
     ack_limit: Option<u16>,
 ) -> PyResult<Bound<'py, PyList>> {
-    packets.iter().try_for_each(|packet| check_length(packet))?;
     let semantics = settings::semantics(coalesce)?;
     settings::check(flows, semantics, ack_limit)?;
     let mut config = Config::new(semantics.unwrap_or_default(), link_of(link)?, flows);
@@ -130,7 +117,6 @@ pub fn segment<'py>(
     size: u32,
     link: &str,
 ) -> PyResult<Bound<'py, PyList>> {
-    check_length(&packet)?;
     let wrong = |line: String| PyValueError::new_err(line);
     let size = u16::try_from(size).ok().and_then(NonZeroU16::new);
     let size = size.ok_or_else(|| wrong("size: write 1 to 65535 bytes of payload".to_owned()))?;

@@ -32,6 +32,20 @@ pub enum Error {
     Replay(ReplayError),
     /// A [`Sink`](super::Sink) failed.
     Sink(io::Error),
+    /// A file cannot be written.
+    Write {
+        /// Its path.
+        path: String,
+        /// The reason.
+        error: io::Error,
+    },
+    /// A folder cannot be used as a data set.
+    Dataset {
+        /// The folder, or a file in it.
+        path: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// A thread cannot be started.
     Thread(io::Error),
 }
@@ -47,6 +61,8 @@ impl fmt::Display for Error {
             ),
             Self::Replay(error) => error.fmt(f),
             Self::Sink(error) => error.fmt(f),
+            Self::Write { path, error } => write!(f, "{path}: cannot write: {error}"),
+            Self::Dataset { path, why } => write!(f, "{path}: {why}"),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }

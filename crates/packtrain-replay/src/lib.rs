@@ -6,11 +6,15 @@
 //!
 //! Memory does not depend on the captures: batches of packets, and what each configuration holds.
 
+#[cfg(feature = "parquet")]
+pub mod dataset;
 mod error;
 mod files;
 mod grid;
 mod part;
 mod run;
+#[cfg(feature = "tables")]
+pub mod tables;
 
 pub use error::Error;
 pub use files::{Files, Source};

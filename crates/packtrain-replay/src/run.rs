@@ -27,6 +27,15 @@ pub trait Sink: Send {
     /// # Errors
     /// Any; it ends the run.
     fn take(&mut self, trains: &[Train]) -> io::Result<()>;
+
+    /// Takes the names of all interfaces that are described so far, in the order of
+    /// [`Report::interfaces`]: before the first train of a new one.
+    ///
+    /// # Errors
+    /// Any; it ends the run.
+    fn interfaces(&mut self, _names: &[Option<String>]) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Takes no trains.
@@ -113,6 +122,8 @@ struct Run<S> {
     analysis: Analysis,
     sink: S,
     trains: Vec<Train>,
+    /// The interfaces whose names the sink has.
+    named: usize,
 }
 
 impl<S: Sink> Run<S> {
@@ -121,6 +132,11 @@ impl<S: Sink> Run<S> {
         match S::TAKES {
             true => self.analysis.take(batch, &mut |train| trains.push(*train)),
             false => self.analysis.take(batch, &mut |_| {}),
+        }
+        let names = batch.interfaces();
+        if S::TAKES && self.named < names.len() {
+            self.named = names.len();
+            self.sink.interfaces(names)?;
         }
         self.hand_on()
     }
@@ -167,6 +183,7 @@ pub fn run<S: Sink>(
         analysis: Analysis::new(options),
         sink,
         trains: Vec::new(),
+        named: 0,
     });
     let all: Vec<_> = all.collect();
     let all = match threads {

@@ -1,95 +1,15 @@
 //! Threads, parts, queues and several files: each gives what one pass on one thread gives.
 
-use etherparse::{IpHeaders, Ipv4Extensions, Ipv4Header, PacketBuilder};
+mod captures;
+
+use captures::{Folder, merged, traffic, write};
+use packtrain_capture::Format;
 use packtrain_capture::replay::{Options, Report, Train};
-use packtrain_capture::{Format, Interface, LinkCode, Writer};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_replay::{Done, Error, Files, Grid, Ignore, Part, Parts, Settings, Sink, run};
 use proptest::prelude::*;
 use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
-
-/// A folder that is removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let name = format!("packtrain-replay-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        std::fs::create_dir_all(&path).expect("a folder");
-        Self(path)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        std::fs::remove_dir_all(&self.0).expect("the folder");
-    }
-}
-
-/// A packet: when, on which interface, and its bytes.
-type Packet = (u64, u32, Vec<u8>);
-
-/// Bursts of TCP and UDP of many flows, with pauses of a millisecond after each hundred packets.
-fn traffic(packets: u32) -> Vec<Packet> {
-    let mut seqs = [1_u32; 40];
-    let mut at = 1_700_000_000_000_000_000;
-    let mut all = Vec::new();
-    for index in 0..packets {
-        at += if index % 100 == 99 { 1_000_000 } else { 1_500 };
-        // Eight in a row.
-        let flow = ((index / 8).wrapping_mul(2_654_435_761) >> 16) % 40;
-        let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
-        let header = Ipv4Header {
-            dont_fragment: true,
-            time_to_live: 64,
-            source: [198, 18, 0, flow as u8],
-            destination: [198, 18, 1, 1],
-            ..Ipv4Header::default()
-        };
-        let ip = link.ip(IpHeaders::Ipv4(header, Ipv4Extensions::default()));
-        let (mut data, bytes) = (Vec::new(), 200 + (flow as usize % 3) * 100);
-        let payload = vec![index as u8; bytes];
-        if flow.is_multiple_of(5) {
-            let udp = ip.udp(443, 4000 + flow as u16);
-            udp.write(&mut data, &payload).expect("a packet");
-        } else {
-            let seq = &mut seqs[flow as usize];
-            let tcp = ip.tcp(5000 + flow as u16, 443, *seq, 500).ack(1);
-            tcp.write(&mut data, &payload).expect("a packet");
-            *seq += bytes as u32;
-        }
-        all.push((at, flow % 2, data));
-    }
-    all
-}
-
-fn write(path: &Path, format: Format, packets: &[Packet]) {
-    let named = |name| Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 0,
-        name: Some(name),
-    };
-    let interfaces = match format {
-        Format::PcapNg => vec![named("left"), named("right")],
-        Format::Pcap { .. } => vec![named("one")],
-    };
-    let file = File::create(path).expect("a file");
-    let mut writer = Writer::new(file, format, &interfaces).expect("a writer");
-    for (at, interface, data) in packets {
-        let interface = interface % interfaces.len() as u32;
-        let written = writer.write(interface, *at, data.len() as u32, [data]);
-        written.expect("a record");
-    }
-    writer.finish().expect("the end");
-}
+use std::path::Path;
 
 const NANO: Format = Format::Pcap { nanosecond: true };
 
@@ -177,15 +97,6 @@ fn several_files_are_as_one() {
     let done = on_one_thread(Files::open(&parts).expect("captures"), &grid());
     assert_eq!(done.reports, whole.reports);
     assert!(done.sinks == whole.sinks);
-}
-
-fn merged(reports: impl IntoIterator<Item = Report>) -> Report {
-    let mut reports = reports.into_iter();
-    let first = reports.next().expect("a part");
-    reports.fold(first, |mut sum, report| {
-        sum.merge(&report);
-        sum
-    })
 }
 
 #[test]

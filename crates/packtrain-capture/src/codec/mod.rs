@@ -72,6 +72,7 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 /// These are the numbers of the registry that both formats share, which differ from the `DLT_`
 /// numbers of libpcap for a few types (`LINKTYPE_RAW` is 101, `DLT_RAW` is 12 on Linux).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LinkCode(pub u16);
 
 impl LinkCode {
@@ -101,6 +102,8 @@ impl LinkCode {
 
 /// The format of a capture file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum Format {
     /// Classic pcap, version 2 (2.4 is written): one interface, one link type.
     Pcap {

@@ -5,6 +5,11 @@ use hdrhistogram::Histogram;
 /// Added delays, in nanoseconds, to within 1 %; one above 73 minutes counts as that. Distributions
 /// add up: those of the parts of a capture make that of the whole.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")
+)]
 pub struct Delays {
     /// None before the first one.
     histogram: Option<Box<Histogram<u64>>>,
@@ -17,13 +22,17 @@ impl Delays {
     const NS_MAX: u64 = 1 << 42;
 
     pub(super) fn add(&mut self, ns: u64) {
+        self.add_n(ns, 1);
+    }
+
+    fn add_n(&mut self, ns: u64, count: u64) {
         if self.histogram.is_none() {
             // The bounds are right.
             let made = Histogram::new_with_bounds(1, Self::NS_MAX, Self::DIGITS);
             self.histogram = made.ok().map(Box::new);
         }
         if let Some(histogram) = &mut self.histogram {
-            histogram.saturating_record(ns);
+            histogram.saturating_record_n(ns, count);
         }
     }
 
@@ -70,3 +79,22 @@ impl PartialEq for Delays {
 }
 
 impl Eq for Delays {}
+
+/// Every delay and how often it was counted.
+#[cfg(feature = "serde")]
+impl From<Delays> for Vec<(u64, u64)> {
+    fn from(delays: Delays) -> Self {
+        delays.iter().collect()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<Vec<(u64, u64)>> for Delays {
+    fn from(counts: Vec<(u64, u64)>) -> Self {
+        let mut delays = Self::default();
+        for (ns, count) in counts {
+            delays.add_n(ns, count);
+        }
+        delays
+    }
+}

@@ -29,6 +29,7 @@ pub(super) static RSS: Toeplitz = Toeplitz::new(&TOEPLITZ_KEY_MICROSOFT);
 pub struct Batch {
     pub(super) events: Vec<Event>,
     heads: Vec<u8>,
+    interfaces: Vec<Option<String>>,
 }
 
 impl Batch {
@@ -37,6 +38,13 @@ impl Batch {
     pub fn packets(&self) -> usize {
         let is_packet = |event: &&Event| matches!(event, Event::Packet(_));
         self.events.iter().filter(is_packet).count()
+    }
+
+    /// The names of the interfaces that are described so far, if they have one, in the order of
+    /// [`Report::interfaces`].
+    #[must_use]
+    pub fn interfaces(&self) -> &[Option<String>] {
+        &self.interfaces
     }
 
     pub(super) fn head(&self, packet: &Looked) -> &[u8] {
@@ -212,6 +220,10 @@ impl<R: Read> Intake<R> {
                 let packet = (waiting.at, waiting.wire_bytes, data);
                 self.packets().take(waiting.lane, packet, batch);
             }
+        }
+        let names = self.report.interfaces.iter().map(|seen| &seen.name);
+        if !names.clone().eq(&batch.interfaces) {
+            batch.interfaces = names.cloned().collect();
         }
         Ok(!batch.events.is_empty())
     }

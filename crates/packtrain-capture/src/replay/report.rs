@@ -16,7 +16,12 @@ pub const HISTOGRAM_FROM: [u64; 8] = [1, 2, 3, 5, 9, 17, 33, 65];
 pub const ETHERNET_MTU: u32 = 1500;
 
 /// The result of a replay.
+///
+/// With the feature `serde` a report can be stored, and merged later: all counts and
+/// distributions are exact. [`last_bad`](Self::last_bad) and [`stopped`](Self::stopped) are not
+/// stored, since errors of the operating system have no form that is the same everywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Report {
     /// The format of the capture.
@@ -32,14 +37,17 @@ pub struct Report {
     /// pcapng blocks without packets that are not in the output.
     pub blocks_left_out: u64,
     /// The last bad record or block.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub last_bad: Option<CaptureError>,
     /// The reason why the capture was not read to its end.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub stopped: Option<CaptureError>,
     pub(super) totals: Totals,
 }
 
 /// The totals of all interfaces.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Totals {
     /// Packets of the input that were written, single or merged.
@@ -165,6 +173,7 @@ impl Deref for Report {
 
 /// The result for one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct InterfaceReport {
     /// Its name, if the capture has one.
@@ -375,6 +384,7 @@ impl InterfaceReport {
 
 /// The result for one queue of an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct QueueReport {
     /// Packets that arrived.
@@ -406,6 +416,11 @@ pub(super) fn flow_hash(packet: &[u8], layout: &Layout) -> Option<u64> {
 
 /// Counts flows by linear counting (Whang, Vander-Zanden and Taylor, 1990).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Serialize, serde::Deserialize),
+    serde(into = "Vec<(u32, u64)>", try_from = "Vec<(u32, u64)>")
+)]
 pub(super) struct Flows {
     /// A bit for each value of a hash; none before the first flow.
     bits: Vec<u64>,
@@ -441,5 +456,33 @@ impl Flows {
     fn estimate(&self) -> u64 {
         let (all, zeros) = (Self::BITS as f64, (Self::BITS - self.ones).max(1) as f64);
         (all * (all / zeros).ln()).round() as u64
+    }
+}
+
+/// The words that are not 0, each with its index.
+#[cfg(feature = "serde")]
+impl From<Flows> for Vec<(u32, u64)> {
+    fn from(flows: Flows) -> Self {
+        let words = (0..).zip(flows.bits);
+        words.filter(|(_, word)| *word != 0).collect()
+    }
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<Vec<(u32, u64)>> for Flows {
+    type Error = &'static str;
+
+    fn try_from(words: Vec<(u32, u64)>) -> Result<Self, Self::Error> {
+        let mut flows = Self::default();
+        if !words.is_empty() {
+            flows.bits = vec![0; (Self::BITS / 64) as usize];
+        }
+        for (index, word) in words {
+            let place = flows.bits.get_mut(index as usize);
+            *place.ok_or("a word of the flows is out of range")? |= word;
+        }
+        let ones = flows.bits.iter().map(|word| u64::from(word.count_ones()));
+        flows.ones = ones.sum();
+        Ok(flows)
     }
 }

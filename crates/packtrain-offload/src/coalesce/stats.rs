@@ -11,9 +11,14 @@ macro_rules! reasons {
     ) => {
         $(#[$enum_doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
         pub enum $enum {
-            $($(#[$doc])* $variant,)*
+            $(
+                $(#[$doc])*
+                #[cfg_attr(feature = "serde", serde(rename = $name))]
+                $variant,
+            )*
         }
 
         impl $enum {
@@ -83,6 +88,43 @@ macro_rules! reasons {
                 for (mine, theirs) in self.0.iter_mut().zip(other.0) {
                     *mine += theirs;
                 }
+            }
+        }
+
+        /// A map of every name to its count.
+        #[cfg(feature = "serde")]
+        impl serde::Serialize for $counts {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_map(self.iter())
+            }
+        }
+
+        /// A name that is not in the map has the count 0; an unknown name is an error.
+        #[cfg(feature = "serde")]
+        impl<'de> serde::Deserialize<'de> for $counts {
+            fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                struct Visitor;
+
+                impl<'de> serde::de::Visitor<'de> for Visitor {
+                    type Value = $counts;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str("a map of names to counts")
+                    }
+
+                    fn visit_map<A: serde::de::MapAccess<'de>>(
+                        self,
+                        mut map: A,
+                    ) -> Result<Self::Value, A::Error> {
+                        let mut counts = $counts::default();
+                        while let Some((reason, count)) = map.next_entry::<$enum, u64>()? {
+                            counts.0[reason as usize] = count;
+                        }
+                        Ok(counts)
+                    }
+                }
+
+                from.deserialize_map(Visitor)
             }
         }
     };
@@ -172,6 +214,7 @@ reasons! {
 /// or in a merged one. And always `emitted = flushes.total() + not_taken.total()`. What
 /// [`clear`](super::Coalescer::clear) drops is in `packets` alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Stats {
     /// Packets given to the coalescer.
     pub packets: u64,

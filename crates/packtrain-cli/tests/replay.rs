@@ -65,7 +65,10 @@ fn merged_and_taken_apart_again_it_is_the_same_file() {
     let scratch = Scratch::new("replay-original");
     let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
     capture(&input, 100);
-    let ran = ends(0, &["replay", &input, &output, "--segment", "original"]);
+    let ran = ends(
+        0,
+        &["replay", &input, "-o", &output, "--segment", "original"],
+    );
     assert!(ran.out.contains("every byte as it was"), "{ran:?}");
     assert!(
         ran.out.contains("100 received = 100 transmitted: closed"),
@@ -111,12 +114,20 @@ fn what_a_capture_has_besides_packets_is_kept() {
         written.expect("a record");
     }
     fs::write(&input, writer.finish().expect("the end")).expect("a file");
-    let ran = packtrain(&["replay", &input, &output, "--segment", "original", "--json"]);
+    let ran = packtrain(&[
+        "replay",
+        &input,
+        "-o",
+        &output,
+        "--segment",
+        "original",
+        "--json",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(ran.json()["blocks_left_out"], 0);
     assert_eq!(fs::read(&input).ok(), fs::read(&output).ok());
 
-    let ran = packtrain(&["replay", &input, &output]);
+    let ran = packtrain(&["replay", &input, "-o", &output]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let fields = [
         "frame.comment",
@@ -147,7 +158,7 @@ fn tcpdump_reads_what_was_merged_and_finds_nothing_wrong() {
     let scratch = Scratch::new("replay-tcpdump");
     let (input, output) = (scratch.file("in.pcapng"), scratch.file("out.pcapng"));
     capture(&input, 40);
-    ends(0, &["replay", &input, &output, "--hold", "1ms"]);
+    ends(0, &["replay", &input, "-o", &output, "--hold", "1ms"]);
     let dump = Command::new("tcpdump")
         .args(["-n", "-vv", "-r", &output])
         .output();
@@ -172,7 +183,7 @@ fn the_document_has_the_documented_keys() {
     let ran = ends(0, &["replay", &input, "--json", "--segment", "1500"]);
     assert_eq!(ran.err, "");
     let json = ran.json();
-    assert_documented(&json, &["all", "replay"]);
+    assert_documented(&json, &["all", "replay", "replay-one"]);
     assert_eq!(json["command"], "replay");
     let row = &json["rows"][0];
     assert_eq!(
@@ -198,7 +209,7 @@ fn limits_are_read_back_and_in_force() {
     let run = |more: &[&str]| {
         let window = ["replay", &input, "--json", "--hold", "1s"];
         let json = ends(0, &[&window, more].concat()).json();
-        assert_documented(&json, &["all", "replay"]);
+        assert_documented(&json, &["all", "replay", "replay-one"]);
         let reasons = &json["rows"][0]["gro_flush"];
         let reasons = ["full", "timeout", "inactive"].map(|name| reasons[name].clone());
         let settings = ["flows", "bytes_max", "packets", "inactive", "flush"];
@@ -276,7 +287,10 @@ fn captures_go_through_pipes() {
     let input = scratch.file("in.pcapng");
     capture(&input, 30);
     let bytes = fs::read(&input).expect("the capture");
-    let mut command = command(PACKTRAIN, &["replay", "-", "-", "--segment", "original"]);
+    let mut command = command(
+        PACKTRAIN,
+        &["replay", "-", "-o", "-", "--segment", "original"],
+    );
     let mut child = start(command.stdin(std::process::Stdio::piped()));
     let mut stdin = child.stdin.take().expect("a pipe");
     stdin.write_all(&bytes).expect("it is read");
@@ -449,13 +463,13 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
         (&[&empty], 4, "the file is empty"),
         (&[&packed], 4, "the gzip data at byte 0 ends too early"),
         (
-            &[&good, &nowhere],
+            &[&good, "-o", &nowhere],
             4,
             "(os error 2); make its directory first",
         ),
-        (&[&good, "/dev/full"], 4, "(os error 28); make room"),
-        (&[&good, &good], 2, "over itself"),
-        (&[&good, "-", "--json"], 2, "name a file"),
+        (&[&good, "-o", "/dev/full"], 4, "(os error 28); make room"),
+        (&[&good, "-o", &good], 2, "over itself"),
+        (&[&good, "-o", "-", "--json"], 2, "name a file"),
         (
             &[&good, "--coalesce", "stream", "--segment", "original"],
             2,
@@ -472,7 +486,7 @@ fn what_is_wrong_is_one_line_with_its_exit_code() {
     assert!(ran.out.contains("4 received = 4 transmitted"), "{ran:?}");
     assert!(ran.error_line().contains("cut.pcapng"), "{ran:?}");
     // A capture that is read from standard input is not overwritten either.
-    let mut over = command(PACKTRAIN, &["replay", "-", &good]);
+    let mut over = command(PACKTRAIN, &["replay", "-", "-o", &good]);
     let ran = finish(start(
         over.stdin(fs::File::open(&good).expect("the capture")),
     ));
@@ -486,7 +500,7 @@ fn a_bad_command_line_is_2() {
     let cases: &[(&[&str], &str)] = &[
         (
             &[],
-            "missing: <INPUT>; write packtrain replay <INPUT> [OUTPUT]",
+            "missing: <INPUT>...; write packtrain replay <INPUT>...",
         ),
         (&["x", "--coalesce", "lots"], "reversible, stream, off"),
         (&["x", "--mode", "lots"], "hash, sorted, auto"),
@@ -608,7 +622,7 @@ fn a_capture_in_standard_output_has_no_report_in_it() {
         let file = fs::File::create(&output).expect("a file");
         let mut command = command(
             PACKTRAIN,
-            &["replay", &input, name, "--segment", "original"],
+            &["replay", &input, "-o", name, "--segment", "original"],
         );
         let ended = command.stdout(file).output().expect("it runs");
         let told = String::from_utf8_lossy(&ended.stderr);

@@ -8,6 +8,8 @@ use hdrhistogram::Histogram;
 pub struct Delays {
     /// None before the first one.
     histogram: Option<Box<Histogram<u64>>>,
+    /// The longest delay, exactly.
+    max: u64,
 }
 
 impl Delays {
@@ -17,6 +19,7 @@ impl Delays {
     const NS_MAX: u64 = 1 << 42;
 
     pub(super) fn add(&mut self, ns: u64) {
+        self.max = self.max.max(ns);
         if self.histogram.is_none() {
             // The bounds are right.
             let made = Histogram::new_with_bounds(1, Self::NS_MAX, Self::DIGITS);
@@ -28,6 +31,7 @@ impl Delays {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
+        self.max = self.max.max(other.max);
         match (&mut self.histogram, &other.histogram) {
             (Some(mine), Some(theirs)) => {
                 for at in theirs.iter_recorded() {
@@ -50,7 +54,14 @@ impl Delays {
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let found = self.histogram.as_ref();
-        found.map_or(0, |found| found.value_at_quantile(share))
+        // The end of a bar may be beyond all delays in it.
+        found.map_or(0, |found| found.value_at_quantile(share).min(self.max))
+    }
+
+    /// The longest delay, in nanoseconds, exactly. 0 without packets.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
     }
 
     /// Every delay that was counted, to within 1 %, and how often.
@@ -65,7 +76,7 @@ impl Delays {
 /// Equal if all counts are.
 impl PartialEq for Delays {
     fn eq(&self, other: &Self) -> bool {
-        self.count() == other.count() && self.iter().eq(other.iter())
+        self.max == other.max && self.count() == other.count() && self.iter().eq(other.iter())
     }
 }
 

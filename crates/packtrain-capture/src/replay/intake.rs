@@ -341,7 +341,6 @@ impl Packets<'_> {
         if self.only.is_some_and(|only| only != queue) {
             return;
         }
-        self.report.received += 1;
         look.count(&data, seen);
         let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
         let mut packet = Looked {
@@ -380,6 +379,7 @@ impl Packets<'_> {
             let head = batch.heads.get_mut(packet.head.clone());
             with_ipv4_checksum(head.unwrap_or_default(), layout);
         }
+        self.report.received_at(at);
         batch.events.push(Event::Packet(packet));
     }
 }

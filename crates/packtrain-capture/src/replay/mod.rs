@@ -87,7 +87,7 @@ mod tests;
 pub use analysis::{Analysis, End, Train};
 pub use delays::Delays;
 pub use intake::{Batch, Intake};
-pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report};
+pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report, Times};
 pub use split::Segment;
 
 use crate::codec::{
@@ -407,7 +407,7 @@ impl<W: Write> Replay<W> {
         let (engine, mut sink) = self.sink();
         engine.advance(arrival.timestamp_ns, &mut sink);
         self.make_room();
-        self.report.received += 1;
+        self.report.received_at(arrival.timestamp_ns);
         let seen = self.interfaces.lane(arrival.interface).and_then(|lane| {
             let seen = self.report.interfaces.get_mut(lane.to as usize)?;
             Some((lane, seen))

@@ -112,11 +112,12 @@ fn progress_line(now: &packtrain_replay::Progress) -> String {
     });
     let (bytes, rate) = (now.bytes_total.unwrap_or(now.bytes), now.rate());
     let packets = scaled(now.packets as f64);
+    let packets = packets.trim_end();
     let left = now.left().map_or_else(String::new, |left| {
         format!(", {} left", elapsed(left.as_secs_f64()))
     });
     format!(
-        "{share}{}B, {packets}packets, {}B/s{left}",
+        "{share}{}B, {packets} packets, {}B/s{left}",
         scaled(bytes as f64),
         scaled(rate)
     )

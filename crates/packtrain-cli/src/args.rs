@@ -1,6 +1,7 @@
 //! The command line.
 
 use crate::check::args::CheckArgs;
+use crate::ranges::within;
 use crate::replay::args::ReplayArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -17,8 +18,6 @@ use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::rfc2544::Rfc2544;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -730,18 +729,6 @@ fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(count @ 1..) => Ok(count),
         _ => Err("write a number of packets, at least 1".to_owned()),
-    }
-}
-
-/// Reads a number of a range.
-pub fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display + Clone,
-{
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        let (least, most) = (range.start(), range.end());
-        number.ok_or_else(|| format!("write a number from {least} to {most}"))
     }
 }
 

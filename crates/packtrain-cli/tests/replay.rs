@@ -907,12 +907,15 @@ fn of_a_cut_capture_the_headers_count() {
     assert_eq!(json["total"]["emitted"], expected[2]["total"]["emitted"]);
 }
 
+/// A source, a destination, and the hash of both.
+type Vector = ([u8; 4], u16, [u8; 4], u16, u32);
+
 /// By the vectors of Microsoft's "Verifying the RSS hash calculation", in a table of 128 entries.
 #[test]
 fn queues_are_those_of_the_toeplitz_hash() {
     let scratch = Scratch::new("replay-queues");
     let input = scratch.file("in.pcapng");
-    let vectors: [([u8; 4], u16, [u8; 4], u16, u32); 3] = [
+    let vectors: [Vector; 3] = [
         (
             [66, 9, 149, 187],
             2794,

@@ -26,10 +26,6 @@ const LAYERS: &[(&str, &[(u8, &str)])] = &[
         &[(0, "codec"), (1, "replay")],
     ),
     (
-        "crates/packtrain-replay/src/",
-        &[(0, "error grid"), (1, "part"), (2, "files"), (3, "run")],
-    ),
-    (
         "crates/packtrain-offload/src/",
         &[
             (0, "wire checksum offload limits prefetch random bits error"),

@@ -1,6 +1,6 @@
 //! The options of `packtrain replay`.
 
-use crate::args::within;
+use crate::ranges::within;
 use clap::{Args, ValueEnum};
 use packtrain::policy::gro::{self, Flush};
 use packtrain_capture::replay::{QUEUES_MAX, Segment};
@@ -115,6 +115,13 @@ pub struct ReplayArgs {
     /// Prints no progress
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+impl ReplayArgs {
+    /// Whether packets are written, or would be.
+    pub fn writes(&self) -> bool {
+        self.output.is_some() || self.segment != Segment::Off
+    }
 }
 
 macro_rules! words {

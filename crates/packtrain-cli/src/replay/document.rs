@@ -1,8 +1,8 @@
 //! What a replay found, as JSON.
 
 use super::args::{ReplayArgs, Switch};
+use super::found::{Found, ledger};
 use super::tables::{Reason, held, not_held, not_seen, ratio};
-use super::{Found, ledger};
 use crate::args::word;
 use crate::json;
 use packtrain_capture::Format;

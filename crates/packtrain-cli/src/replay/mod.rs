@@ -2,6 +2,7 @@
 
 pub mod args;
 mod document;
+mod found;
 mod input;
 mod tables;
 
@@ -12,13 +13,13 @@ use crate::table::scaled;
 use crate::tool::Progress;
 use crate::{fifo, json, report};
 use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
+use found::{Found, ledger};
 use input::Stoppable;
 use packtrain::advice;
-use packtrain::engine::Ledger;
 use packtrain::file;
 use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::policy::gro::Flush;
-use packtrain_capture::replay::{self, Limits, Options, ReplayError, Report, Segment};
+use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
 use packtrain_capture::{CaptureError, Reader, WriteError};
 use packtrain_measure::numbers::elapsed;
 use packtrain_offload::coalesce::{Mode, Semantics};
@@ -35,20 +36,6 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 /// The most configurations of a run: each one has tables of flows in memory.
 const RUNS_MAX: usize = 1024;
 
-/// What was found, and how it ended.
-struct Found {
-    /// The configurations.
-    runs: Vec<Options>,
-    /// Of each one.
-    reports: Vec<Report>,
-    /// The inputs, in the order in which they were read.
-    inputs: Vec<String>,
-    /// The input that is broken, and why.
-    broken: Option<(String, CaptureError)>,
-    /// A signal ended the run.
-    stopped: bool,
-}
-
 /// Replays captures.
 ///
 /// # Errors
@@ -62,7 +49,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     start.end();
     stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
     let found = match &runs[..] {
-        [options] if writes(args) => with_output(args, options, &stop)?,
+        [options] if args.writes() => with_output(args, options, &stop)?,
         _ => without_output(args, runs, &stop)?,
     };
     if args.json {
@@ -154,11 +141,6 @@ fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Foun
     })
 }
 
-/// Whether packets are written, or would be.
-fn writes(args: &ReplayArgs) -> bool {
-    args.output.is_some() || args.segment != Segment::Off
-}
-
 fn writes_to_stdout(args: &ReplayArgs) -> bool {
     let output = args.output.as_deref();
     output.is_some_and(|path| print::is_stdout(Path::new(path)))
@@ -246,20 +228,20 @@ fn check(args: &ReplayArgs, runs: &[Options]) -> Result<(), Failure> {
     } else {
         "--segment"
     };
-    if writes(args) && args.headers_only {
+    if args.writes() && args.headers_only {
         return usage(&format!(
             "{option} needs whole packets, and --headers-only looks at no payload: leave one of \
              them out"
         ));
     }
-    if writes(args) && runs.len() > 1 {
+    if args.writes() && runs.len() > 1 {
         return usage(&format!(
             "{option} is for one configuration, and the lists are {}: write one value for each \
              option, or leave {option} out",
             runs.len()
         ));
     }
-    if writes(args) && args.inputs.len() > 1 {
+    if args.writes() && args.inputs.len() > 1 {
         return usage(&format!(
             "{option} is for one input, and there are {}: leave it out, or join them first \
              (mergecap -w all.pcapng FILES)",
@@ -333,17 +315,5 @@ fn conclude(found: &Found) -> Result<(), Failure> {
         Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
         Some((path, error)) => Err(input::of_capture(path, error)),
         None => Ok(()),
-    }
-}
-
-fn ledger(report: &Report) -> Ledger {
-    Ledger {
-        received: report.received,
-        expanded: report.expanded,
-        transmitted: report.transmitted,
-        held: report.held,
-        absorbed: report.absorbed,
-        dropped: report.dropped,
-        ..Ledger::default()
     }
 }

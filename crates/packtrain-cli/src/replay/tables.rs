@@ -1,7 +1,7 @@
 //! What a replay found, as tables.
 
 use super::args::ReplayArgs;
-use super::{Found, ledger, writes};
+use super::found::{Found, ledger};
 use crate::print::Style;
 use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{report, words};
@@ -143,7 +143,7 @@ fn hints(args: &ReplayArgs, runs: &[Options], report: &Report) -> String {
     };
     let by_headers = sum(|seen| seen.by_headers);
     let cut_short = sum(|seen| seen.cut_short);
-    let (of_headers, passed) = match writes(args) {
+    let (of_headers, passed) = match args.writes() {
         true => (
             0,
             "are cut by the snapshot length, and such packets are not merged: capture whole \

@@ -792,6 +792,7 @@ fn a_sweep_is_what_single_runs_are() {
             ran.out
         );
     }
+    assert!(!ran.out.contains(" 0 %"), "{ran:?}");
     let ledgers = "ledgers of 4 configurations, 3,000 received in each: closed";
     assert!(ran.out.contains(ledgers), "{ran:?}");
     // A list of one value is one configuration.

@@ -340,6 +340,8 @@ fn frequent(total: &InterfaceReport) -> String {
     let mut all = [held(total), not_held(total), not_seen(total)].concat();
     all.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
     let emitted = total.emitted().max(1) as f64;
+    // Without those that round to 0 %.
+    all.retain(|(_, count, _)| *count as f64 / emitted > 0.005);
     let shown = all.into_iter().take(REASONS_SHOWN);
     let shown =
         shown.map(|(name, count, _)| format!("{name} {:.0} %", 100.0 * count as f64 / emitted));

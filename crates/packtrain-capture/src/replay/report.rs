@@ -49,6 +49,7 @@ pub struct Report {
 
 /// The times of packets, in nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct Times {
     /// The earliest.

@@ -109,6 +109,24 @@ const ALL: &[Bench] = &[
         draws: false,
     },
     Bench {
+        name: "replay",
+        cargo: "-p packtrain-cli --bench replay",
+        lists: &[
+            List {
+                key: "medians",
+                names: &["capture"],
+                figures: &[
+                    ("CPU s", "/packtrain_cpu_s"),
+                    ("tcpdump s", "/tcpdump_cpu_s"),
+                ],
+                spread: "/packtrain_cpu_s",
+                goal: "goal",
+            },
+            CLAIMS,
+        ],
+        draws: false,
+    },
+    Bench {
         name: "ports",
         cargo: "-p packtrain-cli --bench ports",
         lists: &[

@@ -127,7 +127,7 @@ mod tests {
             ("fuzz --seconds 0", "--seconds <N>"),
             (
                 "figures tabel",
-                "[possible values: table, ring, tax, tap, vpn, smoltcp, ports]",
+                "[possible values: table, ring, tax, tap, vpn, smoltcp, replay, ports]",
             ),
             ("figures --runs", "--runs <N>"),
             ("figures --runs 0", "0 is not in 1..=99"),

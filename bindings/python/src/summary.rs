@@ -1,7 +1,7 @@
 //! The summary of a run: the keys of `packtrain replay --json`.
 
 use packtrain_capture::Format;
-use packtrain_capture::replay::{HISTOGRAM_FROM, InterfaceReport, Options, Report};
+use packtrain_capture::replay::{Delays, HISTOGRAM_FROM, InterfaceReport, Options, Report};
 use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
 use pyo3::prelude::*;
@@ -33,6 +33,7 @@ fn settings<'py>(py: Python<'py>, options: &Options) -> PyResult<Bound<'py, PyDi
         "flows": config.flows,
         "bytes_max": config.max_bytes,
         "ack_limit": stream.then_some(config.ack_limit),
+        "packets": options.limits.packets,
         "hold_ns": options.hold_ns,
         "queues": options.queues.max(1),
         "headers_only": options.headers_only,
@@ -51,6 +52,16 @@ fn counters<'py>(
     Ok(dict)
 }
 
+fn delays<'py>(py: Python<'py>, delays: &Delays) -> PyResult<Bound<'py, PyDict>> {
+    let shares = [("p50", 0.5), ("p99", 0.99)].map(|(name, share)| (name, delays.quantile(share)));
+    counters(py, shares.into_iter().chain([("max", delays.max())]))
+}
+
+/// Packets that went into the coalescer for each that came out.
+fn ratio(seen: &InterfaceReport) -> f64 {
+    seen.frames as f64 / seen.emitted().max(1) as f64
+}
+
 fn row<'py>(py: Python<'py>, index: usize, seen: &InterfaceReport) -> PyResult<Bound<'py, PyDict>> {
     let stats = &seen.stats;
     let held = stats
@@ -67,9 +78,6 @@ fn row<'py>(py: Python<'py>, index: usize, seen: &InterfaceReport) -> PyResult<B
         ("no_length", seen.no_length),
         ("not_cut", seen.not_cut),
     ];
-    let delays = &seen.delays;
-    let added = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0)];
-    let added = added.map(|(name, share)| (name, delays.quantile(share)));
     let queues = seen.queues.iter().map(|queue| {
         let counts = [
             ("packets", queue.packets),
@@ -88,7 +96,7 @@ fn row<'py>(py: Python<'py>, index: usize, seen: &InterfaceReport) -> PyResult<B
         "flows": seen.flows(),
         "held_max": seen.held_max,
         "emitted": seen.emitted(),
-        "ratio": seen.frames as f64 / seen.emitted().max(1) as f64,
+        "ratio": ratio(seen),
         "histogram": seen.histogram.to_vec(),
         "gro_packets": stats.supers,
         "gro_wire_packets": stats.merged,
@@ -106,8 +114,9 @@ fn row<'py>(py: Python<'py>, index: usize, seen: &InterfaceReport) -> PyResult<B
         "pure_acks": seen.pure_acks,
         "udp": seen.udp,
         "quic": seen.quic,
-        "delay_ns": counters(py, added)?,
+        "delay_ns": delays(py, &seen.delays)?,
         "queues": queues.collect::<PyResult<Vec<_>>>()?,
+        "skew": seen.skew(),
     ))
 }
 
@@ -119,6 +128,17 @@ pub fn summary<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let rows = report.interfaces.iter().enumerate();
     let rows = rows.map(|(index, seen)| row(py, index, seen));
+    let total = report.total();
+    let total = dict!(py,
+        "packets": total.frames,
+        "bytes": total.bytes,
+        "flows": total.flows(),
+        "emitted": total.emitted(),
+        "ratio": ratio(&total),
+        "skew": total.skew(),
+        "delay_ns": delays(py, &total.delays)?,
+    );
+    let times = report.times;
     let conservation = dict!(py,
         "received": report.received,
         "generated": 0,
@@ -136,8 +156,11 @@ pub fn summary<'py>(
             Format::Pcap { .. } => "pcap",
             Format::PcapNg => "pcapng",
         },
+        "seconds": times.map(|times| (times.last_ns - times.first_ns) as f64 / 1e9),
+        "clock_step_ns": times.map(|times| times.step_ns),
         "histogram_from": HISTOGRAM_FROM.to_vec(),
         "rows": rows.collect::<PyResult<Vec<_>>>()?,
+        "total": total,
         "blocks_left_out": report.blocks_left_out,
         "restored": report.restored,
         "differing": report.differing,

@@ -1,14 +1,14 @@
 //! The command line.
 
 use crate::check::args::CheckArgs;
+use crate::ranges::within;
+use crate::replay::args::ReplayArgs;
 use crate::shell::{CompletionsArgs, ManArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
 use packtrain::plant::{self, Plant};
-use packtrain::policy::gro::{self, Flush};
 use packtrain::port::spec::{KeyHelp, common_keys, kinds};
-use packtrain_capture::replay::Segment;
 use packtrain_lab::experiment::Only;
 use packtrain_lab::guest::{Bound, CardModel};
 use packtrain_lab::options::PolicyOptions;
@@ -18,9 +18,6 @@ use packtrain_lab::tools::ping::Ping;
 use packtrain_lab::tools::rfc2544::Rfc2544;
 use packtrain_lab::tools::stream::Stream;
 use packtrain_lab::units::time;
-use packtrain_offload::offload::LinkType;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -489,135 +486,10 @@ fn frame_size(text: &str) -> Result<u32, String> {
     }
 }
 
-const REPLAY_EXAMPLES: &str = "\
-Examples:
-  packtrain replay in.pcapng
-      ratio, reasons and a chart; nothing is written
-  packtrain replay in.pcapng merged.pcapng --coalesce stream --flows 64
-      what a receiver with LRO and a table of 64 flows would have seen
-  packtrain replay in.pcapng same.pcapng --segment original && cmp in.pcapng same.pcapng
-      merges, segments again, and compares every packet
-  tcpdump -w - | packtrain replay - - --segment 1500 | tcpdump -n -r -
-      large packets that this host sends, segmented as its NIC would
-
-Packets of an interface that arrive within --hold of the first one are one batch, of at most 4096
-packets: as if a NIC delayed its interrupt for that time, and its driver flushed after each poll.
-A merged packet has the time of its first packet and finished checksums. Records stay in order.
-Packets that were not captured whole, that are malformed, or whose checksum is wrong are passed
-through and counted.";
-
-/// `packtrain replay`.
-#[derive(Debug, Args)]
-#[command(after_help = REPLAY_EXAMPLES)]
-pub struct ReplayArgs {
-    /// A capture, pcap or pcapng; `-` is standard input
-    pub input: String,
-    /// The capture to write, in the input's format. `-` is standard output; the report then goes
-    /// to standard error. Without it no capture is written
-    pub output: Option<String>,
-    /// What may be merged: `reversible`: packets that can be restored byte for byte (GRO);
-    /// `stream`: also packets that leave byte streams and acknowledgements as they were (LRO)
-    #[arg(long, value_enum, default_value_t = Coalesce::Reversible)]
-    pub coalesce: Coalesce,
-    /// How flows are found: in a hash table, by sorting each batch, or `auto`
-    #[arg(long, value_enum, default_value_t = FlowMode::Auto)]
-    pub mode: FlowMode,
-    /// Flows held at once on each interface, up to 524288
-    #[arg(long, value_name = "N", default_value_t = 1024,
-          value_parser = within(1..=524_288_u32))]
-    pub flows: u32,
-    /// Bytes of a merged IP packet at most [default: 65535; with `--coalesce stream` 65280]
-    #[arg(long, value_name = "N", value_parser = within(gro::BYTES))]
-    pub gro_bytes: Option<u32>,
-    /// Packets held at once on each interface; with more, a window ends. Also the packets that are
-    /// sorted at once [default: no limit but that of a window; 1024 are sorted]
-    #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
-    pub gro_packets: Option<u32>,
-    /// `on`: packets that were held for 200 us are passed on before the window ends
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Switch::Off)]
-    pub gro_inactive: Switch,
-    /// Also ends a window after a time or a number of packets: off, usecs(n), packets(n)
-    #[arg(long, value_name = "HOW", default_value_t)]
-    pub gro_flush: Flush,
-    /// `exact`: IPv4 packets with DF that all have one identification are not merged
-    #[arg(long, value_name = "RULE", value_enum, default_value_t = GroId::Atomic)]
-    pub gro_id: GroId,
-    /// With `--coalesce stream`: the pure ACK that is packet N of a merged one passes it on; with 1
-    /// no pure ACK is held [default: no limit]
-    #[arg(long, value_name = "N", value_parser = within(gro::ACKS))]
-    pub ack_limit: Option<u16>,
-    /// Also ends a window after N packets, as a driver that stops receiving
-    #[arg(long, value_name = "N", value_parser = within(gro::PACKETS))]
-    pub rx_pause: Option<u32>,
-    /// What is segmented after merging: `off`: nothing; `original`: merged packets, into those that
-    /// they were made of; MTU: IP packets of more than MTU bytes: TCP, and IPv4 without DF
-    /// [default: off]
-    #[arg(long, value_name = "off|original|MTU", default_value = "off",
-          value_parser = segment, hide_default_value = true)]
-    pub segment: Segment,
-    /// How long packets are held at most, in capture time: 20us, 1ms
-    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = time_with_unit)]
-    pub hold: Duration,
-    /// The link header of packets of link type 147 (USER0, for private use). Without it they are
-    /// passed through. packtrain writes IPoIB packets with this link type
-    #[arg(long, value_name = "LINK", value_enum)]
-    pub user0: Option<User0>,
-    /// Prints one JSON document instead of tables
-    #[arg(long)]
-    pub json: bool,
-}
-
-macro_rules! words {
-    ($($(#[$about:meta])* $name:ident: $($word:ident),*;)*) => {$(
-        $(#[$about])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-        #[allow(missing_docs, reason = "clap would print it for each of the words")]
-        pub enum $name { $($word,)* }
-    )*};
-}
-
-words! {
-    /// `--coalesce`.
-    Coalesce: Reversible, Stream, Off;
-    /// `--mode`.
-    FlowMode: Hash, Sorted, Auto;
-    /// `on` or `off`.
-    Switch: On, Off;
-    /// Whether packets with a constant IPv4 identification are merged.
-    GroId: Atomic, Exact;
-    /// The link header of packets of a private link type.
-    User0: Ethernet, Ip, Ipoib;
-}
-
-impl User0 {
-    /// In the library's type.
-    #[must_use]
-    pub const fn link(self) -> LinkType {
-        match self {
-            Self::Ethernet => LinkType::Ethernet,
-            Self::Ip => LinkType::RawIp,
-            Self::Ipoib => LinkType::Ipoib,
-        }
-    }
-}
-
 /// A value as it is written.
 pub fn word(value: &impl ValueEnum) -> String {
     let value = value.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-/// Reads `off`, `original` or an MTU.
-fn segment(text: &str) -> Result<Segment, String> {
-    match text {
-        "off" => Ok(Segment::Off),
-        "original" => Ok(Segment::Original),
-        // The smallest MTU of IPv4 (RFC 791) and the longest packet.
-        _ => match text.parse() {
-            Ok(mtu @ 68..=65_535) => Ok(Segment::Mtu(mtu)),
-            _ => Err("write off, original, or an MTU from 68 to 65535".to_owned()),
-        },
-    }
 }
 
 /// `packtrain forward`.
@@ -835,15 +707,6 @@ impl FromStr for GuestCard {
     }
 }
 
-/// As [`time`], but a bare number is refused: seconds are not what is meant beside microseconds.
-fn time_with_unit(text: &str) -> Result<Duration, String> {
-    match text.parse::<f64>() {
-        Ok(number) if number <= 0.0 => Err("must be more than 0, with a unit: 50us".to_owned()),
-        Ok(_) => Err(format!("needs a unit: {text}us, {text}ms or {text}s")),
-        Err(_) => time(text).map_err(|error| error.replace("; a bare number is seconds", "")),
-    }
-}
-
 /// As [`time`], and at least 50 ms.
 fn interval(text: &str) -> Result<Duration, String> {
     let interval = time(text)?;
@@ -866,18 +729,6 @@ fn count(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(count @ 1..) => Ok(count),
         _ => Err("write a number of packets, at least 1".to_owned()),
-    }
-}
-
-/// Reads a number of a range.
-fn within<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
-where
-    T: FromStr + PartialOrd + Display + Clone,
-{
-    move |text| {
-        let number = text.parse().ok().filter(|number| range.contains(number));
-        let (least, most) = (range.start(), range.end());
-        number.ok_or_else(|| format!("write a number from {least} to {most}"))
     }
 }
 

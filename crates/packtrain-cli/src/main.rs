@@ -19,6 +19,7 @@ mod ping;
 mod plan;
 mod print;
 mod privileges;
+mod ranges;
 mod replay;
 mod report;
 mod rfc2544;

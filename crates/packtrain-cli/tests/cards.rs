@@ -12,6 +12,7 @@ use std::process::{Child, Command, ExitCode};
 
 fn main() -> ExitCode {
     packtrain_lab::tests![
+        2 at once:
         a_command_has_its_own_exit_code_and_ctrl_c_and_a_guest_ends_without_it,
         packets_pass_from_one_card_to_the_other,
         a_fault_of_the_iommu_is_a_failed_check,

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         return forwarder::ended(args);
     }
     packtrain_lab::tests! {
+        3 at once:
         nothing_is_reported_where_there_is_no_fault,
         the_forwarder_in_c_passes,
         each_planted_fault_is_found_by_its_check,

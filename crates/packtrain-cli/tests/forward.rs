@@ -1185,8 +1185,8 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
         assert_eq!(packtrain(&quiet).err, rest);
     }
     let forward = ["forward", "null:source", &port];
-    let replay = ["replay", "-", &fifo];
-    for (args, code) in [(forward, 0), (replay, 4)] {
+    let replay = ["replay", "-", "-o", &fifo];
+    for (args, code) in [(&forward[..], 0), (&replay, 4)] {
         let input = scratch.file("in.pcap");
         packtrain(&[
             "forward",
@@ -1194,7 +1194,7 @@ fn a_fifo_without_a_reader_is_named_and_ends_with_the_duration_or_a_signal() {
             &format!("pcap:{input},write"),
         ]);
         let input = std::fs::File::open(input).expect("a capture");
-        let mut child = start(command(PACKTRAIN, &args).stdin(input));
+        let mut child = start(command(PACKTRAIN, args).stdin(input));
         wait_for_line(&mut child, &waits);
         signal(&child, "INT");
         assert_eq!(finish(child).code, Some(code));
@@ -1229,7 +1229,7 @@ fn fifos_are_opened_in_any_order() {
         format!("pcap:{output},write,capture={copy}"),
     );
     let forward = ["forward", &a, &b, "--duration", "60s"];
-    let replay = ["replay", &input, &output, "--coalesce", "off"];
+    let replay = ["replay", &input, "-o", &output, "--coalesce=off"];
     let orders: [([&str; 5], &[usize]); 6] = [
         (forward, &[0, 1, 2]),
         (forward, &[1, 0, 2]),

@@ -308,7 +308,7 @@ fn a_capture_is_its_owners_and_follows_no_link() {
     let source = |capture: &str| format!("null:source,count=3,capture={}", file(capture));
     let write = |name: &str| format!("pcap:{},write", file(name));
     ends(0, &["forward", &source("a"), &write("b.pcap"), "-q"]);
-    ends(0, &["replay", &file("a"), &file("c")]);
+    ends(0, &["replay", &file("a"), "-o", &file("c")]);
     for name in ["a", "b.pcap", "c"] {
         assert_eq!(mode(name), 0o600, "{name}");
     }
@@ -329,7 +329,7 @@ fn a_capture_is_its_owners_and_follows_no_link() {
         for args in [
             ["forward", &source(link), "null:", "-q"],
             ["forward", "null:", &write(link), "-q"],
-            ["replay", &file("a"), &file(link), "--json"],
+            ["replay", &file("a"), "-o", &file(link)],
             ["experiment", "lro-sort", "--save", &file(link)],
             ["experiment", "lro-sort", "--html", &file(link)],
         ] {

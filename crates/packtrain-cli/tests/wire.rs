@@ -10,6 +10,7 @@
 
 mod program;
 
+use packtrain_capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain_lab::ethtool::Offload;
 use packtrain_lab::harness::{self, need_tap, skip, wait_for};
 
@@ -17,7 +18,7 @@ use packtrain_lab::link::quiet_ipv6;
 use packtrain_lab::netns::{self, Netns};
 use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::IpVersion;
-use program::{PACKTRAIN, Scratch, command, finish, interrupted, start, wait_for_line};
+use program::{PACKTRAIN, Scratch, command, ends, finish, interrupted, start, wait_for_line};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
             forward(1500, ["xdp:near-a", "tap:far-b,offload=off"]);
         }),
         ("tshark_finds_what_is_not_legal", control),
+        ("replay_of_headers_is_that_of_whole_packets", replay),
     ])
 }
 
@@ -279,15 +281,20 @@ fn expected() -> Vec<&'static str> {
     kinds.collect()
 }
 
+/// The file of a recording.
+fn recording(scratch: &Scratch, side: Side, direction: Direction) -> String {
+    scratch.file(&format!("{side:?}-{direction:?}.pcap"))
+}
+
 /// Joins two hosts with `packtrain forward` while iperf3 runs. Returns packtrain's document, and
 /// for each of `records`, a host and a direction, its frames and how many the host has counted.
 fn pass(
+    scratch: &Scratch,
     mtu: u32,
     ports: [&str; 2],
     records: &[(Side, Direction)],
 ) -> (Value, Vec<(Vec<Frame>, u64)>) {
     need(ports);
-    let scratch = Scratch::new("wire");
     let middle = Netns::new().expect("a namespace");
     for side in [Side::Left, Side::Right] {
         if !side.of(ports).starts_with("tap:") {
@@ -304,7 +311,7 @@ fn pass(
     };
     let hosts = TwoHosts::moved(&settings, &middle, FAR).expect("two hosts");
     let record = |(side, direction): &(Side, Direction)| {
-        let file = scratch.file(&format!("{side:?}-{direction:?}.pcap"));
+        let file = recording(scratch, *side, *direction);
         Recording::start(hosts.host(*side), *direction, file)
     };
     let recordings: Vec<_> = records.iter().map(record).collect();
@@ -347,7 +354,7 @@ fn forward(mtu: u32, ports: [&str; 2]) {
     };
     let sides = [Side::Left, Side::Right].into_iter().filter(is_cable);
     let records: Vec<_> = sides.map(|side| (side, Direction::In)).collect();
-    let (document, recorded) = pass(mtu, ports, &records);
+    let (document, recorded) = pass(&Scratch::new("wire"), mtu, ports, &records);
     for ((side, _), (frames, received)) in records.into_iter().zip(recorded) {
         let kinds = kinds(&frames);
         println!("{ports:?}, to {side:?}: {kinds:?}");
@@ -377,7 +384,8 @@ fn forward(mtu: u32, ports: [&str; 2]) {
 fn control() {
     let mtu = 1500;
     let records = [(Side::Left, Direction::Out)];
-    let (_, mut recorded) = pass(mtu, ["packet:near-a", "packet:near-b"], &records);
+    let ports = ["packet:near-a", "packet:near-b"];
+    let (_, mut recorded) = pass(&Scratch::new("wire"), mtu, ports, &records);
     let (frames, _) = recorded.pop().expect("one");
     for kind in expected() {
         let of_kind = || frames.iter().filter(|frame| frame.kind == kind);
@@ -385,4 +393,76 @@ fn control() {
         let is_large = of_kind().any(|frame| frame.bytes > mtu + ETHERNET_BYTES);
         assert_eq!(is_large, kind.ends_with("tcp"), "{kind}");
     }
+}
+
+/// Copies a capture with the first 96 bytes of each packet.
+fn cut(from: &str, to: &str) {
+    let input = fs::File::open(from).expect("the recording");
+    let mut reader = Reader::new(input).expect("a capture");
+    let interface = Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 96,
+        name: None,
+    };
+    let format = Format::Pcap { nanosecond: false };
+    let output = fs::File::create(to).expect("a file");
+    let mut writer = Writer::new(output, format, &[interface]).expect("a writer");
+    while let Some(record) = reader.next_record().expect("a record") {
+        let data = &record.data[..record.data.len().min(96)];
+        let at = record.timestamp_ns.expect("a time");
+        let written = writer.write(0, at, record.original_bytes, [data]);
+        written.expect("a record");
+    }
+    writer.finish().expect("the end");
+}
+
+/// What iperf3 sent is merged in the same way whether the capture has all of it, or 96 bytes of
+/// each packet as public traces do.
+fn replay() {
+    let scratch = Scratch::new("wire-replay");
+    let (side, direction) = (Side::Right, Direction::In);
+    let ports = ["packet:near-a", "packet:near-b"];
+    let (_, recorded) = pass(&scratch, 1500, ports, &[(side, direction)]);
+    let (whole, headers) = (
+        recording(&scratch, side, direction),
+        scratch.file("cut.pcap"),
+    );
+    cut(&whole, &headers);
+    let replayed = |path: &str| {
+        let lists = [
+            "--flows",
+            "1,1024",
+            "--mode",
+            "hash,sorted",
+            "--hold",
+            "20us,200us",
+        ];
+        let more = [
+            "--coalesce",
+            "reversible,stream",
+            "--queues",
+            "1,4",
+            "--json",
+        ];
+        let args = [&["replay", path][..], &lists, &more].concat();
+        let mut json = ends(0, &args).json();
+        for run in json["runs"].as_array_mut().expect("a sweep") {
+            let row = run["rows"][0].as_object_mut().expect("an interface");
+            assert_eq!(row["bad_checksums"], 0, "{row:?}");
+            assert_eq!(row["passed"]["cut_short"], 0, "{row:?}");
+            row.remove("captured_bytes");
+            let by_headers = row.remove("by_headers").expect("a count");
+            assert_eq!(by_headers != 0, path == headers, "{row:?}");
+        }
+        json["runs"].take()
+    };
+    let (whole, headers) = (replayed(&whole), replayed(&headers));
+    assert_eq!(whole, headers);
+    let runs = whole.as_array().expect("a sweep");
+    let packets = recorded.iter().map(|(frames, _)| frames.len());
+    assert_eq!(runs.len(), 32);
+    assert_eq!(runs[0]["total"]["packets"], packets.sum::<usize>());
+    let of = |run: &Value, key: &str| run["total"][key].as_u64();
+    let merges = |run: &Value| of(run, "emitted") < of(run, "packets");
+    assert!(runs.iter().all(merges), "{whole}");
 }

@@ -32,8 +32,13 @@ impl Usage {
         Self::of(UsageWho::RUSAGE_SELF)
     }
 
+    /// The usage of all child processes that have ended and were waited for (`RUSAGE_CHILDREN`).
+    pub fn of_children() -> Self {
+        Self::of(UsageWho::RUSAGE_CHILDREN)
+    }
+
     fn of(who: UsageWho) -> Self {
-        // It cannot fail for the two above.
+        // It cannot fail for the three above.
         let usage = getrusage(who).expect("a valid argument");
         let time = |t: TimeVal| Duration::from_micros(t.num_microseconds().unsigned_abs());
         Self {

@@ -11,8 +11,8 @@ use std::fs;
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,6 +44,12 @@ pub type Test = (&'static str, fn());
 /// names to select by (any that contains one of them), `--skip NAME`, `--exact` and `--list` are
 /// understood; the other options do not apply here and are ignored.
 pub fn main(tests: &[Test]) -> ExitCode {
+    side_by_side(1, tests)
+}
+
+/// Runs up to `at_once` tests at the same time, otherwise as [`main`] does: for tests that mostly
+/// wait, or run virtual machines of one processor, and do not count what their process has open.
+pub fn side_by_side(at_once: usize, tests: &[Test]) -> ExitCode {
     let entered = rootless::enter_if_needed();
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let chosen = select(tests, &arguments);
@@ -54,27 +60,43 @@ pub fn main(tests: &[Test]) -> ExitCode {
     let missing = entered.and_then(|_| netns::namespaces_available()).err();
     let (mut passed, mut left_out, mut failed) = (0, 0, Vec::new());
     println!("running {} tests", chosen.len());
-    for (name, test) in chosen {
-        let start = Instant::now();
-        let ended = match &missing {
-            Some(missing) => Err(skipped(missing)),
-            None => alone(*test),
-        };
-        match ended.map_err(<Box<dyn Any + Send>>::downcast::<Skipped>) {
-            Ok(()) => {
-                passed += 1;
-                println!("test {name} ... ok ({} ms)", start.elapsed().as_millis());
-            }
-            Err(Ok(why)) => {
-                left_out += 1;
-                println!("SKIP: {name}: {}", why.0);
-            }
-            Err(Err(_)) => {
-                failed.push(*name);
-                println!("test {name} ... FAILED");
+    let next = AtomicUsize::new(0);
+    let (sender, ended) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..at_once {
+            let (sender, next, chosen, missing) = (sender.clone(), &next, &chosen, &missing);
+            scope.spawn(move || {
+                while let Some((name, test)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let start = Instant::now();
+                    let ended = match missing {
+                        Some(missing) => Err(skipped(missing)),
+                        None => alone(*test),
+                    };
+                    // The other end waits for every test.
+                    sender
+                        .send((*name, ended, start.elapsed()))
+                        .expect("an end");
+                }
+            });
+        }
+        drop(sender);
+        for (name, ended, took) in ended {
+            match ended.map_err(<Box<dyn Any + Send>>::downcast::<Skipped>) {
+                Ok(()) => {
+                    passed += 1;
+                    println!("test {name} ... ok ({} ms)", took.as_millis());
+                }
+                Err(Ok(why)) => {
+                    left_out += 1;
+                    println!("SKIP: {name}: {}", why.0);
+                }
+                Err(Err(_)) => {
+                    failed.push(name);
+                    println!("test {name} ... FAILED");
+                }
             }
         }
-    }
+    });
     let word = if failed.is_empty() { "ok" } else { "FAILED" };
     failed.iter().for_each(|name| println!("failed: {name}"));
     println!(
@@ -88,9 +110,13 @@ pub fn main(tests: &[Test]) -> ExitCode {
     }
 }
 
-/// Runs tests that have the names of their functions, as [`main`](crate::harness::main) does.
+/// Runs tests that have the names of their functions, as [`main`](crate::harness::main) does, or
+/// with `2 at once:` in front as [`side_by_side`](crate::harness::side_by_side).
 #[macro_export]
 macro_rules! tests {
+    ($at_once:literal at once: $($test:ident,)*) => {
+        $crate::harness::side_by_side($at_once, &[$((stringify!($test), $test)),*])
+    };
     ($($test:ident,)*) => {
         $crate::harness::main(&[$((stringify!($test), $test)),*])
     };

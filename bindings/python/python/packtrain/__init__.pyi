@@ -40,8 +40,7 @@ class Result:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """The keys of `packtrain replay --json`, and some more for each interface: queues, the
-        distribution of the added delay (`delay_ns`), pure ACKs, UDP and QUIC."""
+        """The keys of `packtrain replay --json` with one configuration (docs/json.md)."""
     @property
     def trains(self) -> Table | None:
         """A row for each train, in the order in which they end; `None` with `trains=False`."""

@@ -90,10 +90,18 @@ impl<R: Read> Window<R> {
     /// Makes at least `count` bytes available, at most as many as the window is for. Returns false
     /// if the input ends before. After an error the read bytes are kept, and the caller may repeat
     /// the call.
+    #[inline]
     pub(super) fn fill(&mut self, count: usize) -> io::Result<bool> {
         if self.end - self.start >= count {
             return Ok(true);
         }
+        self.read(count)
+    }
+
+    /// Reads until `count` bytes are there. Apart from [`fill`](Self::fill), since a decompressing
+    /// input makes the stack frame so large that each call probes its pages.
+    #[inline(never)]
+    fn read(&mut self, count: usize) -> io::Result<bool> {
         // This moves less than one record, once for each read of many.
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

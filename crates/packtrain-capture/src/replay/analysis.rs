@@ -2,8 +2,8 @@
 
 use super::engine::{Counted, Engine, Output, Place};
 use super::intake::{Batch, Event, Looked};
+use super::options::{Options, queue_of};
 use super::report::{InterfaceReport, Report, Totals};
-use super::{Options, queue_of};
 use packtrain_offload::checksum::{self, Sum};
 use packtrain_offload::coalesce::{Done, FlushReason, NotTaken, Packet};
 use packtrain_offload::layout::Layout;

@@ -8,11 +8,13 @@ use hdrhistogram::Histogram;
 #[cfg_attr(
     feature = "serde",
     derive(serde::Serialize, serde::Deserialize),
-    serde(into = "Vec<(u64, u64)>", from = "Vec<(u64, u64)>")
+    serde(into = "Stored", from = "Stored")
 )]
 pub struct Delays {
     /// None before the first one.
     histogram: Option<Box<Histogram<u64>>>,
+    /// The longest delay, exactly.
+    max: u64,
 }
 
 impl Delays {
@@ -22,6 +24,7 @@ impl Delays {
     const NS_MAX: u64 = 1 << 42;
 
     pub(super) fn add(&mut self, ns: u64) {
+        self.max = self.max.max(ns);
         self.add_n(ns, 1);
     }
 
@@ -37,6 +40,7 @@ impl Delays {
     }
 
     pub(super) fn merge(&mut self, other: &Self) {
+        self.max = self.max.max(other.max);
         match (&mut self.histogram, &other.histogram) {
             (Some(mine), Some(theirs)) => {
                 for at in theirs.iter_recorded() {
@@ -59,7 +63,14 @@ impl Delays {
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         let found = self.histogram.as_ref();
-        found.map_or(0, |found| found.value_at_quantile(share))
+        // The end of a bar may be beyond all delays in it.
+        found.map_or(0, |found| found.value_at_quantile(share).min(self.max))
+    }
+
+    /// The longest delay, in nanoseconds, exactly. 0 without packets.
+    #[must_use]
+    pub const fn max(&self) -> u64 {
+        self.max
     }
 
     /// Every delay that was counted, to within 1 %, and how often.
@@ -74,24 +85,30 @@ impl Delays {
 /// Equal if all counts are.
 impl PartialEq for Delays {
     fn eq(&self, other: &Self) -> bool {
-        self.count() == other.count() && self.iter().eq(other.iter())
+        self.max == other.max && self.count() == other.count() && self.iter().eq(other.iter())
     }
 }
 
 impl Eq for Delays {}
 
-/// Every delay and how often it was counted.
+/// The longest delay, and every delay with how often it was counted.
 #[cfg(feature = "serde")]
-impl From<Delays> for Vec<(u64, u64)> {
+type Stored = (u64, Vec<(u64, u64)>);
+
+#[cfg(feature = "serde")]
+impl From<Delays> for Stored {
     fn from(delays: Delays) -> Self {
-        delays.iter().collect()
+        (delays.max, delays.iter().collect())
     }
 }
 
 #[cfg(feature = "serde")]
-impl From<Vec<(u64, u64)>> for Delays {
-    fn from(counts: Vec<(u64, u64)>) -> Self {
-        let mut delays = Self::default();
+impl From<Stored> for Delays {
+    fn from((max, counts): Stored) -> Self {
+        let mut delays = Self {
+            max,
+            ..Self::default()
+        };
         for (ns, count) in counts {
             delays.add_n(ns, count);
         }

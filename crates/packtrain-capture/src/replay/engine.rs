@@ -1,6 +1,6 @@
 //! The coalescers of all interfaces and queues, and the windows in capture time.
 
-use super::{BYTES_MAX, Limits, Options, SPAN_MAX};
+use super::options::{BYTES_MAX, Limits, Options, SPAN_MAX};
 use packtrain_offload::coalesce::{Coalescer, Done, Owned, Packet, Semantics, Stats};
 use packtrain_offload::offload::LinkType;
 
@@ -118,8 +118,8 @@ impl<F: Counted> Engine<F> {
         self.flush_if(out, Some);
     }
 
-    /// Ends windows, in the order of the ends of their hold times: from such an end, `ends` makes the
-    /// time at which the window ends.
+    /// Ends windows, in the order of the ends of their hold times: from such an end, `ends` makes
+    /// the time at which the window ends.
     fn flush_if(&mut self, out: &mut impl Output<F>, ends: impl Fn(u64) -> Option<u64>) {
         let hold = self.options.hold_ns;
         self.deadline = u64::MAX;

@@ -2,11 +2,12 @@
 
 use super::interfaces::{Interfaces, Lane};
 use super::look::{Look, with_ipv4_checksum};
+use super::options::{Options, RSS, ReplayError, queue_of};
 use super::report::Report;
-use super::{Options, ReplayError, queue_of, split};
+use super::split;
 use crate::codec::{CaptureError, Format, Interface, Item, Reader};
 use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::flow::{FlowKey, TOEPLITZ_KEY_MICROSOFT, Toeplitz};
+use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::{Layout, ParseError};
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
@@ -19,9 +20,6 @@ const BATCH_PACKETS: usize = 2048;
 /// Bytes of a packet that are kept if it has as many: so the coalescer has the headers of nearly
 /// all packets in one load.
 const HEAD_BYTES: usize = 96;
-
-/// The key that most drivers and devices come with.
-pub(super) static RSS: Toeplitz = Toeplitz::new(&TOEPLITZ_KEY_MICROSOFT);
 
 /// Packets of captures, parsed, for [`Analysis::take`](super::Analysis::take). Memory for at most
 /// 2,048 packets, which is used again.
@@ -133,9 +131,9 @@ impl<R: Read> Intake<R> {
         }
     }
 
-    /// Takes only the packets of this queue, by the number of queues of the first configuration; all
-    /// others are left out, as if the captures had none. The reports of all queues add up to that of
-    /// the whole: what is no packet is counted with queue 0.
+    /// Takes only the packets of this queue, by the number of queues of the first configuration;
+    /// all others are left out, as if the captures had none. The reports of all queues add up to
+    /// that of the whole: what is no packet is counted with queue 0.
     #[must_use]
     pub fn of_queue(mut self, queue: u16) -> Self {
         self.only = Some(queue);
@@ -353,7 +351,6 @@ impl Packets<'_> {
         if self.only.is_some_and(|only| only != queue) {
             return;
         }
-        self.report.received += 1;
         look.count(&data, seen);
         let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
         let mut packet = Looked {
@@ -392,6 +389,7 @@ impl Packets<'_> {
             let head = batch.heads.get_mut(packet.head.clone());
             with_ipv4_checksum(head.unwrap_or_default(), layout);
         }
+        self.report.received_at(at);
         batch.events.push(Event::Packet(packet));
     }
 }

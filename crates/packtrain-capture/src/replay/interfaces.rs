@@ -1,7 +1,7 @@
 //! The interfaces of captures, under the numbers of the report.
 
+use super::options::{Options, ReplayError};
 use super::report::InterfaceReport;
-use super::{Options, ReplayError};
 use crate::codec::{Interface, LinkCode, MAX_INTERFACES, Reader, name_option};
 use packtrain_offload::offload::LinkType;
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Coalescing and segmentation of captures, offline.
 //!
-//! Each interface has its own [`Coalescer`](packtrain_offload::coalesce::Coalescer), or one for each queue ([`Options::queues`]). There are
-//! two ways to use them, with the same decisions:
+//! Each interface has its own [`Coalescer`](packtrain_offload::coalesce::Coalescer), or one for
+//! each queue ([`Options::queues`]). There are two ways to use them, with the same decisions:
 //!
 //! - [`run`] reads a capture packet by packet, and can write what leaves the coalescers to another
 //!   capture.
@@ -49,10 +49,10 @@
 //!
 //! # Packets that do not change
 //!
-//! Packets that the capture does not have whole (unless only their headers are used), packets of link types other than Ethernet, raw IP,
-//! those of [`Cooked`](crate::Cooked) and that of [`Options::user0`], packets whose IP length was
-//! left to a NIC, and packets that the coalescer does not merge: see
-//! [`NotTaken`](packtrain_offload::coalesce::NotTaken).
+//! Packets that the capture does not have whole (unless only their headers are used), packets of
+//! link types other than Ethernet, raw IP, those of [`Cooked`](crate::Cooked) and that of
+//! [`Options::user0`], packets whose IP length was left to a NIC, and packets that the coalescer
+//! does not merge: see [`NotTaken`](packtrain_offload::coalesce::NotTaken).
 //!
 //! # Partial checksums
 //!
@@ -77,6 +77,7 @@ mod interfaces;
 mod lead;
 mod length;
 mod look;
+mod options;
 mod order;
 mod report;
 mod split;
@@ -87,168 +88,30 @@ mod tests;
 pub use analysis::{Analysis, End, Train};
 pub use delays::Delays;
 pub use intake::{Batch, Intake};
-pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report};
-pub use split::Segment;
+pub use options::{BYTES_MAX, Limits, Options, QUEUES_MAX, ReplayError, SPAN_MAX, Segment};
+pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report, Times};
 
 use crate::codec::{
-    COMMENT, Format, Interface, Item, MAX_INTERFACES, PACKET_FLAGS, Reader, WriteError, Writer,
-    select_options,
+    COMMENT, Format, Interface, Item, PACKET_FLAGS, Reader, Writer, select_options,
 };
 use engine::{Counted as _, Engine, Output, Place};
 use frame::Frame;
-use intake::RSS;
 use interfaces::Interfaces;
 use look::Look;
+use options::{RSS, queue_of};
 use order::{Arrival, Next, Order};
-use packtrain_offload::coalesce::{Config, Done, Finish, Mode, Semantics};
+use packtrain_offload::coalesce::{Done, Semantics};
 use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::Layout;
-use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::offload::ChecksumState;
 use split::Splitter;
 use std::borrow::Cow;
-use std::fmt;
 use std::io::{Read, Write};
-
-/// The most packets of a window.
-pub const SPAN_MAX: usize = 4096;
-/// The most bytes of the packets of a window, without the last one.
-pub const BYTES_MAX: usize = 32 << 20;
 
 /// The most packets that wait to be written: four times those of a window.
 const ORDER_SPAN_MAX: usize = 4 * SPAN_MAX;
 /// The most bytes that wait to be written, without the last packet.
 const ORDER_BYTES_MAX: usize = 4 * BYTES_MAX;
-
-/// The most flows held at once, on each interface, unless set otherwise.
-const FLOWS: u32 = 1024;
-
-/// The settings of a replay.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Options {
-    /// The rules of merging; `None` merges no packets.
-    pub coalesce: Option<Semantics>,
-    /// The way to find flows.
-    pub mode: Mode,
-    /// How many packets each interface holds.
-    pub limits: Limits,
-    /// The split afterwards.
-    pub segment: Segment,
-    /// The length of a window, in nanoseconds of capture time.
-    pub hold_ns: u64,
-    /// The header of packets of the private link type [`LinkCode::USER0`]; `None` does not change
-    /// them. packtrain uses it for packets with the 4-byte header of IP over InfiniBand
-    /// ([`LinkType::Ipoib`]), since `LINKTYPE_IPOIB` needs 40 bytes before that header.
-    pub user0: Option<LinkType>,
-    /// The queues of each interface, up to [`QUEUES_MAX`]; 0 is one. A packet's queue is that of the
-    /// Toeplitz hash of its addresses and ports with the usual key, in an indirection table of 128
-    /// entries that are filled in turn. Packets without a hash are in queue 0.
-    pub queues: u16,
-    /// An [`Intake`] looks at no payload: all checksums are taken for right, also of packets that
-    /// the capture has whole. For captures whose addresses were replaced.
-    pub headers_only: bool,
-}
-
-/// The most queues of an interface: the entries of the indirection table.
-pub const QUEUES_MAX: u16 = 128;
-
-/// The limits of holding packets. `None` is the default of each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Limits {
-    /// The most flows held at once, up to [`Config::FLOWS_MAX`].
-    pub flows: Option<u32>,
-    /// The longest IP datagram that is made, in bytes.
-    pub bytes: Option<u32>,
-    /// The most packets held at once; the window ends beyond it. Also the packets that are sorted
-    /// at once.
-    pub packets: Option<u32>,
-    /// A merged packet is passed on with the pure ACK that is this packet of it.
-    pub ack_limit: Option<u16>,
-    /// IPv4 packets with DF that all have one identification are not merged.
-    pub exact_id: bool,
-    /// A packet held for this many nanoseconds is passed on with the next packet.
-    pub inactive_ns: Option<u64>,
-    /// A window ends with this many packets.
-    pub window_packets: Option<u32>,
-}
-
-impl Default for Options {
-    /// `Reversible`, `Auto`, 1024 flows, no split, 50 µs, `USER0` not parsed, one queue.
-    fn default() -> Self {
-        Self {
-            coalesce: Some(Semantics::Reversible),
-            mode: Mode::Auto,
-            limits: Limits::default(),
-            segment: Segment::Off,
-            hold_ns: 50_000,
-            user0: None,
-            queues: 1,
-            headers_only: false,
-        }
-    }
-}
-
-impl Options {
-    /// The settings of the coalescer of an interface whose packets start with `link`.
-    #[must_use]
-    pub const fn config(&self, semantics: Semantics, link: LinkType) -> Config {
-        let limits = &self.limits;
-        let mut config = Config::new(semantics, link, FLOWS);
-        if let Some(flows) = limits.flows {
-            config.flows = flows;
-        }
-        if let Some(packets) = limits.packets {
-            config.queue = packets;
-        }
-        if let Some(bytes) = limits.bytes {
-            config.max_bytes = bytes;
-        }
-        config.fixed_id = !limits.exact_id;
-        if let Some(limit) = limits.ack_limit {
-            config.ack_limit = limit;
-        }
-        config.mode = self.mode;
-        config.finish = Finish::Complete;
-        config
-    }
-}
-
-/// The reason why a replay failed. A truncated capture is no failure: [`Report::stopped`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ReplayError {
-    /// [`Segment::Original`] after [`Semantics::Stream`], which cannot be undone.
-    NotReversible,
-    /// More than [`MAX_INTERFACES`] different interfaces in all sections.
-    TooManyInterfaces,
-    /// The output failed.
-    Output(WriteError),
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotReversible => f.write_str(
-                "stream coalescing cannot be undone: use reversible, or do not request the \
-                 original packets",
-            ),
-            Self::TooManyInterfaces => write!(
-                f,
-                "more than {MAX_INTERFACES} different interfaces in all sections of the capture: \
-                 replay its sections one by one"
-            ),
-            Self::Output(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
-
-impl From<WriteError> for ReplayError {
-    fn from(error: WriteError) -> Self {
-        Self::Output(error)
-    }
-}
 
 /// Replays a capture to its end.
 ///
@@ -407,7 +270,7 @@ impl<W: Write> Replay<W> {
         let (engine, mut sink) = self.sink();
         engine.advance(arrival.timestamp_ns, &mut sink);
         self.make_room();
-        self.report.received += 1;
+        self.report.received_at(arrival.timestamp_ns);
         let seen = self.interfaces.lane(arrival.interface).and_then(|lane| {
             let seen = self.report.interfaces.get_mut(lane.to as usize)?;
             Some((lane, seen))
@@ -608,14 +471,5 @@ impl Output<Frame> for Sink<'_> {
                     .single(frame, place.link, self.order, seen, totals);
             }
         }
-    }
-}
-
-/// The queue of a packet with this hash: by an indirection table of 128 entries, filled in turn, as
-/// drivers fill it.
-pub(super) const fn queue_of(rss: u32, queues: u16) -> u16 {
-    match queues {
-        0 | 1 => 0,
-        _ => (rss % QUEUES_MAX as u32 % queues as u32) as u16,
     }
 }

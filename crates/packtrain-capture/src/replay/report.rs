@@ -42,7 +42,57 @@ pub struct Report {
     /// The reason why the capture was not read to its end.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub stopped: Option<CaptureError>,
+    /// The times of its packets; `None` without any.
+    pub times: Option<Times>,
     pub(super) totals: Totals,
+}
+
+/// The times of packets, in nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Times {
+    /// The earliest.
+    pub first_ns: u64,
+    /// The latest.
+    pub last_ns: u64,
+    /// The longest of 1 ns, 1 µs, 1 ms and 1 s of which all of them are multiples: how fine the
+    /// clock was at least.
+    pub step_ns: u64,
+}
+
+impl Times {
+    /// The steps, without the shortest.
+    const STEPS: [u64; 3] = [1_000_000_000, 1_000_000, 1000];
+
+    const fn of(at: u64) -> Self {
+        let mut step_ns = 1;
+        let mut index = Self::STEPS.len();
+        while index > 0 && at.is_multiple_of(Self::STEPS[index - 1]) {
+            index -= 1;
+            step_ns = Self::STEPS[index];
+        }
+        Self {
+            first_ns: at,
+            last_ns: at,
+            step_ns,
+        }
+    }
+
+    fn add(&mut self, at: u64) {
+        self.first_ns = self.first_ns.min(at);
+        self.last_ns = self.last_ns.max(at);
+        // The usual case is without a division: a clock of nanoseconds.
+        if self.step_ns > 1 && !at.is_multiple_of(self.step_ns) {
+            self.step_ns = self.step_ns.min(Self::of(at).step_ns);
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.first_ns = self.first_ns.min(other.first_ns);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        self.step_ns = self.step_ns.min(other.step_ns);
+    }
 }
 
 /// The totals of all interfaces.
@@ -101,6 +151,7 @@ impl Report {
             blocks_left_out: 0,
             last_bad: None,
             stopped: None,
+            times: None,
             totals: Totals {
                 transmitted: 0,
                 absorbed: 0,
@@ -125,6 +176,7 @@ impl Report {
             blocks_left_out,
             last_bad,
             stopped,
+            times,
             totals,
         } = other;
         let own = self.interfaces.len();
@@ -149,7 +201,33 @@ impl Report {
         self.blocks_left_out += blocks_left_out;
         self.last_bad = last_bad.or(self.last_bad);
         self.stopped = stopped.or(self.stopped);
+        match (&mut self.times, times) {
+            (Some(mine), Some(theirs)) => mine.merge(theirs),
+            (None, theirs) => self.times = *theirs,
+            (Some(_), None) => {}
+        }
         self.totals += *totals;
+    }
+
+    /// Counts a packet with this time. 0 is that of a packet without one.
+    pub(super) fn received_at(&mut self, at: u64) {
+        self.received += 1;
+        match &mut self.times {
+            _ if at == 0 => {}
+            Some(times) => times.add(at),
+            None => self.times = Some(Times::of(at)),
+        }
+    }
+
+    /// All interfaces as one, without name and link type. A flow on several of them counts once,
+    /// and queues of the same number are one.
+    #[must_use]
+    pub fn total(&self) -> InterfaceReport {
+        let mut total = InterfaceReport::of_queues(1);
+        for seen in &self.interfaces {
+            total.merge(seen);
+        }
+        total
     }
 
     /// The conservation check:
@@ -373,6 +451,16 @@ impl InterfaceReport {
     #[must_use]
     pub fn flows(&self) -> u64 {
         self.flows.estimate()
+    }
+
+    /// The packets of the busiest queue divided by the mean of all queues: 1 if the hash spreads
+    /// packets evenly, the number of queues if all are in one. `None` with one queue, and without
+    /// packets.
+    #[must_use]
+    pub fn skew(&self) -> Option<f64> {
+        let packets = || self.queues.iter().map(|queue| queue.packets);
+        let (most, sum) = (packets().max()?, packets().sum::<u64>());
+        (sum > 0).then(|| most as f64 * self.queues.len() as f64 / sum as f64)
     }
 
     /// Packets that left the coalescer.

@@ -1,6 +1,7 @@
 //! Splits the output of a coalescer, by segmentation or fragmentation.
 
 use super::frame::Frame;
+use super::options::Segment;
 use super::order::{Order, Out};
 use super::report::{InterfaceReport, Totals};
 use packtrain_offload::checksum;
@@ -16,19 +17,6 @@ use std::num::NonZeroU16;
 const ID_COUNTERS: usize = 2048;
 /// Constant, so that equal captures give equal output.
 const ID_SEED: u64 = 0x7061_636b_7472_6169;
-
-/// The split after coalescing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Segment {
-    /// None.
-    #[default]
-    Off,
-    /// Merged packets, into the original packets.
-    Original,
-    /// TCP packets whose IP datagram is longer than this many bytes, merged or not; merged UDP
-    /// packets, into their datagrams; and IPv4 packets that are still longer and may be fragmented.
-    Mtu(u32),
-}
 
 /// Splits packets.
 #[derive(Debug)]

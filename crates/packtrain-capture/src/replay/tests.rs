@@ -1,8 +1,10 @@
 //! Captures made with etherparse, replayed, and read again with pcap-parser and etherparse.
 
 use super::*;
-use crate::codec::{Interface, LinkCode};
+use crate::codec::{Interface, LinkCode, MAX_INTERFACES};
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
+use packtrain_offload::coalesce::Mode;
+use packtrain_offload::offload::LinkType;
 
 mod captures;
 mod cooked;

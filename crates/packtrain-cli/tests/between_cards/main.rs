@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         };
     }
     packtrain_lab::tests![
+        2 at once:
         traffic_passes_two_cards_whose_links_and_cards_go_and_return,
         odd_frames_pass_and_the_kernels_drivers_are_reached,
     ]

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         return conformance::in_guest(rest);
     }
     packtrain_lab::tests![
+        2 at once:
         commands_run_in_a_guest_whose_cards_have_groups_of_their_own_and_are_counted,
         the_kernels_drivers_reach_this_host_until_a_card_is_unplugged,
         a_guest_that_cannot_start_says_why,

@@ -36,6 +36,7 @@ use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
     packtrain_lab::tests![
+        2 at once:
         a_guest_exchanges_tcp_with_this_host_and_boots_again,
         two_guests_and_an_uplink_reach_each_other,
         bad_chains_of_one_queue_leave_the_tcp_of_another_one_alone,

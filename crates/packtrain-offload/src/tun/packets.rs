@@ -314,8 +314,8 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Packets<B> {
     /// [`TooShort`] if the first one does not fit its buffer. It is left out, so that a caller that
     /// reports the error and goes on gets the packet behind it: one packet longer than the buffers
     /// does not stop a program. If a later one does not fit, those before it are returned, and the
-    /// error comes with the next call. To keep it, compare [`next_bytes`](Self::next_bytes) with the
-    /// buffer before the call.
+    /// error comes with the next call. To keep it, compare [`next_bytes`](Self::next_bytes) with
+    /// the buffer before the call.
     pub fn fill<O: AsMut<[u8]>>(
         &mut self,
         buffers: &mut [O],

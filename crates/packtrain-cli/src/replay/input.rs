@@ -1,0 +1,189 @@
+//! The inputs of a replay: files, and what blocks.
+
+use super::args::ReplayArgs;
+use crate::exit::{Exit, Failure};
+use crate::signals::Stop;
+use packtrain::advice;
+use packtrain_capture::CaptureError;
+use packtrain_replay::{Error, Files};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, stdin, stdout};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::Duration;
+
+/// How long a signal can go unnoticed while the input has no data.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// The inputs, in the order of time.
+///
+/// # Errors
+///
+/// If one cannot be opened, or is no capture.
+pub fn files(args: &ReplayArgs, stop: &Stop) -> Result<Files, Failure> {
+    match &args.inputs[..] {
+        [path] if !is_file(path) => {
+            let input = Stoppable::open(path, stop.clone())?;
+            Ok(Files::input(path, Box::new(input)))
+        }
+        paths => Files::open(paths).map_err(|error| {
+            let mut failure = of_run(&error, false);
+            if let (Error::Open { error, .. }, [_, _, ..]) = (&error, paths)
+                && error.kind() == ErrorKind::NotFound
+            {
+                failure.line += "; a capture to write is named with -o";
+            }
+            failure
+        }),
+    }
+}
+
+fn is_file(path: &str) -> bool {
+    path != "-" && std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
+}
+
+/// Checks that no input is read twice, is written over, or has to be read alone.
+///
+/// # Errors
+///
+/// A usage error.
+pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
+    let usage = |line: String| Err(Failure::new(Exit::Usage, line));
+    let output = args.output.as_deref();
+    let output = output.and_then(|path| identity(path, stdout().as_fd()));
+    let mut known = Vec::new();
+    for path in &args.inputs {
+        // Another error comes when it is opened.
+        let exists = path == "-" || std::fs::exists(path).unwrap_or(false);
+        if args.inputs.len() > 1 && exists && !is_file(path) {
+            return usage(format!(
+                "{path} is no file, and only files are read beside others, in the order of time: \
+                 replay it alone"
+            ));
+        }
+        let Some(id) = identity(path, stdin().as_fd()) else {
+            continue;
+        };
+        if output == Some(id) {
+            return usage("the capture would be written over itself: name another file".to_owned());
+        }
+        if known.contains(&id) {
+            return usage(format!("{path} is given twice: name each capture once"));
+        }
+        known.push(id);
+    }
+    Ok(())
+}
+
+/// Device and inode of a file; `-` is the file behind `standard`. `None` for pipes and the like,
+/// and for a file that does not exist.
+fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
+    let metadata = if path == "-" {
+        File::from(standard.try_clone_to_owned().ok()?).metadata()
+    } else {
+        std::fs::metadata(path)
+    };
+    let metadata = metadata.ok()?;
+    metadata.is_file().then(|| (metadata.dev(), metadata.ino()))
+}
+
+/// A failure to open a file, or to create it.
+pub fn of_file(path: &str, write: bool, error: &io::Error) -> Failure {
+    let what = if write { "create" } else { "open" };
+    let advice = [
+        advice::on_file(error.kind(), write),
+        advice::on_descriptors(error.raw_os_error()),
+    ];
+    let advice = advice.concat();
+    let line = format!("{path}: cannot {what}: {error}{advice}");
+    Failure::new(Exit::Port, line)
+}
+
+/// A capture that cannot be read, or not to its end.
+pub fn of_capture(path: &str, error: &CaptureError) -> Failure {
+    let advice = match error {
+        CaptureError::Io { fault, .. } => advice::on_file(fault.kind, false),
+        _ => "",
+    };
+    Failure::new(Exit::Port, format!("{path}: {error}{advice}"))
+}
+
+/// A failure of a run; `stopped` after a signal.
+pub fn of_run(error: &Error, stopped: bool) -> Failure {
+    match error {
+        Error::Open { path, error } => of_file(path, false, error),
+        Error::Capture {
+            path,
+            error: CaptureError::Truncated { .. },
+        } if stopped => before_the_start(path),
+        Error::Capture { path, error } => of_capture(path, error),
+        error => Failure::new(Exit::Port, error.to_string()),
+    }
+}
+
+/// A signal ended the wait for the start of a capture.
+pub fn before_the_start(path: &str) -> Failure {
+    let line = format!("{path}: a signal came before the capture began");
+    Failure::new(Exit::Port, line)
+}
+
+/// An input that ends after a signal, also if it is a FIFO without a writer.
+pub struct Stoppable {
+    input: File,
+    /// For a pipe, a terminal and the like.
+    may_block: bool,
+    stop: Stop,
+}
+
+impl Stoppable {
+    /// Opens a path; `-` is standard input.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be opened.
+    pub fn open(path: &str, stop: Stop) -> Result<Self, Failure> {
+        let opened = if path == "-" {
+            stdin().as_fd().try_clone_to_owned().map(File::from)
+        } else {
+            // Otherwise `open` of a FIFO would wait for a writer.
+            let flags = OFlags::NONBLOCK.bits() as i32;
+            File::options().read(true).custom_flags(flags).open(path)
+        };
+        let input = opened.map_err(|error| of_file(path, false, &error))?;
+        // If its metadata cannot be read, it may block.
+        let may_block = !input.metadata().is_ok_and(|metadata| metadata.is_file());
+        Ok(Self {
+            input,
+            may_block,
+            stop,
+        })
+    }
+}
+
+impl Read for Stoppable {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while !self.stop.requested() {
+            // The system restarts a read after a signal; a poll ends.
+            if self.may_block {
+                let wait = Timespec::try_from(POLL_INTERVAL).map_err(io::Error::other)?;
+                let mut ready = [PollFd::new(&self.input, PollFlags::IN)];
+                if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
+                    continue;
+                }
+            }
+            match self.input.read(buffer) {
+                Err(error) if is_no_news(&error) => {}
+                other => return other,
+            }
+        }
+        Ok(0)
+    }
+}
+
+/// No data yet, or a signal arrived.
+fn is_no_news(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

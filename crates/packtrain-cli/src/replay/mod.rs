@@ -1,0 +1,319 @@
+//! `packtrain replay`: opens files, and prints what the libraries found.
+
+pub mod args;
+mod document;
+mod found;
+mod input;
+mod tables;
+
+use crate::exit::{Exit, Failure};
+use crate::print::{self, Style};
+use crate::signals::{FOR_A_FILE, Start, Stop};
+use crate::table::scaled;
+use crate::tool::Progress;
+use crate::{fifo, json, report};
+use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
+use found::{Found, ledger};
+use input::Stoppable;
+use packtrain::advice;
+use packtrain::file;
+use packtrain::limits::COALESCE_HOLD_MAX;
+use packtrain::policy::gro::Flush;
+use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
+use packtrain_capture::{CaptureError, Reader, WriteError};
+use packtrain_measure::numbers::elapsed;
+use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_replay::{Done, Grid, Ignore, Settings};
+use std::io::Write;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::thread::Builder;
+use std::time::Duration;
+
+/// How long writing may take after a signal.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+/// The most configurations of a run: each one has tables of flows in memory.
+const RUNS_MAX: usize = 1024;
+
+/// Replays captures.
+///
+/// # Errors
+///
+/// If a file cannot be opened, read to its end or written, or a check failed.
+pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
+    let runs = runs(args);
+    check(args, &runs)?;
+    let stop = Stop::install()?;
+    let start = Start::new();
+    start.end();
+    stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
+    let found = match &runs[..] {
+        [options] if args.writes() => with_output(args, options, &stop)?,
+        _ => without_output(args, runs, &stop)?,
+    };
+    if args.json {
+        json::write(document::of(args, &found))?;
+    } else if writes_to_stdout(args) {
+        print::message(&tables::of(args, &found, Style::stderr()));
+    } else {
+        print::output(&tables::of(args, &found, Style::stdout()))?;
+    }
+    conclude(&found)
+}
+
+/// Reads the captures once, for all configurations.
+fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<Found, Failure> {
+    let files = input::files(args, stop)?;
+    let inputs = files.paths().map(str::to_owned).collect();
+    let progress = Progress::new(args.quiet || args.json);
+    let mut watch = |now: &packtrain_replay::Progress| {
+        progress.say(&progress_line(now));
+        !stop.requested()
+    };
+    let mut settings = Settings {
+        watch: Some(&mut watch),
+        ..Settings::default()
+    };
+    let sinks = vec![Ignore; runs.len()];
+    let done = packtrain_replay::run(files, &runs, sinks, &mut settings);
+    progress.clear();
+    let done = done.map_err(|error| input::of_run(&error, stop.requested()))?;
+    let Done {
+        reports, broken, ..
+    } = done;
+    Ok(Found {
+        runs,
+        reports,
+        inputs,
+        broken,
+        stopped: stop.requested(),
+    })
+}
+
+/// How far a run is, in one line.
+fn progress_line(now: &packtrain_replay::Progress) -> String {
+    let share = now.bytes_total.filter(|total| *total > 0);
+    let share = share.map_or_else(String::new, |total| {
+        format!("{:.0} % of ", 100.0 * now.bytes as f64 / total as f64)
+    });
+    let (bytes, rate) = (now.bytes_total.unwrap_or(now.bytes), now.rate());
+    let packets = scaled(now.packets as f64);
+    let packets = packets.trim_end();
+    let left = now.left().map_or_else(String::new, |left| {
+        format!(", {} left", elapsed(left.as_secs_f64()))
+    });
+    format!(
+        "{share}{}B, {packets} packets, {}B/s{left}",
+        scaled(bytes as f64),
+        scaled(rate)
+    )
+}
+
+/// Replays one capture with one configuration, packet by packet, into the output.
+fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Found, Failure> {
+    let name = args.inputs.first().map_or("", String::as_str);
+    let input = Stoppable::open(name, stop.clone())?;
+    let output = args.output.as_deref();
+    // The program that writes the input may read the output, and open it first.
+    let (path, stopped) = (args.output.clone(), stop.clone());
+    let wait = move || {
+        let path = path.iter().map(Path::new);
+        fifo::wait_for_readers(path, None, false, || stopped.requested())
+    };
+    let waiter = Builder::new().spawn(wait);
+    let waiter = waiter.map_err(|error| Failure::of_thread(&error))?;
+    let reader = Reader::new(input).map_err(|error| match error {
+        CaptureError::Truncated { .. } if stop.requested() => input::before_the_start(name),
+        error => input::of_capture(name, &error),
+    })?;
+    let readers = waiter.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+    let is_stopped = readers.is_empty() && stop.requested();
+    let output = output.map(|path| create(path, is_stopped)).transpose()?;
+    drop(readers);
+    let report = replay::run(reader, output, options).map_err(|error| of_replay(args, &error))?;
+    Ok(Found {
+        runs: vec![*options],
+        broken: report.stopped.map(|error| (name.to_owned(), error)),
+        reports: vec![report],
+        inputs: args.inputs.clone(),
+        stopped: stop.requested(),
+    })
+}
+
+fn writes_to_stdout(args: &ReplayArgs) -> bool {
+    let output = args.output.as_deref();
+    output.is_some_and(|path| print::is_stdout(Path::new(path)))
+}
+
+/// The configurations, each combination once.
+fn runs(args: &ReplayArgs) -> Vec<Options> {
+    let base = base(args);
+    let each = |hold: &Duration| {
+        // It is a year at most.
+        let hold = u64::try_from(hold.as_nanos()).unwrap_or(u64::MAX);
+        match args.gro_flush {
+            Flush::Usecs(n) => hold.min(u64::from(n) * 1000),
+            Flush::Off | Flush::Packets(_) => hold,
+        }
+    };
+    let grid = Grid {
+        coalesce: args.coalesce.iter().map(|one| one.semantics()).collect(),
+        mode: args.mode.iter().map(|one| one.mode()).collect(),
+        flows: args.flows.clone(),
+        hold_ns: args.hold.iter().map(each).collect(),
+        queues: args.queues.clone(),
+        ack_limit: or_default(&args.ack_limit),
+        bytes: or_default(&args.gro_bytes),
+        packets: or_default(&args.gro_packets),
+        base,
+    };
+    grid.runs()
+}
+
+/// The values of an option, or none of them.
+fn or_default<T: Copy>(values: &[T]) -> Vec<Option<T>> {
+    match values {
+        [] => vec![None],
+        values => values.iter().map(|value| Some(*value)).collect(),
+    }
+}
+
+/// What is the same in all configurations.
+fn base(args: &ReplayArgs) -> Options {
+    let flush_packets = match args.gro_flush {
+        Flush::Off | Flush::Usecs(_) => None,
+        Flush::Packets(n) => Some(n),
+    };
+    let mut options = Options::default();
+    options.limits = Limits {
+        exact_id: args.gro_id == GroId::Exact,
+        inactive_ns: (args.gro_inactive == Switch::On)
+            .then_some(COALESCE_HOLD_MAX.as_nanos() as u64),
+        window_packets: args.rx_pause.into_iter().chain(flush_packets).min(),
+        ..Limits::default()
+    };
+    options.segment = args.segment;
+    options.headers_only = args.headers_only;
+    options.user0 = args.user0.map(User0::link);
+    options
+}
+
+impl Coalesce {
+    const fn semantics(self) -> Option<Semantics> {
+        match self {
+            Self::Reversible => Some(Semantics::Reversible),
+            Self::Stream => Some(Semantics::Stream),
+            Self::Off => None,
+        }
+    }
+}
+
+impl FlowMode {
+    const fn mode(self) -> Mode {
+        match self {
+            Self::Hash => Mode::Hash,
+            Self::Sorted => Mode::Sorted,
+            Self::Auto => Mode::Auto,
+        }
+    }
+}
+
+/// The checks that clap does not make.
+fn check(args: &ReplayArgs, runs: &[Options]) -> Result<(), Failure> {
+    let usage = |line: &str| Err(Failure::new(Exit::Usage, line));
+    let is_stream = |options: &Options| options.coalesce == Some(Semantics::Stream);
+    let option = if args.output.is_some() {
+        "-o"
+    } else {
+        "--segment"
+    };
+    if args.writes() && args.headers_only {
+        return usage(&format!(
+            "{option} needs whole packets, and --headers-only looks at no payload: leave one of \
+             them out"
+        ));
+    }
+    if args.writes() && runs.len() > 1 {
+        return usage(&format!(
+            "{option} is for one configuration, and the lists are {}: write one value for each \
+             option, or leave {option} out",
+            runs.len()
+        ));
+    }
+    if args.writes() && args.inputs.len() > 1 {
+        return usage(&format!(
+            "{option} is for one input, and there are {}: leave it out, or join them first \
+             (mergecap -w all.pcapng FILES)",
+            args.inputs.len()
+        ));
+    }
+    if runs.len() > RUNS_MAX {
+        return usage(&format!(
+            "the lists have {} combinations, more than {RUNS_MAX}: run some of them at a time",
+            runs.len()
+        ));
+    }
+    if args.segment == Segment::Original && runs.iter().any(is_stream) {
+        return usage(&ReplayError::NotReversible.to_string());
+    }
+    if !args.ack_limit.is_empty() && !runs.iter().any(is_stream) {
+        return usage(
+            "--ack-limit is for --coalesce stream, which alone merges pure ACKs: add it, or leave \
+             --ack-limit out",
+        );
+    }
+    if args.json && writes_to_stdout(args) {
+        return usage("standard output cannot have the capture and the JSON document: name a file");
+    }
+    input::check(args)
+}
+
+fn of_replay(args: &ReplayArgs, error: &ReplayError) -> Failure {
+    match error {
+        ReplayError::NotReversible => Failure::new(Exit::Usage, error.to_string()),
+        _ => {
+            let path = args.output.as_ref().or(args.inputs.first());
+            let path = path.map_or("", String::as_str);
+            let advice = match error {
+                ReplayError::Output(WriteError::Io(fault)) => advice::on_file(fault.kind, true),
+                _ => "",
+            };
+            Failure::new(Exit::Port, format!("{path}: {error}{advice}"))
+        }
+    }
+}
+
+fn create(path: &str, is_stopped: bool) -> Result<Box<dyn Write>, Failure> {
+    if is_stopped {
+        let line = format!("{path}: a signal came before it was created");
+        return Err(Failure::new(Exit::Port, line));
+    }
+    let file = file::create(Path::new(path));
+    let file = file.map_err(|error| input::of_file(path, true, &error))?;
+    Ok(Box::new(file))
+}
+
+/// The exit status, with the reason.
+fn conclude(found: &Found) -> Result<(), Failure> {
+    for report in &found.reports {
+        if !report.is_closed() {
+            let sums = report::sums(&ledger(report));
+            let line = format!("the packet ledger does not close: {sums}");
+            return Err(Failure::new(Exit::Check, line));
+        }
+        if report.differing > 0 {
+            let line = format!(
+                "{} packets differ after --segment original",
+                report.differing
+            );
+            return Err(Failure::new(Exit::Check, line));
+        }
+    }
+    match &found.broken {
+        // The signal ended the input in the middle of a record.
+        Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
+        Some((path, error)) => Err(input::of_capture(path, error)),
+        None => Ok(()),
+    }
+}

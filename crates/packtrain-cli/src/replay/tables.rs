@@ -1,0 +1,477 @@
+//! What a replay found, as tables.
+
+use super::args::ReplayArgs;
+use super::found::{Found, ledger};
+use crate::print::Style;
+use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
+use crate::{report, words};
+use packtrain::advice;
+use packtrain_capture::replay::{
+    HISTOGRAM_FROM, InterfaceReport, Options, QueueReport, Report, Segment, Times,
+};
+use packtrain_measure::numbers::number;
+use packtrain_offload::coalesce::{Mode, Semantics};
+use std::collections::BTreeSet;
+
+/// The reasons that a row of a sweep names: the most frequent ones.
+const REASONS_SHOWN: usize = 3;
+
+/// With fewer ticks of its clock in `--hold` a capture has a note.
+const TICKS_MIN: u64 = 10;
+
+/// The report of one configuration, or a row for each.
+pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> String {
+    match (&found.runs[..], &found.reports[..]) {
+        ([options], [report]) => one(args, options, report, style),
+        _ => sweep(args, found, style),
+    }
+}
+
+/// Packets that went into the coalescer for each that came out.
+pub fn ratio(seen: &InterfaceReport) -> f64 {
+    seen.frames as f64 / seen.emitted().max(1) as f64
+}
+
+fn title(index: usize, seen: &InterfaceReport) -> String {
+    let name = seen.name.as_deref().map(advice::printable);
+    name.unwrap_or_else(|| index.to_string())
+}
+
+fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    let names = [
+        "interface",
+        "packets",
+        "bytes",
+        "flows",
+        "held at most",
+        "merged packets",
+        "ratio",
+        "delay p50",
+        "delay p99",
+        "records out",
+    ];
+    let mut table = numbers_after_a_name(&names);
+    for (index, seen) in report.interfaces.iter().enumerate() {
+        table.row([
+            title(index, seen),
+            grouped(seen.frames),
+            grouped(seen.bytes),
+            grouped(seen.flows()),
+            grouped(seen.held_max),
+            grouped(seen.stats.supers),
+            format!("{:.2}:1", ratio(seen)),
+            time(seen.delays.quantile(0.5)),
+            time(seen.delays.quantile(0.99)),
+            grouped(seen.records),
+        ]);
+    }
+    text.push_str(&table.render(0, style));
+    let total = report.total();
+    text.push_str(&kinds(&total));
+    text.push_str(&hints(args, &[*options], report));
+    text.push_str(&queues(&total, style));
+    text.push_str(&chart(report, style));
+    text.push_str(&reasons(report, style));
+    if report.restored > 0 {
+        let line = format!("restored: {} packets, ", grouped(report.restored));
+        let end = if report.differing == 0 {
+            style.good("every byte as it was")
+        } else {
+            style.bad(&format!("{} of them differ", grouped(report.differing)))
+        };
+        text.extend(["\n", &line, &end, "\n"]);
+    }
+    let state = if report.is_closed() {
+        style.good("closed")
+    } else {
+        style.bad("NOT CLOSED")
+    };
+    let sums = report::sums(&ledger(report));
+    text.extend(["\nledger: ", &sums, ": ", &state, "\n"]);
+    text.push_str(&last_bad(report));
+    text
+}
+
+/// A table whose columns are numbers but for the first one.
+fn numbers_after_a_name(names: &[&str]) -> Table {
+    Table::new(names.iter().enumerate().map(|(column, name)| {
+        let align = if column == 0 {
+            Align::Left
+        } else {
+            Align::Right
+        };
+        (*name, align)
+    }))
+}
+
+/// A time in capture time.
+fn time(ns: u64) -> String {
+    let (scale, unit) = match ns {
+        0..1000 => (1.0, "ns"),
+        1000..1_000_000 => (1e3, "us"),
+        1_000_000..1_000_000_000 => (1e6, "ms"),
+        _ => (1e9, "s"),
+    };
+    format!("{} {unit}", number(ns as f64 / scale))
+}
+
+fn percent(part: u64, all: u64) -> String {
+    format!("{:.1} %", 100.0 * part as f64 / all.max(1) as f64)
+}
+
+/// The shares of what coalescing treats in its own way.
+fn kinds(total: &InterfaceReport) -> String {
+    let share = |count: u64| percent(count, total.frames);
+    format!(
+        "of all packets {} are pure ACKs and {} UDP, {} from or to port 443 (QUIC)\n",
+        share(total.pure_acks),
+        share(total.udp),
+        share(total.quic)
+    )
+}
+
+/// What keeps the ratio low that is no matter of the traffic, and what the totals do not say.
+fn hints(args: &ReplayArgs, runs: &[Options], report: &Report) -> String {
+    let sum = |of: fn(&InterfaceReport) -> u64| report.interfaces.iter().map(of).sum::<u64>();
+    let all = sum(|seen| seen.frames);
+    let packets = grouped(all);
+    // With `--segment` they are made wire packets, or the user knows of them.
+    let large = match args.segment {
+        Segment::Off => sum(|seen| seen.large),
+        Segment::Original | Segment::Mtu(_) => 0,
+    };
+    let by_headers = sum(|seen| seen.by_headers);
+    let cut_short = sum(|seen| seen.cut_short);
+    let (of_headers, passed) = match args.writes() {
+        true => (
+            0,
+            "are cut by the snapshot length, and such packets are not merged: capture whole \
+             packets (tcpdump -s 0)",
+        ),
+        false => (
+            by_headers,
+            "are cut by the snapshot length before the end of their headers, and such packets are \
+             not merged",
+        ),
+    };
+    let of_headers = match args.headers_only {
+        true => (
+            of_headers,
+            "are read by their headers only (--headers-only): their checksums are taken as correct",
+        ),
+        false => (
+            of_headers,
+            "are cut by the snapshot length and read by their headers only: their checksums are \
+             taken as correct",
+        ),
+    };
+    let hints = [
+        (
+            large,
+            "are longer than 1500 bytes: TSO or GRO made them before the capture (switch both off \
+             to see wire packets), or the MTU is larger",
+        ),
+        of_headers,
+        (cut_short, passed),
+    ];
+    let lines = hints.into_iter().filter(|(count, _)| *count > 0);
+    let mut text: String = lines
+        .map(|(count, words)| format!("note: {} of {packets} packets {words}\n", grouped(count)))
+        .collect();
+    let [bytes, captured] = [sum(|seen| seen.bytes), sum(|seen| seen.captured_bytes)].map(grouped);
+    if bytes != captured {
+        let line =
+            format!("note: bytes are those on the wire: the capture has {captured} of {bytes}\n");
+        text.push_str(&line);
+    }
+    if let Some(times) = &report.times {
+        text.push_str(&clock(times, runs, all));
+    }
+    if report.blocks_left_out > 0 {
+        let count = grouped(report.blocks_left_out);
+        let line = format!("note: blocks without packets that cannot be copied: {count}\n");
+        text.push_str(&line);
+    }
+    text
+}
+
+/// A clock too coarse for `--hold`.
+fn clock(times: &Times, runs: &[Options], packets: u64) -> String {
+    if packets > 1 && times.first_ns == times.last_ns {
+        return "note: all packets have the same time: --hold has no effect\n".to_owned();
+    }
+    let step = times.step_ns;
+    let shortest = runs.iter().map(|options| options.hold_ns).min();
+    let is_coarse = shortest.is_some_and(|hold| hold < step.saturating_mul(TICKS_MIN));
+    if packets < 2 || step == 1 || !is_coarse {
+        return String::new();
+    }
+    format!(
+        "note: all times are multiples of {}, and --hold is less than {TICKS_MIN} of them: the \
+         clock of the capture decides which packets are one batch\n",
+        time(step)
+    )
+}
+
+/// Each queue, and how evenly packets are spread.
+fn queues(total: &InterfaceReport, style: Style) -> String {
+    let Some(skew) = total.skew() else {
+        return String::new();
+    };
+    let mut table = Table::new([
+        ("queue", Align::Right),
+        ("packets", Align::Right),
+        ("share", Align::Right),
+        ("", Align::Bar),
+        ("ratio", Align::Right),
+    ]);
+    let most = total.queues.iter().map(|queue| queue.packets).max();
+    for (index, queue) in total.queues.iter().enumerate() {
+        let QueueReport {
+            packets, emitted, ..
+        } = *queue;
+        table.row([
+            index.to_string(),
+            grouped(packets),
+            percent(packets, total.frames),
+            bar(packets as f64, most.unwrap_or(0) as f64, BAR_COLUMNS),
+            format!("{:.2}:1", packets as f64 / emitted.max(1) as f64),
+        ]);
+    }
+    format!(
+        "\n{}skew: {skew:.2} (packets of the busiest queue divided by the mean)\n",
+        table.render(0, style)
+    )
+}
+
+/// A setting that options have a list of values for: its name, and the value of a configuration.
+type Setting = (&'static str, fn(&Options) -> String);
+
+/// In the order of the combinations.
+const SETTINGS: [Setting; 8] = [
+    ("coalesce", |options| match options.coalesce {
+        Some(Semantics::Reversible) => "reversible".to_owned(),
+        Some(Semantics::Stream) => "stream".to_owned(),
+        None => "off".to_owned(),
+    }),
+    ("mode", |options| match options.mode {
+        Mode::Hash => "hash".to_owned(),
+        Mode::Sorted => "sorted".to_owned(),
+        Mode::Auto => "auto".to_owned(),
+    }),
+    ("flows", |options| or_dash(options.limits.flows)),
+    ("hold", |options| time(options.hold_ns)),
+    ("queues", |options| options.queues.to_string()),
+    ("ack-limit", |options| or_dash(options.limits.ack_limit)),
+    ("gro-bytes", |options| or_dash(options.limits.bytes)),
+    ("gro-packets", |options| or_dash(options.limits.packets)),
+];
+
+fn or_dash<T: Into<u64>>(value: Option<T>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| grouped(value.into()))
+}
+
+/// What all configurations read, and a row for each.
+fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
+    let Some(read) = found.reports.first() else {
+        return String::new();
+    };
+    let mut text = String::new();
+    let mut table = numbers_after_a_name(&["interface", "packets", "bytes", "flows"]);
+    for (index, seen) in read.interfaces.iter().enumerate() {
+        table.row([
+            title(index, seen),
+            grouped(seen.frames),
+            grouped(seen.bytes),
+            grouped(seen.flows()),
+        ]);
+    }
+    text.push_str(&table.render(0, style));
+    text.push_str(&kinds(&read.total()));
+    text.push_str(&hints(args, &found.runs, read));
+
+    let varies = |(_, value): &&Setting| {
+        let values: BTreeSet<_> = found.runs.iter().map(value).collect();
+        values.len() > 1
+    };
+    let settings: Vec<_> = SETTINGS.iter().filter(varies).collect();
+    let has_queues = found.runs.iter().any(|options| options.queues > 1);
+    let figures = ["packets out", "ratio", "delay p50", "delay p99"];
+    let names = settings.iter().map(|(name, _)| *name).chain(figures);
+    let names = names.chain(has_queues.then_some("skew"));
+    let columns = names.map(|name| (name, Align::Right));
+    let last = [("passed on because of", Align::Left)];
+    let mut table = Table::new(columns.chain(last));
+    for (options, report) in found.runs.iter().zip(&found.reports) {
+        let total = report.total();
+        let mut row: Vec<_> = settings.iter().map(|(_, value)| value(options)).collect();
+        row.extend([
+            grouped(total.emitted()),
+            format!("{:.2}:1", ratio(&total)),
+            time(total.delays.quantile(0.5)),
+            time(total.delays.quantile(0.99)),
+        ]);
+        if has_queues {
+            let skew = total.skew().map(|skew| format!("{skew:.2}"));
+            row.push(skew.unwrap_or_else(|| "-".to_owned()));
+        }
+        row.push(frequent(&total));
+        table.row(row);
+    }
+    text.extend(["\n", &table.render(0, style)]);
+
+    let open = found.reports.iter().filter(|report| !report.is_closed());
+    let (open, all) = (open.count(), found.reports.len());
+    let state = match open {
+        0 => style.good("closed"),
+        _ => style.bad(&format!("NOT CLOSED in {open}")),
+    };
+    let received = grouped(read.received);
+    text.push_str(&format!(
+        "\nledgers of {all} configurations, {received} received in each: {state}\n"
+    ));
+    text.push_str(&last_bad(read));
+    text
+}
+
+/// The most frequent reasons why packets left, by their names in the report of one configuration.
+fn frequent(total: &InterfaceReport) -> String {
+    let mut all = [held(total), not_held(total), not_seen(total)].concat();
+    all.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    let emitted = total.emitted().max(1) as f64;
+    // Without those that round to 0 %.
+    all.retain(|(_, count, _)| *count as f64 / emitted > 0.005);
+    let shown = all.into_iter().take(REASONS_SHOWN);
+    let shown =
+        shown.map(|(name, count, _)| format!("{name} {:.0} %", 100.0 * count as f64 / emitted));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+/// The last record that cannot be read, if reading went on.
+fn last_bad(report: &Report) -> String {
+    match (report.last_bad, report.stopped) {
+        (Some(error), None) => format!("the last record that cannot be read: {error}\n"),
+        _ => String::new(),
+    }
+}
+
+/// How many packets came out, by the number of packets merged into each.
+fn chart(report: &Report, style: Style) -> String {
+    let count = |index: usize| {
+        let seen = report.interfaces.iter();
+        seen.map(|seen| seen.histogram[index]).sum::<u64>()
+    };
+    let counts: [u64; HISTOGRAM_FROM.len()] = std::array::from_fn(count);
+    let most = counts.iter().copied().max().unwrap_or(0);
+    if most == 0 {
+        return String::new();
+    }
+    let mut table = Table::new([
+        ("packets merged into one", Align::Right),
+        ("", Align::Bar),
+        ("how often", Align::Right),
+    ]);
+    for (index, count) in counts.into_iter().enumerate() {
+        let from = HISTOGRAM_FROM[index];
+        let merged = match HISTOGRAM_FROM.get(index + 1) {
+            None => format!("{from}+"),
+            Some(next) if next - from == 1 => from.to_string(),
+            Some(next) => format!("{from}-{}", next - 1),
+        };
+        let bar = bar(count as f64, most as f64, BAR_COLUMNS);
+        table.row([merged, bar, grouped(count)]);
+    }
+    format!("\n{}", table.render(0, style))
+}
+
+/// Every reason that came up, with its count over all interfaces and what it means.
+fn reasons(report: &Report, style: Style) -> String {
+    let mut text = String::new();
+    let of_all = |of: fn(&InterfaceReport) -> Vec<Reason>| summed(report, of);
+    let groups = [
+        ("passed on after being held", of_all(held)),
+        ("passed on at once", of_all(not_held)),
+        ("passed through", of_all(not_seen)),
+    ];
+    for (title, counts) in groups {
+        let mut table = Table::new([
+            (title, Align::Left),
+            ("packets", Align::Right),
+            ("because", Align::Left),
+        ]);
+        for (name, count, words) in counts {
+            table.row([name.to_owned(), grouped(count), words.to_owned()]);
+        }
+        if !table.is_empty() {
+            text.extend(["\n", &table.render(0, style)]);
+        }
+    }
+    let unfinished: u64 = report.interfaces.iter().map(|seen| seen.unfinished).sum();
+    if unfinished > 0 {
+        let count = grouped(unfinished);
+        text += &format!(
+            "\n{count} packets were captured before checksum offload: their checksums are \
+             unfinished\n"
+        );
+    }
+    text
+}
+
+/// A reason's name, its count, and what it means.
+pub type Reason = (&'static str, u64, &'static str);
+
+pub fn held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.flushes.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, words::of_flush(reason)))
+        .collect()
+}
+
+pub fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
+    let counts = seen.stats.not_taken.iter();
+    counts
+        .map(|(reason, count)| (reason.name(), count, words::of_not_taken(reason)))
+        .collect()
+}
+
+/// Packets that the coalescer did not see.
+pub fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
+    vec![
+        (
+            "cut_short",
+            seen.cut_short,
+            "not captured whole (snapshot length)",
+        ),
+        (
+            "other_link",
+            seen.other_link,
+            "of a link type that replay does not read",
+        ),
+        (
+            "no_length",
+            seen.no_length,
+            "its IP length was left to the NIC (captured on the sender, with TSO on)",
+        ),
+        (
+            "not_cut",
+            seen.not_cut,
+            "longer than --segment, and cannot be cut",
+        ),
+    ]
+}
+
+/// The sum over all interfaces, without the reasons that never came up.
+fn summed(report: &Report, of: impl Fn(&InterfaceReport) -> Vec<Reason>) -> Vec<Reason> {
+    let mut sums: Vec<Reason> = Vec::new();
+    for seen in &report.interfaces {
+        for one in of(seen) {
+            match sums.iter_mut().find(|(known, ..)| *known == one.0) {
+                Some((_, sum, _)) => *sum += one.1,
+                None => sums.push(one),
+            }
+        }
+    }
+    sums.retain(|(_, count, _)| *count > 0);
+    sums
+}

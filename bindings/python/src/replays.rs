@@ -6,7 +6,7 @@ use packtrain_replay::{Done, Files, Ignore, Settings};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::found::{Replay, Sweep, of_arrow, runs_table, watched};
 use crate::table::Table;
@@ -45,26 +45,21 @@ fn trains_table(sinks: Vec<Trains>) -> PyResult<Option<Table>> {
     Ok(Some(Table::new(schema, batches)))
 }
 
-/// The name of captures in the column `dataset`: that of the first file, without its endings.
+/// The name of captures in the column `dataset`: that of the first file, without the suffixes of
+/// compression and format.
 #[pyfunction]
 #[pyo3(signature = (paths, name=None))]
 pub fn dataset_of(paths: Vec<PathBuf>, name: Option<String>) -> String {
-    name.unwrap_or_else(|| {
+    let of_path = || {
         let name = paths.first().and_then(|path| path.file_name());
-        let name = name.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let endings = [".gz", ".zst", ".pcap", ".pcapng", ".cap"];
-        let cut = |name: &str| {
-            endings
-                .iter()
-                .find_map(|end| name.strip_suffix(end))
-                .map(str::to_owned)
-        };
-        let mut stem = name;
-        while let Some(shorter) = cut(&stem).filter(|shorter| !shorter.is_empty()) {
-            stem = shorter;
-        }
-        stem
-    })
+        let name = name.unwrap_or_default().to_string_lossy();
+        let plain = [".gz", ".zst"]
+            .iter()
+            .find_map(|end| name.strip_suffix(end));
+        let stem = Path::new(plain.unwrap_or(&name)).file_stem();
+        stem.unwrap_or_default().to_string_lossy().into_owned()
+    };
+    name.unwrap_or_else(of_path)
 }
 
 /// Runs all configurations; the trains of each go to `sinks`, or nowhere.

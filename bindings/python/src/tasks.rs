@@ -1,5 +1,6 @@
 //! Data sets of Parquet files: what a task does, on one machine or on many.
 
+use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Options, Report};
 use packtrain_offload::coalesce::Mode;
 use packtrain_replay::dataset::{Dataset, Inputs, TrainsWriter};
@@ -163,6 +164,10 @@ fn run_part(
         broken,
         ..
     } = watched(py, open, runs, writers, settings, progress)?;
+    // Where reading failed, another run may read more: the writers leave no files.
+    if let Some((path, error @ CaptureError::Io { .. })) = &broken {
+        return Err(settings::of_capture(error, format!("{path}: {error}")));
+    }
     py.detach(|| {
         let mut all = sinks.into_iter().zip(&reports);
         all.try_for_each(|(writer, report)| writer.finish(report))

@@ -1,6 +1,7 @@
 """`replay` and `sweep`: equal to the program, readable by each library, and interrupted at once."""
 
 import ast
+import gzip
 import inspect
 import json
 import os
@@ -143,6 +144,12 @@ def test_errors_have_the_words_of_the_program(program, capture, tmp_path):
     assert raised.value.result.summary["conservation"]["received"] == 5999
     with pytest.raises(IsADirectoryError):
         packtrain.replay(tmp_path)
+    # One that gzip does not give whole, too, also in files.
+    packed = tmp_path / "packed.pcap.gz"
+    packed.write_bytes(gzip.compress(capture.read_bytes())[:-9] + b"\0" * 9)
+    with pytest.raises(ValueError, match="packed.pcap.gz: .*gzip") as raised:
+        packtrain.sweep(packed, {}, output=tmp_path / "out")
+    assert raised.value.result.summaries[0]["conservation"]["received"] > 5000
     with pytest.raises(OSError, match="Not a directory|cannot"):
         packtrain.sweep(capture, {}, output=capture / "below")
     other = tmp_path / "other"

@@ -48,6 +48,8 @@ pub enum Error {
     },
     /// A thread cannot be started.
     Thread(io::Error),
+    /// Configurations that cannot be run in one pass: this differs.
+    Mixed(&'static str),
 }
 
 impl fmt::Display for Error {
@@ -63,6 +65,10 @@ impl fmt::Display for Error {
             Self::Sink(error) => error.fmt(f),
             Self::Write { path, error } => write!(f, "{path}: cannot write: {error}"),
             Self::Dataset { path, why } => write!(f, "{path}: {why}"),
+            Self::Mixed(what) => write!(
+                f,
+                "configurations with different {what} cannot be run at once: run them one by one"
+            ),
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }
     }

@@ -22,7 +22,8 @@ pub struct Files {
 /// One capture.
 pub struct Source {
     pub(super) path: String,
-    /// The time of the first packet, in nanoseconds since the Unix epoch; 0 without packets.
+    /// The time of the first packet, in nanoseconds since the Unix epoch; the last one without
+    /// packets.
     pub(super) first_ns: u64,
     /// Bytes to read, if known.
     pub(super) bytes: Option<u64>,
@@ -141,6 +142,9 @@ impl Source {
             error,
         };
         let stamp = Stamp::of(&metadata);
+        if part.is_some_and(|part| part.end > metadata.len()) {
+            return Err(Error::Changed { path: name });
+        }
         let bytes = metadata.is_file().then_some(metadata.len());
         let mut source = Self {
             first_ns: 0,
@@ -154,9 +158,9 @@ impl Source {
             source.first_ns = loop {
                 match reader.next_record() {
                     Ok(Some(record)) => break record.timestamp_ns.unwrap_or(0),
-                    Ok(None) => break 0,
-                    // It is counted when the file is read.
-                    Err(error) if error.is_fatal() => break 0,
+                    // Read last: what is wrong with it ends no other one.
+                    Ok(None) => break u64::MAX,
+                    Err(error) if error.is_fatal() => break u64::MAX,
                     Err(_) => {}
                 }
             };
@@ -207,7 +211,7 @@ impl Source {
             path: self.path.clone(),
             error,
         })?;
-        if metadata.is_file() && Stamp::of(&metadata) != *stamp {
+        if self.bytes.is_some() && Stamp::of(&metadata) != *stamp {
             return Err(Error::Changed {
                 path: self.path.clone(),
             });

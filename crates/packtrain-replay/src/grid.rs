@@ -48,6 +48,22 @@ impl Grid {
     /// The flows of a configuration that does not state them.
     pub const FLOWS: u32 = 1024;
 
+    /// The combinations, with those that are the same; `None` if they are too many to count.
+    #[must_use]
+    pub fn combinations(&self) -> Option<usize> {
+        let lengths = [
+            self.coalesce.len(),
+            self.mode.len(),
+            self.flows.len(),
+            self.hold_ns.len(),
+            self.queues.len(),
+            self.ack_limit.len(),
+            self.bytes.len(),
+            self.packets.len(),
+        ];
+        lengths.into_iter().try_fold(1, usize::checked_mul)
+    }
+
     /// Each combination once: the last setting changes first. A limit of ACKs has no meaning
     /// without [`Semantics::Stream`], so such combinations are one.
     #[must_use]

@@ -3,7 +3,7 @@
 use super::error::Error;
 use packtrain_capture::{Item, Reader};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -43,6 +43,7 @@ struct Pieces {
 }
 
 impl Read for Pieces {
+    /// Before its end, a file that has no more bytes became shorter since it was divided.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let Part { head, start, end } = self.part;
         let (from, to) = match self.at.checked_sub(head) {
@@ -52,6 +53,9 @@ impl Read for Pieces {
         let most = usize::try_from(to.saturating_sub(from)).unwrap_or(usize::MAX);
         let most = most.min(buffer.len());
         let read = self.file.read_at(&mut buffer[..most], from)?;
+        if read == 0 && most > 0 {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
         self.at += read as u64;
         Ok(read)
     }
@@ -70,7 +74,8 @@ impl Parts {
     /// Divides a capture where nothing arrives for longer than `hold_ns`: there every window is
     /// closed, so the parts have the trains of the whole. Parts have at least `bytes` bytes of
     /// packets, but for the last one. A compressed capture is one part, and so is what follows an
-    /// interface that is described between packets.
+    /// interface that is described between packets, and a capture with something bad before its
+    /// first packet.
     ///
     /// [`Mode::Auto`](packtrain_offload::coalesce::Mode::Auto) remembers from window to window
     /// whether it sorts, so only the other modes give the trains of the whole. For it, divide by
@@ -113,10 +118,22 @@ impl Parts {
                     is_whole |= found.packets > 0;
                     continue;
                 }
-                Ok(Some(Item::Block { .. } | Item::LeftOut)) => continue,
+                Ok(Some(Item::Block { .. })) => continue,
                 Ok(None) => break,
                 Err(error) if error.is_fatal() => break,
-                Err(_) => continue,
+                Ok(Some(Item::LeftOut)) => {
+                    // Before the first packet it would be counted with each part. The bytes behind
+                    // it may be skipped with the next call, so no part begins there.
+                    is_whole |= found.packets == 0;
+                    last = None;
+                    continue;
+                }
+                Err(error) => {
+                    // It may be an interface that a part behind it would not have.
+                    is_whole |= found.packets == 0 || !error.costs_a_record();
+                    last = None;
+                    continue;
+                }
             };
             found.packets += 1;
             if found.packets == 1 {

@@ -171,6 +171,16 @@ pub fn run<S: Sink>(
     settings: &mut Settings<'_>,
 ) -> Result<Done<S>, Error> {
     assert_eq!(runs.len(), sinks.len(), "a sink for each configuration");
+    let differs = |of: fn(&Options) -> (u16, bool)| {
+        let first = runs.first().map(of);
+        runs.iter().map(of).any(|value| Some(value) != first)
+    };
+    if differs(|run| (0, run.headers_only)) {
+        return Err(Error::Mixed("headers_only"));
+    }
+    if settings.queue.is_some() && differs(|run| (run.queues, false)) {
+        return Err(Error::Mixed("queues, of which one is taken,"));
+    }
     let processors = || available_parallelism().map_or(1, Into::into);
     let threads = match settings.threads {
         0 => processors(),

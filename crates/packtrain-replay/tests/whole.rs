@@ -269,26 +269,189 @@ fn a_sink_that_fails_ends_the_run() {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(24))]
+/// A pcapng block.
+fn block(kind: u32, body: &[u8]) -> Vec<u8> {
+    let total = (12 + body.len() as u32).to_le_bytes();
+    [&kind.to_le_bytes(), &total, body, &total].concat()
+}
 
-    /// Whatever the sizes of parts, and whatever the hold time they are made for.
+/// What may be between the packets of a capture.
+fn odd_block() -> impl Strategy<Value = Vec<u8>> {
+    let packet = |interface: u32| {
+        let fields = [interface, 0, 0, 4, 4, 0x5a5a_5a5a];
+        fields.map(u32::to_le_bytes).concat()
+    };
+    prop_oneof![
+        // A packet of an interface that is not described, and one without a time.
+        Just(block(6, &packet(9))),
+        Just(block(3, &[4, 0, 0, 0, 1, 2, 3, 4])),
+        // Of another type, and one that is copied.
+        Just(block(0x8000_0001, &[0; 8])),
+        Just(block(4, &[0; 4])),
+        // A description that is too short, and a good one.
+        Just(block(1, &[0; 4])),
+        Just(block(1, &[1, 0, 0, 0, 0, 0, 0, 0])),
+        // Another section, with an interface.
+        Just({
+            let mut section = vec![0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
+            section.extend([0xff; 8]);
+            let interface = block(1, &[1, 0, 0, 0, 0, 0, 0, 0]);
+            [block(0x0a0d_0d0a, &section), interface.clone(), interface].concat()
+        }),
+    ]
+}
+
+/// Inserts blocks before those with these numbers.
+fn insert(path: &Path, odd: &[(usize, Vec<u8>)]) {
+    let bytes = std::fs::read(path).expect("the file");
+    let (mut at, mut index, mut out) = (0, 0, Vec::new());
+    while at < bytes.len() {
+        let here = odd.iter().filter(|(before, _)| *before == index);
+        // The section header stays the first.
+        here.filter(|_| index > 0)
+            .for_each(|(_, block)| out.extend(block));
+        let length = bytes[at + 4..at + 8].try_into().expect("four bytes");
+        let end = at + u32::from_le_bytes(length) as usize;
+        out.extend(&bytes[at..end]);
+        (at, index) = (end, index + 1);
+    }
+    std::fs::write(path, out).expect("a file");
+}
+
+/// Without the place of a fault, which is that in the part.
+fn without_faults(mut report: Report) -> Report {
+    report.last_bad = None;
+    report
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// Any sizes of parts, any blocks between packets, times that go back.
     #[test]
-    fn any_parts_add_up(bytes in 1_u64..100_000, packets in 1_u32..3000) {
+    fn any_parts_and_queues_add_up(
+        bytes in 1_u64..100_000,
+        packets in 1_u32..1200,
+        jitter in prop::option::of(1_u64..4000),
+        odd in prop::collection::vec((0_usize..1300, odd_block()), 0..4),
+        first in prop::option::of(odd_block()),
+    ) {
         let folder = Folder::new();
         let path = folder.file("all.pcapng");
-        write(&path, Format::PcapNg, &traffic(packets));
-        let runs = Grid { mode: vec![Mode::Hash], ..Grid::of(&Options::default()) }.runs();
+        let mut traffic = traffic(packets);
+        for (index, (at, ..)) in traffic.iter_mut().enumerate() {
+            *at += jitter.map_or(0, |most| index as u64 * 7919 % most);
+        }
+        write(&path, Format::PcapNg, &traffic);
+        let odd: Vec<_> = odd.into_iter().chain(first.map(|block| (3, block))).collect();
+        insert(&path, &odd);
+        let grid = Grid {
+            mode: vec![Mode::Hash, Mode::Sorted],
+            queues: vec![4],
+            ..Grid::of(&Options::default())
+        };
+        let runs = grid.runs();
         let whole = on_one_thread(files(&path), &runs);
         let parts = Parts::of(&path, runs[0].hold_ns, bytes).expect("parts");
-        let done: Vec<_> = parts
+        let parts: Vec<_> = parts
             .parts
             .iter()
             .map(|part| on_one_thread(Files::part(&path, *part).expect("a part"), &runs))
             .collect();
-        let trains = done.iter().flat_map(|done| done.sinks[0].clone());
-        prop_assert!(trains.eq(whole.sinks[0].iter().copied()));
-        let report = merged(done.iter().map(|done| done.reports[0].clone()));
-        prop_assert_eq!(&report, &whole.reports[0]);
+        let queues: Vec<_> = (0..4)
+            .map(|queue| {
+                let mut settings = Settings {
+                    threads: 1,
+                    queue: Some(queue),
+                    ..Settings::default()
+                };
+                on(files(&path), &runs, &mut settings)
+            })
+            .collect();
+        for index in 0..runs.len() {
+            let trains = parts.iter().flat_map(|done| done.sinks[index].clone());
+            prop_assert!(trains.eq(whole.sinks[index].iter().copied()));
+            for (queue, done) in queues.iter().enumerate() {
+                let mine = |train: &&Train| usize::from(train.queue) == queue;
+                let of_whole: Vec<_> = whole.sinks[index].iter().filter(mine).copied().collect();
+                prop_assert_eq!(&done.sinks[index], &of_whole);
+            }
+            let report = without_faults(whole.reports[index].clone());
+            for done in [&parts, &queues] {
+                let sum = merged(done.iter().map(|done| done.reports[index].clone()));
+                prop_assert_eq!(&without_faults(sum), &report);
+            }
+        }
     }
+}
+
+/// A section that ends in one capture leaves the windows of another one alone.
+#[test]
+fn a_section_ends_its_own_windows_only() {
+    let folder = Folder::new();
+    let (left, right) = (folder.file("left.pcapng"), folder.file("right.pcapng"));
+    let packets = traffic(16);
+    let of = |interface| {
+        let mine = packets.iter().enumerate();
+        let mine = mine.filter(move |(index, _)| *index >= 8 && index % 8 == interface);
+        mine.map(|(_, packet)| packet.clone()).collect::<Vec<_>>()
+    };
+    // Eight packets in a row: one train.
+    write(&right, NANO, &packets[8..]);
+    let alone = on_one_thread(files(&right), &[Options::default()]);
+    write(&left, Format::PcapNg, &of(3));
+    let one = std::fs::read(&left).expect("the file");
+    write(&left, Format::PcapNg, &of(6));
+    let other = std::fs::read(&left).expect("the file");
+    std::fs::write(&left, [one, other].concat()).expect("a file");
+    let both = Files::open(&[&left, &right]).expect("captures");
+    let both = on_one_thread(both, &[Options::default()]);
+    let longest = |done: &Done<Vec<Train>>| {
+        let lengths = done.sinks[0].iter().map(|train| train.packets);
+        lengths.max()
+    };
+    assert_eq!(longest(&both), longest(&alone));
+    assert_eq!(longest(&alone), Some(8));
+}
+
+/// A capture without a packet, or that is cut before its first, ends no other one.
+#[test]
+fn a_capture_without_packets_is_read_last() {
+    let folder = Folder::new();
+    let (good, cut) = (folder.file("good.pcap"), folder.file("cut.pcap"));
+    write(&good, NANO, &traffic(100));
+    let bytes = std::fs::read(&good).expect("the file");
+    std::fs::write(&cut, &bytes[..30]).expect("a file");
+    let both = Files::open(&[&cut, &good]).expect("captures");
+    let runs = [Options::default()];
+    let done = run(both, &runs, vec![Ignore], &mut Settings::default()).expect("a run");
+    assert_eq!(
+        done.broken.map(|(path, _)| path),
+        Some(cut.display().to_string())
+    );
+    assert_eq!(done.reports[0].received, 100);
+}
+
+/// A part of a file that became shorter, and configurations that are not of one pass.
+#[test]
+fn what_does_not_fit_is_an_error() {
+    let folder = Folder::new();
+    let path = folder.file("all.pcap");
+    write(&path, NANO, &traffic(1000));
+    let parts = Parts::of(&path, 100_000, 50_000).expect("parts");
+    let last = *parts.parts.last().expect("a part");
+    let file = File::options().write(true).open(&path).expect("the file");
+    file.set_len(last.start - 1).expect("a shorter file");
+    let error = Files::part(&path, last).expect_err("it is shorter");
+    assert!(matches!(error, Error::Changed { .. }), "{error:?}");
+    let grid = Grid {
+        queues: vec![2, 4],
+        ..Grid::of(&Options::default())
+    };
+    let mut settings = Settings {
+        queue: Some(1),
+        ..Settings::default()
+    };
+    let mixed = run(files(&path), &grid.runs(), vec![Ignore; 2], &mut settings);
+    assert!(matches!(mixed, Err(Error::Mixed(_))), "{mixed:?}");
 }

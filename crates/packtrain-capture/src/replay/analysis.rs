@@ -224,8 +224,13 @@ impl Analysis {
         for event in &batch.events {
             let packet = match event {
                 Event::Packet(packet) => packet,
-                Event::SectionEnds => {
-                    engine.finish(out);
+                Event::SectionEnds(interfaces) => {
+                    engine.finish_of(interfaces, out);
+                    continue;
+                }
+                Event::Back { from, to } => {
+                    engine.advance(*from, out);
+                    engine.advance(*to, out);
                     continue;
                 }
             };

@@ -104,30 +104,37 @@ impl<F: Counted> Engine<F> {
             return;
         }
         let now = self.now;
-        self.flush_if(out, |end| (end <= now).then_some(end));
+        self.flush_if(out, |_, end| (end <= now).then_some(end));
     }
 
     /// Ends all windows now.
     pub fn flush(&mut self, out: &mut impl Output<F>) {
         let now = self.now;
-        self.flush_if(out, |_| Some(now));
+        self.flush_if(out, |_, _| Some(now));
     }
 
     /// Ends all windows, each at the end of its hold time: no packet follows.
     pub fn finish(&mut self, out: &mut impl Output<F>) {
-        self.flush_if(out, Some);
+        self.flush_if(out, |_, end| Some(end));
+    }
+
+    /// As [`finish`](Self::finish), for these interfaces.
+    pub fn finish_of(&mut self, interfaces: &[u32], out: &mut impl Output<F>) {
+        self.flush_if(out, |place, end| {
+            interfaces.contains(&place.interface).then_some(end)
+        });
     }
 
     /// Ends windows, in the order of the ends of their hold times: from such an end, `ends` makes
-    /// the time at which the window ends.
-    fn flush_if(&mut self, out: &mut impl Output<F>, ends: impl Fn(u64) -> Option<u64>) {
+    /// the time at which a window ends.
+    fn flush_if(&mut self, out: &mut impl Output<F>, ends: impl Fn(Place, u64) -> Option<u64>) {
         let hold = self.options.hold_ns;
         self.deadline = u64::MAX;
         self.ending.clear();
         for window in self.windows.iter().flatten().flatten() {
             let Some(since) = window.since else { continue };
             let end = since.saturating_add(hold);
-            match ends(end) {
+            match ends(window.place, end) {
                 Some(at) => self.ending.push((end, at, window.place)),
                 None => self.deadline = self.deadline.min(end),
             }

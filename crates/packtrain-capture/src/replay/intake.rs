@@ -17,6 +17,9 @@ use std::ops::Range;
 
 /// Packets of a batch, at most.
 const BATCH_PACKETS: usize = 2048;
+/// Packets and blocks that are read for a batch, at most: so the caller hears of progress, whatever
+/// is bad or left out.
+const STEPS_MAX: usize = 8 * BATCH_PACKETS;
 /// Bytes of a packet that are kept if it has as many: so the coalescer has the headers of nearly
 /// all packets in one load.
 const HEAD_BYTES: usize = 96;
@@ -54,8 +57,13 @@ impl Batch {
 #[derive(Clone, Debug)]
 pub(super) enum Event {
     Packet(Looked),
-    /// A pcapng section ends.
-    SectionEnds,
+    /// A pcapng section with these interfaces ends.
+    SectionEnds(Vec<u32>),
+    /// The time goes back to that of the next packet, which may be left out.
+    Back {
+        from: u64,
+        to: u64,
+    },
 }
 
 /// A packet, parsed and summed.
@@ -186,10 +194,11 @@ impl<R: Read> Intake<R> {
         &self.report
     }
 
-    /// Reads the next packets into `batch`, in the place of those before. Returns whether there are
-    /// any: not at the end of all captures, nor after an error that ends the reading
-    /// ([`stopped`](Self::stopped)). Packets from `until` on are not read: that is the time of the
-    /// first packet of a capture that is not added yet.
+    /// Reads the next packets into `batch`, in the place of those before. Returns whether anything
+    /// was read: not at the end of all captures, nor after an error that ends the reading
+    /// ([`stopped`](Self::stopped)). The batch may have no packet, if what was read was bad or left
+    /// out. Packets from `until` on are not read: that is the time of the first packet of a capture
+    /// that is not added yet.
     ///
     /// # Errors
     /// [`ReplayError::TooManyInterfaces`].
@@ -197,7 +206,9 @@ impl<R: Read> Intake<R> {
         batch.events.clear();
         batch.heads.clear();
         let until = until.unwrap_or(u64::MAX);
-        while batch.events.len() < BATCH_PACKETS && self.stopped.is_none() {
+        let mut steps = 0;
+        while batch.events.len() < BATCH_PACKETS && steps < STEPS_MAX && self.stopped.is_none() {
+            steps += 1;
             if let Some(index) = self.files.iter().position(|file| file.next.is_none()) {
                 self.read(index, until, batch)?;
                 continue;
@@ -206,14 +217,14 @@ impl<R: Read> Intake<R> {
                 let at = file.next.as_ref()?.at;
                 Some((at, &mut file.next))
             });
-            let Some((at, next)) = waiting.min_by_key(|(at, _)| *at) else {
+            let earliest = waiting.min_by_key(|(at, _)| *at);
+            let earliest = earliest.filter(|(at, _)| *at < until || until == u64::MAX);
+            let Some((at, next)) = earliest else {
+                steps -= 1;
                 break;
             };
-            if at >= until && until < u64::MAX {
-                break;
-            }
             if let Some(waiting) = next.take() {
-                self.now = waiting.at;
+                arrive(&mut self.now, at, self.only, batch);
                 let data = Cow::Owned(waiting.data);
                 let packet = (waiting.at, waiting.wire_bytes, data);
                 self.packets().take(waiting.lane, packet, batch);
@@ -223,7 +234,7 @@ impl<R: Read> Intake<R> {
         if !names.clone().eq(&batch.interfaces) {
             batch.interfaces = names.cloned().collect();
         }
-        Ok(!batch.events.is_empty())
+        Ok(steps > 0)
     }
 
     /// Reads one item of a capture. A packet is kept waiting if another capture may have an earlier
@@ -252,7 +263,7 @@ impl<R: Read> Intake<R> {
                         data: record.data.to_vec(),
                     });
                 } else {
-                    self.now = at;
+                    arrive(&mut self.now, at, self.only, batch);
                     let packet = (at, record.original_bytes, Cow::Borrowed(record.data));
                     let packets = Packets {
                         options: &self.options,
@@ -285,8 +296,8 @@ impl<R: Read> Intake<R> {
                 }
             }
         }
-        if file.interfaces.ends_section(&file.input) {
-            batch.events.push(Event::SectionEnds);
+        if let Some(interfaces) = file.interfaces.ended_section(&file.input) {
+            batch.events.push(Event::SectionEnds(interfaces));
         }
         file.update(&self.options, options.as_deref(), &mut self.report)
     }
@@ -299,6 +310,16 @@ impl<R: Read> Intake<R> {
             report: &mut self.report,
         }
     }
+}
+
+/// The time goes on to that of the next packet. Where it goes back, the windows of all queues end,
+/// also if the packet is left out.
+fn arrive(now: &mut u64, at: u64, only: Option<u16>, batch: &mut Batch) {
+    if at < *now && only.is_some() {
+        let (from, to) = (*now, at);
+        batch.events.push(Event::Back { from, to });
+    }
+    *now = at;
 }
 
 impl<R: Read> File<R> {

@@ -44,16 +44,16 @@ impl Interfaces {
         self.lanes.get(interface as usize).copied().flatten()
     }
 
-    /// Whether the input has begun another section since the last call. Its interfaces are
-    /// described anew.
-    pub fn ends_section<R: Read>(&mut self, input: &Reader<R>) -> bool {
-        let ends = input.sections() != self.section;
-        if ends {
-            self.section = input.sections();
-            self.used.fill(false);
-            self.lanes.clear();
+    /// The interfaces of a section, by the numbers of the report, if the input has begun another
+    /// one since the last call. Those of the new one are described anew.
+    pub fn ended_section<R: Read>(&mut self, input: &Reader<R>) -> Option<Vec<u32>> {
+        if input.sections() == self.section {
+            return None;
         }
-        ends
+        self.section = input.sections();
+        self.used.fill(false);
+        let lanes = self.lanes.drain(..).flatten();
+        Some(lanes.map(|lane| lane.to).collect())
     }
 
     /// Adds the interfaces that the input has described since the last call. The last one has these

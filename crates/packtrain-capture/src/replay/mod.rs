@@ -212,7 +212,7 @@ impl<W: Write> Replay<W> {
         input: &Reader<R>,
         options: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
-        if self.interfaces.ends_section(input) {
+        if self.interfaces.ended_section(input).is_some() {
             let (engine, mut sink) = self.sink();
             engine.finish(&mut sink);
             self.write_out()?;

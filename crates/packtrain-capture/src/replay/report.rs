@@ -6,6 +6,7 @@ use crate::codec::{CaptureError, Format, Interface, LinkCode};
 use packtrain_offload::coalesce::Stats;
 use packtrain_offload::layout::{Layout, Network, Transport};
 use std::ops::{AddAssign, Deref};
+use std::sync::Arc;
 
 /// The least number of packets in a merged one, for each bar of
 /// [`InterfaceReport::histogram`].
@@ -510,8 +511,9 @@ pub(super) fn flow_hash(packet: &[u8], layout: &Layout) -> Option<u64> {
     serde(into = "Vec<(u32, u64)>", try_from = "Vec<(u32, u64)>")
 )]
 pub(super) struct Flows {
-    /// A bit for each value of a hash; none before the first flow.
-    bits: Vec<u64>,
+    /// A bit for each value of a hash; none before the first flow. Reports of many configurations
+    /// share them.
+    bits: Arc<Vec<u64>>,
     ones: u64,
 }
 
@@ -521,13 +523,18 @@ impl Flows {
     /// Adds a flow by its [`flow_hash`].
     pub(super) fn add(&mut self, hash: u64) {
         if self.bits.is_empty() {
-            self.bits = vec![0; (Self::BITS / 64) as usize];
+            self.bits = Self::none();
         }
         let bit = hash % Self::BITS;
-        let word = &mut self.bits[(bit / 64) as usize];
-        let mask = 1 << (bit % 64);
-        self.ones += u64::from(*word & mask == 0);
-        *word |= mask;
+        let (index, mask) = ((bit / 64) as usize, 1 << (bit % 64));
+        if self.bits[index] & mask == 0 {
+            self.ones += 1;
+            Arc::make_mut(&mut self.bits)[index] |= mask;
+        }
+    }
+
+    fn none() -> Arc<Vec<u64>> {
+        Arc::new(vec![0; (Self::BITS / 64) as usize])
     }
 
     fn merge(&mut self, other: &Self) {
@@ -535,7 +542,11 @@ impl Flows {
             self.clone_from(other);
             return;
         }
-        for (word, more) in self.bits.iter_mut().zip(&other.bits) {
+        if other.bits.is_empty() {
+            return;
+        }
+        let words = Arc::make_mut(&mut self.bits).iter_mut();
+        for (word, more) in words.zip(&*other.bits) {
             self.ones += u64::from((more & !*word).count_ones());
             *word |= more;
         }
@@ -551,7 +562,7 @@ impl Flows {
 #[cfg(feature = "serde")]
 impl From<Flows> for Vec<(u32, u64)> {
     fn from(flows: Flows) -> Self {
-        let words = (0..).zip(flows.bits);
+        let words = (0..).zip(flows.bits.iter().copied());
         words.filter(|(_, word)| *word != 0).collect()
     }
 }
@@ -563,10 +574,10 @@ impl TryFrom<Vec<(u32, u64)>> for Flows {
     fn try_from(words: Vec<(u32, u64)>) -> Result<Self, Self::Error> {
         let mut flows = Self::default();
         if !words.is_empty() {
-            flows.bits = vec![0; (Self::BITS / 64) as usize];
+            flows.bits = Self::none();
         }
         for (index, word) in words {
-            let place = flows.bits.get_mut(index as usize);
+            let place = Arc::make_mut(&mut flows.bits).get_mut(index as usize);
             *place.ok_or("a word of the flows is out of range")? |= word;
         }
         let ones = flows.bits.iter().map(|word| u64::from(word.count_ones()));

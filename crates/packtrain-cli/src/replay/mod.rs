@@ -35,6 +35,8 @@ const STOP_MAX: Duration = Duration::from_secs(10);
 
 /// The most configurations of a run: each one has tables of flows in memory.
 const RUNS_MAX: usize = 1024;
+/// The most combinations, of which some are the same configuration.
+const COMBINATIONS_MAX: usize = 8 * RUNS_MAX;
 
 /// Replays captures.
 ///
@@ -42,7 +44,16 @@ const RUNS_MAX: usize = 1024;
 ///
 /// If a file cannot be opened, read to its end or written, or a check failed.
 pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
-    let runs = runs(args);
+    let grid = grid(args);
+    // Before they are made: lists of some hundred values have millions.
+    let combinations = grid.combinations();
+    if combinations.is_none_or(|count| count > COMBINATIONS_MAX) {
+        let line = format!(
+            "the lists have more than {COMBINATIONS_MAX} combinations: run some of them at a time"
+        );
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    let runs = grid.runs();
     check(args, &runs)?;
     let stop = Stop::install()?;
     let start = Start::new();
@@ -146,8 +157,8 @@ fn writes_to_stdout(args: &ReplayArgs) -> bool {
     output.is_some_and(|path| print::is_stdout(Path::new(path)))
 }
 
-/// The configurations, each combination once.
-fn runs(args: &ReplayArgs) -> Vec<Options> {
+/// The values of each setting.
+fn grid(args: &ReplayArgs) -> Grid {
     let base = base(args);
     let each = |hold: &Duration| {
         // It is a year at most.
@@ -157,7 +168,7 @@ fn runs(args: &ReplayArgs) -> Vec<Options> {
             Flush::Off | Flush::Packets(_) => hold,
         }
     };
-    let grid = Grid {
+    Grid {
         coalesce: args.coalesce.iter().map(|one| one.semantics()).collect(),
         mode: args.mode.iter().map(|one| one.mode()).collect(),
         flows: args.flows.clone(),
@@ -167,8 +178,7 @@ fn runs(args: &ReplayArgs) -> Vec<Options> {
         bytes: or_default(&args.gro_bytes),
         packets: or_default(&args.gro_packets),
         base,
-    };
-    grid.runs()
+    }
 }
 
 /// The values of an option, or none of them.

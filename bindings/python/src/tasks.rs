@@ -238,6 +238,7 @@ pub fn work(
 ) -> PyResult<Option<String>> {
     let runs = settings::grid(grid)?;
     let dataset = Dataset::open(&output, dataset).map_err(|error| raised(&error))?;
+    dataset.unchanged().map_err(|error| raised(&error))?;
     let wanted = configurations.iter().filter_map(|&index| runs.get(index));
     // A task that was killed may have done some of them.
     let left = wanted.filter(|options| !dataset.has(options, part));

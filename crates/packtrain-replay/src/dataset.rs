@@ -36,6 +36,7 @@ use parquet::schema::types::ColumnPath;
 use serde_json::{Value, from_slice, json, to_vec_pretty};
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
@@ -58,6 +59,9 @@ pub struct Input {
     pub path: String,
     /// Its length, if known.
     pub bytes: Option<u64>,
+    /// When it was last changed, in nanoseconds since the Unix epoch, if its length is known: a
+    /// capture may be replaced by one of the same length.
+    pub modified_ns: Option<i64>,
 }
 
 /// The captures of a data set. A name stands for the same inputs in every run.
@@ -80,9 +84,11 @@ impl Inputs {
             let path = path.as_ref();
             let found = path.canonicalize().and_then(|absolute| {
                 let metadata = fs::metadata(&absolute)?;
+                let nanoseconds = metadata.mtime() * 1_000_000_000 + metadata.mtime_nsec();
                 Ok(Input {
                     path: absolute.display().to_string(),
                     bytes: metadata.is_file().then_some(metadata.len()),
+                    modified_ns: metadata.is_file().then_some(nanoseconds),
                 })
             });
             found.map_err(|error| open_error(path, error))
@@ -96,7 +102,14 @@ impl Inputs {
     fn record(&self) -> Value {
         let mut files: Vec<_> = self.files.iter().collect();
         files.sort();
-        let file = |file: &&Input| json!({"path": file.path, "bytes": file.bytes});
+        let file = |file: &&Input| {
+            let Input {
+                path,
+                bytes,
+                modified_ns,
+            } = file;
+            json!({"path": path, "bytes": bytes, "modified_ns": modified_ns})
+        };
         let files: Vec<_> = files.iter().map(file).collect();
         json!({"files": files, "parts": self.parts})
     }
@@ -169,6 +182,24 @@ impl Dataset {
             name: name.to_owned(),
             inputs: Arc::new(read_json(&path)?),
         })
+    }
+
+    /// Whether the captures that it was created from are as they were, for a task that reads them.
+    ///
+    /// # Errors
+    /// [`Error::Changed`], or if one cannot be found.
+    pub fn unchanged(&self) -> Result<(), Error> {
+        let files = self.inputs["files"].as_array();
+        for file in files.into_iter().flatten() {
+            let path = file["path"].as_str().unwrap_or_default();
+            let now = Inputs::of(&[path])?.record();
+            if !file["bytes"].is_null() && now["files"][0] != *file {
+                return Err(Error::Changed {
+                    path: path.to_owned(),
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Its name.

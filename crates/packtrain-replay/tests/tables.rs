@@ -413,6 +413,14 @@ fn an_error_names_the_folder_and_leaves_it_as_it_was() {
         ..inputs.clone()
     };
     refused(&out, "some", &other, "other captures");
+    // Of the same length, and of another one.
+    dataset.unchanged().expect("the capture");
+    write(&path, Format::PcapNg, &traffic(1000));
+    let rewritten = Inputs::of(&[&path]).expect("a capture");
+    assert_eq!(rewritten.files[0].bytes, inputs.files[0].bytes);
+    refused(&out, "some", &rewritten, "other captures");
+    let error = dataset.unchanged().expect_err("it was written again");
+    assert!(error.to_string().contains("all.pcapng"), "{error}");
     write(&path, Format::PcapNg, &traffic(999));
     let changed = Inputs::of(&[&path]).expect("a capture");
     refused(&out, "some", &changed, "other captures");

@@ -4,6 +4,8 @@ pub mod args;
 mod document;
 mod found;
 mod input;
+#[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
+mod parquet;
 mod tables;
 
 use crate::exit::{Exit, Failure};
@@ -13,7 +15,7 @@ use crate::table::scaled;
 use crate::tool::Progress;
 use crate::{fifo, json, report};
 use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
-use found::{Found, ledger};
+use found::{Found, Stored, ledger};
 use input::Stoppable;
 use packtrain::advice;
 use packtrain::file;
@@ -23,7 +25,7 @@ use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
 use packtrain_capture::{CaptureError, Reader, WriteError};
 use packtrain_measure::numbers::elapsed;
 use packtrain_offload::coalesce::{Mode, Semantics};
-use packtrain_replay::{Done, Grid, Ignore, Settings};
+use packtrain_replay::{Done, Files, Grid, Ignore, Settings, Sink};
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -48,8 +50,9 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let start = Start::new();
     start.end();
     stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
-    let found = match &runs[..] {
-        [options] if args.writes() => with_output(args, options, &stop)?,
+    let found = match (&runs[..], &args.parquet) {
+        (_, Some(folder)) => parquet::run(args, folder, runs, &stop)?,
+        ([options], None) if args.writes() => with_output(args, options, &stop)?,
         _ => without_output(args, runs, &stop)?,
     };
     if args.json {
@@ -66,6 +69,29 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
 fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<Found, Failure> {
     let files = input::files(args, stop)?;
     let inputs = files.paths().map(str::to_owned).collect();
+    let sinks = vec![Ignore; runs.len()];
+    let Done {
+        reports, broken, ..
+    } = pass(args, files, &runs, sinks, stop)?;
+    Ok(Found {
+        listed: runs.len(),
+        runs,
+        reports,
+        inputs,
+        broken,
+        stopped: stop.requested(),
+        stored: None,
+    })
+}
+
+/// Reads the captures once, with progress, until a signal arrives.
+fn pass<S: Sink>(
+    args: &ReplayArgs,
+    files: Files,
+    runs: &[Options],
+    sinks: Vec<S>,
+    stop: &Stop,
+) -> Result<Done<S>, Failure> {
     let progress = Progress::new(args.quiet || args.json);
     let mut watch = |now: &packtrain_replay::Progress| {
         progress.say(&progress_line(now));
@@ -75,20 +101,9 @@ fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<
         watch: Some(&mut watch),
         ..Settings::default()
     };
-    let sinks = vec![Ignore; runs.len()];
-    let done = packtrain_replay::run(files, &runs, sinks, &mut settings);
+    let done = packtrain_replay::run(files, runs, sinks, &mut settings);
     progress.clear();
-    let done = done.map_err(|error| input::of_run(&error, stop.requested()))?;
-    let Done {
-        reports, broken, ..
-    } = done;
-    Ok(Found {
-        runs,
-        reports,
-        inputs,
-        broken,
-        stopped: stop.requested(),
-    })
+    done.map_err(|error| input::of_run(&error, stop.requested()))
 }
 
 /// How far a run is, in one line.
@@ -133,11 +148,13 @@ fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Foun
     drop(readers);
     let report = replay::run(reader, output, options).map_err(|error| of_replay(args, &error))?;
     Ok(Found {
+        listed: 1,
         runs: vec![*options],
         broken: report.stopped.map(|error| (name.to_owned(), error)),
         reports: vec![report],
         inputs: args.inputs.clone(),
         stopped: stop.requested(),
+        stored: None,
     })
 }
 
@@ -263,6 +280,18 @@ fn check(args: &ReplayArgs, runs: &[Options]) -> Result<(), Failure> {
              --ack-limit out",
         );
     }
+    match &args.parquet {
+        Some(_) if args.writes() => {
+            return usage(&format!(
+                "--parquet writes trains and {option} is for packets: leave one of them out"
+            ));
+        }
+        Some(_) => parquet::check(args, runs)?,
+        None if args.dataset.is_some() => {
+            return usage("--dataset names a data set of --parquet DIR: add it");
+        }
+        None => {}
+    }
     if args.json && writes_to_stdout(args) {
         return usage("standard output cannot have the capture and the JSON document: name a file");
     }
@@ -310,10 +339,34 @@ fn conclude(found: &Found) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Check, line));
         }
     }
+    if let (true, Some(stored)) = (found.stopped, &found.stored)
+        && stored.written.len() < found.runs.len()
+    {
+        let left = found.runs.len() - stored.written.len();
+        let line = format!(
+            "{}: a signal ended the run before {left} of {} configurations were in the data set {}: \
+             run it again",
+            stored.folder, found.listed, stored.dataset
+        );
+        return Err(Failure::new(Exit::Port, line));
+    }
     match &found.broken {
         // The signal ended the input in the middle of a record.
         Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
         Some((path, error)) => Err(input::of_capture(path, error)),
-        None => Ok(()),
+        None => match &found.stored {
+            Some(Stored {
+                folder,
+                fault: Some(fault),
+                ..
+            }) => {
+                let line = format!(
+                    "{folder}: kept configurations are of captures that cannot be read to the end: \
+                     {fault}"
+                );
+                Err(Failure::new(Exit::Port, line))
+            }
+            _ => Ok(()),
+        },
     }
 }

@@ -24,10 +24,6 @@ pub struct Found {
 }
 
 /// What the data set has of the configurations of the command line.
-#[cfg_attr(
-    not(feature = "parquet"),
-    expect(dead_code, reason = "a build without Parquet makes no data set")
-)]
 pub struct Stored {
     /// The folder, as in the command line.
     pub folder: String,

@@ -6,13 +6,12 @@ mod found;
 mod input;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 mod parquet;
+mod pass;
 mod tables;
 
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
-use crate::table::scaled;
-use crate::tool::Progress;
 use crate::{fifo, json, report};
 use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
 use found::{Found, Stored, ledger};
@@ -23,9 +22,9 @@ use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::policy::gro::Flush;
 use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
 use packtrain_capture::{CaptureError, Reader, WriteError};
-use packtrain_measure::numbers::elapsed;
 use packtrain_offload::coalesce::{Mode, Semantics};
-use packtrain_replay::{Done, Files, Grid, Ignore, Settings, Sink};
+use packtrain_replay::{Done, Grid, Ignore};
+use pass::pass;
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -51,7 +50,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     start.end();
     stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
     let found = match (&runs[..], &args.parquet) {
-        (_, Some(folder)) => parquet::run(args, folder, runs, &stop)?,
+        (_, Some(folder)) => parquet::run(args, folder, &runs, &stop)?,
         ([options], None) if args.writes() => with_output(args, options, &stop)?,
         _ => without_output(args, runs, &stop)?,
     };
@@ -82,47 +81,6 @@ fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<
         stopped: stop.requested(),
         stored: None,
     })
-}
-
-/// Reads the captures once, with progress, until a signal arrives.
-fn pass<S: Sink>(
-    args: &ReplayArgs,
-    files: Files,
-    runs: &[Options],
-    sinks: Vec<S>,
-    stop: &Stop,
-) -> Result<Done<S>, Failure> {
-    let progress = Progress::new(args.quiet || args.json);
-    let mut watch = |now: &packtrain_replay::Progress| {
-        progress.say(&progress_line(now));
-        !stop.requested()
-    };
-    let mut settings = Settings {
-        watch: Some(&mut watch),
-        ..Settings::default()
-    };
-    let done = packtrain_replay::run(files, runs, sinks, &mut settings);
-    progress.clear();
-    done.map_err(|error| input::of_run(&error, stop.requested()))
-}
-
-/// How far a run is, in one line.
-fn progress_line(now: &packtrain_replay::Progress) -> String {
-    let share = now.bytes_total.filter(|total| *total > 0);
-    let share = share.map_or_else(String::new, |total| {
-        format!("{:.0} % of ", 100.0 * now.bytes as f64 / total as f64)
-    });
-    let (bytes, rate) = (now.bytes_total.unwrap_or(now.bytes), now.rate());
-    let packets = scaled(now.packets as f64);
-    let packets = packets.trim_end();
-    let left = now.left().map_or_else(String::new, |left| {
-        format!(", {} left", elapsed(left.as_secs_f64()))
-    });
-    format!(
-        "{share}{}B, {packets} packets, {}B/s{left}",
-        scaled(bytes as f64),
-        scaled(rate)
-    )
 }
 
 /// Replays one capture with one configuration, packet by packet, into the output.
@@ -344,8 +302,8 @@ fn conclude(found: &Found) -> Result<(), Failure> {
     {
         let left = found.runs.len() - stored.written.len();
         let line = format!(
-            "{}: a signal ended the run before {left} of {} configurations were in the data set {}: \
-             run it again",
+            "{}: a signal ended the run before {left} of {} configurations were in the data \
+             set {}: run it again",
             stored.folder, found.listed, stored.dataset
         );
         return Err(Failure::new(Exit::Port, line));

@@ -24,6 +24,6 @@ pub fn check(_: &ReplayArgs, _: &[Options]) -> Result<(), Failure> {
 /// # Errors
 ///
 /// A usage error, always.
-pub fn run(args: &ReplayArgs, _: &str, runs: Vec<Options>, _: &Stop) -> Result<Found, Failure> {
-    check(args, &runs).and(Ok(Found::default()))
+pub fn run(args: &ReplayArgs, _: &str, runs: &[Options], _: &Stop) -> Result<Found, Failure> {
+    check(args, runs).and(Ok(Found::default()))
 }

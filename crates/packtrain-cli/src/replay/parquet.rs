@@ -3,7 +3,7 @@
 use super::args::ReplayArgs;
 use super::found::{Found, Stored};
 use super::input::{self, is_stream, of_run};
-use super::pass;
+use super::pass::pass;
 use crate::exit::{Exit, Failure};
 use crate::signals::Stop;
 use packtrain_capture::CaptureError;
@@ -70,7 +70,7 @@ fn stem(path: &str) -> String {
 pub fn run(
     args: &ReplayArgs,
     folder: &str,
-    runs: Vec<Options>,
+    runs: &[Options],
     stop: &Stop,
 ) -> Result<Found, Failure> {
     let failed = |error: Error| of_run(&error, false);
@@ -79,7 +79,8 @@ pub fn run(
     let dataset = create(args, folder)?;
     let listed = runs.len();
     let (kept, runs): (Vec<_>, Vec<_>) = runs
-        .into_iter()
+        .iter()
+        .copied()
         .partition(|options| dataset.has(options, 0));
     let mut fault = None;
     for options in &kept {

@@ -1095,6 +1095,30 @@ fn what_does_not_fit_together_is_a_usage_error() {
     assert!(ran.error_line().contains(expected), "{ran:?}");
 }
 
+/// In every build; tests/parquet.rs is for one with Parquet.
+#[test]
+fn parquet_is_an_option_of_every_build() {
+    let help = ends(0, &["replay", "--help"]).out;
+    assert!(
+        help.contains("--parquet <DIR>") && help.contains("--dataset <NAME>"),
+        "{help}"
+    );
+    let scratch = Scratch::new("replay-no-parquet");
+    let [input, out] = ["in.pcapng", "out"].map(|name| scratch.file(name));
+    capture(&input, 5);
+    let ran = ends(2, &["replay", &input, "--dataset", "some"]);
+    assert!(ran.error_line().contains("of --parquet DIR"), "{ran:?}");
+    if cfg!(not(feature = "parquet")) {
+        let ran = ends(2, &["replay", &input, "--parquet", &out]);
+        assert_eq!(
+            ran.error_line(),
+            "--parquet: this build has no Parquet: build with `cargo build --release -p \
+             packtrain-cli --features parquet`"
+        );
+        assert!(!fs::exists(&out).expect("the folder can be read"));
+    }
+}
+
 #[test]
 fn a_file_that_fails_in_a_sweep_is_named() {
     let scratch = Scratch::new("replay-broken");

@@ -32,6 +32,7 @@ use parquet::basic::{Compression, Encoding};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::schema::types::ColumnPath;
 use serde_json::{Value, from_slice, json, to_vec_pretty};
 use std::fs::{self, File};
@@ -48,6 +49,8 @@ pub const FORMAT_VERSION: u64 = 1;
 
 const MARKER: &str = "packtrain-dataset.json";
 const UNFINISHED: &str = "unfinished";
+/// The metadata of a file of the table of runs: what is wrong with the captures.
+const FAULTS: &str = "packtrain.faults";
 const NAME_BYTES_MAX: usize = 128;
 /// Rows of a row group: many for a scan, few for the memory of hundreds of writers.
 const ROW_GROUP_ROWS: usize = 2 * BATCH_ROWS;
@@ -115,6 +118,23 @@ impl Inputs {
     }
 }
 
+/// Checks that a data set can have this name: up to 128 letters, digits, `.`, `-` and `_`, without
+/// `.` at the start.
+///
+/// # Errors
+/// The reason, in one line.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_short = (1..=NAME_BYTES_MAX).contains(&name.len());
+    if is_short && name.chars().all(is_good) && !name.starts_with('.') {
+        return Ok(());
+    }
+    Err(format!(
+        "{name:?} cannot be the name of a data set: use up to {NAME_BYTES_MAX} letters, digits, \
+         '.', '-' and '_', without '.' at the start"
+    ))
+}
+
 /// One data set of a folder: what any number of configurations make of some captures.
 #[derive(Clone, Debug)]
 pub struct Dataset {
@@ -126,23 +146,13 @@ pub struct Dataset {
 
 impl Dataset {
     /// Creates a data set, or opens it if it is there. The folder is made if it is not there; an
-    /// empty one is taken. A name has letters, digits, `.`, `-` and `_`.
+    /// empty one is taken. [`check_name`] has the rule of names.
     ///
     /// # Errors
     /// If the folder has other files, a data set of another format, or one of this name from other
     /// inputs; if it cannot be written.
     pub fn create(folder: &Path, name: &str, inputs: &Inputs) -> Result<Self, Error> {
-        let is_good = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-        let is_short = (1..=NAME_BYTES_MAX).contains(&name.len());
-        if !is_short || !name.chars().all(is_good) || name.starts_with('.') {
-            return Err(fault(
-                folder,
-                format!(
-                    "{name:?} cannot be the name of a data set: use up to {NAME_BYTES_MAX} \
-                     letters, digits, '.', '-' and '_', without '.' at the start"
-                ),
-            ));
-        }
+        check_name(name).map_err(|why| fault(folder, why))?;
         if !is_dataset(folder)? {
             fs::create_dir_all(folder).map_err(|error| write_error(folder, error))?;
             let marker = json!({"format": "packtrain-dataset", "version": FORMAT_VERSION});
@@ -229,6 +239,36 @@ impl Dataset {
         self.runs_path(options).is_file()
     }
 
+    /// Whether it has no trains yet, of any configuration.
+    ///
+    /// # Errors
+    /// If its folders cannot be read.
+    pub fn is_empty(&self) -> Result<bool, Error> {
+        let all = self.table_path("trains");
+        for configuration in entries(&all)? {
+            if !entries(&configuration)?.is_empty() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why the captures were not read to their end when a configuration ran that the table of runs
+    /// has, as its file says. `None` if they were.
+    ///
+    /// # Errors
+    /// If the file is not there, or is no Parquet file.
+    pub fn fault(&self, options: &Options) -> Result<Option<String>, Error> {
+        let path = self.runs_path(options);
+        let file = File::open(&path).map_err(|error| open_error(&path, error))?;
+        let reader = SerializedFileReader::new(file);
+        let reader = reader.map_err(|error| open_error(&path, to_io(error)))?;
+        let entries = reader.metadata().file_metadata().key_value_metadata();
+        let mut entries = entries.into_iter().flatten();
+        let found = entries.find(|entry| entry.key == FAULTS);
+        Ok(found.and_then(|entry| entry.value.clone()))
+    }
+
     /// Begins to write the trains of a configuration on a part. Without parts, 0 is everything.
     /// What another run left unfinished is removed.
     ///
@@ -303,6 +343,16 @@ impl Dataset {
         Ok(sum)
     }
 
+    /// Writes the last file of a part.
+    fn mark(&self, options: &Options, part: usize, report: &Report) -> Result<(), Error> {
+        let fault = report.stopped.map(|error| error.to_string());
+        if self.parts().len() == 0 {
+            return self.write_runs(options, report, fault.as_slice());
+        }
+        let stored = json!({"report": report, "fault": fault});
+        write_json(&self.folder, &self.mark_path(options, part), &stored)
+    }
+
     fn write_runs(&self, options: &Options, sum: &Report, faults: &[String]) -> Result<(), Error> {
         let path = self.runs_path(options);
         if !sum.is_closed() {
@@ -337,24 +387,27 @@ impl Dataset {
         let settings = settings.map(|(name, value)| (name.to_owned(), Value::String(value)));
         let settings = Value::Object(settings.collect());
         let mut all = vec![
-            ("version", env!("CARGO_PKG_VERSION").to_owned()),
-            ("dataset", self.name.clone()),
-            ("configuration", configuration_id(options)),
-            ("inputs", self.inputs["files"].to_string()),
-            ("settings", settings.to_string()),
+            ("packtrain.version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("packtrain.dataset", self.name.clone()),
+            ("packtrain.configuration", configuration_id(options)),
+            ("packtrain.inputs", self.inputs["files"].to_string()),
+            ("packtrain.settings", settings.to_string()),
         ];
         if !faults.is_empty() {
-            all.push(("faults", faults.join("; ")));
+            all.push((FAULTS, faults.join("; ")));
         }
-        let entry = |(key, value)| KeyValue::new(format!("packtrain.{key}"), value);
+        let entry = |(key, value): (&str, _)| KeyValue::new(key.to_owned(), value);
         all.into_iter().map(entry).collect()
     }
 
     fn place(&self, table: &str, options: &Options) -> PathBuf {
         let id = configuration_id(options);
-        let place = self.folder.join(table);
-        let place = place.join(format!("dataset={}", self.name));
-        place.join(format!("configuration={id}"))
+        self.table_path(table).join(format!("configuration={id}"))
+    }
+
+    fn table_path(&self, table: &str) -> PathBuf {
+        let table = self.folder.join(table);
+        table.join(format!("dataset={}", self.name))
     }
 
     fn trains_path(&self, options: &Options, part: usize) -> PathBuf {
@@ -413,17 +466,12 @@ impl TrainsWriter {
         let file = self.writer.into_inner();
         let file = file.map_err(|error| write_error(path, to_io(error)))?;
         self.pending.commit(file)?;
-        let (dataset, options) = (&self.dataset, &self.options);
-        let fault = report.stopped.map(|error| error.to_string());
-        if dataset.parts().len() == 0 {
-            return dataset.write_runs(options, report, fault.as_slice());
+        let marked = self.dataset.mark(&self.options, self.part, report);
+        if marked.is_err() {
+            // Readers of the tables would take them for a part that is done.
+            fs::remove_file(path).ok();
         }
-        let stored = json!({"report": report, "fault": fault});
-        write_json(
-            &dataset.folder,
-            &dataset.mark_path(options, self.part),
-            &stored,
-        )
+        marked
     }
 
     /// Writes the rows that wait.
@@ -516,20 +564,25 @@ fn unfinished_prefix(folder: &Path, path: &Path) -> String {
     name + ".tmp-"
 }
 
+/// The paths of what is in a folder; none if it is not there.
+fn entries(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| open_error(folder, error))?,
+    };
+    let paths = entries.map(|entry| Ok(entry?.path()));
+    let paths: io::Result<_> = paths.collect();
+    paths.map_err(|error| open_error(folder, error))
+}
+
 /// Removes what runs that were killed left of a file.
 fn remove_unfinished(folder: &Path, path: &Path) -> Result<(), Error> {
     let prefix = unfinished_prefix(folder, path);
     let unfinished = folder.join(UNFINISHED);
-    let entries = match fs::read_dir(&unfinished) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(|error| open_error(&unfinished, error))?,
-    };
-    for entry in entries {
-        let entry = entry.map_err(|error| open_error(&unfinished, error))?;
-        let name = entry.file_name();
+    for path in entries(&unfinished)? {
+        let name = path.file_name().unwrap_or_default();
         if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
-            let removed = fs::remove_file(entry.path());
-            removed.map_err(|error| write_error(&entry.path(), error))?;
+            fs::remove_file(&path).map_err(|error| write_error(&path, error))?;
         }
     }
     Ok(())

@@ -315,9 +315,12 @@ fn a_data_set_is_read_back_and_not_made_twice() {
     let out = folder.file("out");
     let inputs = Inputs::of(&[&path]).expect("a capture");
     let dataset = Dataset::create(&out, "some", &inputs).expect("a data set");
+    assert!(dataset.is_empty().expect("a folder"));
     assert_eq!(complete(&dataset, open(&path), 0), grid().len());
+    assert!(!dataset.is_empty().expect("a folder"));
     for (options, (trains, report)) in grid().iter().zip(&plain) {
         assert!(dataset.has(options, 0) && dataset.has_run(options));
+        assert_eq!(dataset.fault(options).expect("a file"), None);
         check(&out, options, 1, trains, report);
     }
     let before = everything(&out);
@@ -441,6 +444,18 @@ fn an_error_names_the_folder_and_leaves_it_as_it_was() {
     let another = Dataset::open(&out, "another").expect("the data set");
     let error = another.writer(options, 0).expect_err("a file is there");
     assert!(error.to_string().contains("dataset=another"), "{error}");
+
+    // The report cannot be written: the trains are not left without it.
+    let third = Dataset::create(&out, "third", &changed).expect("a third data set");
+    let id = configuration_id(options);
+    let in_the_way = format!("runs/dataset=third/configuration={id}/part-0000.parquet");
+    fs::create_dir_all(out.join(in_the_way)).expect("a folder");
+    let writer = third.writer(options, 0).expect("a writer");
+    for (writer, report) in on(open(&path), &grid()[..1], vec![writer]) {
+        let error = writer.finish(&report).expect_err("a folder is there");
+        assert!(error.to_string().contains("cannot write"), "{error}");
+    }
+    assert!(third.is_empty().expect("a folder"));
 
     let marker = out.join("packtrain-dataset.json");
     fs::write(&marker, r#"{"format": "packtrain-dataset", "version": 2}"#).expect("a file");

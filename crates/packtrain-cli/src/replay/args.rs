@@ -1,6 +1,7 @@
 //! The options of `packtrain replay`.
 
 use crate::ranges::within;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 use packtrain::policy::gro::{self, Flush};
 use packtrain_capture::replay::{QUEUES_MAX, Segment};
@@ -14,6 +15,8 @@ Examples:
       ratio, reasons and a chart; nothing is written
   packtrain replay --flows 8,64,1024 --hold 20us,100us --queues 1,8 trace-*.pcap.gz
       twelve configurations side by side, in one pass over all files; a row for each
+  packtrain replay --flows 8,64,1024 trace-*.pcap.gz --parquet out --dataset trace
+      the same, and every train as a row of Parquet files that DuckDB and Polars read
   packtrain replay in.pcapng -o merged.pcapng --coalesce stream --flows 64
       what a receiver with LRO and a table of 64 flows would have seen
   packtrain replay in.pcapng -o same.pcapng --segment original && cmp in.pcapng same.pcapng
@@ -109,6 +112,15 @@ pub struct ReplayArgs {
     /// passed through. packtrain writes IPoIB packets with this link type
     #[arg(long, value_name = "LINK", value_enum)]
     pub user0: Option<User0>,
+    /// Adds the trains and the figures of each configuration to a data set of Parquet files in this
+    /// folder, which is made if it is not there. Configurations that the data set has are not run
+    /// again. Only in a build with the feature `parquet`
+    #[arg(long, value_name = "DIR", value_parser = NonEmptyStringValueParser::new())]
+    pub parquet: Option<String>,
+    /// The name of the data set in the folder of --parquet [default: the name of the first input,
+    /// without its suffixes]
+    #[arg(long, value_name = "NAME")]
+    pub dataset: Option<String>,
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,

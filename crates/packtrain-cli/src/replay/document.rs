@@ -14,13 +14,13 @@ use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
 
-/// The document: of several configurations, each one is an element of `runs`.
+/// The document: of several configurations, each one that ran is an element of `runs`.
 pub fn of(args: &ReplayArgs, found: &Found) -> Map<String, Value> {
     let mut document = json::document("replay");
     let mut settings = common(args, found);
     let all: Vec<_> = found.runs.iter().zip(&found.reports).collect();
     let figures = match all[..] {
-        [(options, report)] => {
+        [(options, report)] if found.listed == 1 => {
             settings.append(&mut configuration(options));
             of_one(report)
         }
@@ -39,6 +39,15 @@ pub fn of(args: &ReplayArgs, found: &Found) -> Map<String, Value> {
         document.append(&mut read(report, found.stopped));
     }
     document.extend(figures);
+    let stored = found.stored.as_ref().map(|stored| {
+        json!({
+            "folder": stored.folder,
+            "dataset": stored.dataset,
+            "written": stored.written,
+            "kept": stored.kept,
+        })
+    });
+    document.insert("parquet".into(), stored.into());
     document
 }
 

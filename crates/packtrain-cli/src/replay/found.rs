@@ -5,8 +5,11 @@ use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Options, Report};
 
 /// What was found, and how it ended.
+#[derive(Default)]
 pub struct Found {
-    /// The configurations.
+    /// How many configurations the command line has.
+    pub listed: usize,
+    /// Those that ran.
     pub runs: Vec<Options>,
     /// Of each one.
     pub reports: Vec<Report>,
@@ -16,6 +19,22 @@ pub struct Found {
     pub broken: Option<(String, CaptureError)>,
     /// A signal ended the run.
     pub stopped: bool,
+    /// With `--parquet`.
+    pub stored: Option<Stored>,
+}
+
+/// What the data set has of the configurations of the command line.
+pub struct Stored {
+    /// The folder, as in the command line.
+    pub folder: String,
+    /// The name of the data set.
+    pub dataset: String,
+    /// The configurations that ran and were written, by their names in the data set.
+    pub written: Vec<String>,
+    /// The configurations that it had, and that did not run.
+    pub kept: Vec<String>,
+    /// Why the captures were not read to their end when one of those ran.
+    pub fault: Option<String>,
 }
 
 /// The ledger of a report.

@@ -41,6 +41,11 @@ pub fn files(args: &ReplayArgs, stop: &Stop) -> Result<Files, Failure> {
     }
 }
 
+/// Whether an input is no file: standard input, a FIFO and the like. One that is not there is none.
+pub fn is_stream(path: &str) -> bool {
+    path == "-" || std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
+}
+
 fn is_file(path: &str) -> bool {
     path != "-" && std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file())
 }
@@ -56,9 +61,8 @@ pub fn check(args: &ReplayArgs) -> Result<(), Failure> {
     let output = output.and_then(|path| identity(path, stdout().as_fd()));
     let mut known = Vec::new();
     for path in &args.inputs {
-        // Another error comes when it is opened.
-        let exists = path == "-" || std::fs::exists(path).unwrap_or(false);
-        if args.inputs.len() > 1 && exists && !is_file(path) {
+        // If it is not there, another error comes when it is opened.
+        if args.inputs.len() > 1 && is_stream(path) {
             return usage(format!(
                 "{path} is no file, and only files are read beside others, in the order of time: \
                  replay it alone"
@@ -120,6 +124,13 @@ pub fn of_run(error: &Error, stopped: bool) -> Failure {
             error: CaptureError::Truncated { .. },
         } if stopped => before_the_start(path),
         Error::Capture { path, error } => of_capture(path, error),
+        Error::Write { error: fault, .. } | Error::Sink(fault) => {
+            let advice = match Errno::from_io_error(fault) {
+                Some(Errno::MFILE) => "; raise the limit on open files with `ulimit -n`",
+                _ => advice::on_file(fault.kind(), true),
+            };
+            Failure::new(Exit::Port, format!("{error}{advice}"))
+        }
         error => Failure::new(Exit::Port, error.to_string()),
     }
 }

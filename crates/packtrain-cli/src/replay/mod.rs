@@ -4,16 +4,17 @@ pub mod args;
 mod document;
 mod found;
 mod input;
+#[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
+mod parquet;
+mod pass;
 mod tables;
 
 use crate::exit::{Exit, Failure};
 use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
-use crate::table::scaled;
-use crate::tool::Progress;
 use crate::{fifo, json, report};
 use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
-use found::{Found, ledger};
+use found::{Found, Stored, ledger};
 use input::Stoppable;
 use packtrain::advice;
 use packtrain::file;
@@ -21,9 +22,9 @@ use packtrain::limits::COALESCE_HOLD_MAX;
 use packtrain::policy::gro::Flush;
 use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
 use packtrain_capture::{CaptureError, Reader, WriteError};
-use packtrain_measure::numbers::elapsed;
 use packtrain_offload::coalesce::{Mode, Semantics};
-use packtrain_replay::{Done, Grid, Ignore, Settings};
+use packtrain_replay::{Done, Grid, Ignore};
+use pass::pass;
 use std::io::Write;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -59,8 +60,9 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     let start = Start::new();
     start.end();
     stop.end_after(STOP_MAX, &start, FOR_A_FILE)?;
-    let found = match &runs[..] {
-        [options] if args.writes() => with_output(args, options, &stop)?,
+    let found = match (&runs[..], &args.parquet) {
+        (_, Some(folder)) => parquet::run(args, folder, &runs, &stop)?,
+        ([options], None) if args.writes() => with_output(args, options, &stop)?,
         _ => without_output(args, runs, &stop)?,
     };
     if args.json {
@@ -77,48 +79,19 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
 fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<Found, Failure> {
     let files = input::files(args, stop)?;
     let inputs = files.paths().map(str::to_owned).collect();
-    let progress = Progress::new(args.quiet || args.json);
-    let mut watch = |now: &packtrain_replay::Progress| {
-        progress.say(&progress_line(now));
-        !stop.requested()
-    };
-    let mut settings = Settings {
-        watch: Some(&mut watch),
-        ..Settings::default()
-    };
     let sinks = vec![Ignore; runs.len()];
-    let done = packtrain_replay::run(files, &runs, sinks, &mut settings);
-    progress.clear();
-    let done = done.map_err(|error| input::of_run(&error, stop.requested()))?;
     let Done {
         reports, broken, ..
-    } = done;
+    } = pass(args, files, &runs, sinks, stop)?;
     Ok(Found {
+        listed: runs.len(),
         runs,
         reports,
         inputs,
         broken,
         stopped: stop.requested(),
+        stored: None,
     })
-}
-
-/// How far a run is, in one line.
-fn progress_line(now: &packtrain_replay::Progress) -> String {
-    let share = now.bytes_total.filter(|total| *total > 0);
-    let share = share.map_or_else(String::new, |total| {
-        format!("{:.0} % of ", 100.0 * now.bytes as f64 / total as f64)
-    });
-    let (bytes, rate) = (now.bytes_total.unwrap_or(now.bytes), now.rate());
-    let packets = scaled(now.packets as f64);
-    let packets = packets.trim_end();
-    let left = now.left().map_or_else(String::new, |left| {
-        format!(", {} left", elapsed(left.as_secs_f64()))
-    });
-    format!(
-        "{share}{}B, {packets} packets, {}B/s{left}",
-        scaled(bytes as f64),
-        scaled(rate)
-    )
 }
 
 /// Replays one capture with one configuration, packet by packet, into the output.
@@ -144,11 +117,13 @@ fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Foun
     drop(readers);
     let report = replay::run(reader, output, options).map_err(|error| of_replay(args, &error))?;
     Ok(Found {
+        listed: 1,
         runs: vec![*options],
         broken: report.stopped.map(|error| (name.to_owned(), error)),
         reports: vec![report],
         inputs: args.inputs.clone(),
         stopped: stop.requested(),
+        stored: None,
     })
 }
 
@@ -273,6 +248,18 @@ fn check(args: &ReplayArgs, runs: &[Options]) -> Result<(), Failure> {
              --ack-limit out",
         );
     }
+    match &args.parquet {
+        Some(_) if args.writes() => {
+            return usage(&format!(
+                "--parquet writes trains and {option} is for packets: leave one of them out"
+            ));
+        }
+        Some(_) => parquet::check(args, runs)?,
+        None if args.dataset.is_some() => {
+            return usage("--dataset names a data set of --parquet DIR: add it");
+        }
+        None => {}
+    }
     if args.json && writes_to_stdout(args) {
         return usage("standard output cannot have the capture and the JSON document: name a file");
     }
@@ -320,10 +307,34 @@ fn conclude(found: &Found) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Check, line));
         }
     }
+    if let (true, Some(stored)) = (found.stopped, &found.stored)
+        && stored.written.len() < found.runs.len()
+    {
+        let left = found.runs.len() - stored.written.len();
+        let line = format!(
+            "{}: a signal ended the run before {left} of {} configurations were in the data \
+             set {}: run it again",
+            stored.folder, found.listed, stored.dataset
+        );
+        return Err(Failure::new(Exit::Port, line));
+    }
     match &found.broken {
         // The signal ended the input in the middle of a record.
         Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
         Some((path, error)) => Err(input::of_capture(path, error)),
-        None => Ok(()),
+        None => match &found.stored {
+            Some(Stored {
+                folder,
+                fault: Some(fault),
+                ..
+            }) => {
+                let line = format!(
+                    "{folder}: kept configurations are of captures that cannot be read to the end: \
+                     {fault}"
+                );
+                Err(Failure::new(Exit::Port, line))
+            }
+            _ => Ok(()),
+        },
     }
 }

@@ -1,7 +1,7 @@
 //! What a replay found, as tables.
 
 use super::args::ReplayArgs;
-use super::found::{Found, ledger};
+use super::found::{Found, Stored, ledger};
 use crate::print::Style;
 use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{report, words};
@@ -21,10 +21,28 @@ const TICKS_MIN: u64 = 10;
 
 /// The report of one configuration, or a row for each.
 pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> String {
-    match (&found.runs[..], &found.reports[..]) {
+    let mut text = match (&found.runs[..], &found.reports[..]) {
         ([options], [report]) => one(args, options, report, style),
         _ => sweep(args, found, style),
+    };
+    if let Some(stored) = &found.stored {
+        text.push_str(&data_set(stored));
     }
+    text
+}
+
+/// What a data set has of the configurations of the command line.
+fn data_set(stored: &Stored) -> String {
+    let folder = advice::printable(&stored.folder);
+    let kept = match stored.kept.len() {
+        0 => String::new(),
+        kept => format!(", kept {kept} that it had: these did not run again, and are not above"),
+    };
+    format!(
+        "\ndata set {} in {folder}: configurations written: {}{kept}\n",
+        stored.dataset,
+        stored.written.len()
+    )
 }
 
 /// Packets that went into the coalescer for each that came out.

@@ -131,6 +131,7 @@ fn create(args: &ReplayArgs, folder: &str) -> Result<Dataset, Failure> {
             files: vec![Input {
                 path: path.clone(),
                 bytes: None,
+                modified_ns: None,
             }],
             parts: Vec::new(),
         },

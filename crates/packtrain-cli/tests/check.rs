@@ -245,10 +245,11 @@ fn finds(this: &str, fault: &str) {
         "{row}"
     );
     let least = row["least"].as_array().expect("a list").len();
-    // A speed has no packets; a burst needs as many as it does.
+    // A speed has no packets; a burst needs as many as it does. Of many flows, a busy machine takes
+    // delays for losses while it looks for fewer, and then reports all of them.
     match fault {
         "mss-speed" => assert_eq!(least, 0),
-        "burst" | "both-ways" => assert!(least > 0),
+        "burst" | "both-ways" | "flows" => assert!(least > 0),
         _ => assert!((1..=70).contains(&least), "{row}"),
     }
 }

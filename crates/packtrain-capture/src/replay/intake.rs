@@ -17,8 +17,8 @@ use std::ops::Range;
 
 /// Packets of a batch, at most.
 const BATCH_PACKETS: usize = 2048;
-/// Packets and blocks that are read for a batch, at most: so the caller hears of progress, whatever
-/// is bad or left out.
+/// Packets and blocks that are read for a batch, at most: the caller gets control back also if all
+/// of them are bad or left out.
 const STEPS_MAX: usize = 8 * BATCH_PACKETS;
 /// Bytes of a packet that are kept if it has as many: so the coalescer has the headers of nearly
 /// all packets in one load.

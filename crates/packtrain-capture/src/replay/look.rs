@@ -1,4 +1,4 @@
-//! What a packet of a capture is, whatever is done with it: the same for every configuration.
+//! The parts of a packet of a capture that no configuration changes: headers, lengths, flow.
 
 use super::interfaces::Lane;
 use super::lead::Lead;

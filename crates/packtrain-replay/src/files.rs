@@ -20,7 +20,7 @@ pub struct Files {
 }
 
 /// One capture.
-pub struct Source {
+pub(super) struct Source {
     pub(super) path: String,
     /// The time of the first packet, in nanoseconds since the Unix epoch; the last one without
     /// packets.

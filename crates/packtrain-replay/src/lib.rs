@@ -17,7 +17,7 @@ mod run;
 pub mod tables;
 
 pub use error::Error;
-pub use files::{Files, Source};
+pub use files::Files;
 pub use grid::{Grid, settings};
 pub use part::{Part, Parts};
 pub use run::{Done, Ignore, Progress, Settings, Sink, run};

@@ -41,6 +41,16 @@ fn on_one_thread(files: Files, runs: &[Options]) -> Done<Vec<Train>> {
     on(files, runs, &mut settings)
 }
 
+/// The packets of one queue.
+fn of_queue(path: &Path, runs: &[Options], queue: u16) -> Done<Vec<Train>> {
+    let mut settings = Settings {
+        threads: 1,
+        queue: Some(queue),
+        ..Settings::default()
+    };
+    on(files(path), runs, &mut settings)
+}
+
 fn files(path: &Path) -> Files {
     Files::open(&[path]).expect("a capture")
 }
@@ -121,14 +131,7 @@ fn parts_and_queues_add_up_to_the_whole() {
             assert_eq!(report, whole.reports[index]);
         }
         let queues: Vec<_> = (0..4)
-            .map(|queue| {
-                let mut settings = Settings {
-                    threads: 1,
-                    queue: Some(queue),
-                    ..Settings::default()
-                };
-                on(files(&path), &grid(), &mut settings)
-            })
+            .map(|queue| of_queue(&path, &grid(), queue))
             .collect();
         for index in 0..grid().len() {
             let report = merged(queues.iter().map(|done| done.reports[index].clone()));
@@ -359,14 +362,7 @@ proptest! {
             .map(|part| on_one_thread(Files::part(&path, *part).expect("a part"), &runs))
             .collect();
         let queues: Vec<_> = (0..4)
-            .map(|queue| {
-                let mut settings = Settings {
-                    threads: 1,
-                    queue: Some(queue),
-                    ..Settings::default()
-                };
-                on(files(&path), &runs, &mut settings)
-            })
+            .map(|queue| of_queue(&path, &runs, queue))
             .collect();
         for index in 0..runs.len() {
             let trains = parts.iter().flat_map(|done| done.sinks[index].clone());

@@ -206,12 +206,6 @@ impl Analysis {
         }
     }
 
-    /// The configuration.
-    #[must_use]
-    pub const fn options(&self) -> &Options {
-        &self.options
-    }
-
     /// Takes the packets of a batch. Each train that ends meanwhile goes to `sink`: in the order in
     /// which they end.
     pub fn take(&mut self, batch: &Batch, sink: &mut impl FnMut(&Train)) {

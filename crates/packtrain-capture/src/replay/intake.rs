@@ -2,12 +2,11 @@
 
 use super::interfaces::{Interfaces, Lane};
 use super::look::{Look, with_ipv4_checksum};
-use super::options::{Options, RSS, ReplayError, queue_of};
+use super::options::{Options, ReplayError, queue_of};
 use super::report::Report;
 use super::split;
 use crate::codec::{CaptureError, Format, Interface, Item, Reader};
 use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::{Layout, ParseError};
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
@@ -34,13 +33,6 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The packets in it.
-    #[must_use]
-    pub fn packets(&self) -> usize {
-        let is_packet = |event: &&Event| matches!(event, Event::Packet(_));
-        self.events.iter().filter(is_packet).count()
-    }
-
     /// The names of the interfaces that are described so far, if they have one, in the order of
     /// [`Report::interfaces`].
     #[must_use]
@@ -167,18 +159,6 @@ impl<R: Read> Intake<R> {
         file.update(&self.options, None, &mut self.report)?;
         self.files.push(file);
         Ok(())
-    }
-
-    /// How many captures are not read to their end.
-    #[must_use]
-    pub const fn open(&self) -> usize {
-        self.files.len()
-    }
-
-    /// The time of the last packet, in nanoseconds since the Unix epoch.
-    #[must_use]
-    pub const fn now(&self) -> u64 {
-        self.now
     }
 
     /// What ended the reading before the end of a capture, and the number of that capture.
@@ -364,10 +344,7 @@ impl Packets<'_> {
         };
         let look = Look::at(lane, &mut data, wire_bytes);
         let layout = look.layout.as_ref().ok();
-        let mut rss = 0;
-        if let (true, Some(layout)) = (self.hashes, layout) {
-            rss = FlowKey::new(layout, &data, 0).map_or(0, |key| RSS.hash_flow(&key).0);
-        }
+        let rss = if self.hashes { look.rss(&data) } else { 0 };
         let queue = queue_of(rss, self.options.queues);
         if self.only.is_some_and(|only| only != queue) {
             return;

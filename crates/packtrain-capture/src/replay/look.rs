@@ -3,8 +3,10 @@
 use super::interfaces::Lane;
 use super::lead::Lead;
 use super::length;
+use super::options::RSS;
 use super::report::{ETHERNET_MTU, InterfaceReport, flow_hash};
 use crate::codec::LinkCode;
+use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::{Layout, Network, ParseError, Transport};
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::wire::tcp::{self, Flags};
@@ -71,6 +73,13 @@ impl Look {
             look.flow = flow_hash(data, layout).unwrap_or(0);
         }
         look
+    }
+
+    /// The hash that a device finds the queue by, of the packet with these bytes. 0 without one.
+    pub fn rss(&self, data: &[u8]) -> u32 {
+        let layout = self.layout.as_ref().ok();
+        let key = layout.and_then(|layout| FlowKey::new(layout, data, 0));
+        key.map_or(0, |key| RSS.hash_flow(&key).0)
     }
 
     /// Counts the packet with these bytes.

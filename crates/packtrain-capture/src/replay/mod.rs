@@ -98,10 +98,9 @@ use engine::{Counted as _, Engine, Output, Place};
 use frame::Frame;
 use interfaces::Interfaces;
 use look::Look;
-use options::{RSS, queue_of};
+use options::queue_of;
 use order::{Arrival, Next, Order};
 use packtrain_offload::coalesce::{Done, Semantics};
-use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::ChecksumState;
 use split::Splitter;
@@ -296,11 +295,10 @@ impl<W: Write> Replay<W> {
         };
         let partial = checksum != ChecksumState::None;
         seen.unfinished += u64::from(partial);
-        let key = match &look.layout {
-            Ok(layout) if self.options.queues > 1 => FlowKey::new(layout, &data, 0),
-            _ => None,
+        let rss = match self.options.queues {
+            0 | 1 => 0,
+            _ => look.rss(&data),
         };
-        let rss = key.map_or(0, |key| RSS.hash_flow(&key).0);
         let queue = queue_of(rss, self.options.queues);
         seen.arrived(queue, wire_bytes);
         let number = self.order.push(arrival, &data, partial);

@@ -6,9 +6,10 @@ use packtrain_offload::coalesce::Packet;
 use packtrain_offload::offload::ChecksumState;
 use std::ops::Range;
 
-/// A packet that owns its bytes, with the numbers of its packets of the input.
+/// A packet in one piece, for a [`Coalescer`](packtrain_offload::coalesce::Coalescer), with the
+/// numbers of the packets that are merged into it.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub struct Frame {
     bytes: Vec<u8>,
     checksum: ChecksumState,
     first: u64,
@@ -16,7 +17,9 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    pub(super) const fn new(number: u64, bytes: Vec<u8>, checksum: ChecksumState) -> Self {
+    /// A packet from its link header on, with the state of its transport checksum.
+    #[must_use]
+    pub const fn new(number: u64, bytes: Vec<u8>, checksum: ChecksumState) -> Self {
         Self {
             bytes,
             checksum,
@@ -29,12 +32,15 @@ impl Frame {
         &self.bytes
     }
 
-    pub(super) fn into_bytes(self) -> Vec<u8> {
+    /// Its bytes, from the link header on.
+    #[must_use]
+    pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// The numbers of the packets in it, in order.
-    pub(super) fn numbers(&self) -> (u64, &[u64]) {
+    /// The number of its first packet, and those of the packets merged into that one, in order.
+    #[must_use]
+    pub fn numbers(&self) -> (u64, &[u64]) {
         (self.first, &self.more)
     }
 }

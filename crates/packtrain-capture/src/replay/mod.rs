@@ -87,6 +87,7 @@ mod tests;
 
 pub use analysis::{Analysis, End, Train};
 pub use delays::Delays;
+pub use frame::Frame;
 pub use intake::{Batch, Intake};
 pub use options::{BYTES_MAX, Limits, Options, QUEUES_MAX, ReplayError, SPAN_MAX, Segment};
 pub use report::{ETHERNET_MTU, HISTOGRAM_FROM, InterfaceReport, QueueReport, Report, Times};
@@ -95,7 +96,6 @@ use crate::codec::{
     COMMENT, Format, Interface, Item, PACKET_FLAGS, Reader, Writer, select_options,
 };
 use engine::{Counted as _, Engine, Output, Place};
-use frame::Frame;
 use interfaces::Interfaces;
 use look::Look;
 use options::queue_of;

@@ -13,7 +13,8 @@ mod files;
 mod grid;
 mod part;
 mod run;
-#[cfg(feature = "tables")]
+mod summary;
+#[cfg(feature = "parquet")]
 pub mod tables;
 
 pub use error::Error;
@@ -21,6 +22,7 @@ pub use files::Files;
 pub use grid::{Grid, settings};
 pub use part::{Part, Parts};
 pub use run::{Done, Ignore, Progress, Settings, Sink, run};
+pub use summary::{configuration, figures, input, summary};
 
 /// The example of the README is a test.
 #[cfg(doctest)]

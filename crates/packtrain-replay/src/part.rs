@@ -6,9 +6,12 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+#[cfg(feature = "parquet")]
+use {packtrain_capture::replay::Options, packtrain_offload::coalesce::Mode};
 
 /// A part of a capture, by its bytes: what is before the first packet, and some packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "parquet", derive(serde::Serialize, serde::Deserialize))]
 pub struct Part {
     /// Bytes before the first packet of the capture: file header, section and interfaces.
     pub head: u64,
@@ -160,5 +163,50 @@ impl Parts {
             },
         });
         Ok(found)
+    }
+}
+
+/// What a part of a data set has of its captures.
+#[cfg(feature = "parquet")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Share {
+    /// All packets.
+    Whole,
+    /// Those of a part that begins and ends where nothing arrives for longer than this hold time.
+    Gap { hold_ns: u64, part: Part },
+    /// Those of a queue, of so many.
+    Queue { queue: u16, queues: u16 },
+}
+
+#[cfg(feature = "parquet")]
+impl Share {
+    /// Divides a capture of more than `bytes` bytes.
+    pub(super) fn of(path: &Path, runs: &[Options], bytes: u64) -> Result<Vec<Self>, Error> {
+        let length = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+        let hold_ns = runs.iter().map(|run| run.hold_ns).max().unwrap_or(0);
+        if length > bytes && runs.iter().all(|run| run.mode != Mode::Auto) {
+            let parts = Parts::of(path, hold_ns, bytes)?.parts;
+            if parts.len() > 1 {
+                let parts = parts.into_iter();
+                return Ok(parts.map(|part| Self::Gap { hold_ns, part }).collect());
+            }
+        }
+        let queues = runs.first().map_or(1, |run| run.queues.max(1));
+        let of_queues = (0..queues).map(|queue| Self::Queue { queue, queues });
+        let mut parts: Vec<_> = of_queues.collect();
+        if length <= bytes || !parts.iter().all(|part| part.is_exact(runs)) {
+            parts = vec![Self::Whole];
+        }
+        Ok(parts)
+    }
+
+    /// Whether its parts add up to the whole for these configurations.
+    pub(super) fn is_exact(&self, runs: &[Options]) -> bool {
+        runs.iter().all(|run| match *self {
+            Self::Whole => true,
+            Self::Gap { hold_ns, .. } => run.mode != Mode::Auto && run.hold_ns <= hold_ns,
+            Self::Queue { queues, .. } => queues > 1 && run.queues == queues,
+        })
     }
 }

@@ -5,15 +5,13 @@ use super::files::{Counting, Files, Source};
 use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Analysis, Batch, Intake, Options, Report, Train};
 use std::io;
+use std::mem::swap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::{Builder, ScopedJoinHandle, available_parallelism, scope};
+use std::thread::{Builder, available_parallelism, scope};
 use std::time::{Duration, Instant};
 
-/// Batches that wait for a thread, at most.
-const WAITING_MAX: usize = 8;
 /// How often progress is reported.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
@@ -98,7 +96,7 @@ pub struct Settings<'a> {
     /// The queue whose packets are taken; all others are read and left out. `None` takes all. The
     /// configurations have the same number of queues.
     pub queue: Option<u16>,
-    /// Called ten times a second.
+    /// Called ten times a second, and at the end.
     pub watch: Option<Watch<'a>>,
 }
 
@@ -118,7 +116,6 @@ pub struct Done<S> {
 
 /// One configuration.
 struct Run<S> {
-    index: usize,
     analysis: Analysis,
     sink: S,
     trains: Vec<Train>,
@@ -187,28 +184,25 @@ pub fn run<S: Sink>(
         threads => threads,
     };
     let mut reading = Reading::new(files, runs, settings);
-    let all = runs.iter().zip(sinks).enumerate();
-    let all = all.map(|(index, (options, sink))| Run {
-        index,
+    let all = runs.iter().zip(sinks).map(|(options, sink)| Run {
         analysis: Analysis::new(options),
         sink,
         trains: Vec::new(),
         named: 0,
     });
-    let all: Vec<_> = all.collect();
-    let all = match threads {
-        1 => in_turn(&mut reading, all, settings)?,
-        _ => side_by_side(&mut reading, all, threads, settings)?,
-    };
+    let mut all: Vec<_> = all.collect();
+    run_all(&mut reading, &mut all, threads, settings)?;
+    for run in &mut all {
+        run.finish().map_err(Error::Sink)?;
+    }
     reading.unchanged()?;
     let report = reading.intake.report();
     let broken = reading.intake.stopped().map(|(file, error)| {
-        let path = reading
-            .files
-            .sources
-            .get(file)
-            .map(|source| source.path.clone());
-        (path.unwrap_or_default(), error)
+        let source = reading.files.sources.get(file);
+        (
+            source.map(|source| source.path.clone()).unwrap_or_default(),
+            error,
+        )
     });
     Ok(Done {
         reports: all.iter().map(|run| run.analysis.report(report)).collect(),
@@ -218,110 +212,40 @@ pub fn run<S: Sink>(
     })
 }
 
-fn in_turn<S: Sink>(
+/// Runs each batch of packets on all configurations, while the next one is read.
+fn run_all<S: Sink>(
     reading: &mut Reading,
-    mut all: Vec<Run<S>>,
-    settings: &mut Settings<'_>,
-) -> Result<Vec<Run<S>>, Error> {
-    let mut batch = Batch::default();
-    while reading.fill(&mut batch, settings)? {
-        for run in &mut all {
-            run.take(&batch).map_err(Error::Sink)?;
-        }
-    }
-    for run in &mut all {
-        run.finish().map_err(Error::Sink)?;
-    }
-    Ok(all)
-}
-
-fn side_by_side<S: Sink>(
-    reading: &mut Reading,
-    all: Vec<Run<S>>,
+    all: &mut [Run<S>],
     threads: usize,
     settings: &mut Settings<'_>,
-) -> Result<Vec<Run<S>>, Error> {
-    let threads = threads.min(all.len()).max(1);
-    let mut shares: Vec<Vec<Run<S>>> = (0..threads).map(|_| Vec::new()).collect();
-    for (index, run) in all.into_iter().enumerate() {
-        shares[index % threads].push(run);
-    }
-    let mut all = scope(|scope| {
-        let mut workers = Vec::new();
-        for share in shares {
-            let (sender, receiver) = sync_channel(WAITING_MAX);
-            let thread = Builder::new().name("replay".into());
-            let worker = thread.spawn_scoped(scope, move || work(share, &receiver));
-            workers.push((sender, worker.map_err(Error::Thread)?));
-        }
-        let read = distribute(reading, &workers, settings);
-        let mut all = Vec::new();
-        let mut failed = None;
-        for (sender, worker) in workers {
-            drop(sender);
-            match worker.join().unwrap_or_else(|panic| resume_unwind(panic)) {
-                Ok(share) => all.extend(share),
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        read?;
-        failed.map_or(Ok(all), |error| Err(Error::Sink(error)))
-    })?;
-    all.sort_by_key(|run| run.index);
-    Ok(all)
-}
-
-/// Runs some configurations on each batch.
-fn work<S: Sink>(
-    mut share: Vec<Run<S>>,
-    batches: &Receiver<Arc<Batch>>,
-) -> io::Result<Vec<Run<S>>> {
-    for batch in batches {
-        for run in &mut share {
-            run.take(&batch)?;
-        }
-    }
-    for run in &mut share {
-        run.finish()?;
-    }
-    Ok(share)
-}
-
-/// A thread that runs configurations, and what it is fed by.
-type Worker<'scope, S> = (
-    SyncSender<Arc<Batch>>,
-    ScopedJoinHandle<'scope, io::Result<Vec<Run<S>>>>,
-);
-
-/// Reads batches, and gives each one to every thread. It ends when a thread does, which has an
-/// error then.
-fn distribute<S: Sink>(
-    reading: &mut Reading,
-    workers: &[Worker<'_, S>],
-    settings: &mut Settings<'_>,
 ) -> Result<(), Error> {
-    let mut batches: Vec<Arc<Batch>> = Vec::new();
-    loop {
-        // One that no thread has any more, or another.
-        let free = batches
-            .iter_mut()
-            .position(|batch| Arc::get_mut(batch).is_some());
-        let index = free.unwrap_or_else(|| {
-            batches.push(Arc::default());
-            batches.len() - 1
-        });
-        let Some(batch) = batches.get_mut(index).and_then(Arc::get_mut) else {
-            continue;
-        };
-        if !reading.fill(batch, settings)? {
-            return Ok(());
-        }
-        for (sender, _) in workers {
-            if sender.send(Arc::clone(&batches[index])).is_err() {
-                return Ok(());
+    let share = all.len().div_ceil(threads).max(1);
+    let (mut batch, mut next) = (Batch::default(), Batch::default());
+    let mut has_more = reading.fill(&mut batch, settings)?;
+    while has_more {
+        has_more = scope(|scope| {
+            let take = |runs: &mut [Run<S>]| runs.iter_mut().try_for_each(|run| run.take(&batch));
+            let mut workers = Vec::new();
+            match threads {
+                1 => take(all).map_err(Error::Sink)?,
+                _ => {
+                    for share in all.chunks_mut(share) {
+                        let thread = Builder::new().name("replay".into());
+                        let worker = thread.spawn_scoped(scope, move || take(share));
+                        workers.push(worker.map_err(Error::Thread)?);
+                    }
+                }
             }
-        }
+            let read = reading.fill(&mut next, settings);
+            for worker in workers {
+                let taken = worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+                taken.map_err(Error::Sink)?;
+            }
+            read
+        })?;
+        swap(&mut batch, &mut next);
     }
+    Ok(())
 }
 
 /// The captures while they are read.
@@ -357,7 +281,7 @@ impl Reading {
     /// Reads the next batch; `false` at the end of all captures, and if the run was ended.
     fn fill(&mut self, batch: &mut Batch, settings: &mut Settings<'_>) -> Result<bool, Error> {
         loop {
-            if !self.watch(settings) {
+            if !self.goes_on(settings, false) {
                 return Ok(false);
             }
             let until = self.files.sources.get(self.next).map(|next| next.first_ns);
@@ -366,6 +290,7 @@ impl Reading {
             }
             let next = self.files.sources.get_mut(self.next);
             let (Some(next), None) = (next, self.intake.stopped()) else {
+                self.goes_on(settings, true);
                 return Ok(false);
             };
             self.intake.add(self.next, next.reader(&self.bytes)?)?;
@@ -373,24 +298,20 @@ impl Reading {
         }
     }
 
-    /// Reports progress when it is time; `false` if the run is to end.
-    fn watch(&mut self, settings: &mut Settings<'_>) -> bool {
-        let Some(watch) = &mut settings.watch else {
-            return true;
-        };
+    /// Reports progress if it is time, or at the end; `false` if the run is to end.
+    fn goes_on(&mut self, settings: &mut Settings<'_>, is_end: bool) -> bool {
         let elapsed = self.since.elapsed();
-        if elapsed < self.reported + PROGRESS_INTERVAL || self.stopped {
-            return !self.stopped;
+        let is_due = is_end || elapsed >= self.reported + PROGRESS_INTERVAL;
+        if let (Some(watch), true, false) = (&mut settings.watch, is_due, self.stopped) {
+            self.reported = elapsed;
+            self.stopped = !watch(&Progress {
+                bytes: self.bytes.load(Ordering::Relaxed),
+                bytes_total: self.bytes_total,
+                packets: self.intake.report().received,
+                elapsed,
+            });
         }
-        self.reported = elapsed;
-        let goes_on = watch(&Progress {
-            bytes: self.bytes.load(Ordering::Relaxed),
-            bytes_total: self.bytes_total,
-            packets: self.intake.report().received,
-            elapsed,
-        });
-        self.stopped = !goes_on;
-        goes_on
+        !self.stopped
     }
 
     /// Whether each file that was read is still what it was.

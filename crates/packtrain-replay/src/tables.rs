@@ -1,24 +1,25 @@
 //! Trains and runs as tables in the form of Apache Arrow.
 
-use super::grid::{Grid, settings};
+use super::grid::settings;
 use super::run::Sink;
+use super::summary::{configuration, figures, row};
+use arrow_array::builder::{
+    ArrayBuilder, BooleanBuilder, StringDictionaryBuilder, TimestampNanosecondBuilder,
+    UInt16Builder, UInt32Builder, UInt64Builder,
+};
 use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
-    ArrayRef, BooleanArray, DictionaryArray, Float64Array, PrimitiveArray, RecordBatch,
-    StringArray, TimestampNanosecondArray, UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array,
 };
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef, TimeUnit};
-use packtrain_capture::replay::{End, InterfaceReport, Options, Report, Train};
-use packtrain_offload::coalesce::{FlushReason, NotTaken};
+use arrow_schema::{ArrowError, Field, Schema};
+use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_offload::offload::LinkType;
+use serde_json::{Value, json};
 use std::io;
-use std::mem::take;
 use std::sync::Arc;
 
 /// Rows of a batch of trains.
 pub const BATCH_ROWS: usize = 65_536;
-
-const UTC: &str = "UTC";
 
 /// The name of a configuration: `c` and 15 hex digits of a hash of its [`settings`] (FNV-1a, 64
 /// bits) and of [`Options::user0`]. It is the same in every release and on every machine. Since it
@@ -52,28 +53,86 @@ const fn user0(options: &Options) -> Option<&'static str> {
     }
 }
 
-/// A text that many rows share.
-fn shared(name: &str, key: DataType) -> Field {
-    let dictionary = DataType::Dictionary(Box::new(key), Box::new(DataType::Utf8));
-    Field::new(name, dictionary, false)
+/// The rows of trains that are not in a batch yet, by column.
+#[derive(Default)]
+struct Rows {
+    time: TimestampNanosecondBuilder,
+    interface: StringDictionaryBuilder<Int32Type>,
+    queue: UInt16Builder,
+    flow: UInt64Builder,
+    packets: UInt32Builder,
+    bytes: UInt32Builder,
+    held_ns: UInt64Builder,
+    was_held: BooleanBuilder,
+    end: StringDictionaryBuilder<Int8Type>,
+    configuration: StringDictionaryBuilder<Int8Type>,
 }
 
-fn trains_fields() -> Vec<Field> {
-    let time = DataType::Timestamp(TimeUnit::Nanosecond, Some(UTC.into()));
-    vec![
-        Field::new("time", time, false),
-        shared("interface", DataType::Int32),
-        Field::new("queue", DataType::UInt16, false),
-        Field::new("flow", DataType::UInt64, false),
-        Field::new("packets", DataType::UInt32, false),
-        Field::new("bytes", DataType::UInt32, false),
-        Field::new("held_ns", DataType::UInt64, false),
-        Field::new("was_held", DataType::Boolean, false),
-        shared("end", DataType::Int8),
-    ]
+impl Rows {
+    fn add(&mut self, train: &Train, interface: &str, configuration: &str) {
+        let time = i64::try_from(train.time_ns).unwrap_or(i64::MAX);
+        self.time.append_value(time);
+        self.interface.append_value(interface);
+        self.queue.append_value(train.queue);
+        self.flow.append_value(train.flow);
+        self.packets.append_value(train.packets);
+        self.bytes.append_value(train.bytes);
+        self.held_ns.append_value(train.held_ns);
+        self.was_held.append_value(train.end.was_held());
+        self.end.append_value(train.end.name());
+        self.configuration.append_value(configuration);
+    }
+
+    /// The rows added since the last call.
+    fn batch(&mut self) -> Result<RecordBatch, ArrowError> {
+        let time = self.time.finish().with_timezone("UTC");
+        // All batches have one dictionary.
+        let interface = self.interface.finish_preserve_values();
+        let end = self.end.finish_preserve_values();
+        let configuration = self.configuration.finish_preserve_values();
+        let columns: [(&str, ArrayRef); 10] = [
+            ("time", Arc::new(time)),
+            ("interface", Arc::new(interface)),
+            ("queue", Arc::new(self.queue.finish())),
+            ("flow", Arc::new(self.flow.finish())),
+            ("packets", Arc::new(self.packets.finish())),
+            ("bytes", Arc::new(self.bytes.finish())),
+            ("held_ns", Arc::new(self.held_ns.finish())),
+            ("was_held", Arc::new(self.was_held.finish())),
+            ("end", Arc::new(end)),
+            ("configuration", Arc::new(configuration)),
+        ];
+        table(false, columns)
+    }
 }
 
-/// The columns of the table of trains, one row for each [`Train`]:
+fn table<N: Into<String>>(
+    has_nulls: bool,
+    columns: impl IntoIterator<Item = (N, ArrayRef)>,
+) -> Result<RecordBatch, ArrowError> {
+    let columns = columns.into_iter();
+    let columns = columns.map(|(name, array)| {
+        let field = Field::new(name, array.data_type().clone(), has_nulls);
+        (field, array)
+    });
+    let (fields, arrays): (Vec<_>, Vec<_>) = columns.unzip();
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+}
+
+/// Takes full batches of trains.
+pub(super) trait Out: Send {
+    fn write(&mut self, batch: RecordBatch) -> io::Result<()>;
+}
+
+impl Out for Vec<RecordBatch> {
+    fn write(&mut self, batch: RecordBatch) -> io::Result<()> {
+        self.push(batch);
+        Ok(())
+    }
+}
+
+/// The trains of a configuration as batches of [`BATCH_ROWS`] rows, in the order in which they end.
+/// Each train is a row:
 ///
 /// | column | type | |
 /// | --- | --- | --- |
@@ -84,443 +143,193 @@ fn trains_fields() -> Vec<Field> {
 /// | `packets`, `bytes` | `u32` | bytes as one packet, with the link header |
 /// | `held_ns` | `u64` | how long the first packet was held |
 /// | `was_held` | bool | `end` is a reason of a flush; otherwise the coalescer did not take it |
-/// | `end` | dictionary of text | [`End::name`] |
-#[must_use]
-pub fn trains_schema() -> SchemaRef {
-    Arc::new(Schema::new(trains_fields()))
-}
-
-/// The keys of `end` in its dictionary.
-#[derive(Clone, Debug)]
-struct Ends {
-    names: Vec<&'static str>,
-    flushed: Vec<i8>,
-    not_taken: Vec<i8>,
-    passed_by: i8,
-}
-
-impl Ends {
-    fn new() -> Self {
-        let mut names = Vec::new();
-        let mut key = |end: End| {
-            let name = end.name();
-            let known = names.iter().position(|known| *known == name);
-            let index = known.unwrap_or_else(|| {
-                names.push(name);
-                names.len() - 1
-            });
-            index as i8
-        };
-        let flushed = FlushReason::ALL.iter().map(|&why| key(End::Flushed(why)));
-        let flushed = flushed.collect();
-        let not_taken = NotTaken::ALL.iter().map(|&why| key(End::NotTaken(why)));
-        Self {
-            flushed,
-            not_taken: not_taken.collect(),
-            passed_by: key(End::PassedBy),
-            names,
-        }
-    }
-
-    fn key(&self, end: End) -> i8 {
-        match end {
-            End::Flushed(why) => self.flushed[why as usize],
-            End::NotTaken(why) => self.not_taken[why as usize],
-            End::PassedBy => self.passed_by,
-        }
-    }
-}
-
-/// The values of some trains, by column.
-#[derive(Clone, Debug, Default)]
-struct Columns {
-    time: Vec<i64>,
-    interface: Vec<i32>,
-    queue: Vec<u16>,
-    flow: Vec<u64>,
-    packets: Vec<u32>,
-    bytes: Vec<u32>,
-    held_ns: Vec<u64>,
-    was_held: Vec<bool>,
-    end: Vec<i8>,
-}
-
-/// Makes batches of trains: the rows that are not in a batch yet.
-#[derive(Clone, Debug)]
-pub(super) struct Rows {
-    schema: SchemaRef,
-    configuration: Option<String>,
-    ends: Ends,
-    /// The names of interfaces, each once.
-    names: Vec<String>,
-    /// For each interface the index of its name.
-    interfaces: Vec<i32>,
-    columns: Columns,
-}
-
-impl Rows {
-    pub(super) fn new(configuration: Option<String>) -> Self {
-        let mut fields = trains_fields();
-        if configuration.is_some() {
-            fields.push(shared("configuration", DataType::Int8));
-        }
-        Self {
-            schema: Arc::new(Schema::new(fields)),
-            configuration,
-            ends: Ends::new(),
-            names: Vec::new(),
-            interfaces: Vec::new(),
-            columns: Columns::default(),
-        }
-    }
-
-    pub(super) fn name(&mut self, names: &[Option<String>]) {
-        for name in names.iter().skip(self.interfaces.len()) {
-            let number = self.interfaces.len();
-            let name = label(name.as_deref(), number);
-            let known = self.names.iter().position(|known| *known == name);
-            let index = known.unwrap_or_else(|| {
-                self.names.push(name);
-                self.names.len() - 1
-            });
-            self.interfaces.push(index as i32);
-        }
-    }
-
-    /// Adds trains until the batch is full, and returns how many.
-    pub(super) fn add(&mut self, trains: &[Train]) -> usize {
-        let added = trains.len().min(BATCH_ROWS - self.len());
-        for train in &trains[..added] {
-            let interface = train.interface as usize;
-            if interface >= self.interfaces.len() {
-                self.name(&vec![None; interface + 1]);
-            }
-            let columns = &mut self.columns;
-            let time = i64::try_from(train.time_ns).unwrap_or(i64::MAX);
-            columns.time.push(time);
-            columns.interface.push(self.interfaces[interface]);
-            columns.queue.push(train.queue);
-            columns.flow.push(train.flow);
-            columns.packets.push(train.packets);
-            columns.bytes.push(train.bytes);
-            columns.held_ns.push(train.held_ns);
-            columns.was_held.push(train.end.was_held());
-            columns.end.push(self.ends.key(train.end));
-        }
-        added
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.columns.time.len()
-    }
-
-    pub(super) fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    /// The rows added since the last call.
-    pub(super) fn batch(&mut self) -> Result<RecordBatch, ArrowError> {
-        let columns = take(&mut self.columns);
-        let rows = columns.time.len();
-        let text = |names: &[&str]| Arc::new(StringArray::from_iter_values(names));
-        let names = StringArray::from_iter_values(&self.names);
-        let interface = PrimitiveArray::<Int32Type>::from(columns.interface);
-        let end = PrimitiveArray::<Int8Type>::from(columns.end);
-        let mut arrays: Vec<ArrayRef> = vec![
-            Arc::new(TimestampNanosecondArray::from(columns.time).with_timezone(UTC)),
-            Arc::new(DictionaryArray::try_new(interface, Arc::new(names))?),
-            Arc::new(UInt16Array::from(columns.queue)),
-            Arc::new(UInt64Array::from(columns.flow)),
-            Arc::new(UInt32Array::from(columns.packets)),
-            Arc::new(UInt32Array::from(columns.bytes)),
-            Arc::new(UInt64Array::from(columns.held_ns)),
-            Arc::new(BooleanArray::from(columns.was_held)),
-            Arc::new(DictionaryArray::try_new(end, text(&self.ends.names))?),
-        ];
-        if let Some(id) = &self.configuration {
-            let keys = PrimitiveArray::<Int8Type>::from(vec![0; rows]);
-            arrays.push(Arc::new(DictionaryArray::try_new(keys, text(&[id]))?));
-        }
-        RecordBatch::try_new(self.schema(), arrays)
-    }
-}
-
-/// The name of an interface in a table: its own, or its number.
-fn label(name: Option<&str>, number: usize) -> String {
-    name.map_or_else(|| number.to_string(), str::to_owned)
-}
-
-/// The trains of one configuration in memory, as batches of [`BATCH_ROWS`] rows, in the order in
-/// which they end.
-#[derive(Clone, Debug)]
-pub struct Trains {
+/// | `end` | dictionary of text | [`End::name`](packtrain_capture::replay::End::name) |
+/// | `configuration` | dictionary of text | [`configuration_id`] |
+pub struct Trains<O = Vec<RecordBatch>> {
     rows: Rows,
-    batches: Vec<RecordBatch>,
-}
-
-impl Default for Trains {
-    fn default() -> Self {
-        Self::new()
-    }
+    configuration: String,
+    /// The names of interfaces.
+    names: Vec<String>,
+    out: O,
 }
 
 impl Trains {
-    /// The columns of [`trains_schema`].
+    /// Keeps them in memory.
     #[must_use]
-    pub fn new() -> Self {
-        Self {
-            rows: Rows::new(None),
-            batches: Vec::new(),
-        }
+    pub fn new(options: &Options) -> Self {
+        Self::into(options, Vec::new())
     }
 
-    /// With a last column `configuration`: its [`configuration_id`] in every row, a dictionary of
-    /// text.
-    #[must_use]
-    pub fn of(options: &Options) -> Self {
-        Self {
-            rows: Rows::new(Some(configuration_id(options))),
-            batches: Vec::new(),
-        }
-    }
-
-    /// The columns.
-    #[must_use]
-    pub fn schema(&self) -> SchemaRef {
-        self.rows.schema()
-    }
-
-    /// All trains. The last batch has fewer rows; without trains there is none.
+    /// All trains. The last batch has fewer rows, or none.
     ///
     /// # Errors
     /// None is known: those of Arrow for columns that do not fit.
-    pub fn into_batches(mut self) -> Result<Vec<RecordBatch>, ArrowError> {
-        if self.rows.len() > 0 {
-            self.batches.push(self.rows.batch()?);
-        }
-        Ok(self.batches)
+    pub fn into_batches(self) -> io::Result<Vec<RecordBatch>> {
+        self.finish()
     }
 }
 
-impl Sink for Trains {
-    fn take(&mut self, mut trains: &[Train]) -> io::Result<()> {
-        while !trains.is_empty() {
-            trains = &trains[self.rows.add(trains)..];
-            if self.rows.len() == BATCH_ROWS {
-                self.batches
-                    .push(self.rows.batch().map_err(io::Error::other)?);
+impl<O> Trains<O> {
+    pub(super) fn into(options: &Options, out: O) -> Self {
+        Self {
+            rows: Rows::default(),
+            configuration: configuration_id(options),
+            names: Vec::new(),
+            out,
+        }
+    }
+
+    pub(super) fn finish(mut self) -> io::Result<O>
+    where
+        O: Out,
+    {
+        let last = self.rows.batch().map_err(io::Error::other)?;
+        self.out.write(last)?;
+        Ok(self.out)
+    }
+}
+
+impl<O: Out> Sink for Trains<O> {
+    fn take(&mut self, trains: &[Train]) -> io::Result<()> {
+        for train in trains {
+            let interface = self.names.get(train.interface as usize);
+            let interface = interface.map_or("", String::as_str);
+            self.rows.add(train, interface, &self.configuration);
+            if self.rows.queue.len() == BATCH_ROWS {
+                let full = self.rows.batch().map_err(io::Error::other)?;
+                self.out.write(full)?;
             }
         }
         Ok(())
     }
 
     fn interfaces(&mut self, names: &[Option<String>]) -> io::Result<()> {
-        self.rows.name(names);
+        for (number, name) in names.iter().enumerate().skip(self.names.len()) {
+            self.names.push(name_of(name.as_deref(), number));
+        }
         Ok(())
     }
 }
 
-/// A configuration and its report: a row for each interface in the table of [`runs`].
-#[derive(Clone, Copy, Debug)]
-pub struct Run<'a> {
-    /// The name of the captures.
-    pub dataset: &'a str,
-    /// The configuration.
-    pub options: &'a Options,
-    /// What it made of the captures.
-    pub report: &'a Report,
+/// The name of an interface in a table: its own, or its number.
+fn name_of(name: Option<&str>, number: usize) -> String {
+    name.map_or_else(|| number.to_string(), str::to_owned)
 }
 
-/// A row of the table of runs.
-struct Row<'a> {
-    run: &'a Run<'a>,
-    number: usize,
-    seen: &'a InterfaceReport,
-}
+/// The columns of [`runs`] with text.
+const TEXT: [&str; 6] = [
+    "dataset",
+    "configuration",
+    "coalesce",
+    "mode",
+    "user0",
+    "interface",
+];
+/// Those with `true` and `false`.
+const FLAGS: [&str; 3] = ["headers_only", "exact_id", "conservation_closed"];
+/// Those with fractions; all others have counts.
+const FRACTIONS: [&str; 2] = ["ratio", "skew"];
 
-/// The columns of the table of [`runs`]. None of the counters is null; a share of nothing is.
+/// The table of runs: a row for each configuration and interface. A capture without interfaces has
+/// one row, without a name.
 ///
-/// - `dataset`, `configuration` ([`configuration_id`]): text.
+/// - `dataset`, `configuration` ([`configuration_id`]).
 /// - The settings: `coalesce`, `mode`, `max_flows`, `hold_ns`, `queues`, `headers_only`,
 ///   `ack_limit`, `max_bytes`, `max_packets`, `exact_id`, `inactive_ns`, `window_packets`, `user0`.
-///   Null is the default.
-/// - The interface: `interface` as in [`trains_schema`], `interface_number` as in
-///   [`Report::interfaces`].
-/// - Its counters, as in [`InterfaceReport`]: `packets` ([`frames`](InterfaceReport::frames)),
-///   `bytes`, `captured_bytes`, `emitted`, `emitted_bytes`, `merged_packets` (that were made) and
-///   `merged_from` (packets that they were made of), `absorbed_acks`, `flows` (estimated),
-///   `pure_acks`, `udp`, `quic`, `cut_short`, `by_headers`, `other_link`, `no_length`,
-///   `unfinished`, `large`, `bad_checksums`, `held_max`.
-/// - Its shares: `packets_per_emitted`, `packets_per_merged`.
-/// - The delay that holding adds: `delay_p50_ns`, `delay_p99_ns`.
-/// - Why trains ended: `flush_full` and so on for each [`FlushReason`], `not_taken_protocol` and so
-///   on for each [`NotTaken`].
-/// - The ledger of all interfaces, equal in the rows of a configuration: `received`, `dropped`,
-///   `transmitted`, `absorbed` and `closed`, which says whether the ledger adds up.
-#[must_use]
-pub fn runs_schema() -> SchemaRef {
-    let columns = columns(&[]);
-    let fields = columns.map(|(name, array)| {
-        let may_be_null = OPTIONAL.contains(&&name[..]);
-        Field::new(name, array.data_type().clone(), may_be_null)
-    });
-    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
-}
-
-/// The columns with nulls.
-const OPTIONAL: [&str; 8] = [
-    "ack_limit",
-    "max_bytes",
-    "max_packets",
-    "inactive_ns",
-    "window_packets",
-    "user0",
-    "packets_per_emitted",
-    "packets_per_merged",
-];
-
-/// The table of runs: a row for each configuration and interface, with the columns of
-/// [`runs_schema`].
+///   Null is no limit.
+/// - The interface: `interface` as in [`Trains`], `interface_number` as in [`Report::interfaces`].
+/// - What `packtrain replay --json` says of it: `packets`, `emitted`, `ratio`, `flows`, `skew` and
+///   so on. Of an object each key is a column: `delay_ns_p99`, `gro_flush_timeout`,
+///   `not_taken_flags`.
+/// - The ledger of all interfaces, equal in the rows of a configuration: `conservation_received`
+///   and so on; `conservation_closed` says whether it adds up.
 ///
 /// # Errors
 /// None is known: those of Arrow for columns that do not fit.
-pub fn runs(runs: &[Run<'_>]) -> Result<RecordBatch, ArrowError> {
-    let rows = runs.iter().flat_map(|run| {
-        let seen = run.report.interfaces.iter().enumerate();
-        seen.map(move |(number, seen)| Row { run, number, seen })
+pub fn runs(dataset: &str, runs: &[(&Options, &Report)]) -> Result<RecordBatch, ArrowError> {
+    let rows: Vec<_> = runs
+        .iter()
+        .flat_map(|(run, report)| rows(dataset, run, report))
+        .collect();
+    let names = rows.first().map_or(&[][..], Vec::as_slice);
+    let columns = names.iter().enumerate().map(|(index, (name, _))| {
+        let values = rows.iter().map(|row| &row[index].1);
+        let is_in = |names: &[&str]| names.contains(&&name[..]);
+        let array: ArrayRef = if is_in(&TEXT) {
+            Arc::new(values.map(Value::as_str).collect::<StringArray>())
+        } else if is_in(&FLAGS) {
+            Arc::new(values.map(Value::as_bool).collect::<BooleanArray>())
+        } else if is_in(&FRACTIONS) {
+            Arc::new(values.map(Value::as_f64).collect::<Float64Array>())
+        } else {
+            Arc::new(values.map(Value::as_u64).collect::<UInt64Array>())
+        };
+        (name, array)
     });
-    let rows: Vec<_> = rows.collect();
-    let arrays = columns(&rows).map(|(_, array)| array);
-    RecordBatch::try_new(runs_schema(), arrays.collect())
+    table(true, columns)
 }
 
-/// Every column of the table of runs.
-fn columns(rows: &[Row<'_>]) -> impl Iterator<Item = (String, ArrayRef)> {
-    type Column = (&'static str, ArrayRef);
-    let text = |name, get: &dyn Fn(&Row<'_>) -> Option<String>| -> Column {
-        (
-            name,
-            Arc::new(rows.iter().map(get).collect::<StringArray>()),
-        )
+type Row = Vec<(String, Value)>;
+
+/// The rows of a configuration: the names of their columns are the same in all.
+fn rows(dataset: &str, options: &Options, report: &Report) -> Vec<Row> {
+    let limits = &options.limits;
+    let settings = json!({
+        "exact_id": limits.exact_id,
+        "inactive_ns": limits.inactive_ns,
+        "window_packets": limits.window_packets,
+        "user0": user0(options),
+    });
+    let mut shared = vec![
+        ("dataset".to_owned(), dataset.into()),
+        ("configuration".to_owned(), configuration_id(options).into()),
+    ];
+    for (name, value) in configuration(options) {
+        let name = match &name[..] {
+            "flows" => "max_flows",
+            "bytes_max" => "max_bytes",
+            "packets" => "max_packets",
+            name => name,
+        };
+        shared.push((name.to_owned(), value));
+    }
+    flatten("", settings, &mut shared);
+    let ledger = figures(report).remove("conservation").unwrap_or_default();
+    let seen = report.interfaces.iter().enumerate();
+    let seen = seen.map(|(number, seen)| {
+        let mut fields = row(number, seen);
+        fields["name"] = name_of(seen.name.as_deref(), number).into();
+        fields
+    });
+    let mut seen: Vec<_> = seen.collect();
+    if seen.is_empty() {
+        seen.push(row(0, &report.total()));
+    }
+    let rows = seen.into_iter().map(|seen| {
+        let mut row = shared.clone();
+        flatten("", seen, &mut row);
+        flatten("conservation_", json!(ledger), &mut row);
+        row
+    });
+    rows.collect()
+}
+
+/// Adds the fields of an object, and those of objects in it, without lists.
+fn flatten(prefix: &str, object: Value, row: &mut Row) {
+    let Value::Object(fields) = object else {
+        return;
     };
-    let flag = |name, get: fn(&Row<'_>) -> bool| -> Column {
-        let values: Vec<_> = rows.iter().map(get).collect();
-        (name, Arc::new(BooleanArray::from(values)))
-    };
-    let share = |name, get: fn(&Row<'_>) -> (u64, u64)| -> Column {
-        let shares = rows.iter().map(get);
-        let shares = shares.map(|(of, by)| (by > 0).then(|| of as f64 / by as f64));
-        (name, Arc::new(shares.collect::<Float64Array>()))
-    };
-    let short = |name, get: fn(&Row<'_>) -> Option<u16>| -> Column {
-        (
-            name,
-            Arc::new(rows.iter().map(get).collect::<UInt16Array>()),
-        )
-    };
-    let word = |name, get: fn(&Row<'_>) -> Option<u32>| -> Column {
-        (
-            name,
-            Arc::new(rows.iter().map(get).collect::<UInt32Array>()),
-        )
-    };
-    let long = |name, get: fn(&Row<'_>) -> Option<u64>| -> Column {
-        (
-            name,
-            Arc::new(rows.iter().map(get).collect::<UInt64Array>()),
-        )
-    };
-    let count = |name, get: fn(&Row<'_>) -> u64| -> Column {
-        let values = rows.iter().map(get);
-        (name, Arc::new(UInt64Array::from_iter_values(values)))
-    };
-    let setting = |name: &'static str| {
-        move |row: &Row<'_>| {
-            let settings = settings(row.run.options).into_iter();
-            let mut values = settings.filter(|(known, _)| *known == name);
-            values.next().map(|(_, value)| value)
+    for (name, value) in fields {
+        let name = match &name[..] {
+            "interface" => "interface_number",
+            "name" => "interface",
+            name => name,
+        };
+        let name = format!("{prefix}{name}");
+        match value {
+            Value::Object(_) => flatten(&format!("{name}_"), value, row),
+            Value::Array(_) => {}
+            value => row.push((name, value)),
         }
-    };
-    let fixed = vec![
-        text("dataset", &|row| Some(row.run.dataset.to_owned())),
-        text("configuration", &|row| {
-            Some(configuration_id(row.run.options))
-        }),
-        text("coalesce", &setting("coalesce")),
-        text("mode", &setting("mode")),
-        word("max_flows", |row| {
-            Some(row.run.options.limits.flows.unwrap_or(Grid::FLOWS))
-        }),
-        count("hold_ns", |row| row.run.options.hold_ns),
-        short("queues", |row| Some(row.run.options.queues.max(1))),
-        flag("headers_only", |row| row.run.options.headers_only),
-        short("ack_limit", |row| row.run.options.limits.ack_limit),
-        word("max_bytes", |row| row.run.options.limits.bytes),
-        word("max_packets", |row| row.run.options.limits.packets),
-        flag("exact_id", |row| row.run.options.limits.exact_id),
-        long("inactive_ns", |row| row.run.options.limits.inactive_ns),
-        word("window_packets", |row| {
-            row.run.options.limits.window_packets
-        }),
-        text("user0", &|row| user0(row.run.options).map(str::to_owned)),
-        text("interface", &|row| {
-            Some(label(row.seen.name.as_deref(), row.number))
-        }),
-        word("interface_number", |row| Some(row.number as u32)),
-        count("packets", |row| row.seen.frames),
-        count("bytes", |row| row.seen.bytes),
-        count("captured_bytes", |row| row.seen.captured_bytes),
-        count("emitted", |row| row.seen.emitted()),
-        count("emitted_bytes", |row| row.seen.record_bytes),
-        count("merged_packets", |row| row.seen.stats.supers),
-        count("merged_from", |row| row.seen.stats.merged),
-        count("absorbed_acks", |row| row.seen.stats.absorbed),
-        share("packets_per_emitted", |row| {
-            (row.seen.frames, row.seen.emitted())
-        }),
-        share("packets_per_merged", |row| {
-            (row.seen.stats.merged, row.seen.stats.supers)
-        }),
-        count("flows", |row| row.seen.flows()),
-        count("delay_p50_ns", |row| row.seen.delays.quantile(0.5)),
-        count("delay_p99_ns", |row| row.seen.delays.quantile(0.99)),
-        count("pure_acks", |row| row.seen.pure_acks),
-        count("udp", |row| row.seen.udp),
-        count("quic", |row| row.seen.quic),
-        count("cut_short", |row| row.seen.cut_short),
-        count("by_headers", |row| row.seen.by_headers),
-        count("other_link", |row| row.seen.other_link),
-        count("no_length", |row| row.seen.no_length),
-        count("unfinished", |row| row.seen.unfinished),
-        count("large", |row| row.seen.large),
-        count("bad_checksums", |row| row.seen.stats.bad_checksums),
-        count("held_max", |row| row.seen.held_max),
-    ];
-    let counts = |get: &dyn Fn(&Row<'_>) -> u64| -> ArrayRef {
-        Arc::new(UInt64Array::from_iter_values(rows.iter().map(get)))
-    };
-    let flushes = FlushReason::ALL.iter().map(|&why| {
-        let counts = counts(&|row| row.seen.stats.flushes.get(why));
-        (format!("flush_{why}"), counts)
-    });
-    let not_taken = NotTaken::ALL.iter().map(|&why| {
-        let counts = counts(&|row| row.seen.stats.not_taken.get(why));
-        (format!("not_taken_{why}"), counts)
-    });
-    let ledger = [
-        count("received", |row| row.run.report.received),
-        count("dropped", |row| row.run.report.dropped),
-        count("transmitted", |row| row.run.report.transmitted),
-        count("absorbed", |row| row.run.report.absorbed),
-        flag("closed", |row| row.run.report.is_closed()),
-    ];
-    let named = |(name, array): Column| (name.to_owned(), array);
-    let all: Vec<_> = fixed
-        .into_iter()
-        .map(named)
-        .chain(flushes)
-        .chain(not_taken)
-        .chain(ledger.map(named))
-        .collect();
-    all.into_iter()
+    }
 }

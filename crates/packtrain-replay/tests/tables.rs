@@ -4,18 +4,19 @@ mod captures;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    Float64Type, Int8Type, Int32Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
+    Int8Type, Int32Type, TimestampNanosecondType, UInt16Type, UInt32Type, UInt64Type,
 };
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, RecordBatch, StringArray};
 use captures::{Folder, merged, traffic, write};
 use packtrain_capture::Format;
 use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_offload::coalesce::{FlushCounts, Mode, Semantics};
 use packtrain_offload::offload::LinkType;
-use packtrain_replay::dataset::{Dataset, Inputs};
-use packtrain_replay::tables::{self, BATCH_ROWS, Run, Trains, configuration_id};
-use packtrain_replay::{Error, Files, Grid, Parts, Settings, Sink, run};
+use packtrain_replay::dataset::Dataset;
+use packtrain_replay::tables::{self, BATCH_ROWS, Trains, configuration_id};
+use packtrain_replay::{Files, Grid, Settings, Sink, figures, run};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -40,32 +41,34 @@ fn grid() -> Vec<Options> {
     grid.runs()
 }
 
-fn on<S: Sink>(files: Files, runs: &[Options], sinks: Vec<S>) -> Vec<(S, Report)> {
+fn on<S: Sink>(path: &Path, runs: &[Options], sinks: Vec<S>) -> Vec<(S, Report)> {
+    let files = Files::open(&[path]).expect("a capture");
     let done = run(files, runs, sinks, &mut Settings::default()).expect("a run");
     assert!(done.broken.is_none());
     done.sinks.into_iter().zip(done.reports).collect()
 }
 
-fn trains(files: Files, runs: &[Options]) -> Vec<(Vec<Train>, Report)> {
-    on(files, runs, vec![Vec::new(); runs.len()])
-}
-
-fn open(path: &Path) -> Files {
-    Files::open(&[path]).expect("a capture")
+fn trains(path: &Path, runs: &[Options]) -> Vec<(Vec<Train>, Report)> {
+    on(path, runs, vec![Vec::new(); runs.len()])
 }
 
 /// Every value of a row of trains.
-type Row = (i64, String, u16, u64, u32, u32, u64, bool, String);
+type Row = (i64, String, u16, u64, [u32; 2], u64, bool, String);
 
 fn expected(trains: &[Train]) -> Vec<Row> {
     let row = |train: &Train| {
         let interface = NAMES[train.interface as usize].to_owned();
-        let end = train.end.name().to_owned();
-        let held = train.end.was_held();
-        let (packets, bytes, held_ns) = (train.packets, train.bytes, train.held_ns);
-        let (time, queue, flow) = (train.time_ns as i64, train.queue, train.flow);
+        let (end, held) = (train.end.name().to_owned(), train.end.was_held());
+        let (time, sizes) = (train.time_ns as i64, [train.packets, train.bytes]);
         (
-            time, interface, queue, flow, packets, bytes, held_ns, held, end,
+            time,
+            interface,
+            train.queue,
+            train.flow,
+            sizes,
+            train.held_ns,
+            held,
+            end,
         )
     };
     trains.iter().map(row).collect()
@@ -73,40 +76,31 @@ fn expected(trains: &[Train]) -> Vec<Row> {
 
 fn rows(batches: &[RecordBatch]) -> Vec<Row> {
     let rows = batches.iter().flat_map(|batch| {
-        let schema = tables::trains_schema();
-        let names = |schema: &arrow_schema::Schema| {
-            let fields = schema.fields().iter().take(9);
-            fields
-                .map(|field| (field.name().clone(), field.data_type().clone()))
-                .collect()
-        };
-        let (found, wanted): (Vec<_>, Vec<_>) = (names(&batch.schema()), names(&schema));
-        assert_eq!(found, wanted);
-        let column = |index: usize| batch.column(index);
-        let interface = column(1).as_dictionary::<Int32Type>();
-        let interface = interface.downcast_dict::<arrow_array::StringArray>();
-        let interface = interface.expect("text");
-        let end = column(8).as_dictionary::<Int8Type>();
-        let end = end
-            .downcast_dict::<arrow_array::StringArray>()
-            .expect("text");
-        let row = |index: usize| {
-            use arrow_array::ArrayAccessor as _;
+        let column = |name| batch.column_by_name(name).expect(name);
+        let interface = column("interface").as_dictionary::<Int32Type>();
+        let interface = interface.downcast_dict::<StringArray>().expect("text");
+        let end = column("end").as_dictionary::<Int8Type>();
+        let end = end.downcast_dict::<StringArray>().expect("text");
+        let time = column("time").as_primitive::<TimestampNanosecondType>();
+        let queue = column("queue").as_primitive::<UInt16Type>();
+        let [flow, held] =
+            ["flow", "held_ns"].map(|name| column(name).as_primitive::<UInt64Type>());
+        let [packets, bytes] =
+            ["packets", "bytes"].map(|name| column(name).as_primitive::<UInt32Type>());
+        let rows = interface.into_iter().zip(end).enumerate();
+        let rows = rows.map(|(row, (interface, end))| {
             (
-                column(0)
-                    .as_primitive::<TimestampNanosecondType>()
-                    .value(index),
-                interface.value(index).to_owned(),
-                column(2).as_primitive::<UInt16Type>().value(index),
-                column(3).as_primitive::<UInt64Type>().value(index),
-                column(4).as_primitive::<UInt32Type>().value(index),
-                column(5).as_primitive::<UInt32Type>().value(index),
-                column(6).as_primitive::<UInt64Type>().value(index),
-                column(7).as_boolean().value(index),
-                end.value(index).to_owned(),
+                time.value(row),
+                interface.expect("a name").to_owned(),
+                queue.value(row),
+                flow.value(row),
+                [packets.value(row), bytes.value(row)],
+                held.value(row),
+                column("was_held").as_boolean().value(row),
+                end.expect("a reason").to_owned(),
             )
-        };
-        (0..batch.num_rows()).map(row).collect::<Vec<_>>()
+        });
+        rows.collect::<Vec<_>>()
     });
     rows.collect()
 }
@@ -115,9 +109,9 @@ fn rows(batches: &[RecordBatch]) -> Vec<Row> {
 fn batches_have_the_trains() {
     let folder = Folder::new();
     let path = capture(&folder, BATCH_ROWS as u32 + 4000);
-    let plain = trains(open(&path), &grid());
-    let sinks = grid().iter().map(Trains::of).collect();
-    let tables = on(open(&path), &grid(), sinks);
+    let plain = trains(&path, &grid());
+    let sinks = grid().iter().map(Trains::new).collect();
+    let tables = on(&path, &grid(), sinks);
     for ((options, (trains, _)), (table, _)) in grid().iter().zip(&plain).zip(tables) {
         let batches = table.into_batches().expect("batches");
         assert!(rows(&batches) == expected(trains), "{options:?}");
@@ -128,64 +122,75 @@ fn batches_have_the_trains() {
         let id = id.as_dictionary::<Int8Type>().values().as_string::<i32>();
         assert_eq!(id.value(0), configuration_id(options));
     }
-    assert_eq!(Trains::new().into_batches().expect("none"), []);
 }
 
-fn number(batch: &RecordBatch, name: &str) -> u64 {
+/// The value of a column of the table of runs, as JSON.
+fn cell(batch: &RecordBatch, name: &str, row: usize) -> Value {
     let column = batch.column_by_name(name).expect(name);
-    column.as_primitive::<UInt64Type>().values().iter().sum()
+    if column.is_null(row) {
+        return Value::Null;
+    }
+    match column.data_type().to_string().as_str() {
+        "Utf8" => column.as_string::<i32>().value(row).into(),
+        "Boolean" => column.as_boolean().value(row).into(),
+        "Float64" => column
+            .as_primitive::<arrow_array::types::Float64Type>()
+            .value(row)
+            .into(),
+        _ => column.as_primitive::<UInt64Type>().value(row).into(),
+    }
 }
 
 #[test]
-fn a_row_of_runs_has_the_report_of_an_interface() {
+fn a_row_of_runs_has_the_figures_of_an_interface() {
     let folder = Folder::new();
     let path = capture(&folder, 5000);
-    for (options, (trains, report)) in grid().iter().zip(trains(open(&path), &grid())) {
-        let row = Run {
-            dataset: "some",
-            options,
-            report: &report,
-        };
-        let batch = tables::runs(&[row]).expect("a table");
+    for (options, (_, report)) in grid().iter().zip(trains(&path, &grid())) {
+        let batch = tables::runs("some", &[(options, &report)]).expect("a table");
         assert_eq!(batch.num_rows(), 2);
-        let text = |name| batch.column_by_name(name).expect("text").as_string::<i32>();
-        assert!(text("interface").iter().eq(NAMES.map(Some)));
-        assert_eq!(text("dataset").value(1), "some");
-        assert_eq!(text("configuration").value(0), configuration_id(options));
-        let coalesce = options.coalesce.map_or("off", |_| "stream");
-        assert_eq!(text("coalesce").value(0), coalesce);
-        let limit = batch.column_by_name("ack_limit").expect("a column");
-        let limit = limit.as_primitive::<UInt16Type>();
-        assert_eq!(limit.iter().next(), Some(options.limits.ack_limit));
-        let packets: u64 = trains.iter().map(|train| u64::from(train.packets)).sum();
-        assert_eq!(number(&batch, "packets"), packets);
-        assert_eq!(number(&batch, "received"), 2 * packets);
-        assert_eq!(number(&batch, "emitted"), trains.len() as u64);
-        let closes = number(&batch, "transmitted") + number(&batch, "absorbed");
-        assert_eq!(closes, number(&batch, "received"));
-        let closed = batch.column_by_name("closed").expect("a column");
-        assert_eq!(closed.as_boolean().true_count(), 2);
-        let seen = &report.interfaces[1];
-        let share = batch.column_by_name("packets_per_merged").expect("one");
-        let share = share.as_primitive::<Float64Type>();
-        let stats = &seen.stats;
-        match options.coalesce {
-            Some(_) => assert_eq!(share.value(1), stats.merged as f64 / stats.supers as f64),
-            None => assert!(share.is_null(1)),
+        let figures = figures(&report);
+        for (row, name) in NAMES.into_iter().enumerate() {
+            let cell = |column: &str| cell(&batch, column, row);
+            assert_eq!(cell("interface"), name);
+            assert_eq!(cell("dataset"), "some");
+            assert_eq!(cell("configuration"), configuration_id(options));
+            assert_eq!(
+                cell("coalesce"),
+                options.coalesce.map_or("off", |_| "stream")
+            );
+            assert_eq!(cell("max_flows"), options.limits.flows.expect("flows"));
+            assert_eq!(cell("user0"), Value::Null);
+            let seen = &figures["rows"][row];
+            for column in [
+                "packets",
+                "emitted",
+                "ratio",
+                "skew",
+                "gro_packets",
+                "flows",
+                "link",
+            ] {
+                assert_eq!(cell(column), seen[column], "{column}");
+            }
+            for (object, key) in [
+                ("delay_ns", "p99"),
+                ("gro_flush", "flags"),
+                ("passed", "not_cut"),
+            ] {
+                assert_eq!(cell(&format!("{object}_{key}")), seen[object][key], "{key}");
+            }
+            for key in ["received", "absorbed", "closed"] {
+                let column = format!("conservation_{key}");
+                assert_eq!(cell(&column), figures["conservation"][key], "{key}");
+            }
         }
-        let p99 = batch.column_by_name("delay_p99_ns").expect("a column");
-        let p99 = p99.as_primitive::<UInt64Type>().value(1);
-        assert_eq!(p99, seen.delays.quantile(0.99));
-        let schema = batch.schema();
-        let reasons = schema.fields().iter().map(|field| field.name());
-        let reasons =
-            reasons.filter(|name| name.starts_with("flush_") || name.starts_with("not_taken_"));
-        let why: u64 = reasons.map(|name| number(&batch, name)).sum();
-        let emitted = report.interfaces.iter().map(|seen| seen.stats.emitted);
-        assert_eq!(why, emitted.sum::<u64>());
+        // Without an interface there is a row for the ledger.
+        let mut none = report.clone();
+        none.interfaces.clear();
+        let batch = tables::runs("some", &[(options, &none)]).expect("a table");
+        assert_eq!(cell(&batch, "conservation_received", 0), report.received);
+        assert_eq!(cell(&batch, "interface", 0), Value::Null);
     }
-    let none = tables::runs(&[]).expect("a table");
-    assert_eq!((none.num_rows(), none.schema()), (0, tables::runs_schema()));
 }
 
 /// They are in the paths of data sets: they may never change.
@@ -213,7 +218,7 @@ fn configurations_keep_their_names() {
 fn a_stored_report_is_the_report() {
     let folder = Folder::new();
     let path = capture(&folder, 5000);
-    for (_, report) in trains(open(&path), &grid()) {
+    for (_, report) in trains(&path, &grid()) {
         let text = serde_json::to_string(&report).expect("text");
         let read: Report = serde_json::from_str(&text).expect("a report");
         assert_eq!(read, report);
@@ -235,8 +240,8 @@ fn read(path: &Path) -> Vec<RecordBatch> {
     let groups = reader.metadata().row_groups().iter();
     assert!(
         groups
-            .clone()
-            .all(|group| group.num_rows() <= 2 * BATCH_ROWS as i64)
+            .map(|group| group.num_rows())
+            .all(|rows| rows <= 2 * BATCH_ROWS as i64)
     );
     let metadata = reader.metadata().file_metadata().key_value_metadata();
     let metadata = format!("{metadata:?}");
@@ -253,16 +258,30 @@ fn place(folder: &Path, table: &str, options: &Options) -> PathBuf {
     folder.join(format!("{table}/dataset=some/configuration={id}"))
 }
 
-/// Runs what is not done on a part, and returns how many configurations that was.
-fn complete(dataset: &Dataset, files: Files, part: usize) -> usize {
-    let mut runs = grid();
-    runs.retain(|options| !dataset.has(options, part));
-    let writers = runs.iter().map(|options| dataset.writer(options, part));
-    let writers = writers.collect::<Result<_, _>>().expect("writers");
-    for (writer, report) in on(files, &runs, writers) {
-        writer.finish(&report).expect("a file");
+fn create(folder: &Path, path: &Path, part_bytes: Option<u64>) -> Dataset {
+    Dataset::create(folder, "some", &[path], &grid(), part_bytes).expect("a data set")
+}
+
+/// Runs what is missing, the last part first, and merges all. Returns how much was missing.
+fn complete(dataset: &Dataset, plain: &[(Vec<Train>, Report)]) -> Vec<(usize, Vec<usize>)> {
+    let missing = dataset.missing(&grid());
+    for (part, left) in missing.iter().rev() {
+        let error = dataset
+            .merge(&grid()[left[0]])
+            .expect_err("not all have run");
+        assert!(error.to_string().contains("has not run"), "{error}");
+        let runs: Vec<_> = left.iter().map(|index| grid()[*index]).collect();
+        let files = dataset.files(*part).expect("a capture");
+        let done = dataset.run(files, *part, &runs, &mut Settings::default());
+        assert!(done.expect("a run").broken.is_none());
     }
-    runs.len()
+    for (options, (_, report)) in grid().iter().zip(plain) {
+        assert_eq!(
+            dataset.merge(options).expect("a sum"),
+            (report.clone(), None)
+        );
+    }
+    missing
 }
 
 /// Every file: its path, inode and time of modification.
@@ -280,73 +299,58 @@ fn everything(folder: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
     all
 }
 
-fn check(folder: &Path, options: &Options, parts: usize, trains: &[Train], report: &Report) {
-    let files = (0..parts).flat_map(|part| {
-        let name = format!("part-{part:04}.parquet");
-        read(&place(folder, "trains", options).join(name))
-    });
-    assert!(
-        rows(&files.collect::<Vec<_>>()) == expected(trains),
-        "{options:?}"
-    );
-    let row = Run {
-        dataset: "some",
-        options,
-        report,
-    };
-    let wanted = tables::runs(&[row]).expect("a table");
-    let found = &read(&place(folder, "runs", options).join("part-0000.parquet"))[0];
-    for (wanted, name) in wanted
-        .columns()
-        .iter()
-        .zip(wanted.schema().fields())
-        .skip(2)
-    {
-        assert_eq!(found.column_by_name(name.name()), Some(wanted), "{name}");
+fn check(folder: &Path, parts: usize, plain: &[(Vec<Train>, Report)]) {
+    for (options, (trains, report)) in grid().iter().zip(plain) {
+        let files = (0..parts).flat_map(|part| {
+            let name = format!("part-{part:04}.parquet");
+            read(&place(folder, "trains", options).join(name))
+        });
+        let files: Vec<_> = files.collect();
+        assert_eq!(files[0].num_columns(), 9);
+        let (mut found, mut wanted) = (rows(&files), expected(trains));
+        // Parts are in the order of time or of queues.
+        found.sort();
+        wanted.sort();
+        assert!(found == wanted, "{options:?}");
+        let wanted = tables::runs("some", &[(options, report)]).expect("a table");
+        let found = read(&place(folder, "runs", options).join("part-0000.parquet"));
+        let columns: Vec<_> = (2..wanted.num_columns()).collect();
+        assert_eq!(
+            found[0].columns(),
+            wanted.project(&columns).expect("columns").columns()
+        );
     }
-    assert_eq!(found.num_columns(), wanted.num_columns() - 2);
 }
 
 #[test]
 fn a_data_set_is_read_back_and_not_made_twice() {
     let folder = Folder::new();
     let path = capture(&folder, 2 * BATCH_ROWS as u32 + 4000);
-    let plain = trains(open(&path), &grid());
+    let plain = trains(&path, &grid());
     let out = folder.file("out");
-    let inputs = Inputs::of(&[&path]).expect("a capture");
-    let dataset = Dataset::create(&out, "some", &inputs).expect("a data set");
-    assert!(dataset.is_empty().expect("a folder"));
-    assert_eq!(complete(&dataset, open(&path), 0), grid().len());
-    assert!(!dataset.is_empty().expect("a folder"));
-    for (options, (trains, report)) in grid().iter().zip(&plain) {
-        assert!(dataset.has(options, 0) && dataset.has_run(options));
-        assert_eq!(dataset.fault(options).expect("a file"), None);
-        check(&out, options, 1, trains, report);
-    }
+    assert_eq!(
+        complete(&create(&out, &path, None), &plain),
+        [(0, vec![0, 1, 2, 3])]
+    );
+    check(&out, 1, &plain);
     let before = everything(&out);
-    let again = Dataset::create(&out, "some", &inputs).expect("the data set");
-    assert_eq!(complete(&again, open(&path), 0), 0);
+    let again = create(&out, &path, Some(1000));
+    assert_eq!(complete(&again, &plain), []);
     assert_eq!(everything(&out), before);
 
-    // A run that was killed: while it wrote trains, and before it wrote the table of runs.
-    let [first, second, ..] = &grid()[..] else {
-        unreachable!("two configurations");
-    };
-    for (table, options) in [("trains", first), ("runs", second)] {
-        let whole = place(&out, table, options).join("part-0000.parquet");
+    // A run that was killed: while it wrote trains, and before it wrote the report.
+    for (table, file, index) in [("trains", "parquet", 0), ("reports", "json", 1)] {
+        let whole = place(&out, table, &grid()[index]).join(format!("part-0000.{file}"));
         let name = whole
             .strip_prefix(&out)
             .expect("a path")
             .display()
             .to_string();
-        let left = format!("unfinished/{}.tmp-7-8-9", name.replace('/', "+"));
+        let left = format!("unfinished/{}.Ab12Cd", name.replace('/', "+"));
         fs::rename(whole, out.join(left)).expect("a file");
     }
-    assert!(!again.has(first, 0) && !again.has(second, 0));
-    assert_eq!(complete(&again, open(&path), 0), 2);
-    for (options, (trains, report)) in grid().iter().zip(&plain) {
-        check(&out, options, 1, trains, report);
-    }
+    assert_eq!(complete(&again, &plain), [(0, vec![0, 1])]);
+    check(&out, 1, &plain);
     let paths = |all: Vec<(PathBuf, u64, i64, i64)>| all.into_iter().map(|(path, ..)| path);
     assert!(paths(everything(&out)).eq(paths(before)));
 }
@@ -355,109 +359,91 @@ fn a_data_set_is_read_back_and_not_made_twice() {
 fn parts_add_up_to_the_whole() {
     let folder = Folder::new();
     let path = capture(&folder, 10_000);
-    let plain = trains(open(&path), &grid());
-    let parts = Parts::of(&path, 50_000, 1_000_000).expect("parts").parts;
-    assert!(parts.len() > 2);
+    let plain = trains(&path, &grid());
     let out = folder.file("out");
-    let inputs = Inputs {
-        parts: parts.iter().map(|part| format!("{part:?}")).collect(),
-        ..Inputs::of(&[&path]).expect("a capture")
-    };
-    Dataset::create(&out, "some", &inputs).expect("a data set");
-    // As tasks do: in any order.
-    for (index, part) in parts.iter().enumerate().rev() {
-        let dataset = Dataset::open(&out, "some").expect("the data set");
-        assert!(dataset.parts().eq(&inputs.parts));
-        let error = dataset.merge(&grid()[0]).expect_err("not all have run");
-        assert!(error.to_string().contains("has not run"), "{error}");
-        let files = Files::part(&path, *part).expect("a part");
-        assert_eq!(complete(&dataset, files, index), grid().len());
-    }
-    let dataset = Dataset::open(&out, "some").expect("the data set");
-    for (options, (trains, report)) in grid().iter().zip(&plain) {
-        assert!(!dataset.has_run(options));
-        assert_eq!(dataset.merge(options).expect("a sum"), *report);
-        assert!(dataset.has_run(options));
-        check(&out, options, parts.len(), trains, report);
-    }
-    let before = everything(&out);
-    dataset.merge(&grid()[0]).expect("the same sum");
-    assert_eq!(everything(&out), before);
-    let error = dataset
-        .writer(&grid()[0], parts.len())
+    let parts = complete(&create(&out, &path, Some(1_000_000)), &plain).len();
+    assert!(parts > 2);
+    check(&out, parts, &plain);
+    let error = create(&out, &path, None)
+        .files(parts)
         .expect_err("no such part");
-    assert!(matches!(error, Error::Dataset { .. }), "{error}");
+    assert!(error.to_string().contains("has no part"), "{error}");
+    // Where a hold time may be longer than the gaps, parts are queues.
+    let mut auto = grid();
+    auto.iter_mut()
+        .for_each(|options| options.mode = Mode::Auto);
+    let refused = Dataset::create(&out, "some", &[&path], &auto, None).expect_err("other parts");
+    assert!(refused.to_string().contains("do not add up"), "{refused}");
+    let queues = Dataset::create(&out, "auto", &[&path], &auto, Some(1000)).expect("a data set");
+    assert_eq!(queues.missing(&auto).len(), 4);
+    for (part, _) in queues.missing(&auto) {
+        let files = queues.files(part).expect("a capture");
+        queues
+            .run(files, part, &auto, &mut Settings::default())
+            .expect("a run");
+    }
+    for (options, (_, report)) in auto.iter().zip(trains(&path, &auto)) {
+        assert_eq!(queues.merge(options).expect("a sum"), (report, None));
+    }
 }
 
 #[test]
 fn an_error_names_the_folder_and_leaves_it_as_it_was() {
     let folder = Folder::new();
     let path = capture(&folder, 1000);
-    let inputs = Inputs::of(&[&path]).expect("a capture");
-    let refused = |out: &Path, name: &str, inputs: &Inputs, words: &str| {
+    let refused = |out: &Path, name: &str, words: &str| {
         let before = everything(&folder.0);
-        let error = Dataset::create(out, name, inputs).expect_err(words);
+        let error = Dataset::create(out, name, &[&path], &grid(), None).expect_err(words);
         let line = error.to_string();
         let place = out.display().to_string();
         assert!(line.contains(words) && line.contains(&place), "{line}");
         assert!(!line.contains('\n'), "{line}");
         assert_eq!(everything(&folder.0), before);
     };
-    refused(&folder.0, "some", &inputs, "not empty");
+    refused(&folder.0, "some", "not empty");
     let out = folder.file("out");
     for name in ["", "a/b", "..", "a=b", &"a".repeat(200)] {
-        refused(&out, name, &inputs, "name of a data set");
+        refused(&out, name, "name of a data set");
     }
     let error = Dataset::open(&out, "some").expect_err("no data set");
     assert!(error.to_string().contains("create it first"), "{error}");
-    let dataset = Dataset::create(&out, "some", &inputs).expect("a data set");
-    let other = Inputs {
-        parts: vec!["one".to_owned()],
-        ..inputs.clone()
-    };
-    refused(&out, "some", &other, "other captures");
+    let dataset = create(&out, &path, None);
     // Of the same length, and of another one.
-    dataset.unchanged().expect("the capture");
-    write(&path, Format::PcapNg, &traffic(1000));
-    let rewritten = Inputs::of(&[&path]).expect("a capture");
-    assert_eq!(rewritten.files[0].bytes, inputs.files[0].bytes);
-    refused(&out, "some", &rewritten, "other captures");
-    let error = dataset.unchanged().expect_err("it was written again");
-    assert!(error.to_string().contains("all.pcapng"), "{error}");
-    write(&path, Format::PcapNg, &traffic(999));
-    let changed = Inputs::of(&[&path]).expect("a capture");
-    refused(&out, "some", &changed, "other captures");
-    Dataset::create(&out, "another", &changed).expect("another data set");
-
-    // A report of another run, and no report at all.
-    let mut reports = trains(open(&path), &grid()).into_iter();
-    let before = everything(&out);
-    let report = reports.next().expect("a report").1;
-    let options = &grid()[0];
-    let writer = dataset.writer(options, 0).expect("a writer");
-    let error = writer.finish(&report).expect_err("no trains were written");
-    assert!(error.to_string().contains("0 trains"), "{error}");
-    drop(dataset.writer(options, 0).expect("a writer"));
-    assert_eq!(everything(&out), before);
-    // A folder that cannot be made.
-    fs::write(out.join("trains/dataset=another"), "").expect("a file");
-    let another = Dataset::open(&out, "another").expect("the data set");
-    let error = another.writer(options, 0).expect_err("a file is there");
-    assert!(error.to_string().contains("dataset=another"), "{error}");
-
-    // The report cannot be written: the trains are not left without it.
-    let third = Dataset::create(&out, "third", &changed).expect("a third data set");
-    let id = configuration_id(options);
-    let in_the_way = format!("runs/dataset=third/configuration={id}/part-0000.parquet");
-    fs::create_dir_all(out.join(in_the_way)).expect("a folder");
-    let writer = third.writer(options, 0).expect("a writer");
-    for (writer, report) in on(open(&path), &grid()[..1], vec![writer]) {
-        let error = writer.finish(&report).expect_err("a folder is there");
-        assert!(error.to_string().contains("cannot write"), "{error}");
+    for packets in [1000, 999] {
+        write(&path, Format::PcapNg, &traffic(packets));
+        refused(&out, "some", "other captures");
+        let error = dataset.files(0).expect_err("it was written again");
+        assert!(error.to_string().contains("all.pcapng"), "{error}");
     }
-    assert!(third.is_empty().expect("a folder"));
+    let run = |name: &str, words: &str| {
+        let dataset = Dataset::create(&out, name, &[&path], &grid(), None).expect("a data set");
+        let files = dataset.files(0).expect("a capture");
+        let done = dataset.run(files, 0, &grid()[..1], &mut Settings::default());
+        let line = done
+            .map(|_| words)
+            .expect_err("a place is taken")
+            .to_string();
+        assert!(
+            line.contains(words) && line.contains("cannot write"),
+            "{line}"
+        );
+        assert_eq!(dataset.missing(&grid()[..1]).len(), 1);
+    };
+    fs::create_dir(out.join("trains")).expect("a folder");
+    fs::write(out.join("trains/dataset=another"), "").expect("a file");
+    run("another", "dataset=another");
+    // The report cannot be written: the trains are not left without it.
+    let id = configuration_id(&grid()[0]);
+    let in_the_way = format!("reports/dataset=third/configuration={id}/part-0000.json");
+    fs::create_dir_all(out.join(in_the_way)).expect("a folder");
+    run("third", "part-0000.json");
+    let trains = out.join(format!("trains/dataset=third/configuration={id}"));
+    assert_eq!(everything(&trains), []);
 
-    let marker = out.join("packtrain-dataset.json");
-    fs::write(&marker, r#"{"format": "packtrain-dataset", "version": 2}"#).expect("a file");
-    refused(&out, "some", &changed, "format version 2");
+    let inputs = out.join("inputs/some.json");
+    let text = fs::read_to_string(&inputs)
+        .expect("a file")
+        .replace("version\":1", "version\":2");
+    fs::write(&inputs, text).expect("a file");
+    refused(&out, "some", "format version 2");
 }

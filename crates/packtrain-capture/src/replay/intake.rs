@@ -15,7 +15,7 @@ use std::io::Read;
 use std::ops::Range;
 
 /// Packets of a batch, at most.
-const BATCH_PACKETS: usize = 2048;
+const BATCH_PACKETS: usize = 8192;
 /// Packets and blocks that are read for a batch, at most: the caller gets control back also if all
 /// of them are bad or left out.
 const STEPS_MAX: usize = 8 * BATCH_PACKETS;
@@ -24,7 +24,7 @@ const STEPS_MAX: usize = 8 * BATCH_PACKETS;
 const HEAD_BYTES: usize = 96;
 
 /// Packets of captures, parsed, for [`Analysis::take`](super::Analysis::take). Memory for at most
-/// 2,048 packets, which is used again.
+/// 8,192 packets, which is used again.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(super) events: Vec<Event>,

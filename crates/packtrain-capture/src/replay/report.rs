@@ -469,6 +469,12 @@ impl InterfaceReport {
     pub fn emitted(&self) -> u64 {
         self.histogram.iter().sum()
     }
+
+    /// Packets that went into the coalescer for each that left it.
+    #[must_use]
+    pub fn ratio(&self) -> f64 {
+        self.frames as f64 / self.emitted().max(1) as f64
+    }
 }
 
 /// The result for one queue of an interface.

@@ -7,9 +7,7 @@ use packtrain_capture::replay::{Options, Report};
 /// What was found, and how it ended.
 #[derive(Default)]
 pub struct Found {
-    /// How many configurations the command line has.
-    pub listed: usize,
-    /// Those that ran.
+    /// The configurations.
     pub runs: Vec<Options>,
     /// Of each one.
     pub reports: Vec<Report>,
@@ -33,7 +31,7 @@ pub struct Stored {
     pub written: Vec<String>,
     /// The configurations that it had, and that did not run.
     pub kept: Vec<String>,
-    /// Why the captures were not read to their end when one of those ran.
+    /// Why the captures were not read to their end when one of all these ran.
     pub fault: Option<String>,
 }
 

@@ -6,32 +6,28 @@ use crate::exit::Failure;
 use crate::signals::Stop;
 use crate::table::scaled;
 use crate::tool::Progress;
-use packtrain_capture::replay::Options;
 use packtrain_measure::numbers::elapsed;
-use packtrain_replay::{Done, Files, Settings, Sink};
+use packtrain_replay::{Error, Settings};
 
-/// Reads the captures once, with progress, until a signal arrives.
+/// Shows how far a run is, and ends it when a signal arrives.
 ///
 /// # Errors
 ///
-/// If a capture cannot be read, or a sink fails.
-pub fn pass<S: Sink>(
+/// Those of the run.
+pub fn watched<T>(
     args: &ReplayArgs,
-    files: Files,
-    runs: &[Options],
-    sinks: Vec<S>,
     stop: &Stop,
-) -> Result<Done<S>, Failure> {
+    run: impl FnOnce(&mut Settings<'_>) -> Result<T, Error>,
+) -> Result<T, Failure> {
     let progress = Progress::new(args.quiet || args.json);
     let mut watch = |now: &packtrain_replay::Progress| {
         progress.say(&progress_line(now));
         !stop.requested()
     };
-    let mut settings = Settings {
+    let done = run(&mut Settings {
         watch: Some(&mut watch),
         ..Settings::default()
-    };
-    let done = packtrain_replay::run(files, runs, sinks, &mut settings);
+    });
     progress.clear();
     done.map_err(|error| input::of_run(&error, stop.requested()))
 }

@@ -34,20 +34,12 @@ pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> String {
 /// What a data set has of the configurations of the command line.
 fn data_set(stored: &Stored) -> String {
     let folder = advice::printable(&stored.folder);
-    let kept = match stored.kept.len() {
-        0 => String::new(),
-        kept => format!(", kept {kept} that it had: these did not run again, and are not above"),
-    };
     format!(
-        "\ndata set {} in {folder}: configurations written: {}{kept}\n",
+        "\ndata set {} in {folder}: configurations written: {}, kept: {}\n",
         stored.dataset,
-        stored.written.len()
+        stored.written.len(),
+        stored.kept.len()
     )
-}
-
-/// Packets that went into the coalescer for each that came out.
-pub fn ratio(seen: &InterfaceReport) -> f64 {
-    seen.frames as f64 / seen.emitted().max(1) as f64
 }
 
 fn title(index: usize, seen: &InterfaceReport) -> String {
@@ -78,7 +70,7 @@ fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> S
             grouped(seen.flows()),
             grouped(seen.held_max),
             grouped(seen.stats.supers),
-            format!("{:.2}:1", ratio(seen)),
+            format!("{:.2}:1", seen.ratio()),
             time(seen.delays.quantile(0.5)),
             time(seen.delays.quantile(0.99)),
             grouped(seen.records),
@@ -326,7 +318,7 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
         let mut row: Vec<_> = settings.iter().map(|(_, value)| value(options)).collect();
         row.extend([
             grouped(total.emitted()),
-            format!("{:.2}:1", ratio(&total)),
+            format!("{:.2}:1", total.ratio()),
             time(total.delays.quantile(0.5)),
             time(total.delays.quantile(0.99)),
         ]);
@@ -437,16 +429,16 @@ fn reasons(report: &Report, style: Style) -> String {
 }
 
 /// A reason's name, its count, and what it means.
-pub type Reason = (&'static str, u64, &'static str);
+type Reason = (&'static str, u64, &'static str);
 
-pub fn held(seen: &InterfaceReport) -> Vec<Reason> {
+fn held(seen: &InterfaceReport) -> Vec<Reason> {
     let counts = seen.stats.flushes.iter();
     counts
         .map(|(reason, count)| (reason.name(), count, words::of_flush(reason)))
         .collect()
 }
 
-pub fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
+fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
     let counts = seen.stats.not_taken.iter();
     counts
         .map(|(reason, count)| (reason.name(), count, words::of_not_taken(reason)))
@@ -454,7 +446,7 @@ pub fn not_held(seen: &InterfaceReport) -> Vec<Reason> {
 }
 
 /// Packets that the coalescer did not see.
-pub fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
+fn not_seen(seen: &InterfaceReport) -> Vec<Reason> {
     vec![
         (
             "cut_short",

@@ -2,11 +2,12 @@
 
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::{RecordBatch, RecordBatchIterator};
-use arrow_schema::SchemaRef;
 use arrow_schema::ffi::FFI_ArrowSchema;
+use arrow_schema::{Schema, SchemaRef};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use std::sync::Arc;
 
 /// Rows in Arrow's form. Each call of `__arrow_c_stream__` gives all rows.
 #[pyclass(frozen, module = "packtrain")]
@@ -16,8 +17,13 @@ pub struct Table {
 }
 
 impl Table {
-    pub const fn new(schema: SchemaRef, batches: Vec<RecordBatch>) -> Self {
-        Self { schema, batches }
+    /// The rows of these batches, which have one schema; without any it has no columns.
+    pub fn new(batches: Vec<RecordBatch>) -> Self {
+        let schema = batches.first().map(RecordBatch::schema);
+        Self {
+            schema: schema.unwrap_or_else(|| Arc::new(Schema::empty())),
+            batches,
+        }
     }
 }
 

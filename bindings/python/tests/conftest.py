@@ -1,4 +1,4 @@
-"""What tests share: the program, and captures."""
+"""What tests share: the program, and a capture."""
 
 import os
 from pathlib import Path
@@ -7,18 +7,15 @@ import pytest
 
 from traffic import pcap, traffic
 
-FOLDER = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(scope="session")
 def program():
     """The program that the package is compared with."""
-    named = os.environ.get("PACKTRAIN")
-    built = [FOLDER / f"../../target/{name}/packtrain" for name in ("release", "ci", "debug")]
-    found = [path for path in ([Path(named)] if named else built) if path.is_file()]
-    if not found:
-        pytest.fail("no program: run `cargo build -p packtrain-cli`, or set PACKTRAIN to its path")
-    return str(found[0].resolve())
+    path = Path(os.environ.get("PACKTRAIN", ROOT / "target/debug/packtrain"))
+    assert path.is_file(), "no program: run `cargo build -p packtrain-cli`, or set PACKTRAIN"
+    return str(path)
 
 
 @pytest.fixture(scope="session")

@@ -4,32 +4,26 @@ import random
 import struct
 
 
-def checksum(data: bytes) -> int:
-    """The Internet checksum of RFC 1071."""
-    if len(data) % 2:
-        data += b"\0"
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
+def checksum(data: bytes) -> bytes:
+    """The Internet checksum of RFC 1071, of an even number of bytes."""
+    words = struct.unpack(f"!{len(data) // 2}H", data)
+    return struct.pack("!H", 0xFFFF - sum(words) % 0xFFFF)
 
 
 def packet(source: int, sport: int, dport: int, payload: bytes, tcp: tuple[int, int] | None) -> bytes:
     """An Ethernet frame: TCP with this sequence and acknowledgement number, or UDP."""
     addresses = struct.pack("!4B4B", 198, 18, source >> 8, source & 255, 198, 19, 0, 1)
+    protocol, at = (6, 16) if tcp else (17, 6)
     if tcp:
-        protocol = 6
-        header = struct.pack("!HHIIBBHHH", sport, dport, *tcp, 5 << 4, 0x10, 512, 0, 0)
+        rest = struct.pack("!IIBBHHH", *tcp, 5 << 4, 0x10, 512, 0, 0)
     else:
-        protocol = 17
-        header = struct.pack("!HHHH", sport, dport, 8 + len(payload), 0)
-    segment = header + payload
-    pseudo = addresses + struct.pack("!HH", protocol, len(segment))
-    at = 16 if tcp else 6
-    segment = segment[:at] + struct.pack("!H", checksum(pseudo + segment)) + segment[at + 2 :]
-    ip = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(segment), 0, 0x4000, 64, protocol, 0)
-    ip = ip[:10] + struct.pack("!H", checksum(ip + addresses)) + addresses
-    return bytes.fromhex("020000000002 020000000001 0800") + ip + segment
+        rest = struct.pack("!HH", 8 + len(payload), 0)
+    data = struct.pack("!HH", sport, dport) + rest + payload
+    pseudo = addresses + struct.pack("!HH", protocol, len(data))
+    data = data[:at] + checksum(pseudo + data) + data[at + 2 :]
+    ip = struct.pack("!BBHHHBB", 0x45, 0, 20 + len(data), 0, 0x4000, 64, protocol)
+    ip += checksum(ip + addresses) + addresses
+    return bytes.fromhex("020000000002 020000000001 0800") + ip + data
 
 
 def traffic(packets: int, seed: int = 1, flows: int = 40):

@@ -1,14 +1,180 @@
 """What GRO, LRO and interrupt moderation make of captures of any size, as Arrow tables."""
 
-from ._packtrain import (
-    Progress,
-    Result,
-    Sweep,
-    Table,
-    coalesce,
-    replay,
-    segment,
-    sweep,
-)
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from . import _packtrain
+from ._packtrain import Table
 
 __all__ = ["Progress", "Result", "Sweep", "Table", "coalesce", "replay", "segment", "sweep"]
+
+AnyPath = str | os.PathLike[str]
+Mode = Literal["hash", "sorted", "auto"]
+Coalesce = Literal["reversible", "stream"]
+Link = Literal["ip", "ethernet"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    bytes: int
+    """Bytes read, before decompression."""
+    bytes_total: int | None
+    """Bytes to read, if known."""
+    packets: int
+    """Packets read."""
+    seconds: float
+    """Seconds since the start."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one configuration makes of captures."""
+
+    summary: dict[str, Any]
+    """The keys of `packtrain replay --json` with one configuration (docs/json.md)."""
+    trains: Table | None
+    """A row for each train, in the order in which they end; `None` with `trains=False`."""
+    runs: Table
+    """A row for each interface: settings, counters, reasons."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What several configurations make of captures."""
+
+    summaries: list[dict[str, Any]]
+    """`Result.summary` of each configuration: the last key of the grid changes first."""
+    trains: Table | None
+    """As `Result.trains`; `None` unless `trains=True`."""
+    runs: Table
+    """A row for each configuration and interface."""
+
+
+Watch = Callable[[Progress], object]
+Found = TypeVar("Found", Result, Sweep)
+
+
+def replay(
+    path: AnyPath | Sequence[AnyPath],
+    *,
+    flows: int = 1024,
+    hold_us: float = 50.0,
+    mode: Mode = "auto",
+    queues: int = 1,
+    headers_only: bool | None = None,
+    coalesce: Coalesce | None = "reversible",
+    ack_limit: int | None = None,
+    trains: bool = True,
+    dataset: str | None = None,
+    progress: Watch | None = None,
+) -> Result:
+    """Replays a capture, or several as one, with one configuration.
+
+    `flows` is the size of the flow table, `hold_us` how long packets are held at most in capture
+    time, `queues` the receive queues of each interface (RSS), `ack_limit` the pure ACKs of a merged
+    packet (with `coalesce="stream"`). `coalesce=None` merges nothing. Only the headers are used of
+    packets that the capture does not have whole, and with `headers_only=True` of all: then all
+    checksums are taken for right. Trains take about 40 bytes of memory each: `trains=False` leaves
+    them out. `dataset` is the name in `runs`, by default that of the first file. `progress` is
+    called ten times a second; an exception of it ends the run and is raised.
+
+    Raises `OSError` if a file cannot be read, and `ValueError` for a file that is no capture. If one
+    ends in the middle of a record, the exception's attribute `result` has what was before.
+    """
+    grid = _one(
+        flows=flows, hold_us=hold_us, mode=mode, queues=queues, headers_only=headers_only,
+        coalesce=coalesce, ack_limit=ack_limit,
+    )
+    paths = _paths(path)
+    name = dataset or _packtrain.name_of(paths[0])
+    [text], table, runs, broken = _packtrain.run(paths, grid, trains, name, _watch(progress))
+    return _checked(Result(json.loads(text), table, runs), broken)
+
+
+def sweep(
+    paths: AnyPath | Sequence[AnyPath],
+    grid: Mapping[str, Any],
+    *,
+    trains: bool = False,
+    output: AnyPath | None = None,
+    dataset: str | None = None,
+    progress: Watch | None = None,
+) -> Sweep:
+    """Replays captures as one, with each combination of settings, in one pass.
+
+    `grid` has a list of values, or one value, for any of `flows`, `hold_us`, `mode`, `queues`,
+    `coalesce` and `ack_limit`, and one value of `headers_only`. With `output` trains and runs
+    become a folder of Parquet files, with partitions by data set and configuration; memory does not
+    depend on the captures then. Exceptions are those of `replay`.
+    """
+    grid, paths, watch = _grid(grid), _paths(paths), _watch(progress)
+    name = dataset or _packtrain.name_of(paths[0])
+    if output is None:
+        texts, table, runs, broken = _packtrain.run(paths, grid, trains, name, watch)
+    elif trains:
+        line = "trains=True keeps the trains in memory, and output= writes them: leave one out"
+        raise ValueError(line)
+    else:
+        for part, left in _packtrain.plan(paths, grid, output, name, None):
+            _packtrain.work(grid, output, name, part, left, 0, watch)
+        texts, runs, fault = _packtrain.merge(grid, output, name)
+        table, broken = None, fault and ValueError(fault)
+    return _checked(Sweep([json.loads(text) for text in texts], table, runs), broken)
+
+
+def coalesce(
+    packets: Sequence[bytes],
+    *,
+    link: Link = "ip",
+    coalesce: Coalesce | None = "reversible",
+    mode: Mode = "hash",
+    flows: int = 1024,
+    ack_limit: int | None = None,
+) -> list[tuple[bytes, int]]:
+    """Merges packets that arrive in one window. Returns each packet that leaves, with complete
+    checksums, and how many packets are in it. What cannot be merged, or has a wrong checksum,
+    leaves as it is."""
+    grid = _one(coalesce=coalesce, mode=mode, flows=flows, ack_limit=ack_limit)
+    return _packtrain.coalesce(packets, link, grid)
+
+
+def segment(packet: bytes, size: int, *, link: Link = "ip") -> list[bytes]:
+    """Cuts a TCP or UDP packet into packets of `size` bytes of payload, as TSO and USO do: fresh
+    lengths, sequence numbers, identifications, flags and checksums. The checksum of `packet` is not
+    read. Raises `ValueError` for other packets."""
+    return _packtrain.segment(packet, size, link)
+
+
+def _paths(paths: AnyPath | Sequence[AnyPath]) -> list[AnyPath]:
+    paths = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    if not paths:
+        raise ValueError("no path: name at least one capture")
+    return paths
+
+
+def _one(**settings: Any) -> _packtrain.Grid:
+    return _packtrain.Grid(**{key: [value] for key, value in settings.items()})
+
+
+def _grid(grid: Mapping[str, Any]) -> _packtrain.Grid:
+    def is_list(value: Any) -> bool:
+        return isinstance(value, Iterable) and not isinstance(value, str)
+
+    lists = {key: list(value) if is_list(value) else [value] for key, value in grid.items()}
+    return _packtrain.Grid(**lists)
+
+
+def _watch(progress: Watch | None) -> Callable[..., object] | None:
+    return progress and (lambda *now: progress(Progress(*now)))
+
+
+def _checked(found: Found, broken: Exception | None) -> Found:
+    if broken:
+        broken.result = found
+        raise broken
+    return found

@@ -22,7 +22,7 @@ const SEMANTICS: [(&str, Option<Semantics>); 3] = [
     ("off", None),
 ];
 
-/// Each combination of the values of each setting: the last setting changes first.
+/// The configurations of [`packtrain_replay::Grid::runs`].
 #[pyclass(frozen, module = "packtrain._packtrain")]
 pub struct Grid {
     pub runs: Vec<Options>,

@@ -69,8 +69,8 @@ fn found(name: &str, runs: &[Options], reports: &[Report]) -> PyResult<(Vec<Stri
     Ok((texts.collect(), Table::new(vec![batch])))
 }
 
-/// What `run` returns: the summary of each configuration as JSON, the tables of trains and runs, and
-/// the exception for a capture that was not read to its end.
+/// The summary of each configuration as JSON, the tables of trains and runs, and the exception for
+/// a capture that was not read to its end.
 type Found = (Vec<String>, Option<Table>, Table, Option<PyErr>);
 
 /// Runs a grid on captures.

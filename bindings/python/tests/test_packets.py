@@ -8,13 +8,8 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Raw, raw
 
 PAYLOAD = bytes(range(256)) * 20
-UDP_HEADER = UDP(sport=4000, dport=443)
-
-
-def ip(version):
-    if version == 4:
-        return IP(src="198.18.0.1", dst="198.19.0.1", flags="DF", id=7, ttl=64)
-    return IPv6(src="fd00::1", dst="fd00::2", hlim=64)
+NETWORKS = [IP(src="198.18.0.1", dst="198.19.0.1", flags="DF", id=7), IPv6(src="fd00::1", dst="fd00::2")]
+COMPUTED = [(IP, "len"), (IP, "chksum"), (IPv6, "plen"), (TCP, "chksum"), (UDP, "len"), (UDP, "chksum")]
 
 
 def tcp(flags="A", sport=5000):
@@ -22,38 +17,35 @@ def tcp(flags="A", sport=5000):
     return TCP(sport=sport, dport=80, seq=2**32 - 1500, ack=9, flags=flags, options=options)
 
 
-def packet(transport=tcp(), version=4, link="ip"):
-    whole = ip(version) / transport / Raw(PAYLOAD)
-    ether = Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02")
-    return raw(ether / whole if link == "ethernet" else whole)
+def packet(transport=tcp()):
+    return raw(NETWORKS[0] / transport / Raw(PAYLOAD))
 
 
-@pytest.mark.parametrize("version", [4, 6])
+@pytest.mark.parametrize("network", NETWORKS, ids=["v4", "v6"])
 @pytest.mark.parametrize("link", ["ip", "ethernet"])
-@pytest.mark.parametrize("transport", [tcp(), tcp("PA"), tcp("FA"), UDP_HEADER],
+@pytest.mark.parametrize("transport", [tcp(), tcp("PA"), tcp("FA"), UDP(sport=4000, dport=443)],
                          ids=["A", "PA", "FA", "udp"])
 @pytest.mark.parametrize("size", [100, 1000, 1448, 5119])
-def test_segments_are_those_of_scapy(version, link, transport, size):
-    def parse(data):
-        return Ether(data) if link == "ethernet" else (IP if version == 4 else IPv6)(data)
+def test_segments_are_those_of_scapy(network, link, transport, size):
+    parse, kind = Ether if link == "ethernet" else type(network), type(transport)
 
     def by_scapy(data):
         """With lengths and checksums computed by scapy, which does not read those there."""
         parsed = parse(data)
-        for layer, field in [(IP, "len"), (IP, "chksum"), (IPv6, "plen"), (TCP, "chksum"),
-                             (UDP, "len"), (UDP, "chksum")]:
+        for layer, field in COMPUTED:
             if layer in parsed:
                 delattr(parsed[layer], field)
         return raw(parsed)
 
-    whole, kind = packet(transport, version, link), type(transport)
+    whole = network / transport / Raw(PAYLOAD)
+    whole = raw(Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / whole if parse is Ether else whole)
     pieces = packtrain.segment(whole, size, link=link)
     parsed = [parse(piece) for piece in pieces]
     assert [by_scapy(piece) for piece in pieces] == pieces
-    assert b"".join(bytes(piece[kind].payload) for piece in parsed) == PAYLOAD
-    assert {len(piece[kind].payload) for piece in parsed[:-1]} == {size}
+    payloads = [bytes(piece[kind].payload) for piece in parsed]
+    assert b"".join(payloads) == PAYLOAD and {len(payload) for payload in payloads[:-1]} == {size}
     for index, piece in enumerate(parsed):
-        if version == 4:
+        if IP in piece:
             assert piece[IP].id == 7 + index
         if kind is TCP:
             assert piece[TCP].seq == (transport.seq + index * size) % 2**32
@@ -85,7 +77,7 @@ def test_what_is_not_merged_passes():
 
 
 def test_pure_acks_merge_as_a_stream_only():
-    acks = [raw(ip(4) / TCP(dport=80, seq=1, ack=1000 * n, flags="A")) for n in range(1, 6)]
+    acks = [raw(NETWORKS[0] / TCP(dport=80, seq=1, ack=1000 * n, flags="A")) for n in range(1, 6)]
     assert [count for _, count in packtrain.coalesce(acks)] == [1] * 5
     [(last, count)] = packtrain.coalesce(acks, coalesce="stream")
     assert (IP(last)[TCP].ack, count) == (5000, 5)
@@ -97,7 +89,7 @@ def test_pure_acks_merge_as_a_stream_only():
     ((b"\x45", 100), "truncated|short"),
     ((packet(), 0), "size"),
     ((packet(tcp("SA")), 100), "tcp_flags"),
-    ((raw(ip(4) / Raw(b"x" * 100)), 100), "neither TCP nor UDP"),
+    ((raw(NETWORKS[0] / Raw(b"x" * 100)), 100), "neither TCP nor UDP"),
     ((packet(), 100, "token ring"), "link="),
 ])
 def test_errors_say_what_to_write(arguments, words):

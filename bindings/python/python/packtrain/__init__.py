@@ -19,40 +19,35 @@ Link = Literal["ip", "ethernet"]
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a run is."""
+    """How far a run is: bytes read before decompression, bytes to read if known, packets read, and
+    seconds since the start."""
 
     bytes: int
-    """Bytes read, before decompression."""
     bytes_total: int | None
-    """Bytes to read, if known."""
     packets: int
-    """Packets read."""
     seconds: float
-    """Seconds since the start."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What one configuration makes of captures."""
+    """What one configuration makes of captures: `summary` has the keys of `packtrain replay --json`
+    (docs/json.md), `trains` a row for each train in the order in which they end, unless
+    `trains=False`, and `runs` a row for each interface: settings, counters, reasons."""
 
     summary: dict[str, Any]
-    """The keys of `packtrain replay --json` with one configuration (docs/json.md)."""
     trains: Table | None
-    """A row for each train, in the order in which they end; `None` with `trains=False`."""
     runs: Table
-    """A row for each interface: settings, counters, reasons."""
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """What several configurations make of captures."""
+    """What several configurations make of captures: `summaries` has the `Result.summary` of each (of
+    `coalesce`, `mode`, `flows`, `hold_us`, `queues` and `ack_limit` the last one changes first),
+    `trains` the trains of all if `trains=True`, `runs` a row for each configuration and interface."""
 
     summaries: list[dict[str, Any]]
-    """`Result.summary` of each configuration: the last key of the grid changes first."""
     trains: Table | None
-    """As `Result.trains`; `None` unless `trains=True`."""
     runs: Table
-    """A row for each configuration and interface."""
 
 
 Watch = Callable[[Progress], object]

@@ -61,25 +61,23 @@ def replay(
         ray.remote(task).options(max_retries=max_retries, num_cpus=1)
         for task in (_plan, _work, _merge)
     )
-    # The first data set makes the folder, so that two do not make it at once.
-    first, *others = (
-        (path, grid, folder, name, part_bytes) for name, path in named.items()
-    )
-    planned = [ray.get(plan.remote(*first)), *ray.get([plan.remote(*other) for other in others])]
+    plans = [plan.remote(path, grid, folder, name, part_bytes) for name, path in named.items()]
     tasks = [
         work.remote(grid, folder, name, part, left[at : at + together])
-        for name, parts in zip(named, planned)
+        for name, parts in zip(named, ray.get(plans))
         for part, left in parts
         for at in range(0, len(left), together)
     ]
     ray.get(tasks)
-    datasets = {}
     merged = ray.get([merge.remote(grid, folder, name) for name in named])
-    for name, (summaries, fault) in zip(named, merged):
-        datasets[name] = [json.loads(text) for text in summaries]
-        if fault:
-            warnings.warn(fault, stacklevel=2)
-    return _sums(datasets) | {"tasks": len(tasks)}
+    for fault in filter(None, (fault for _, fault in merged)):
+        warnings.warn(fault, stacklevel=2)
+    datasets = dict(zip(named, (summaries for summaries, _ in merged)))
+    ledgers = [summary["conservation"] for summaries in datasets.values() for summary in summaries]
+    names = ["received", "expanded", "transmitted", "absorbed", "held", "dropped"]
+    sums = {name: sum(ledger[name] for ledger in ledgers) for name in names}
+    closed = all(ledger["closed"] for ledger in ledgers)
+    return sums | {"closed": closed, "datasets": datasets, "tasks": len(tasks)}
 
 
 def _connect() -> None:
@@ -101,17 +99,9 @@ def _work(grid: dict, folder: Path, name: str, part: int, runs: list[int]) -> No
     _packtrain.work(_grid(grid), folder, name, part, runs, 1)
 
 
-def _merge(grid: dict, folder: Path, name: str) -> tuple[list[str], str | None]:
-    summaries, _, fault = _packtrain.merge(_grid(grid), folder, name)
-    return summaries, fault
-
-
-def _sums(datasets: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
-    names = ["received", "expanded", "transmitted", "absorbed", "held", "dropped"]
-    ledgers = [summary["conservation"] for found in datasets.values() for summary in found]
-    sums = {name: sum(ledger[name] for ledger in ledgers) for name in names}
-    closed = all(ledger["closed"] for ledger in ledgers)
-    return sums | {"closed": closed, "datasets": datasets}
+def _merge(grid: dict, folder: Path, name: str) -> tuple[list[dict[str, Any]], str | None]:
+    texts, _, fault = _packtrain.merge(_grid(grid), folder, name)
+    return [json.loads(text) for text in texts], fault
 
 
 def fuzz(

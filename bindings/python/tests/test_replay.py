@@ -44,7 +44,9 @@ def assert_equal(mine, theirs, settings):
 ])
 def test_the_summary_is_that_of_the_program(program, capture, settings, words):
     theirs = of_program(program, capture, words)
-    mine = packtrain.replay(capture, **settings, trains=False).summary
+    found = packtrain.replay(capture, **settings, trains=False)
+    mine = found.summary
+    assert found.trains is None
     assert_equal(mine, theirs, theirs["settings"])
     host = {"schema", "command", "version", "commit", "host", "parquet", "stopped"}
     assert theirs.keys() - mine.keys() <= host and mine["conservation"]["closed"]
@@ -86,6 +88,7 @@ def test_a_sweep_is_its_runs_one_by_one(program, capture, tmp_path):
     stored = f"SELECT sum(packets) FROM read_parquet('{output}/trains/**/*.parquet')"
     assert duckdb.sql(stored).fetchall() == [(16 * 6000,)]
     times = {path: path.stat().st_mtime_ns for path in output.rglob("*.*")}
+    assert len(times) == 1 + 3 * 16
     more = packtrain.sweep(capture, GRID | {"flows": [4, 64, 1024]}, output=output)
     assert more.summaries[:4] == swept.summaries[:4] and len(more.summaries) == 24
     assert {path: path.stat().st_mtime_ns for path in times} == times

@@ -367,6 +367,7 @@ fn parts_add_up_to_the_whole() {
     check(&out, parts, &plain);
     let error = create(&out, &path, None)
         .files(parts)
+        .map(drop)
         .expect_err("no such part");
     assert!(error.to_string().contains("has no part"), "{error}");
     // Where a hold time may be longer than the gaps, parts are queues.
@@ -413,7 +414,10 @@ fn an_error_names_the_folder_and_leaves_it_as_it_was() {
     for packets in [1000, 999] {
         write(&path, Format::PcapNg, &traffic(packets));
         refused(&out, "some", "other captures");
-        let error = dataset.files(0).expect_err("it was written again");
+        let error = dataset
+            .files(0)
+            .map(drop)
+            .expect_err("it was written again");
         assert!(error.to_string().contains("all.pcapng"), "{error}");
     }
     let run = |name: &str, words: &str| {

@@ -68,12 +68,9 @@ pub fn traffic(packets: u32) -> Vec<Packet> {
         let flow = ((index / 8).wrapping_mul(2_654_435_761) >> 16) % 40;
         let seq = &mut seqs[flow as usize];
         let payload = vec![index as u8; 200 + (flow as usize % 3) * 100];
-        let data = packet(
-            flow as u8,
-            (!flow.is_multiple_of(5)).then_some(*seq),
-            &payload,
-        );
+        let tcp = (!flow.is_multiple_of(5)).then_some(*seq);
         *seq += payload.len() as u32;
+        let data = packet(flow as u8, tcp, &payload);
         (at, flow % 2, data)
     });
     packets.collect()
@@ -89,18 +86,22 @@ pub fn write(path: &Path, format: Format, packets: &[Packet]) {
 }
 
 /// Writes packets, of each one this many bytes at most.
-pub fn write_cut(path: &Path, format: Format, names: &[&str], packets: &[Packet], bytes: usize) {
-    let interfaces: Vec<_> = names
-        .iter()
-        .map(|name| Interface {
-            link: LinkCode::ETHERNET,
-            snaplen: 0,
-            name: Some(name),
-        })
-        .collect();
+pub fn write_cut(
+    path: impl AsRef<Path>,
+    format: Format,
+    names: &[&str],
+    packets: &[Packet],
+    bytes: usize,
+) {
+    let named = |name| Interface {
+        link: LinkCode::ETHERNET,
+        snaplen: 0,
+        name: Some(name),
+    };
+    let interfaces: Vec<_> = names.iter().copied().map(named).collect();
     let mut writer = Writer::new(Vec::new(), format, &interfaces).expect("a writer");
     for (at, interface, data) in packets {
-        let interface = interface % interfaces.len() as u32;
+        let interface = interface % names.len() as u32;
         let start = &data[..data.len().min(bytes)];
         let written = writer.write(interface, *at, data.len() as u32, [start]);
         written.expect("a record");

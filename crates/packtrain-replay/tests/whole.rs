@@ -2,9 +2,9 @@
 
 mod captures;
 
-use captures::{Folder, Packet, merged, traffic, write};
-use packtrain_capture::Format;
+use captures::{Folder, Packet, merged, traffic, write, writer};
 use packtrain_capture::replay::{Options, Report, Train};
+use packtrain_capture::{Format, LinkCode};
 use packtrain_offload::coalesce::{Mode, Semantics};
 use packtrain_replay::{Done, Error, Files, Grid, Ignore, Part, Parts, Settings, Sink, run};
 use proptest::prelude::*;
@@ -264,53 +264,27 @@ fn a_section_ends_its_own_windows_only() {
     }
 }
 
-/// A pcapng block.
-fn block(kind: u32, body: &[u8]) -> Vec<u8> {
-    let total = (12 + body.len() as u32).to_le_bytes();
-    [&kind.to_le_bytes(), &total, body, &total].concat()
-}
-
-/// What may be between the packets of a capture.
-fn odd_block() -> impl Strategy<Value = Vec<u8>> {
-    let packet = |interface: u32| {
-        let fields = [interface, 0, 0, 4, 4, 0x5a5a_5a5a];
-        fields.map(u32::to_le_bytes).concat()
-    };
-    prop_oneof![
+/// What may be between the packets of a capture: types of blocks, and their bodies.
+fn odd_blocks() -> Vec<Vec<(u32, Vec<u8>)>> {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let interface = (1, words(&[1, 0]));
+    vec![
         // A packet of an interface that is not described, and one without a time.
-        Just(block(6, &packet(9))),
-        Just(block(3, &[4, 0, 0, 0, 1, 2, 3, 4])),
+        vec![(6, words(&[9, 0, 0, 4, 4, 0x5a5a_5a5a]))],
+        vec![(3, words(&[4, 0x0403_0201]))],
         // Of another type, and one that is copied.
-        Just(block(0x8000_0001, &[0; 8])),
-        Just(block(4, &[0; 4])),
+        vec![(0x8000_0001, words(&[0, 0]))],
+        vec![(4, words(&[0]))],
         // A description that is too short, and a good one.
-        Just(block(1, &[0; 4])),
-        Just(block(1, &[1, 0, 0, 0, 0, 0, 0, 0])),
-        // Another section, with an interface.
-        Just({
-            let mut section = vec![0x4d, 0x3c, 0x2b, 0x1a, 1, 0, 0, 0];
-            section.extend([0xff; 8]);
-            let interface = block(1, &[1, 0, 0, 0, 0, 0, 0, 0]);
-            [block(0x0a0d_0d0a, &section), interface.clone(), interface].concat()
-        }),
+        vec![(1, words(&[0]))],
+        vec![interface.clone()],
+        // Another section, with interfaces.
+        vec![
+            (0x0a0d_0d0a, words(&[0x1a2b_3c4d, 1, !0, !0])),
+            interface.clone(),
+            interface,
+        ],
     ]
-}
-
-/// Inserts blocks before those with these numbers.
-fn insert(path: &Path, odd: &[(usize, Vec<u8>)]) {
-    let bytes = std::fs::read(path).expect("the file");
-    let (mut at, mut index, mut out) = (0, 0, Vec::new());
-    while at < bytes.len() {
-        let here = odd.iter().filter(|(before, _)| *before == index);
-        // The section header stays the first.
-        here.filter(|_| index > 0)
-            .for_each(|(_, block)| out.extend(block));
-        let length = bytes[at + 4..at + 8].try_into().expect("four bytes");
-        let end = at + u32::from_le_bytes(length) as usize;
-        out.extend(&bytes[at..end]);
-        (at, index) = (end, index + 1);
-    }
-    std::fs::write(path, out).expect("a file");
 }
 
 /// Without the place of a fault, which is that in the part.
@@ -328,20 +302,25 @@ proptest! {
         bytes in 1_u64..100_000,
         packets in 1_u32..3000,
         jitter in prop::option::of(1_u64..4000),
-        odd in prop::collection::vec((0_usize..3200, odd_block()), 0..4),
-        first in prop::option::of(odd_block()),
-        is_pcap in any::<bool>(),
+        odd in prop::collection::vec((0_usize..3000, prop::sample::select(odd_blocks())), 0..4),
+        first in prop::option::of(prop::sample::select(odd_blocks())),
+        format in prop::sample::select(vec![NANO, Format::PcapNg]),
     ) {
-        let mut traffic = traffic(packets);
-        for (index, (at, ..)) in traffic.iter_mut().enumerate() {
-            *at += jitter.map_or(0, |most| index as u64 * 7919 % most);
+        let folder = Folder::new();
+        let path = folder.file("all");
+        let names: &[_] = if format == NANO { &["one"] } else { &["left", "right"] };
+        let mut writer = writer(format, LinkCode::ETHERNET, names);
+        let odd: Vec<_> = odd.into_iter().chain(first.map(|first| (0, first))).collect();
+        for (index, (at, interface, data)) in traffic(packets).into_iter().enumerate() {
+            let here = odd.iter().filter(|(before, _)| *before == index);
+            for (kind, body) in here.flat_map(|(_, blocks)| blocks) {
+                writer.write_block(*kind, body).expect("a block");
+            }
+            let at = at + jitter.map_or(0, |most| index as u64 * 7919 % most);
+            let written = writer.write(interface % names.len() as u32, at, 0, [data]);
+            written.expect("a record");
         }
-        let format = if is_pcap { NANO } else { Format::PcapNg };
-        let (_folder, path) = captured(format, &traffic);
-        if !is_pcap {
-            let odd: Vec<_> = odd.into_iter().chain(first.map(|block| (3, block))).collect();
-            insert(&path, &odd);
-        }
+        std::fs::write(&path, writer.finish().expect("the end")).expect("a file");
         // Each value of each setting twice.
         let runs: Vec<_> = grid().into_iter().step_by(5).collect();
         let whole = alone(open(&[&path]), &runs);

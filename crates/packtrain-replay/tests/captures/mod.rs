@@ -76,16 +76,23 @@ pub fn traffic(packets: u32) -> Vec<Packet> {
     packets.collect()
 }
 
-/// Writes packets of two interfaces.
-pub fn write(path: &Path, format: Format, packets: &[Packet]) {
-    let names: &[_] = match format {
-        Format::PcapNg => &["left", "right"],
-        Format::Pcap { .. } => &["one"],
+/// A capture of interfaces with these names.
+pub fn writer(format: Format, link: LinkCode, names: &[&str]) -> Writer<Vec<u8>> {
+    let named = |name| Interface {
+        link,
+        snaplen: 0,
+        name: Some(name),
     };
-    write_cut(path, format, names, packets, usize::MAX);
+    let interfaces: Vec<_> = names.iter().copied().map(named).collect();
+    Writer::new(Vec::new(), format, &interfaces).expect("a writer")
 }
 
-/// Writes packets, of each one this many bytes at most.
+/// Writes packets of two interfaces.
+pub fn write(path: &Path, format: Format, packets: &[Packet]) {
+    write_cut(path, format, &["left", "right"], packets, usize::MAX);
+}
+
+/// Writes packets, of each one this many bytes at most. A classic pcap has the first interface.
 pub fn write_cut(
     path: impl AsRef<Path>,
     format: Format,
@@ -93,15 +100,13 @@ pub fn write_cut(
     packets: &[Packet],
     bytes: usize,
 ) {
-    let named = |name| Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 0,
-        name: Some(name),
+    let interfaces = match format {
+        Format::PcapNg => names.len(),
+        Format::Pcap { .. } => 1,
     };
-    let interfaces: Vec<_> = names.iter().copied().map(named).collect();
-    let mut writer = Writer::new(Vec::new(), format, &interfaces).expect("a writer");
+    let mut writer = writer(format, LinkCode::ETHERNET, &names[..interfaces]);
     for (at, interface, data) in packets {
-        let interface = interface % names.len() as u32;
+        let interface = interface % interfaces as u32;
         let start = &data[..data.len().min(bytes)];
         let written = writer.write(interface, *at, data.len() as u32, [start]);
         written.expect("a record");

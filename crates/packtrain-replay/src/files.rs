@@ -3,6 +3,7 @@
 use super::error::Error;
 use super::part::Part;
 use packtrain_capture::{CaptureError, Reader};
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -33,6 +34,12 @@ enum Opens {
     File(PathBuf, Option<Part>, Stamp),
     /// An input that is open; taken when it is read.
     Input(Option<Box<dyn Read + Send>>),
+}
+
+impl fmt::Debug for Files {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.paths()).finish()
+    }
 }
 
 /// What differs for a file that was changed: its length, and when it was modified.

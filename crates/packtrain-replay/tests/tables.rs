@@ -367,7 +367,6 @@ fn parts_add_up_to_the_whole() {
     check(&out, parts, &plain);
     let error = create(&out, &path, None)
         .files(parts)
-        .map(drop)
         .expect_err("no such part");
     assert!(error.to_string().contains("has no part"), "{error}");
     // Where a hold time may be longer than the gaps, parts are queues.

@@ -6,13 +6,14 @@
 //! `cargo bench -p packtrain-cli --bench replay -- --help` lists the options.
 
 use clap::Parser;
+use etherparse::TcpOptionElement::{Noop, Timestamp};
+use etherparse::{IpHeaders, Ipv4Header, PacketBuilder};
 use packtrain_capture::{Format, Interface, LinkCode, Writer};
 use packtrain_lab::cpu::Usage;
 use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common};
 use packtrain_measure::report::{Conditions, rounded};
 use packtrain_measure::{Claim, Expected, statistics};
-use packtrain_offload::checksum;
 use packtrain_offload::random::Random;
 use serde::Serialize;
 use serde_json::json;
@@ -178,31 +179,25 @@ fn write(path: &Path, bytes: u64, snaplen: usize) -> Result<(), Box<dyn Error>> 
 }
 
 fn packet(flow: u16, is_udp: bool, seq: u32, id: u16, payload: usize) -> Vec<u8> {
-    let (protocol, header) = if is_udp { (17, 8) } else { (6, 32) };
-    let mut packet = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
-    let [high, low] = ((20 + header + payload) as u16).to_be_bytes();
-    let ([id_high, id_low], [a, b]) = (id.to_be_bytes(), flow.to_be_bytes());
-    packet.extend([
-        0x45, 0, high, low, id_high, id_low, 0x40, 0, 64, protocol, 0, 0,
-    ]);
-    packet.extend([198, 18, a, b, 198, 19, 0, 1]);
-    let sum = !checksum::sum(&packet[14..34]).fold();
-    packet[24..26].copy_from_slice(&sum.to_be_bytes());
-    packet.extend((5000 + flow).to_be_bytes());
-    packet.extend(443_u16.to_be_bytes());
-    if is_udp {
-        packet.extend(((header + payload) as u16).to_be_bytes());
-        packet.extend([0, 0]);
+    let [high, low] = flow.to_be_bytes();
+    let header = Ipv4Header {
+        identification: id,
+        dont_fragment: true,
+        time_to_live: 64,
+        source: [198, 18, high, low],
+        destination: [198, 19, 0, 1],
+        ..Ipv4Header::default()
+    };
+    let link = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 2], [2, 0, 0, 0, 0, 1]);
+    let ip = link.ip(IpHeaders::Ipv4(header, Default::default()));
+    let (mut packet, payload, port) = (Vec::new(), vec![0x5a; payload], 5000 + flow);
+    let written = if is_udp {
+        ip.udp(port, 443).write(&mut packet, &payload)
     } else {
-        packet.extend(seq.to_be_bytes());
-        packet.extend([0, 0, 0, 7, 0x80, 0x10, 1, 0, 0, 0, 0, 0]);
-        packet.extend([1, 1, 8, 10, 0, 0, 0, 9, 0, 0, 0, 8]);
-    }
-    packet.resize(34 + header + payload, 0x5a);
-    let mut sum = checksum::sum(&packet[26..]);
-    sum.add_u16(protocol.into());
-    sum.add_u16((header + payload) as u16);
-    let at = if is_udp { 40 } else { 50 };
-    packet[at..at + 2].copy_from_slice(&(!sum.fold()).to_be_bytes());
+        let options = [Noop, Noop, Timestamp(9, 8)];
+        let tcp = ip.tcp(port, 443, seq, 256).ack(7).options(&options);
+        tcp.expect("few options").write(&mut packet, &payload)
+    };
+    written.expect("a packet");
     packet
 }

@@ -10,7 +10,6 @@
 
 mod program;
 
-use packtrain_capture::{Format, Interface, LinkCode, Reader, Writer};
 use packtrain_lab::ethtool::Offload;
 use packtrain_lab::harness::{self, need_tap, skip, wait_for};
 
@@ -395,27 +394,6 @@ fn control() {
     }
 }
 
-/// Copies a capture with the first 96 bytes of each packet.
-fn cut(from: &str, to: &str) {
-    let input = fs::File::open(from).expect("the recording");
-    let mut reader = Reader::new(input).expect("a capture");
-    let interface = Interface {
-        link: LinkCode::ETHERNET,
-        snaplen: 96,
-        name: None,
-    };
-    let format = Format::Pcap { nanosecond: false };
-    let output = fs::File::create(to).expect("a file");
-    let mut writer = Writer::new(output, format, &[interface]).expect("a writer");
-    while let Some(record) = reader.next_record().expect("a record") {
-        let data = &record.data[..record.data.len().min(96)];
-        let at = record.timestamp_ns.expect("a time");
-        let written = writer.write(0, at, record.original_bytes, [data]);
-        written.expect("a record");
-    }
-    writer.finish().expect("the end");
-}
-
 /// What iperf3 sent is merged in the same way whether the capture has all of it, or 96 bytes of
 /// each packet as public traces do.
 fn replay() {
@@ -423,28 +401,17 @@ fn replay() {
     let (side, direction) = (Side::Right, Direction::In);
     let ports = ["packet:near-a", "packet:near-b"];
     let (_, recorded) = pass(&scratch, 1500, ports, &[(side, direction)]);
-    let (whole, headers) = (
-        recording(&scratch, side, direction),
-        scratch.file("cut.pcap"),
-    );
-    cut(&whole, &headers);
+    let whole = recording(&scratch, side, direction);
+    let cut = scratch.file("cut.pcap");
+    // Wireshark's, as tshark.
+    let args = ["-F", "pcap", "-s", "96", &whole, &cut];
+    let ran = finish(start(&mut command("editcap", &args)));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
     let replayed = |path: &str| {
-        let lists = [
-            "--flows",
-            "1,1024",
-            "--mode",
-            "hash,sorted",
-            "--hold",
-            "20us,200us",
-        ];
-        let more = [
-            "--coalesce",
-            "reversible,stream",
-            "--queues",
-            "1,4",
-            "--json",
-        ];
-        let args = [&["replay", path][..], &lists, &more].concat();
+        let lists = "--flows 1,1024 --mode hash,sorted --hold 20us,200us \
+                     --coalesce reversible,stream --queues 1,4";
+        let args = ["replay", "--json", path].into_iter();
+        let args: Vec<_> = args.chain(lists.split_whitespace()).collect();
         let mut json = ends(0, &args).json();
         for run in json["runs"].as_array_mut().expect("a sweep") {
             let row = run["rows"][0].as_object_mut().expect("an interface");
@@ -452,17 +419,17 @@ fn replay() {
             assert_eq!(row["passed"]["cut_short"], 0, "{row:?}");
             row.remove("captured_bytes");
             let by_headers = row.remove("by_headers").expect("a count");
-            assert_eq!(by_headers != 0, path == headers, "{row:?}");
+            assert_eq!(by_headers != 0, path == cut, "{row:?}");
         }
         json["runs"].take()
     };
-    let (whole, headers) = (replayed(&whole), replayed(&headers));
-    assert_eq!(whole, headers);
-    let runs = whole.as_array().expect("a sweep");
+    let runs = replayed(&whole);
+    assert_eq!(runs, replayed(&cut));
+    let runs = runs.as_array().expect("a sweep");
     let packets = recorded.iter().map(|(frames, _)| frames.len());
     assert_eq!(runs.len(), 32);
     assert_eq!(runs[0]["total"]["packets"], packets.sum::<usize>());
     let of = |run: &Value, key: &str| run["total"][key].as_u64();
     let merges = |run: &Value| of(run, "emitted") < of(run, "packets");
-    assert!(runs.iter().all(merges), "{whole}");
+    assert!(runs.iter().all(merges), "{runs:?}");
 }

@@ -6,14 +6,13 @@ use packtrain_capture::{CaptureError, Reader};
 use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 /// The captures of a run. They are as one: see
 /// [`Intake`](packtrain_capture::replay::Intake).
-#[derive(Debug)]
 pub struct Files {
     /// By the time of their first packets.
     pub(super) sources: Vec<Source>,
@@ -37,33 +36,17 @@ enum Opens {
     Input(Option<Box<dyn Read + Send>>),
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for Files {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
-            .field("path", &self.path)
-            .field("first_ns", &self.first_ns)
-            .finish_non_exhaustive()
+        f.debug_list().entries(self.paths()).finish()
     }
 }
 
-/// What differs for a file that was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp {
-    device: u64,
-    inode: u64,
-    bytes: u64,
-    modified: (i64, i64),
-}
+/// What differs for a file that was changed: its length, and when it was modified.
+type Stamp = (u64, Option<SystemTime>);
 
-impl Stamp {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            bytes: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
-        }
-    }
+fn stamp(metadata: &Metadata) -> Stamp {
+    (metadata.len(), metadata.modified().ok())
 }
 
 /// An input that counts what is read from it.
@@ -133,15 +116,11 @@ impl Source {
     fn file(path: &Path, part: Option<Part>) -> Result<Self, Error> {
         let name = path.display().to_string();
         let failed = |error| Error::Open {
-            path: name.clone(),
+            path: path.display().to_string(),
             error,
         };
         let metadata = std::fs::metadata(path).map_err(failed)?;
-        let failed = |error| Error::Open {
-            path: name.clone(),
-            error,
-        };
-        let stamp = Stamp::of(&metadata);
+        let found = stamp(&metadata);
         if part.is_some_and(|part| part.end > metadata.len()) {
             return Err(Error::Changed { path: name });
         }
@@ -149,7 +128,7 @@ impl Source {
         let mut source = Self {
             first_ns: 0,
             bytes: part.map_or(bytes, |part| Some(part.bytes())),
-            open: Opens::File(path.to_owned(), part, stamp),
+            open: Opens::File(path.to_owned(), part, found),
             path: name.clone(),
         };
         if part.is_none() && metadata.is_file() {
@@ -166,6 +145,11 @@ impl Source {
             };
         }
         Ok(source)
+    }
+
+    fn of_open(&self, error: io::Error) -> Error {
+        let path = self.path.clone();
+        Error::Open { path, error }
     }
 
     fn of_capture(&self, error: CaptureError) -> Error {
@@ -191,10 +175,7 @@ impl Source {
     /// Opens it to be read; what is read is added to `bytes`.
     pub(super) fn reader(&mut self, bytes: &Arc<AtomicU64>) -> Result<Reader<Counting>, Error> {
         self.unchanged()?;
-        let input = self.reopen().map_err(|error| Error::Open {
-            path: self.path.clone(),
-            error,
-        })?;
+        let input = self.reopen().map_err(|error| self.of_open(error))?;
         let counting = Counting {
             input,
             bytes: Arc::clone(bytes),
@@ -204,14 +185,11 @@ impl Source {
 
     /// Whether it is the file that it was at the start.
     pub(super) fn unchanged(&self) -> Result<(), Error> {
-        let Opens::File(path, _, stamp) = &self.open else {
+        let Opens::File(path, _, known) = &self.open else {
             return Ok(());
         };
-        let metadata = std::fs::metadata(path).map_err(|error| Error::Open {
-            path: self.path.clone(),
-            error,
-        })?;
-        if self.bytes.is_some() && Stamp::of(&metadata) != *stamp {
+        let metadata = std::fs::metadata(path).map_err(|error| self.of_open(error))?;
+        if self.bytes.is_some() && stamp(&metadata) != *known {
             return Err(Error::Changed {
                 path: self.path.clone(),
             });

@@ -7,12 +7,15 @@ use packtrain_offload::coalesce::Semantics;
 use packtrain_offload::offload::LinkType;
 use serde_json::{Map, Value, json};
 
-/// The document of one configuration: [`configuration`] as `settings`, [`input`] and [`figures`].
+/// The document of one configuration: [`configuration`] and `headers_only` as `settings`,
+/// [`input`] and [`figures`].
 #[must_use]
 pub fn summary(options: &Options, report: &Report) -> Map<String, Value> {
     let mut all = input(report);
     all.append(&mut figures(report));
-    all.insert("settings".into(), configuration(options).into());
+    let mut settings = configuration(options);
+    settings.insert("headers_only".into(), options.headers_only.into());
+    all.insert("settings".into(), settings.into());
     all
 }
 
@@ -29,7 +32,6 @@ pub fn configuration(options: &Options) -> Map<String, Value> {
         "ack_limit": (semantics == Semantics::Stream).then_some(config.ack_limit),
         "hold_ns": options.hold_ns,
         "queues": options.queues.max(1),
-        "headers_only": options.headers_only,
     }));
     all.extend(words.map(|(name, word)| (name.to_owned(), word.into())));
     all

@@ -275,6 +275,7 @@ type Row = Vec<(String, Value)>;
 fn rows(dataset: &str, options: &Options, report: &Report) -> Vec<Row> {
     let limits = &options.limits;
     let settings = json!({
+        "headers_only": options.headers_only,
         "exact_id": limits.exact_id,
         "inactive_ns": limits.inactive_ns,
         "window_packets": limits.window_packets,

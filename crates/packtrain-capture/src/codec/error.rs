@@ -141,7 +141,7 @@ impl fmt::Display for CaptureError {
                 )
             }
             Self::Truncated { offset: 0, .. } => {
-                f.write_str("the file is empty, or ends inside its header")
+                f.write_str("no capture: it is empty, or ends inside its header")
             }
             Self::Truncated { offset, record } => {
                 write!(

@@ -10,8 +10,7 @@ use packtrain_capture::replay::{
     HISTOGRAM_FROM, InterfaceReport, Options, QueueReport, Report, Segment, Times,
 };
 use packtrain_measure::numbers::number;
-use packtrain_offload::coalesce::{Mode, Semantics};
-use std::collections::BTreeSet;
+use packtrain_replay::settings;
 
 /// The reasons that a row of a sweep names: the most frequent ones.
 const REASONS_SHOWN: usize = 3;
@@ -255,31 +254,28 @@ fn queues(total: &InterfaceReport, style: Style) -> String {
     )
 }
 
-/// A setting that options have a list of values for: its name, and the value of a configuration.
-type Setting = (&'static str, fn(&Options) -> String);
-
-/// In the order of the combinations.
-const SETTINGS: [Setting; 8] = [
-    ("coalesce", |options| match options.coalesce {
-        Some(Semantics::Reversible) => "reversible".to_owned(),
-        Some(Semantics::Stream) => "stream".to_owned(),
-        None => "off".to_owned(),
-    }),
-    ("mode", |options| match options.mode {
-        Mode::Hash => "hash".to_owned(),
-        Mode::Sorted => "sorted".to_owned(),
-        Mode::Auto => "auto".to_owned(),
-    }),
-    ("flows", |options| or_dash(options.limits.flows)),
-    ("hold", |options| time(options.hold_ns)),
-    ("queues", |options| options.queues.to_string()),
-    ("ack-limit", |options| or_dash(options.limits.ack_limit)),
-    ("gro-bytes", |options| or_dash(options.limits.bytes)),
-    ("gro-packets", |options| or_dash(options.limits.packets)),
-];
-
-fn or_dash<T: Into<u64>>(value: Option<T>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| grouped(value.into()))
+/// The settings that differ between configurations: the name of each, and its value in each.
+fn varied(runs: &[Options]) -> Vec<(String, Vec<String>)> {
+    let all: Vec<_> = runs.iter().map(settings).collect();
+    let names = all.first().map_or(&[][..], Vec::as_slice);
+    let columns = names.iter().enumerate().map(|(index, (name, _))| {
+        let values = all.iter().zip(runs).map(|(row, options)| match *name {
+            "hold_ns" => time(options.hold_ns),
+            _ => match (&row[index].1[..], row[index].1.parse()) {
+                (_, Ok(number)) => grouped(number),
+                ("default", _) => "-".to_owned(),
+                (word, _) => word.to_owned(),
+            },
+        });
+        let name = match *name {
+            "hold_ns" => "hold".to_owned(),
+            "bytes" | "packets" => format!("gro-{name}"),
+            name => name.replace('_', "-"),
+        };
+        (name, values.collect::<Vec<_>>())
+    });
+    let varies = |(_, values): &(_, Vec<String>)| values.iter().any(|value| *value != values[0]);
+    columns.filter(varies).collect()
 }
 
 /// What all configurations read, and a row for each.
@@ -301,21 +297,18 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
     text.push_str(&kinds(&read.total()));
     text.push_str(&hints(args, &found.runs, read));
 
-    let varies = |(_, value): &&Setting| {
-        let values: BTreeSet<_> = found.runs.iter().map(value).collect();
-        values.len() > 1
-    };
-    let settings: Vec<_> = SETTINGS.iter().filter(varies).collect();
+    let settings = varied(&found.runs);
     let has_queues = found.runs.iter().any(|options| options.queues > 1);
     let figures = ["packets out", "ratio", "delay p50", "delay p99"];
-    let names = settings.iter().map(|(name, _)| *name).chain(figures);
+    let names = settings.iter().map(|(name, _)| &name[..]).chain(figures);
     let names = names.chain(has_queues.then_some("skew"));
     let columns = names.map(|name| (name, Align::Right));
     let last = [("passed on because of", Align::Left)];
     let mut table = Table::new(columns.chain(last));
-    for (options, report) in found.runs.iter().zip(&found.reports) {
+    for (run, report) in found.reports.iter().enumerate() {
         let total = report.total();
-        let mut row: Vec<_> = settings.iter().map(|(_, value)| value(options)).collect();
+        let row = settings.iter().map(|(_, values)| values[run].clone());
+        let mut row: Vec<_> = row.collect();
         row.extend([
             grouped(total.emitted()),
             format!("{:.2}:1", total.ratio()),

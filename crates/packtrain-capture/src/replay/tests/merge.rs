@@ -51,30 +51,28 @@ proptest! {
 fn times_are_those_of_the_packets() {
     const START: u64 = 1_700_000_000_000_000_000;
     let report = |offsets: &[u64]| {
-        let packets = offsets.iter().map(|offset| {
-            let data = udp(1, b"x");
-            Captured::new(START + offset, 0, data)
-        });
+        let packets = offsets.iter();
+        let packets = packets.map(|offset| Captured::new(START + offset, 0, udp(1, b"x")));
         let packets: Vec<_> = packets.collect();
-        let file = file(Format::PcapNg, &packets);
-        replayed(&file, Options::default()).1
+        replayed(&file(Format::PcapNg, &packets), Options::default()).1
     };
     let times = |report: &Report| {
         let times = report.times.expect("packets");
         (times.first_ns - START, times.last_ns - START, times.step_ns)
     };
-    let cases: [(&[u64], u64); 5] = [
-        (&[0, 2_000_000_000], 1_000_000_000),
-        (&[2_000_000_000, 1_000_000], 1_000_000),
-        (&[1_000_000, 3000, 2_000_000_000], 1000),
-        (&[3000, 1_000_000, 1], 1),
-        (&[7], 1),
+    let cases: [(&[u64], _); 5] = [
+        (&[0, 2_000_000_000], (0, 2_000_000_000, 1_000_000_000)),
+        (
+            &[2_000_000_000, 1_000_000],
+            (1_000_000, 2_000_000_000, 1_000_000),
+        ),
+        (&[1_000_000, 3000], (3000, 1_000_000, 1000)),
+        (&[3000, 1_000_000, 1], (1, 1_000_000, 1)),
+        (&[7], (7, 7, 1)),
     ];
     let mut sum = report(&[]);
     assert_eq!(sum.times, None);
-    for (offsets, step) in cases {
-        let (first, last) = (offsets.iter().min(), offsets.iter().max());
-        let expected = (*first.expect("one"), *last.expect("one"), step);
+    for (offsets, expected) in cases {
         let one = report(offsets);
         assert_eq!(times(&one), expected);
         sum.merge(&one);
@@ -84,24 +82,23 @@ fn times_are_those_of_the_packets() {
 
 #[test]
 fn all_interfaces_are_one_total() {
-    let packets: Vec<_> = (0..3)
-        .flat_map(|interface| train(1, 4, 0, 1000, interface))
-        .chain(train(2, 5, 0, 1000, 0))
-        .collect();
-    let options = Options {
-        queues: 4,
-        ..Options::default()
-    };
-    let report = replayed(&file(Format::PcapNg, &packets), options).1;
-    let total = report.total();
-    assert_eq!((total.frames, total.flows()), (17, 2));
-    let emitted = report.interfaces.iter().map(InterfaceReport::emitted);
-    assert_eq!(total.emitted(), emitted.sum::<u64>());
-    let queues: Vec<_> = total.queues.iter().map(|queue| queue.packets).collect();
-    assert_eq!((queues.len(), queues.iter().sum::<u64>()), (4, 17));
-    let most = *queues.iter().max().expect("a queue") as f64;
-    assert_eq!(total.skew(), Some(most * 4.0 / 17.0));
+    let packets = (0..3).flat_map(|interface| train(1, 4, 0, 1000, interface));
+    let packets: Vec<_> = packets.chain(train(2, 5, 0, 1000, 0)).collect();
+    let input = file(Format::PcapNg, &packets);
     // With one queue there is nothing to compare.
-    let report = replayed(&file(Format::PcapNg, &packets), Options::default()).1;
-    assert_eq!(report.total().skew(), None);
+    for queues in [1, 4] {
+        let options = Options {
+            queues,
+            ..Options::default()
+        };
+        let report = replayed(&input, options).1;
+        let total = report.total();
+        assert_eq!((total.frames, total.flows()), (17, 2));
+        let emitted = report.interfaces.iter().map(InterfaceReport::emitted);
+        assert_eq!(total.emitted(), emitted.sum::<u64>());
+        let of_queues = total.queues.iter().map(|queue| queue.packets);
+        let most = of_queues.clone().max().map(|most| most as f64);
+        assert_eq!(total.skew(), most.map(|most| most * 4.0 / 17.0));
+        assert!(queues == 1 || of_queues.sum::<u64>() == 17);
+    }
 }

@@ -154,11 +154,7 @@ pub fn work(
     let runs: Vec<_> = runs.copied().collect();
     let done = watched(py, threads, progress, |settings| {
         let dataset = Dataset::open(&output, dataset)?;
-        let missing = dataset.missing(&runs).into_iter();
-        let left = missing.filter(|(index, _)| *index == part);
-        let left = left.flat_map(|(_, left)| left).map(|index| runs[index]);
-        let files = dataset.files(part)?;
-        dataset.run(files, part, &left.collect::<Vec<_>>(), settings)
+        dataset.run(dataset.files(part)?, part, &runs, settings)
     })?;
     match done.broken {
         // Nothing was written.

@@ -55,8 +55,8 @@ struct Input {
     path: String,
     /// Its length, if it is a file.
     bytes: Option<u64>,
-    /// When it was last changed, in nanoseconds since the Unix epoch, if it is a file: a capture may
-    /// be replaced by one of the same length.
+    /// When it was last changed, in nanoseconds since the Unix epoch, if it is a file: a capture
+    /// may be replaced by one of the same length.
     modified_ns: Option<i64>,
 }
 
@@ -275,8 +275,8 @@ impl Dataset {
         })
     }
 
-    /// Runs configurations on a part, and writes their trains and reports; those that have run
-    /// should not be among them. Nothing is written after a run that was ended by its
+    /// Runs the configurations that have not run on a part, and writes their trains and reports. The
+    /// reports that are returned are theirs. Nothing is written after a run that was ended by its
     /// [`watch`](Settings::watch), or whose captures could not be read: another one may read more.
     /// What a killed run left unfinished is removed. The memory is that of [`run`](super::run), and
     /// of a row group for each configuration, about 10 MB.
@@ -294,6 +294,11 @@ impl Dataset {
             Share::Queue { queue, .. } => Some(queue),
             Share::Whole | Share::Gap { .. } => None,
         };
+        let left = runs.iter().filter(|options| !self.has(options, part));
+        let runs: Vec<_> = left.copied().collect();
+        if runs.is_empty() {
+            return Ok(Done::default());
+        }
         let writers = runs.iter().map(|options| {
             let writer = Writer::new(self, options, &self.trains_path(options, part))?;
             Ok(Trains::into(options, writer))
@@ -304,7 +309,7 @@ impl Dataset {
             sinks,
             stopped,
             broken,
-        } = run(files, runs, writers, settings)?;
+        } = run(files, &runs, writers, settings)?;
         let is_whole = !stopped && !matches!(broken, Some((_, CaptureError::Io { .. })));
         let fault = broken
             .as_ref()

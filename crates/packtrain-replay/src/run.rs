@@ -101,7 +101,7 @@ pub struct Settings<'a> {
 }
 
 /// What a run found.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Done<S> {
     /// For each configuration.
     pub reports: Vec<Report>,

@@ -278,8 +278,8 @@ impl Dataset {
     /// Runs the configurations that have not run on a part, and writes their trains and reports.
     /// The reports that are returned are theirs. Nothing is written after a run that was ended by
     /// its [`watch`](Settings::watch), or whose captures could not be read: another one may read
-    /// more. What a killed run left unfinished is removed. The memory is that of [`run`](super::run), and
-    /// of a row group for each configuration, about 10 MB.
+    /// more. What a killed run left unfinished is removed. The memory is that of
+    /// [`run`](super::run), and of a row group for each configuration, about 10 MB.
     ///
     /// # Errors
     /// If there is no such part, or a file cannot be read or written.

@@ -1,11 +1,14 @@
 //! The coalescers of all interfaces and queues, and the windows in capture time.
 
 use super::options::{BYTES_MAX, Limits, Options, SPAN_MAX};
-use packtrain_offload::coalesce::{Coalescer, Done, Owned, Packet, Semantics, Stats};
+use packtrain_offload::coalesce::{Coalescer, Done, Finish, Owned, Packet, Semantics, Stats};
 use packtrain_offload::offload::LinkType;
 
 /// A packet that stands for one or more packets of the input.
 pub(super) trait Counted: Packet {
+    /// The checksum that it gets. Decisions do not depend on it.
+    const FINISH: Finish;
+
     /// How many.
     fn count(&self) -> u64;
 }
@@ -237,7 +240,8 @@ fn window<'a, F: Counted>(
     }
     let slot = queues.get_mut(queue)?;
     if slot.is_none() {
-        let config = options.config(semantics, place.link);
+        let mut config = options.config(semantics, place.link);
+        config.finish = F::FINISH;
         // The storage was made for this configuration.
         let coalescer = Coalescer::new(config, Owned::for_config(&config)).ok()?;
         *slot = Some(Window {

@@ -1,9 +1,9 @@
 //! Reads captures for any number of configurations: each packet is parsed and summed once.
 
 use super::interfaces::{Interfaces, Lane};
-use super::look::{Look, with_ipv4_checksum};
+use super::look::{Look, ipv4_checksum};
 use super::options::{Options, ReplayError, queue_of};
-use super::report::Report;
+use super::report::{LastFlow, Report};
 use super::split;
 use crate::codec::{CaptureError, Format, Interface, Item, Reader};
 use packtrain_offload::checksum::{self, Sum};
@@ -27,8 +27,11 @@ const HEAD_BYTES: usize = 96;
 /// 2,048 packets, which is used again.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// What is in them needs no work when they are removed.
     pub(super) events: Vec<Event>,
     heads: Vec<u8>,
+    /// Those of the sections that end.
+    ended: Vec<u32>,
     interfaces: Vec<Option<String>>,
 }
 
@@ -38,6 +41,10 @@ impl Batch {
     #[must_use]
     pub fn interfaces(&self) -> &[Option<String>] {
         &self.interfaces
+    }
+
+    pub(super) fn ended(&self, interfaces: &Range<usize>) -> &[u32] {
+        self.ended.get(interfaces.clone()).unwrap_or_default()
     }
 
     pub(super) fn head(&self, packet: &Looked) -> &[u8] {
@@ -50,7 +57,7 @@ impl Batch {
 pub(super) enum Event {
     Packet(Looked),
     /// A pcapng section with these interfaces ends.
-    SectionEnds(Vec<u32>),
+    SectionEnds(Range<usize>),
     /// The time goes back to that of the next packet, which may be left out.
     Back {
         from: u64,
@@ -93,6 +100,7 @@ pub struct Intake<R> {
     only: Option<u16>,
     /// Those that are not read to their end.
     files: Vec<File<R>>,
+    flows: LastFlow,
     report: Report,
     now: u64,
     stopped: Option<(usize, CaptureError)>,
@@ -125,6 +133,7 @@ impl<R: Read> Intake<R> {
             hashes: runs.iter().any(|options| options.queues > 1),
             only: None,
             files: Vec::new(),
+            flows: LastFlow::default(),
             report: Report::new(Format::PcapNg),
             now: 0,
             stopped: None,
@@ -185,6 +194,7 @@ impl<R: Read> Intake<R> {
     pub fn fill(&mut self, batch: &mut Batch, until: Option<u64>) -> Result<bool, ReplayError> {
         batch.events.clear();
         batch.heads.clear();
+        batch.ended.clear();
         let until = until.unwrap_or(u64::MAX);
         let mut steps = 0;
         while batch.events.len() < BATCH_PACKETS && steps < STEPS_MAX && self.stopped.is_none() {
@@ -205,8 +215,7 @@ impl<R: Read> Intake<R> {
             };
             if let Some(waiting) = next.take() {
                 arrive(&mut self.now, at, self.only, batch);
-                let data = Cow::Owned(waiting.data);
-                let packet = (waiting.at, waiting.wire_bytes, data);
+                let packet = (waiting.at, waiting.wire_bytes, &waiting.data[..]);
                 self.packets().take(waiting.lane, packet, batch);
             }
         }
@@ -244,11 +253,12 @@ impl<R: Read> Intake<R> {
                     });
                 } else {
                     arrive(&mut self.now, at, self.only, batch);
-                    let packet = (at, record.original_bytes, Cow::Borrowed(record.data));
+                    let packet = (at, record.original_bytes, record.data);
                     let packets = Packets {
                         options: &self.options,
                         hashes: self.hashes,
                         only: self.only,
+                        flows: &mut self.flows,
                         report: &mut self.report,
                     };
                     packets.take(lane, packet, batch);
@@ -277,7 +287,10 @@ impl<R: Read> Intake<R> {
             }
         }
         if let Some(interfaces) = file.interfaces.ended_section(&file.input) {
-            batch.events.push(Event::SectionEnds(interfaces));
+            let from = batch.ended.len();
+            batch.ended.extend(interfaces);
+            let ended = from..batch.ended.len();
+            batch.events.push(Event::SectionEnds(ended));
         }
         file.update(&self.options, options.as_deref(), &mut self.report)
     }
@@ -287,6 +300,7 @@ impl<R: Read> Intake<R> {
             options: &self.options,
             hashes: self.hashes,
             only: self.only,
+            flows: &mut self.flows,
             report: &mut self.report,
         }
     }
@@ -321,6 +335,7 @@ struct Packets<'a> {
     options: &'a Options,
     hashes: bool,
     only: Option<u16>,
+    flows: &'a mut LastFlow,
     report: &'a mut Report,
 }
 
@@ -329,7 +344,7 @@ impl Packets<'_> {
     fn take(
         self,
         lane: Option<Lane>,
-        (at, wire_bytes, mut data): (u64, u32, Cow<'_, [u8]>),
+        (at, wire_bytes, data): (u64, u32, &[u8]),
         batch: &mut Batch,
     ) {
         let seen = lane.and_then(|lane| {
@@ -342,14 +357,16 @@ impl Packets<'_> {
             self.report.dropped += 1;
             return;
         };
-        let look = Look::at(lane, &mut data, wire_bytes);
+        let mut data = Cow::Borrowed(data);
+        let look = Look::at(lane, &mut data, wire_bytes, self.flows);
+        let data = &*data;
         let layout = look.layout.as_ref().ok();
-        let rss = if self.hashes { look.rss(&data) } else { 0 };
+        let rss = if self.hashes { look.rss(data) } else { 0 };
         let queue = queue_of(rss, self.options.queues);
         if self.only.is_some_and(|only| only != queue) {
             return;
         }
-        look.count(&data, seen);
+        look.count(data, seen);
         let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
         let mut packet = Looked {
             at,
@@ -373,7 +390,7 @@ impl Packets<'_> {
         }
         seen.cut_short += u64::from(!look.is_whole && !packet.merges);
         if let (false, true, Some(layout)) = (by_headers, packet.merges, layout) {
-            packet.checksum = split::checksum_of(&data, layout);
+            packet.checksum = split::checksum_of(data, layout);
             seen.unfinished += u64::from(packet.checksum != ChecksumState::None);
             let payload = usize::from(layout.payload)..layout.ip_end as usize;
             packet.payload = checksum::sum(data.get(payload).unwrap_or_default());
@@ -383,9 +400,14 @@ impl Packets<'_> {
         packet.head = batch.heads.len()..batch.heads.len() + head;
         let start = data.get(..head).unwrap_or_default();
         batch.heads.extend_from_slice(start);
-        if let (true, Some(layout)) = (by_headers, layout) {
-            let head = batch.heads.get_mut(packet.head.clone());
-            with_ipv4_checksum(head.unwrap_or_default(), layout);
+        // Of the packet and not of its copy, which is on the way to memory.
+        let right = layout
+            .filter(|_| by_headers)
+            .and_then(|layout| ipv4_checksum(start, layout));
+        if let Some((at, right)) = right
+            && let Some(field) = batch.heads[packet.head.start..].get_mut(at)
+        {
+            field.copy_from_slice(&right.to_be_bytes());
         }
         self.report.received_at(at);
         batch.events.push(Event::Packet(packet));

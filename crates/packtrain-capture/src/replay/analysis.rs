@@ -78,7 +78,7 @@ struct Kept {
 impl Lean {
     /// In the place of a packet that is out of use, if there is one.
     fn new(unused: Option<Self>, packet: &Looked, head: &[u8]) -> Self {
-        let packet = packet.clone();
+        let packet = *packet;
         let Some(Self(mut kept)) = unused else {
             return Self(Box::new(Kept {
                 packet,

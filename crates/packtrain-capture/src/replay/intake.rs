@@ -48,7 +48,8 @@ impl Batch {
     }
 
     pub(super) fn head(&self, packet: &Looked) -> &[u8] {
-        self.heads.get(packet.head.clone()).unwrap_or_default()
+        let (at, bytes) = packet.head;
+        self.heads.get(at..at + bytes).unwrap_or_default()
     }
 }
 
@@ -66,7 +67,7 @@ pub(super) enum Event {
 }
 
 /// A packet, parsed and summed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Looked {
     pub at: u64,
     pub interface: u32,
@@ -78,7 +79,8 @@ pub(super) struct Looked {
     pub bytes: u32,
     /// Its length on the wire.
     pub wire_bytes: u32,
-    head: Range<usize>,
+    /// The place of its head in the batch: where it starts, and its bytes.
+    head: (usize, usize),
     pub layout: Option<Layout>,
     pub checksum: ChecksumState,
     /// The sum of its payload, unless its checksum is taken for right.
@@ -375,7 +377,7 @@ impl Packets<'_> {
             merges: look.link.is_some() && look.restored.is_none(),
             bytes: look.bytes,
             wire_bytes,
-            head: 0..0,
+            head: (0, 0),
             layout: layout.copied(),
             checksum: ChecksumState::None,
             payload: Sum::default(),
@@ -397,7 +399,7 @@ impl Packets<'_> {
         }
         let headers = layout.map_or(HEADER_BYTES_MAX, |layout| layout.payload.into());
         let head = data.len().min(headers.max(HEAD_BYTES));
-        packet.head = batch.heads.len()..batch.heads.len() + head;
+        packet.head = (batch.heads.len(), head);
         let start = data.get(..head).unwrap_or_default();
         batch.heads.extend_from_slice(start);
         // Of the packet and not of its copy, which is on the way to memory.
@@ -405,7 +407,7 @@ impl Packets<'_> {
             .filter(|_| by_headers)
             .and_then(|layout| ipv4_checksum(start, layout));
         if let Some((at, right)) = right
-            && let Some(field) = batch.heads[packet.head.start..].get_mut(at)
+            && let Some(field) = batch.heads[packet.head.0..].get_mut(at)
         {
             field.copy_from_slice(&right.to_be_bytes());
         }

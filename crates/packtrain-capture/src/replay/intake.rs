@@ -12,6 +12,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::borrow::Cow;
 use std::io::Read;
+use std::mem;
 use std::ops::Range;
 
 /// Packets of a batch, at most.
@@ -41,6 +42,11 @@ impl Batch {
     #[must_use]
     pub fn interfaces(&self) -> &[Option<String>] {
         &self.interfaces
+    }
+
+    /// Whether there is room for more, after so many steps.
+    const fn goes_on(&self, steps: usize) -> bool {
+        self.events.len() < BATCH_PACKETS && steps < STEPS_MAX
     }
 
     pub(super) fn ended(&self, interfaces: &Range<usize>) -> &[u32] {
@@ -95,16 +101,9 @@ pub(super) struct Looked {
 /// window that is open at the end of one capture goes on in the next.
 #[derive(Debug)]
 pub struct Intake<R> {
-    options: Options,
-    /// Whether packets are hashed for queues.
-    hashes: bool,
-    /// The queue whose packets are taken, if not all are.
-    only: Option<u16>,
     /// Those that are not read to their end.
     files: Vec<File<R>>,
-    flows: LastFlow,
-    report: Report,
-    now: u64,
+    packets: Packets,
     stopped: Option<(usize, CaptureError)>,
 }
 
@@ -131,13 +130,15 @@ impl<R: Read> Intake<R> {
     #[must_use]
     pub fn new(runs: &[Options]) -> Self {
         Self {
-            options: runs.first().copied().unwrap_or_default(),
-            hashes: runs.iter().any(|options| options.queues > 1),
-            only: None,
             files: Vec::new(),
-            flows: LastFlow::default(),
-            report: Report::new(Format::PcapNg),
-            now: 0,
+            packets: Packets {
+                options: runs.first().copied().unwrap_or_default(),
+                hashes: runs.iter().any(|options| options.queues > 1),
+                only: None,
+                flows: LastFlow::default(),
+                report: Report::new(Format::PcapNg),
+                now: 0,
+            },
             stopped: None,
         }
     }
@@ -147,8 +148,8 @@ impl<R: Read> Intake<R> {
     /// that of the whole: what is no packet is counted with queue 0.
     #[must_use]
     pub fn of_queue(mut self, queue: u16) -> Self {
-        self.only = Some(queue);
-        self.hashes = true;
+        self.packets.only = Some(queue);
+        self.packets.hashes = true;
         self
     }
 
@@ -158,8 +159,9 @@ impl<R: Read> Intake<R> {
     /// # Errors
     /// [`ReplayError::TooManyInterfaces`].
     pub fn add(&mut self, number: usize, input: Reader<R>) -> Result<(), ReplayError> {
-        if self.report.interfaces.is_empty() {
-            self.report.format = input.format();
+        let packets = &mut self.packets;
+        if packets.report.interfaces.is_empty() {
+            packets.report.format = input.format();
         }
         let mut file = File {
             number,
@@ -167,7 +169,7 @@ impl<R: Read> Intake<R> {
             input,
             next: None,
         };
-        file.update(&self.options, None, &mut self.report)?;
+        file.update(packets, None)?;
         self.files.push(file);
         Ok(())
     }
@@ -182,7 +184,7 @@ impl<R: Read> Intake<R> {
     /// [`Analysis::report`](super::Analysis::report).
     #[must_use]
     pub const fn report(&self) -> &Report {
-        &self.report
+        &self.packets.report
     }
 
     /// Reads the next packets into `batch`, in the place of those before. Returns whether anything
@@ -199,10 +201,9 @@ impl<R: Read> Intake<R> {
         batch.ended.clear();
         let until = until.unwrap_or(u64::MAX);
         let mut steps = 0;
-        while batch.events.len() < BATCH_PACKETS && steps < STEPS_MAX && self.stopped.is_none() {
-            steps += 1;
+        while batch.goes_on(steps) && self.stopped.is_none() {
             if let Some(index) = self.files.iter().position(|file| file.next.is_none()) {
-                self.read(index, until, batch)?;
+                self.read(index, until, batch, &mut steps)?;
                 continue;
             }
             let waiting = self.files.iter_mut().filter_map(|file| {
@@ -211,26 +212,29 @@ impl<R: Read> Intake<R> {
             });
             let earliest = waiting.min_by_key(|(at, _)| *at);
             let earliest = earliest.filter(|(at, _)| *at < until || until == u64::MAX);
-            let Some((at, next)) = earliest else {
-                steps -= 1;
-                break;
-            };
+            let Some((at, next)) = earliest else { break };
+            steps += 1;
             if let Some(waiting) = next.take() {
-                arrive(&mut self.now, at, self.only, batch);
-                let packet = (waiting.at, waiting.wire_bytes, &waiting.data[..]);
-                self.packets().take(waiting.lane, packet, batch);
+                let packet = (at, waiting.wire_bytes, &waiting.data[..]);
+                self.packets.take(waiting.lane, packet, batch);
             }
         }
-        let names = self.report.interfaces.iter().map(|seen| &seen.name);
+        let names = self.packets.report.interfaces.iter().map(|seen| &seen.name);
         if !names.clone().eq(&batch.interfaces) {
             batch.interfaces = names.cloned().collect();
         }
         Ok(steps > 0)
     }
 
-    /// Reads one item of a capture. A packet is kept waiting if another capture may have an earlier
-    /// one.
-    fn read(&mut self, index: usize, until: u64, batch: &mut Batch) -> Result<(), ReplayError> {
+    /// Reads packets of a capture, up to the next other item. A packet is kept waiting if another
+    /// capture may have an earlier one.
+    fn read(
+        &mut self,
+        index: usize,
+        until: u64,
+        batch: &mut Batch,
+        steps: &mut usize,
+    ) -> Result<(), ReplayError> {
         let others = self.files.iter().enumerate();
         let others = others.filter(|(other, _)| *other != index);
         let bound = others
@@ -241,49 +245,51 @@ impl<R: Read> Intake<R> {
         let Some(file) = self.files.get_mut(index) else {
             return Ok(());
         };
-        let (mut options, is_first) = (None, matches!(self.only, None | Some(0)));
-        match file.input.next_item() {
-            Ok(Some(Item::Record(record))) => {
-                let at = record.timestamp_ns.unwrap_or(self.now);
-                let lane = file.interfaces.lane(record.interface);
-                if at >= bound && bound < u64::MAX {
-                    file.next = Some(Waiting {
-                        at,
-                        lane,
-                        wire_bytes: record.original_bytes,
-                        data: record.data.to_vec(),
-                    });
-                } else {
-                    arrive(&mut self.now, at, self.only, batch);
-                    let packet = (at, record.original_bytes, record.data);
-                    let packets = Packets {
-                        options: &self.options,
-                        hashes: self.hashes,
-                        only: self.only,
-                        flows: &mut self.flows,
-                        report: &mut self.report,
-                    };
-                    packets.take(lane, packet, batch);
-                }
+        let packets = &mut self.packets;
+        let item = loop {
+            *steps += 1;
+            let record = match file.input.next_item() {
+                Ok(Some(Item::Record(record))) => record,
+                other => break other.map(|item| item.map(|item| item.map(drop))),
+            };
+            let at = record.timestamp_ns.unwrap_or(packets.now);
+            let lane = file.interfaces.lane(record.interface);
+            let wire_bytes = record.original_bytes;
+            if at >= bound && bound < u64::MAX {
+                let data = record.data.to_vec();
+                file.next = Some(Waiting {
+                    at,
+                    lane,
+                    wire_bytes,
+                    data,
+                });
                 return Ok(());
             }
+            packets.take(lane, (at, wire_bytes, record.data), batch);
+            if !batch.goes_on(*steps) {
+                return Ok(());
+            }
+        };
+        let is_first = matches!(packets.only, None | Some(0));
+        let (report, mut options) = (&mut packets.report, None);
+        match item {
             Ok(Some(Item::Interface(described))) => options = Some(described),
             // Blocks are copied only where there is an output.
-            Ok(Some(Item::Block { .. })) => return Ok(()),
-            Ok(Some(Item::LeftOut)) => self.report.blocks_left_out += u64::from(is_first),
+            Ok(Some(Item::Record(()) | Item::Block { .. })) => return Ok(()),
+            Ok(Some(Item::LeftOut)) => report.blocks_left_out += u64::from(is_first),
             Ok(None) => {
-                file.update(&self.options, None, &mut self.report)?;
+                file.update(packets, None)?;
                 self.files.remove(index);
                 return Ok(());
             }
             Err(error) => {
                 if error.costs_a_record() && is_first {
-                    self.report.received += 1;
-                    self.report.dropped += 1;
+                    report.received += 1;
+                    report.dropped += 1;
                 }
-                self.report.last_bad = Some(error);
+                report.last_bad = Some(error);
                 if error.is_fatal() {
-                    self.report.stopped = Some(error);
+                    report.stopped = Some(error);
                     self.stopped = Some((file.number, error));
                 }
             }
@@ -294,38 +300,13 @@ impl<R: Read> Intake<R> {
             let ended = from..batch.ended.len();
             batch.events.push(Event::SectionEnds(ended));
         }
-        file.update(&self.options, options.as_deref(), &mut self.report)
+        file.update(packets, options.as_deref())
     }
-
-    const fn packets(&mut self) -> Packets<'_> {
-        Packets {
-            options: &self.options,
-            hashes: self.hashes,
-            only: self.only,
-            flows: &mut self.flows,
-            report: &mut self.report,
-        }
-    }
-}
-
-/// The time goes on to that of the next packet. Where it goes back, the windows of all queues end,
-/// also if the packet is left out.
-fn arrive(now: &mut u64, at: u64, only: Option<u16>, batch: &mut Batch) {
-    if at < *now && only.is_some() {
-        let (from, to) = (*now, at);
-        batch.events.push(Event::Back { from, to });
-    }
-    *now = at;
 }
 
 impl<R: Read> File<R> {
-    fn update(
-        &mut self,
-        settings: &Options,
-        options: Option<&[u8]>,
-        report: &mut Report,
-    ) -> Result<(), ReplayError> {
-        let interfaces = &mut report.interfaces;
+    fn update(&mut self, packets: &mut Packets, options: Option<&[u8]>) -> Result<(), ReplayError> {
+        let (settings, interfaces) = (&packets.options, &mut packets.report.interfaces);
         let added = &mut |_: &Interface<'_>, _: &[u8]| Ok(());
         self.interfaces
             .update(&self.input, settings, options, interfaces, added)
@@ -333,22 +314,32 @@ impl<R: Read> File<R> {
 }
 
 /// Parses packets, and counts them.
-struct Packets<'a> {
-    options: &'a Options,
+#[derive(Debug)]
+struct Packets {
+    options: Options,
+    /// Whether packets are hashed for queues.
     hashes: bool,
+    /// The queue whose packets are taken, if not all are.
     only: Option<u16>,
-    flows: &'a mut LastFlow,
-    report: &'a mut Report,
+    flows: LastFlow,
+    report: Report,
+    /// The time of the last one.
+    now: u64,
 }
 
-impl Packets<'_> {
+impl Packets {
     /// Takes a packet: its time, its length on the wire and its bytes.
     fn take(
-        self,
+        &mut self,
         lane: Option<Lane>,
         (at, wire_bytes, data): (u64, u32, &[u8]),
         batch: &mut Batch,
     ) {
+        let from = mem::replace(&mut self.now, at);
+        // Where the time goes back, the windows of all queues end, also if the packet is left out.
+        if at < from && self.only.is_some() {
+            batch.events.push(Event::Back { from, to: at });
+        }
         let seen = lane.and_then(|lane| {
             let seen = self.report.interfaces.get_mut(lane.to as usize)?;
             Some((lane, seen))
@@ -360,7 +351,7 @@ impl Packets<'_> {
             return;
         };
         let mut data = Cow::Borrowed(data);
-        let look = Look::at(lane, &mut data, wire_bytes, self.flows);
+        let look = Look::at(lane, &mut data, wire_bytes, &mut self.flows);
         let data = &*data;
         let layout = look.layout.as_ref().ok();
         let rss = if self.hashes { look.rss(data) } else { 0 };

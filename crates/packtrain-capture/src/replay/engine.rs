@@ -47,11 +47,8 @@ struct Window<F> {
 
 impl<F: Counted> Window<F> {
     fn flush(&mut self, at: u64, out: &mut impl Output<F>) {
-        let (place, held) = (self.place, &mut self.held);
-        self.coalescer.flush(&mut |frame: F, done| {
-            *held -= frame.count();
-            out.output(place, frame, done, at);
-        });
+        let left = &mut leaving(self.place, &mut self.held, out, at);
+        self.coalescer.flush(left);
     }
 }
 
@@ -177,13 +174,8 @@ impl<F: Counted> Engine<F> {
         if let Some(age) = limits.inactive_ns
             && (!window.coalescer.is_sorting() || open_for >= age)
         {
-            let held = &mut window.held;
-            window
-                .coalescer
-                .flush_inactive(now, age, &mut |frame: F, done| {
-                    *held -= frame.count();
-                    out.output(place, frame, done, now);
-                });
+            let left = &mut leaving(place, &mut window.held, out, now);
+            window.coalescer.flush_inactive(now, age, left);
         }
         if window.coalescer.held() == 0 {
             (window.since, window.taken, window.bytes) = (None, 0, 0);
@@ -193,11 +185,8 @@ impl<F: Counted> Engine<F> {
             Some(frame) => {
                 window.bytes += u64::from(frame.bytes());
                 window.held += frame.count();
-                let held = &mut window.held;
-                window.coalescer.push(now, frame, &mut |frame: F, done| {
-                    *held -= frame.count();
-                    out.output(place, frame, done, now);
-                });
+                let left = &mut leaving(place, &mut window.held, out, now);
+                window.coalescer.push(now, frame, left);
             }
             // Held packets of its flow must stay before it.
             None => window.flush(now, out),
@@ -219,6 +208,19 @@ impl<F: Counted> Engine<F> {
     pub fn stats(&self) -> impl Iterator<Item = (Place, &Stats, u64)> {
         let windows = self.windows.iter().flatten().flatten();
         windows.map(|window| (window.place, window.coalescer.stats(), window.held_max))
+    }
+}
+
+/// Takes the packets that leave a coalescer at `at`, which `held` does not count then.
+fn leaving<F: Counted>(
+    place: Place,
+    held: &mut u64,
+    out: &mut impl Output<F>,
+    at: u64,
+) -> impl FnMut(F, &Done) {
+    move |frame, done| {
+        *held -= frame.count();
+        out.output(place, frame, done, at);
     }
 }
 

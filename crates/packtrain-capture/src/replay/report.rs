@@ -142,7 +142,7 @@ impl Totals {
 }
 
 impl Report {
-    pub(super) const fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format) -> Self {
         Self {
             format,
             interfaces: Vec::new(),
@@ -153,13 +153,7 @@ impl Report {
             last_bad: None,
             stopped: None,
             times: None,
-            totals: Totals {
-                transmitted: 0,
-                absorbed: 0,
-                expanded: 0,
-                restored: 0,
-                differing: 0,
-            },
+            totals: Totals::default(),
         }
     }
 
@@ -251,7 +245,7 @@ impl Deref for Report {
 }
 
 /// The result for one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct InterfaceReport {
@@ -320,27 +314,7 @@ impl InterfaceReport {
             link: interface.link,
             snaplen: interface.snaplen,
             options: StableHash::new().with(options).finish(),
-            frames: 0,
-            bytes: 0,
-            captured_bytes: 0,
-            records: 0,
-            record_bytes: 0,
-            cut_short: 0,
-            by_headers: 0,
-            pure_acks: 0,
-            udp: 0,
-            quic: 0,
-            other_link: 0,
-            no_length: 0,
-            unfinished: 0,
-            large: 0,
-            not_cut: 0,
-            stats: Stats::default(),
-            histogram: [0; HISTOGRAM_FROM.len()],
-            held_max: 0,
-            delays: Delays::default(),
-            queues: Vec::new(),
-            flows: Flows::default(),
+            ..Self::default()
         }
     }
 

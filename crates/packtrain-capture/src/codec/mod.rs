@@ -71,7 +71,7 @@ const NANOSECONDS_PER_SECOND: u64 = 1_000_000_000;
 ///
 /// These are the numbers of the registry that both formats share, which differ from the `DLT_`
 /// numbers of libpcap for a few types (`LINKTYPE_RAW` is 101, `DLT_RAW` is 12 on Linux).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct LinkCode(pub u16);
 

@@ -5,7 +5,7 @@ use super::intake::{Batch, Event, Looked};
 use super::options::{Options, queue_of};
 use super::report::{InterfaceReport, Report, Totals};
 use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::coalesce::{Done, FlushReason, NotTaken, Packet};
+use packtrain_offload::coalesce::{Done, Finish, FlushReason, NotTaken, Packet};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::ChecksumState;
 use std::fmt;
@@ -62,120 +62,90 @@ pub struct Train {
     pub end: End,
 }
 
-/// Bytes of headers that need no memory of their own.
-const INLINE_BYTES: usize = 96;
-
-/// The start of a packet.
+/// A packet without its payload, and the packets that were merged into it. Its memory is used
+/// again.
 #[derive(Debug)]
-enum Head {
-    Inline([u8; INLINE_BYTES], u8),
-    Long(Box<[u8]>),
-}
+struct Lean(Box<Kept>);
 
-impl Head {
-    fn of(bytes: &[u8]) -> Self {
-        let mut inline = [0; INLINE_BYTES];
-        match inline.get_mut(..bytes.len()) {
-            Some(start) => {
-                start.copy_from_slice(bytes);
-                Self::Inline(inline, bytes.len() as u8)
-            }
-            None => Self::Long(bytes.into()),
-        }
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Inline(bytes, len) => bytes.get(..usize::from(*len)).unwrap_or_default(),
-            Self::Long(bytes) => bytes,
-        }
-    }
-
-    fn bytes_mut(&mut self) -> &mut [u8] {
-        match self {
-            Self::Inline(bytes, len) => bytes.get_mut(..usize::from(*len)).unwrap_or_default(),
-            Self::Long(bytes) => bytes,
-        }
-    }
-}
-
-/// A packet without its payload, with the times of its packets.
 #[derive(Debug)]
-struct Lean {
-    head: Head,
-    bytes: u32,
-    layout: Option<Layout>,
-    checksum: ChecksumState,
-    payload: Sum,
-    flow: u64,
-    /// The length of its own link header less that of an Ethernet header, which stands for it.
-    lead: i16,
-    first: u64,
-    more: Vec<u64>,
+struct Kept {
+    /// The lengths are those of the merged packet.
+    packet: Looked,
+    head: Vec<u8>,
+    more: Vec<Lean>,
 }
 
 impl Lean {
-    fn new(packet: &Looked, head: &[u8]) -> Self {
-        Self {
-            head: Head::of(head),
-            bytes: packet.bytes,
-            layout: packet.layout,
-            checksum: packet.checksum,
-            payload: packet.payload,
-            flow: packet.flow,
-            lead: (i64::from(packet.wire_bytes) - i64::from(packet.bytes)) as i16,
-            first: packet.at,
-            more: Vec::new(),
-        }
+    /// In the place of a packet that is out of use, if there is one.
+    fn new(unused: Option<Self>, packet: &Looked, head: &[u8]) -> Self {
+        let packet = *packet;
+        let Some(Self(mut kept)) = unused else {
+            return Self(Box::new(Kept {
+                packet,
+                head: head.into(),
+                more: Vec::new(),
+            }));
+        };
+        kept.packet = packet;
+        kept.head.clear();
+        kept.head.extend_from_slice(head);
+        Self(kept)
     }
 }
 
 impl Counted for Lean {
+    const FINISH: Finish = Finish::Partial;
+
     fn count(&self) -> u64 {
-        1 + self.more.len() as u64
+        1 + self.0.more.len() as u64
     }
 }
 
 impl Packet for Lean {
     fn head(&self) -> &[u8] {
-        self.head.bytes()
+        &self.0.head
     }
 
     fn head_mut(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        self.head.bytes_mut().get_mut(..bytes)
+        self.0.head.get_mut(..bytes)
     }
 
     fn bytes(&self) -> u32 {
-        self.bytes
+        self.0.packet.bytes
     }
 
     fn checksum(&self) -> ChecksumState {
-        self.checksum
+        self.0.packet.checksum
     }
 
     fn layout(&self) -> Option<Layout> {
-        self.layout
+        self.0.packet.layout
     }
 
     fn sum(&self, range: Range<u32>) -> Sum {
-        let payload = self
-            .layout
-            .map(|layout| layout.payload.into()..layout.ip_end);
-        if payload == Some(range.clone()) {
-            return self.payload;
+        let Looked {
+            layout, payload, ..
+        } = &self.0.packet;
+        if layout.is_some_and(|layout| range == (layout.payload.into()..layout.ip_end)) {
+            return *payload;
         }
         let range = range.start as usize..range.end as usize;
         checksum::sum(self.head().get(range).unwrap_or_default())
     }
 
     fn truncate(&mut self, bytes: u32) {
-        self.bytes = self.bytes.min(bytes);
+        let packet = &mut self.0.packet;
+        let cut = packet.bytes.saturating_sub(bytes);
+        packet.bytes -= cut;
+        packet.wire_bytes -= cut;
     }
 
-    fn append(&mut self, tail: Self, payload: Range<u32>) -> Result<(), Self> {
-        self.bytes += payload.end - payload.start;
-        self.more.push(tail.first);
-        self.more.extend_from_slice(&tail.more);
+    fn append(&mut self, mut tail: Self, payload: Range<u32>) -> Result<(), Self> {
+        let Kept { packet, more, .. } = &mut *self.0;
+        packet.bytes += payload.end - payload.start;
+        packet.wire_bytes += payload.end - payload.start;
+        more.append(&mut tail.0.more);
+        more.push(tail);
         Ok(())
     }
 }
@@ -185,6 +155,8 @@ pub struct Analysis {
     options: Options,
     engine: Engine<Lean>,
     tally: Tally,
+    /// Packets that are out of use: at most as many as were held at once.
+    unused: Vec<Lean>,
 }
 
 impl fmt::Debug for Analysis {
@@ -203,6 +175,7 @@ impl Analysis {
             options: *options,
             engine: Engine::new(*options),
             tally: Tally::default(),
+            unused: Vec::new(),
         }
     }
 
@@ -213,13 +186,18 @@ impl Analysis {
             options,
             engine,
             tally,
+            unused,
         } = self;
-        let out = &mut Trains { tally, sink };
+        let out = &mut Trains {
+            tally,
+            unused,
+            sink,
+        };
         for event in &batch.events {
             let packet = match event {
                 Event::Packet(packet) => packet,
                 Event::SectionEnds(interfaces) => {
-                    engine.finish_of(interfaces, out);
+                    engine.finish_of(batch.ended(interfaces), out);
                     continue;
                 }
                 Event::Back { from, to } => {
@@ -238,7 +216,9 @@ impl Analysis {
                     queue,
                     link,
                 };
-                let frame = packet.merges.then(|| Lean::new(packet, batch.head(packet)));
+                let frame = packet
+                    .merges
+                    .then(|| Lean::new(out.unused.pop(), packet, batch.head(packet)));
                 engine.take(place, frame, out).is_ok() && packet.merges
             });
             if !taken {
@@ -251,6 +231,7 @@ impl Analysis {
     pub fn finish(&mut self, sink: &mut impl FnMut(&Train)) {
         let out = &mut Trains {
             tally: &mut self.tally,
+            unused: &mut self.unused,
             sink,
         };
         self.engine.finish(out);
@@ -294,6 +275,7 @@ impl Tally {
 /// Counts trains, and hands them on.
 struct Trains<'a, S> {
     tally: &'a mut Tally,
+    unused: &'a mut Vec<Lean>,
     sink: &'a mut S,
 }
 
@@ -326,7 +308,7 @@ impl<S: FnMut(&Train)> Trains<'_, S> {
 }
 
 impl<S: FnMut(&Train)> Output<Lean> for Trains<'_, S> {
-    fn output(&mut self, place: Place, frame: Lean, done: &Done, at: u64) {
+    fn output(&mut self, place: Place, mut frame: Lean, done: &Done, at: u64) {
         let count = frame.count();
         let totals = &mut self.tally.totals;
         let end = match done {
@@ -340,17 +322,21 @@ impl<S: FnMut(&Train)> Output<Lean> for Trains<'_, S> {
         };
         totals.absorbed += absorbed;
         totals.transmitted += count - absorbed;
+        let Kept { packet, more, .. } = &mut *frame.0;
+        let held_ns = |packet: &Looked| at.saturating_sub(packet.at);
         let train = Train {
-            time_ns: frame.first,
+            time_ns: packet.at,
             interface: place.interface,
             queue: place.queue,
-            flow: frame.flow,
+            flow: packet.flow,
             packets: count as u32,
-            bytes: frame.bytes.saturating_add_signed(frame.lead.into()),
-            held_ns: at.saturating_sub(frame.first),
+            bytes: packet.wire_bytes,
+            held_ns: held_ns(packet),
             end,
         };
-        let times = std::iter::once(frame.first).chain(frame.more);
-        self.count(&train, times.map(|time| at.saturating_sub(time)));
+        let others = more.iter().map(|other| held_ns(&other.0.packet));
+        self.count(&train, std::iter::once(train.held_ns).chain(others));
+        self.unused.append(more);
+        self.unused.push(frame);
     }
 }

@@ -1,11 +1,14 @@
 //! The coalescers of all interfaces and queues, and the windows in capture time.
 
 use super::options::{BYTES_MAX, Limits, Options, SPAN_MAX};
-use packtrain_offload::coalesce::{Coalescer, Done, Owned, Packet, Semantics, Stats};
+use packtrain_offload::coalesce::{Coalescer, Done, Finish, Owned, Packet, Semantics, Stats};
 use packtrain_offload::offload::LinkType;
 
 /// A packet that stands for one or more packets of the input.
 pub(super) trait Counted: Packet {
+    /// The checksum that it gets. Decisions do not depend on it.
+    const FINISH: Finish;
+
     /// How many.
     fn count(&self) -> u64;
 }
@@ -44,11 +47,8 @@ struct Window<F> {
 
 impl<F: Counted> Window<F> {
     fn flush(&mut self, at: u64, out: &mut impl Output<F>) {
-        let (place, held) = (self.place, &mut self.held);
-        self.coalescer.flush(&mut |frame: F, done| {
-            *held -= frame.count();
-            out.output(place, frame, done, at);
-        });
+        let left = &mut leaving(self.place, &mut self.held, out, at);
+        self.coalescer.flush(left);
     }
 }
 
@@ -174,13 +174,8 @@ impl<F: Counted> Engine<F> {
         if let Some(age) = limits.inactive_ns
             && (!window.coalescer.is_sorting() || open_for >= age)
         {
-            let held = &mut window.held;
-            window
-                .coalescer
-                .flush_inactive(now, age, &mut |frame: F, done| {
-                    *held -= frame.count();
-                    out.output(place, frame, done, now);
-                });
+            let left = &mut leaving(place, &mut window.held, out, now);
+            window.coalescer.flush_inactive(now, age, left);
         }
         if window.coalescer.held() == 0 {
             (window.since, window.taken, window.bytes) = (None, 0, 0);
@@ -190,11 +185,8 @@ impl<F: Counted> Engine<F> {
             Some(frame) => {
                 window.bytes += u64::from(frame.bytes());
                 window.held += frame.count();
-                let held = &mut window.held;
-                window.coalescer.push(now, frame, &mut |frame: F, done| {
-                    *held -= frame.count();
-                    out.output(place, frame, done, now);
-                });
+                let left = &mut leaving(place, &mut window.held, out, now);
+                window.coalescer.push(now, frame, left);
             }
             // Held packets of its flow must stay before it.
             None => window.flush(now, out),
@@ -219,6 +211,19 @@ impl<F: Counted> Engine<F> {
     }
 }
 
+/// Takes the packets that leave a coalescer at `at`, which `held` does not count then.
+fn leaving<F: Counted>(
+    place: Place,
+    held: &mut u64,
+    out: &mut impl Output<F>,
+    at: u64,
+) -> impl FnMut(F, &Done) {
+    move |frame, done| {
+        *held -= frame.count();
+        out.output(place, frame, done, at);
+    }
+}
+
 /// The window of a queue.
 fn window<'a, F: Counted>(
     windows: &'a mut Vec<Vec<Option<Window<F>>>>,
@@ -237,7 +242,8 @@ fn window<'a, F: Counted>(
     }
     let slot = queues.get_mut(queue)?;
     if slot.is_none() {
-        let config = options.config(semantics, place.link);
+        let mut config = options.config(semantics, place.link);
+        config.finish = F::FINISH;
         // The storage was made for this configuration.
         let coalescer = Coalescer::new(config, Owned::for_config(&config)).ok()?;
         *slot = Some(Window {

@@ -2,7 +2,7 @@
 
 use super::engine::Counted;
 use packtrain_offload::checksum::{self, Sum};
-use packtrain_offload::coalesce::Packet;
+use packtrain_offload::coalesce::{Finish, Packet};
 use packtrain_offload::offload::ChecksumState;
 use std::ops::Range;
 
@@ -46,6 +46,8 @@ impl Frame {
 }
 
 impl Counted for Frame {
+    const FINISH: Finish = Finish::Complete;
+
     fn count(&self) -> u64 {
         1 + self.more.len() as u64
     }

@@ -1,9 +1,9 @@
 //! Reads captures for any number of configurations: each packet is parsed and summed once.
 
 use super::interfaces::{Interfaces, Lane};
-use super::look::{Look, with_ipv4_checksum};
+use super::look::{Look, ipv4_checksum};
 use super::options::{Options, ReplayError, queue_of};
-use super::report::Report;
+use super::report::{LastFlow, Report};
 use super::split;
 use crate::codec::{CaptureError, Format, Interface, Item, Reader};
 use packtrain_offload::checksum::{self, Sum};
@@ -12,6 +12,7 @@ use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use std::borrow::Cow;
 use std::io::Read;
+use std::mem;
 use std::ops::Range;
 
 /// Packets of a batch, at most.
@@ -27,8 +28,11 @@ const HEAD_BYTES: usize = 96;
 /// 8,192 packets, which is used again.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// What is in them needs no work when they are removed.
     pub(super) events: Vec<Event>,
     heads: Vec<u8>,
+    /// Those of the sections that end.
+    ended: Vec<u32>,
     interfaces: Vec<Option<String>>,
 }
 
@@ -40,8 +44,18 @@ impl Batch {
         &self.interfaces
     }
 
+    /// Whether there is room for more, after so many steps.
+    const fn goes_on(&self, steps: usize) -> bool {
+        self.events.len() < BATCH_PACKETS && steps < STEPS_MAX
+    }
+
+    pub(super) fn ended(&self, interfaces: &Range<usize>) -> &[u32] {
+        self.ended.get(interfaces.clone()).unwrap_or_default()
+    }
+
     pub(super) fn head(&self, packet: &Looked) -> &[u8] {
-        self.heads.get(packet.head.clone()).unwrap_or_default()
+        let (at, bytes) = packet.head;
+        self.heads.get(at..at + bytes).unwrap_or_default()
     }
 }
 
@@ -50,7 +64,7 @@ impl Batch {
 pub(super) enum Event {
     Packet(Looked),
     /// A pcapng section with these interfaces ends.
-    SectionEnds(Vec<u32>),
+    SectionEnds(Range<usize>),
     /// The time goes back to that of the next packet, which may be left out.
     Back {
         from: u64,
@@ -59,7 +73,7 @@ pub(super) enum Event {
 }
 
 /// A packet, parsed and summed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Looked {
     pub at: u64,
     pub interface: u32,
@@ -71,7 +85,8 @@ pub(super) struct Looked {
     pub bytes: u32,
     /// Its length on the wire.
     pub wire_bytes: u32,
-    head: Range<usize>,
+    /// The place of its head in the batch: where it starts, and its bytes.
+    head: (usize, usize),
     pub layout: Option<Layout>,
     pub checksum: ChecksumState,
     /// The sum of its payload, unless its checksum is taken for right.
@@ -86,15 +101,9 @@ pub(super) struct Looked {
 /// window that is open at the end of one capture goes on in the next.
 #[derive(Debug)]
 pub struct Intake<R> {
-    options: Options,
-    /// Whether packets are hashed for queues.
-    hashes: bool,
-    /// The queue whose packets are taken, if not all are.
-    only: Option<u16>,
     /// Those that are not read to their end.
     files: Vec<File<R>>,
-    report: Report,
-    now: u64,
+    packets: Packets,
     stopped: Option<(usize, CaptureError)>,
 }
 
@@ -121,12 +130,15 @@ impl<R: Read> Intake<R> {
     #[must_use]
     pub fn new(runs: &[Options]) -> Self {
         Self {
-            options: runs.first().copied().unwrap_or_default(),
-            hashes: runs.iter().any(|options| options.queues > 1),
-            only: None,
             files: Vec::new(),
-            report: Report::new(Format::PcapNg),
-            now: 0,
+            packets: Packets {
+                options: runs.first().copied().unwrap_or_default(),
+                hashes: runs.iter().any(|options| options.queues > 1),
+                only: None,
+                flows: LastFlow::default(),
+                report: Report::new(Format::PcapNg),
+                now: 0,
+            },
             stopped: None,
         }
     }
@@ -136,8 +148,8 @@ impl<R: Read> Intake<R> {
     /// that of the whole: what is no packet is counted with queue 0.
     #[must_use]
     pub fn of_queue(mut self, queue: u16) -> Self {
-        self.only = Some(queue);
-        self.hashes = true;
+        self.packets.only = Some(queue);
+        self.packets.hashes = true;
         self
     }
 
@@ -147,8 +159,9 @@ impl<R: Read> Intake<R> {
     /// # Errors
     /// [`ReplayError::TooManyInterfaces`].
     pub fn add(&mut self, number: usize, input: Reader<R>) -> Result<(), ReplayError> {
-        if self.report.interfaces.is_empty() {
-            self.report.format = input.format();
+        let packets = &mut self.packets;
+        if packets.report.interfaces.is_empty() {
+            packets.report.format = input.format();
         }
         let mut file = File {
             number,
@@ -156,7 +169,7 @@ impl<R: Read> Intake<R> {
             input,
             next: None,
         };
-        file.update(&self.options, None, &mut self.report)?;
+        file.update(packets, None)?;
         self.files.push(file);
         Ok(())
     }
@@ -171,7 +184,7 @@ impl<R: Read> Intake<R> {
     /// [`Analysis::report`](super::Analysis::report).
     #[must_use]
     pub const fn report(&self) -> &Report {
-        &self.report
+        &self.packets.report
     }
 
     /// Reads the next packets into `batch`, in the place of those before. Returns whether anything
@@ -185,12 +198,12 @@ impl<R: Read> Intake<R> {
     pub fn fill(&mut self, batch: &mut Batch, until: Option<u64>) -> Result<bool, ReplayError> {
         batch.events.clear();
         batch.heads.clear();
+        batch.ended.clear();
         let until = until.unwrap_or(u64::MAX);
         let mut steps = 0;
-        while batch.events.len() < BATCH_PACKETS && steps < STEPS_MAX && self.stopped.is_none() {
-            steps += 1;
+        while batch.goes_on(steps) && self.stopped.is_none() {
             if let Some(index) = self.files.iter().position(|file| file.next.is_none()) {
-                self.read(index, until, batch)?;
+                self.read(index, until, batch, &mut steps)?;
                 continue;
             }
             let waiting = self.files.iter_mut().filter_map(|file| {
@@ -199,27 +212,29 @@ impl<R: Read> Intake<R> {
             });
             let earliest = waiting.min_by_key(|(at, _)| *at);
             let earliest = earliest.filter(|(at, _)| *at < until || until == u64::MAX);
-            let Some((at, next)) = earliest else {
-                steps -= 1;
-                break;
-            };
+            let Some((at, next)) = earliest else { break };
+            steps += 1;
             if let Some(waiting) = next.take() {
-                arrive(&mut self.now, at, self.only, batch);
-                let data = Cow::Owned(waiting.data);
-                let packet = (waiting.at, waiting.wire_bytes, data);
-                self.packets().take(waiting.lane, packet, batch);
+                let packet = (at, waiting.wire_bytes, &waiting.data[..]);
+                self.packets.take(waiting.lane, packet, batch);
             }
         }
-        let names = self.report.interfaces.iter().map(|seen| &seen.name);
+        let names = self.packets.report.interfaces.iter().map(|seen| &seen.name);
         if !names.clone().eq(&batch.interfaces) {
             batch.interfaces = names.cloned().collect();
         }
         Ok(steps > 0)
     }
 
-    /// Reads one item of a capture. A packet is kept waiting if another capture may have an earlier
-    /// one.
-    fn read(&mut self, index: usize, until: u64, batch: &mut Batch) -> Result<(), ReplayError> {
+    /// Reads packets of a capture, up to the next other item. A packet is kept waiting if another
+    /// capture may have an earlier one.
+    fn read(
+        &mut self,
+        index: usize,
+        until: u64,
+        batch: &mut Batch,
+        steps: &mut usize,
+    ) -> Result<(), ReplayError> {
         let others = self.files.iter().enumerate();
         let others = others.filter(|(other, _)| *other != index);
         let bound = others
@@ -230,86 +245,68 @@ impl<R: Read> Intake<R> {
         let Some(file) = self.files.get_mut(index) else {
             return Ok(());
         };
-        let (mut options, is_first) = (None, matches!(self.only, None | Some(0)));
-        match file.input.next_item() {
-            Ok(Some(Item::Record(record))) => {
-                let at = record.timestamp_ns.unwrap_or(self.now);
-                let lane = file.interfaces.lane(record.interface);
-                if at >= bound && bound < u64::MAX {
-                    file.next = Some(Waiting {
-                        at,
-                        lane,
-                        wire_bytes: record.original_bytes,
-                        data: record.data.to_vec(),
-                    });
-                } else {
-                    arrive(&mut self.now, at, self.only, batch);
-                    let packet = (at, record.original_bytes, Cow::Borrowed(record.data));
-                    let packets = Packets {
-                        options: &self.options,
-                        hashes: self.hashes,
-                        only: self.only,
-                        report: &mut self.report,
-                    };
-                    packets.take(lane, packet, batch);
-                }
+        let packets = &mut self.packets;
+        let item = loop {
+            *steps += 1;
+            let record = match file.input.next_item() {
+                Ok(Some(Item::Record(record))) => record,
+                other => break other.map(|item| item.map(|item| item.map(drop))),
+            };
+            let at = record.timestamp_ns.unwrap_or(packets.now);
+            let lane = file.interfaces.lane(record.interface);
+            let wire_bytes = record.original_bytes;
+            if at >= bound && bound < u64::MAX {
+                let data = record.data.to_vec();
+                file.next = Some(Waiting {
+                    at,
+                    lane,
+                    wire_bytes,
+                    data,
+                });
                 return Ok(());
             }
+            packets.take(lane, (at, wire_bytes, record.data), batch);
+            if !batch.goes_on(*steps) {
+                return Ok(());
+            }
+        };
+        let is_first = matches!(packets.only, None | Some(0));
+        let (report, mut options) = (&mut packets.report, None);
+        match item {
             Ok(Some(Item::Interface(described))) => options = Some(described),
             // Blocks are copied only where there is an output.
-            Ok(Some(Item::Block { .. })) => return Ok(()),
-            Ok(Some(Item::LeftOut)) => self.report.blocks_left_out += u64::from(is_first),
+            Ok(Some(Item::Record(()) | Item::Block { .. })) => return Ok(()),
+            Ok(Some(Item::LeftOut)) => report.blocks_left_out += u64::from(is_first),
             Ok(None) => {
-                file.update(&self.options, None, &mut self.report)?;
+                file.update(packets, None)?;
                 self.files.remove(index);
                 return Ok(());
             }
             Err(error) => {
                 if error.costs_a_record() && is_first {
-                    self.report.received += 1;
-                    self.report.dropped += 1;
+                    report.received += 1;
+                    report.dropped += 1;
                 }
-                self.report.last_bad = Some(error);
+                report.last_bad = Some(error);
                 if error.is_fatal() {
-                    self.report.stopped = Some(error);
+                    report.stopped = Some(error);
                     self.stopped = Some((file.number, error));
                 }
             }
         }
         if let Some(interfaces) = file.interfaces.ended_section(&file.input) {
-            batch.events.push(Event::SectionEnds(interfaces));
+            let from = batch.ended.len();
+            batch.ended.extend(interfaces);
+            let ended = from..batch.ended.len();
+            batch.events.push(Event::SectionEnds(ended));
         }
-        file.update(&self.options, options.as_deref(), &mut self.report)
+        file.update(packets, options.as_deref())
     }
-
-    const fn packets(&mut self) -> Packets<'_> {
-        Packets {
-            options: &self.options,
-            hashes: self.hashes,
-            only: self.only,
-            report: &mut self.report,
-        }
-    }
-}
-
-/// The time goes on to that of the next packet. Where it goes back, the windows of all queues end,
-/// also if the packet is left out.
-fn arrive(now: &mut u64, at: u64, only: Option<u16>, batch: &mut Batch) {
-    if at < *now && only.is_some() {
-        let (from, to) = (*now, at);
-        batch.events.push(Event::Back { from, to });
-    }
-    *now = at;
 }
 
 impl<R: Read> File<R> {
-    fn update(
-        &mut self,
-        settings: &Options,
-        options: Option<&[u8]>,
-        report: &mut Report,
-    ) -> Result<(), ReplayError> {
-        let interfaces = &mut report.interfaces;
+    fn update(&mut self, packets: &mut Packets, options: Option<&[u8]>) -> Result<(), ReplayError> {
+        let (settings, interfaces) = (&packets.options, &mut packets.report.interfaces);
         let added = &mut |_: &Interface<'_>, _: &[u8]| Ok(());
         self.interfaces
             .update(&self.input, settings, options, interfaces, added)
@@ -317,21 +314,32 @@ impl<R: Read> File<R> {
 }
 
 /// Parses packets, and counts them.
-struct Packets<'a> {
-    options: &'a Options,
+#[derive(Debug)]
+struct Packets {
+    options: Options,
+    /// Whether packets are hashed for queues.
     hashes: bool,
+    /// The queue whose packets are taken, if not all are.
     only: Option<u16>,
-    report: &'a mut Report,
+    flows: LastFlow,
+    report: Report,
+    /// The time of the last one.
+    now: u64,
 }
 
-impl Packets<'_> {
+impl Packets {
     /// Takes a packet: its time, its length on the wire and its bytes.
     fn take(
-        self,
+        &mut self,
         lane: Option<Lane>,
-        (at, wire_bytes, mut data): (u64, u32, Cow<'_, [u8]>),
+        (at, wire_bytes, data): (u64, u32, &[u8]),
         batch: &mut Batch,
     ) {
+        let from = mem::replace(&mut self.now, at);
+        // Where the time goes back, the windows of all queues end, also if the packet is left out.
+        if at < from && self.only.is_some() {
+            batch.events.push(Event::Back { from, to: at });
+        }
         let seen = lane.and_then(|lane| {
             let seen = self.report.interfaces.get_mut(lane.to as usize)?;
             Some((lane, seen))
@@ -342,14 +350,16 @@ impl Packets<'_> {
             self.report.dropped += 1;
             return;
         };
-        let look = Look::at(lane, &mut data, wire_bytes);
+        let mut data = Cow::Borrowed(data);
+        let look = Look::at(lane, &mut data, wire_bytes, &mut self.flows);
+        let data = &*data;
         let layout = look.layout.as_ref().ok();
-        let rss = if self.hashes { look.rss(&data) } else { 0 };
+        let rss = if self.hashes { look.rss(data) } else { 0 };
         let queue = queue_of(rss, self.options.queues);
         if self.only.is_some_and(|only| only != queue) {
             return;
         }
-        look.count(&data, seen);
+        look.count(data, seen);
         let is_cut = matches!(look.layout, Err(ParseError::HeadersNotContiguous));
         let mut packet = Looked {
             at,
@@ -358,7 +368,7 @@ impl Packets<'_> {
             merges: look.link.is_some() && look.restored.is_none(),
             bytes: look.bytes,
             wire_bytes,
-            head: 0..0,
+            head: (0, 0),
             layout: layout.copied(),
             checksum: ChecksumState::None,
             payload: Sum::default(),
@@ -373,19 +383,24 @@ impl Packets<'_> {
         }
         seen.cut_short += u64::from(!look.is_whole && !packet.merges);
         if let (false, true, Some(layout)) = (by_headers, packet.merges, layout) {
-            packet.checksum = split::checksum_of(&data, layout);
+            packet.checksum = split::checksum_of(data, layout);
             seen.unfinished += u64::from(packet.checksum != ChecksumState::None);
             let payload = usize::from(layout.payload)..layout.ip_end as usize;
             packet.payload = checksum::sum(data.get(payload).unwrap_or_default());
         }
         let headers = layout.map_or(HEADER_BYTES_MAX, |layout| layout.payload.into());
         let head = data.len().min(headers.max(HEAD_BYTES));
-        packet.head = batch.heads.len()..batch.heads.len() + head;
+        packet.head = (batch.heads.len(), head);
         let start = data.get(..head).unwrap_or_default();
         batch.heads.extend_from_slice(start);
-        if let (true, Some(layout)) = (by_headers, layout) {
-            let head = batch.heads.get_mut(packet.head.clone());
-            with_ipv4_checksum(head.unwrap_or_default(), layout);
+        // Of the packet and not of its copy, which is on the way to memory.
+        let right = layout
+            .filter(|_| by_headers)
+            .and_then(|layout| ipv4_checksum(start, layout));
+        if let Some((at, right)) = right
+            && let Some(field) = batch.heads[packet.head.0..].get_mut(at)
+        {
+            field.copy_from_slice(&right.to_be_bytes());
         }
         self.report.received_at(at);
         batch.events.push(Event::Packet(packet));

@@ -4,14 +4,17 @@ use super::interfaces::Lane;
 use super::lead::Lead;
 use super::length;
 use super::options::RSS;
-use super::report::{ETHERNET_MTU, InterfaceReport, flow_hash};
+use super::report::{ETHERNET_MTU, InterfaceReport, LastFlow};
 use crate::codec::LinkCode;
+use packtrain_offload::checksum;
 use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::{Layout, Network, ParseError, Transport};
 use packtrain_offload::offload::LinkType;
+use packtrain_offload::wire::ipv4;
 use packtrain_offload::wire::tcp::{self, Flags};
 use packtrain_offload::wire::udp;
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// The port of HTTP/3.
 const QUIC_PORT: u16 = 443;
@@ -41,7 +44,7 @@ pub(super) struct Look {
 
 impl Look {
     /// Parses a packet. A link header other than Ethernet is replaced in `data`.
-    pub fn at(lane: Lane, data: &mut Cow<'_, [u8]>, wire_bytes: u32) -> Self {
+    pub fn at(lane: Lane, data: &mut Cow<'_, [u8]>, wire_bytes: u32, flows: &mut LastFlow) -> Self {
         let mut look = Self {
             link: lane.link,
             layout: Err(ParseError::HeadersNotContiguous),
@@ -70,7 +73,7 @@ impl Look {
             }
         }
         if let Ok(layout) = &look.layout {
-            look.flow = flow_hash(data, layout).unwrap_or(0);
+            look.flow = flows.hash(data, layout).unwrap_or(0);
         }
         look
     }
@@ -123,22 +126,17 @@ fn count_kind(packet: &[u8], layout: &Layout, seen: &mut InterfaceReport) {
     }
 }
 
-/// The right checksum of an IPv4 header, in a copy of a packet whose own is not known.
-pub(super) fn with_ipv4_checksum(head: &mut [u8], layout: &Layout) {
-    if layout.kind != Network::Ipv4 {
-        return;
-    }
-    let at = usize::from(layout.network);
-    let Some(bytes) = head.get(at).map(|first| usize::from(first & 15) * 4) else {
-        return;
-    };
-    if let Some(header) = head.get_mut(at..at + bytes)
-        && let Some(field) = header.get_mut(10..12)
-    {
-        field.fill(0);
-        let sum = !packtrain_offload::checksum::sum(header).fold();
-        header[10..12].copy_from_slice(&sum.to_be_bytes());
-    }
+/// The place of the checksum of the IPv4 header in a packet, and its right value.
+pub(super) fn ipv4_checksum(packet: &[u8], layout: &Layout) -> Option<(Range<usize>, u16)> {
+    let at = usize::from(layout.network) + ipv4::field::CHECKSUM;
+    let header = packet.get(layout.network.into()..layout.transport.into())?;
+    let field = packet
+        .get(at..at + 2)
+        .filter(|_| layout.kind == Network::Ipv4)?;
+    let mut sum = checksum::sum(header);
+    // Adding the complement of the field removes it from the sum.
+    sum.add_u16(!u16::from_be_bytes([field[0], field[1]]));
+    Some((at..at + 2, !sum.fold()))
 }
 
 /// Whether a packet is of an interface that only reaches its own host. On Linux it has an Ethernet

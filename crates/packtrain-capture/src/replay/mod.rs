@@ -103,6 +103,7 @@ use order::{Arrival, Next, Order};
 use packtrain_offload::coalesce::{Done, Semantics};
 use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::ChecksumState;
+use report::LastFlow;
 use split::Splitter;
 use std::borrow::Cow;
 use std::io::{Read, Write};
@@ -171,6 +172,7 @@ struct Replay<W: Write> {
     engine: Engine<Frame>,
     order: Order,
     splitter: Splitter,
+    flows: LastFlow,
     report: Report,
 }
 
@@ -188,6 +190,7 @@ impl<W: Write> Replay<W> {
             engine: Engine::new(options),
             order: Order::default(),
             splitter: Splitter::new(options.segment, options.coalesce),
+            flows: LastFlow::default(),
             report: Report::new(format),
         };
         let interface = match format {
@@ -281,7 +284,7 @@ impl<W: Write> Replay<W> {
         };
         let mut data = Cow::Owned(data);
         let wire_bytes = arrival.original_bytes;
-        let look = Look::at(lane, &mut data, wire_bytes);
+        let look = Look::at(lane, &mut data, wire_bytes, &mut self.flows);
         look.count(&data, seen);
         let data = data.into_owned();
         arrival.interface = lane.to;

@@ -142,7 +142,7 @@ impl Totals {
 }
 
 impl Report {
-    pub(super) const fn new(format: Format) -> Self {
+    pub(super) fn new(format: Format) -> Self {
         Self {
             format,
             interfaces: Vec::new(),
@@ -153,13 +153,7 @@ impl Report {
             last_bad: None,
             stopped: None,
             times: None,
-            totals: Totals {
-                transmitted: 0,
-                absorbed: 0,
-                expanded: 0,
-                restored: 0,
-                differing: 0,
-            },
+            totals: Totals::default(),
         }
     }
 
@@ -251,7 +245,7 @@ impl Deref for Report {
 }
 
 /// The result for one interface.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub struct InterfaceReport {
@@ -320,27 +314,7 @@ impl InterfaceReport {
             link: interface.link,
             snaplen: interface.snaplen,
             options: StableHash::new().with(options).finish(),
-            frames: 0,
-            bytes: 0,
-            captured_bytes: 0,
-            records: 0,
-            record_bytes: 0,
-            cut_short: 0,
-            by_headers: 0,
-            pure_acks: 0,
-            udp: 0,
-            quic: 0,
-            other_link: 0,
-            no_length: 0,
-            unfinished: 0,
-            large: 0,
-            not_cut: 0,
-            stats: Stats::default(),
-            histogram: [0; HISTOGRAM_FROM.len()],
-            held_max: 0,
-            delays: Delays::default(),
-            queues: Vec::new(),
-            flows: Flows::default(),
+            ..Self::default()
         }
     }
 
@@ -490,23 +464,47 @@ pub struct QueueReport {
     pub emitted: u64,
 }
 
-/// A hash of the flow of a TCP or UDP packet, the same on every machine: addresses, ports and
-/// protocol. `None` for other packets, and for fragments.
-pub(super) fn flow_hash(packet: &[u8], layout: &Layout) -> Option<u64> {
-    let addresses = match layout.kind {
-        Network::Ipv4 => 12..20,
-        Network::Ipv6 => 8..40,
-        _ => return None,
-    };
-    if layout.fragment || !matches!(layout.transport_kind, Transport::Tcp | Transport::Udp) {
-        return None;
+/// The flow of the last packet: the next one is often of the same.
+#[derive(Debug, Default)]
+pub(super) struct LastFlow {
+    /// Addresses; ports, protocol and IP version.
+    key: [u64; 5],
+    hash: u64,
+}
+
+impl LastFlow {
+    /// A hash of the flow of a TCP or UDP packet, the same on every machine: addresses, ports and
+    /// protocol. `None` for other packets, and for fragments.
+    pub fn hash(&mut self, packet: &[u8], layout: &Layout) -> Option<u64> {
+        let addresses = match layout.kind {
+            Network::Ipv4 => 12..20,
+            Network::Ipv6 => 8..40,
+            _ => return None,
+        };
+        if layout.fragment || !matches!(layout.transport_kind, Transport::Tcp | Transport::Udp) {
+            return None;
+        }
+        let network = usize::from(layout.network);
+        let addresses = packet.get(network + addresses.start..network + addresses.end)?;
+        let ports = packet.get(layout.transport.into()..)?.first_chunk::<4>()?;
+        let mut key = [0; 5];
+        for (word, part) in key.iter_mut().zip(addresses.as_chunks().0) {
+            *word = u64::from_le_bytes(*part);
+        }
+        let kind = u64::from(layout.kind == Network::Ipv6) << 8 | u64::from(layout.protocol.0);
+        key[4] = kind << 32 | u64::from(u32::from_le_bytes(*ports));
+        // Word by word: a comparison of arrays waits until their parts are in memory.
+        let differs = key
+            .iter()
+            .zip(&self.key)
+            .fold(0, |all, (a, b)| all | (a ^ b));
+        if differs != 0 {
+            self.key = key;
+            let hash = StableHash::new().with(addresses).with(ports);
+            self.hash = hash.with(&[layout.protocol.0]).finish();
+        }
+        Some(self.hash)
     }
-    let network = usize::from(layout.network);
-    let transport = usize::from(layout.transport);
-    let addresses = packet.get(network + addresses.start..network + addresses.end)?;
-    let ports = packet.get(transport..transport + 4)?;
-    let hash = StableHash::new().with(addresses).with(ports);
-    Some(hash.with(&[layout.protocol.0]).finish())
 }
 
 /// Counts flows by linear counting (Whang, Vander-Zanden and Taylor, 1990).
@@ -526,7 +524,7 @@ pub(super) struct Flows {
 impl Flows {
     const BITS: u64 = 1 << 20;
 
-    /// Adds a flow by its [`flow_hash`].
+    /// Adds a flow by its [`LastFlow::hash`].
     pub(super) fn add(&mut self, hash: u64) {
         if self.bits.is_empty() {
             self.bits = Self::none();

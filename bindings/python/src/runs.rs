@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use serde_json::Value;
 use std::fmt::Display;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::grid::Grid;
 use crate::raised::{of_capture, raised};
@@ -28,25 +29,34 @@ fn watched<T: Send>(
     progress: Option<Py<PyAny>>,
     run: impl FnOnce(&mut Settings<'_>) -> Result<T, Error> + Send,
 ) -> PyResult<T> {
-    let mut failed = None;
+    let failed = Arc::new(Mutex::new(None));
+    let goes_on = {
+        let failed = Arc::clone(&failed);
+        move |call: &dyn Fn(Python<'_>) -> PyResult<()>| {
+            let called = Python::attach(|py| py.check_signals().and_then(|()| call(py)));
+            let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+            *failed = called.err().or(failed.take());
+            failed.is_none()
+        }
+    };
+    let signals = goes_on.clone();
     let mut watch = |now: &Progress| {
-        let called = Python::attach(|py| {
-            py.check_signals()?;
-            let seconds = now.elapsed.as_secs_f64();
-            let now = (now.bytes, now.bytes_total, now.packets, seconds);
+        let seconds = now.elapsed.as_secs_f64();
+        let now = (now.bytes, now.bytes_total, now.packets, seconds);
+        goes_on(&|py| {
             let called = progress.as_ref().map(|progress| progress.call1(py, now));
             called.transpose().map(drop)
-        });
-        failed = called.err();
-        failed.is_none()
+        })
     };
     let done = py.detach(|| {
         run(&mut Settings {
             threads,
-            queue: None,
             watch: Some(&mut watch),
+            interrupt: Some(Arc::new(move || !signals(&|_| Ok(())))),
+            ..Settings::default()
         })
     });
+    let failed = failed.lock().unwrap_or_else(PoisonError::into_inner).take();
     match failed {
         Some(error) => Err(error),
         None => done.map_err(|error| raised(&error)),

@@ -79,6 +79,8 @@ def test_parts_add_up_though_a_worker_is_killed(captures, grid, kind, tmp_path, 
     assert again == sums | {"tasks": 0} and times(output) == before
     lost = sorted((output / "reports").rglob("*.json"))[1]
     lost.unlink()
+    trains = output / "trains" / lost.relative_to(output / "reports").with_suffix(".parquet")
+    trains.unlink()
     assert packtrain.ray.replay(captures, grid, output, **settings)["tasks"] == 1
     changed = {path.name for path, time in times(output).items() if before.get(path) != time}
     assert changed == {lost.name, f"{lost.stem}.parquet"}

@@ -149,7 +149,7 @@ def test_errors_of_files(capture, kind, words, call):
     ({"ack_limit": [4]}, ValueError, "stream"),
     ({"ack_limit": [-4], "coalesce": "stream"}, ValueError, "ack_limit=-4: write 1 to 65535"),
     ({"headers_only": [True, False]}, ValueError, "headers_only: write one value"),
-    ({"hold": [4]}, TypeError, "hold"),
+    ({"hold": [4]}, ValueError, "hold: no such setting"),
     ({"flows": ["many"]}, TypeError, "flows"),
 ])
 def test_settings_are_checked(capture, grid, kind, words):
@@ -202,7 +202,5 @@ def test_other_threads_run_and_ctrl_c_ends_a_replay(capture, tmp_path):
         child.stdin.write("now\n")
         assert child.stdout.readline() == "runs now\n"
         child.send_signal(signal.SIGINT)
-        for _ in range(4000):
-            file.write(data[24:])
-        child.kill()
+        child.wait(timeout=120)
     assert child.returncode == 130

@@ -346,7 +346,7 @@ const WRONG: &str = "
 4 | . | Is a directory (os error 21); name a file
 4 | text | neither a pcap nor a pcapng
 4 | a text | text: neither a pcap nor a pcapng
-4 | empty | the file is empty
+4 | empty | no capture: it is empty
 4 | packed | the gzip data at byte 0 ends too early
 4 | a -o no/such/out | (os error 2); make its directory first
 4 | a -o /dev/full | (os error 28); make room

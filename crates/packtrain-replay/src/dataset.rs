@@ -14,15 +14,17 @@
 //! A file has its name when it is whole: it is written in `unfinished`, where readers of the tables
 //! do not look, synchronised and renamed. The report of a part is its last file, so
 //! [`Dataset::missing`] says what is left to do after a run that was killed. Several processes may
-//! write to a folder at once, also on several machines, but one at a time for each part.
+//! write to a folder at once, also on several machines, but one at a time for each configuration
+//! and part.
 
 use super::error::Error;
 use super::files::Files;
 use super::grid::settings;
 use super::part::Share;
 use super::run::{Done, Settings, run};
-use super::tables::{BATCH_ROWS, Out, Trains, configuration_id, runs};
+use super::tables::{BATCH_ROWS, Out, Trains, configuration_id, runs, trains_schema};
 use arrow_array::RecordBatch;
+use arrow_schema::Schema;
 use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Options, Report};
 use parquet::arrow::ArrowWriter;
@@ -33,15 +35,16 @@ use parquet::file::properties::WriterProperties;
 use parquet::schema::types::ColumnPath;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempPath;
 
 /// The version of the format of a folder. Another version is not read or written.
-pub const FORMAT_VERSION: u64 = 1;
+const FORMAT_VERSION: u64 = 1;
 
 const UNFINISHED: &str = "unfinished";
 const NAME_BYTES_MAX: usize = 128;
@@ -63,17 +66,24 @@ struct Input {
 impl Input {
     fn of(path: &Path) -> Result<Self, Error> {
         let found = || {
-            if path == Path::new("-") {
-                return Ok((path.to_owned(), None));
-            }
-            let absolute = path.canonicalize()?;
-            let metadata = fs::metadata(&absolute)?;
-            Ok((absolute, Some(metadata).filter(fs::Metadata::is_file)))
+            let file = match path == Path::new("-") {
+                true => None,
+                false => Some(fs::metadata(path)?).filter(fs::Metadata::is_file),
+            };
+            let absolute = file.as_ref().map(|_| path.canonicalize()).transpose()?;
+            Ok((absolute.unwrap_or_else(|| path.to_owned()), file))
         };
-        let (path, file) = found().map_err(|error| open_error(path, error))?;
-        let modified = |file: &fs::Metadata| file.mtime() * 1_000_000_000 + file.mtime_nsec();
+        let (absolute, file) = found().map_err(|error| open_error(path, error))?;
+        let text = absolute.to_str().ok_or_else(|| {
+            let why = "its path is not UTF-8, as those of a data set are: rename it";
+            fault(path, why.to_owned())
+        })?;
+        let modified = |file: &fs::Metadata| {
+            let nanoseconds = file.mtime().saturating_mul(1_000_000_000);
+            nanoseconds.saturating_add(file.mtime_nsec())
+        };
         Ok(Self {
-            path: path.display().to_string(),
+            path: text.to_owned(),
             bytes: file.as_ref().map(fs::Metadata::len),
             modified_ns: file.as_ref().map(modified),
         })
@@ -144,7 +154,7 @@ impl Dataset {
     /// # Errors
     /// If the folder has other files, a data set of another format, or one of this name from other
     /// captures or with parts that do not fit; if it cannot be written. A data set of an input that
-    /// is no file cannot be gone on with.
+    /// is no file cannot be extended.
     pub fn create<P: AsRef<Path>>(
         folder: &Path,
         name: &str,
@@ -153,6 +163,10 @@ impl Dataset {
         part_bytes: Option<u64>,
     ) -> Result<Self, Error> {
         check_name(name).map_err(|why| fault(folder, why))?;
+        let folder = match folder == Path::new("") {
+            true => Path::new("."),
+            false => folder,
+        };
         let known = entries(folder)?;
         let is_other = |path: &PathBuf| !path.ends_with("inputs") && !path.ends_with(UNFINISHED);
         if known.iter().all(is_other) && !known.is_empty() {
@@ -163,8 +177,19 @@ impl Dataset {
         let files = paths.iter().map(|path| Input::of(path.as_ref()));
         let mut files: Vec<_> = files.collect::<Result<_, _>>()?;
         files.sort();
+        let is_stream = files.iter().any(|file| file.bytes.is_none());
         let path = inputs_path(folder, name);
-        if !path.is_file() {
+        let known = path
+            .is_file()
+            .then(|| Self::open(folder, name))
+            .transpose()?;
+        // Nothing depends on the inputs yet.
+        let is_unused = |known: &Self| known.inputs.files != files && !known.has_trains();
+        if known.as_ref().is_none_or(is_unused) {
+            if !is_stream {
+                // Before the name is taken.
+                Files::open(paths)?;
+            }
             let parts = match (paths, part_bytes) {
                 ([path], Some(bytes)) => Share::of(path.as_ref(), runs, bytes)?,
                 _ => vec![Share::Whole],
@@ -174,26 +199,44 @@ impl Dataset {
                 files: files.clone(),
                 parts,
             };
+            if known.is_some() {
+                fs::remove_file(&path).map_err(|error| write_error(&path, error))?;
+            }
             write_json(folder, &path, &inputs)?;
         }
+        // Those of the process that was first.
         let found = Self::open(folder, name)?;
-        let wrong = if found.inputs.files != files {
-            "was made from other captures"
-        } else if !found.inputs.parts.iter().all(|part| part.is_exact(runs)) {
-            "is in parts that do not add up with these configurations"
-        } else if files.iter().any(|file| file.bytes.is_none()) && found.table("trains").is_dir() {
-            "has trains, and its input is no file that can be compared with theirs"
-        } else {
-            return Ok(found);
-        };
-        Err(fault(
-            folder,
-            format!(
-                "the data set {name} {wrong}: choose another name, or remove {} and each folder \
-                 dataset={name}",
-                path.display()
-            ),
-        ))
+        if found.inputs.files != files {
+            return Err(found.unfit("was made from other captures"));
+        }
+        if is_stream && found.has_trains() {
+            let why = "has trains, and its input is no file that can be compared with theirs";
+            return Err(found.unfit(why));
+        }
+        found.check_parts(runs)?;
+        Ok(found)
+    }
+
+    fn check_parts(&self, runs: &[Options]) -> Result<(), Error> {
+        match self.inputs.parts.iter().all(|part| part.is_exact(runs)) {
+            true => Ok(()),
+            false => Err(self.unfit("is in parts that do not add up with these configurations")),
+        }
+    }
+
+    /// A data set that cannot be used for this.
+    fn unfit(&self, why: &str) -> Error {
+        let (name, inputs) = (&self.name, inputs_path(&self.folder, &self.name));
+        let line = format!(
+            "the data set {name} {why}: choose another name (dataset), or remove {} and each \
+             folder dataset={name}",
+            inputs.display()
+        );
+        fault(&self.folder, line)
+    }
+
+    fn has_trains(&self) -> bool {
+        self.table("trains").is_dir()
     }
 
     /// Opens a data set that is there, as a task does that runs a part.
@@ -223,12 +266,6 @@ impl Dataset {
             name: name.to_owned(),
             inputs: read_json(&path)?,
         })
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.name
     }
 
     /// The parts on which some of these configurations have not run, with the indices of those.
@@ -278,11 +315,13 @@ impl Dataset {
     /// Runs the configurations that have not run on a part, and writes their trains and reports.
     /// The reports that are returned are theirs. Nothing is written after a run that was ended by
     /// its [`watch`](Settings::watch), or whose captures could not be read: another one may read
-    /// more. What a killed run left unfinished is removed. The memory is that of
-    /// [`run`](super::run), and of a row group for each configuration, about 10 MB.
+    /// more. What killed runs of these configurations left unfinished is removed. The memory is
+    /// that of [`run`](super::run), and of a row group for each configuration, about 10 MB. Each
+    /// configuration has an open file.
     ///
     /// # Errors
-    /// If there is no such part, or a file cannot be read or written.
+    /// If there is no such part, parts do not add up with these configurations, or a file cannot be
+    /// read or written.
     pub fn run(
         &self,
         files: Files,
@@ -290,34 +329,40 @@ impl Dataset {
         runs: &[Options],
         settings: &mut Settings<'_>,
     ) -> Result<Done<()>, Error> {
+        self.check_parts(runs)?;
         settings.queue = match self.share(part)? {
             Share::Queue { queue, .. } => Some(queue),
             Share::Whole | Share::Gap { .. } => None,
         };
-        let left = runs.iter().filter(|options| !self.has(options, part));
+        let mut known = BTreeSet::new();
+        let left = runs
+            .iter()
+            .filter(|options| !self.has(options, part) && known.insert(configuration_id(options)));
         let runs: Vec<_> = left.copied().collect();
         if runs.is_empty() {
             return Ok(Done::default());
         }
         let writers = runs.iter().map(|options| {
-            let writer = Writer::new(self, options, &self.trains_path(options, part))?;
-            Ok(Trains::into(options, writer))
+            let path = self.trains_path(options, part);
+            remove_unfinished(&self.folder, &path)?;
+            remove_unfinished(&self.folder, &self.report_path(options, part))?;
+            let schema = trains_schema().map_err(|error| write_error(&path, error))?;
+            Ok(Trains::into(
+                options,
+                Writer::new(self, options, &path, &schema)?,
+            ))
         });
         let writers = writers.collect::<Result<Vec<_>, Error>>()?;
-        let Done {
-            reports,
-            sinks,
-            stopped,
-            broken,
-        } = run(files, &runs, writers, settings)?;
-        let is_whole = !stopped && !matches!(broken, Some((_, CaptureError::Io { .. })));
-        let fault = broken
-            .as_ref()
-            .map(|(path, error)| format!("{path}: {error}"));
-        for ((options, trains), report) in runs.iter().zip(sinks).zip(&reports) {
-            if !is_whole {
-                break;
-            }
+        let done = run(files, &runs, writers, settings).map_err(|error| match error {
+            // That of a writer names its file.
+            Error::Sink(error) => error.downcast().unwrap_or_else(Error::Sink),
+            error => error,
+        })?;
+        let is_whole = !done.stopped && !matches!(done.broken, Some((_, CaptureError::Io { .. })));
+        let fault = done.broken.as_ref();
+        let fault = fault.map(|(path, error)| format!("{path}: {error}"));
+        let all = runs.iter().zip(done.sinks).zip(&done.reports);
+        for ((options, trains), report) in all.filter(|_| is_whole) {
             let trains = trains.finish().map_err(Error::Sink)?.finish()?;
             let stored = Stored {
                 report: report.clone(),
@@ -330,10 +375,10 @@ impl Dataset {
             })?;
         }
         Ok(Done {
-            sinks: vec![(); reports.len()],
-            reports,
-            stopped,
-            broken,
+            sinks: Vec::new(),
+            reports: done.reports,
+            stopped: done.stopped,
+            broken: done.broken,
         })
     }
 
@@ -343,6 +388,7 @@ impl Dataset {
     /// # Errors
     /// If a part has not run, the sum does not add up, or a file cannot be read or written.
     pub fn merge(&self, options: &Options) -> Result<(Report, Option<String>), Error> {
+        self.check_parts(&[*options])?;
         let parts = (0..self.inputs.parts.len()).map(|part| {
             let path = self.report_path(options, part);
             if !self.has(options, part) {
@@ -367,10 +413,10 @@ impl Dataset {
             fault(&path, why.to_owned())
         })?;
         if !path.is_file() {
-            let mut writer = Writer::new(self, options, &path)?;
-            let rows = runs(&self.name, &[(options, &sum)]).map_err(io::Error::other);
-            rows.and_then(|rows| writer.write(rows))
-                .map_err(Error::Sink)?;
+            let rows = runs(&self.name, &[(options, &sum)]);
+            let rows = rows.map_err(|error| write_error(&path, io::Error::other(error)))?;
+            let mut writer = Writer::new(self, options, &path, &rows.schema())?;
+            writer.write(rows).map_err(Error::Sink)?;
             writer.finish()?;
         }
         Ok((sum, (!faults.is_empty()).then(|| faults.join("; "))))
@@ -402,15 +448,19 @@ impl Dataset {
 /// A Parquet file that does not have its name yet. Without [`finish`](Self::finish) it leaves none.
 struct Writer {
     path: PathBuf,
-    properties: WriterProperties,
     temporary: TempPath,
-    /// Taken by the first rows, which have the columns.
-    file: Option<File>,
-    writer: Option<ArrowWriter<File>>,
+    writer: ArrowWriter<File>,
+    /// The columns that are not in the path.
+    columns: Vec<usize>,
 }
 
 impl Writer {
-    fn new(dataset: &Dataset, options: &Options, path: &Path) -> Result<Self, Error> {
+    fn new(
+        dataset: &Dataset,
+        options: &Options,
+        path: &Path,
+        schema: &Schema,
+    ) -> Result<Self, Error> {
         let settings: BTreeMap<_, _> = settings(options).into_iter().collect();
         let metadata = [
             ("packtrain.version", env!("CARGO_PKG_VERSION").to_owned()),
@@ -426,74 +476,70 @@ impl Writer {
             // Times increase.
             .set_column_dictionary_enabled(ColumnPath::from("time"), false)
             .set_column_encoding(ColumnPath::from("time"), Encoding::DELTA_BINARY_PACKED)
-            .set_key_value_metadata(Some(metadata.into()));
+            .set_key_value_metadata(Some(metadata.into()))
+            .build();
         let (file, temporary) = unfinished(&dataset.folder, path)?;
+        let fields = schema.fields().iter().enumerate();
+        let columns = fields.filter(|(_, field)| {
+            let in_path = ["dataset", "configuration"];
+            !in_path.contains(&&field.name()[..])
+        });
+        let columns: Vec<_> = columns.map(|(index, _)| index).collect();
+        let writer = schema.project(&columns).map_err(ParquetError::from);
+        let writer = writer
+            .and_then(|schema| ArrowWriter::try_new(file, Arc::new(schema), Some(properties)));
         Ok(Self {
+            writer: writer.map_err(|error| write_error(path, to_io(error)))?,
             path: path.to_owned(),
-            properties: properties.build(),
             temporary,
-            file: Some(file),
-            writer: None,
+            columns,
         })
     }
 
-    fn append(&mut self, batch: &RecordBatch) -> Result<(), ParquetError> {
-        // These are in the path.
-        let schema = batch.schema();
-        let fields = schema.fields().iter().enumerate();
-        let kept =
-            fields.filter(|(_, field)| !["dataset", "configuration"].contains(&&field.name()[..]));
-        let kept: Vec<_> = kept.map(|(index, _)| index).collect();
-        let batch = batch.project(&kept)?;
-        if let Some(file) = self.file.take() {
-            let properties = self.properties.clone();
-            self.writer = Some(ArrowWriter::try_new(
-                file,
-                batch.schema(),
-                Some(properties),
-            )?);
-        }
-        match &mut self.writer {
-            Some(writer) => writer.write(&batch),
-            None => Ok(()),
-        }
-    }
-
     /// Gives the file its name, and returns that.
-    fn finish(self) -> Result<PathBuf, Error> {
-        let file = self
-            .writer
-            .map_or(Ok(None), |writer| writer.into_inner().map(Some));
-        let file = file.map_err(|error| write_error(&self.path, to_io(error)))?;
-        if let Some(file) = file {
-            commit(&file, self.temporary, &self.path)?;
-        }
+    fn finish(mut self) -> Result<PathBuf, Error> {
+        let finished = self.writer.finish();
+        finished.map_err(|error| write_error(&self.path, to_io(error)))?;
+        commit(self.writer.inner(), self.temporary, &self.path)?;
         Ok(self.path)
     }
 }
 
 impl Out for Writer {
     fn write(&mut self, batch: RecordBatch) -> io::Result<()> {
-        self.append(&batch).map_err(|error| {
+        let batch = batch.project(&self.columns).map_err(ParquetError::from);
+        let written = batch.and_then(|batch| self.writer.write(&batch));
+        written.map_err(|error| {
             let error = to_io(error);
             io::Error::new(error.kind(), write_error(&self.path, error))
         })
     }
 }
 
-/// Begins a file, and removes what runs that were killed left of it.
-fn unfinished(folder: &Path, path: &Path) -> Result<(File, TempPath), Error> {
-    let unfinished = folder.join(UNFINISHED);
-    let name = path.strip_prefix(folder).unwrap_or(path).to_string_lossy();
-    let prefix = name.replace('/', "+") + ".";
-    for left in entries(&unfinished)? {
+/// How the names begin under which a file is written.
+fn unfinished_prefix(folder: &Path, path: &Path) -> String {
+    let path = path.strip_prefix(folder).unwrap_or(path);
+    path.to_string_lossy().replace('/', "+") + "."
+}
+
+/// Removes what runs that were killed left of a file.
+fn remove_unfinished(folder: &Path, path: &Path) -> Result<(), Error> {
+    let prefix = unfinished_prefix(folder, path);
+    for left in entries(&folder.join(UNFINISHED))? {
         let name = left.file_name().unwrap_or_default();
         if name.as_encoded_bytes().starts_with(prefix.as_bytes()) {
             fs::remove_file(&left).map_err(|error| write_error(&left, error))?;
         }
     }
+    Ok(())
+}
+
+/// Begins a file.
+fn unfinished(folder: &Path, path: &Path) -> Result<(File, TempPath), Error> {
+    let unfinished = folder.join(UNFINISHED);
     fs::create_dir_all(&unfinished).map_err(|error| write_error(&unfinished, error))?;
     let mut file = tempfile::Builder::new();
+    let prefix = unfinished_prefix(folder, path);
     // As that of other new files, after the mask of the process.
     let file = file
         .prefix(&prefix)
@@ -502,13 +548,19 @@ fn unfinished(folder: &Path, path: &Path) -> Result<(File, TempPath), Error> {
     Ok(file.map_err(|error| write_error(path, error))?.into_parts())
 }
 
-/// Gives a file its name.
+/// Gives a file its name, unless another process made one: it has the same content, or that of the
+/// process that was first.
 fn commit(file: &File, temporary: TempPath, path: &Path) -> Result<(), Error> {
     let done = || {
         // So that a file with its name is whole after a power failure, too.
         file.sync_all()?;
         fs::create_dir_all(path.parent().unwrap_or(path))?;
-        Ok(temporary.persist(path)?)
+        match temporary.persist_noclobber(path) {
+            Err(error) if error.error.kind() == ErrorKind::AlreadyExists && path.is_file() => {
+                Ok(())
+            }
+            persisted => Ok(persisted?),
+        }
     };
     done().map_err(|error| write_error(path, error))
 }

@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::part::Part;
+use super::stoppable::{Interrupt, Stoppable};
 use packtrain_capture::{CaptureError, Reader};
 use std::fmt;
 use std::fs::{File, Metadata};
@@ -132,7 +133,7 @@ impl Source {
             path: name.clone(),
         };
         if part.is_none() && metadata.is_file() {
-            let input = source.reopen().map_err(failed)?;
+            let input = source.reopen(None).map_err(failed)?;
             let mut reader = Reader::new(input).map_err(|error| source.of_capture(error))?;
             source.first_ns = loop {
                 match reader.next_record() {
@@ -159,23 +160,25 @@ impl Source {
         }
     }
 
-    fn reopen(&mut self) -> io::Result<Box<dyn Read + Send>> {
+    fn reopen(&mut self, stop: Option<&Interrupt>) -> io::Result<Box<dyn Read + Send>> {
         match &mut self.open {
-            Opens::File(path, part, _) => {
-                let file = File::open(path)?;
-                Ok(match part {
-                    Some(part) => Box::new(part.read(file)?),
-                    None => Box::new(file),
-                })
-            }
+            Opens::File(path, Some(part), _) => Ok(Box::new(part.read(File::open(path)?)?)),
+            Opens::File(path, None, _) => Ok(match (stop, self.bytes) {
+                (Some(stop), None) => Box::new(Stoppable::open(path, Arc::clone(stop))?),
+                _ => Box::new(File::open(path)?),
+            }),
             Opens::Input(input) => input.take().ok_or_else(|| io::Error::other("read twice")),
         }
     }
 
     /// Opens it to be read; what is read is added to `bytes`.
-    pub(super) fn reader(&mut self, bytes: &Arc<AtomicU64>) -> Result<Reader<Counting>, Error> {
+    pub(super) fn reader(
+        &mut self,
+        bytes: &Arc<AtomicU64>,
+        stop: Option<&Interrupt>,
+    ) -> Result<Reader<Counting>, Error> {
         self.unchanged()?;
-        let input = self.reopen().map_err(|error| self.of_open(error))?;
+        let input = self.reopen(stop).map_err(|error| self.of_open(error))?;
         let counting = Counting {
             input,
             bytes: Arc::clone(bytes),

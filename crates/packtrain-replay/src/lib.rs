@@ -13,6 +13,7 @@ mod files;
 mod grid;
 mod part;
 mod run;
+mod stoppable;
 mod summary;
 #[cfg(feature = "parquet")]
 pub mod tables;
@@ -22,6 +23,7 @@ pub use files::Files;
 pub use grid::{Grid, settings};
 pub use part::{Part, Parts};
 pub use run::{Done, Ignore, Progress, Settings, Sink, run};
+pub use stoppable::{Interrupt, Stoppable};
 pub use summary::{configuration, figures, input, summary};
 
 /// The example of the README is a test.

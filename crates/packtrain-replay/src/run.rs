@@ -2,6 +2,7 @@
 
 use super::error::Error;
 use super::files::{Counting, Files, Source};
+use super::stoppable::Interrupt;
 use packtrain_capture::CaptureError;
 use packtrain_capture::replay::{Analysis, Batch, Intake, Options, Report, Train};
 use std::io;
@@ -98,6 +99,8 @@ pub struct Settings<'a> {
     pub queue: Option<u16>,
     /// Called ten times a second, and at the end.
     pub watch: Option<Watch<'a>>,
+    /// Called while a FIFO or the like has no data: `true` ends it there.
+    pub interrupt: Option<Interrupt>,
 }
 
 /// What a run found.
@@ -107,7 +110,7 @@ pub struct Done<S> {
     pub reports: Vec<Report>,
     /// The sinks, in the same order.
     pub sinks: Vec<S>,
-    /// [`Settings::watch`] ended it before the end of the captures.
+    /// [`Settings::watch`] ended it.
     pub stopped: bool,
     /// A capture ends in the middle of a record, or cannot be read on: its path. What was read
     /// before is in the reports.
@@ -293,7 +296,10 @@ impl Reading {
                 self.goes_on(settings, true);
                 return Ok(false);
             };
-            self.intake.add(self.next, next.reader(&self.bytes)?)?;
+            self.intake.add(
+                self.next,
+                next.reader(&self.bytes, settings.interrupt.as_ref())?,
+            )?;
             self.next += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! What a configuration made of captures, as JSON: the keys of `packtrain replay --json`.
+//! What a configuration made of captures, as JSON: with the keys of `packtrain replay --json`.
 
 use super::grid::settings;
 use packtrain_capture::Format;

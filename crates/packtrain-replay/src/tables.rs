@@ -11,7 +11,7 @@ use arrow_array::types::{Int8Type, Int32Type};
 use arrow_array::{
     Array, ArrayRef, BooleanArray, Float64Array, RecordBatch, StringArray, UInt64Array,
 };
-use arrow_schema::{ArrowError, Field, Schema};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef};
 use packtrain_capture::replay::{Options, Report, Train};
 use packtrain_offload::offload::LinkType;
 use serde_json::{Value, json};
@@ -117,6 +117,12 @@ fn table<N: Into<String>>(
     });
     let (fields, arrays): (Vec<_>, Vec<_>) = columns.unzip();
     RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+}
+
+/// The columns of [`Trains`].
+pub(super) fn trains_schema() -> io::Result<SchemaRef> {
+    let none = Rows::default().batch().map_err(io::Error::other)?;
+    Ok(none.schema())
 }
 
 /// Takes full batches of trains.

@@ -388,6 +388,31 @@ fn parts_add_up_to_the_whole() {
     }
 }
 
+/// As processes do, each with a configuration of its own.
+#[test]
+fn a_folder_is_written_from_several_sides_at_once() {
+    let folder = Folder::new();
+    let (path, out) = (capture(&folder, 1000), folder.file("out"));
+    let plain = trains(&path, &grid());
+    std::thread::scope(|scope| {
+        for (options, (_, report)) in grid().into_iter().zip(&plain) {
+            let (out, path) = (&out, &path);
+            scope.spawn(move || {
+                let dataset = Dataset::create(out, "some", &[path], &[options], None);
+                let dataset = dataset.expect("a data set");
+                let files = dataset.files(0).expect("a capture");
+                let done = dataset.run(files, 0, &[options], &mut Settings::default());
+                done.expect("a run");
+                assert_eq!(
+                    dataset.merge(&options).expect("a sum"),
+                    (report.clone(), None)
+                );
+            });
+        }
+    });
+    check(&out, 1, &plain);
+}
+
 #[test]
 fn an_error_names_the_folder_and_leaves_it_as_it_was() {
     let folder = Folder::new();
@@ -408,7 +433,17 @@ fn an_error_names_the_folder_and_leaves_it_as_it_was() {
     }
     let error = Dataset::open(&out, "some").expect_err("no data set");
     assert!(error.to_string().contains("create it first"), "{error}");
+    // Nothing takes a name that has no trains: no text file, and no capture that changed.
+    fs::write(&path, "no capture").expect("a file");
+    Dataset::create(&out, "some", &[&path], &grid(), None).expect_err("no capture");
+    write(&path, Format::PcapNg, &traffic(900));
+    create(&out, &path, None);
+    write(&path, Format::PcapNg, &traffic(1000));
     let dataset = create(&out, &path, None);
+    let files = dataset.files(0).expect("a capture");
+    dataset
+        .run(files, 0, &grid()[..1], &mut Settings::default())
+        .expect("a run");
     // Of the same length, and of another one.
     for packets in [1000, 999] {
         write(&path, Format::PcapNg, &traffic(packets));
@@ -433,7 +468,7 @@ fn an_error_names_the_folder_and_leaves_it_as_it_was() {
         );
         assert_eq!(dataset.missing(&grid()[..1]).len(), 1);
     };
-    fs::create_dir(out.join("trains")).expect("a folder");
+    fs::create_dir_all(out.join("trains")).expect("a folder");
     fs::write(out.join("trains/dataset=another"), "").expect("a file");
     run("another", "dataset=another");
     // The report cannot be written: the trains are not left without it.

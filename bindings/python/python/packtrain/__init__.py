@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -30,8 +31,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Result:
-    """What one configuration makes of captures: `summary` has the keys of `packtrain replay --json`
-    (docs/json.md), `trains` a row for each train in the order in which they end, unless
+    """What one configuration makes of captures: `summary` has the settings and figures of `packtrain
+    replay --json` (https://github.com/packtrain/packtrain/blob/main/docs/json.md says what each key
+    is), `trains` a row for each train in the order in which they end, unless
     `trains=False`, and `runs` a row for each interface: settings, counters, reasons."""
 
     summary: dict[str, Any]
@@ -72,18 +74,26 @@ def replay(
 
     `flows` is the size of the flow table, `hold_us` how long packets are held at most in capture
     time, `queues` the receive queues of each interface (RSS), `ack_limit` the pure ACKs of a merged
-    packet (with `coalesce="stream"`). `coalesce=None` merges nothing. Only the headers are used of
-    packets that the capture does not have whole, and with `headers_only=True` of all: then all
-    checksums are taken for right. Trains take about 40 bytes of memory each: `trains=False` leaves
+    packet (with `coalesce="stream"`). Flows are found in the table with the mode "hash", by sorting
+    each window with "sorted" (then the table has no size), and by the one that fits with "auto".
+    `coalesce="reversible"` merges packets that can be restored byte for byte (GRO), "stream" also
+    those that leave byte streams and acknowledgements as they were (LRO), and `None` nothing. Only
+    the headers are used of packets that the capture does not have whole, and with
+    `headers_only=True` of all: then all checksums are taken for right. Packets without whole headers,
+    and those that TSO or GRO merged before the capture, are a warning. Several captures are
+    read as one, in the order of time. Trains take about 40 bytes of memory each: `trains=False` leaves
     them out. `dataset` is the name in `runs`, by default that of the first file. `progress` is
     called ten times a second; an exception of it ends the run and is raised.
 
     Raises `OSError` if a file cannot be read, and `ValueError` for a file that is no capture. If one
     ends in the middle of a record, the exception's attribute `result` has what was before.
     """
-    grid = _one(
-        flows=flows, hold_us=hold_us, mode=mode, queues=queues, headers_only=headers_only,
-        coalesce=coalesce, ack_limit=ack_limit,
+    grid = _grid(
+        dict(
+            flows=flows, hold_us=hold_us, mode=mode, queues=queues, headers_only=headers_only,
+            coalesce=coalesce, ack_limit=ack_limit,
+        ),
+        is_one=True,
     )
     paths = _paths(path)
     name = dataset or _packtrain.name_of(paths[0])
@@ -104,8 +114,9 @@ def sweep(
 
     `grid` has a list of values, or one value, for any of `flows`, `hold_us`, `mode`, `queues`,
     `coalesce` and `ack_limit`, and one value of `headers_only`. With `output` trains and runs
-    become a folder of Parquet files, with partitions by data set and configuration; memory does not
-    depend on the captures then. Exceptions are those of `replay`.
+    become a folder of Parquet files, with partitions by data set (`dataset`) and configuration, each
+    of which has an open file; memory does not depend on the captures then. Exceptions and warnings
+    are those of `replay`.
     """
     grid, paths, watch = _grid(grid), _paths(paths), _watch(progress)
     name = dataset or _packtrain.name_of(paths[0])
@@ -131,10 +142,12 @@ def coalesce(
     flows: int = 1024,
     ack_limit: int | None = None,
 ) -> list[tuple[bytes, int]]:
-    """Merges packets that arrive in one window. Returns each packet that leaves, with complete
+    """Merges packets that arrive in one window; they begin with the IP header, or with that of
+    `link="ethernet"`. Returns each packet that leaves, with complete
     checksums, and how many packets are in it. What cannot be merged, or has a wrong checksum,
     leaves as it is."""
-    grid = _one(coalesce=coalesce, mode=mode, flows=flows, ack_limit=ack_limit)
+    grid = dict(coalesce=coalesce, mode=mode, flows=flows, ack_limit=ack_limit)
+    grid = _grid(grid, is_one=True)
     return _packtrain.coalesce(packets, link, grid)
 
 
@@ -152,14 +165,16 @@ def _paths(paths: AnyPath | Sequence[AnyPath]) -> list[AnyPath]:
     return paths
 
 
-def _one(**settings: Any) -> _packtrain.Grid:
-    return _packtrain.Grid(**{key: [value] for key, value in settings.items()})
+_SETTINGS = ["flows", "hold_us", "mode", "queues", "coalesce", "ack_limit", "headers_only"]
 
 
-def _grid(grid: Mapping[str, Any]) -> _packtrain.Grid:
+def _grid(grid: Mapping[str, Any], is_one: bool = False) -> _packtrain.Grid:
     def is_list(value: Any) -> bool:
-        return isinstance(value, Iterable) and not isinstance(value, str)
+        return not is_one and isinstance(value, Iterable) and not isinstance(value, str)
 
+    for key in grid:
+        if key not in _SETTINGS:
+            raise ValueError(f"{key}: no such setting; there are {', '.join(_SETTINGS)}")
     lists = {key: list(value) if is_list(value) else [value] for key, value in grid.items()}
     return _packtrain.Grid(**lists)
 
@@ -169,6 +184,14 @@ def _watch(progress: Watch | None) -> Callable[..., object] | None:
 
 
 def _checked(found: Found, broken: Exception | None) -> Found:
+    rows = (found.summary if isinstance(found, Result) else found.summaries[0])["rows"]
+    packets = sum(row["packets"] for row in rows)
+    for count, why in (
+        (sum(row["passed"]["cut_short"] for row in rows), "are cut within their headers: not merged"),
+        (sum(row["large"] for row in rows), "are longer than 1500 bytes, as after TSO or GRO"),
+    ):
+        if count:
+            warnings.warn(f"{count} of {packets} packets {why}", stacklevel=3)
     if broken:
         broken.result = found
         raise broken

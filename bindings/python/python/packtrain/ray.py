@@ -17,7 +17,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import ray
+try:
+    import ray
+except ImportError as error:
+    raise ImportError("Ray is not installed: pip install packtrain[ray]") from error
 
 from . import AnyPath, _grid, _packtrain, _paths
 
@@ -43,7 +46,8 @@ def replay(
     Returns the sums over all data sets and configurations: `received + expanded = transmitted +
     absorbed + held + dropped`, the number of `tasks` that were run, and the summaries of each data
     set. A capture that ends in the middle of a record is a warning. Raises `ValueError` if two paths
-    have one name, and the exception of a task that fails after `max_retries` retries.
+    have one name, and the exception of a task that fails. A task whose worker dies is tried again,
+    `max_retries` times.
     """
     _connect()
     grid, folder = dict(grid), Path(output).absolute()
@@ -56,7 +60,7 @@ def replay(
                 "another output folder"
             )
         named[name] = path.absolute()
-    # A Rust thread in each task; retried also where the worker is killed.
+    # Each task reads and runs on one thread.
     plan, work, merge = (
         ray.remote(task).options(max_retries=max_retries, num_cpus=1)
         for task in (_plan, _work, _merge)

@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 96;
 /// 8,192 packets, which is used again.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// What is in them needs no work when they are removed.
+    /// Events have no destructor, so that removing them is free.
     pub(super) events: Vec<Event>,
     heads: Vec<u8>,
     /// Those of the sections that end.

@@ -444,7 +444,7 @@ impl InterfaceReport {
         self.histogram.iter().sum()
     }
 
-    /// Packets that went into the coalescer for each that left it.
+    /// Packets that were read for each one that is written, merged or not.
     #[must_use]
     pub fn ratio(&self) -> f64 {
         self.frames as f64 / self.emitted().max(1) as f64

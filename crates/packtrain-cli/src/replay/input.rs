@@ -5,18 +5,14 @@ use crate::exit::{Exit, Failure};
 use crate::signals::Stop;
 use packtrain::advice;
 use packtrain_capture::CaptureError;
-use packtrain_replay::{Error, Files};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::OFlags;
+use packtrain_replay::{Error, Files, Stoppable};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, stdin, stdout};
+use std::io::{self, ErrorKind, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::time::Duration;
-
-/// How long a signal can go unnoticed while the input has no data.
-const POLL_INTERVAL: Duration = Duration::from_millis(200);
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// The inputs, in the order of time.
 ///
@@ -26,7 +22,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 pub fn files(args: &ReplayArgs, stop: &Stop) -> Result<Files, Failure> {
     match &args.inputs[..] {
         [path] if !is_file(path) => {
-            let input = Stoppable::open(path, stop.clone())?;
+            let input = open(path, stop)?;
             Ok(Files::input(path, Box::new(input)))
         }
         paths => Files::open(paths).map_err(|error| {
@@ -39,6 +35,23 @@ pub fn files(args: &ReplayArgs, stop: &Stop) -> Result<Files, Failure> {
             failure
         }),
     }
+}
+
+/// Opens an input that ends after a signal; `-` is standard input.
+///
+/// # Errors
+///
+/// If it cannot be opened.
+pub fn open(path: &str, stop: &Stop) -> Result<Stoppable, Failure> {
+    let stop = stop.clone();
+    let stop = Arc::new(move || stop.requested());
+    let opened = if path == "-" {
+        let input = stdin().as_fd().try_clone_to_owned();
+        input.map(|input| Stoppable::new(input.into(), stop))
+    } else {
+        Stoppable::open(Path::new(path), stop)
+    };
+    opened.map_err(|error| of_file(path, false, &error))
 }
 
 /// Whether an input is no file: standard input, a FIFO and the like. One that is not there is none.
@@ -139,62 +152,4 @@ pub fn of_run(error: &Error, stopped: bool) -> Failure {
 pub fn before_the_start(path: &str) -> Failure {
     let line = format!("{path}: a signal came before the capture began");
     Failure::new(Exit::Port, line)
-}
-
-/// An input that ends after a signal, also if it is a FIFO without a writer.
-pub struct Stoppable {
-    input: File,
-    /// For a pipe, a terminal and the like.
-    may_block: bool,
-    stop: Stop,
-}
-
-impl Stoppable {
-    /// Opens a path; `-` is standard input.
-    ///
-    /// # Errors
-    ///
-    /// If it cannot be opened.
-    pub fn open(path: &str, stop: Stop) -> Result<Self, Failure> {
-        let opened = if path == "-" {
-            stdin().as_fd().try_clone_to_owned().map(File::from)
-        } else {
-            // Otherwise `open` of a FIFO would wait for a writer.
-            let flags = OFlags::NONBLOCK.bits() as i32;
-            File::options().read(true).custom_flags(flags).open(path)
-        };
-        let input = opened.map_err(|error| of_file(path, false, &error))?;
-        // If its metadata cannot be read, it may block.
-        let may_block = !input.metadata().is_ok_and(|metadata| metadata.is_file());
-        Ok(Self {
-            input,
-            may_block,
-            stop,
-        })
-    }
-}
-
-impl Read for Stoppable {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        while !self.stop.requested() {
-            // The system restarts a read after a signal; a poll ends.
-            if self.may_block {
-                let wait = Timespec::try_from(POLL_INTERVAL).map_err(io::Error::other)?;
-                let mut ready = [PollFd::new(&self.input, PollFlags::IN)];
-                if matches!(poll(&mut ready, Some(&wait)), Ok(0) | Err(Errno::INTR)) {
-                    continue;
-                }
-            }
-            match self.input.read(buffer) {
-                Err(error) if is_no_news(&error) => {}
-                other => return other,
-            }
-        }
-        Ok(0)
-    }
-}
-
-/// No data yet, or a signal arrived.
-fn is_no_news(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }

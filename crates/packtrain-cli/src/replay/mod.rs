@@ -14,8 +14,7 @@ use crate::print::{self, Style};
 use crate::signals::{FOR_A_FILE, Start, Stop};
 use crate::{fifo, json, report};
 use args::{Coalesce, FlowMode, GroId, ReplayArgs, Switch, User0};
-use found::{Found, Stored, ledger};
-use input::Stoppable;
+use found::{Found, ledger};
 use packtrain::advice;
 use packtrain::file;
 use packtrain::limits::COALESCE_HOLD_MAX;
@@ -98,7 +97,7 @@ fn without_output(args: &ReplayArgs, runs: Vec<Options>, stop: &Stop) -> Result<
 /// Replays one capture with one configuration, packet by packet, into the output.
 fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Found, Failure> {
     let name = args.inputs.first().map_or("", String::as_str);
-    let input = Stoppable::open(name, stop.clone())?;
+    let input = input::open(name, stop)?;
     let output = args.output.as_deref();
     // The program that writes the input may read the output, and open it first.
     let (path, stopped) = (args.output.clone(), stop.clone());
@@ -311,16 +310,13 @@ fn conclude(found: &Found) -> Result<(), Failure> {
         // The signal ended the input in the middle of a record.
         Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
         Some((path, error)) => Err(input::of_capture(path, error)),
-        None => match &found.stored {
-            Some(Stored {
-                folder,
-                fault: Some(fault),
-                ..
-            }) => {
-                let line = format!("{folder}: the captures could not be read to the end: {fault}");
-                Err(Failure::new(Exit::Port, line))
-            }
-            _ => Ok(()),
+        None => match found
+            .stored
+            .as_ref()
+            .and_then(|stored| stored.fault.as_ref())
+        {
+            Some(fault) => Err(Failure::new(Exit::Port, fault)),
+            None => Ok(()),
         },
     }
 }

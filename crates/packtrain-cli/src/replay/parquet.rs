@@ -66,13 +66,18 @@ pub fn run(
     let name = name(args)?;
     let files = input::files(args, stop)?;
     let inputs = files.paths().map(str::to_owned).collect();
-    let dataset = Dataset::create(Path::new(folder), &name, &args.inputs, runs, None);
-    let dataset = dataset.map_err(failed)?;
     // A stream is read once, and has one part.
     let is_stream = args.inputs.iter().any(|path| is_stream(path));
     let mut stream = is_stream.then_some(files);
+    let dataset = Dataset::create(Path::new(folder), &name, &args.inputs, runs, None);
+    let dataset = dataset.map_err(failed)?;
+    let mut found = Found {
+        runs: runs.to_vec(),
+        inputs,
+        ..Found::default()
+    };
     let mut is_new = vec![false; runs.len()];
-    let (mut broken, mut last_bad) = (None, None);
+    let (mut last_bad, mut stopped) = (None, None);
     for (part, left) in dataset.missing(runs) {
         let files = stream.take().map_or_else(|| dataset.files(part), Ok);
         let files = files.map_err(failed)?;
@@ -89,8 +94,9 @@ pub fn run(
         if let Some((path, error @ CaptureError::Io { .. })) = &done.broken {
             return Err(input::of_capture(path, error));
         }
-        broken = broken.or(done.broken);
-        last_bad = last_bad.or(done.reports.first().and_then(|report| report.last_bad));
+        let report = done.reports.first();
+        last_bad = last_bad.or(report.and_then(|report| report.last_bad));
+        stopped = stopped.or(done.broken.map(|(_, error)| error));
         left.iter().for_each(|&index| is_new[index] = true);
     }
     let ids = |new: bool| {
@@ -107,20 +113,13 @@ pub fn run(
         kept: ids(false),
         fault: None,
     };
-    let mut reports = Vec::new();
     for options in runs {
         let (mut report, fault) = dataset.merge(options).map_err(failed)?;
-        // It is not stored.
-        report.last_bad = last_bad;
+        // These are not stored.
+        (report.last_bad, report.stopped) = (last_bad, stopped);
         stored.fault = stored.fault.or(fault);
-        reports.push(report);
+        found.reports.push(report);
     }
-    Ok(Found {
-        runs: runs.to_vec(),
-        reports,
-        inputs,
-        broken,
-        stopped: false,
-        stored: Some(stored),
-    })
+    found.stored = Some(stored);
+    Ok(found)
 }

@@ -183,7 +183,7 @@ impl Dataset {
             .is_file()
             .then(|| Self::open(folder, name))
             .transpose()?;
-        // Nothing depends on the inputs yet.
+        // Without trains, no file depends on the inputs that are recorded.
         let is_unused = |known: &Self| known.inputs.files != files && !known.has_trains();
         if known.as_ref().is_none_or(is_unused) {
             if !is_stream {
@@ -204,7 +204,7 @@ impl Dataset {
             }
             write_json(folder, &path, &inputs)?;
         }
-        // Those of the process that was first.
+        // Another process may have written its own inputs first.
         let found = Self::open(folder, name)?;
         if found.inputs.files != files {
             return Err(found.unfit("was made from other captures"));

@@ -14,10 +14,10 @@ use std::time::Duration;
 /// How long a signal can go unnoticed while the input has no data.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Whether to end.
+/// Says whether a read without data is to end.
 pub type Interrupt = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// An input that ends when it is asked to, also if it is a FIFO without a writer.
+/// An input that ends once its [`Interrupt`] says so, also if it is a FIFO without a writer.
 pub struct Stoppable {
     input: File,
     /// For a pipe, a terminal and the like.

@@ -79,10 +79,10 @@ def replay(
     `coalesce="reversible"` merges packets that can be restored byte for byte (GRO), "stream" also
     those that leave byte streams and acknowledgements as they were (LRO), and `None` nothing. Only
     the headers are used of packets that the capture does not have whole, and with
-    `headers_only=True` of all: then all checksums are taken for right. Packets without whole headers,
-    and those that TSO or GRO merged before the capture, are a warning. Several captures are
-    read as one, in the order of time. Trains take about 40 bytes of memory each: `trains=False` leaves
-    them out. `dataset` is the name in `runs`, by default that of the first file. `progress` is
+    `headers_only=True` of all: then all checksums are taken as correct. A warning counts the packets
+    that are cut within their headers, and those longer than 1500 bytes (TSO or GRO before the
+    capture). Several captures are read as one, in the order of time. Trains take about 40 bytes of
+    memory each: `trains=False` leaves them out. `dataset` is the name in `runs`, by default that of the first file. `progress` is
     called ten times a second; an exception of it ends the run and is raised.
 
     Raises `OSError` if a file cannot be read, and `ValueError` for a file that is no capture. If one

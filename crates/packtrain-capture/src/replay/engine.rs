@@ -211,7 +211,7 @@ impl<F: Counted> Engine<F> {
     }
 }
 
-/// Takes the packets that leave a coalescer at `at`, which `held` does not count then.
+/// An output for the packets that leave a coalescer at `at`; it takes them off `held`.
 fn leaving<F: Counted>(
     place: Place,
     held: &mut u64,

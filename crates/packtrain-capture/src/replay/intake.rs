@@ -393,7 +393,7 @@ impl Packets {
         packet.head = (batch.heads.len(), head);
         let start = data.get(..head).unwrap_or_default();
         batch.heads.extend_from_slice(start);
-        // Of the packet and not of its copy, which is on the way to memory.
+        // Read from the packet: a read of its copy would wait until the copy is in memory.
         let right = layout
             .filter(|_| by_headers)
             .and_then(|layout| ipv4_checksum(start, layout));

@@ -351,7 +351,8 @@ impl Packets {
             return;
         };
         let mut data = Cow::Borrowed(data);
-        let look = Look::at(lane, &mut data, wire_bytes, &mut self.flows);
+        let mut look = Look::at(lane, &mut data, wire_bytes, &mut self.flows);
+        look.complete(&mut data, &mut self.flows);
         let data = &*data;
         let layout = look.layout.as_ref().ok();
         let rss = if self.hashes { look.rss(data) } else { 0 };

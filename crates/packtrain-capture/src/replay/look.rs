@@ -9,6 +9,7 @@ use crate::codec::LinkCode;
 use packtrain_offload::checksum;
 use packtrain_offload::flow::FlowKey;
 use packtrain_offload::layout::{Layout, Network, ParseError, Transport};
+use packtrain_offload::limits::{TCP_HEADER_BYTES_MAX, TCP_HEADER_BYTES_MIN};
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::wire::ipv4;
 use packtrain_offload::wire::tcp::{self, Flags};
@@ -18,6 +19,9 @@ use std::ops::Range;
 
 /// The port of HTTP/3.
 const QUIC_PORT: u16 = 443;
+/// NOP, NOP and the timestamps (RFC 7323 appendix A).
+const TIMESTAMPS_BYTES: usize = 12;
+const OPTIONS_BYTES_MAX: usize = TCP_HEADER_BYTES_MAX - TCP_HEADER_BYTES_MIN;
 
 /// A packet, parsed.
 #[derive(Debug)]
@@ -76,6 +80,32 @@ impl Look {
             look.flow = flows.hash(data, layout).unwrap_or(0);
         }
         look
+    }
+
+    /// Zeros in place of the TCP options that a capture cut off. No configuration merges a segment
+    /// without payload that has more options than timestamps, so it does not matter what they were.
+    pub fn complete(&mut self, data: &mut Cow<'_, [u8]>, flows: &mut LastFlow) {
+        let (Some(link), Err(ParseError::HeadersNotContiguous)) = (self.link, &self.layout) else {
+            return;
+        };
+        let captured = data.len();
+        let all = captured + OPTIONS_BYTES_MAX;
+        let all = all.min(self.bytes as usize).max(captured);
+        data.to_mut().resize(all, 0);
+        let layout = Layout::parse(link, data, self.bytes).ok().filter(|layout| {
+            let [from, to] = [layout.transport, layout.payload].map(usize::from);
+            layout.transport_kind == Transport::Tcp
+                && layout.ip_end as usize == to
+                && from + TCP_HEADER_BYTES_MIN <= captured
+                && from + TCP_HEADER_BYTES_MIN + TIMESTAMPS_BYTES < to
+        });
+        match layout {
+            Some(layout) => {
+                self.flow = flows.hash(data, &layout).unwrap_or(0);
+                self.layout = Ok(layout);
+            }
+            None => data.to_mut().truncate(captured),
+        }
     }
 
     /// The hash that a device finds the queue by, of the packet with these bytes. 0 without one.

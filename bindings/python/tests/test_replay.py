@@ -12,6 +12,7 @@ import time
 
 import duckdb
 import packtrain
+import pandas
 import polars
 import pyarrow
 import pytest
@@ -59,6 +60,7 @@ def test_each_library_reads_the_tables(capture):
     assert len(trains) == frame.height == table.num_rows == row["emitted"] > 1000
     assert frame["packets"].to_list() == table["packets"].to_pylist()
     assert frame["time"].dtype == polars.Datetime("ns", "UTC")
+    assert pandas.DataFrame.from_arrow(trains)["packets"].to_list() == frame["packets"].to_list()
     assert pyarrow.schema(trains).names == table.column_names
     assert f"{len(trains)} rows" in repr(trains)
     sums = duckdb.sql("SELECT sum(packets), sum(bytes) FROM trains").fetchall()

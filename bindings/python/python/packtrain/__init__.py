@@ -118,18 +118,19 @@ def sweep(
     of which has an open file; memory does not depend on the captures then. Exceptions and warnings
     are those of `replay`.
     """
-    grid, paths, watch = _grid(grid), _paths(paths), _watch(progress)
+    settings, paths, watch = _grid(grid), _paths(paths), _watch(progress)
     name = dataset or _packtrain.name_of(paths[0])
+    broken: Exception | None
     if output is None:
-        texts, table, runs, broken = _packtrain.run(paths, grid, trains, name, watch)
+        texts, table, runs, broken = _packtrain.run(paths, settings, trains, name, watch)
     elif trains:
         line = "trains=True keeps the trains in memory, and output= writes them: leave one out"
         raise ValueError(line)
     else:
-        for part, left in _packtrain.plan(paths, grid, output, name, None):
-            _packtrain.work(grid, output, name, part, left, 0, watch)
-        texts, runs, fault = _packtrain.merge(grid, output, name)
-        table, broken = None, fault and ValueError(fault)
+        for part, left in _packtrain.plan(paths, settings, output, name, None):
+            _packtrain.work(settings, output, name, part, left, 0, watch)
+        texts, runs, fault = _packtrain.merge(settings, output, name)
+        table, broken = None, ValueError(fault) if fault else None
     return _checked(Sweep([json.loads(text) for text in texts], table, runs), broken)
 
 
@@ -146,9 +147,8 @@ def coalesce(
     `link="ethernet"`. Returns each packet that leaves, with complete
     checksums, and how many packets are in it. What cannot be merged, or has a wrong checksum,
     leaves as it is."""
-    grid = dict(coalesce=coalesce, mode=mode, flows=flows, ack_limit=ack_limit)
-    grid = _grid(grid, is_one=True)
-    return _packtrain.coalesce(packets, link, grid)
+    settings = dict(coalesce=coalesce, mode=mode, flows=flows, ack_limit=ack_limit)
+    return _packtrain.coalesce(packets, link, _grid(settings, is_one=True))
 
 
 def segment(packet: bytes, size: int, *, link: Link = "ip") -> list[bytes]:
@@ -193,6 +193,6 @@ def _checked(found: Found, broken: Exception | None) -> Found:
         if count:
             warnings.warn(f"{count} of {packets} packets {why}", stacklevel=3)
     if broken:
-        broken.result = found
+        broken.result = found  # type: ignore[attr-defined]
         raise broken
     return found

@@ -61,10 +61,8 @@ def replay(
             )
         named[name] = path.absolute()
     # Each task reads and runs on one thread.
-    plan, work, merge = (
-        ray.remote(task).options(max_retries=max_retries, num_cpus=1)
-        for task in (_plan, _work, _merge)
-    )
+    task = ray.remote(max_retries=max_retries, num_cpus=1)
+    plan, work, merge = task(_plan), task(_work), task(_merge)
     plans = [plan.remote(path, grid, folder, name, part_bytes) for name, path in named.items()]
     tasks = [
         work.remote(grid, folder, name, part, left[at : at + together])
@@ -95,15 +93,19 @@ def _connect() -> None:
         ) from error
 
 
-def _plan(path: Path, grid: dict, folder: Path, name: str, part_bytes: int):
+def _plan(
+    path: Path, grid: dict[str, Any], folder: Path, name: str, part_bytes: int
+) -> list[tuple[int, list[int]]]:
     return _packtrain.plan([path], _grid(grid), folder, name, part_bytes)
 
 
-def _work(grid: dict, folder: Path, name: str, part: int, runs: list[int]) -> None:
+def _work(grid: dict[str, Any], folder: Path, name: str, part: int, runs: list[int]) -> None:
     _packtrain.work(_grid(grid), folder, name, part, runs, 1)
 
 
-def _merge(grid: dict, folder: Path, name: str) -> tuple[list[dict[str, Any]], str | None]:
+def _merge(
+    grid: dict[str, Any], folder: Path, name: str
+) -> tuple[list[dict[str, Any]], str | None]:
     texts, _, fault = _packtrain.merge(_grid(grid), folder, name)
     return [json.loads(text) for text in texts], fault
 
@@ -130,7 +132,8 @@ def fuzz(
     program = os.environ.get("PACKTRAIN")
     groups = [seeds[at : at + together] for at in range(0, len(seeds), together)]
     documents = ray.get([run.remote(group, worlds, program) for group in groups])
-    sums, reached, failures = Counter(worlds=0, packets=0, wire_packets=0), Counter(), []
+    sums, reached = Counter(worlds=0, packets=0, wire_packets=0), Counter[str]()
+    failures = []
     for document in chain(*documents):
         sums.update({key: document[key] for key in sums})
         reached.update({f"{row['kind']}.{row['name']}": row["times"] for row in document["reached"]})

@@ -110,13 +110,16 @@ fn identity(path: &str, standard: BorrowedFd<'_>) -> Option<(u64, u64)> {
 /// A failure to open a file, or to create it.
 pub fn of_file(path: &str, write: bool, error: &io::Error) -> Failure {
     let what = if write { "create" } else { "open" };
-    let advice = [
-        advice::on_file(error.kind(), write),
-        advice::on_descriptors(error.raw_os_error()),
-    ];
-    let advice = advice.concat();
-    let line = format!("{path}: cannot {what}: {error}{advice}");
+    let line = format!("{path}: cannot {what}: {error}{}", advice_on(error, write));
     Failure::new(Exit::Port, line)
+}
+
+/// What to do about a file that cannot be opened, read or written.
+fn advice_on(error: &io::Error, write: bool) -> &'static str {
+    match Errno::from_io_error(error) {
+        Some(Errno::MFILE) => "; raise the limit on open files with `ulimit -n`",
+        _ => advice::on_file(error.kind(), write),
+    }
 }
 
 /// A capture that cannot be read, or not to its end.
@@ -138,10 +141,10 @@ pub fn of_run(error: &Error, stopped: bool) -> Failure {
         } if stopped => before_the_start(path),
         Error::Capture { path, error } => of_capture(path, error),
         Error::Write { error: fault, .. } | Error::Sink(fault) => {
-            let advice = match Errno::from_io_error(fault) {
-                Some(Errno::MFILE) => "; raise the limit on open files with `ulimit -n`",
-                _ => advice::on_file(fault.kind(), true),
-            };
+            Failure::new(Exit::Port, format!("{error}{}", advice_on(fault, true)))
+        }
+        Error::Thread(fault) => {
+            let advice = advice::on_threads(fault.raw_os_error());
             Failure::new(Exit::Port, format!("{error}{advice}"))
         }
         error => Failure::new(Exit::Port, error.to_string()),

@@ -19,8 +19,13 @@ impl StableHash {
         let mut last = [0; 8];
         last[..rest.len()].copy_from_slice(rest);
         let words = words.iter().chain([&last]);
-        let hash = words.fold(self.0, |hash, word| mix(hash ^ u64::from_le_bytes(*word)));
-        Self(mix(hash ^ bytes.len() as u64))
+        let hash = words.fold(self, |hash, word| hash.with_word(u64::from_le_bytes(*word)));
+        hash.with_word(bytes.len() as u64)
+    }
+
+    /// With these eight bytes.
+    pub(super) const fn with_word(self, word: u64) -> Self {
+        Self(mix(self.0 ^ word))
     }
 
     pub(super) const fn finish(self) -> u64 {

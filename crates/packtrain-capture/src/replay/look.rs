@@ -21,7 +21,7 @@ use std::ops::Range;
 const QUIC_PORT: u16 = 443;
 /// NOP, NOP and the timestamps (RFC 7323 appendix A).
 const TIMESTAMPS_BYTES: usize = 12;
-const OPTIONS_BYTES_MAX: usize = TCP_HEADER_BYTES_MAX - TCP_HEADER_BYTES_MIN;
+const TCP_OPTIONS_BYTES_MAX: usize = TCP_HEADER_BYTES_MAX - TCP_HEADER_BYTES_MIN;
 
 /// A packet, parsed.
 #[derive(Debug)]
@@ -82,16 +82,15 @@ impl Look {
         look
     }
 
-    /// Zeros in place of the TCP options that a capture cut off. No configuration merges a segment
-    /// without payload that has more options than timestamps, so it does not matter what they were.
+    /// Puts zeros in the place of TCP options that are cut off, if no decision depends on them: a
+    /// segment without payload is never merged if it has more options than timestamps.
     pub fn complete(&mut self, data: &mut Cow<'_, [u8]>, flows: &mut LastFlow) {
         let (Some(link), Err(ParseError::HeadersNotContiguous)) = (self.link, &self.layout) else {
             return;
         };
         let captured = data.len();
-        let all = captured + OPTIONS_BYTES_MAX;
-        let all = all.min(self.bytes as usize).max(captured);
-        data.to_mut().resize(all, 0);
+        let headers = (captured + TCP_OPTIONS_BYTES_MAX).min(self.bytes as usize);
+        data.to_mut().resize(headers.max(captured), 0);
         let layout = Layout::parse(link, data, self.bytes).ok().filter(|layout| {
             let [from, to] = [layout.transport, layout.payload].map(usize::from);
             layout.transport_kind == Transport::Tcp

@@ -500,13 +500,9 @@ impl LastFlow {
             .fold(0, |all, (a, b)| all | (a ^ b));
         if differs != 0 {
             self.key = key;
-            let words = addresses
-                .as_chunks()
-                .0
-                .iter()
-                .map(|part| u64::from_le_bytes(*part));
-            let hash = StableHash::new().with_word(key[4]);
-            self.hash = words.fold(hash, StableHash::with_word).finish();
+            let words = key.iter().take(addresses.len() / 8).chain(&key[4..]);
+            let hash = words.fold(StableHash::new(), |hash, word| hash.with_word(*word));
+            self.hash = hash.finish();
         }
         Some(self.hash)
     }

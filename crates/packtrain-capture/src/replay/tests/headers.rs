@@ -23,26 +23,53 @@ fn right() -> Vec<Captured> {
     packets
 }
 
-/// ACKs of flow 0, amid its data, with timestamps and three SACK blocks: 114 bytes.
+/// A segment of flow 0, over IPv6: its TCP header begins at byte 54.
+fn with_options(seq: u32, options: &[u8], payload: &[u8]) -> Vec<u8> {
+    let [mut from, mut to] = [[0; 16]; 2];
+    (from[0], to[0], to[15]) = (0xfd, 0xfd, 9);
+    let mut data = Vec::new();
+    PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
+        .ipv6(from, to, 64)
+        .tcp(5000, 443, seq, 500)
+        .ack(7)
+        .options_raw(options)
+        .expect("options")
+        .write(&mut data, payload)
+        .expect("a packet");
+    data
+}
+
+/// ACKs amid the data of flow 0, with timestamps and three SACK blocks: 114 bytes.
 fn selective_acks() -> impl Iterator<Item = Captured> {
-    let mut to = [0; 16];
-    (to[0], to[15]) = (0xfd, 9);
-    let from = [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    (0..5).map(move |index| {
+    (0..5).map(|index| {
         let mut options = [index; 40];
         options[..4].copy_from_slice(&[1, 1, 8, 10]);
         options[12..16].copy_from_slice(&[1, 1, 5, 26]);
-        let mut data = Vec::new();
-        PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2])
-            .ipv6(from, to, 64)
-            .tcp(5000, 443, 1 + u32::from(index) * 3000, 500)
-            .ack(7)
-            .options_raw(&options)
-            .expect("options")
-            .write(&mut data, &[])
-            .expect("a packet");
+        let data = with_options(1 + u32::from(index) * 3000, &options, &[]);
         Captured::new(1_000_000_100 + u64::from(index) * 1200, 0, data)
     })
+}
+
+/// Options matter if the packet may be merged, or if they may be timestamps.
+#[test]
+fn options_that_matter_must_be_there() {
+    let cases = [
+        // Bytes of options, of payload, and of the record.
+        (40, 0, 96, 0),
+        (16, 0, 74, 0),
+        (16, 0, 73, 1),
+        (16, 1, 80, 1),
+        (12, 0, 85, 1),
+        (12, 0, 86, 0),
+    ];
+    for (options, payload, bytes, cut_short) in cases {
+        let packet = with_options(1, &vec![1; options], &vec![0; payload]);
+        let packets = cut(&[Captured::new(1, 0, packet)], bytes);
+        let (report, _) = analysed(&file(NANO, &packets), &Options::default());
+        let seen = &report.interfaces[0];
+        assert_eq!(seen.cut_short, cut_short, "{options} {payload} {bytes}");
+        assert_eq!(seen.flows(), 1 - cut_short);
+    }
 }
 
 /// Addresses were replaced after the checksums were made.

@@ -183,11 +183,11 @@ impl Dataset {
             .is_file()
             .then(|| Self::open(folder, name))
             .transpose()?;
-        // Without trains, no file depends on the inputs that are recorded.
+        // The recorded inputs may be replaced while no trains were made from them.
         let is_unused = |known: &Self| known.inputs.files != files && !known.has_trains();
         if known.as_ref().is_none_or(is_unused) {
             if !is_stream {
-                // Before the name is taken.
+                // A file that is no capture ends here: then no data set has the name.
                 Files::open(paths)?;
             }
             let parts = match (paths, part_bytes) {
@@ -315,7 +315,7 @@ impl Dataset {
     /// Runs the configurations that have not run on a part, and writes their trains and reports.
     /// The reports that are returned are theirs. Nothing is written after a run that was ended by
     /// its [`watch`](Settings::watch), or whose captures could not be read: another one may read
-    /// more. What killed runs of these configurations left unfinished is removed. The memory is
+    /// more. Unfinished files of killed runs of these configurations are removed. The memory is
     /// that of [`run`](super::run), and of a row group for each configuration, about 10 MB. Each
     /// configuration has an open file.
     ///
@@ -354,7 +354,7 @@ impl Dataset {
         });
         let writers = writers.collect::<Result<Vec<_>, Error>>()?;
         let done = run(files, &runs, writers, settings).map_err(|error| match error {
-            // That of a writer names its file.
+            // A writer's error is one of this crate, with the name of its file.
             Error::Sink(error) => error.downcast().unwrap_or_else(Error::Sink),
             error => error,
         })?;
@@ -516,13 +516,13 @@ impl Out for Writer {
     }
 }
 
-/// How the names begin under which a file is written.
+/// The start of the names that a file has while it is written.
 fn unfinished_prefix(folder: &Path, path: &Path) -> String {
     let path = path.strip_prefix(folder).unwrap_or(path);
     path.to_string_lossy().replace('/', "+") + "."
 }
 
-/// Removes what runs that were killed left of a file.
+/// Removes the unfinished files of killed runs that were to become `path`.
 fn remove_unfinished(folder: &Path, path: &Path) -> Result<(), Error> {
     let prefix = unfinished_prefix(folder, path);
     for left in entries(&folder.join(UNFINISHED))? {
@@ -548,8 +548,7 @@ fn unfinished(folder: &Path, path: &Path) -> Result<(File, TempPath), Error> {
     Ok(file.map_err(|error| write_error(path, error))?.into_parts())
 }
 
-/// Gives a file its name, unless another process made one: it has the same content, or that of the
-/// process that was first.
+/// Gives a file its name, unless another process has made a file with this name.
 fn commit(file: &File, temporary: TempPath, path: &Path) -> Result<(), Error> {
     let done = || {
         // So that a file with its name is whole after a power failure, too.

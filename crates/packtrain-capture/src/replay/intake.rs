@@ -89,7 +89,7 @@ pub(super) struct Looked {
     head: (usize, usize),
     pub layout: Option<Layout>,
     pub checksum: ChecksumState,
-    /// The sum of its payload, unless its checksum is taken for right.
+    /// The sum of its payload, unless its checksum is taken as correct.
     pub payload: Sum,
     pub flow: u64,
     pub rss: u32,

@@ -40,8 +40,8 @@ pub struct Options {
     /// the Toeplitz hash of its addresses and ports with the usual key, in an indirection table of
     /// 128 entries that are filled in turn. Packets without a hash are in queue 0.
     pub queues: u16,
-    /// An [`Intake`](super::Intake) looks at no payload: all checksums are taken for right, also of
-    /// packets that the capture has whole. For captures whose addresses were replaced.
+    /// An [`Intake`](super::Intake) looks at no payload: all checksums are taken as correct, also
+    /// those of whole packets. For captures whose addresses were replaced.
     pub headers_only: bool,
 }
 

@@ -269,7 +269,7 @@ pub struct InterfaceReport {
     /// Packets that the capture does not have whole, and that passed by.
     pub cut_short: u64,
     /// Packets that the capture does not have whole, or of which only the headers were looked at:
-    /// their checksums are taken for right.
+    /// their checksums are taken as correct.
     pub by_headers: u64,
     /// TCP packets without payload, and without a flag but ACK.
     pub pure_acks: u64,

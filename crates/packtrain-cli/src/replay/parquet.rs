@@ -115,7 +115,7 @@ pub fn run(
     };
     for options in runs {
         let (mut report, fault) = dataset.merge(options).map_err(failed)?;
-        // These are not stored.
+        // Reports of data sets have neither.
         (report.last_bad, report.stopped) = (last_bad, stopped);
         stored.fault = stored.fault.or(fault);
         found.reports.push(report);

@@ -74,7 +74,7 @@ fn options_that_matter_must_be_there() {
 
 /// Addresses were replaced after the checksums were made.
 #[test]
-fn wrong_checksums_are_taken_for_right_on_request() {
+fn wrong_checksums_are_taken_as_correct_on_request() {
     let mut packets = right();
     for packet in &mut packets {
         if let Some(address) = packet.data.get_mut(30) {

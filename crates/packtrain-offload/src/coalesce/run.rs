@@ -247,7 +247,7 @@ impl<P: Packet> Work<'_, P> {
         {
             return Err(packet);
         }
-        let Ok(room) = self.table.room(&mut self.core.ring, hash) else {
+        let Ok(room) = self.table.room(&self.core.ring, hash) else {
             return Err(packet);
         };
         let first = First {

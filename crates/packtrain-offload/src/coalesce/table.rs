@@ -155,12 +155,6 @@ impl Ring {
         self.live
     }
 
-    /// The next entry to begin.
-    #[inline(always)]
-    pub(super) const fn next(&self) -> u32 {
-        self.head
-    }
-
     /// Removes an entry, which is in use, from the order of age. It is the next to be used.
     #[cold]
     fn unlink(&mut self, links: &mut [Link], index: u32) {
@@ -259,17 +253,16 @@ impl<P> Table<'_, P> {
     /// The entry to evict first: the oldest of the set if that is full, or of all if all are in
     /// use.
     #[inline(always)]
-    pub(super) fn room(&mut self, ring: &mut Ring, hash: u64) -> Result<Room, u32> {
+    pub(super) fn room(&self, ring: &Ring, hash: u64) -> Result<Room, u32> {
         let at = self.set_of(hash);
         let set = &self.sets[at];
         let Some(way) = set.free() else {
             return Err(self.oldest_of(ring, set));
         };
-        if self.entries[ring.head as usize].packet.is_some() {
-            if ring.live as usize == self.entries.len() {
-                return Err(ring.head);
-            }
-            self.link(ring);
+        if ring.live as usize == self.entries.len()
+            && self.entries[ring.head as usize].packet.is_some()
+        {
+            return Err(ring.head);
         }
         Ok(Room {
             set: at,
@@ -331,9 +324,12 @@ impl<P> Table<'_, P> {
             .unwrap_or(head)
     }
 
-    /// Begins an entry at the ring's head, where [`Table::room`] found room.
+    /// Begins an entry at the ring's head, where [`Table::room`] found room. Returns its index, too.
     #[inline(always)]
-    pub(super) fn begin(&mut self, ring: &mut Ring, room: Room, packet: P) -> &mut Entry<P> {
+    pub(super) fn begin(&mut self, ring: &mut Ring, room: Room, packet: P) -> (u32, &mut Entry<P>) {
+        if self.entries[ring.head as usize].packet.is_some() {
+            self.link(ring);
+        }
         let index = ring.head;
         let Room { set: at, way, tag } = room;
         let set = &mut self.sets[at];
@@ -357,7 +353,7 @@ impl<P> Table<'_, P> {
         let entry = &mut self.entries[index as usize];
         entry.slot = (at << WAY_BITS | way) as u32;
         entry.packet = Some(packet);
-        entry
+        (index, entry)
     }
 
     /// Removes a packet from the table.

@@ -324,7 +324,7 @@ impl<P: Packet> Work<'_, P> {
             packet.truncate(new.ip_end);
         }
         let room = loop {
-            match self.table.room(&mut self.core.ring, new.hash) {
+            match self.table.room(&self.core.ring, new.hash) {
                 Ok(room) => break room,
                 Err(oldest) => {
                     self.core.window.evictions += 1;
@@ -346,8 +346,8 @@ impl<P: Packet> Work<'_, P> {
     #[inline(always)]
     pub(super) fn begin(&mut self, room: Room, first: &First, packet: P, headers: Option<Sum>) {
         let aside = packet.aside();
-        self.core.last = self.core.ring.next();
-        let entry = self.table.begin(&mut self.core.ring, room, packet);
+        let (index, entry) = self.table.begin(&mut self.core.ring, room, packet);
+        self.core.last = index;
         let Some(packet) = &entry.packet else { return };
         let head = packet.head();
         entry.state.begin(first, head, self.now, aside);

@@ -148,6 +148,42 @@ proptest! {
     }
 }
 
+/// Flows of the same addresses leave in the order of their places in the table, which a packet that
+/// is not held does not change.
+#[test]
+fn a_packet_with_a_wrong_checksum_takes_no_place() {
+    let of_flow = |port: u16, ends: bool| {
+        let mut frame = frame::tcp4(100);
+        frame.ports.0 = port;
+        if ends {
+            frame.sequence = frame.sequence.wrapping_add(100);
+            frame.flags |= 8; // PSH
+        }
+        frame
+    };
+    let mut wrong = of_flow(5, false).unverified();
+    wrong.bytes[60] ^= 1;
+    let mut fragment = of_flow(9, false);
+    fragment.fragment = 0x2000;
+    let held = [1, 2, 3, 4].map(|port| of_flow(port, false).unverified());
+    let ended = [1, 3].map(|port| of_flow(port, true).unverified());
+    let then = [6, 7, 8].map(|port| of_flow(port, false).unverified());
+    let wires = [
+        &held[..],
+        &[of_flow(2, true).unverified(), wrong],
+        &ended,
+        &then,
+        &[fragment.unverified()],
+    ];
+    let wires: Vec<Wire> = wires.concat();
+    let steps: Vec<Step> = wires.into_iter().map(Step::Push).collect();
+    let config = Config {
+        mode: Mode::Hash,
+        ..Config::new(Semantics::Reversible, LinkType::RawIp, 4)
+    };
+    in_three_ways(config, &steps);
+}
+
 /// Identifications and checksums that wrap around while a run goes on.
 #[test]
 fn identifications_wrap_in_a_run() {

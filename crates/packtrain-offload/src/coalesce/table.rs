@@ -324,7 +324,8 @@ impl<P> Table<'_, P> {
             .unwrap_or(head)
     }
 
-    /// Begins an entry at the ring's head, where [`Table::room`] found room. Returns its index, too.
+    /// Begins an entry at the ring's head, where [`Table::room`] found room. Returns it and its
+    /// index.
     #[inline(always)]
     pub(super) fn begin(&mut self, ring: &mut Ring, room: Room, packet: P) -> (u32, &mut Entry<P>) {
         if self.entries[ring.head as usize].packet.is_some() {

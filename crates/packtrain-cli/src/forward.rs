@@ -178,7 +178,7 @@ fn start_session(
             started(Session::between(a, b).handler(handler), settings, count)
         }
         Some(addresses) => {
-            let bridge = Bridge::new(Arc::clone(addresses), ports.len());
+            let bridge = Bridge::new(Arc::clone(addresses));
             let handler = move |_| {
                 start.end();
                 bridge.clone()

@@ -31,9 +31,7 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::NoEgress => {
             "not forwarded: for an address behind its own port, or for bridges only"
         }
-        DropReason::EgressStalled => {
-            "the egress port had no space, and sent less than 64 packets in 200 ms"
-        }
+        DropReason::EgressFull => "the queue of the egress port was full (`egress_full` of its TX)",
         DropReason::Vnet(error) => return error.to_string(),
         DropReason::Segment(error) => return error.to_string(),
         _ => "",

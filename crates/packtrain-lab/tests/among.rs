@@ -140,7 +140,7 @@ impl Host {
 fn bridge(dispatch: Dispatch) -> ([Host; 3], Arc<Addresses>, Session) {
     let (hosts, taps): (Vec<_>, Vec<_>) = (1..=3).map(Host::new).unzip();
     let addresses = Addresses::new(ADDRESSES, AGING);
-    let bridge = Bridge::new(Arc::clone(&addresses), taps.len());
+    let bridge = Bridge::new(Arc::clone(&addresses));
     let settings = Settings {
         dispatch,
         ..Settings::default()

@@ -384,7 +384,7 @@ fn one_of_three_ports_goes_and_the_others_do_not_notice() {
     let c = c.expect("a third port");
     let mut index = up(&third);
     let addresses = Addresses::new(ADDRESSES, AGING);
-    let bridge = Bridge::new(addresses, 3);
+    let bridge = Bridge::new(addresses);
     let session = Session::among([a, b, c]).handler(move |_| bridge.clone());
     let mut session = session.start().expect("it starts");
     let over = AtomicBool::new(false);

@@ -33,7 +33,7 @@ pub fn run(specs: &[String]) -> Result<Ledger, Box<dyn Error>> {
     let ports = specs.iter().map(|spec| port::open(spec));
     let ports = ports.collect::<Result<Vec<_>, _>>()?;
     give_up()?;
-    let bridge = Bridge::new(Addresses::new(ADDRESSES, AGING), ports.len());
+    let bridge = Bridge::new(Addresses::new(ADDRESSES, AGING));
     let session = Session::among(ports).handler(move |_queue| bridge.clone());
     let arena = ArenaConfig {
         small_frames: SMALL_FRAMES,

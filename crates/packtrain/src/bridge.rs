@@ -13,7 +13,7 @@
 //! let ports = ["null:source,count=10", "null:", "null:"].map(port::open);
 //! let ports = ports.into_iter().collect::<Result<Vec<_>, _>>()?;
 //! let addresses = Addresses::new(8192, Duration::from_secs(300));
-//! let bridge = Bridge::new(addresses, ports.len());
+//! let bridge = Bridge::new(addresses);
 //! let session = Session::among(ports).handler(move |_| bridge.clone());
 //! # session.start()?.finish();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -252,7 +252,6 @@ const fn number(address: [u8; 6]) -> Mac {
 #[derive(Clone, Debug)]
 pub struct Bridge {
     addresses: Arc<Addresses>,
-    ports: PortSet,
 }
 
 /// Groups whose frames are not forwarded: the last of these, and the 15 in front of it but the
@@ -262,17 +261,10 @@ const RESERVED: Mac = 0x0180_c200_000f;
 const GROUP: Mac = 1 << 40;
 
 impl Bridge {
-    /// The handler for `ports` ports, up to [`PORTS_MAX`](crate::limits::PORTS_MAX).
-    ///
-    /// # Panics
-    ///
-    /// If there are more ports.
+    /// A handler that learns into `addresses`, which those of all RX queues share.
     #[must_use]
-    pub fn new(addresses: Arc<Addresses>, ports: usize) -> Self {
-        Self {
-            addresses,
-            ports: PortSet::first(ports),
-        }
+    pub const fn new(addresses: Arc<Addresses>) -> Self {
+        Self { addresses }
     }
 
     /// Where a frame from `port` to `to` goes; its source is learned.
@@ -280,7 +272,7 @@ impl Bridge {
         if from & GROUP == 0 && from != 0 {
             self.addresses.learn(from, port, now);
         }
-        let others = self.ports.without(port);
+        let others = PortSet::all_but(port);
         if to & GROUP != 0 {
             let reserved = to & !0xf == RESERVED & !0xf && to & 0xf != 0;
             return if reserved { PortSet::NONE } else { others };

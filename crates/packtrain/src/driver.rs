@@ -85,6 +85,10 @@ pub struct Capabilities {
     pub queues_max: usize,
     /// Whether it has an end of input.
     pub input: Input,
+    /// Received packets wait in the device without a loss: a file, a source. Among several ports,
+    /// such a port waits for one that has no space, and packets of other ports are dropped
+    /// (`drop.egress_full`).
+    pub rx_waits: bool,
     /// Offloads of packets *from* the device.
     pub rx: Features,
     /// Offloads of packets *to* the device.
@@ -132,6 +136,7 @@ impl Default for Capabilities {
             link: LinkType::Ethernet,
             queues_max: 1,
             input: Input::Endless,
+            rx_waits: false,
             rx: Features::NONE,
             tx: Features::NONE,
             rx_held_max: 0,

@@ -104,16 +104,13 @@ pub const TX_RING_PACKETS: usize = 512;
 pub const RING_SLOTS_PER_LANE: usize = BURST_PACKETS_MAX;
 /// Most queues of one port (`MAX_TAP_QUEUES` in Linux).
 pub const QUEUES_MAX: usize = 256;
-/// Most ports of one session. A packet's line has 16 bits for those that it is sent to; one says
-/// whether any were named.
-pub const PORTS_MAX: usize = 15;
-/// The longest time that a port holds up the ports that send to it, in a session among several,
-/// while its device takes and completes less than a burst ([`BURST_PACKETS_MAX`] wire packets).
-/// After that, packets for which it has no space are dropped until it has sent a burst. So a port
-/// is waited for that sends 320 packets a second, and another one costs the rest 200 ms for each
-/// burst that it sends. Linux's bridge does not wait at all; without a wait, TCP would lose
-/// packets at each burst.
-pub const EGRESS_WAIT_MAX: Duration = Duration::from_millis(200);
+/// Most ports of one session, as many as Linux's bridge has (`BR_MAX_PORTS`).
+pub const PORTS_MAX: usize = 1024;
+/// The most bytes of frames that wait for a TX queue in a session among several ports, in its ring
+/// and in front of its device; `engine/assemble.rs` has the argument. A small frame counts 2 KiB
+/// and a large one 68 KiB, whatever they contain. That is 120 GSO packets in large frames, and 65
+/// merged ones of 64 KiB in pieces: at 10 Gbit/s more than 3 ms.
+pub const EGRESS_FRAME_BYTES_MAX: usize = 8 << 20;
 /// Segments that the framework itself may add to a packet (one header segment in front). The
 /// advertised limits are lower by it, unless a port is configured otherwise.
 pub const SEGMENTS_FRAMEWORK_MAY_ADD: usize = 1;

@@ -541,7 +541,7 @@ fn packets_go_to_several_ports_without_allocating() {
             dispatch,
             ..Settings::default()
         };
-        let bridge = Bridge::new(Addresses::new(100, AGING), ports.len());
+        let bridge = Bridge::new(Addresses::new(100, AGING));
         let builder = Session::among(ports).handler(move |_| bridge.clone());
         let builder = builder.settings(settings);
         let assembled = builder.assemble(Arc::new(runtime::System::new()));

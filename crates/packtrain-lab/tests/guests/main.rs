@@ -406,7 +406,7 @@ nc 198.18.0.1 120$me </dev/null";
         watches.push(watch);
     }
     let addresses = Addresses::new(ADDRESSES, AGING);
-    let bridge = Bridge::new(Arc::clone(&addresses), ports.len());
+    let bridge = Bridge::new(Arc::clone(&addresses));
     let session = Session::among(ports).handler(move |_| bridge.clone());
     let session = session.start().expect("it starts");
     // A port of each kind for each guest.

@@ -153,7 +153,7 @@ pub const DROPS: [&str; 15] = [
     "too_long",
     "too_many_segments",
     "mtu",
-    "egress_stalled",
+    "egress_full",
     "device_reset",
     "fault_injected",
     "bad_checksum_place",

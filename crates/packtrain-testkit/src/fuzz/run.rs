@@ -246,7 +246,7 @@ impl<'a> Play<'a> {
         let mut middle = || tos.next().expect("a link has two ends");
         if scene.shape == Shape::Bridge {
             let ports: Vec<_> = std::iter::once(middle()).chain(froms).collect();
-            let bridge = Bridge::new(Addresses::new(8, AGING), ports.len());
+            let bridge = Bridge::new(Addresses::new(8, AGING));
             let bridge = Session::among(ports).handler(move |_| bridge.clone());
             self.add(bridge, 0, memory)?;
         } else {

@@ -13,11 +13,11 @@ fn at(seconds: u64) -> u64 {
 }
 
 fn bridge(most: usize) -> Bridge {
-    Bridge::new(Addresses::new(most, AGE), 3)
+    Bridge::new(Addresses::new(most, AGE))
 }
 
 fn others(port: usize) -> PortSet {
-    PortSet::first(3).without(port)
+    PortSet::all_but(port)
 }
 
 /// An address of one host.

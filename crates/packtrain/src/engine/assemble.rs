@@ -22,8 +22,8 @@ use crate::driver::{
     TxDescriptors,
 };
 use crate::limits::{
-    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, PORTS_MAX, RX_HELD_LARGE_MAX, RX_LARGE_POSTED,
-    SEGMENTS_MAX, SMALL_FRAME_BYTES, TX_RING_PACKETS,
+    BURST_PACKETS_MAX, COALESCE_LARGE_MAX, EGRESS_FRAME_BYTES_MAX, LARGE_FRAME_BYTES, PORTS_MAX,
+    RX_HELD_LARGE_MAX, RX_LARGE_POSTED, SEGMENTS_MAX, SMALL_FRAME_BYTES, TX_RING_PACKETS,
 };
 use crate::packet::{Arena, ArenaConfig, Burst, Ingress, PortSet};
 use crate::plan::{PathKind, Plan, PlannedPart};
@@ -52,8 +52,19 @@ const RING_COUNTED_MAX: usize = 16_384;
 /// ([`Capabilities::rx_held_max`]) gets as many frames in addition. If packets are received in
 /// pieces that are shorter than a small frame, received packets get as many times the frames.
 ///
-/// A queue that needs more frames waits until other queues free some, or drops packets
-/// (`drop.no_buffer`).
+/// Among several ports, no port can take the frames of the others: each place in which packets wait
+/// for a port is bounded, and the arena has the frames of all places at once.
+///
+/// | place | bound |
+/// | --- | --- |
+/// | posted and received, of an RX queue | `SMALL_FRAMES_PER_QUEUE`, `LARGE_FRAMES_PER_QUEUE` |
+/// | held by its driver, by its coalescer | `rx_held_max`; `packets_max`, [`COALESCE_LARGE_MAX`] |
+/// | the ring of a TX queue, behind it up to the device | [`EGRESS_FRAME_BYTES_MAX`] |
+/// | in flight in the device | a descriptor for each frame |
+/// | clones | lines: one for each four to nine frames, in the ring and in flight |
+///
+/// Between two ports, a queue that needs more frames waits until other queues free some, or drops
+/// packets (`drop.no_buffer`).
 #[must_use]
 pub fn arena_config(plan: &Plan) -> ArenaConfig {
     let (mut small, mut large, mut clones) = (0, 0, 0);
@@ -75,13 +86,13 @@ pub fn arena_config(plan: &Plan) -> ArenaConfig {
             large += attach.queues * (COALESCE_LARGE_MAX + BURST_PACKETS_MAX);
         }
         if plan.among {
-            // A port that stalls with a full ring must not take the frames of the others.
-            small += attach.queues * pieces * TX_RING_PACKETS;
-            large += attach.queues * TX_RING_PACKETS;
-            // A clone takes no frame, and one line if it has few segments, as most have: in a ring,
-            // in a device, and in front of each ring.
-            let waiting = plan.attach.len() * BURST_PACKETS_MAX;
-            clones += attach.queues * (TX_RING_PACKETS + ring + waiting);
+            // Either class may have all the bytes.
+            let waiting = EGRESS_FRAME_BYTES_MAX / SMALL_FRAME_BYTES;
+            small += attach.queues * waiting;
+            large += attach.queues * EGRESS_FRAME_BYTES_MAX.div_ceil(LARGE_FRAME_BYTES);
+            clones += attach.queues * (TX_RING_PACKETS + waiting.div_ceil(4) + ring);
+            // Those of one burst that is sent to a port, before its ring has taken them.
+            clones += attach.queues * BURST_PACKETS_MAX;
         }
     }
     let small = small.max(8192) as u32;
@@ -365,7 +376,7 @@ impl<'a> Assembly<'a> {
             let feeding = lanes.iter().map(|lanes| lanes.div_ceil(count)).sum();
             for (queue, device) in tx.into_iter().enumerate() {
                 let (tx, stats) = self.tx_queue(port, queue, device, &capabilities);
-                shared.push(self.shared(tx, stats, &capabilities, feeding)?);
+                shared.push(self.shared(tx, stats, &capabilities, Some(feeding))?);
             }
             queues.push(shared);
             receivers.push((rx, capabilities));
@@ -384,12 +395,14 @@ impl<'a> Assembly<'a> {
                     let shared = Arc::clone(&shared[queue % shared.len()]);
                     RingProducer::new(shared, path.by_packet)
                 });
+                let rings = rings.collect();
                 let part = &mut parts[pair];
                 part.lots
                     .get_or_insert(Random::new((port as u64) << 32 | pair as u64));
                 let counters = Arc::clone(&part.counters);
                 let drops = Arc::clone(lane.queue.drops());
-                let fan = Fan::new(port, rings, default, counters, drops);
+                let waits = capabilities.rx_waits;
+                let fan = Fan::new(port, rings, default, waits, counters, drops);
                 ids[pair].push((QueueKind::Rx, queue_id(port, queue)));
                 let tx = part.tx.len();
                 part.rx.push(Lane { tx, ..lane });
@@ -435,8 +448,7 @@ impl<'a> Assembly<'a> {
             let egress = Egress::new(tx, stats, is_asynchronous(capabilities));
             return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
         }
-        // Each pair has one lane or more; the paths of a pair are shared by its lanes.
-        let shared = self.shared(tx, stats, capabilities, 1)?;
+        let shared = self.shared(tx, stats, capabilities, None)?;
         Ok(TxPath::Shared(RingProducer::new(shared, path.by_packet)))
     }
 
@@ -468,13 +480,14 @@ impl<'a> Assembly<'a> {
         (tx, stats)
     }
 
-    /// Puts a ring in front of a TX queue that `lanes` lanes feed, and gives its TX worker a part.
+    /// Puts a ring in front of a TX queue, which so many lanes of several ports feed, and gives its
+    /// TX worker a part.
     fn shared<T: TxDescriptors + 'static>(
         &mut self,
         mut tx: TxQueue<T>,
         stats: Arc<PathStats>,
         capabilities: &Capabilities,
-        lanes: usize,
+        among: Option<usize>,
     ) -> Result<Arc<SharedTx<T>>, StartError> {
         let id = tx.counters().id;
         let (port, queue) = (usize::from(id.port), usize::from(id.queue));
@@ -505,7 +518,10 @@ impl<'a> Assembly<'a> {
             wakeup,
             stats,
         );
-        let shared = Arc::new(shared.for_lanes(lanes));
+        let shared = Arc::new(match among {
+            Some(lanes) => shared.among(lanes),
+            None => shared,
+        });
         if self.senders[port] > 0 {
             self.handles[port].push(Arc::clone(&shared) as Arc<dyn Submit>);
         }

@@ -25,10 +25,8 @@ pub enum Command {
     /// ring. If the ring is full, `try_send` returns `Full` and other sends wait. RX queues that
     /// send there are not polled. The pause counts as one stall (`stall_flush`).
     ///
-    /// Among several ports ([`Session::among`](super::Session::among)) a pause loses packets: a
-    /// paused TX queue sends nothing, so after [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX)
-    /// packets for which its ring has no space are dropped, as `drop.egress_stalled`, and the RX
-    /// queues go on.
+    /// Among several ports ([`Session::among`](super::Session::among)) a pause loses packets: those
+    /// for which the ring of the paused TX queue has no space are dropped, as `drop.egress_full`.
     ///
     /// A paused RX queue is not polled and wakes no worker. Packets wait in its device, which drops
     /// those for which it has no space. Packets received before the pause, including those held by

@@ -1,57 +1,68 @@
 //! What sends the packets of a lane to the ports that its handler named, in a session among several
 //! ports.
 //!
-//! Each port is a branch: a producer of the ring in front of its TX queue, and the packets for
-//! which that had no space. While any wait, the lane receives nothing, so a slow egress pushes back
-//! on its ingress as between two ports. But it also holds up packets for the other ports. So a port
-//! is waited for if it sends a burst within [`EGRESS_WAIT_MAX`]. After one in which it has sent
-//! less, what its ring has no space for is dropped until it has sent a burst.
+//! A switch does not push back: the lane has packets for other ports, too. So the packets for which
+//! a port has no space are dropped at once (`drop.egress_full`), as in Linux's bridge and in VALE.
+//! A port has space if the ring in front of its TX queue has, and if the frames that wait there
+//! stay within [`EGRESS_FRAME_BYTES_MAX`](crate::limits::EGRESS_FRAME_BYTES_MAX).
+//!
+//! A lane whose input loses nothing by waiting ([`Capabilities::rx_waits`]) keeps those packets
+//! instead, and receives nothing until they are sent.
+//!
+//! [`Capabilities::rx_waits`]: crate::driver::Capabilities::rx_waits
 
 use super::producer::RingProducer;
 use super::stats::LaneCounters;
 use crate::driver::{Features, TxDescriptors};
-use crate::limits::{BURST_PACKETS_MAX, EGRESS_WAIT_MAX};
+use crate::limits::{BURST_PACKETS_MAX, PORTS_MAX};
 use crate::packet::{Burst, Packet, PortSet};
 use crate::stats::{DropCounters, DropReason};
 use crate::time::Instant;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// The longest time between two looks at a ring that accepts nothing. Longer pauses count as this
-/// much: the process was stopped or did not get a CPU, and its device may not have either.
-const LOOK_EVERY: Duration = EGRESS_WAIT_MAX.checked_div(4).expect("not by zero");
+/// A lane whose packets wait retries after this time: no event says that the frames in front of a
+/// port have become fewer while its ring had space.
+const RETRY_AFTER: Duration = Duration::from_millis(1);
 
 /// A lane's access to a TX queue of each port.
 #[derive(Debug)]
 pub(super) struct Fan<T: TxDescriptors> {
+    /// The lane's own port.
+    port: usize,
     /// By port.
-    branches: Vec<Branch<T>>,
+    rings: Vec<RingProducer<T>>,
     /// Where packets go for which no port was named.
     default: PortSet,
-    /// The ports that packets of this lane leave by, unless its handler sends them back.
-    others: PortSet,
+    /// The packets of a burst for several ports.
+    routed: Vec<Routed>,
+    /// Those of one port.
+    to: Burst,
+    /// Those for which that port has no frames.
+    excess: Burst,
+    /// Packets for which a port had no space, with that port; only if `waits`.
+    waiting: VecDeque<(usize, Packet)>,
+    /// The input loses nothing by waiting.
+    waits: bool,
+    /// The ports whose rings have the lane in their list of waiters.
+    listed: Vec<usize>,
+    /// Offloads that all devices do and have not refused, as of this step.
+    features: Option<Features>,
+    closed: Option<DropReason>,
+    deregistered: bool,
     counters: Arc<LaneCounters>,
     drops: Arc<DropCounters>,
 }
 
+/// A packet and its ports.
 #[derive(Debug)]
-struct Branch<T: TxDescriptors> {
-    ring: RingProducer<T>,
-    /// Packets for which the ring had no space.
-    waiting: Burst,
-    stall: Stall,
-}
-
-/// How long packets have waited for a port that has not sent a burst meanwhile.
-#[derive(Clone, Copy, Debug, Default)]
-struct Stall {
-    lasted: Duration,
-    /// The last look at a ring that accepts nothing. `None` if no packets wait: a time in which
-    /// the port had nothing to send does not count.
-    looked: Option<Instant>,
-    /// What the device had taken and completed at the beginning.
-    moved: [u64; 2],
+struct Routed {
+    /// `None` once it was sent to the last one.
+    packet: Option<Packet>,
+    to: PortSet,
+    last: usize,
 }
 
 impl<T: TxDescriptors> Fan<T> {
@@ -59,22 +70,29 @@ impl<T: TxDescriptors> Fan<T> {
     /// that the handler sends back.
     pub(super) fn new(
         port: usize,
-        rings: impl Iterator<Item = RingProducer<T>>,
+        rings: Vec<RingProducer<T>>,
         default: PortSet,
+        waits: bool,
         counters: Arc<LaneCounters>,
         drops: Arc<DropCounters>,
     ) -> Self {
-        let branches: Vec<_> = rings
-            .map(|ring| Branch {
-                ring,
-                waiting: Burst::new(),
-                stall: Stall::default(),
-            })
-            .collect();
+        let most = match waits {
+            true => rings.len(),
+            false => 0,
+        };
         Self {
-            others: PortSet::first(branches.len()).without(port),
-            branches,
+            port,
+            rings,
             default,
+            routed: Vec::with_capacity(BURST_PACKETS_MAX),
+            to: Burst::new(),
+            excess: Burst::new(),
+            waiting: VecDeque::with_capacity(most * BURST_PACKETS_MAX),
+            waits,
+            listed: Vec::with_capacity(most),
+            features: None,
+            closed: None,
+            deregistered: false,
             counters,
             drops,
         }
@@ -82,161 +100,193 @@ impl<T: TxDescriptors> Fan<T> {
 
     /// Begins a step. Packets that wait go when it is their lane's turn.
     pub(super) fn begin(&mut self) {
-        for branch in &mut self.branches {
-            branch.ring.begin();
-        }
+        self.features = None;
+        let rings = &mut self.rings;
+        self.listed.retain(|&port| rings[port].begin());
     }
 
     /// Sends packets that wait.
     pub(super) fn retry(&mut self, now: Instant) {
-        for branch in &mut self.branches {
-            branch.send(now, &self.drops);
+        // Those of a port follow each other, and what is left of them goes to the back.
+        let mut left = self.waiting.len();
+        while left > 0 {
+            let mut to = std::mem::take(&mut self.to);
+            let port = self.waiting[0].0;
+            while left > 0
+                && to.room() > 0
+                && let Some((_, packet)) = self.waiting.pop_front_if(|one| one.0 == port)
+            {
+                left -= 1;
+                put(&mut to, packet);
+            }
+            self.send_to(now, port, &mut to);
+            self.to = to;
         }
     }
 
     /// Whether no packets wait.
     pub(super) fn accepts(&self) -> bool {
-        self.branches.iter().all(|one| one.waiting.is_empty())
+        self.waiting.is_empty()
     }
 
-    /// Takes all packets of `burst`. The fan must accept packets: then each branch has room for
-    /// all of them.
+    /// Takes all packets of `burst`. The fan must accept packets.
     pub(super) fn send(&mut self, now: Instant, burst: &mut Burst) {
-        while let Some(packet) = burst.pop() {
-            self.route(packet);
+        let default = self.default;
+        let port = |packet: &Packet| packet.egress().unwrap_or(default).single();
+        // Most bursts are for one port, and stay as they are.
+        if let Some(first) = burst.front().and_then(port)
+            && burst.iter().all(|packet| port(packet) == Some(first))
+        {
+            // Taken out, since the packets may come to another session that has other ports.
+            burst.iter_mut().for_each(|packet| {
+                packet.take_egress();
+            });
+            return self.send_to(now, first, burst);
         }
-        self.retry(now);
+        self.distribute(now, burst);
     }
 
-    /// Puts a packet, or clones of it, into the branches of its ports.
-    fn route(&mut self, mut packet: Packet) {
-        let wire_packets = u64::from(packet.meta().wire_packets);
-        // Taken out, since the packet may come to another session that has other ports.
-        let mut ports = packet.take_egress().unwrap_or(self.default).iter();
-        let Some(mut port) = ports.next() else {
-            return self.drops.add(DropReason::NoEgress, wire_packets);
-        };
-        for next in ports {
-            // A clone that is not made for lack of memory, or of its port, is a loss, so it is
-            // counted as made.
-            self.counters.cloned.add(wire_packets);
-            match self
-                .branches
-                .get_mut(port)
-                .map(|to| (to, packet.try_clone()))
-            {
-                Some((to, Ok(clone))) => to.put(clone),
-                Some((_, Err(_))) => self.drops.add(DropReason::NoBuffer, wire_packets),
-                None => self.drops.add(DropReason::NoEgress, wire_packets),
+    /// Sends the packets of `burst`, or clones of them, port by port: what a port has no space for
+    /// takes no memory while the others are served.
+    fn distribute(&mut self, now: Instant, burst: &mut Burst) {
+        let all = self.rings.len();
+        let mut ports = [0_u64; PORTS_MAX / 64];
+        while let Some(mut packet) = burst.pop() {
+            let to = packet.take_egress().unwrap_or(self.default);
+            let wire_packets = u64::from(packet.meta().wire_packets);
+            let (mut count, mut last) = (0, 0);
+            for port in to.iter(all) {
+                ports[port / 64] |= 1 << (port % 64);
+                (count, last) = (count + 1, port);
             }
-            port = next;
+            let missing = to.missing(all);
+            let clones = (count + missing).saturating_sub(1) as u64;
+            self.counters.cloned.add(clones * wire_packets);
+            let nowhere = missing.max(usize::from(count == 0)) as u64;
+            self.drops
+                .add(DropReason::NoEgress, nowhere * wire_packets);
+            let packet = (count > 0).then_some(packet);
+            self.routed.push(Routed { packet, to, last });
         }
-        match self.branches.get_mut(port) {
-            Some(to) => to.put(packet),
-            None => self.drops.add(DropReason::NoEgress, wire_packets),
+        let mut to = std::mem::take(&mut self.to);
+        let used = (0..all).filter(|port| ports[port / 64] & 1 << (port % 64) != 0);
+        for port in used {
+            for one in &mut self.routed {
+                match one.take(port) {
+                    None => {}
+                    Some(Ok(packet)) => put(&mut to, packet),
+                    // It is counted as made, and is a loss.
+                    Some(Err(wire_packets)) => self.drops.add(DropReason::NoBuffer, wire_packets),
+                }
+            }
+            self.send_to(now, port, &mut to);
+        }
+        self.to = to;
+        self.routed.clear();
+    }
+
+    /// Sends all of `burst` to a port. What that has no space for is dropped or waits.
+    fn send_to(&mut self, now: Instant, port: usize, burst: &mut Burst) {
+        let Some(ring) = self.rings.get_mut(port) else {
+            self.drops.add(DropReason::NoEgress, burst.wire_packets());
+            return burst.clear();
+        };
+        ring.send_within(now, burst, &mut self.excess);
+        if burst.is_empty() {
+            return;
+        }
+        if let Some(reason) = ring.closed() {
+            self.closed = Some(reason);
+            self.drops.add(reason, burst.wire_packets());
+            return burst.clear();
+        }
+        match self.waits {
+            true => {
+                while let Some(packet) = burst.pop() {
+                    self.waiting.push_back((port, packet));
+                }
+            }
+            false => ring.refuse(burst),
         }
     }
 
     /// Offloads that all devices do and have not refused.
-    pub(super) fn features(&self) -> Features {
-        let branches = self.others.iter().map(|port| &self.branches[port]);
-        branches.fold(Features::ALL, |all, one| {
-            all.intersection(one.ring.features())
+    pub(super) fn features(&mut self) -> Features {
+        let rings = self.rings.iter().enumerate();
+        let others = rings.filter(|&(port, _)| port != self.port);
+        *self.features.get_or_insert_with(|| {
+            others.fold(Features::ALL, |all, (_, ring)| {
+                all.intersection(ring.features())
+            })
         })
     }
 
-    /// Waits until a branch whose packets wait has space: returns true if one has some already;
-    /// else `waker` is woken when it has.
+    /// Waits until a port for which packets wait has space: returns true if one has some already;
+    /// else `waker` is woken when its ring has.
     pub(super) fn wait(&mut self, waker: &Waker) -> bool {
+        let (mut ready, mut last) = (false, None);
         // Registers with each of them, even after one that has space.
-        let waiting = self.branches.iter_mut().filter(|one| one.waits());
-        waiting.fold(false, |ready, one| ready | one.ring.wait(waker))
+        for (port, packet) in &self.waiting {
+            if last.replace(*port) != Some(*port) {
+                let ring = &mut self.rings[*port];
+                ready |= ring.wait(waker) && ring.has_frames(packet);
+                if !self.listed.contains(port) {
+                    self.listed.push(*port);
+                }
+            }
+        }
+        ready
     }
 
-    /// When the rings have to be looked at again for which packets wait.
-    pub(super) fn next_at(&self) -> Option<Instant> {
-        let waiting = self.branches.iter().filter(|one| one.waits());
-        let looked = waiting.filter_map(|one| one.stall.looked);
-        looked.min().map(|looked| looked.after(LOOK_EVERY))
+    /// When packets that wait are to be sent again.
+    pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
+        (!self.accepts()).then(|| now.after(RETRY_AFTER))
     }
 
     pub(super) fn deregister(&mut self) {
-        self.branches
-            .iter_mut()
-            .for_each(|one| one.ring.deregister());
+        if !std::mem::replace(&mut self.deregistered, true) {
+            self.rings.iter_mut().for_each(RingProducer::deregister);
+        }
     }
 
-    /// The reason for which packets are dropped, if the ring of any branch is closed: then the run
-    /// ends.
-    pub(super) fn closed(&self) -> Option<DropReason> {
-        self.branches.iter().find_map(|one| one.ring.closed())
+    /// The reason for which packets are dropped, if a ring was found closed: then the run ends.
+    pub(super) const fn closed(&self) -> Option<DropReason> {
+        self.closed
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.branches.iter().all(|one| one.ring.is_over())
+    pub(super) const fn is_over(&self) -> bool {
+        self.deregistered
     }
 
     /// Wire packets that wait.
     pub(super) fn waiting(&self) -> u64 {
-        let waiting = self.branches.iter().map(|one| one.waiting.wire_packets());
-        waiting.sum()
+        let waiting = self.waiting.iter();
+        waiting.map(|(_, packet)| u64::from(packet.meta().wire_packets)).sum()
     }
 
     /// Drops the packets that wait, counted under `reason`.
     pub(super) fn abandon(&mut self, reason: DropReason) {
-        for branch in &mut self.branches {
-            branch.abandon(reason, &self.drops);
-        }
+        self.drops.add(reason, self.waiting());
+        self.waiting.clear();
         self.deregister();
     }
 }
 
-impl<T: TxDescriptors> Branch<T> {
-    fn waits(&self) -> bool {
-        !self.waiting.is_empty()
+impl Routed {
+    /// The packet for `port`, which is a clone if another port comes after it; `None` if it does
+    /// not go there. Without memory for a clone, returns its wire packets.
+    fn take(&mut self, port: usize) -> Option<Result<Packet, u64>> {
+        let packet = self.packet.as_ref().filter(|_| self.to.has(port))?;
+        if port == self.last {
+            return self.packet.take().map(Ok);
+        }
+        let wire_packets = u64::from(packet.meta().wire_packets);
+        Some(packet.try_clone().map_err(|_no_line| wire_packets))
     }
+}
 
-    fn send(&mut self, now: Instant, drops: &DropCounters) {
-        if !self.waits() {
-            return;
-        }
-        self.ring.send(now, &mut self.waiting);
-        if let Some(reason) = self.ring.closed() {
-            self.abandon(reason, drops);
-        }
-        if self.waits() && self.has_stalled(now) {
-            self.abandon(DropReason::EgressStalled, drops);
-        }
-        if !self.waits() {
-            self.stall.looked = None;
-        }
-    }
-
-    /// Looks at a ring that accepts nothing: whether packets have waited for [`EGRESS_WAIT_MAX`]
-    /// since the port had last sent a burst. If it sends, other lanes were first to use the space.
-    fn has_stalled(&mut self, now: Instant) -> bool {
-        let stall = &mut self.stall;
-        let moved = self.ring.moved();
-        let sent = moved.iter().zip(stall.moved).map(|(now, then)| now - then);
-        if sent.max() >= Some(BURST_PACKETS_MAX as u64) {
-            (stall.lasted, stall.moved) = (Duration::ZERO, moved);
-        } else if let Some(looked) = stall.looked {
-            stall.lasted += now.since(looked).min(LOOK_EVERY);
-        }
-        stall.looked = Some(now);
-        stall.lasted >= EGRESS_WAIT_MAX
-    }
-
-    /// The branch must have room for a burst, as one of a fan that accepts packets has.
-    fn put(&mut self, packet: Packet) {
-        if self.waiting.push(packet).is_err() {
-            unreachable!("a branch that accepts packets has room for a burst");
-        }
-    }
-
-    fn abandon(&mut self, reason: DropReason, drops: &DropCounters) {
-        let wire_packets = self.waiting.wire_packets();
-        self.waiting.clear();
-        drops.add(reason, wire_packets);
+fn put(to: &mut Burst, packet: Packet) {
+    if to.push(packet).is_err() {
+        unreachable!("each packet of a burst is sent to a port once");
     }
 }

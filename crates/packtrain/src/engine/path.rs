@@ -87,7 +87,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Sends packets that wait in front of several rings.
+    /// Sends packets that wait for one of several ports.
     pub(super) fn retry(&mut self, now: Instant) {
         match self {
             Self::Owned(_) | Self::Shared(_) => {}
@@ -96,7 +96,7 @@ impl<T: TxDescriptors> TxPath<T> {
     }
 
     /// Offloads that the device does and has not refused.
-    pub(super) fn features(&self) -> Features {
+    pub(super) fn features(&mut self) -> Features {
         match self {
             Self::Owned(path) => path.egress.queue.features(),
             Self::Shared(path) => path.features(),
@@ -127,7 +127,7 @@ impl<T: TxDescriptors> TxPath<T> {
         match self {
             Self::Owned(path) => path.egress.queue.retry_at(now),
             Self::Shared(_) => None,
-            Self::Fan(fan) => fan.next_at(),
+            Self::Fan(fan) => fan.next_at(now),
         }
     }
 
@@ -168,7 +168,7 @@ impl<T: TxDescriptors> TxPath<T> {
         }
     }
 
-    /// Wire packets that wait in front of several rings.
+    /// Wire packets of a lane among several ports that wait.
     #[inline]
     pub(super) fn waiting(&self) -> u64 {
         match self {

@@ -2,7 +2,7 @@
 
 use super::shared::{Closed, Producer, SharedTx};
 use crate::driver::{Features, TxDescriptors};
-use crate::packet::Burst;
+use crate::packet::{Burst, Packet};
 use crate::stats::DropReason;
 use crate::sync::Ordering;
 use crate::time::Instant;
@@ -35,10 +35,12 @@ impl<T: TxDescriptors> RingProducer<T> {
         }
     }
 
-    pub(super) fn begin(&mut self) {
+    /// Begins a step. Returns whether the lane is still in the list of producers that wait.
+    pub(super) fn begin(&mut self) -> bool {
         if self.waits && self.shared.has_space(&self.own) {
             self.forget();
         }
+        self.waits
     }
 
     /// The reason for which packets are dropped, if the TX worker has ended and the ring accepts
@@ -56,11 +58,6 @@ impl<T: TxDescriptors> RingProducer<T> {
     #[inline]
     pub(super) fn has_space(&self) -> bool {
         self.shared.has_space(&self.own)
-    }
-
-    /// Wire packets that the device has taken, and packets that it has completed.
-    pub(super) fn moved(&self) -> [u64; 2] {
-        self.shared.moved()
     }
 
     pub(super) fn features(&self) -> Features {
@@ -85,6 +82,39 @@ impl<T: TxDescriptors> RingProducer<T> {
             }
         }
         self.one = Some(one);
+    }
+
+    /// As [`send`](Self::send), as far as the frames of all packets that wait for the queue stay
+    /// within their bound. `excess` is empty, before and after.
+    pub(super) fn send_within(&mut self, now: Instant, burst: &mut Burst, excess: &mut Burst) {
+        let (shared, bytes) = (&self.shared, burst.frame_bytes());
+        if !shared.charge(bytes) && !(shared.make_space(&self.own, &|| now) && shared.charge(bytes))
+        {
+            let fits = |packet: &&Packet| shared.charge(packet.frame_bytes());
+            let count = burst.iter().take_while(fits).count();
+            while burst.len() > count && burst.move_back(excess) {}
+        }
+        self.send(now, burst);
+        if !burst.is_empty() {
+            self.shared.discharge(burst.frame_bytes());
+        }
+        burst.append(excess);
+    }
+
+    /// Whether the frames of `packet` would stay within that bound.
+    pub(super) fn has_frames(&self, packet: &Packet) -> bool {
+        let bytes = packet.frame_bytes();
+        let has = self.shared.charge(bytes);
+        if has {
+            self.shared.discharge(bytes);
+        }
+        has
+    }
+
+    /// Drops packets for which the queue has no space.
+    pub(super) fn refuse(&self, burst: &mut Burst) {
+        self.own.count_refused(burst.wire_packets());
+        burst.clear();
     }
 
     fn put(&mut self, now: Instant, burst: &mut Burst) {

@@ -456,11 +456,10 @@ impl Session {
     /// switches Ethernet frames is [`Bridge`](crate::bridge::Bridge).
     ///
     /// Each TX queue is shared by the RX queues of all ports, so two ports cost less in a session
-    /// [between](Session::between) them. An egress that is slower than what is sent to it holds up
-    /// the ports that send there. If it sends less than a burst in
-    /// [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX), as during a pause of its TX queue
-    /// ([`Command::Pause`]), packets for which it has no space are dropped until it has sent one,
-    /// as `drop.egress_stalled`.
+    /// [between](Session::between) them. No port waits for another one: packets for which the queue
+    /// of an egress has no space are dropped for it, as `drop.egress_full`, also during a pause of
+    /// its TX queue ([`Command::Pause`]). Only an input that loses nothing by waiting waits
+    /// ([`Capabilities::rx_waits`](crate::driver::Capabilities::rx_waits)).
     ///
     /// ```
     /// use packtrain::engine::{RxId, Session};
@@ -472,7 +471,7 @@ impl Session {
     /// let ports = ports.into_iter().collect::<Result<Vec<_>, _>>()?;
     /// // A hub: each packet goes to all other ports.
     /// let session = Session::among(ports).handler(|from: RxId| {
-    ///     let others = PortSet::first(3).without(from.port);
+    ///     let others = PortSet::all_but(from.port);
     ///     move |_: Instant, _: RxId, burst: &mut Burst| {
     ///         burst.iter_mut().for_each(|packet| packet.set_egress(others));
     ///     }

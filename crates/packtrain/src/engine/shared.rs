@@ -31,7 +31,7 @@ use super::egress::Egress;
 use super::space::SpaceWaiters;
 use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
-use crate::limits::RING_SLOTS_PER_LANE;
+use crate::limits::{EGRESS_FRAME_BYTES_MAX, RING_SLOTS_PER_LANE};
 use crate::packet::{Burst, Packet};
 use crate::plant::planted;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
@@ -105,6 +105,11 @@ impl Producer {
         self.count_generated(wire_packets);
     }
 
+    /// Counts wire packets for which the queue has no space and that the producer drops.
+    pub(super) fn count_refused(&self, wire_packets: u64) {
+        self.counters.egress_full.add(wire_packets);
+    }
+
     /// What an application submits is generated. What a lane submits was received.
     fn count_generated(&self, wire_packets: u64) {
         if self.source == ProducerKind::Application {
@@ -124,6 +129,8 @@ pub(super) struct SharedTx<T> {
     /// Slots that are withheld from applications for each of them.
     slots_per_lane: usize,
     ids: AtomicU64,
+    /// The frames of the packets that wait are counted ([`SharedTx::among`]).
+    counts_frames: bool,
     /// The device failed, so packets that find the queue closed are counted as `drop.device_reset`.
     pub(super) broken: AtomicBool,
     pub(super) stats: Arc<PathStats>,
@@ -147,6 +154,9 @@ pub(super) struct TxConsumer<T> {
     /// `None` after the run: the device is dropped, though handles may still exist.
     pub(super) egress: Option<Egress<T>>,
     stage: Burst,
+    /// Bytes of the frames of packets that were taken out of the ring or bypassed it, and that count
+    /// as waiting. `None` between two ports, where nothing counts them.
+    taken: Option<u64>,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
     drops: Arc<DropCounters>,
@@ -252,6 +262,37 @@ impl<T> SharedTx<T> {
         self.waiters.remove(own.id);
     }
 
+    /// Counts `bytes` of frames of packets that will wait for the queue; false if all that wait
+    /// would exceed [`EGRESS_FRAME_BYTES_MAX`].
+    pub(super) fn charge(&self, bytes: u64) -> bool {
+        let frame_bytes = &self.stats.frame_bytes;
+        let before = frame_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64;
+        if !fits {
+            self.discharge(bytes);
+        }
+        fits
+    }
+
+    /// Counts the frames of an application's packets. They are within no bound, since the slots
+    /// that the ring withholds from applications are.
+    fn counted<R>(&self, burst: &mut Burst, send: impl FnOnce(&mut Burst) -> R) -> R {
+        if !self.counts_frames {
+            return send(burst);
+        }
+        let frame_bytes = &self.stats.frame_bytes;
+        frame_bytes.fetch_add(burst.frame_bytes(), Ordering::Relaxed);
+        let sent = send(burst);
+        self.discharge(burst.frame_bytes());
+        sent
+    }
+
+    /// Counts `bytes` of frames of packets that do not wait for the queue after all.
+    pub(super) fn discharge(&self, bytes: u64) {
+        let frame_bytes = &self.stats.frame_bytes;
+        frame_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
     /// Closes the queue to a source, and wakes waiting producers.
     pub(super) fn close(&self, to: ProducerKind) {
         self.ring.close(to);
@@ -280,6 +321,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         let consumer = TxConsumer {
             egress: Some(egress),
             stage: Burst::new(),
+            taken: None,
             failed: None,
             drops,
             stats: Arc::clone(&stats),
@@ -292,14 +334,21 @@ impl<T: TxDescriptors> SharedTx<T> {
             lanes: AtomicU32::new(0),
             slots_per_lane: SLOTS_PER_LANE,
             ids: AtomicU64::new(0),
+            counts_frames: false,
             broken: AtomicBool::new(false),
             stats,
             counters,
         }
     }
 
-    /// For so many lanes that they could withhold all slots: half of the slots for all of them.
-    pub(super) fn for_lanes(mut self, lanes: usize) -> Self {
+    /// Among several ports, where so many lanes feed the queue: they withhold at most half of the
+    /// slots, and the frames of the packets that wait are counted.
+    pub(super) fn among(mut self, lanes: usize) -> Self {
+        let role = self.ring.claim(|_| true);
+        let mut role = role.expect("no other thread has the queue yet");
+        role.state().taken = Some(0);
+        self.counts_frames = true;
+        assert!(role.release(Ended::Empty).is_ok(), "the ring is empty");
         let most = self.ring.capacity() / 2 / lanes.max(1);
         self.slots_per_lane = self.slots_per_lane.min(most);
         self
@@ -331,16 +380,21 @@ impl<T: TxDescriptors> SharedTx<T> {
             if made_space || !matches!(begun, Err(Put::Full)) {
                 return begun;
             }
-            let may = |state| decide(state) == Decision::Drain;
-            let Some(role) = self.ring.claim(may) else {
+            if !self.make_space(own, now) {
                 return begun;
-            };
+            }
             // `Full` has nothing to drop. The compiler does not see that, and would keep the result
             // of each send in memory for it.
             let _full = ManuallyDrop::new(begun);
-            self.drain(own, role, now);
             made_space = true;
         }
+    }
+
+    /// Drains a ring without space, if the mode lets producers drain and no other thread drains.
+    pub(super) fn make_space(&self, own: &Producer, now: &impl Fn() -> Instant) -> bool {
+        let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
+        let role = self.ring.claim(may);
+        role.map(|role| self.drain(own, role, now)).is_some()
     }
 
     /// The second half: publishes the slots, or drains with the role that the first half claimed.
@@ -626,7 +680,12 @@ impl<T: TxDescriptors> TxConsumer<T> {
     pub(super) fn transmit(&mut self, burst: &mut Burst) -> Turn {
         match &mut self.egress {
             Some(egress) if self.failed.is_none() => {
-                give(&mut egress.queue, burst, &mut self.failed)
+                let bytes = self.taken.map(|_| burst.frame_bytes());
+                let turn = give(&mut egress.queue, burst, &mut self.failed);
+                if let (Some(taken), Some(bytes)) = (&mut self.taken, bytes) {
+                    *taken += bytes - burst.frame_bytes();
+                }
+                turn
             }
             Some(_) => Turn::Stalled,
             None => Turn::More,
@@ -656,6 +715,9 @@ impl<T: TxDescriptors> TxConsumer<T> {
                 }
             });
             self.stats.shown.taken.add(self.stage.wire_packets());
+            if let Some(taken) = &mut self.taken {
+                *taken += self.stage.frame_bytes();
+            }
         }
         give(queue, &mut self.stage, &mut self.failed)
     }
@@ -669,6 +731,15 @@ impl<T: TxDescriptors> TxConsumer<T> {
             && let Err(error) = egress.end(staged)
         {
             self.fail(error);
+        }
+        if let Some(taken @ 1..) = &mut self.taken {
+            let queue = self.egress.as_ref().map(|egress| egress.queue.frame_bytes());
+            // Pieces of a packet count its frames again, until all of them are sent.
+            let left = self.stage.frame_bytes() + queue.unwrap_or(0);
+            let sent = taken.saturating_sub(left);
+            *taken -= sent;
+            let frame_bytes = &self.stats.frame_bytes;
+            frame_bytes.fetch_sub(sent, Ordering::Relaxed);
         }
     }
 
@@ -784,7 +855,7 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
         burst: &mut Burst,
         now: &dyn Fn() -> Instant,
     ) -> Result<(), Closed> {
-        Self::put(self, own, burst, &|| now())
+        self.counted(burst, |burst| Self::put(self, own, burst, &|| now()))
     }
 
     fn reclaim(&self, own: &Producer, now: &dyn Fn() -> Instant) {
@@ -830,6 +901,6 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
             Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
             Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
-        Self::finish(self, own, begun, burst, &|| now())
+        self.counted(burst, |burst| Self::finish(self, own, begun, burst, &|| now()))
     }
 }

@@ -5,7 +5,7 @@ use super::stats::{LaneCounters, PathStats};
 use super::worker::WorkerCounters;
 use crate::driver::{ChangeLog, Changes, Features};
 use crate::stats::{
-    DropCounters, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TroubleLog,
+    DropCounters, DropReason, DropSnapshot, RxBatchesSnapshot, RxCounters, RxSnapshot, TroubleLog,
     TxBatchesSnapshot, TxCounters, TxSnapshot,
 };
 use std::sync::Arc;
@@ -221,6 +221,8 @@ impl Stats {
                 copy.refused |= path.refused;
                 copy.troubles.push(path.troubles);
                 all.ledger.generated += path.producers.generated;
+                let refused = path.producers.egress_full;
+                all.drops.add(DropReason::EgressFull, refused);
                 all.ledger.held += path.held;
             }
             port.drops

@@ -2,6 +2,7 @@
 
 use crate::driver::Features;
 use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
+use crate::sync::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The counters of the lanes of one direction, without those of their queues. Only their worker
@@ -24,6 +25,9 @@ pub(super) struct LaneCounters {
 pub(super) struct PathStats {
     /// Written by the owner of the queue: the RX worker, or the consumer of the ring.
     pub(super) shown: Shown,
+    /// Bytes of the frames of all packets that wait for the queue, in a session among several ports:
+    /// those of its ring and those behind it.
+    pub(super) frame_bytes: AtomicU64,
     producers: Mutex<Producers>,
     /// The findings of the queue's watchdog.
     troubles: Mutex<TroubleLog>,
@@ -66,6 +70,7 @@ impl PathSnapshot {
     /// Adds the counts of the producers to the counters of the queue.
     pub(super) const fn add_to(&self, tx: &mut TxSnapshot) {
         tx.ring_full += self.producers.ring_full;
+        tx.egress_full += self.producers.egress_full;
         tx.abdications += self.producers.abdications;
         tx.direct += self.producers.direct;
         tx.deferred += self.producers.deferred;

@@ -75,6 +75,19 @@ impl Burst {
         packet.map(|one| to.packets.push_front(one)).is_some()
     }
 
+    /// Moves the youngest packet to the front of `to`, which has room. False if there is none.
+    pub(crate) fn move_back(&mut self, to: &mut Self) -> bool {
+        debug_assert!(to.room() > 0, "a burst is bounded");
+        let packet = self.packets.pop_back();
+        packet.map(|one| to.packets.push_front(one)).is_some()
+    }
+
+    /// Moves all packets of `other` to the end. There must be room for them.
+    pub(crate) fn append(&mut self, other: &mut Self) {
+        debug_assert!(other.len() <= self.room(), "a burst is bounded");
+        self.packets.append(&mut other.packets);
+    }
+
     /// Removes the oldest packet if `wanted` is true of it.
     pub fn pop_if(&mut self, wanted: impl FnOnce(&Packet) -> bool) -> Option<Packet> {
         if wanted(self.packets.front()?) {
@@ -113,6 +126,11 @@ impl Burst {
     /// The packets, for a ring that removes them from the front. The caller must add none.
     pub(crate) const fn batch(&mut self) -> &mut VecDeque<Packet> {
         &mut self.packets
+    }
+
+    /// Bytes of the frames of all packets.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.packets.iter().map(Packet::frame_bytes).sum()
     }
 
     /// The wire packets of all packets.

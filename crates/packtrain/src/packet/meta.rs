@@ -24,18 +24,28 @@ pub struct Ingress {
     pub queue: u16,
 }
 
-/// A set of a session's ports, by their indices from 0 to [`PORTS_MAX`] less 1.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+/// The ports that a packet is sent to, in a session among several: any set of the first
+/// [`PortSet::LISTED`] ports, one port, or all ports but one.
+///
+/// A packet's line has 16 bits for it, which a session of [`PORTS_MAX`] ports would not fit in as
+/// one bit for each port.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortSet(u16);
 
-/// In a packet's line: a set was named. Without it there is none, and the other bits are 0.
+/// In a packet's line: a set was named. Without it the line has 0.
 const NAMED: u16 = 1 << 15;
+/// The lower bits are the number of a port, and not a bit for each of the first ports.
+const NUMBER: u16 = 1 << 14;
+/// With [`NUMBER`]: all ports but that one.
+const ALL_BUT: u16 = 1 << 13;
 
-const _: () = assert!(PORTS_MAX < u16::BITS as usize);
+const _: () = assert!(PORTS_MAX <= ALL_BUT as usize);
 
 impl PortSet {
     /// No port: a packet that goes nowhere is dropped, as `drop.no_egress`.
-    pub const NONE: Self = Self(0);
+    pub const NONE: Self = Self(NAMED);
+    /// A set of several ports has none from this number on, unless it is [`PortSet::all_but`].
+    pub const LISTED: usize = NUMBER.trailing_zeros() as usize;
 
     /// One port.
     ///
@@ -45,93 +55,111 @@ impl PortSet {
     #[must_use]
     pub const fn one(port: usize) -> Self {
         assert!(port < PORTS_MAX, "a session has no such port");
-        Self(1 << port)
+        match port < Self::LISTED {
+            true => Self(NAMED | 1 << port),
+            false => Self(NAMED | NUMBER | port as u16),
+        }
     }
 
-    /// The first `ports` ports.
-    ///
-    /// # Panics
-    ///
-    /// If they are more than [`PORTS_MAX`].
-    #[must_use]
-    pub const fn first(ports: usize) -> Self {
-        assert!(ports <= PORTS_MAX, "a session has fewer ports");
-        Self(((1_u32 << ports) - 1) as u16)
-    }
-
-    /// These ports and `port`.
+    /// All ports of the session but `port`.
     ///
     /// # Panics
     ///
     /// As [`PortSet::one`].
     #[must_use]
-    pub const fn with(self, port: usize) -> Self {
-        Self(self.0 | Self::one(port).0)
+    pub const fn all_but(port: usize) -> Self {
+        assert!(port < PORTS_MAX, "a session has no such port");
+        Self(NAMED | NUMBER | ALL_BUT | port as u16)
     }
 
-    /// These ports without `port`.
+    /// The one port of this set, if the set is not [`PortSet::all_but`] and has one port.
     #[must_use]
-    pub const fn without(self, port: usize) -> Self {
-        match port < PORTS_MAX {
-            true => Self(self.0 & !(1 << port)),
-            false => self,
+    pub const fn single(self) -> Option<usize> {
+        let low = self.0 & !(NAMED | NUMBER);
+        match self.0 & NUMBER != 0 {
+            true if low & ALL_BUT == 0 => Some(low as usize),
+            false if low.is_power_of_two() => Some(low.trailing_zeros() as usize),
+            _ => None,
         }
     }
 
     /// Whether `port` is one of them.
     #[must_use]
     pub const fn has(self, port: usize) -> bool {
-        port < PORTS_MAX && self.0 & (1 << port) != 0
+        let low = (self.0 & !(NAMED | NUMBER | ALL_BUT)) as usize;
+        match self.0 & (NUMBER | ALL_BUT) {
+            NUMBER => port == low,
+            bits if bits & NUMBER != 0 => port != low,
+            _ => port < Self::LISTED && self.0 & 1 << port != 0,
+        }
     }
 
-    /// The number of ports.
-    #[must_use]
-    pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
+    /// How many ports were named, by their number, that a session of `ports` ports does not have.
+    pub(crate) const fn missing(self, ports: usize) -> usize {
+        match self.single() {
+            Some(port) => (port >= ports) as usize,
+            None if self.0 & NUMBER != 0 || ports >= Self::LISTED => 0,
+            None => ((self.0 & !NAMED) >> ports).count_ones() as usize,
+        }
     }
 
     /// True without ports.
     #[must_use]
     pub const fn is_empty(self) -> bool {
-        self.0 == 0
+        self.0 == NAMED
     }
 
     /// As a packet's line has it.
     pub(super) const fn named(self) -> u16 {
-        self.0 | NAMED
+        self.0
     }
 
     /// The set of a packet's line, if one was named.
     pub(super) const fn of_line(bits: u16) -> Option<Self> {
-        match bits & NAMED != 0 {
-            true => Some(Self(bits & !NAMED)),
-            false => None,
+        match bits {
+            0 => None,
+            named => Some(Self(named)),
         }
     }
 
-    /// The ports, lowest first.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        let mut left = self.0;
-        std::iter::from_fn(move || {
-            let port = (left != 0).then(|| left.trailing_zeros() as usize)?;
-            left &= left - 1;
-            Some(port)
-        })
+    /// Those of the first `ports` ports that are in the set, lowest first.
+    pub fn iter(self, ports: usize) -> impl Iterator<Item = usize> {
+        (0..ports).filter(move |&port| self.has(port))
+    }
+}
+
+impl Default for PortSet {
+    fn default() -> Self {
+        Self::NONE
     }
 }
 
 impl fmt::Debug for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.iter()).finish()
+        let low = self.0 & !(NAMED | NUMBER | ALL_BUT);
+        match self.0 & (NUMBER | ALL_BUT) {
+            NUMBER => write!(f, "{{{low}}}"),
+            bits if bits & NUMBER != 0 => write!(f, "all but {{{low}}}"),
+            _ => f.debug_set().entries(self.iter(Self::LISTED)).finish(),
+        }
     }
 }
 
 impl FromIterator<usize> for PortSet {
     /// # Panics
     ///
-    /// As [`PortSet::one`].
+    /// If a port is not less than [`PORTS_MAX`], or of several ones not less than
+    /// [`PortSet::LISTED`].
     fn from_iter<I: IntoIterator<Item = usize>>(ports: I) -> Self {
-        ports.into_iter().fold(Self::NONE, Self::with)
+        ports.into_iter().fold(Self::NONE, |all, port| {
+            let one = Self::one(port);
+            if all.is_empty() || all == one {
+                return one;
+            }
+            let listed = (all.0 | one.0) & NUMBER == 0;
+            assert!(listed, "a set of several ports has none as high as {port}");
+            Self(all.0 | one.0)
+        })
     }
 }
 

@@ -176,6 +176,16 @@ impl Packet {
         usize::from(self.head().count)
     }
 
+    /// Bytes of the frames of all segments. A frame with several segments counts for each, as does
+    /// one that is shared with other packets.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        let mut cursor = Cursor::new(self.head());
+        let segments = std::iter::from_fn(|| cursor.next());
+        segments
+            .map(|segment| segment.frame.class().frame_bytes() as u64)
+            .sum()
+    }
+
     /// The metadata.
     #[must_use]
     #[inline]

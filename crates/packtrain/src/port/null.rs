@@ -130,6 +130,7 @@ impl Driver for Null {
                 Some(Source { count: None, .. }) => Input::Endless,
                 Some(Source { count: Some(_), .. }) => Input::Finite,
             },
+            rx_waits: true,
             tx: self.config.tx.consistent(),
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,

@@ -262,6 +262,7 @@ impl Driver for Pcap {
         Capabilities {
             link: self.link,
             input: self.input,
+            rx_waits: true,
             tx,
             tx_segments_max: SEGMENTS_MAX,
             tx_gso_segments_max: SEGMENTS_MAX,

@@ -57,6 +57,11 @@ impl Segmentation {
         self.segmenter.segments() - self.next
     }
 
+    /// Bytes of the frames of the whole packet.
+    pub(super) fn frame_bytes(&self) -> u64 {
+        self.packet.frame_bytes()
+    }
+
     /// The feature that a device needs for segments with a partial checksum.
     pub(super) const fn checksum_feature(&self) -> Features {
         self.checksum

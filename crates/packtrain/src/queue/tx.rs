@@ -113,6 +113,11 @@ impl Staged {
         self.waiting.wire_packets() + self.again.wire_packets() + wire_packets(&self.fitted)
     }
 
+    fn frame_bytes(&self) -> u64 {
+        let fitted = self.fitted.iter().map(Packet::frame_bytes);
+        self.waiting.frame_bytes() + self.again.frame_bytes() + fitted.sum::<u64>()
+    }
+
     /// Without packets that are being segmented.
     fn packets(&self) -> usize {
         self.waiting.packets() + self.again.packets() + self.fitted.len()
@@ -368,6 +373,12 @@ impl<T: TxDescriptors> TxQueue<T> {
     #[must_use]
     pub fn held(&self) -> u64 {
         self.staged.wire_packets()
+    }
+
+    /// Bytes of the frames of packets that wait here for the device.
+    #[must_use]
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        self.staged.frame_bytes()
     }
 
     /// Packets that the device accepted and has not completed. They count as transmitted.

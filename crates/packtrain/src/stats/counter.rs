@@ -249,6 +249,9 @@ counter_block! {
         /// Batches for which the ring had too little space. A snapshot of an engine is the sum of
         /// all producers: [`SubmitCounters`].
         ring_full,
+        /// Wire packets dropped as `drop.egress_full`, in a session among several ports. As
+        /// `ring_full`, of all producers.
+        egress_full,
         /// Times a packet found no free descriptor.
         no_desc,
         /// Times the queue stopped with packets waiting.
@@ -379,6 +382,8 @@ counter_block! {
         deferred,
         /// Batches for which the ring had too little space.
         ring_full,
+        /// Wire packets that it dropped since the queue had no space for them.
+        egress_full,
         /// Times the producer exhausted its budget and abdicated.
         abdications,
         /// Times the producer woke the TX worker.

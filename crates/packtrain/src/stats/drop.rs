@@ -88,9 +88,9 @@ own_reasons! {
     /// In a session among several ports: no port was named for the packet, or one that the session
     /// does not have. A bridge names none for a frame that is not forwarded.
     NoEgress => "no_egress",
-    /// In a session among several ports: the egress port had no space, and sent less than a burst
-    /// in [`EGRESS_WAIT_MAX`](crate::limits::EGRESS_WAIT_MAX) while packets waited for it.
-    EgressStalled => "egress_stalled",
+    /// In a session among several ports: the queue of the egress port had no space. Counted for that
+    /// port, as `egress_full` of its TX queue.
+    EgressFull => "egress_full",
 }
 
 const REASONS: usize = OWN.len() + VnetError::ALL.len() + SegmentError::ALL.len();
@@ -205,6 +205,11 @@ impl DropSnapshot {
         let counted = DropReason::all().map(|reason| (reason, self.get(reason)));
         let counted: Vec<_> = counted.filter(|&(_, count)| count > 0).collect();
         counted.into_iter()
+    }
+
+    /// Adds wire packets that were counted elsewhere.
+    pub(crate) fn add(&mut self, reason: DropReason, wire_packets: u64) {
+        self.counts[reason.index()] += wire_packets;
     }
 
     /// Adds another block's counts to these.

@@ -56,7 +56,7 @@ impl Play<'_> {
                         || number == 1 && count <= self.too_long(1)
                         || swarm.has(Fault::Duplicate)
                 }
-                DropReason::EgressStalled if self.scene.shape == Shape::Bridge && number == 1 => {
+                DropReason::EgressFull if self.scene.shape == Shape::Bridge && number == 1 => {
                     stalls.clone().any(|fault| self.has(fault))
                 }
                 DropReason::FaultInjected => swarm.has(Fault::Loss),

@@ -522,6 +522,8 @@ impl Fake {
             capabilities: Capabilities {
                 queues_max: 16,
                 input,
+                // As a file.
+                rx_waits: input == Input::Finite,
                 rx,
                 tx,
                 tx_segments_max: SEGMENTS_MAX,

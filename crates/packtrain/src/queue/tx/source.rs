@@ -51,6 +51,12 @@ impl Backlog {
         partial.sum::<u64>() + wire_packets(&self.queue)
     }
 
+    pub(super) fn frame_bytes(&self) -> u64 {
+        let partial = self.segmenting.iter().map(|(_, one)| one.frame_bytes());
+        let whole = self.queue.iter().map(Packet::frame_bytes);
+        partial.chain(whole).sum()
+    }
+
     pub(super) fn push_back(&mut self, packet: Packet) {
         self.queue.push_back(packet);
         for (behind, _) in &mut self.segmenting {

@@ -240,6 +240,7 @@ fn watch(
             let snapshot = session.snapshot();
             live.troubles(&snapshot);
             live.too_long(&snapshot);
+            live.short(&snapshot);
             live.captures();
             live.front_ends();
             next_poll = elapsed + POLL_INTERVAL;

@@ -209,14 +209,15 @@ fn parse_all(ports: &[&str]) -> Result<Vec<PortSpec>, Failure> {
         );
         return Err(Failure::new(Exit::Usage, line));
     }
-    let letters = 'A'..='Z';
-    let specs = letters.zip(ports).map(|(letter, text)| parse(letter, text));
-    specs.collect()
+    let specs = ports.iter().enumerate();
+    specs.map(|(index, text)| parse(index, text)).collect()
 }
 
-fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {
+fn parse(index: usize, text: &str) -> Result<PortSpec, Failure> {
     text.parse().map_err(|error: SpecError| {
-        // The letter names the port, since both may have the key.
+        // A letter or a number names the port, since several may have the key.
+        let letter = ('A'..='Z').nth(index);
+        let which = letter.map_or_else(|| (index + 1).to_string(), String::from);
         Failure::new(Exit::Usage, format!("port {which}: {error}"))
     })
 }

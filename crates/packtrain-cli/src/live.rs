@@ -42,6 +42,8 @@ pub struct Live {
     troubles: BTreeSet<(usize, usize, Trouble)>,
     /// The drops of packets that were too long were printed.
     too_long: bool,
+    /// The ports of which was printed that they have no memory, or that they are full.
+    short: BTreeSet<(usize, &'static str)>,
 }
 
 impl Live {
@@ -77,6 +79,7 @@ impl Live {
             links: vec![Link::Up; ports],
             troubles: BTreeSet::new(),
             too_long: false,
+            short: BTreeSet::new(),
         }
     }
 
@@ -152,6 +155,26 @@ impl Live {
                         let name = &self.names[index];
                         self.event(&format!("{name}: txq{queue:02}: {report}\n"));
                     }
+                }
+            }
+        }
+    }
+
+    /// Prints which ports receive nothing for lack of memory, and which have no space for what is
+    /// sent to them, once for each.
+    pub fn short(&mut self, snapshot: &Snapshot) {
+        for (index, port) in snapshot.ports.iter().enumerate() {
+            let starved = "no memory is free for packets, and it receives none until other ports \
+                           send theirs (alloc_fail)";
+            let full = "its queue is full, and packets for it are dropped (drop.egress_full): it \
+                        takes fewer than are sent to it";
+            let found = [
+                (port.rx_total().alloc_fail > 0, starved),
+                (port.tx_total().egress_full > 0, full),
+            ];
+            for (_, line) in found.into_iter().filter(|(is_so, _)| *is_so) {
+                if self.short.insert((index, line)) {
+                    self.event(&format!("{}: {line}\n", self.names[index]));
                 }
             }
         }
@@ -234,6 +257,7 @@ impl Live {
         self.changes(snapshot);
         self.troubles(snapshot);
         self.too_long(snapshot);
+        self.short(snapshot);
         let end = Instant::now() + PIPE_WAIT;
         for capture in self.captures.iter().flatten() {
             while !capture.flush() && Instant::now() < end {

@@ -56,7 +56,7 @@ fn without_a_plant_no_claim_that_must_hold_fails() {
 }
 
 /// The plants that worlds are there to find.
-const IN_WORLDS: [Plant; 10] = [
+const IN_WORLDS: [Plant; 12] = [
     Plant::LostPacket,
     Plant::DoubleFree,
     Plant::SegmentLimit,
@@ -67,6 +67,8 @@ const IN_WORLDS: [Plant; 10] = [
     Plant::BadDropsNeighbour,
     Plant::LostWakeup,
     Plant::ResetForgets,
+    Plant::EgressWaits,
+    Plant::FramesUnbounded,
 ];
 
 /// Within 500 worlds. At most 200 bytes repeat it, and describe a world that passes without it.

@@ -241,6 +241,9 @@ pub struct Direction {
     pub held: usize,
 }
 
+/// The most ports of which a plan has a direction for each pair.
+pub const PAIRS_PORTS_MAX: usize = 16;
+
 /// How one port is used, two are joined, or several.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -248,6 +251,7 @@ pub struct Plan {
     pub attach: Vec<Attach>,
     /// The directions, ordered by their ingress port, then by their egress port. Of one port, or
     /// between two, there is one for each ingress port; among several ports, one for each pair.
+    /// Among more than [`PAIRS_PORTS_MAX`], there are only those from each port to the next one.
     pub directions: Vec<Direction>,
     /// Whether a handler chooses the egress of each packet
     /// ([`Session::among`](crate::engine::Session::among)).
@@ -463,6 +467,10 @@ fn plan_ports(sides: &[&Side], among: bool) -> Result<Plan, Incompatible> {
             attach.large_bytes_max = tells.then_some(bytes);
         }
         attached.push(attach);
+        if sides.len() > PAIRS_PORTS_MAX {
+            let next = (port + 1) % sides.len();
+            directions.retain(|direction| direction.ports[1] == next);
+        }
         all.extend(directions);
     }
     notes.extend(all.iter().filter_map(|way| mtu_note(way, sides)));

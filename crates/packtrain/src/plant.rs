@@ -92,6 +92,12 @@ mod on {
         /// a pause, so what is in flight then is not completed until the watchdog resets the queue.
         /// The experiment `media-change` finds it.
         LinkChangeIgnored "link-change-ignored";
+        /// Among several ports, a lane waits for a port that has no space, with its packets for the
+        /// others. These do not arrive while the port takes nothing.
+        EgressWaits "egress-waits";
+        /// Among several ports, the frames that wait for a port are not bounded. One that takes
+        /// nothing has all of them in the end, so that no other port receives.
+        FramesUnbounded "frames-unbounded";
     }
 
     /// The time to the reset of [`Plant::BadDescriptorResets`].

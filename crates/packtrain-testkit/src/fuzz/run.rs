@@ -5,7 +5,7 @@ mod judge;
 use super::captured::Captured;
 use super::caught::caught;
 use super::memory::Memory;
-use super::scene::{Event, Fault, Link, Scene, Shape, receiver, sender};
+use super::scene::{Event, Fault, Link, Neighbour, Scene, Shape, receiver, sender};
 use super::talker::{Shared, Stage, Talker, lock};
 use super::traffic::{Allowed, Failure, Flow, Lie, Truth, Wrong};
 use crate::rig::{Rig, ms};
@@ -217,6 +217,9 @@ impl<'a> Play<'a> {
             trace: None,
         };
         play.sessions(memory, links)?;
+        if scene.neighbour == Some(Neighbour::Stuck) {
+            play.devices[1][0].set_full(true);
+        }
         play.talkers()?;
         for event in &scene.events {
             play.event(event);
@@ -450,6 +453,9 @@ impl<'a> Play<'a> {
             play.stage.done() == play.scene.flows.len()
         })?;
         self.fresh()?;
+        if self.scene.neighbour.is_some() {
+            self.devices[1][0].set_full(false);
+        }
         self.stop()
     }
 
@@ -512,7 +518,8 @@ impl<'a> Play<'a> {
         let first = usize::from(self.scene.flows[flow].from_forwarder);
         let before = first..*self.scene.sinks().start();
         let mut way = before.chain([sink]);
-        !way.any(|session| self.is_gone(session)) && self.scene.fits(flow, sink)
+        let is_free = self.scene.neighbour.is_none() || sink > *self.scene.sinks().start();
+        is_free && !way.any(|session| self.is_gone(session)) && self.scene.fits(flow, sink)
     }
 
     /// The sum over the sessions at the ends.
@@ -532,15 +539,22 @@ impl<'a> Play<'a> {
             true => RECOVERY,
             false => QUIET,
         };
+        // Packets for a neighbour still wait when all others have arrived.
+        let beside = self.scene.neighbour.is_some();
         let (mut arrived, mut since) = (u64::MAX, begin);
         loop {
             let now = self.rig.world.now();
-            let packets = self.total(|truth| truth.packets);
+            let packets = match beside {
+                true => self.truths.last().map_or(0, |truth| lock(truth).packets),
+                false => self.total(|truth| truth.packets),
+            };
             if packets != arrived {
                 (arrived, since) = (packets, now);
             }
             let held = |session: &Session| session.snapshot().ledger.held > 0;
-            let moves = |play: &Self| play.devices_wait() || play.rig.sessions.iter().any(held);
+            let moves = |play: &Self| {
+                !beside && (play.devices_wait() || play.rig.sessions.iter().any(held))
+            };
             if now.since(since) >= quiet && done(self) && !moves(self) {
                 return Ok(());
             }

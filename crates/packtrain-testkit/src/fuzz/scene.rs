@@ -31,6 +31,16 @@ pub(super) enum Shape {
     Bridge,
 }
 
+/// What the first of the two hosts behind a bridge does. The other one is to receive as if it did
+/// not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Neighbour {
+    /// Its link takes no packet until all others have arrived.
+    Stuck,
+    /// Its link takes a few thousand packets a second.
+    Slow,
+}
+
 /// The faults that a world may have. Each world has some of them (swarm testing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -243,6 +253,8 @@ pub(super) struct Link {
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
     pub(super) shape: Shape,
+    /// Of a bridge without other faults.
+    pub(super) neighbour: Option<Neighbour>,
     pub(super) swarm: Swarm,
     pub(super) hardware: Hardware,
     pub(super) queues: usize,
@@ -264,6 +276,9 @@ const MASK: u32 = (1 << Fault::ALL.len()) - 1;
 
 /// Wire packets of a flow, about.
 const FLOW_UNITS: usize = 4_000;
+
+/// The same beside a neighbour.
+const MANY_UNITS: usize = 4 * FLOW_UNITS;
 
 const fn micros(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -303,6 +318,12 @@ impl Scene {
             false => one & other & one.rotate_left(7) & MASK,
         });
         let shape = d.choose(&[Shape::Host, Shape::Forward, Shape::Both, Shape::Bridge]);
+        let neighbours = [None, Some(Neighbour::Stuck), Some(Neighbour::Slow)];
+        let neighbour = d.choose_if(shape == Shape::Bridge, &neighbours);
+        let swarm = match neighbour {
+            None => swarm,
+            Some(_) => Swarm::default(),
+        };
         let cpus: usize = d.choose(&[1, 2, 4, 8, 3]);
         let hardware = match cpus.is_multiple_of(2) && d.flag() {
             true => machine_with_siblings(cpus / 2),
@@ -331,7 +352,17 @@ impl Scene {
             link.to.faults.corrupt = 0.0;
         }
         let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, link_type, swarm, shape, queues));
-        let flows = flows.collect();
+        let mut flows: Vec<_> = flows.collect();
+        if let Some(neighbour) = neighbour {
+            links.iter_mut().for_each(|link| link.from.sim.rate = None);
+            links[1].from.sim.rate = (neighbour == Neighbour::Slow).then_some(4_000);
+            // What waits for it would take all frames of the bridge.
+            for flow in &mut flows {
+                flow.bursts = flow
+                    .bursts
+                    .max((MANY_UNITS / (flow.units * flow.burst)) as u32);
+            }
+        }
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
         let events = match timed.is_empty() {
@@ -357,6 +388,7 @@ impl Scene {
         });
         Self {
             shape,
+            neighbour,
             swarm,
             hardware,
             queues,

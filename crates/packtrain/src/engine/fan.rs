@@ -16,6 +16,7 @@ use super::stats::LaneCounters;
 use crate::driver::{Features, TxDescriptors};
 use crate::limits::{BURST_PACKETS_MAX, PORTS_MAX};
 use crate::packet::{Burst, Packet, PortSet};
+use crate::plant::planted;
 use crate::stats::{DropCounters, DropReason};
 use crate::time::Instant;
 use std::collections::VecDeque;
@@ -163,8 +164,7 @@ impl<T: TxDescriptors> Fan<T> {
             let clones = (count + missing).saturating_sub(1) as u64;
             self.counters.cloned.add(clones * wire_packets);
             let nowhere = missing.max(usize::from(count == 0)) as u64;
-            self.drops
-                .add(DropReason::NoEgress, nowhere * wire_packets);
+            self.drops.add(DropReason::NoEgress, nowhere * wire_packets);
             let packet = (count > 0).then_some(packet);
             self.routed.push(Routed { packet, to, last });
         }
@@ -200,7 +200,7 @@ impl<T: TxDescriptors> Fan<T> {
             self.drops.add(reason, burst.wire_packets());
             return burst.clear();
         }
-        match self.waits {
+        match self.waits || planted!(EgressWaits) {
             true => {
                 while let Some(packet) = burst.pop() {
                     self.waiting.push_back((port, packet));
@@ -261,7 +261,9 @@ impl<T: TxDescriptors> Fan<T> {
     /// Wire packets that wait.
     pub(super) fn waiting(&self) -> u64 {
         let waiting = self.waiting.iter();
-        waiting.map(|(_, packet)| u64::from(packet.meta().wire_packets)).sum()
+        waiting
+            .map(|(_, packet)| u64::from(packet.meta().wire_packets))
+            .sum()
     }
 
     /// Drops the packets that wait, counted under `reason`.

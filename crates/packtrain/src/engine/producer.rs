@@ -88,8 +88,9 @@ impl<T: TxDescriptors> RingProducer<T> {
     /// within their bound. `excess` is empty, before and after.
     pub(super) fn send_within(&mut self, now: Instant, burst: &mut Burst, excess: &mut Burst) {
         let (shared, bytes) = (&self.shared, burst.frame_bytes());
-        if !shared.charge(bytes) && !(shared.make_space(&self.own, &|| now) && shared.charge(bytes))
-        {
+        let fits =
+            shared.charge(bytes) || shared.make_space(&self.own, &|| now) && shared.charge(bytes);
+        if !fits {
             let fits = |packet: &&Packet| shared.charge(packet.frame_bytes());
             let count = burst.iter().take_while(fits).count();
             while burst.len() > count && burst.move_back(excess) {}

@@ -267,7 +267,7 @@ impl<T> SharedTx<T> {
     pub(super) fn charge(&self, bytes: u64) -> bool {
         let frame_bytes = &self.stats.frame_bytes;
         let before = frame_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64;
+        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64 || planted!(FramesUnbounded);
         if !fits {
             self.discharge(bytes);
         }
@@ -733,7 +733,10 @@ impl<T: TxDescriptors> TxConsumer<T> {
             self.fail(error);
         }
         if let Some(taken @ 1..) = &mut self.taken {
-            let queue = self.egress.as_ref().map(|egress| egress.queue.frame_bytes());
+            let queue = self
+                .egress
+                .as_ref()
+                .map(|egress| egress.queue.frame_bytes());
             // Pieces of a packet count its frames again, until all of them are sent.
             let left = self.stage.frame_bytes() + queue.unwrap_or(0);
             let sent = taken.saturating_sub(left);
@@ -901,6 +904,8 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
             Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
             Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
-        self.counted(burst, |burst| Self::finish(self, own, begun, burst, &|| now()))
+        self.counted(burst, |burst| {
+            Self::finish(self, own, begun, burst, &|| now())
+        })
     }
 }

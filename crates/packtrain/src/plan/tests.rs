@@ -769,9 +769,13 @@ fn among_several_ports_packets_are_merged_if_each_other_port_gains() {
 fn ports_that_cannot_be_joined_are_refused_among_several() {
     let refused = |sides: &[Side]| plan_among(sides).unwrap_err().0;
     let many = |count: usize| (0..count).map(|_| able("a0")).collect::<Vec<_>>();
-    assert!(refused(&many(1)).ends_with("2 to 15 of them, not 1"));
-    assert!(refused(&many(16)).ends_with("not 16"));
-    assert_eq!(plan_among(&many(15)).unwrap().directions.len(), 15 * 14);
+    assert!(refused(&many(1)).ends_with("2 to 1024 of them, not 1"));
+    assert!(refused(&many(1025)).ends_with("not 1025"));
+    assert_eq!(plan_among(&many(16)).unwrap().directions.len(), 16 * 15);
+    // Of more ports, each begins one direction and ends one.
+    let of_many = plan_among(&many(1024)).unwrap();
+    assert!((0..1024).all(|port| of_many.from(port).ports == [port, (port + 1) % 1024]));
+    assert!((0..1024).all(|port| of_many.to(port).ports[1] == port));
     let mut ip = able("c0");
     ip.capabilities.link = LinkType::RawIp;
     let line = refused(&[able("a0"), able("b0"), ip]);

@@ -5,6 +5,7 @@ use crate::fuzz::scene::{Fault, Shape, receiver, sender};
 use crate::fuzz::talker::lock;
 use crate::fuzz::traffic::{Failure, Wrong};
 use packtrain::engine::Report;
+use packtrain::limits::TX_RING_PACKETS;
 use packtrain::stats::DropReason;
 
 impl Play<'_> {
@@ -32,15 +33,6 @@ impl Play<'_> {
         let resets = [Fault::Hang, Fault::Reset, Fault::LostCompletions];
         let resets = resets.into_iter().chain([Fault::LostInterrupts]);
         let is_gone = self.is_beside_gone(number);
-        // Each may keep a port from sending for as long as it takes to drop what waits for it.
-        let stalls = resets.clone().chain([
-            Fault::Full,
-            Fault::Link,
-            Fault::Memory,
-            Fault::PauseRx,
-            Fault::PauseTx,
-            Fault::Remove,
-        ]);
         for (reason, count) in report.snapshot.drops.nonzero() {
             let is_explained = match reason {
                 DropReason::NoBuffer => self.has(Fault::Memory) || self.may_lack_memory(number),
@@ -56,8 +48,12 @@ impl Play<'_> {
                         || number == 1 && count <= self.too_long(1)
                         || swarm.has(Fault::Duplicate)
                 }
+                // A queue holds that many packets, whatever its port does.
                 DropReason::EgressFull if self.scene.shape == Shape::Bridge && number == 1 => {
-                    stalls.clone().any(|fault| self.has(fault))
+                    let sent = lock(&self.truths[0]).accepted(false);
+                    let of_others = &report.snapshot.ports[2];
+                    sent > TX_RING_PACKETS as u64
+                        && (self.scene.neighbour.is_none() || of_others.tx_total().egress_full == 0)
                 }
                 DropReason::FaultInjected => swarm.has(Fault::Loss),
                 DropReason::TooManySegments => self.has(Fault::Memory) || self.collapses(),

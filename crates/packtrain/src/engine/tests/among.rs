@@ -351,7 +351,11 @@ fn a_port_that_accepts_nothing_does_not_take_the_frames_of_the_others() {
             world.rig.settle();
         }
         let snapshot = world.rig.closed();
-        let rx: u64 = snapshot.ports.iter().map(|port| port.rx[0].gro_packets).sum();
+        let rx: u64 = snapshot
+            .ports
+            .iter()
+            .map(|port| port.rx[0].gro_packets)
+            .sum();
         assert_eq!(rx, 400, "{dispatch}: merged packets");
         assert!(snapshot.drops.get(DropReason::EgressFull) > 0, "{dispatch}");
         assert_eq!(snapshot.drops.get(DropReason::NoBuffer), 0, "{dispatch}");

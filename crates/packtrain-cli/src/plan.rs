@@ -95,7 +95,12 @@ pub fn text(joint: &Joint, in_force: &InForce, style: Style) -> String {
     }
     text.push_str(&workers(joint));
     let mib = plan.memory_bytes_max.div_ceil(1 << 20);
-    text.push_str(&format!("memory for packets: at most {mib} MiB\n"));
+    let ports = joint.sides.len();
+    let each = match ports {
+        0..=2 => String::new(),
+        ports => format!(", {} MiB for a port", mib.div_ceil(ports as u64)),
+    };
+    text.push_str(&format!("memory for packets: at most {mib} MiB{each}\n"));
     text
 }
 

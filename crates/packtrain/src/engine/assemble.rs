@@ -29,11 +29,13 @@ use crate::packet::{Arena, ArenaConfig, Burst, Ingress, PortSet};
 use crate::plan::{PathKind, Plan, PlannedPart};
 use crate::policy::dispatch::Dispatch;
 use crate::policy::idle::{Idle, Idler};
+use crate::queue::ring::ProducerKind;
 use crate::queue::{CoalesceStage, RxQueue, TxQueue};
 use crate::runtime::{Interrupt, Runtime, Wakeup};
 use crate::stats::{DropCounters, QueueId, RxCounters, TxCounters};
 use crate::time::Instant;
 use packtrain_offload::random::Random;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::task::Waker;
@@ -381,6 +383,7 @@ impl<'a> Assembly<'a> {
             queues.push(shared);
             receivers.push((rx, capabilities));
         }
+        let mut producers = BTreeMap::new();
         for (port, (rx, capabilities)) in receivers.into_iter().enumerate() {
             // Of two ports a packet goes to the other one if its handler names none.
             let default = self.plan.egress(port);
@@ -391,9 +394,16 @@ impl<'a> Assembly<'a> {
                 let pair = queue % pairs;
                 let lane = self.lane(port, queue, device, &capabilities, each, sites[pair]);
                 let paths = self.plan.paths.iter();
-                let rings = queues.iter().zip(paths).map(|(shared, path)| {
-                    let shared = Arc::clone(&shared[queue % shared.len()]);
-                    RingProducer::new(shared, path.by_packet)
+                let rings = queues.iter().zip(paths).enumerate();
+                let rings = rings.map(|(egress, (shared, path))| {
+                    let count = shared.len();
+                    let shared = Arc::clone(&shared[queue % count]);
+                    // A block for each worker and queue: one for each lane and queue would be a
+                    // million with 1024 ports, all of which a snapshot reads.
+                    let of_worker = producers
+                        .entry((sites[pair], egress, queue % count))
+                        .or_insert_with(|| shared.enter(ProducerKind::Lane));
+                    RingProducer::new(shared, path.by_packet, Some(of_worker))
                 });
                 let rings = rings.collect();
                 let part = &mut parts[pair];
@@ -449,7 +459,11 @@ impl<'a> Assembly<'a> {
             return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
         }
         let shared = self.shared(tx, stats, capabilities, None)?;
-        Ok(TxPath::Shared(RingProducer::new(shared, path.by_packet)))
+        Ok(TxPath::Shared(RingProducer::new(
+            shared,
+            path.by_packet,
+            None,
+        )))
     }
 
     /// A TX queue of a port, and its published state.

@@ -24,9 +24,14 @@ pub(super) struct RingProducer<T: TxDescriptors> {
 
 impl<T: TxDescriptors> RingProducer<T> {
     /// Registers with the queue: the TX worker does not end before the lane deregisters.
-    pub(super) fn new(shared: Arc<SharedTx<T>>, by_packet: bool) -> Self {
+    /// `of_worker` is another producer of its worker, whose counters it shares.
+    pub(super) fn new(
+        shared: Arc<SharedTx<T>>,
+        by_packet: bool,
+        of_worker: Option<&Producer>,
+    ) -> Self {
         Self {
-            own: shared.enter_lane(),
+            own: shared.enter_lane(of_worker),
             shared,
             one: by_packet.then(Burst::new),
             waits: false,

@@ -204,16 +204,26 @@ impl<T> SharedTx<T> {
         self.lanes.load(Ordering::Acquire)
     }
 
-    /// Registers a lane. Slots are reserved for it, so applications cannot fill the ring.
-    pub(super) fn enter_lane(&self) -> Producer {
-        self.lanes.fetch_add(1, Ordering::AcqRel);
+    /// Registers a lane. Slots are reserved for it, so applications cannot fill the ring. It counts
+    /// in the block of `of_worker`, if that is given: another producer of the worker that has it.
+    pub(super) fn enter_lane(&self, of_worker: Option<&Producer>) -> Producer {
+        let lanes = self.lanes.fetch_add(1, Ordering::AcqRel) + 1;
         self.ring.withhold(self.slots_per_lane);
-        self.enter(ProducerKind::Lane)
+        let Some(other) = of_worker else {
+            return self.enter(ProducerKind::Lane);
+        };
+        self.waiters.reserve(lanes as usize);
+        Producer {
+            counters: Arc::clone(&other.counters),
+            batches: Arc::clone(&other.batches),
+            id: self.ids.fetch_add(1, Ordering::Relaxed),
+            source: ProducerKind::Lane,
+        }
     }
 
-    /// Deregisters a lane.
+    /// Deregisters a lane. Its block of counters stays, since other lanes may have it.
     pub(super) fn leave_lane(&self, own: &Producer) {
-        self.leave(own);
+        self.waiters.remove(own.id);
         self.lanes.fetch_sub(1, Ordering::AcqRel);
         self.ring.give_back(self.slots_per_lane);
         self.tx_worker.notify();
@@ -221,7 +231,7 @@ impl<T> SharedTx<T> {
         self.waiters.wake_all(&self.ring);
     }
 
-    fn enter(&self, source: ProducerKind) -> Producer {
+    pub(super) fn enter(&self, source: ProducerKind) -> Producer {
         let (counters, producers) = self.stats.enter();
         self.waiters.reserve(producers);
         Producer {
@@ -390,9 +400,12 @@ impl<T: TxDescriptors> SharedTx<T> {
         }
     }
 
-    /// Drains a ring without space, if the mode lets producers drain and no other thread drains.
+    /// Drains a ring without space, if no other thread drains and the mode lets producers drain.
+    /// Among several ports they do in any mode, rather than drop packets because the TX worker has
+    /// not had a CPU yet.
     pub(super) fn make_space(&self, own: &Producer, now: &impl Fn() -> Instant) -> bool {
-        let may = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
+        let drains = |state| self.dispatch.decide(state, u32::MAX) == Decision::Drain;
+        let may = |state| self.counts_frames && state == RingState::Abdicated || drains(state);
         let role = self.ring.claim(may);
         role.map(|role| self.drain(own, role, now)).is_some()
     }

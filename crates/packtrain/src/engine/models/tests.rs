@@ -62,7 +62,7 @@ fn a_worker_that_was_notified_gets_the_role_after_a_producer() {
         let seen = Arc::clone(&asleep);
         model(2, move || {
             let mut world = World::new(dispatch, 4, roomy(2));
-            let lane = world.shared.enter_lane();
+            let lane = world.shared.enter_lane(None);
             let sender = world.producer(&[&[10], &[11]]);
             let leaves = {
                 let shared = Arc::clone(&world.shared);
@@ -301,7 +301,7 @@ fn the_last_lane_and_the_last_completion_end_the_run() {
                 ..roomy(0)
             };
             let mut world = World::new(dispatch, 2, State { room: 2, ..device });
-            let own = world.shared.enter_lane();
+            let own = world.shared.enter_lane(None);
             let lane = {
                 let (shared, hardware) = (Arc::clone(&world.shared), Arc::clone(&world.hardware));
                 spawn(move || {

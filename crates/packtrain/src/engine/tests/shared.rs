@@ -292,7 +292,7 @@ fn an_unpublished_slot_is_retried_by_the_tx_worker_alone() {
 fn applications_that_fill_the_ring_cannot_stop_a_lane() {
     for lanes in 1..=3 {
         let bench = Bench::new(Dispatch::Deferred);
-        let of_lanes: Vec<_> = (0..lanes).map(|_| bench.shared.enter_lane()).collect();
+        let of_lanes: Vec<_> = (0..lanes).map(|_| bench.shared.enter_lane(None)).collect();
         let now = || bench.runtime.now();
         let mut taken = 0;
         let put = |own: &Producer| {

@@ -1,0 +1,292 @@
+//! What guests and ports of a bridge cost two hosts beside them: TCP from one host to the other,
+//! with pings.
+//!
+//! Each case is a pair, such as guests that do wrong and well-behaved guests with the same load. A
+//! measurement has a bridge of its own. Every round runs both of a pair, in an order that
+//! alternates, and figures are compared within a round only.
+//!
+//! `cargo bench -p packtrain-lab --bench neighbours -- --help` lists the options.
+
+#[path = "../tests/neighbours/bed.rs"]
+mod bed;
+#[allow(dead_code, reason = "`vhost` of packtrain uses all of it")]
+#[path = "../../packtrain/tests/vhost/guest.rs"]
+mod guest;
+
+use bed::{Bed, Exchanged, LOADS, Load, PINGS, Sends, Takes, bridge, exchange, vhost};
+use clap::Parser;
+use guest::Guest;
+use packtrain::limits::PORTS_MAX;
+use packtrain_lab::link::Rtnl;
+use packtrain_lab::netns::Netns;
+use packtrain_lab::topology::{Settings, Side, TwoHosts};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
+use packtrain_lab::{LabError, rootless, tap};
+use packtrain_measure::claim::{compared, save};
+use packtrain_measure::options::{self, Common, Timed};
+use packtrain_measure::report::Conditions;
+use packtrain_measure::{Claim, Expected, statistics};
+use serde_json::json;
+use std::error::Error;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+#[derive(clap::Parser)]
+struct Arguments {
+    /// Runs of each side, 2 to 10000
+    #[arg(long, value_name = "N", value_parser = options::rounds, default_value_t = 8)]
+    #[arg(default_value_if("quick", "true", "2"))]
+    rounds: usize,
+    /// Only the cases whose names contain this
+    #[arg(long, value_name = "WORD", default_value = "")]
+    only: String,
+    #[command(flatten)]
+    common: Common,
+    #[command(flatten)]
+    timed: Timed,
+}
+
+/// Packets that the slow port takes in a millisecond, and those that may wait for it in the kernel.
+const SLOW_PACKETS: u128 = 10;
+const SLOW_QUEUE: u32 = 1000;
+/// How long the guests do what they do before the stream begins.
+const WARM_UP: Duration = Duration::from_millis(500);
+/// How long a stream may make no progress, and an answer to a ping may take.
+const STALL: Duration = Duration::from_secs(2);
+
+fn main() -> ExitCode {
+    // The first thing, since it needs a process with one thread.
+    let entered = rootless::enter_if_needed();
+    let arguments = Arguments::parse();
+    if let Err(missing) = entered.and_then(|_| tap::available()) {
+        println!("SKIP: neighbours: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    options::status("neighbours", run(&arguments).map(|()| true))
+}
+
+/// The bridge of a measurement.
+#[derive(Clone, Copy)]
+enum Middle {
+    Guests(Load),
+    Ports(usize),
+    /// With a slow port; the kernel's bridge if not packtrain's.
+    Slow {
+        is_ours: bool,
+    },
+}
+
+/// A name, the least ratio of goodput, and what is compared.
+type Case = (&'static str, f64, [(&'static str, Middle); 2]);
+
+fn cases() -> Vec<Case> {
+    let guests = LOADS[1..].iter().map(|&load| {
+        let sends = match load.sends {
+            Sends::BadChains => Sends::Frames(64),
+            Sends::Addresses => Sends::Frames(10),
+            sends => sends,
+        };
+        let takes = Takes::All;
+        let honest = Middle::Guests(Load {
+            sends,
+            takes,
+            ..load
+        });
+        (
+            load.name,
+            0.7,
+            [("wrong", Middle::Guests(load)), ("honest", honest)],
+        )
+    });
+    let slow = [("packtrain", true), ("kernel", false)];
+    let slow = slow.map(|(name, is_ours)| (name, Middle::Slow { is_ours }));
+    let many = [("many", PORTS_MAX.min(64)), ("three", 3)];
+    let many = many.map(|(name, ports)| (name, Middle::Ports(ports)));
+    let others = [("slow_port", 0.9, slow), ("idle_ports", 0.8, many)];
+    guests.chain(others).collect()
+}
+
+fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
+    let (rounds, time) = (arguments.rounds, arguments.timed.time);
+    let mut conditions = Conditions::of_host();
+    let samples = format!(
+        "{rounds} rounds of {} s each, IPv4, 1 stream",
+        time.as_secs_f64()
+    );
+    conditions.add("samples", samples);
+    conditions.print();
+    let (mut rows, mut claims) = (Vec::new(), Vec::new());
+    for (name, goal, mut pair) in cases() {
+        if !name.contains(&arguments.only) {
+            continue;
+        }
+        let (beside, mut ratios) = (pair[1].0, Vec::new());
+        for round in 0..rounds {
+            let mut both = [0.0; 2];
+            for (side, middle) in pair {
+                let ((stream, pings), note) = measure(middle, time)?;
+                // A stream that stalls has no goodput.
+                let gbps = stream.as_ref().map_or(0.0, TransferReport::gbps);
+                let stalled = stream.err().map(|error| error.to_string());
+                let (sent, lost) = pings.map_or((PINGS, PINGS), |pings| (pings.sent, pings.lost));
+                let note = [note, stalled.unwrap_or_default()].join(" ");
+                println!("{name}, {side}: {gbps:.3} Gbit/s, {lost} of {sent} pings lost; {note}");
+                both[usize::from(side == beside)] = gbps;
+                rows.push(json!({
+                    "case": name, "side": side, "round": round, "gbps": gbps,
+                    "pings": sent, "pings_lost": lost, "note": note,
+                }));
+            }
+            // An estimate is of ratios above 0. Without a goodput of the other side there is none.
+            ratios.extend((both[1] > 0.0).then(|| both[0].max(1e-3) / both[1]));
+            pair.reverse();
+        }
+        let (estimate, goal) = (statistics::estimate(&ratios), Expected::AtLeast(goal));
+        let claim = Claim::of_ratio("neighbours", name.to_owned(), beside, estimate, goal);
+        claims.push(claim);
+    }
+    claims.iter().for_each(|claim| println!("{claim}"));
+    if let Some(file) = &arguments.common.json {
+        let document = compared("neighbours", &conditions, rounds, &rows, [], &claims);
+        save(file, &document)?;
+    }
+    Ok(())
+}
+
+/// Also the drops, with those of packets for the hosts, and the ring that is broken.
+fn measure(middle: Middle, time: Duration) -> Result<(Exchanged, String), Box<dyn Error>> {
+    let stream = |time| {
+        let mut stream = Transfer::tcp(IpVersion::V4, Amount::Time(time));
+        (stream.stall, stream.limit) = (STALL, time + 3 * STALL);
+        stream
+    };
+    let run = |bed: &Bed| {
+        thread::sleep(WARM_UP);
+        (exchange(&bed.hosts, &stream(time), STALL), bed.problem())
+    };
+    let (bed, (exchanged, problem)) = match middle {
+        // TCP has to lose packets a few times.
+        Middle::Slow { is_ours } => return slow(is_ours, &stream(5 * time)),
+        Middle::Guests(load) => {
+            let mut bed = Bed::new(true, 0)?;
+            let (result, _) = bed.beside(Load { enough: 0, ..load }, run);
+            (bed, result)
+        }
+        Middle::Ports(ports) => {
+            let bed = Bed::new(false, ports - 2)?;
+            let result = run(&bed);
+            (bed, result)
+        }
+    };
+    let (report, lost) = bed.finish();
+    let (drops, problem) = (&report.snapshot.drops, problem.unwrap_or_default());
+    Ok((
+        exchanged,
+        format!("{drops:?}, {lost} for the hosts. {problem}"),
+    ))
+}
+
+/// The other end of the slow port.
+enum Slow {
+    Guest(Guest),
+    Tap(File),
+}
+
+impl Slow {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Guest(guest) => guest.receive(0).map(|(_, bytes)| bytes),
+            Self::Tap(tap) => {
+                let mut frame = vec![0; 2048];
+                let bytes = tap.read(&mut frame).ok()?;
+                frame.truncate(bytes);
+                Some(frame)
+            }
+        }
+    }
+
+    fn give(&mut self, frame: &[u8]) -> bool {
+        match self {
+            Self::Guest(guest) => guest.send(0, &[0; 12], frame),
+            Self::Tap(tap) => tap.write(frame).is_ok(),
+        }
+    }
+}
+
+/// A bridge of the left host's interface, of a port that takes slowly, behind which the right host
+/// is, and of packtrain's a third one that is idle.
+fn slow(is_ours: bool, stream: &Transfer) -> Result<(Exchanged, String), Box<dyn Error>> {
+    let middle = Netns::new()?;
+    let (hosts, (near, _), (_, far)) = TwoHosts::with(&Settings::default(), |side| {
+        let kept = match side {
+            Side::Left if is_ours => (Some(bed::tap("near")), vec![]),
+            Side::Left => {
+                Rtnl::open()?.create_veth("near", "near", &middle, 1)?;
+                (None, vec![])
+            }
+            Side::Right => (None, tap::Tap::new("far").open()?),
+        };
+        let name = side.of(["near", "far"]);
+        Ok::<_, LabError>((name.to_owned(), kept))
+    })?;
+    let (slow, session) = if let Some(near) = near {
+        let (port, connect) = vhost(0, 256);
+        let (session, _) = bridge(vec![near, port, middle.run(|| bed::tap("idle"))?])?;
+        (Slow::Guest(connect().0), Some(session))
+    } else {
+        let mut rtnl = middle.rtnl()?;
+        rtnl.create_bridge("bridge")?;
+        let bridge = rtnl.link("bridge")?.index;
+        rtnl.set_up(bridge)?;
+        let port = middle.run(|| tap::Tap::new("slow").open())??;
+        for name in ["near", "slow"] {
+            let index = rtnl.link(name)?.index;
+            rtnl.set_tx_queue_len(index, SLOW_QUEUE)?;
+            rtnl.set_bridge(index, bridge)?;
+            rtnl.set_up(index)?;
+        }
+        (
+            Slow::Tap(port.into_iter().map(File::from).next().expect("one")),
+            None,
+        )
+    };
+    let far = far.into_iter().map(File::from).next().expect("a queue");
+    let (stop, stopped) = channel::<()>();
+    let exchanged = thread::scope(|scope| {
+        let is_over = move || {
+            let stopped = stopped.recv_timeout(Duration::from_micros(100));
+            stopped == Err(RecvTimeoutError::Disconnected)
+        };
+        scope.spawn(move || carry(slow, far, is_over));
+        let exchanged = exchange(&hosts, stream, STALL);
+        drop(stop);
+        exchanged
+    });
+    let drops = session.map(|session| session.finish().snapshot.drops);
+    Ok((
+        exchanged,
+        drops.map_or("none".to_owned(), |drops| format!("{drops:?}")),
+    ))
+}
+
+/// Carries [`SLOW_PACKETS`] a millisecond to the host, and all packets from it.
+fn carry(mut slow: Slow, mut far: File, is_over: impl Fn() -> bool) {
+    let (start, mut taken, mut frame) = (Instant::now(), 0, [0; 2048]);
+    while !is_over() {
+        let due = start.elapsed().as_millis() * SLOW_PACKETS;
+        while taken < due {
+            // The time of an empty queue is not made up for.
+            taken = slow.take().map_or(due, |packet| {
+                // A packet that the host refuses is lost.
+                far.write(&packet).map_or(taken, |_| taken + 1)
+            });
+        }
+        while let Ok(bytes) = far.read(&mut frame) {
+            slow.give(&frame[..bytes]);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Guests of a bridge that take nothing, take slowly, or send what costs much: the TCP and the
+//! pings of two hosts pass all the same, and only packets for the guests are dropped.
+
+mod bed;
+#[allow(dead_code, reason = "`vhost` of packtrain uses all of it")]
+#[path = "../../../packtrain/tests/vhost/guest.rs"]
+mod guest;
+
+use bed::{Bed, LOADS, Load, PINGS, Sends, Takes, exchange};
+use packtrain_lab::harness::{self, need_tap, wait_for};
+use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
+use std::process::ExitCode;
+use std::time::Duration;
+
+fn main() -> ExitCode {
+    harness::main(&[
+        (LOADS[0].name, || hosts_pass_beside(LOADS[0])),
+        (LOADS[1].name, || hosts_pass_beside(LOADS[1])),
+        (LOADS[2].name, || hosts_pass_beside(LOADS[2])),
+        (LOADS[3].name, || hosts_pass_beside(LOADS[3])),
+        (LOADS[4].name, || hosts_pass_beside(LOADS[4])),
+        (LOADS[5].name, || hosts_pass_beside(LOADS[5])),
+        (LOADS[6].name, || hosts_pass_beside(LOADS[6])),
+        (LOADS[7].name, || hosts_pass_beside(LOADS[7])),
+    ])
+}
+
+const BYTES: u64 = 32 << 20;
+/// Bytes of a socket's buffer: packets of any size that are in flight fit a ring.
+const BUFFER: u32 = 128 << 10;
+/// Only a hang is a failure.
+const LATE: Duration = Duration::from_secs(60);
+
+fn assert_pass(bed: &Bed, when: &str) {
+    let mut stream = Transfer::tcp(IpVersion::V4, Amount::Bytes(BYTES));
+    stream.buffers = Some(BUFFER);
+    let (stream, pings) = exchange(&bed.hosts, &stream, LATE);
+    let (stream, pings) = (stream.expect(when), pings.expect(when));
+    assert!(stream.hash_ok, "{when}: {stream:?}");
+    assert_eq!((pings.sent, pings.lost), (PINGS, 0), "{when}: {pings:?}");
+}
+
+fn hosts_pass_beside(load: Load) {
+    need_tap();
+    let mut bed = Bed::new(true, 0).expect("a bridge");
+    // The bridge learns the hosts when its table is full.
+    if load.sends != Sends::Addresses {
+        assert_pass(&bed, "before");
+    }
+    let has_empty = load.takes == Takes::Empty || load.sends == Sends::BadChains;
+    let ((), strange) = bed.beside(load, |bed| {
+        assert_pass(bed, load.name);
+        if has_empty {
+            wait_for("a broken ring", || bed.problem().is_some());
+        }
+    });
+    assert_pass(&bed, "after");
+    // What precedes the first answer goes to all ports.
+    assert!(strange < 10, "{strange} packets for a host");
+    let (report, lost) = bed.finish();
+    assert!(report.error.is_none(), "{:?}", report.error);
+    let (ledger, drops) = (report.snapshot.ledger, report.snapshot.drops);
+    assert!(ledger.closed(), "{ledger:?}");
+    assert_eq!(lost, 0, "packets for a host: {drops:?}");
+    let own = [
+        "egress_full",
+        "bad_descriptor",
+        "too_long",
+        "link_down",
+        "shutdown",
+    ];
+    let other = drops
+        .nonzero()
+        .find(|(reason, _)| !own.contains(&reason.name()));
+    assert_eq!(other, None, "{drops:?}");
+    let drops_some = has_empty || load.takes != Takes::All;
+    assert!(!drops_some || drops.total() > 0, "nothing is dropped");
+}

@@ -10,6 +10,7 @@ use packtrain::stats::DropReason;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_testkit::conformance::Outside;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FallocateFlags, fallocate};
 use rustix::time::Timespec;
 use std::net::Shutdown;
 use std::num::NonZeroU16;
@@ -445,6 +446,19 @@ fn memory_in_several_regions_is_one_to_a_packet() {
         let problem = joined.port.status().problem;
         problem.is_some_and(|problem| problem.contains("guest memory in 9 regions"))
     });
+}
+
+#[test]
+fn memory_whose_pages_are_not_allocated_is_noticed() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    assert!(!queues.joined.port.status().populated);
+    let guest = queues.guest();
+    let (_, bytes, ..) = guest.region();
+    fallocate(&guest.memory, FallocateFlags::empty(), 0, bytes).expect("memory");
+    guest.share(&[guest.region()]);
+    guest.barrier();
+    assert!(queues.joined.port.status().populated);
+    queues.assert_passes(0, 1);
 }
 
 #[test]

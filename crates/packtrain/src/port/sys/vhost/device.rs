@@ -38,6 +38,9 @@ pub struct VhostStatus {
     /// Whether guest memory cannot become shorter, which would end this process; true without a
     /// front end. It is false for a file of memory that takes no seals.
     pub sealed: bool,
+    /// Whether all pages of guest memory were allocated when the front end shared it; true without
+    /// a front end. Else those that packtrain is the first to touch count as packtrain's memory.
+    pub populated: bool,
     /// Messages that were refused, rings that guests broke, and what kept the port from connecting,
     /// since the start.
     pub refused: u64,
@@ -91,6 +94,7 @@ impl Shared {
             alarm,
             status: Mutex::new(VhostStatus {
                 sealed: true,
+                populated: true,
                 ..VhostStatus::default()
             }),
         })
@@ -232,7 +236,8 @@ impl Device {
         (self.features, self.protocol) = (0, 0);
         self.memory = Arc::default();
         let mut status = lock(&self.shared.status);
-        (status.connected, status.features, status.sealed) = (false, 0, true);
+        (status.connected, status.features) = (false, 0);
+        (status.sealed, status.populated) = (true, true);
         drop(status);
         self.settle();
     }
@@ -335,9 +340,14 @@ impl Device {
             }
             Request::SetMemory(regions) => {
                 let memory = Arc::new(Memory::map(regions)?);
-                lock(&self.shared.status).sealed = memory.is_sealed();
-                self.memory = memory;
-                return self.each(|ring, device| ring.set_memory(&device.memory));
+                let mut status = lock(&self.shared.status);
+                (status.sealed, status.populated) = (memory.is_sealed(), memory.is_populated());
+                drop(status);
+                // Unmapped last: workers wait for the lock of a ring.
+                let old = std::mem::replace(&mut self.memory, memory);
+                let set = self.each(|ring, device| ring.set_memory(&device.memory));
+                drop(old);
+                return set;
             }
             Request::SetSize(index, size) => self.ring(index)?.set_size(size)?,
             Request::SetAddresses(index, at) => self.ring(index)?.set_addresses(at)?,

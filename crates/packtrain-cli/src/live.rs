@@ -17,6 +17,11 @@ use std::time::{Duration, Instant};
 const PIPE_WAIT: Duration = Duration::from_secs(2);
 const PIPE_POLL: Duration = Duration::from_millis(10);
 
+/// Said once for each port.
+const NOT_POPULATED: &str = "note: the front end shares memory of which pages are not allocated: \
+    those that packtrain is the first to touch count as packtrain's; have them allocated first \
+    (QEMU: prealloc=on)";
+
 /// Statistics, redrawn in place on a terminal and one line each time otherwise, and events between
 /// them, each printed once.
 #[derive(Debug)]
@@ -24,8 +29,9 @@ pub struct Live {
     names: Vec<String>,
     /// Captures of the ports, until the message that one has stopped.
     captures: Vec<Option<CaptureStatus>>,
-    /// Front ends of the ports, and how many of their messages were refused.
-    front_ends: Vec<Option<(VhostWatch, u64)>>,
+    /// Front ends of the ports, how many of their messages were refused, and whether each had its
+    /// memory populated so far.
+    front_ends: Vec<Option<(VhostWatch, u64, bool)>>,
     /// The first capture that stopped, and why.
     stopped: Option<String>,
     /// How often statistics are due; `None` for never.
@@ -66,7 +72,7 @@ impl Live {
             captures,
             front_ends: front_ends
                 .into_iter()
-                .map(|watch| Some((watch?, 0)))
+                .map(|watch| Some((watch?, 0, true)))
                 .collect(),
             stopped: None,
             interval,
@@ -213,14 +219,17 @@ impl Live {
     /// Prints what ports have refused of their front ends since the last call.
     pub fn front_ends(&mut self) {
         for index in 0..self.front_ends.len() {
-            let Some((watch, last)) = &mut self.front_ends[index] else {
+            let Some((watch, last, populated)) = &mut self.front_ends[index] else {
                 continue;
             };
             let status = watch.status();
             let is_new = std::mem::replace(last, status.refused) != status.refused;
-            if let (true, Some(problem)) = (is_new, status.problem) {
-                let name = &self.names[index];
-                let line = format!("{name}: {problem}\n");
+            // Once for each port.
+            let is_note =
+                std::mem::replace(populated, *populated && status.populated) && !status.populated;
+            let problem = status.problem.as_deref().filter(|_| is_new);
+            for line in is_note.then_some(NOT_POPULATED).into_iter().chain(problem) {
+                let line = format!("{}: {line}\n", self.names[index]);
                 self.event(&line);
             }
         }

@@ -10,7 +10,9 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::LinkDown => "the link of the egress port was down",
         DropReason::Truncated => "shorter than its link header, or than the device said",
         DropReason::TooLong => "longer than a packet may be, or than the buffers posted for it",
-        DropReason::BadDescriptor => "the device marked it as received in error",
+        DropReason::BadDescriptor => {
+            "the device marked it as received in error, or the guest's descriptors are wrong"
+        }
         DropReason::BadChecksumPlace => "its unfinished checksum is outside of the packet",
         DropReason::TooManySegments => {
             "in more pieces than the device accepts, also after what fit= permits"

@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run -p packtrain --example guest -- /tmp/vm0.sock
 //! qemu-system-x86_64 -m 512 -machine memory-backend=mem \
-//!     -object memory-backend-memfd,id=mem,size=512M,share=on \
+//!     -object memory-backend-memfd,id=mem,size=512M,share=on,prealloc=on \
 //!     -chardev socket,id=c0,path=/tmp/vm0.sock -netdev vhost-user,id=n0,chardev=c0 \
 //!     -device virtio-net-pci,netdev=n0 -drive file=vm0.qcow2
 //! ```

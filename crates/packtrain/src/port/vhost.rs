@@ -199,8 +199,9 @@ impl RxDescriptors for VhostRx {
         let mut ring = self.shared.ring_from_guest(self.pair);
         let form = ring.form();
         self.drained = false;
+        ring.begin_poll();
         // Without frames the guest keeps its packets until the next refill.
-        while !burst.exhausted() && self.posted.is_ready() {
+        while !burst.exhausted() && self.posted.is_ready() && !ring.is_exhausted() {
             let Some(taken) = ring.take(CHAIN_BYTES_MAX) else {
                 self.drained = true;
                 break;
@@ -215,7 +216,8 @@ impl RxDescriptors for VhostRx {
                     let mut cursor = Cursor::default();
                     let packet = self.posted.copy(bytes, |out| ring.read(&mut cursor, out));
                     ring.consume(0);
-                    packet.and_then(|packet| admit(packet, form))
+                    let packet = packet.and_then(|packet| admit(packet, form));
+                    packet.inspect_err(|_| ring.charge(bytes))
                 }
             };
             match packet {

@@ -55,7 +55,8 @@ own_reasons! {
     Truncated => "truncated",
     /// More bytes than [`crate::limits::PACKET_BYTES_MAX`], or than its buffers have.
     TooLong => "too_long",
-    /// The device marked the packet as received in error.
+    /// The device marked the packet as received in error, or a guest's descriptors are wrong or too
+    /// many.
     BadDescriptor => "bad_descriptor",
     /// The place of a partial checksum is outside of the packet.
     BadChecksumPlace => "bad_checksum_place",

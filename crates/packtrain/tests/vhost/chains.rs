@@ -144,6 +144,15 @@ pub fn from_guest() -> Vec<(&'static str, DropReason, Write)> {
             g.describe(r, h + 1, at, u32::MAX, 0, 0);
         }),
         (
+            "a packet and a buffer of no bytes",
+            DropReason::BadDescriptor,
+            |g, r, h, at| {
+                packet(g, r, h, at, [0; 12], 100);
+                g.describe(r, h, at, 112, NEXT, h + 1);
+                g.describe(r, h + 1, at, 0, 0, 0);
+            },
+        ),
+        (
             "an unknown type",
             vnet(VnetError::GsoTypeUnknown),
             |g, r, h, at| {

@@ -4,11 +4,12 @@
 use crate::chains::{either, from_guest};
 use crate::guest::*;
 use crate::{Joined, Queues};
-use packtrain::driver::{Attach, Driver, Features, Link};
+use packtrain::driver::{Armed, Attach, Driver, Features, Link};
 use packtrain::packet::{Arena, ArenaConfig};
 use packtrain::stats::DropReason;
 use packtrain_offload::random::Random;
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::time::Timespec;
 use std::io::Read;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
@@ -144,28 +145,138 @@ fn a_bad_buffer_behind_a_short_one_does_not_stop_the_ring() {
     assert_eq!(queues.tx_drops.snapshot().total(), 0);
 }
 
+/// Describes chains of a thousand descriptors of one byte, the last of which is outside, from
+/// `heads` on, and makes them available.
+fn push_long(guest: &mut Guest, ring: usize, heads: std::ops::Range<u16>, flag: u16) {
+    let (table, data) = (guest.buffer(ring, 0), GUEST_BASE + guest.buffer(ring, 40));
+    let rows = (1..1000).map(|next| descriptor(data, 1, flag | NEXT, next));
+    let rows = rows.chain([descriptor(0, 1, flag, 0)]);
+    let rows = rows.collect::<Vec<_>>().concat();
+    guest.write(table, &rows);
+    for head in heads {
+        guest.describe(ring, head, GUEST_BASE + table, rows.len() as u32, TABLE, 0);
+        guest.push(ring, head);
+    }
+}
+
+/// A packet of 1012 bytes with its header may need 7 descriptors, and 256 more are left over.
 #[test]
-fn a_packet_is_not_looked_for_in_any_number_of_descriptors() {
+fn packets_to_a_guest_are_not_looked_for_in_any_number_of_descriptors() {
     let mut queues = Queues::new(options());
     drain(&mut queues);
-    // A packet of 72 bytes with its header needs five chains of a thousand rows each.
-    let guest = queues.guest();
-    let (table, data) = (guest.buffer(TO, 2), GUEST_BASE + guest.buffer(TO, 40));
-    let rows = (1..=1000).map(|next| descriptor(data, 0, WRITE | NEXT, next));
-    let last = descriptor(data, 16, WRITE, 0);
-    let rows: Vec<_> = rows.chain([last]).collect();
-    guest.write(table, &rows.concat());
-    for head in 2..10 {
-        let bytes = rows.concat().len() as u32;
-        guest.describe(TO, head, GUEST_BASE + table, bytes, TABLE, 0);
-        guest.push(TO, head);
+    push_long(queues.guest(), TO, 2..10, WRITE);
+    for sent in 1..=300_u64 {
+        queues.send(0, &crate::frame(1, 1000));
+        let read = 1001 * queues.joined.port.status().bad_buffers;
+        assert!(read < 256 + 7 * (sent + 1) + 1001, "{sent}: {read}");
     }
-    queues.send(0, &crate::frame(1, 60));
-    assert_eq!(queues.tx_dropped(DropReason::TooLong), 1, "that waited");
-    assert_eq!(queues.tx[0].held(), 1, "three chains are not enough");
-    let guest = queues.guest();
-    let used: Vec<_> = std::iter::from_fn(|| guest.take_used(TO)).collect();
-    assert_eq!(used, [2, 3, 4, 5, 6].map(|head| (head, 0)), "unused");
+    let bad = queues.joined.port.status().bad_buffers;
+    assert!((2..8).contains(&bad), "it goes on: {bad}");
+    assert!(queues.tx_dropped(DropReason::BadDescriptor) >= 300);
+    assert_eq!(queues.tx[0].held(), 0, "none waits for the guest");
+    queues.assert_passes(1, 1);
+}
+
+#[test]
+fn a_poll_does_not_read_any_number_of_descriptors() {
+    let mut queues = Queues::new(options());
+    push_long(queues.guest(), FROM, 1..20, 0);
+    let sent = crate::frame(1, 60);
+    let slot = 30;
+    let at = queues.guest().buffer(FROM, slot);
+    queues
+        .guest()
+        .write(at, &[&[0; 12], &sent.bytes[..]].concat());
+    queues
+        .guest()
+        .describe(FROM, slot, GUEST_BASE + at, 72, 0, 0);
+    queues.guest().push(FROM, slot);
+    let mut polls = 0;
+    loop {
+        polls += 1;
+        let came = queues.poll(0);
+        let read = 1001 * queues.rx_drops.snapshot().total();
+        assert!(read < 256 * (polls + 4), "{polls} polls: {read}");
+        if !came.is_empty() {
+            assert_eq!(came, [sent]);
+            break;
+        }
+        assert_eq!(queues.rx[0].arm(), Armed::WorkPending, "there is more");
+    }
+    assert_eq!(queues.rx_dropped(DropReason::BadDescriptor), 19);
+    queues.assert_passes(1, 1);
+}
+
+#[test]
+fn a_ring_that_goes_on_being_bad_is_off_until_it_is_started_again() {
+    let mut queues = Queues::new(options());
+    let mut bad = 0;
+    let mut push = |queues: &mut Queues, chains: u64| {
+        for _ in 0..chains {
+            queues.guest().describe(FROM, 0, 0, 100, 0, 0);
+            queues.guest().push(FROM, 0);
+            assert!(queues.poll(0).is_empty());
+            queues.guest().take_used(FROM);
+        }
+        bad += chains;
+        assert_eq!(queues.rx_dropped(DropReason::BadDescriptor), bad);
+    };
+    for _ in 0..2 {
+        push(&mut queues, 255);
+        queues.assert_passes(0, 1);
+    }
+    assert_eq!(queues.joined.port.status().problem, None);
+    push(&mut queues, 256);
+    let status = queues.joined.port.status();
+    let problem = status.problem.expect("it is said");
+    assert!(problem.starts_with("ring 1 had 256 bad"), "{problem}");
+    assert_eq!(status.refused, 1);
+    push(&mut queues, 0);
+    queues.assert_arrives(0, 2);
+    // The same of the ring to the guest, whose queue uses the ring of the other one then.
+    drain(&mut queues);
+    for _ in 0..4 {
+        for _ in 0..100 {
+            queues.guest().describe(TO, 2, 0, 100, WRITE, 0);
+            queues.guest().push(TO, 2);
+        }
+        queues.send(0, &crate::frame(1, 60));
+    }
+    let status = queues.joined.port.status();
+    assert_eq!((status.refused, status.bad_buffers), (2, 256));
+    while queues.guest().receive(1).is_some() {}
+    for ring in [TO, FROM] {
+        let guest = queues.guest();
+        let base = guest.stop(ring) as u16;
+        guest.set_avail(ring, base);
+        guest.rings[ring].avail = base;
+        guest.rings[ring].seen = guest.used(ring);
+        guest.start(ring);
+        guest.barrier();
+    }
+    assert_eq!(queues.joined.port.status().problem, None);
+    queues.guest().post(TO, 1);
+    queues.assert_passes(0, 5);
+    queues.assert_passes(1, 6);
+}
+
+/// Its front end may have made it block, and read it first.
+#[test]
+fn a_kick_of_the_control_ring_is_seen_and_not_read() {
+    let mut queues = Queues::new(Options {
+        pairs: 2,
+        ..Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | MQ | CTRL_VQ)
+    });
+    queues.guest().start(CONTROL);
+    queues.guest().barrier();
+    for pairs in [1, 2, 1, 2] {
+        assert_eq!(queues.guest().set_pairs(pairs), 0);
+        let mut fds = [PollFd::new(
+            &queues.guest().rings[CONTROL].kick,
+            PollFlags::IN,
+        )];
+        assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(1));
+    }
     queues.assert_passes(1, 1);
 }
 

@@ -10,6 +10,8 @@ use packtrain::stats::DropReason;
 use packtrain_offload::offload::{ChecksumState, Gso, GsoKind, LinkType};
 use packtrain_testkit::conformance::Outside;
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, socket};
 use rustix::time::Timespec;
 use std::net::Shutdown;
 use std::num::NonZeroU16;
@@ -448,6 +450,19 @@ fn memory_in_several_regions_is_one_to_a_packet() {
 }
 
 #[test]
+fn memory_whose_pages_are_not_allocated_is_noticed() {
+    let mut queues = Queues::new(Options::new(FEATURES));
+    assert!(!queues.joined.port.status().populated);
+    let guest = queues.guest();
+    let (_, bytes, ..) = guest.region();
+    fallocate(&guest.memory, FallocateFlags::empty(), 0, bytes).expect("memory");
+    guest.share(&[guest.region()]);
+    guest.barrier();
+    assert!(queues.joined.port.status().populated);
+    queues.assert_passes(0, 1);
+}
+
+#[test]
 fn a_packet_longer_than_the_buffers_is_dropped_alone() {
     let options = Options {
         buffer: 700,
@@ -492,6 +507,15 @@ fn the_file_of_the_socket_goes_with_the_port() {
     assert!(path.exists(), "it is still there");
     drop(port);
     assert!(!path.exists());
+    // One that is bound, and does not listen yet.
+    let bound = socket(AddressFamily::UNIX, SocketType::STREAM, None).expect("a socket");
+    bind(&bound, &SocketAddrUnix::new(&path).expect("a path")).expect("it is free");
+    let taken = Vhost::open(&VhostConfig::server(&path)).expect_err("it is taken");
+    assert!(taken.to_string().contains("use another path"), "{taken}");
+    assert!(path.exists(), "it is still there");
+    drop(bound);
+    let port = Vhost::open(&VhostConfig::server(&path)).expect("nobody has it");
+    drop(port);
     // One that a killed process left.
     drop(UnixListener::bind(&path).expect("a socket"));
     assert!(path.exists());

@@ -64,6 +64,6 @@ impl FrontEnd {
     /// What the thread does after a kick of the control ring. Returns whether there may be more.
     #[must_use]
     pub fn serve_control(&self) -> bool {
-        self.with(|device| device.control_kick().is_some() && device.serve_control())
+        self.with(Device::serve_control)
     }
 }

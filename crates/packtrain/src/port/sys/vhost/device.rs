@@ -38,6 +38,9 @@ pub struct VhostStatus {
     /// Whether guest memory cannot become shorter, which would end this process; true without a
     /// front end. It is false for a file of memory that takes no seals.
     pub sealed: bool,
+    /// Whether all pages of guest memory were allocated when the front end shared it; true without
+    /// a front end. Else those that packtrain is the first to touch count as packtrain's memory.
+    pub populated: bool,
     /// Messages that were refused, rings that guests broke, and what kept the port from connecting,
     /// since the start.
     pub refused: u64,
@@ -54,7 +57,7 @@ pub(in crate::port) struct Shared {
     /// Two for each pair of queues: packets to the guest, and packets from it. Then the control
     /// ring.
     rings: Vec<Mutex<Ring>>,
-    /// As the rings, without the control ring.
+    /// As the rings. The last one hears the kicks of the ring that is the control ring.
     bells: Vec<Bell>,
     /// The ring to the guest that each queue uses: its own, or one of those that are in use.
     targets: Vec<AtomicUsize>,
@@ -74,7 +77,7 @@ impl Shared {
     ///
     /// The system's, without free descriptors.
     pub(in crate::port) fn new(pairs: usize) -> io::Result<Self> {
-        let bells = (0..2 * pairs).map(|_| Bell::new());
+        let bells = (0..=2 * pairs).map(|_| Bell::new());
         let alarm = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let ring = |_| {
             let mut ring = Ring::default();
@@ -91,6 +94,7 @@ impl Shared {
             alarm,
             status: Mutex::new(VhostStatus {
                 sealed: true,
+                populated: true,
                 ..VhostStatus::default()
             }),
         })
@@ -146,10 +150,10 @@ impl Shared {
         for index in 0..self.rings.len() {
             let (breaks, broken) = self.ring(index).breaks();
             status.refused += breaks;
-            if broken {
+            if let Some(why) = broken {
                 status.problem = Some(format!(
-                    "ring {index} has more chains than descriptors, and is off until the front end \
-                     starts it again; restart the guest's driver"
+                    "ring {index} {why}, and is off until the front end starts it again; restart \
+                     the guest's driver"
                 ));
             }
         }
@@ -192,7 +196,7 @@ impl Device {
     ) -> Self {
         let pairs = shared.targets.len();
         Self {
-            heard: vec![None; 2 * pairs],
+            heard: vec![None; 2 * pairs + 1],
             shared,
             pairs,
             offered,
@@ -232,7 +236,8 @@ impl Device {
         (self.features, self.protocol) = (0, 0);
         self.memory = Arc::default();
         let mut status = lock(&self.shared.status);
-        (status.connected, status.features, status.sealed) = (false, 0, true);
+        (status.connected, status.features) = (false, 0);
+        (status.sealed, status.populated) = (true, true);
         drop(status);
         self.settle();
     }
@@ -335,9 +340,14 @@ impl Device {
             }
             Request::SetMemory(regions) => {
                 let memory = Arc::new(Memory::map(regions)?);
-                lock(&self.shared.status).sealed = memory.is_sealed();
-                self.memory = memory;
-                return self.each(|ring, device| ring.set_memory(&device.memory));
+                let mut status = lock(&self.shared.status);
+                (status.sealed, status.populated) = (memory.is_sealed(), memory.is_populated());
+                drop(status);
+                // Unmapped last: workers wait for the lock of a ring.
+                let old = std::mem::replace(&mut self.memory, memory);
+                let set = self.each(|ring, device| ring.set_memory(&device.memory));
+                drop(old);
+                return set;
             }
             Request::SetSize(index, size) => self.ring(index)?.set_size(size)?,
             Request::SetAddresses(index, at) => self.ring(index)?.set_addresses(at)?,
@@ -462,6 +472,8 @@ impl Device {
             self.hear(own, rings[target].1.clone());
             self.hear(own + 1, rings[own + 1].1.clone());
         }
+        let kick = control.and_then(|index| self.shared.ring(index).kick().cloned());
+        self.hear(2 * self.pairs, kick);
         // What a worker put into a ring that its queue has left meanwhile.
         for index in 0..2 * self.pairs {
             self.shared.ring(index).publish();
@@ -499,10 +511,9 @@ impl Device {
         features::control_ring(self.features, self.pairs)
     }
 
-    /// The kick of the control ring, if its front end leaves it to us.
-    pub(in crate::port) fn control_kick(&self) -> Option<Arc<OwnedFd>> {
-        let index = self.control_ring()?;
-        self.shared.ring(index).kick().cloned()
+    /// What rings if there are requests in the control ring, which its front end leaves to us.
+    pub(in crate::port) fn control_bell(&self) -> &Bell {
+        &self.shared.bells[2 * self.pairs]
     }
 
     /// Answers what is in the control ring: a bounded number of requests. Returns whether there may
@@ -511,17 +522,20 @@ impl Device {
         let Some(index) = self.control_ring() else {
             return false;
         };
-        let (mut changed, mut more) = (false, true);
+        self.shared.ring(index).begin_poll();
+        let (mut changed, mut more) = (false, false);
         for _ in 0..CONTROL_REQUESTS_MAX {
             let mut request = [0; 4];
             let mut ring = self.shared.ring(index);
+            if ring.is_exhausted() {
+                more = true;
+                break;
+            }
             let Some(taken) = ring.take_request(&mut request) else {
-                more = ring.arm();
-                if more {
-                    continue;
-                }
+                more |= ring.arm();
                 break;
             };
+            more = true;
             let Ok(bytes) = taken else {
                 ring.publish();
                 continue;

@@ -8,8 +8,6 @@ use packtrain_offload::virtio_net::Accept;
 
 pub(in crate::port) use crate::port::virtqueue::features::MQ;
 
-use super::ring::Form;
-
 /// Of vhost-user itself: the front end may ask for features of the protocol.
 pub(in crate::port) const PROTOCOL_FEATURES: u64 = 1 << 30;
 
@@ -67,6 +65,34 @@ pub(in crate::port) const fn accepted(features: u64) -> Accept {
 /// The offloads that packets to a guest with these features may have.
 pub(in crate::port) fn negotiated(features: u64) -> Features {
     Features::of_accept(Accept::from_guest_features(features))
+}
+
+/// What the guest has negotiated, as far as a ring depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::port) struct Form {
+    /// Bytes of the virtio-net header: 10 or 12.
+    pub(in crate::port) header: usize,
+    /// A packet to the guest may be in several chains (`MRG_RXBUF`).
+    pub(in crate::port) mergeable: bool,
+    /// Kicks and calls are asked for by index (`EVENT_IDX`).
+    pub(in crate::port) event_idx: bool,
+    /// A descriptor may refer to a table of others (`INDIRECT_DESC`).
+    pub(in crate::port) indirect: bool,
+    /// All features, as the protocol has them.
+    pub(in crate::port) features: u64,
+}
+
+impl Default for Form {
+    /// A guest that has negotiated nothing: its header is the short one.
+    fn default() -> Self {
+        Self {
+            header: 10,
+            mergeable: false,
+            event_idx: false,
+            indirect: false,
+            features: 0,
+        }
+    }
 }
 
 /// What a ring needs to know of the features.

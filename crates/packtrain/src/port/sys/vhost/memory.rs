@@ -25,6 +25,8 @@ pub(in crate::port) struct Memory {
     regions: Vec<Region>,
     /// Whether no region can become shorter.
     sealed: bool,
+    /// Whether every page of the files is allocated.
+    populated: bool,
 }
 
 #[derive(Debug)]
@@ -111,14 +113,24 @@ impl Memory {
     ///
     /// One sentence: a region that is not in its file, or that the kernel does not map.
     pub(in crate::port) fn map(regions: Vec<(RegionSpec, OwnedFd)>) -> Result<Self, String> {
-        let mut sealed = true;
+        let (mut sealed, mut populated) = (true, true);
         let regions = regions.into_iter().map(|(spec, fd)| {
             // First: the length that is checked is one that stays.
             sealed &= seal(&fd);
+            populated &= is_populated(&fd);
             Region::map(&spec, &fd)
         });
         let regions = regions.collect::<Result<_, String>>()?;
-        Ok(Self { regions, sealed })
+        Ok(Self {
+            regions,
+            sealed,
+            populated,
+        })
+    }
+
+    /// Whether every page of the files was allocated when they were mapped.
+    pub(in crate::port) const fn is_populated(&self) -> bool {
+        self.populated
     }
 
     /// Whether no region can become shorter.
@@ -282,6 +294,13 @@ const PAGE_BYTES: u64 = 4096;
 fn seal(fd: &OwnedFd) -> bool {
     let is_sealed = || fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     is_sealed() || fcntl_add_seals(fd, SealFlags::SHRINK).is_ok()
+}
+
+/// Whether a file has no holes. A file of memory or of huge pages counts the pages that it has.
+fn is_populated(fd: &OwnedFd) -> bool {
+    /// Bytes of a block in `st_blocks`, on any file system.
+    const BLOCK_BYTES: i64 = 512;
+    fstat(fd).is_ok_and(|file| file.st_blocks.saturating_mul(BLOCK_BYTES) >= file.st_size)
 }
 
 impl Block {

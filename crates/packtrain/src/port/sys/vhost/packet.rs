@@ -1,8 +1,8 @@
 //! Packets of the framework in the rings of a guest.
 
 use super::device::Shared;
-use super::features::{accepted, negotiated};
-use super::ring::{Form, HEADER_BYTES_MAX, NoPut, Ring};
+use super::features::{Form, accepted, negotiated};
+use super::ring::{HEADER_BYTES_MAX, NoPut, Ring};
 use crate::driver::{Accepted, Change, Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Packet;
@@ -106,6 +106,7 @@ impl Agreed {
             Err(NoPut::Off) => Err(Refused::LinkDown),
             Err(NoPut::NoBuffers) => Err(Refused::NoDescriptor),
             Err(NoPut::Long) => Err(Refused::Bad(DropReason::TooLong)),
+            Err(NoPut::Costly) => Err(Refused::Bad(DropReason::BadDescriptor)),
         }
     }
 }

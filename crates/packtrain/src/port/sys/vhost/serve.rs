@@ -31,9 +31,11 @@ const RETRY: Timespec = Timespec {
 /// Connections that may wait to be turned away.
 const BACKLOG: i32 = 16;
 
-const NO_TIME: Timespec = Timespec {
+/// The time between two looks into the control ring. A guest that asks without end has each answer
+/// wake all workers of the port.
+const CONTROL_REST: Timespec = Timespec {
     tv_sec: 0,
-    tv_nsec: 0,
+    tv_nsec: 1_000_000,
 };
 
 /// How a front end and the port meet.
@@ -92,7 +94,7 @@ impl Listener {
     /// The system's; [`io::ErrorKind::AddrInUse`] with the user of the path.
     pub(in crate::port) fn bind(path: &Path) -> io::Result<Self> {
         let address = SocketAddrUnix::new(path)?;
-        let socket = unix_socket()?;
+        let socket = unix_socket(SocketType::STREAM)?;
         // Who connects shares memory with this process, so only its user does. The file is made
         // with the mode of the socket.
         fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
@@ -143,17 +145,25 @@ impl Drop for Listener {
 }
 
 /// A socket that does not block: the other side decides how long a call that does would take.
-fn unix_socket() -> io::Result<OwnedFd> {
+fn unix_socket(kind: SocketType) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = socket_with(AddressFamily::UNIX, kind, flags, None)?;
     Ok(socket)
 }
 
 /// Connects. [`io::ErrorKind::WouldBlock`] if too many others wait there.
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
-    let socket = unix_socket()?;
+    let socket = unix_socket(SocketType::STREAM)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
+}
+
+/// Whether no process has a socket that is bound to the file at `path`, to which a stream cannot
+/// connect: one that does not listen yet refuses a stream in the same way (`ECONNREFUSED`), and a
+/// datagram by its type (`EPROTOTYPE`).
+fn is_left(path: &Path) -> io::Result<bool> {
+    let socket = unix_socket(SocketType::DGRAM)?;
+    Ok(connect(&socket, &SocketAddrUnix::new(path)?) == Err(Errno::CONNREFUSED))
 }
 
 /// Why a front end cannot be connected to; `None` if it may only not be there yet.
@@ -181,7 +191,7 @@ fn obstacle(path: &Path, error: &io::Error) -> Option<String> {
 /// Removes a socket without a listener.
 fn make_room(path: &Path) -> io::Result<()> {
     let in_use = |by: String| Err(io::Error::new(io::ErrorKind::AddrInUse, by));
-    let another = "another process listens there; end it, or use another path".to_owned();
+    let another = "another process has a socket there; end it, or use another path".to_owned();
     let found = fs::symlink_metadata(path)?;
     if !found.file_type().is_socket() {
         return in_use(
@@ -193,7 +203,7 @@ fn make_room(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             // Another process may have replaced it meanwhile.
             let now = fs::symlink_metadata(path)?;
-            if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
+            if (now.dev(), now.ino()) != (found.dev(), found.ino()) || !is_left(path)? {
                 return in_use(another);
             }
             fs::remove_file(path)
@@ -360,20 +370,21 @@ impl Thread {
         let (mut more, mut rests) = (false, false);
         let alarm = self.device.alarm();
         loop {
-            let control = self.device.control_kick();
             let listener = match &self.endpoint {
                 Endpoint::Listen(listener) if !rests => Some(&listener.socket),
                 _ => None,
             };
             let timeout = match (more, rests) {
-                (true, _) => Some(&NO_TIME),
+                (true, _) => Some(&CONTROL_REST),
                 (false, true) => Some(&RETRY),
                 (false, false) => None,
             };
             rests = false;
             let mut fds: Vec<&dyn AsFd> = vec![stream, &*alarm];
             fds.extend(listener.map(|socket| socket as &dyn AsFd));
-            fds.extend(control.as_ref().map(|kick| kick as &dyn AsFd));
+            if !more {
+                fds.push(self.device.control_bell());
+            }
             let Some(ready) = is_ready(&self.stop, &fds, timeout) else {
                 return End::Stop;
             };
@@ -383,13 +394,9 @@ impl Thread {
             if ready[1] {
                 self.device.calm();
             }
-            let kicked = ready.last().is_some_and(|ready| *ready);
-            if let Some(kick) = control.as_ref().filter(|_| kicked) {
-                // It is empty if another read came first.
-                rustix::io::read(kick, &mut [0_u8; 8]).unwrap_or(0);
-                more = true;
-            }
-            if more {
+            if more || ready.last() == Some(&true) {
+                // First: what rings from here on is seen by the next poll.
+                self.device.control_bell().clear();
                 more = self.device.serve_control();
             }
             if ready[0]

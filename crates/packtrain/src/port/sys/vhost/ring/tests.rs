@@ -139,3 +139,22 @@ fn a_worker_that_falls_asleep_sees_the_chain_or_is_kicked() {
         },
     );
 }
+
+/// A ring to the guest becomes the control ring if several pairs are not negotiated any more.
+#[test]
+fn a_ring_that_a_packet_waited_for_and_that_is_taken_from_is_armed_for_its_next_chain() {
+    let (mut ring, memory) = ring();
+    ring.set_enabled(true);
+    let avail = memory.block(AT + PAGE, CALL_AT + 2, 2).expect("memory");
+    let put = ring.put(&mut [0; HEADER_BYTES_MAX], 60, [&[0; 60][..]].into_iter());
+    assert_eq!(put, Err(NoPut::NoBuffers));
+    assert!(ring.is_full() && !ring.arm());
+    avail.store(2, 1, Ordering::Release);
+    let mut request = [0; 4];
+    assert!(
+        ring.take_request(&mut request)
+            .is_some_and(|taken| taken.is_err())
+    );
+    assert!(ring.take_request(&mut request).is_none());
+    assert!(!ring.arm(), "nothing is there");
+}

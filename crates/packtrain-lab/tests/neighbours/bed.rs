@@ -115,7 +115,7 @@ pub struct Bed {
 
 /// A session, and the count of wire packets for the hosts that it received.
 pub fn bridge(ports: Vec<AnyPort>) -> Result<(Session, Arc<AtomicU64>), Box<dyn Error>> {
-    let bridge = Bridge::new(Addresses::new(ADDRESSES, AGING), ports.len());
+    let bridge = Bridge::new(Addresses::new(ADDRESSES, AGING));
     let meant = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&meant);
     let session = Session::among(ports).handler(move |_| {

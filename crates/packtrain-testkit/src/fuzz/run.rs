@@ -88,6 +88,8 @@ pub(super) struct Outcome {
     /// Packets that arrived at their destination, and the wire packets that they account for.
     pub(super) packets: u64,
     pub(super) wire_packets: u64,
+    /// The wire packets that arrived at the last destination.
+    pub(super) beside: u64,
     /// The time in the world.
     pub(super) time: Duration,
     /// Of all steps: the same for the same scene.
@@ -120,6 +122,26 @@ pub(super) fn run(scene: &Scene, memory: &mut Memory) -> Outcome {
 
 /// The same, with a capture of what its links carry.
 pub(super) fn run_captured(scene: &Scene, memory: &mut Memory, links: &mut Captured) -> Outcome {
+    let mut outcome = run_once(scene, memory, links);
+    if scene.neighbour.is_some() && outcome.failure.is_none() {
+        let mut other = scene.clone();
+        other.neighbour = Some(Neighbour::Takes);
+        other.links[1].from.sim.rate = None;
+        let other = run_once(&other, memory, &mut Captured::default());
+        let [beside, of] = [outcome.beside, other.beside];
+        if 10 * beside < 7 * of || other.failure.is_some() {
+            let line = format!(
+                "beside a neighbour {beside} wire packets arrive, and {of} beside one that takes \
+                 all: {:?}",
+                other.failure
+            );
+            outcome.failure = Some(Failure::new(Wrong::Lost, line));
+        }
+    }
+    outcome
+}
+
+fn run_once(scene: &Scene, memory: &mut Memory, links: &mut Captured) -> Outcome {
     let mut outcome = Outcome::default();
     // A panic of the framework leaves the world as it was: it is taken down afterwards.
     let mut play = None;
@@ -822,6 +844,10 @@ impl Outcome {
     fn observe(&mut self, play: &Play<'_>) {
         self.packets = play.total(|truth| truth.packets);
         self.wire_packets = play.total(|truth| truth.wire_packets);
+        self.beside = play
+            .truths
+            .last()
+            .map_or(0, |truth| lock(truth).wire_packets);
         if let Some(trace) = &play.trace {
             (self.time, self.digest) = (trace.now.since(ms(0)), trace.digest);
         }

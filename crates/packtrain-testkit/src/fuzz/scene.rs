@@ -31,13 +31,15 @@ pub(super) enum Shape {
     Bridge,
 }
 
-/// What the first of the two hosts behind a bridge does. The other one is to receive as if it did
-/// not.
+/// What the link to the first of the two hosts behind a bridge does. The other one is to receive
+/// about as much as beside a link that takes all packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Neighbour {
-    /// Its link takes no packet until all others have arrived.
+    /// It takes all packets: not drawn, but what the others are compared with.
+    Takes,
+    /// It takes no packet until all others have arrived.
     Stuck,
-    /// Its link takes a few thousand packets a second.
+    /// It takes a few thousand packets a second.
     Slow,
 }
 

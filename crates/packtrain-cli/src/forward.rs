@@ -11,6 +11,7 @@ use crate::{json, plan, report, summary};
 use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
 use packtrain::driver::{DeviceError, Link, Port};
 use packtrain::engine::{Builder, Forward, Handler, Ports, Report, Session, Settings};
+use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
@@ -66,9 +67,9 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         if args.verbose {
             let text = plan::text(&joint, &in_force, Style::stderr());
             let line = plan::policies_line(&in_force.settings);
-            print::message(&format!("{text}{line}\n"));
+            print::lines(&format!("{text}{line}\n"));
         } else {
-            print::message(&summary::plan(&joint));
+            print::lines(&summary::plan(&joint));
         }
     }
     let has_no_input = joint.has_no_input();
@@ -85,7 +86,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         if has_no_input {
             let none = if bridged.is_some() { "no" } else { "neither" };
             print::message(&format!(
-                "note: {none} port has any input, so no packet will move\n"
+                "note: {none} port has any input, so no packet will move"
             ));
         }
     }
@@ -189,12 +190,16 @@ fn start_session(
 }
 
 /// What a run says when it has started.
-fn greeting(names: &[String]) -> String {
+fn greeting(names: &[Name]) -> String {
     match names {
-        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it\n"),
+        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it"),
         names => format!(
-            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it\n",
-            names.join(", ")
+            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it",
+            names
+                .iter()
+                .map(Name::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
     }
 }
@@ -290,7 +295,7 @@ fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
 }
 
 /// The failure of the run; the worst, if there are several.
-fn failure(names: &[String], ended: &Ended, report: &Report) -> Option<Failure> {
+fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the packet ledger does not close: {}", report::sums(ledger));
@@ -301,14 +306,14 @@ fn failure(names: &[String], ended: &Ended, report: &Report) -> Option<Failure> 
         (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
         (None, _) => return None,
     };
-    let name = port.map_or("the engine", |port| &names[port]);
+    let name = port.map_or("the engine".into(), |port| names[port].clone());
     // The port was open and running, so no error is a missing privilege.
     Some(Failure::new(Exit::Port, format!("{name}: {error}")))
 }
 
 /// The JSON document of a run.
 fn document(
-    names: &[String],
+    names: &[Name],
     in_force: &InForce,
     report: &Report,
     faults: &[Option<Faults>],
@@ -339,7 +344,7 @@ fn document(
     for (index, name) in names.iter().enumerate() {
         let (device, faults) = (report.devices[index].as_ref(), faults[index].as_ref());
         let port = json::port(&snapshot.ports[index], device, faults, report.began);
-        ports.insert(name.clone(), port);
+        ports.insert(name.exact().to_owned(), port);
     }
     document.insert("ports".into(), ports.into());
     document.insert("drops".into(), json::drops(&snapshot.drops));

@@ -7,6 +7,7 @@
 use crate::print;
 use crate::privileges::Privileges;
 use packtrain::advice;
+use packtrain::name::Name;
 use packtrain::port::vhost::SocketFile;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::thread::{CapabilitySet, set_name};
@@ -52,7 +53,7 @@ impl Guard {
                     guard.arg(socket.as_raw_fd().to_string()).arg(path);
                     held.push((folder, socket));
                 }
-                Err(error) => say_unguarded(&file.path.to_string_lossy(), &error),
+                Err(error) => say_unguarded(&Name::from(&file.path), &error),
             }
         }
         if held.is_empty() {
@@ -64,7 +65,7 @@ impl Guard {
         guard.stdout(Stdio::null()).stderr(Stdio::null());
         let started = guard
             .spawn()
-            .inspect_err(|error| say_unguarded("its sockets", error));
+            .inspect_err(|error| say_unguarded(&Name::from("its sockets"), error));
         Self(started.ok())
     }
 }
@@ -78,12 +79,12 @@ impl Drop for Guard {
     }
 }
 
-fn say_unguarded(what: &str, error: &io::Error) {
-    let (what, errno) = (advice::printable(what), error.raw_os_error());
+fn say_unguarded(what: &Name, error: &io::Error) {
+    let errno = error.raw_os_error();
     let (descriptors, threads) = (advice::on_descriptors(errno), advice::on_threads(errno));
     print::message(&format!(
         "note: if packtrain is killed, the next start removes {what}: no guard process \
-         ({PROGRAM}): {error}{descriptors}{threads}\n"
+         ({PROGRAM}): {error}{descriptors}{threads}"
     ));
 }
 
@@ -121,7 +122,7 @@ pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     Some(match wait() {
         Ok(()) => {
             while let (Some(made), Some(path)) = (args.next(), args.next()) {
-                remove(&descriptor(made.to_string_lossy()), Path::new(&path));
+                remove(&descriptor(Name::from(made).exact()), Path::new(&path));
             }
             ExitCode::SUCCESS
         }

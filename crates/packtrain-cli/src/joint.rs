@@ -7,6 +7,7 @@ use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
 use packtrain::file;
 use packtrain::limits::PORTS_MAX;
+use packtrain::name::Name;
 use packtrain::plan::{Demand, Plan, Side, plan, plan_among};
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
 use packtrain::port::{AnyPort, OpenErrorKind, open_all};
@@ -178,7 +179,7 @@ impl Joint {
     }
 
     /// The names.
-    pub fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<Name> {
         self.sides.iter().map(|side| side.name.clone()).collect()
     }
 }
@@ -186,17 +187,17 @@ impl Joint {
 /// Gives ports of one name names of their own, by their kind and place.
 fn name_apart(sides: &mut [Side], specs: &[PortSpec]) {
     let twice =
-        |sides: &[Side], name: &str| sides.iter().filter(|side| side.name == name).count() > 1;
+        |sides: &[Side], name: &Name| sides.iter().filter(|side| side.name == *name).count() > 1;
     let renamed = |index: usize| format!("{}{index}", specs[index].kind.name());
     let same = (0..sides.len()).filter(|&index| twice(sides, &sides[index].name));
     let same: Vec<_> = same.collect();
     for index in same {
-        sides[index].name = renamed(index);
+        sides[index].name = renamed(index).into();
     }
     // A further port may have one of those names.
     if sides.iter().any(|side| twice(sides, &side.name)) {
         for (index, side) in sides.iter_mut().enumerate() {
-            side.name = renamed(index);
+            side.name = renamed(index).into();
         }
     }
 }
@@ -246,7 +247,7 @@ fn check_twice(specs: &[PortSpec]) -> Result<(), Failure> {
     let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
     let files: Vec<_> = specs.iter().flat_map(files).collect();
     for (index, (path, written)) in files.iter().enumerate() {
-        let name = path.display();
+        let name = Name::from(path);
         for (other, writes) in &files[index + 1..] {
             // The packets of two writers would be mixed.
             if *written && *writes && path == other && fifo::is_pipe(path) {
@@ -327,7 +328,7 @@ fn side(port: &Port<AnyPort>, spec: &PortSpec) -> Side {
     let mut side = Side::of(&port.driver, port.config);
     // `look` opens another file than the spec names.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
-        side.name = file.to_string_lossy().into_owned();
+        side.name = file.into();
     }
     side
 }

@@ -326,7 +326,10 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let finite = sides.iter().zip(&plan.attach);
         let finite = finite.filter(|(side, _)| side.capabilities.input == Input::Finite);
         let finite = finite.map(|(_, attach)| attach.queues).sum();
-        let names = sides.into_iter().map(|side| side.name).collect();
+        let names = sides
+            .iter()
+            .map(|side| side.name.exact().to_owned())
+            .collect();
         let intake = (self.packets, finite);
         let mut each = self.each;
         let mut assembly = Assembly::new(

@@ -179,6 +179,11 @@ fn start_session(
             started(Session::between(a, b).handler(handler), settings, count)
         }
         Some(addresses) => {
+            for (index, port) in ports.iter().enumerate() {
+                if let Some(most) = port.config.addresses {
+                    addresses.bound(index, most);
+                }
+            }
             let bridge = Bridge::new(Arc::clone(addresses), ports.len());
             let handler = move |_| {
                 start.end();

@@ -212,7 +212,15 @@ fn parse_all(ports: &[&str]) -> Result<Vec<PortSpec>, Failure> {
     }
     let letters = 'A'..='Z';
     let specs = letters.zip(ports).map(|(letter, text)| parse(letter, text));
-    specs.collect()
+    let specs: Vec<_> = specs.collect::<Result<_, _>>()?;
+    if let ([_, _], Some(most)) = (&*specs, specs.iter().find_map(|spec| spec.config.addresses)) {
+        let line = format!(
+            "addresses={most} is for three and more ports: two pass everything on, whatever its \
+             address; leave it out, or name a further port"
+        );
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    Ok(specs)
 }
 
 fn parse(which: char, text: &str) -> Result<PortSpec, Failure> {

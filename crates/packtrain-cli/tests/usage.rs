@@ -91,6 +91,10 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             "--addresses is for three and more ports",
         ),
         (
+            &["plan", "null:", "null:addresses=10"],
+            "addresses=10 is for three and more ports",
+        ),
+        (
             &["forward", "null:", "null:", "null:", "--aging", "999ms"],
             "--aging cannot be '999ms': an address must be remembered for at least 1s",
         ),

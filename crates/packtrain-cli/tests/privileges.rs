@@ -243,6 +243,30 @@ fn a_socket_that_the_user_may_not_remove() {
     }
 }
 
+/// What the program was started with is not kept open by the guard: a peer waits for its end.
+#[test]
+fn the_guard_of_a_socket_has_no_descriptor_of_the_program() {
+    let scratch = Scratch::new("guarded");
+    let port = format!("vhost-user:{},server", scratch.file("a.sock"));
+    let script = "exec 7</dev/null 9</dev/null; exec \"$0\" forward null: \"$1\"";
+    let mut child = start(&mut command("sh", &["-c", script, PACKTRAIN, &port]));
+    wait_for_line(&mut child, RUNS);
+    let guard = child_of(&child).expect("a guard").replace("status", "");
+    let open = |path: &str| {
+        let open = fs::read_dir(path).expect("/proc").flatten();
+        let names = open.map(|entry| fs::read_link(entry.path()).unwrap_or_default());
+        names.filter(|name| name.as_os_str() == "/dev/null").count()
+    };
+    assert!(open(&format!("/proc/{}/fd", child.id())) >= 2);
+    let deadline = Instant::now() + TIMEOUT;
+    // Its outputs.
+    while open(&format!("{guard}fd")) > 2 {
+        assert!(Instant::now() < deadline, "the guard has them open");
+        sleep(Duration::from_millis(5));
+    }
+    interrupted(child, "INT");
+}
+
 /// The status of a process that `parent` started.
 fn child_of(parent: &Child) -> Option<String> {
     let line = format!("PPid:\t{}\n", parent.id());

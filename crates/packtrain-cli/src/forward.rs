@@ -17,7 +17,9 @@ use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,13 +56,13 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
-    // The threads of the workers inherit what is left.
-    privileges.keep(used(
+    let [at_start, running] = used(
         &settings,
         joint.has_interface,
         joint.waits,
         joint.pins_memory,
-    ))?;
+    );
+    privileges.keep(at_start)?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);
     if !args.quiet && !args.json {
@@ -80,7 +82,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let front_ends = joint.ports.iter().map(|port| port.driver.vhost());
     let front_ends: Vec<_> = front_ends.collect();
     let run = (joint.ports, settings, args.count);
-    let mut session = start_session(run, bridged.as_ref(), start)?;
+    let mut session = start_session(run, bridged.as_ref(), start, running)?;
+    Privileges::of(None)?.keep(running)?;
     if !args.quiet && !args.json {
         print::message(&greeting(&names));
         if has_no_input {
@@ -154,18 +157,24 @@ fn start_session(
     (ports, settings, count): (Vec<Port<AnyPort>>, Settings, Option<u64>),
     bridged: Option<&Arc<Addresses>>,
     start: Start,
+    running: CapabilitySet,
 ) -> Result<Session, Failure> {
     fn started<P: Ports, H: Handler + 'static>(
         builder: Builder<P, H>,
         settings: Settings,
         count: Option<u64>,
+        running: CapabilitySet,
     ) -> Result<Session, Failure> {
         let builder = builder.settings(settings);
         let builder = match count {
             Some(count) => builder.packets(count),
             None => builder,
         };
-        builder.start().map_err(|error| Failure::of_start(&error))
+        let privileges = Privileges::of(None)?;
+        let keep = move || privileges.keep(running);
+        let settled = move || keep().map_err(|failure| io::Error::other(failure.line));
+        let session = builder.start_with(settled);
+        session.map_err(|error| Failure::of_start(&error))
     }
     // The session calls a handler's maker before any worker runs.
     match bridged {
@@ -176,7 +185,12 @@ fn start_session(
                 start.end();
                 Forward
             };
-            started(Session::between(a, b).handler(handler), settings, count)
+            started(
+                Session::between(a, b).handler(handler),
+                settings,
+                count,
+                running,
+            )
         }
         Some(addresses) => {
             for (index, port) in ports.iter().enumerate() {
@@ -189,7 +203,12 @@ fn start_session(
                 start.end();
                 bridge.clone()
             };
-            started(Session::among(ports).handler(handler), settings, count)
+            started(
+                Session::among(ports).handler(handler),
+                settings,
+                count,
+                running,
+            )
         }
     }
 }

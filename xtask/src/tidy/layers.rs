@@ -61,7 +61,7 @@ const SYS_OF_PORT: &[(&str, &str)] = &[
     ("tap", "tap tun"),
     ("packet", "packet socket device"),
     ("xdp", "xdp device"),
-    ("card", "card vfio device"),
+    ("card", "card vfio device threads"),
     ("e1000e", "device"),
     ("vmxnet3", "device"),
     // Turns descriptor numbers of the command line into owned descriptors.

@@ -6,6 +6,7 @@ use super::device::Device;
 use super::message::{HEADER_BYTES, Header, REGIONS_MAX};
 #[cfg(feature = "internals")]
 use crate::name::Name;
+use crate::port::sys::threads::give_up_capabilities;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::{Errno, IoSliceMut, write};
@@ -247,7 +248,10 @@ impl Server {
             device,
         };
         let builder = Builder::new().name("vhost-user".to_owned());
-        let thread = builder.spawn(move || thread.run())?;
+        let thread = builder.spawn(move || {
+            give_up_capabilities();
+            thread.run();
+        })?;
         Ok(Self {
             stop,
             thread: Some(thread),

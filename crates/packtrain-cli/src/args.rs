@@ -521,8 +521,8 @@ pub struct ForwardArgs {
     /// 1s [default: 300s]
     #[arg(long, value_name = "TIME", value_parser = aging)]
     pub aging: Option<Duration>,
-    /// With three and more ports: the most addresses that are remembered; frames for others go to
-    /// all ports [default: 8192]
+    /// With three and more ports: the most addresses that are remembered; addresses= of a port
+    /// bounds those behind it [default: 8192]
     #[arg(long, value_name = "N", value_parser = within(1..=ADDRESSES_MAX))]
     pub addresses: Option<usize>,
     /// Policies of queues and workers.

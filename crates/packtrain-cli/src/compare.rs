@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::json;
 use crate::print::{self, Style};
 use crate::table::{Align, Table};
+use packtrain::name::{Name, printable};
 use packtrain_lab::experiment::compare::{Change, Comparison, compare};
 use packtrain_lab::experiment::judge::CLEAN_MIN;
 use packtrain_lab::report::interval;
@@ -73,7 +74,7 @@ fn not_judged(comparison: &Comparison) -> Option<String> {
 }
 
 fn read(path: &Path) -> Result<Document, Failure> {
-    let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", path.display()));
+    let failure = |exit, line: String| Failure::new(exit, format!("{}: {line}", Name::from(path)));
     let wrong =
         |why| format!("{why}; name a file that packtrain experiment NAME --save FILE wrote");
     let text = fs::read_to_string(path).map_err(|error| match error.kind() {
@@ -94,7 +95,7 @@ fn read(path: &Path) -> Result<Document, Failure> {
 fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
     let mut text = summary(comparison, args.tolerance);
     for note in &comparison.notes {
-        text.push_str(&format!("{note}\n"));
+        text.push_str(&format!("{}\n", printable(note)));
     }
     let mut table = Table::new([
         ("figure", Align::Left),
@@ -108,7 +109,7 @@ fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
     // Settings are often longer than the figures: they are a line above the figures of a row.
     let mut above = None;
     for row in shown {
-        let setting = format!("{} {}", row.experiment, row.setting);
+        let setting = printable(&format!("{} {}", row.experiment, row.setting));
         if above.as_ref() != Some(&setting) {
             text.push_str(&section(above.take(), &mut table, style));
             above = Some(setting);
@@ -126,8 +127,8 @@ fn text(comparison: &Comparison, args: &CompareArgs, style: Style) -> String {
     }
     text.push_str(&section(above, &mut table, style));
     for one in &comparison.missing {
-        let (experiment, setting) = (&one.experiment, &one.setting);
-        text.push_str(&format!("not in {}: {experiment} {setting}\n", one.of));
+        let setting = printable(&format!("{} {}", one.experiment, one.setting));
+        text.push_str(&format!("not in {}: {setting}\n", one.of));
     }
     text
 }

@@ -61,13 +61,13 @@ impl Progress {
     fn world(&self, world: &World, refused: Option<Missing>) {
         match world {
             World::Namespaces if self.said => print::message(
-                "two network namespaces, a TAP interface in each, packtrain between them\n",
+                "two network namespaces, a TAP interface in each, packtrain between them",
             ),
             World::Namespaces => {}
             World::Memory { reason } => {
                 let reason = why(reason, refused);
                 print::message(&format!(
-                    "{reason}: running in memory over simulated NICs instead\n"
+                    "{reason}: running in memory over simulated NICs instead"
                 ));
             }
         }

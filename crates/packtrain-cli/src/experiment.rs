@@ -11,6 +11,7 @@ use crate::table::{Align, Table};
 use crate::tool::{self, Progress};
 use packtrain::advice;
 use packtrain::file;
+use packtrain::name::{Name, printable};
 use packtrain_lab::experiment::document::{Notices, part};
 use packtrain_lab::experiment::judge::CLEAN_MIN;
 use packtrain_lab::experiment::{
@@ -125,10 +126,10 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     if args.json {
         json::write(json::fields(&all))?;
     } else if let Some(path) = &args.html {
-        print::output(&format!("page: {}\n", path.display()))?;
+        print::output(&format!("page: {}\n", Name::from(path)))?;
     }
     for line in &notices.open {
-        print::message(&format!("{}\n", advice::printable(line)));
+        print::message(line);
     }
     if let Some(failure) = failure {
         return Err(failure);
@@ -144,7 +145,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     let is_asked_for = all.stopped || experiments.iter().any(is_few);
     if is_asked_for || (notices.open.is_empty() && all.claims.iter().any(is_judged)) {
         if !args.quiet {
-            print::message(&format!("{}\n", advice::printable(&line)));
+            print::message(&line);
         }
         return Ok(());
     }
@@ -297,7 +298,7 @@ impl<'a> Kept<'a> {
     }
 
     fn failed(&self, error: &std::io::Error) -> Failure {
-        let (option, path) = (self.option, self.path.display());
+        let (option, path) = (self.option, Name::from(&self.path));
         let advice = advice::on_file(error.kind(), true);
         Failure::new(Exit::Port, format!("{option} {path}: {error}{advice}"))
     }
@@ -348,7 +349,7 @@ fn machine(document: &Document) -> String {
     let entries = view::conditions(document);
     let entries = entries
         .iter()
-        .map(|(name, value)| format!("{name}: {value}"));
+        .map(|(name, value)| printable(&format!("{name}: {value}")));
     let entries: Vec<_> = entries.collect();
     let lines = entries.chunks(4).map(|some| some.join("; ") + "\n");
     lines.collect::<String>() + "\n"
@@ -378,7 +379,7 @@ fn text(view: &View<'_>, all: bool, style: Style) -> String {
     let heading = |text: &str| format!("\n{}\n", style.bold(text));
     let of = view.definition;
     let title = format!("{} ({}): {}", of.name, of.source, of.title);
-    let mut text = format!("{}\n", style.bold(&title));
+    let mut text = format!("{}\n", style.bold(&printable(&title)));
     text.push_str(&heading("What the document claims"));
     text.push_str(&paragraph(&of.document.claims, style));
     if let Some(theirs) = &view.theirs {
@@ -423,7 +424,7 @@ fn text(view: &View<'_>, all: bool, style: Style) -> String {
     if of.stopped {
         text.push_str("\nStopped before the end: these are the runs until then.\n");
     }
-    text + &format!("\nTo repeat it: {}\n\n", of.command)
+    text + &format!("\nTo repeat it: {}\n\n", printable(&of.command))
 }
 
 /// Text in lines of [`WIDTH`] columns, indented.
@@ -472,15 +473,18 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
             Verdict::NotReproduced => style.bad(name),
             Verdict::Exceeds | Verdict::Direction | Verdict::NotJudged => name.to_owned(),
         };
-        let mut settings = one.of.clone();
+        let mut settings = printable(&one.of);
         if !one.to.is_empty() {
-            settings.push_str(&format!(" to {}", one.to));
+            settings.push_str(&format!(" to {}", printable(&one.to)));
         }
         let measured = Cell::Estimate(one.measured);
-        let line = format!("    {verdict}: {settings}: {} {measured}", of.measured);
+        let line = format!(
+            "    {verdict}: {settings}: {} {measured}",
+            printable(&of.measured)
+        );
         text.push_str(&line);
         if !one.why.is_empty() {
-            text.push_str(&format!(": {}", one.why));
+            text.push_str(&format!(": {}", printable(&one.why)));
         }
         text.push('\n');
     }
@@ -490,7 +494,7 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
             _ => format!("{count} settings"),
         };
         let verdict = Verdict::NotJudged.name();
-        text.push_str(&format!("    {verdict}: {settings}: {why}\n"));
+        text.push_str(&format!("    {verdict}: {settings}: {}\n", printable(why)));
     }
     text.extend(of.reasons.iter().map(|why| paragraph(why, style)));
     text

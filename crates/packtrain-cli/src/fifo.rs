@@ -2,6 +2,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::print;
+use packtrain::name::Name;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -54,8 +55,8 @@ pub fn wait_for_readers<'a>(
         };
         if !is_told {
             for path in &waiting {
-                let shown = path.display();
-                print::message(&format!("waiting for a program that reads {shown}\n"));
+                let shown = Name::from(path);
+                print::message(&format!("waiting for a program that reads {shown}"));
             }
             is_told = true;
         }
@@ -63,7 +64,7 @@ pub fn wait_for_readers<'a>(
             let line = format!(
                 "{}: no program has opened the FIFO for reading within --duration; start the \
                  reader first",
-                first.display()
+                Name::from(first)
             );
             return Err(Failure::new(Exit::Port, line));
         }

@@ -11,12 +11,15 @@ use crate::{json, plan, report, summary};
 use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
 use packtrain::driver::{DeviceError, Link, Port};
 use packtrain::engine::{Builder, Forward, Handler, Ports, Report, Session, Settings};
+use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::thread::CapabilitySet;
 use serde_json::{Map, Value, json};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,22 +56,22 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
-    // The threads of the workers inherit what is left.
-    privileges.keep(used(
+    let [at_start, running] = used(
         &settings,
         joint.has_interface,
         joint.waits,
         joint.pins_memory,
-    ))?;
+    );
+    privileges.keep(at_start)?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);
     if !args.quiet && !args.json {
         if args.verbose {
             let text = plan::text(&joint, &in_force, Style::stderr());
             let line = plan::policies_line(&in_force.settings);
-            print::message(&format!("{text}{line}\n"));
+            print::lines(&format!("{text}{line}\n"));
         } else {
-            print::message(&summary::plan(&joint));
+            print::lines(&summary::plan(&joint));
         }
     }
     let has_no_input = joint.has_no_input();
@@ -79,13 +82,14 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let front_ends = joint.ports.iter().map(|port| port.driver.vhost());
     let front_ends: Vec<_> = front_ends.collect();
     let run = (joint.ports, settings, args.count);
-    let mut session = start_session(run, bridged.as_ref(), start)?;
+    let mut session = start_session(run, bridged.as_ref(), start, running)?;
+    Privileges::of(None)?.keep(running)?;
     if !args.quiet && !args.json {
         print::message(&greeting(&names));
         if has_no_input {
             let none = if bridged.is_some() { "no" } else { "neither" };
             print::message(&format!(
-                "note: {none} port has any input, so no packet will move\n"
+                "note: {none} port has any input, so no packet will move"
             ));
         }
     }
@@ -153,18 +157,24 @@ fn start_session(
     (ports, settings, count): (Vec<Port<AnyPort>>, Settings, Option<u64>),
     bridged: Option<&Arc<Addresses>>,
     start: Start,
+    running: CapabilitySet,
 ) -> Result<Session, Failure> {
     fn started<P: Ports, H: Handler + 'static>(
         builder: Builder<P, H>,
         settings: Settings,
         count: Option<u64>,
+        running: CapabilitySet,
     ) -> Result<Session, Failure> {
         let builder = builder.settings(settings);
         let builder = match count {
             Some(count) => builder.packets(count),
             None => builder,
         };
-        builder.start().map_err(|error| Failure::of_start(&error))
+        let privileges = Privileges::of(None)?;
+        let keep = move || privileges.keep(running);
+        let settled = move || keep().map_err(|failure| io::Error::other(failure.line));
+        let session = builder.start_with(settled);
+        session.map_err(|error| Failure::of_start(&error))
     }
     // The session calls a handler's maker before any worker runs.
     match bridged {
@@ -175,26 +185,45 @@ fn start_session(
                 start.end();
                 Forward
             };
-            started(Session::between(a, b).handler(handler), settings, count)
+            started(
+                Session::between(a, b).handler(handler),
+                settings,
+                count,
+                running,
+            )
         }
         Some(addresses) => {
+            for (index, port) in ports.iter().enumerate() {
+                if let Some(most) = port.config.addresses {
+                    addresses.bound(index, most);
+                }
+            }
             let bridge = Bridge::new(Arc::clone(addresses));
             let handler = move |_| {
                 start.end();
                 bridge.clone()
             };
-            started(Session::among(ports).handler(handler), settings, count)
+            started(
+                Session::among(ports).handler(handler),
+                settings,
+                count,
+                running,
+            )
         }
     }
 }
 
 /// What a run says when it has started.
-fn greeting(names: &[String]) -> String {
+fn greeting(names: &[Name]) -> String {
     match names {
-        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it\n"),
+        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it"),
         names => format!(
-            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it\n",
-            names.join(", ")
+            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it",
+            names
+                .iter()
+                .map(Name::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
         ),
     }
 }
@@ -291,7 +320,7 @@ fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
 }
 
 /// The failure of the run; the worst, if there are several.
-fn failure(names: &[String], ended: &Ended, report: &Report) -> Option<Failure> {
+fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the packet ledger does not close: {}", report::sums(ledger));
@@ -302,14 +331,14 @@ fn failure(names: &[String], ended: &Ended, report: &Report) -> Option<Failure> 
         (None, Ended::Removed(port)) => (Some(*port), &DeviceError::Removed),
         (None, _) => return None,
     };
-    let name = port.map_or("the engine", |port| &names[port]);
+    let name = port.map_or("the engine".into(), |port| names[port].clone());
     // The port was open and running, so no error is a missing privilege.
     Some(Failure::new(Exit::Port, format!("{name}: {error}")))
 }
 
 /// The JSON document of a run.
 fn document(
-    names: &[String],
+    names: &[Name],
     in_force: &InForce,
     report: &Report,
     faults: &[Option<Faults>],
@@ -340,7 +369,7 @@ fn document(
     for (index, name) in names.iter().enumerate() {
         let (device, faults) = (report.devices[index].as_ref(), faults[index].as_ref());
         let port = json::port(&snapshot.ports[index], device, faults, report.began);
-        ports.insert(name.clone(), port);
+        ports.insert(name.exact().to_owned(), port);
     }
     document.insert("ports".into(), ports.into());
     document.insert("drops".into(), json::drops(&snapshot.drops));

@@ -7,23 +7,24 @@
 use crate::print;
 use crate::privileges::Privileges;
 use packtrain::advice;
+use packtrain::name::Name;
 use packtrain::port::vhost::SocketFile;
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::thread::{CapabilitySet, set_name};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// The first argument of the guard. The descriptor of each file follows, and its path.
+/// The first argument of the guard. For each file follow its descriptor, that of its directory, and
+/// its name there.
 const WORD: &str = "socket-guard";
 /// This program, also if its file was replaced by another version.
 const PROGRAM: &str = "/proc/self/exe";
@@ -46,13 +47,11 @@ impl Guard {
         for file in files {
             match hold(&file) {
                 Ok((folder, socket)) => {
-                    let mut path = descriptor(folder.as_raw_fd()).into_os_string();
-                    path.push("/");
-                    path.push(file.path.file_name().unwrap_or_default());
-                    guard.arg(socket.as_raw_fd().to_string()).arg(path);
+                    guard.args([&socket, &folder].map(|of| of.as_raw_fd().to_string()));
+                    guard.arg(file.path.file_name().unwrap_or_default());
                     held.push((folder, socket));
                 }
-                Err(error) => say_unguarded(&file.path.to_string_lossy(), &error),
+                Err(error) => say_unguarded(&Name::from(&file.path), &error),
             }
         }
         if held.is_empty() {
@@ -64,7 +63,7 @@ impl Guard {
         guard.stdout(Stdio::null()).stderr(Stdio::null());
         let started = guard
             .spawn()
-            .inspect_err(|error| say_unguarded("its sockets", error));
+            .inspect_err(|error| say_unguarded(&Name::from("its sockets"), error));
         Self(started.ok())
     }
 }
@@ -78,12 +77,12 @@ impl Drop for Guard {
     }
 }
 
-fn say_unguarded(what: &str, error: &io::Error) {
-    let (what, errno) = (advice::printable(what), error.raw_os_error());
+fn say_unguarded(what: &Name, error: &io::Error) {
+    let errno = error.raw_os_error();
     let (descriptors, threads) = (advice::on_descriptors(errno), advice::on_threads(errno));
     print::message(&format!(
         "note: if packtrain is killed, the next start removes {what}: no guard process \
-         ({PROGRAM}): {error}{descriptors}{threads}\n"
+         ({PROGRAM}): {error}{descriptors}{threads}"
     ));
 }
 
@@ -108,26 +107,47 @@ fn hold(file: &SocketFile) -> io::Result<(File, File)> {
     Ok((folder, socket))
 }
 
-fn descriptor(number: impl Display) -> PathBuf {
-    Path::new(DESCRIPTORS).join(number.to_string())
-}
-
 /// Is the guard, if the arguments of the program say so, until the end of the program that started
 /// it.
 pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
     if args.nth(1)? != WORD {
         return None;
     }
-    Some(match wait() {
+    let args: Vec<_> = args.collect();
+    Some(match close_others(&args).and_then(|()| wait()) {
         Ok(()) => {
-            while let (Some(made), Some(path)) = (args.next(), args.next()) {
-                remove(&descriptor(made.to_string_lossy()), Path::new(&path));
+            for file in args.chunks_exact(3) {
+                let [made, folder] = [0, 1].map(|at| Path::new(DESCRIPTORS).join(&file[at]));
+                remove(&made, &folder.join(&file[2]));
             }
             ExitCode::SUCCESS
         }
         // There is no output to say so.
         Err(_) => ExitCode::FAILURE,
     })
+}
+
+/// Closes what the program was started with and has passed on, such as the sockets of `fd=`: as
+/// long as another process has them open, their other ends wait.
+fn close_others(args: &[OsString]) -> io::Result<()> {
+    let own = args.chunks_exact(3).flat_map(|file| &file[..2]);
+    let own: Vec<_> = own
+        .filter_map(|number| number.to_str()?.parse().ok())
+        .collect();
+    let open = fs::read_dir(DESCRIPTORS)?;
+    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let open: Vec<i32> = open.collect();
+    for other in open
+        .into_iter()
+        .filter(|number| *number > 2 && !own.contains(number))
+    {
+        match nix::unistd::close(other) {
+            // The directory itself was among them.
+            Ok(()) | Err(nix::Error::EBADF) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// Waits for the end of standard input. Signals that can be handled do not end the guard: one for

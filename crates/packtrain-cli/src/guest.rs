@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 use crate::print;
 use crate::signals::Stop;
 use crate::tool::failed;
+use packtrain::name::Name;
 use packtrain_lab::guest::{Card, Console, FarSide, Guest, GuestConfig, Kernel};
 use packtrain_lab::tap::Tap;
 use packtrain_lab::{LabError, ToolError};
@@ -38,7 +39,7 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     if wants_shell {
         config.console = Console::Terminal;
         let terminal = Terminal::keep();
-        print::message("booting; `exit` ends the guest\n");
+        print::message("booting; `exit` ends the guest");
         let ended = shell(config, &stop);
         drop(terminal);
         return ended.map_err(|error| failed(&error));
@@ -69,8 +70,8 @@ fn kernel(args: &GuestArgs) -> Result<Kernel, ToolError> {
     }
     let kernel = Kernel::provide(&folder)?;
     print::message(&format!(
-        "the kernel and BusyBox are in {}\n",
-        folder.display()
+        "the kernel and BusyBox are in {}",
+        Name::from(folder)
     ));
     Ok(kernel)
 }

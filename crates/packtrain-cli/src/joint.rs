@@ -7,6 +7,7 @@ use packtrain::driver::{Input, Port};
 use packtrain::engine::Settings;
 use packtrain::file;
 use packtrain::limits::PORTS_MAX;
+use packtrain::name::Name;
 use packtrain::plan::{Demand, Plan, Side, plan, plan_among};
 use packtrain::port::spec::{PortKind, PortSpec, SpecError};
 use packtrain::port::{AnyPort, OpenErrorKind, open_all};
@@ -178,7 +179,7 @@ impl Joint {
     }
 
     /// The names.
-    pub fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<Name> {
         self.sides.iter().map(|side| side.name.clone()).collect()
     }
 }
@@ -186,17 +187,17 @@ impl Joint {
 /// Gives ports of one name names of their own, by their kind and place.
 fn name_apart(sides: &mut [Side], specs: &[PortSpec]) {
     let twice =
-        |sides: &[Side], name: &str| sides.iter().filter(|side| side.name == name).count() > 1;
+        |sides: &[Side], name: &Name| sides.iter().filter(|side| side.name == *name).count() > 1;
     let renamed = |index: usize| format!("{}{index}", specs[index].kind.name());
     let same = (0..sides.len()).filter(|&index| twice(sides, &sides[index].name));
     let same: Vec<_> = same.collect();
     for index in same {
-        sides[index].name = renamed(index);
+        sides[index].name = renamed(index).into();
     }
     // A further port may have one of those names.
     if sides.iter().any(|side| twice(sides, &side.name)) {
         for (index, side) in sides.iter_mut().enumerate() {
-            side.name = renamed(index);
+            side.name = renamed(index).into();
         }
     }
 }
@@ -210,7 +211,16 @@ fn parse_all(ports: &[&str]) -> Result<Vec<PortSpec>, Failure> {
         return Err(Failure::new(Exit::Usage, line));
     }
     let specs = ports.iter().enumerate();
-    specs.map(|(index, text)| parse(index, text)).collect()
+    let specs = specs.map(|(index, text)| parse(index, text));
+    let specs: Vec<_> = specs.collect::<Result<_, _>>()?;
+    if let ([_, _], Some(most)) = (&*specs, specs.iter().find_map(|spec| spec.config.addresses)) {
+        let line = format!(
+            "addresses={most} is for three and more ports: two pass everything on, whatever its \
+             address; leave it out, or name a further port"
+        );
+        return Err(Failure::new(Exit::Usage, line));
+    }
+    Ok(specs)
 }
 
 fn parse(index: usize, text: &str) -> Result<PortSpec, Failure> {
@@ -247,7 +257,7 @@ fn check_twice(specs: &[PortSpec]) -> Result<(), Failure> {
     let refuse = |line: String| Err(Failure::new(Exit::Usage, line));
     let files: Vec<_> = specs.iter().flat_map(files).collect();
     for (index, (path, written)) in files.iter().enumerate() {
-        let name = path.display();
+        let name = Name::from(path);
         for (other, writes) in &files[index + 1..] {
             // The packets of two writers would be mixed.
             if *written && *writes && path == other && fifo::is_pipe(path) {
@@ -328,7 +338,7 @@ fn side(port: &Port<AnyPort>, spec: &PortSpec) -> Side {
     let mut side = Side::of(&port.driver, port.config);
     // `look` opens another file than the spec names.
     if let Some(file) = written_file(spec).and_then(Path::file_name) {
-        side.name = file.to_string_lossy().into_owned();
+        side.name = file.into();
     }
     side
 }

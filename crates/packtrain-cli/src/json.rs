@@ -4,6 +4,7 @@ use crate::exit::Failure;
 use crate::print;
 use packtrain::driver::{Changes, DeviceCounters};
 use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot};
+use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
 use packtrain::time::Instant;
@@ -102,11 +103,11 @@ fn trouble(report: &TroubleReport, began: Instant) -> Value {
 }
 
 /// What has changed in a run. Times are since `began`.
-pub fn changes(changes: &Changes, names: &[String], began: Instant) -> Value {
+pub fn changes(changes: &Changes, names: &[Name], began: Instant) -> Value {
     let last = changes.last.iter().map(|change| {
         json!({
             "at_seconds": change.at.since(began).as_secs_f64(),
-            "port": names[usize::from(change.port)],
+            "port": names[usize::from(change.port)].exact(),
             "queue": change.queue,
             "what": change.kind.name(),
             "lost": change.offloads.lost.names().collect::<Vec<_>>(),

@@ -5,6 +5,7 @@ use crate::print;
 use crate::table::{grouped, scaled};
 use packtrain::driver::Link;
 use packtrain::engine::{PortSnapshot, Snapshot};
+use packtrain::name::Name;
 use packtrain::port::vhost::VhostWatch;
 use packtrain::port::wrap::CaptureStatus;
 use packtrain::stats::{DropReason, Trouble};
@@ -26,7 +27,7 @@ const NOT_POPULATED: &str = "note: the front end shares memory of which pages ar
 /// them, each printed once.
 #[derive(Debug)]
 pub struct Live {
-    names: Vec<String>,
+    names: Vec<Name>,
     /// Captures of the ports, until the message that one has stopped.
     captures: Vec<Option<CaptureStatus>>,
     /// Front ends of the ports, how many of their messages were refused, and whether each had its
@@ -57,7 +58,7 @@ impl Live {
     /// printed every second on a terminal, unless `quiet`, and never otherwise. Events are always
     /// printed.
     pub fn new(
-        names: Vec<String>,
+        names: Vec<Name>,
         captures: Vec<Option<CaptureStatus>>,
         front_ends: Vec<Option<VhostWatch>>,
         interval: Option<Duration>,
@@ -123,7 +124,7 @@ impl Live {
         if self.terminal {
             self.drawn = text.lines().count();
         }
-        print::message(&text);
+        print::lines(&text);
         self.last = (elapsed, snapshot);
         let interval = self.interval.unwrap_or(Duration::MAX);
         // Intervals that passed while the machine was suspended are left out.
@@ -143,11 +144,11 @@ impl Live {
         let kept = changes.last.len();
         let left_out = new.saturating_sub(kept);
         if left_out > 0 {
-            self.event(&format!("{left_out} changes of the plan are not printed\n"));
+            self.event(&format!("{left_out} changes of the plan are not printed"));
         }
         for change in &changes.last[kept - new.min(kept)..] {
             let name = &self.names[usize::from(change.port)];
-            self.event(&format!("{name}: {change}\n"));
+            self.event(&format!("{name}: {change}"));
         }
     }
 
@@ -159,7 +160,7 @@ impl Live {
                 for report in log.iter() {
                     if self.troubles.insert((index, queue, report.cause)) {
                         let name = &self.names[index];
-                        self.event(&format!("{name}: txq{queue:02}: {report}\n"));
+                        self.event(&format!("{name}: txq{queue:02}: {report}"));
                     }
                 }
             }
@@ -193,7 +194,7 @@ impl Live {
             self.event(
                 "packets are longer than the MTU of their egress port, and dropped (drop.mtu): \
                  lower the MTU where they come from, or raise that of the egress interface or its \
-                 mtu=; notes of `packtrain plan` say where packets arrive longer than the MTU\n",
+                 mtu=; notes of `packtrain plan` say where packets arrive longer than the MTU",
             );
         }
     }
@@ -211,7 +212,7 @@ impl Live {
                 "{name}: {note}; the file has at most {records} records; make room, or choose \
                  another file"
             );
-            self.event(&format!("{line}\n"));
+            self.event(&line);
             self.stopped.get_or_insert(line);
         }
     }
@@ -249,9 +250,9 @@ impl Live {
             }
             let name = &self.names[index];
             let lines = match link {
-                Link::Up => format!("{name}: link is up\n"),
+                Link::Up => format!("{name}: link is up"),
                 Link::Down => {
-                    format!("{name}: link is down: packets for it are dropped until it is up\n")
+                    format!("{name}: link is down: packets for it are dropped until it is up")
                 }
                 Link::Removed => String::new(),
             };
@@ -283,7 +284,7 @@ impl Live {
                 let missed = grouped(missed);
                 self.event(&format!(
                     "{name}: {missed} records are not in the capture: the reader of its pipe was \
-                     too slow; write to a file\n"
+                     too slow; write to a file"
                 ));
             }
         }
@@ -332,15 +333,15 @@ impl Rates {
 }
 
 /// What goes to a port: from the other one of two, or from any of more.
-struct Way<'a> {
-    from: Option<&'a str>,
-    to: &'a str,
+struct Way {
+    from: Option<String>,
+    to: String,
     rates: Rates,
 }
 
-impl Way<'_> {
+impl Way {
     fn title(&self) -> String {
-        match self.from {
+        match &self.from {
             Some(from) => format!("{from} -> {}", self.to),
             None => format!("-> {}", self.to),
         }
@@ -359,13 +360,11 @@ fn cut(text: &str, columns: usize) -> String {
 }
 
 /// A name, cut to the length of an interface's.
-fn short(name: &str) -> &str {
-    name.char_indices()
-        .nth(15)
-        .map_or(name, |(end, _)| &name[..end])
+fn short(name: &Name) -> String {
+    name.to_string().chars().take(15).collect()
 }
 
-fn block(ways: &[Way<'_>], elapsed: Duration, drops: u64) -> String {
+fn block(ways: &[Way], elapsed: Duration, drops: u64) -> String {
     let titles: Vec<_> = ways.iter().map(Way::title).collect();
     let width = titles.iter().map(|title| title.chars().count()).max();
     let width = width.unwrap_or(0);
@@ -385,7 +384,7 @@ fn rates(rates: &Rates) -> String {
     )
 }
 
-fn line(ways: &[Way<'_>], elapsed: Duration, drops: u64) -> String {
+fn line(ways: &[Way], elapsed: Duration, drops: u64) -> String {
     let ways = ways.iter().map(|way| {
         let of = way.rates;
         let [packets, wire] = [of.packets, of.wire_packets].map(scaled);
@@ -403,8 +402,8 @@ mod tests {
     #[test]
     fn no_line_of_the_block_is_wider_than_the_terminal() {
         let ways = [("sim0", "nüll0"), ("nüll0", "sim0")].map(|(from, to)| Way {
-            from: Some(from),
-            to,
+            from: Some(from.to_owned()),
+            to: to.to_owned(),
             rates: Rates::default(),
         });
         let whole = block(&ways, Duration::from_secs(7), 12);

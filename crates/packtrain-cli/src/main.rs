@@ -37,6 +37,7 @@ use args::{Arguments, Command};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, CommandFactory, Parser};
 use exit::{Exit, Failure};
+use packtrain::name::Name;
 use std::error::Error;
 use std::ffi::OsString;
 use std::io::{Write, stdout};
@@ -105,7 +106,7 @@ fn explain(error: &clap::Error) -> ExitCode {
 fn usage_error(error: &clap::Error, words: impl Iterator<Item = OsString>) -> String {
     let mut line = what_is_wrong(error);
     let words: Vec<_> = words
-        .map(|word| word.to_string_lossy().into_owned())
+        .map(|word| Name::from(word).exact().to_owned())
         .collect();
     let all = Arguments::command();
     let mut command = &all;

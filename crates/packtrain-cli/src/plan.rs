@@ -9,6 +9,7 @@ use crate::summary;
 use crate::table::{Align, Table};
 use packtrain::driver::Fit;
 use packtrain::engine::Settings;
+use packtrain::name::Name;
 use packtrain::plan::{Coalescing, PlannedPart};
 use packtrain::policy::gro::Flush;
 use packtrain_lab::in_force::{InForce, Merging, Path, Policies, Setting, Source};
@@ -85,7 +86,7 @@ pub fn text(joint: &Joint, in_force: &InForce, style: Style) -> String {
         text.push('\n');
     }
     text.push_str(&attachments(joint, in_force, style));
-    for (name, path) in &plan.paths {
+    for (name, path) in joint.names().iter().zip(plan.paths.values()) {
         let Path { kind, why, .. } = path;
         let each = match path.handover {
             "packet" => ", packet by packet",
@@ -107,7 +108,7 @@ pub fn text(joint: &Joint, in_force: &InForce, style: Style) -> String {
 /// What each worker has, in a line: RX by pair of queues, TX by queue.
 fn workers(joint: &Joint) -> String {
     let plan = &joint.plan;
-    let group = |kind: &str, one: &str, all: usize, found: &[usize], name: &str| match found {
+    let group = |kind: &str, one: &str, all: usize, found: &[usize], name: &Name| match found {
         [] => None,
         _ if found.len() == all => Some(format!("{kind} of {name}")),
         [index] => Some(format!("{kind} {one} {index} of {name}")),
@@ -189,8 +190,8 @@ fn merging(how: &Coalescing, limits: &Merging) -> String {
 /// How each port is attached, and the settings of its queues, side by side.
 fn attachments(joint: &Joint, in_force: &InForce, style: Style) -> String {
     let names = joint.names();
-    let heads = names.iter().map(|name| (name.as_str(), Align::Left));
-    let mut table = Table::new([("port", Align::Left)].into_iter().chain(heads));
+    let heads = names.iter().map(|name| (name.to_string(), Align::Left));
+    let mut table = Table::new([("port".to_owned(), Align::Left)].into_iter().chain(heads));
     let ports = 0..names.len();
     let ports: Vec<_> = ports
         .map(|index| attachment(joint, in_force, index))

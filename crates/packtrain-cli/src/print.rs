@@ -1,8 +1,8 @@
 //! Writing to standard output and standard error, also if they are closed.
 
 use crate::exit::{Exit, Failure};
-use packtrain::advice;
 use packtrain::file::STANDARD;
+use packtrain::name;
 use std::borrow::Cow;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
@@ -174,7 +174,7 @@ fn wrapped(text: &str, columns: Option<usize>) -> Cow<'_, str> {
 
 /// A command that a user may copy: its line is not wrapped.
 pub fn in_one_line(command: &str) -> String {
-    command.replace(' ', NO_BREAK)
+    name::printable(command).replace(' ', NO_BREAK)
 }
 
 /// A space at which no line ends. [`terminal`] makes it a space.
@@ -187,40 +187,40 @@ fn terminal(text: &str) -> String {
     let mut rest = text;
     while !rest.is_empty() {
         let end = rest.find(['\n', '\x1b']).unwrap_or(rest.len());
-        clean.push_str(&advice::printable(&rest[..end]));
+        clean.push_str(&name::printable(&rest[..end]));
         rest = &rest[end..];
         let own = ["\n"].iter().chain(&EMPHASIS);
         let own = own.copied().find(|own| rest.starts_with(own));
         let len = own.map_or(usize::from(!rest.is_empty()), str::len);
         match own {
             Some(own) => clean.push_str(own),
-            None => clean.push_str(&advice::printable(&rest[..len])),
+            None => clean.push_str(&name::printable(&rest[..len])),
         }
         rest = &rest[len..];
     }
     clean.replace(NO_BREAK, " ")
 }
 
-/// Writes text for people to standard output, or to standard error if packets are written there:
-/// see [`keep_from`]. A reader that has ended (`| head`) is no error.
+/// Writes [`lines`] for people to standard output, or to standard error if packets are written
+/// there: see [`keep_from`]. A reader that has ended (`| head`) is no error.
 ///
 /// # Errors
 ///
 /// If it cannot be written for another reason, such as a full disk.
 pub fn output(text: &str) -> Result<(), Failure> {
     if TAKEN.load(Ordering::Relaxed) {
-        message(text);
+        lines(text);
         return Ok(());
     }
     document(&terminal(&wrapped(text, columns_of(stdout()))))
 }
 
-/// A JSON document, whose strings have control characters below U+0020 escaped, with those from
-/// U+007F to U+009F escaped as well: a terminal obeys them, and JSON allows them.
+/// A JSON document, whose strings have control characters below U+0020 escaped, with all others of
+/// [`name::is_escaped`] escaped as well: JSON allows them.
 pub fn escaped(json: &str) -> String {
     let mut text = String::with_capacity(json.len());
     for one in json.chars() {
-        if matches!(one, '\u{7f}'..='\u{9f}') {
+        if one != '\n' && name::is_escaped(one) {
             text.push_str(&format!("\\u{:04x}", u32::from(one)));
         } else {
             text.push(one);
@@ -260,14 +260,21 @@ pub fn written(result: std::io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Writes to standard error. If that is closed, the text is lost, and the run continues.
-pub fn message(text: &str) {
+/// Writes one line to standard error: a line end in it is escaped. If that is closed, the text is
+/// lost, and the run continues.
+pub fn message(line: &str) {
+    lines(&format!("{}\n", name::printable(line)));
+}
+
+/// Writes lines to standard error, as [`message`]. Names from outside in them are
+/// [`Name`](packtrain::name::Name)s or cells of a [`Table`](crate::table::Table).
+pub fn lines(text: &str) {
     raw(&terminal(&wrapped(text, columns())));
 }
 
 /// Replaces the last line of standard error, a terminal. It is in one line.
 pub fn progress(line: &str) {
-    raw(&format!("\r\x1b[K{}", advice::printable(line)));
+    raw(&format!("\r\x1b[K{}", name::printable(line)));
 }
 
 /// Removes the last `lines` lines of standard error, a terminal.
@@ -294,8 +301,8 @@ fn columns_of(stream: impl AsFd) -> Option<usize> {
 /// Prints in one line why the program fails.
 pub fn error_line(line: &str) {
     // A name from the command line may contain anything.
-    let line = advice::printable(line);
-    message(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
+    let line = name::printable(line);
+    lines(&format!("{} {line}\n", Style::stderr().bad("packtrain:")));
 }
 
 #[cfg(test)]
@@ -326,12 +333,16 @@ mod tests {
 
     #[test]
     fn a_json_document_has_no_control_characters_and_says_the_same() {
-        let name = serde_json::Value::from("\u{9b}2J\u{7f}\r\n\x1b\u{a0}");
-        let text = escaped(&name.to_string());
-        assert_eq!(text.chars().find(|one| one.is_control()), None, "{text:?}");
+        let value = serde_json::Value::from("\u{9b}2J\u{7f}\r\n\x1b\u{a0}\u{202e}");
+        let text = escaped(&value.to_string());
+        assert_eq!(
+            text.chars().find(|one| name::is_escaped(*one)),
+            None,
+            "{text:?}"
+        );
         assert_eq!(
             serde_json::from_str::<serde_json::Value>(&text).ok(),
-            Some(name)
+            Some(value)
         );
     }
 
@@ -351,9 +362,10 @@ mod tests {
             "\u{9b}2J",
             "\x08",
             "x\x1b",
+            "\u{202e}",
         ] {
             let text = terminal(&format!("name {hostile}\n"));
-            let control = text.trim_end().chars().find(|one| one.is_control());
+            let control = text.trim_end().chars().find(|one| name::is_escaped(*one));
             assert_eq!(control, None, "{text:?}");
             assert!(
                 text.starts_with("name ") && text.ends_with('\n'),

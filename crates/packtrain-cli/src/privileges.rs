@@ -134,29 +134,30 @@ impl Account {
     }
 }
 
-/// The capabilities that a run uses after its start, each for its reason.
+/// The capabilities that the start of a run uses once its ports are open, and those of a run after
+/// it, each for its reason. The end of a run needs none: the kernel undoes what was opened.
 pub fn used(
     settings: &Settings,
     has_interface: bool,
     waits: bool,
     pins_memory: bool,
-) -> CapabilitySet {
-    let mut used = CapabilitySet::empty();
+) -> [CapabilitySet; 2] {
+    let mut running = CapabilitySet::empty();
+    // AF_XDP pins the memory of packets once the run has it. Linux before 5.19 needs the other one
+    // to give packets to its sockets, and any to load a program for an interface that is made
+    // again.
+    let pins = CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
+    let mut used = if pins_memory { pins } else { running };
     if waits {
-        // Opens an interface that is made again, by packet sockets or as a TAP.
-        used |= CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
-    }
-    if pins_memory {
-        // AF_XDP pins the memory of packets once the run has it. Linux before 5.19 needs the other
-        // one to give packets to its sockets, and any to load a program for an interface that is
-        // made again.
-        used |= CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
+        // Opens an interface that is made again, by packet sockets, as a TAP or through AF_XDP.
+        running |= used | CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
     }
     if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an
         // interface that is moved to another network namespace.
-        used |= CapabilitySet::NET_ADMIN;
+        running |= CapabilitySet::NET_ADMIN;
     }
+    used |= running;
     let now = getpriority_process(None).ok();
     if let Some(now) = now.and_then(|nice| i8::try_from(nice).ok())
         && let Some(wanted) = settings.priority.nice(settings.idle, Serves::Devices, now)
@@ -165,5 +166,5 @@ pub fn used(
         // Gives the workers' threads their priority (`--priority`).
         used |= CapabilitySet::SYS_NICE;
     }
-    used
+    [used, running]
 }

@@ -4,6 +4,7 @@ use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
 use crate::words;
 use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
+use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use packtrain_lab::experiment::counters::{device_values, fault_values, worker_values};
@@ -14,7 +15,7 @@ const QUEUES_ABREAST: usize = 4;
 /// The packets of each direction or port, the losses with their reasons, and the ledger.
 /// `interfaces` are the ports that are TAP or TUN interfaces.
 pub fn totals(
-    names: &[String],
+    names: &[Name],
     interfaces: &[bool],
     report: &Report,
     faults: &[Option<Faults>],
@@ -43,7 +44,7 @@ pub fn totals(
 
 /// A row for each direction between two ports; one for each port among more, where a packet in may
 /// go out anywhere.
-fn directions(names: &[String], ports: &[PortSnapshot], seconds: f64, style: Style) -> String {
+fn directions(names: &[Name], ports: &[PortSnapshot], seconds: f64, style: Style) -> String {
     let columns = [
         "packets in",
         "packets out",
@@ -65,7 +66,7 @@ fn directions(names: &[String], ports: &[PortSnapshot], seconds: f64, style: Sty
         table.row([
             match two {
                 true => format!("{} -> {}", names[from], names[to]),
-                false => names[from].clone(),
+                false => names[from].to_string(),
             },
             grouped(taken.packets),
             grouped(sent.packets),
@@ -78,7 +79,7 @@ fn directions(names: &[String], ports: &[PortSnapshot], seconds: f64, style: Sty
     table.render(0, style)
 }
 
-fn fault_line(name: &str, faults: &Faults) -> String {
+fn fault_line(name: &Name, faults: &Faults) -> String {
     let counts = fault_values(faults).into_iter();
     let counts: Vec<_> = counts
         .filter(|(_, count)| *count > 0)
@@ -94,7 +95,7 @@ fn fault_line(name: &str, faults: &Faults) -> String {
 
 /// Losses outside of packtrain, which are not in the ledger; `None` if there are none.
 fn device_losses(
-    name: &str,
+    name: &Name,
     is_interface: bool,
     from_packtrain: u64,
     to_packtrain: u64,
@@ -120,12 +121,7 @@ fn device_losses(
 }
 
 /// Every counter: by queue, by device, by fault and by worker.
-pub fn details(
-    names: &[String],
-    report: &Report,
-    faults: &[Option<Faults>],
-    style: Style,
-) -> String {
+pub fn details(names: &[Name], report: &Report, faults: &[Option<Faults>], style: Style) -> String {
     let snapshot = &report.snapshot;
     let mut text = "\n".to_owned();
     for (name, port) in names.iter().zip(&snapshot.ports) {
@@ -134,14 +130,15 @@ pub fn details(
     text.push_str(&batches(names, &snapshot.ports, style));
     let devices = names.iter().zip(&report.devices);
     let devices =
-        devices.filter_map(|(name, of)| Some((name.clone(), device_values(of.as_ref()?))));
+        devices.filter_map(|(name, of)| Some((name.to_string(), device_values(of.as_ref()?))));
     let devices: Vec<_> = devices.map(|(name, of)| (name, of.to_vec())).collect();
     let title = "the device's own counters";
     // Losses are always listed, also if there are none.
     let always = |counter: &str| counter.ends_with("dropped");
     text.push_str(&counters(title, &devices, always, style));
     let faults = names.iter().zip(faults);
-    let faults = faults.filter_map(|(name, of)| Some((name.clone(), fault_values(of.as_ref()?))));
+    let faults =
+        faults.filter_map(|(name, of)| Some((name.to_string(), fault_values(of.as_ref()?))));
     let faults: Vec<_> = faults.map(|(name, of)| (name, of.to_vec())).collect();
     text.push_str(&counters("faults, packets", &faults, |_| true, style));
     text.push_str(&changes(names, report, style));
@@ -186,7 +183,7 @@ pub fn sums(ledger: &Ledger) -> String {
 }
 
 /// The counters of one port, a column for each queue.
-fn queues(name: &str, port: &PortSnapshot, style: Style) -> String {
+fn queues(name: &Name, port: &PortSnapshot, style: Style) -> String {
     let rx = port.rx.iter().map(|queue| queue.values().collect());
     let tx = port.tx.iter().map(|queue| queue.values().collect());
     let of = |kind: &str, what: &str, queues: Vec<Counters>| -> String {
@@ -231,7 +228,7 @@ fn counters(
 }
 
 /// The batch sizes of each queue that had any, in packets.
-fn batches(names: &[String], ports: &[PortSnapshot], style: Style) -> String {
+fn batches(names: &[Name], ports: &[PortSnapshot], style: Style) -> String {
     let columns = ["times", "p50", "p90", "p99", "max"];
     let columns = columns.map(|name| (name, Align::Right));
     let title = [("packets in a batch", Align::Left), ("of a", Align::Left)];
@@ -268,7 +265,7 @@ fn batches(names: &[String], ports: &[PortSnapshot], style: Style) -> String {
 }
 
 /// What has changed since the plan was made; nothing if nothing has.
-fn changes(names: &[String], report: &Report, style: Style) -> String {
+fn changes(names: &[Name], report: &Report, style: Style) -> String {
     let all = &report.snapshot.changes;
     if all.count == 0 {
         return String::new();
@@ -280,7 +277,7 @@ fn changes(names: &[String], report: &Report, style: Style) -> String {
     ]);
     for change in &all.last {
         let seconds = change.at.since(report.began).as_secs_f64();
-        let name = names[usize::from(change.port)].clone();
+        let name = names[usize::from(change.port)].to_string();
         table.row([name, format!("{seconds:.3}"), change.to_string()]);
     }
     let left_out = all.count - all.last.len() as u64;
@@ -341,7 +338,7 @@ mod tests {
 
     #[test]
     fn packets_that_a_full_interface_dropped_come_with_what_to_do() {
-        let said = |is_interface, from, to| device_losses("tap0", is_interface, from, to);
+        let said = |is_interface, from, to| device_losses(&"tap0".into(), is_interface, from, to);
         let lost = "counted as dropped by the other side of tap0: ";
         let only = |packets| Some(format!("{lost}{packets}\n"));
         assert_eq!(said(true, 0, 0), None);

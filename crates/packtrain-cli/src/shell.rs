@@ -7,6 +7,7 @@ use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use packtrain::advice;
+use packtrain::name::Name;
 use std::path::{Path, PathBuf};
 
 /// `packtrain completions`.
@@ -63,7 +64,7 @@ pub fn man(args: &ManArgs, program: Command) -> Result<(), Failure> {
     };
     let cannot = |path: &Path, error: std::io::Error| {
         let advice = advice::on_file(error.kind(), true);
-        let line = format!("cannot write {}: {error}{advice}", path.display());
+        let line = format!("cannot write {}: {error}{advice}", Name::from(path));
         Failure::new(Exit::Port, line)
     };
     std::fs::create_dir_all(folder).map_err(|error| cannot(folder, error))?;

@@ -109,7 +109,7 @@ impl Stop {
             if !*is_over {
                 // The lock is held until the end, so no packet moves.
                 last_words(|| {
-                    print::message("interrupted during the start: nothing was forwarded\n");
+                    print::message("interrupted during the start: nothing was forwarded");
                 });
                 std::process::exit(0);
             }

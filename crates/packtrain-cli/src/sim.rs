@@ -8,6 +8,7 @@ use crate::signals::Stop;
 use crate::table::{Align, Table, grouped, scaled};
 use crate::tool::Progress;
 use packtrain::file::{STANDARD, create};
+use packtrain::name::Name;
 #[cfg(feature = "plants")]
 use packtrain::plant;
 use packtrain_testkit::fuzz::{self, Failed, Options, Totals};
@@ -73,7 +74,10 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
     let not_reached = totals.not_reached();
     if args.json {
         let failure = failed.as_ref().map(|(failed, file, written)| {
-            let path = written.as_ref().ok().map(|()| file.display().to_string());
+            let path = written
+                .as_ref()
+                .ok()
+                .map(|()| Name::from(&file).exact().to_owned());
             json!({
                 "world": failed.world,
                 "wrong": failed.failure.wrong.name(),
@@ -91,7 +95,7 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
         let again = match written {
             Ok(()) => format!("{length} bytes repeat it: {}", command(&file)),
             Err(error) => {
-                let file = file.display();
+                let file = Name::from(&file);
                 format!(
                     "its {length} bytes could not be written: {file}: {error}; name a file with \
                      --save"
@@ -128,7 +132,7 @@ fn repeat(args: &SimArgs) -> Result<(), Failure> {
         let line = format!("{option} is of packtrain sim fuzz: a file is one world; leave it out");
         return Err(Failure::new(Exit::Usage, line));
     }
-    let file = args.what.display();
+    let file = Name::from(&args.what);
     let read = read(&args.what).map_err(|error| {
         let hint = "name a file that packtrain sim fuzz wrote, or write packtrain sim fuzz";
         Failure::new(Exit::Port, format!("{file}: {error}; {hint}"))
@@ -148,7 +152,7 @@ fn repeat(args: &SimArgs) -> Result<(), Failure> {
             json!({
                 "wrong": failure.wrong.name(),
                 "line": failure.line,
-                "file": args.what.display().to_string(),
+                "file": Name::from(&args.what).exact(),
                 "bytes": bytes.len(),
             })
         });
@@ -177,11 +181,11 @@ fn captured(
         None
     };
     if let Some(why) = why {
-        let line = format!("--pcap {}: {why}; name another file", path.display());
+        let line = format!("--pcap {}: {why}; name another file", Name::from(path));
         return Err(Failure::new(Exit::Usage, line));
     }
     let failed = |error| {
-        let line = format!("--pcap {}: {error}; name another file", path.display());
+        let line = format!("--pcap {}: {error}; name another file", Name::from(path));
         Failure::new(Exit::Port, line)
     };
     let file = create(path).map_err(failed)?;
@@ -223,7 +227,7 @@ fn command(file: &Path) -> String {
     let planted = plant::current().map_or_else(String::new, |plant| format!(" --plant {plant}"));
     #[cfg(not(feature = "plants"))]
     let planted = "";
-    format!("packtrain sim {}{planted}", file.display())
+    format!("packtrain sim {}{planted}", Name::from(file))
 }
 
 /// Counts and times in one line.

@@ -3,6 +3,7 @@
 use crate::print::Style;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use comfy_table::{LineStyle, TableStyle};
+use packtrain::name::printable;
 pub use packtrain_measure::numbers::grouped;
 use packtrain_measure::numbers::prefixed;
 
@@ -40,15 +41,17 @@ impl Table {
         Self {
             columns: columns
                 .into_iter()
-                .map(|(name, align)| (name.into(), align))
+                .map(|(name, align)| (printable(&name.into()), align))
                 .collect(),
             rows: Vec::new(),
         }
     }
 
-    /// Adds a row; cells that are left out at the end are empty.
+    /// Adds a row; cells that are left out at the end are empty. What a name from outside may have
+    /// in a cell, also of the head, is escaped.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
-        self.rows.push(cells.into_iter().map(Into::into).collect());
+        let cells = cells.into_iter().map(|cell| printable(&cell.into()));
+        self.rows.push(cells.collect());
     }
 
     /// Removes all rows.

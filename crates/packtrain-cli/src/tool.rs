@@ -82,7 +82,7 @@ pub fn controlled<R>(
     match outcome {
         Ok(result) => Ok(Some(result)),
         Err(error @ (ToolError::Cancelled | ToolError::InWarmUp(_))) => {
-            print::message(&format!("{error}\n"));
+            print::message(&error.to_string());
             Ok(None)
         }
         Err(error) => Err(failed(&error)),
@@ -186,7 +186,7 @@ impl Progress {
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_empty() || !line.starts_with(last.as_str()) {
             line.trim_end().clone_into(&mut last);
-            print::message(&format!("{last}\n"));
+            print::message(&last);
         }
     }
 

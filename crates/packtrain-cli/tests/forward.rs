@@ -400,6 +400,31 @@ fn a_copy_of_a_capture_has_its_times() {
     assert_eq!(times(&to), expected.map(Some));
 }
 
+/// The program gives the bridge the bound of a port.
+#[test]
+fn a_port_of_a_bridge_has_a_bound_of_addresses() {
+    let scratch = Scratch::new("addresses");
+    let file = scratch.file("many.pcap");
+    let interface = packtrain_capture::Interface {
+        link: packtrain_capture::LinkCode::ETHERNET,
+        snaplen: 0,
+        name: None,
+    };
+    let format = packtrain_capture::Format::PcapNg;
+    let writer = packtrain_capture::Writer::new(Vec::new(), format, &[interface]);
+    let mut writer = writer.expect("a writer");
+    for number in 0..10 {
+        let frame = [[2, 0, 0, 0, 1, number]; 10].concat();
+        writer.write(0, 0, 60, [&frame[..]]).expect("a record");
+    }
+    std::fs::write(&file, writer.finish().expect("the end")).expect("a file");
+    for (keys, known) in [("", 10), (",addresses=3", 3)] {
+        let port = format!("pcap:{file}{keys}");
+        let document = ends(0, &["forward", &port, "null:", "null:", "--json"]).json();
+        assert_eq!(document["run"]["addresses"], known);
+    }
+}
+
 /// The file is a pipe whose reader reads only the beginning.
 #[test]
 fn a_capture_that_stops_is_reported_and_costs_no_packet() {

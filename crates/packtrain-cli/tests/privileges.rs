@@ -13,10 +13,10 @@ use std::process::Child;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// `CAP_NET_ADMIN`, `CAP_DAC_OVERRIDE` and `CAP_SYS_NICE` of linux/capability.h.
+/// `CAP_NET_ADMIN`, `CAP_DAC_OVERRIDE` and `CAP_NET_RAW` of linux/capability.h.
 const NET_ADMIN: u64 = 1 << 12;
 const DAC_OVERRIDE: u64 = 1 << 1;
-const SYS_NICE: u64 = 1 << 23;
+const NET_RAW: u64 = 1 << 13;
 /// The line after which all threads run.
 const RUNS: &str = "Ctrl-C ends it";
 /// A user that each system has, and its number on most.
@@ -143,25 +143,27 @@ fn user() -> Option<(u32, u32)> {
 
 #[test]
 fn a_run_keeps_what_it_uses() {
-    // As root no thread is refused a capability; else none is there.
-    let all = May::own().permitted;
-    for (ports, priority, used) in [
-        (["null:", "sim:"], "none", 0),
-        (["null:", "sim:"], "auto", SYS_NICE),
-    ] {
-        let args = [&["forward"], &ports[..], &["--priority", priority]].concat();
+    let scratch = Scratch::new("kept");
+    let socket = format!("vhost-user:{},server", scratch.file("a.sock"));
+    for priority in ["none", "auto"] {
+        let args = ["forward", "null:", &socket, "--priority", priority];
         let mut child = start(&mut command(PACKTRAIN, &args));
         wait_for_line(&mut child, RUNS);
-        let expected = with(May::own(), used & all);
-        assert_threads(&child, &expected, priority);
+        assert_threads(&child, &with(May::own(), 0), priority);
         interrupted(child, "INT");
     }
     let Some(way) = in_namespace() else { return };
-    let args = ["forward", "tap:pta", "null:", "--priority", "none"];
-    let mut child = namespaced(&way, &args);
-    wait_for_line(&mut child, RUNS);
-    assert_threads(&child, &with(May::own(), NET_ADMIN), "an interface");
-    interrupted(child, "INT");
+    for (port, kept) in [
+        ("tap:pta", NET_ADMIN),
+        ("tap:pta,gone=wait", NET_ADMIN | NET_RAW),
+    ] {
+        // The thread that opens an interface again keeps what the start had.
+        let args = ["forward", port, "null:", "--priority", "none"];
+        let mut child = namespaced(&way, &args);
+        wait_for_line(&mut child, RUNS);
+        assert_threads(&child, &with(May::own(), kept), port);
+        interrupted(child, "INT");
+    }
 }
 
 #[test]
@@ -176,7 +178,7 @@ fn a_run_becomes_the_user_that_was_asked_for() {
         uids: vec![uid; 4],
         gids: vec![gid; 4],
         groups: vec![gid],
-        ..with(May::own(), SYS_NICE & May::own().permitted)
+        ..with(May::own(), 0)
     };
     assert_threads(&child, &become_it, USER);
     interrupted(child, "INT");
@@ -241,6 +243,30 @@ fn a_socket_that_the_user_may_not_remove() {
             sleep(Duration::from_millis(5));
         }
     }
+}
+
+/// What the program was started with is not kept open by the guard: a peer waits for its end.
+#[test]
+fn the_guard_of_a_socket_has_no_descriptor_of_the_program() {
+    let scratch = Scratch::new("guarded");
+    let port = format!("vhost-user:{},server", scratch.file("a.sock"));
+    let script = "exec 7</dev/null 9</dev/null; exec \"$0\" forward null: \"$1\"";
+    let mut child = start(&mut command("sh", &["-c", script, PACKTRAIN, &port]));
+    wait_for_line(&mut child, RUNS);
+    let guard = child_of(&child).expect("a guard").replace("status", "");
+    let open = |path: &str| {
+        let open = fs::read_dir(path).expect("/proc").flatten();
+        let names = open.map(|entry| fs::read_link(entry.path()).unwrap_or_default());
+        names.filter(|name| name.as_os_str() == "/dev/null").count()
+    };
+    assert!(open(&format!("/proc/{}/fd", child.id())) >= 2);
+    let deadline = Instant::now() + TIMEOUT;
+    // Its outputs.
+    while open(&format!("{guard}fd")) > 2 {
+        assert!(Instant::now() < deadline, "the guard has them open");
+        sleep(Duration::from_millis(5));
+    }
+    interrupted(child, "INT");
 }
 
 /// The status of a process that `parent` started.

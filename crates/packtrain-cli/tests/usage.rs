@@ -91,6 +91,10 @@ fn a_bad_command_line_is_2_with_nothing_on_standard_output() {
             "--addresses is for three and more ports",
         ),
         (
+            &["plan", "null:", "null:addresses=10"],
+            "addresses=10 is for three and more ports",
+        ),
+        (
             &["forward", "null:", "null:", "null:", "--aging", "999ms"],
             "--aging cannot be '999ms': an address must be remembered for at least 1s",
         ),
@@ -454,6 +458,28 @@ fn a_line_stays_one_line_whatever_a_name_contains() {
     let ran = packtrain(&["plan", "pcap:/no/such\nfile\x1b[31m", "null:"]);
     assert_eq!(ran.code, Some(4));
     assert!(!ran.error_line().contains('\x1b'), "{ran:?}");
+    // Tables, notes, statistics and the plan show a name; a document has it as it is.
+    let scratch = Scratch::new("names");
+    let name = "a\nledger: forged\x1b[31m\u{202e}ü.pcap";
+    let port = format!("pcap:{},write,segs=1", scratch.file(name));
+    let source = "null:source,count=3,trace";
+    for args in [
+        vec!["plan", source, &port],
+        vec!["forward", source, &port, "--verbose"],
+        vec!["forward", source, &port, "null:"],
+    ] {
+        let ran = ends(0, &args);
+        let said = ran.out + &ran.err;
+        assert!(!said.contains(['\x1b', '\u{202e}']), "{said}");
+        assert!(!said.contains("\nledger: forged"), "{said}");
+        assert!(
+            said.contains(r"a\nledger: forged\u{1b}[31m\u{202e}ü.pcap"),
+            "{said}"
+        );
+    }
+    let ran = ends(0, &["forward", source, &port, "--json", "-q"]);
+    assert!(!ran.out.contains('\u{202e}'), "{ran:?}");
+    assert_eq!(ran.json()["ports"][name]["txq00"]["packets"], 3, "{ran:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Hosts whose interfaces are network cards that the kernel drives, as in a guest.
 
+use packtrain::name::Name;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -57,7 +58,7 @@ pub(crate) fn bring(address: &str, from: &Netns) -> Result<String, ToolError> {
 fn interface(device: &Path) -> Option<String> {
     let first = |folder: &Path| {
         let entry = fs::read_dir(folder).ok()?.next()?.ok()?;
-        Some(entry.file_name().to_string_lossy().into_owned())
+        Some(Name::from(entry.file_name()).exact().to_owned())
     };
     let virtio = || {
         let entries = fs::read_dir(device).ok()?.flatten();

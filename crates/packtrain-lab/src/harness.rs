@@ -4,6 +4,7 @@
 //! had a second thread, which the standard test harness does not allow. A test target with
 //! `harness = false` calls [`main`] instead.
 
+use packtrain::name::Name;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
@@ -235,7 +236,7 @@ impl Traces {
         let links = links.flatten().filter_map(|link| {
             // The descriptor that reads the directory is among them, and is closed by now.
             let target = fs::read_link(link.path()).ok()?;
-            Some(target.to_string_lossy().into_owned())
+            Some(Name::from(target).exact().to_owned())
         });
         let is_digit = |c: char| c.is_ascii_digit();
         let mut descriptors: Vec<_> = links

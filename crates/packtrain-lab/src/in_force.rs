@@ -242,11 +242,13 @@ impl InForce {
         options: &PolicyOptions,
         placed: &Placed,
     ) -> Self {
-        let names = || sides.iter().map(|side| side.name.clone());
+        let names = || sides.iter().map(|side| side.name.exact().to_owned());
         let ports = sides.iter().enumerate();
         let ports = ports.map(|(index, side)| Port::of(side, plan, index));
         let directions = plan.directions.iter().map(|direction| {
-            let [from, to] = direction.ports.map(|port| sides[port].name.clone());
+            let [from, to] = direction
+                .ports
+                .map(|port| sides[port].name.exact().to_owned());
             Direction::of(from, to, direction)
         });
         let queues = plan.work.iter();
@@ -357,9 +359,11 @@ fn listed(offloads: &[&str]) -> String {
 fn parts(sides: &[Side], plan: &plan::Plan) -> Vec<Vec<String>> {
     let words = |part: &PlannedPart| match *part {
         PlannedPart::Lanes { direction, pair } => {
-            format!("RX of {}, pair {pair}", sides[direction].name)
+            format!("RX of {}, pair {pair}", sides[direction].name.exact())
         }
-        PlannedPart::Tx { port, queue } => format!("TX queue {queue} of {}", sides[port].name),
+        PlannedPart::Tx { port, queue } => {
+            format!("TX queue {queue} of {}", sides[port].name.exact())
+        }
     };
     let workers = plan.workers.iter();
     workers

@@ -1,5 +1,6 @@
 //! The output of a program under test: a pipe that a thread reads, the last bytes of it, and a log.
 
+use packtrain::name::Name;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -43,7 +44,7 @@ impl Log {
             let line = format!(
                 "--log {}: {error}; name a file in a folder that exists and that \
                                 you may write to",
-                path.display()
+                Name::from(path)
             );
             ToolError::Failed(line)
         })?;
@@ -58,7 +59,10 @@ impl Log {
     pub fn error(&self) -> Option<String> {
         let error = locked(&self.error);
         let error = error.as_ref()?;
-        Some(format!("{}: {error}: the log is cut", self.path.display()))
+        Some(format!(
+            "{}: {error}: the log is cut",
+            Name::from(&self.path)
+        ))
     }
 
     /// After the first error nothing is written.

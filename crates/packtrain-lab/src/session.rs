@@ -11,7 +11,7 @@ use crate::options::{Fields, PolicyOptions};
 /// The ports `a` and `b`, before a session takes them.
 pub(crate) fn sides<D: Driver>(ports: &[Port<D>]) -> Vec<Side> {
     let named = ports.iter().zip(["a", "b"]).map(|(port, name)| Side {
-        name: name.to_owned(),
+        name: name.into(),
         ..Side::of(&port.driver, port.config)
     });
     named.collect()

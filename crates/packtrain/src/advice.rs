@@ -45,11 +45,3 @@ pub const fn on_file(kind: io::ErrorKind, write: bool) -> &'static str {
         _ => "",
     }
 }
-
-/// A text from outside, a file's name or what is in it, on one line and without what a terminal
-/// would obey.
-#[must_use]
-pub fn printable(text: &str) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    text.chars().map(shown).collect()
-}

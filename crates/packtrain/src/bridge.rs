@@ -22,10 +22,11 @@
 //! It detects no loop: two paths between two ports multiply broadcasts without end, so the ports
 //! must be joined nowhere else. It does not read VLAN tags: an address is behind one port in all
 //! VLANs. It believes every source address: as with any bridge that learns, a host can take the
-//! address of another one, and one that sends from very many has frames for new addresses go to all
-//! ports.
+//! address of another one. A port that sends from very many addresses has its own ones forgotten.
 
+pub use crate::driver::ADDRESSES_MAX;
 use crate::engine::{Handler, RxId};
+use crate::limits::PORTS_MAX;
 use crate::packet::{Burst, Packet, PortSet};
 use crate::time::Instant;
 use std::fmt;
@@ -41,15 +42,13 @@ pub const AGING: Duration = Duration::from_secs(300);
 pub const ADDRESSES: usize = 8192;
 /// The shortest time that addresses are remembered: hosts may send as seldom.
 pub const AGING_MIN: Duration = Duration::from_secs(1);
-/// The most that may be asked for; they take 32 MiB.
-pub const ADDRESSES_MAX: usize = 1 << 20;
 
 /// Entries that an address may be in. Twice as many entries as addresses make a full set rare.
 const WAYS: usize = 8;
 /// The times of frames are kept to this fraction of the aging time, so that an entry in use is
 /// seldom written.
 const TOUCH_FRACTION: u64 = 16;
-/// Entries of a full table that one frame searches for old ones: 16 KiB.
+/// Entries of a full table that one frame searches for an old one, or for one of a port: 16 KiB.
 const SWEEP_ENTRIES: usize = 1024;
 
 /// An Ethernet address as a number, first byte highest.
@@ -59,8 +58,10 @@ type Mac = u64;
 /// any threads, share one table.
 ///
 /// An entry is two words, each valid on its own: the address with its port, and when its last
-/// frame was seen. The worst that a race of two threads does is to keep an old entry for longer, or
-/// to have an address twice, of which one grows old.
+/// frame was seen. The worst that a race of two threads does is to keep an old entry for longer, to
+/// have an address twice, of which one grows old, or to learn one at its next frame. A counter is
+/// incremented before the entry has the address, and decremented after it has lost it, so a bound
+/// is never exceeded.
 pub struct Addresses {
     entries: Box<[Entry]>,
     /// The factor of the hash: random, or a host could choose addresses that fill one set, and keep
@@ -74,6 +75,18 @@ pub struct Addresses {
     sweep_at: AtomicU64,
     /// The next entry of a search; past the last one if there is none.
     sweep_from: AtomicUsize,
+    /// By index. Ports from `port_count` on never had an address.
+    ports: Box<[PortAddresses]>,
+    port_count: AtomicUsize,
+    /// The next entry of a search for one of a port.
+    evict_from: AtomicUsize,
+}
+
+/// The addresses of a port.
+#[derive(Debug)]
+struct PortAddresses {
+    used: AtomicUsize,
+    most: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -96,8 +109,9 @@ impl fmt::Debug for Addresses {
 impl Addresses {
     /// Remembers at most `most` addresses, 1 to [`ADDRESSES_MAX`], each for `aging` after its last
     /// frame, at least [`AGING_MIN`]. The time of that frame is known to a sixteenth of `aging`, by
-    /// which an address may be forgotten too early. Further addresses are not learned until old
-    /// ones are forgotten: frames for them go to all ports.
+    /// which an address may be forgotten too early. If the table is full, or all entries that a new
+    /// address may have are in use, one of the port that has most is forgotten: a port loses
+    /// addresses only to itself and to ports that have fewer.
     #[must_use]
     pub fn new(most: usize, aging: Duration) -> Arc<Self> {
         let most = most.clamp(1, ADDRESSES_MAX);
@@ -110,7 +124,25 @@ impl Addresses {
             aging: u64::try_from(aging.max(AGING_MIN).as_nanos()).unwrap_or(u64::MAX),
             sweep_at: AtomicU64::new(0),
             sweep_from: AtomicUsize::new(count),
+            ports: (0..PORTS_MAX)
+                .map(|_| PortAddresses {
+                    used: AtomicUsize::new(0),
+                    most: AtomicUsize::new(most),
+                })
+                .collect(),
+            port_count: AtomicUsize::new(0),
+            evict_from: AtomicUsize::new(0),
         })
+    }
+
+    /// Remembers at most `most` addresses behind `port` from now on. Further ones are not learned
+    /// until old ones are forgotten: frames for them go to all ports.
+    ///
+    /// # Panics
+    ///
+    /// If `port` is not less than [`PORTS_MAX`].
+    pub fn bound(&self, port: usize, most: usize) {
+        self.ports[port].most.store(most, Ordering::Relaxed);
     }
 
     /// The number of entries in use, of which some may be older than the aging time.
@@ -148,8 +180,7 @@ impl Addresses {
         self.set(mac).iter().find_map(|entry| {
             // Acquires the time of its frame, which `insert` has stored before.
             let word = entry.word.load(Ordering::Acquire);
-            (word >> 16 == mac && word != 0 && !self.is_old(entry, now))
-                .then_some((word & 0xffff) as usize)
+            (word >> 16 == mac && word != 0 && !self.is_old(entry, now)).then_some(port(word))
         })
     }
 
@@ -163,54 +194,142 @@ impl Addresses {
                 entry.seen.store(now, Ordering::Relaxed);
             }
             let word = entry.word.load(Ordering::Relaxed);
-            // The host has moved. If another thread has just changed the entry, the next frame
-            // learns it again.
-            if word != wanted && word >> 16 == mac {
-                let _changed =
-                    entry
-                        .word
-                        .compare_exchange(word, wanted, Ordering::Relaxed, Ordering::Relaxed);
+            if word == wanted || word >> 16 != mac {
+                return;
             }
-            return;
+            // The host has moved. If its new port has as many as it may have, or if another thread
+            // has just changed the entry, the next frame learns it again.
+            self.free(entry, word);
         }
         self.insert(set, wanted, now);
     }
 
     #[cold]
     fn insert(&self, set: &[Entry], wanted: u64, now: u64) {
-        let mut room = true;
+        let port = port(wanted);
+        self.port_count.fetch_max(port + 1, Ordering::Relaxed);
         for entry in set {
-            let word = entry.word.load(Ordering::Relaxed);
-            let is_free = word == 0;
-            if !is_free && !self.is_old(entry, now) {
+            self.free_old(entry, now);
+        }
+        // A full set has no use for another entry.
+        let full = set
+            .iter()
+            .all(|entry| entry.word.load(Ordering::Relaxed) != 0);
+        if full && !self.evict_of(set, port)
+            || !(self.claim(port, now) || self.evict(set, port) && self.claim_one(port))
+        {
+            return;
+        }
+        for entry in set {
+            if entry.word.load(Ordering::Relaxed) != 0 {
                 continue;
-            }
-            if is_free {
-                room = room && self.claim(now);
-                if !room {
-                    continue;
-                }
             }
             // The time first, so that the new address does not appear to be old.
             entry.seen.store(now, Ordering::Relaxed);
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
-            match entry.word.compare_exchange(word, wanted, order, failed) {
-                Ok(_) => return,
-                Err(_) if is_free => {
-                    self.used.fetch_sub(1, Ordering::Relaxed);
-                }
-                Err(_) => {}
+            if entry
+                .word
+                .compare_exchange(0, wanted, order, failed)
+                .is_ok()
+            {
+                return;
             }
+        }
+        self.release(port);
+    }
+
+    /// Forgets the address of an entry, unless another thread has just changed it.
+    fn free(&self, entry: &Entry, word: u64) -> bool {
+        let order = Ordering::Relaxed;
+        let freed = word != 0 && entry.word.compare_exchange(word, 0, order, order).is_ok();
+        if freed {
+            self.release(port(word));
+        }
+        freed
+    }
+
+    fn free_old(&self, entry: &Entry, now: u64) {
+        let word = entry.word.load(Ordering::Relaxed);
+        if self.is_old(entry, now) {
+            self.free(entry, word);
         }
     }
 
-    /// Counts one entry more, if the bound allows it. A full table is searched for old entries:
-    /// each call searches a piece of it, and one search begins in a sixteenth of the aging time.
-    fn claim(&self, now: u64) -> bool {
-        let one_more = |used: usize| (used < self.most).then_some(used + 1);
+    fn release(&self, port: usize) {
+        self.ports[port].used.fetch_sub(1, Ordering::Relaxed);
+        self.used.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn used_by(&self, port: usize) -> usize {
+        self.ports[port].used.load(Ordering::Relaxed)
+    }
+
+    /// Whether `port` may have an entry of `other`: within its bound, and if `other` still has as
+    /// many as `port` then.
+    fn may_take(&self, port: usize, other: usize) -> bool {
+        let used = self.used_by(port);
+        let has_room = used < self.ports[port].most.load(Ordering::Relaxed);
+        has_room && (other == port || self.used_by(other) > used + 1)
+    }
+
+    /// Frees an entry of a set, of the port that has most of those in it.
+    fn evict_of(&self, set: &[Entry], to: usize) -> bool {
+        let words = set
+            .iter()
+            .map(|entry| (entry, entry.word.load(Ordering::Relaxed)));
+        let most = words.max_by_key(|(_, word)| self.used_by(port(*word)));
+        most.is_some_and(|(entry, word)| self.may_take(to, port(word)) && self.free(entry, word))
+    }
+
+    /// Frees an entry of the port that has most: one of `set`, else the first one that a bounded
+    /// search finds. The next call continues the search.
+    fn evict(&self, set: &[Entry], to: usize) -> bool {
+        let order = Ordering::Relaxed;
+        let ports = 0..self.port_count.load(order);
+        let Some(most) = ports.max_by_key(|&one| (self.used_by(one), one == to)) else {
+            return false;
+        };
+        if !self.may_take(to, most) {
+            return false;
+        }
+        let frees = |entry: &Entry| {
+            let word = entry.word.load(order);
+            port(word) == most && self.free(entry, word)
+        };
+        let from = self.evict_from.load(order) % self.entries.len();
+        let (before, after) = self.entries.split_at(from);
+        let mut around = after.iter().chain(before).take(SWEEP_ENTRIES);
+        set.iter().any(frees) || {
+            let found = around.position(frees);
+            let searched = found.map_or(SWEEP_ENTRIES, |at| at + 1);
+            self.evict_from.store(from + searched, order);
+            found.is_some()
+        }
+    }
+
+    /// Counts one entry more of a port, if the bounds allow it.
+    fn claim_one(&self, port: usize) -> bool {
         let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-        let claim = || self.used.try_update(order, failed, one_more).is_ok();
-        if claim() {
+        let claim = |used: &AtomicUsize, most: usize| {
+            let one_more = |used: usize| (used < most).then_some(used + 1);
+            used.try_update(order, failed, one_more).is_ok()
+        };
+        let of_port = &self.ports[port];
+        if !claim(&of_port.used, of_port.most.load(order)) {
+            return false;
+        }
+        let claimed = claim(&self.used, self.most);
+        if !claimed {
+            of_port.used.fetch_sub(1, order);
+        }
+        claimed
+    }
+
+    /// As `claim_one`. A full table is searched for old entries: each call searches a piece of it,
+    /// and one search begins in a sixteenth of the aging time.
+    fn claim(&self, port: usize, now: u64) -> bool {
+        let (order, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        if self.claim_one(port) {
             return true;
         }
         if self.sweep_from.load(order) >= self.entries.len() {
@@ -224,16 +343,15 @@ impl Addresses {
         }
         let from = self.sweep_from.fetch_add(SWEEP_ENTRIES, order);
         for entry in self.entries.iter().skip(from).take(SWEEP_ENTRIES) {
-            let word = entry.word.load(Ordering::Relaxed);
-            if word != 0 && self.is_old(entry, now) {
-                let freed = entry.word.compare_exchange(word, 0, order, failed);
-                if freed.is_ok() {
-                    self.used.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
+            self.free_old(entry, now);
         }
-        claim()
+        self.claim_one(port)
     }
+}
+
+/// The port of an entry's word.
+const fn port(word: u64) -> usize {
+    (word & 0xffff) as usize
 }
 
 const fn number(address: [u8; 6]) -> Mac {

@@ -27,7 +27,7 @@ mod wrap;
 
 pub(crate) use change::ChangeLog;
 pub use change::{Change, ChangeKind, ChangeRecord, Changes, Moved, PortChanges};
-pub use config::{Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
+pub use config::{ADDRESSES_MAX, Coalesce, Fit, IntoPort, Port, PortConfig, QueueConfig};
 pub use features::Features;
 pub use interface::Interface;
 pub use key::KeyHelp;

@@ -5,6 +5,7 @@
 //! emptied; links of `/dev`, `/dev/fd` and `/proc/self/fd` are. A file that exists keeps its mode
 //! and its owner. No folder is made.
 
+use crate::name::Name;
 use rustix::fs::OFlags;
 use rustix::io::ioctl_fionbio;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -225,7 +226,7 @@ fn replacement(path: &Path) -> io::Result<Option<(File, PathBuf)>> {
     if path.is_symlink() || old.as_ref().is_some_and(|old| !old.is_file()) {
         return Ok(None);
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = Name::from(path.file_name().unwrap_or_default());
     let name = path.with_file_name(format!(".{name}.{}", std::process::id()));
     let file = open(&name, File::options().write(true).create_new(true))?;
     if let Some(old) = old {

@@ -38,6 +38,7 @@ pub mod driver;
 pub mod engine;
 pub mod file;
 pub mod limits;
+pub mod name;
 pub mod packet;
 pub mod plan;
 #[cfg(feature = "plants")]

@@ -10,6 +10,7 @@ use crate::limits::{
     COALESCE_PACKETS, COALESCE_PACKETS_MAX, GSO_BYTES_MIN, PACKET_BYTES_MAX, PORTS_MAX, QUEUES_MAX,
     RING_FRACTION_PER_PACKET, RX_PIECE_BYTES_MIN, SEGMENTS_FRAMEWORK_MAY_ADD, SEGMENTS_MAX,
 };
+use crate::name::Name;
 use crate::packet::Packet;
 use crate::policy::gro::Gro;
 use crate::policy::priority::Serves;
@@ -32,7 +33,7 @@ mod tests;
 #[derive(Clone, Debug)]
 pub struct Side {
     /// Its name.
-    pub name: String,
+    pub name: Name,
     /// [`Driver::interface`].
     pub interface: Option<Interface>,
     /// The capabilities of the device.
@@ -46,7 +47,7 @@ impl Side {
     #[must_use]
     pub fn of(port: &impl Driver, config: PortConfig) -> Self {
         Self {
-            name: port.name().to_owned(),
+            name: port.name().into(),
             interface: port.interface(),
             capabilities: port.capabilities(),
             config,
@@ -219,9 +220,9 @@ impl Coalescing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Direction {
     /// The ingress port.
-    pub from: String,
+    pub from: Name,
     /// The egress port.
-    pub to: String,
+    pub to: Name,
     /// The indices of both.
     pub ports: [usize; 2],
     /// One decision for every feature, in the order of [`Features::NAMED`].

@@ -114,6 +114,27 @@ const FENCES: &[Fence] = &[
         why: "system calls live in few files, beside the unsafe code they need",
         fix: "move the system call to one of those files",
     },
+    Fence {
+        names: &[
+            "display",
+            "to_string_lossy",
+            "println",
+            "eprint",
+            "eprintln",
+        ],
+        within: &[
+            "crates/packtrain/src/",
+            "crates/packtrain-lab/src/",
+            "crates/packtrain-cli/src/",
+        ],
+        except: &[
+            ("crates/packtrain/src/name.rs", &["to_string_lossy"]),
+            // The harness of tests.
+            ("crates/packtrain-lab/src/harness.rs", &["println"]),
+        ],
+        why: "a path may have what a terminal obeys, or a line end",
+        fix: "show it as a `packtrain::name::Name`, and print by `print.rs` of packtrain-cli",
+    },
 ];
 
 /// Files that have what the table does not grant them, and entries that no file needs.

@@ -12,7 +12,7 @@ const LAYERS: &[(&str, &[(u8, &str)])] = &[
     (
         "crates/packtrain/src/",
         &[
-            (2, "advice file limits plant stats sync time trace"),
+            (2, "advice file limits name plant stats sync time trace"),
             (3, "packet policy"),
             (4, "driver runtime"),
             (6, "plan"),
@@ -46,12 +46,12 @@ const ONLY: &[(&str, &str, &str)] = &[
     (
         "crates/packtrain/src/port",
         // A driver names the reason for a bad packet; it has no counters.
-        "driver packet advice time limits file stats::DropReason sync port",
+        "driver packet advice name time limits file stats::DropReason sync port",
         "a driver author needs to know nothing but the driver contract",
     ),
     (
         "crates/packtrain/src/policy",
-        "limits time::Instant policy",
+        "limits name::Name time::Instant policy",
         "a policy does the same in a worker and in a simulation, for the same numbers",
     ),
 ];
@@ -61,7 +61,7 @@ const SYS_OF_PORT: &[(&str, &str)] = &[
     ("tap", "tap tun"),
     ("packet", "packet socket device"),
     ("xdp", "xdp device"),
-    ("card", "card vfio device"),
+    ("card", "card vfio device threads"),
     ("e1000e", "device"),
     ("vmxnet3", "device"),
     // Turns descriptor numbers of the command line into owned descriptors.

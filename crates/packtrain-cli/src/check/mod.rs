@@ -8,6 +8,7 @@ use crate::print::{self, Style};
 use crate::table::{Align, Table};
 use crate::tool;
 use args::CheckArgs;
+use packtrain::name::{Name, printable};
 use packtrain_lab::check::{CHECKS, Options, Report, Verdict, html, junit, run as check, versions};
 use packtrain_lab::exec::Exec;
 use packtrain_lab::output::Log;
@@ -103,7 +104,7 @@ fn claimed(args: &CheckArgs) -> Vec<IpVersion> {
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     fs::write(path, text)
-        .map_err(|error| Failure::new(Exit::Port, format!("{}: {error}", path.display())))
+        .map_err(|error| Failure::new(Exit::Port, format!("{}: {error}", Name::from(path))))
 }
 
 fn ended(report: &Report) -> Result<(), Failure> {
@@ -180,7 +181,7 @@ fn text(report: &Report, style: Style) -> String {
     }
     let mut text = format!(
         "{} between two {} devices, MTU {}\n\n",
-        report.commands.join(" and "),
+        printable(&report.commands.join(" and ")),
         report.devices.to_uppercase(),
         report.mtu
     );

@@ -67,7 +67,7 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
     if args.json {
         json::write(document::of(args, &found))?;
     } else if writes_to_stdout(args) {
-        print::message(&tables::of(args, &found, Style::stderr()));
+        print::lines(&tables::of(args, &found, Style::stderr()));
     } else {
         print::output(&tables::of(args, &found, Style::stdout()))?;
     }

@@ -5,7 +5,7 @@ use super::found::{Found, Stored, ledger};
 use crate::print::Style;
 use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{report, words};
-use packtrain::advice;
+use packtrain::name::Name;
 use packtrain_capture::replay::{
     HISTOGRAM_FROM, InterfaceReport, Options, QueueReport, Report, Segment, Times,
 };
@@ -32,7 +32,7 @@ pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> String {
 
 /// What a data set has of the configurations of the command line.
 fn data_set(stored: &Stored) -> String {
-    let folder = advice::printable(&stored.folder);
+    let folder = Name::from(&stored.folder);
     format!(
         "\ndata set {} in {folder}: configurations written: {}, kept: {}\n",
         stored.dataset,
@@ -42,8 +42,7 @@ fn data_set(stored: &Stored) -> String {
 }
 
 fn title(index: usize, seen: &InterfaceReport) -> String {
-    let name = seen.name.as_deref().map(advice::printable);
-    name.unwrap_or_else(|| index.to_string())
+    seen.name.clone().unwrap_or_else(|| index.to_string())
 }
 
 fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> String {

@@ -17,6 +17,7 @@ mod shrink;
 mod speed;
 mod verdict;
 
+use packtrain::name::Name;
 use std::fs::{self, File};
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -181,7 +182,7 @@ pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError
     }
     if let Some(folder) = &options.captures {
         let made = fs::create_dir_all(folder);
-        made.map_err(|error| ToolError::Usage(format!("{}: {error}", folder.display())))?;
+        made.map_err(|error| ToolError::Usage(format!("{}: {error}", Name::from(folder))))?;
     }
     let mut bench = Bench::start(options, control)?;
     let mut rows = Vec::new();
@@ -449,7 +450,7 @@ impl Bench<'_> {
     fn capture(&self, folder: &Path, name: &str, of: &Outcome) -> Result<PathBuf, ToolError> {
         let path = folder.join(format!("{name}.pcapng"));
         let failed = |error: &dyn std::fmt::Display| {
-            ToolError::Failed(format!("{}: {error}", path.display()))
+            ToolError::Failed(format!("{}: {error}", Name::from(&path)))
         };
         let link = match self.probe.link {
             Link::Tun => LinkCode::RAW,

@@ -1,5 +1,6 @@
 //! The report of all checks.
 
+use packtrain::name::{Name, printable};
 use std::path::PathBuf;
 
 use serde::Serialize;
@@ -107,9 +108,9 @@ impl Row {
         }
         lines.push(format!("  seen in, or required by: {}", self.source));
         if let Some(capture) = &self.capture {
-            lines.push(format!("  capture: {}", capture.display()));
+            lines.push(format!("  capture: {}", Name::from(capture)));
         }
-        lines.join("\n") + "\n"
+        lines.iter().map(|line| printable(line) + "\n").collect()
     }
 }
 

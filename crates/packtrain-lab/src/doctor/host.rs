@@ -1,5 +1,6 @@
 //! The system's files below a root, and the commands that mend.
 
+use packtrain::name::Name;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,7 @@ impl Host<'_> {
     /// The path of the system for one below the root.
     pub(super) fn system(&self, path: &Path) -> String {
         let path = path.strip_prefix(self.root).unwrap_or(path);
-        Path::new("/").join(path).display().to_string()
+        Name::from(Path::new("/").join(path)).to_string()
     }
 
     /// The text of a file without the end of its line; `None` if it cannot be read.

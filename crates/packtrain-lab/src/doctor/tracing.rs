@@ -1,5 +1,6 @@
 //! Tracing of the probes of a run.
 
+use packtrain::name::Name;
 use std::fs;
 
 use super::finding::Finding;
@@ -58,7 +59,7 @@ fn bpftrace(host: &Host<'_>) -> Finding {
             .is_some_and(|place| host.path(place).is_file())
     });
     match found {
-        Some(place) => Finding::yes(SUBJECT, place.display().to_string()),
+        Some(place) => Finding::yes(SUBJECT, Name::from(place).to_string()),
         None => Finding::no(SUBJECT, "not found in PATH").mend(host.install(SUBJECT)),
     }
 }

@@ -1,5 +1,6 @@
 //! Everything that is tried. Each trial closes what it opened.
 
+use packtrain::name::Name;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
@@ -112,7 +113,7 @@ impl Trials {
         });
         let shared_memory = memory.map(drop).and_then(|()| UnixStream::pair().map(drop));
         let program = std::env::current_exe();
-        let program = program.map_or("packtrain".to_owned(), |path| path.display().to_string());
+        let program = program.map_or("packtrain".to_owned(), |path| Name::from(path).to_string());
         Self {
             program,
             superuser: user == 0,

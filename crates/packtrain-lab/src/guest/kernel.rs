@@ -1,5 +1,6 @@
 //! The folder with the kernel of a guest, its modules and BusyBox.
 
+use packtrain::name::Name;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -51,7 +52,7 @@ impl Kernel {
                 return Err(ToolError::Missing(format!(
                     "no {name} for guests in {}: `packtrain guest --fetch` downloads Debian's \
                      kernel and BusyBox into it (70 MB, with apt-get; it installs nothing)",
-                    folder.display()
+                    Name::from(folder)
                 )));
             }
         }
@@ -101,7 +102,7 @@ impl Kernel {
     pub fn file(&self, name: &str) -> Result<Vec<u8>, ToolError> {
         let path = self.folder.join(name);
         let read = fs::read(&path);
-        read.map_err(|error| ToolError::Missing(format!("{}: {error}", path.display())))
+        read.map_err(|error| ToolError::Missing(format!("{}: {error}", Name::from(path))))
     }
 
     /// These modules and those that they need, as names and bytes, each behind those that it needs.
@@ -133,13 +134,12 @@ impl Kernel {
     /// # Errors
     /// [`ToolError::Missing`] if the folder cannot be read.
     pub(super) fn names(&self) -> Result<Vec<String>, ToolError> {
-        let folder = self.folder.display();
+        let folder = Name::from(&self.folder);
         let failed = |error| ToolError::Missing(format!("{folder}: {error}"));
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name();
-            let name = name.to_string_lossy();
-            names.extend(name.strip_suffix(".ko").map(str::to_owned));
+            let name = Name::from(entry.map_err(failed)?.file_name());
+            names.extend(name.exact().strip_suffix(".ko").map(str::to_owned));
         }
         names.sort();
         Ok(names)

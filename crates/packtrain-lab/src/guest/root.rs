@@ -1,5 +1,6 @@
 //! What a guest has in its root: BusyBox, modules, programs with their libraries, and the scripts.
 
+use packtrain::name::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -138,10 +139,10 @@ impl Root {
         let failed = |path: &Path, error| {
             ToolError::Failed(format!(
                 "cannot put {} into a guest: {error}",
-                path.display()
+                Name::from(path)
             ))
         };
-        let name = program.file_name().unwrap_or_default().to_string_lossy();
+        let name = Name::from(program.file_name().unwrap_or_default());
         let bytes = fs::read(program).map_err(|error| failed(program, error))?;
         self.file(&format!("bin/{name}"), &bytes);
         // It fails for a static program, which has none.

@@ -291,7 +291,7 @@ mod tests {
         let [a, b] = [0, 1].map(|port| PortChanges::new(Arc::clone(&log), port));
         let of = |name: &str, index| {
             Some(Interface {
-                name: name.to_owned(),
+                name: name.into(),
                 index: Some(index),
                 namespace: Some((4, 7)),
             })

@@ -11,6 +11,9 @@ use crate::policy::gro::{self, Gro};
 use crate::policy::moderation::Moderation;
 use std::fmt;
 
+/// The most addresses that a bridge may be asked to remember; they take 32 MiB.
+pub const ADDRESSES_MAX: usize = 1 << 20;
+
 /// Whether and how packtrain merges packets of a port in software, for the other port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Coalesce {
@@ -127,6 +130,10 @@ pub struct PortConfig {
     pub coalesce: Coalesce,
     /// How many of them are held to be merged, and for how long.
     pub gro: Gro,
+    /// Of a port of a [`Bridge`](crate::bridge::Bridge), which is given it by
+    /// [`Addresses::bound`](crate::bridge::Addresses::bound): the addresses behind the port that
+    /// are remembered.
+    pub addresses: Option<usize>,
     /// Settings of the port's queues.
     pub work: QueueConfig,
 }
@@ -174,6 +181,10 @@ impl PortConfig {
              with 1 no pure ACK is held";
         "rx-pause" (Range(1, *gro::PACKETS.end() as u64)) gro.rx_pause:
             "packets after which receiving stops, as if the queue were empty (for experiments)";
+        "addresses" (Range(1, ADDRESSES_MAX as u64)) addresses:
+            "among three and more ports: addresses behind the port that the bridge remembers at \
+             most; without it only --addresses counts, and a full table forgets one of the port \
+             that has most";
         "dispatch" (Setting("direct|deferred|abdicate|threshold(n)|adaptive")) work.dispatch:
             "which thread drains the rings of its TX queues; takes precedence over --dispatch";
         "moderation" (Setting("off|fixed(usecs,frames)|adaptive")) work.moderation:
@@ -286,6 +297,7 @@ impl Default for PortConfig {
             rx_buffers: None,
             coalesce: Coalesce::Auto,
             gro: Gro::default(),
+            addresses: None,
             work: QueueConfig::default(),
         }
     }

@@ -1,10 +1,12 @@
 //! The interface of the kernel that a port is.
 
+use crate::name::Name;
+
 /// An interface of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
-    pub name: String,
+    pub name: Name,
     /// Its number in its network namespace, which it keeps when it is renamed; `None` if it is not
     /// known.
     pub index: Option<u32>,

@@ -1,6 +1,7 @@
 //! Keys: the settings of a port as text. Each kind of port has one table of its keys in the file of
 //! its driver. Parsing, printing, help and documentation read the tables.
 
+use crate::name::Name;
 use crate::policy::SettingError;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
@@ -312,7 +313,7 @@ impl Value for PathBuf {
     }
 
     fn text(&self, _: Takes) -> String {
-        self.to_string_lossy().into_owned()
+        Name::from(self).exact().to_owned()
     }
 }
 

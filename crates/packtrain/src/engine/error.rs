@@ -2,6 +2,7 @@
 
 use crate::advice;
 use crate::driver::DeviceError;
+use crate::name::printable;
 use crate::plan::Incompatible;
 use crate::policy::SettingError;
 use std::fmt;
@@ -44,7 +45,7 @@ impl From<DeviceError> for RunError {
 impl fmt::Display for RunError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.name, self.port) {
-            (Some(name), _) => write!(f, "{name}: {}", self.error),
+            (Some(name), _) => write!(f, "{}: {}", printable(name), self.error),
             (None, Some(0)) => write!(f, "first port: {}", self.error),
             (None, Some(1)) => write!(f, "second port: {}", self.error),
             (None, Some(2)) => write!(f, "third port: {}", self.error),

@@ -20,6 +20,7 @@ use crate::policy::placement::{Placed, Why};
 use crate::runtime::{Runtime, System};
 use crate::time::Instant;
 use std::fmt;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -281,13 +282,32 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
     ///
     /// See [`StartError`].
     pub fn start(self) -> Result<Session, StartError> {
+        self.start_with(|| Ok(()))
+    }
+
+    /// As [`Builder::start`], and each worker's thread calls `settled` once it has its CPU and its
+    /// priority, before it moves a packet: to give up the privileges that only the start needs.
+    ///
+    /// # Errors
+    ///
+    /// See [`StartError`]; that of `settled` is one of the system.
+    pub fn start_with(
+        self,
+        settled: impl Fn() -> io::Result<()> + Send + Sync + 'static,
+    ) -> Result<Session, StartError> {
         let settings = self.settings.clone();
         settings.check_priority()?;
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let (mut session, workers) = self.assemble_placed(Arc::clone(&runtime))?;
         let (plan, placed) = (&session.plan, &session.placed);
         let threads = &mut session.threads;
-        threads.start(workers, plan, &settings, placed, &runtime)?;
+        threads.start(
+            workers,
+            plan,
+            &settings,
+            placed,
+            (&runtime, Arc::new(settled)),
+        )?;
         Ok(session)
     }
 
@@ -326,7 +346,10 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let finite = sides.iter().zip(&plan.attach);
         let finite = finite.filter(|(side, _)| side.capabilities.input == Input::Finite);
         let finite = finite.map(|(_, attach)| attach.queues).sum();
-        let names = sides.into_iter().map(|side| side.name).collect();
+        let names = sides
+            .iter()
+            .map(|side| side.name.exact().to_owned())
+            .collect();
         let intake = (self.packets, finite);
         let mut each = self.each;
         let mut assembly = Assembly::new(

@@ -55,7 +55,7 @@ impl Threads {
         plan: &Plan,
         settings: &Settings,
         placed: &Placed,
-        runtime: &Arc<dyn Runtime>,
+        (runtime, settled): (&Arc<dyn Runtime>, Settled),
     ) -> Result<(), StartError> {
         let (ready, started) = channel();
         let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
@@ -63,21 +63,24 @@ impl Threads {
             let (priority, idle) = (settings.priority, settings.idle);
             let serves = plan.serves(index);
             let (ready, runtime) = (ready.clone(), Arc::clone(runtime));
+            let settled = Arc::clone(&settled);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(move || match settle(cpu, priority, idle, serves) {
-                    Ok(Taken { nice, batch }) => {
-                        worker.counters().nice.store(nice, Ordering::Relaxed);
-                        worker.counters().batch.store(batch, Ordering::Relaxed);
-                        report(&ready, Ok(()));
-                        drop(ready);
-                        drive(worker, &*runtime)
-                    }
-                    Err(error) => {
-                        report(&ready, Err(error));
-                        Ok(())
-                    }
-                });
+                .spawn(
+                    move || match settle(cpu, priority, idle, serves, &*settled) {
+                        Ok(Taken { nice, batch }) => {
+                            worker.counters().nice.store(nice, Ordering::Relaxed);
+                            worker.counters().batch.store(batch, Ordering::Relaxed);
+                            report(&ready, Ok(()));
+                            drop(ready);
+                            drive(worker, &*runtime)
+                        }
+                        Err(error) => {
+                            report(&ready, Err(error));
+                            Ok(())
+                        }
+                    },
+                );
             let thread = thread.map_err(StartError::system(START_THREAD))?;
             self.threads.push(thread);
         }
@@ -152,18 +155,25 @@ fn report(ready: &Sender<Result<(), StartError>>, result: Result<(), StartError>
     }
 }
 
-/// Prepares the calling thread for a worker: its CPU, its priority and its timer slack.
+/// What each worker's thread calls before it moves a packet.
+pub(super) type Settled = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// Prepares the calling thread for a worker: its CPU, its priority, its timer slack, and what the
+/// caller of the session wants.
 fn settle(
     cpu: Option<CpuId>,
     priority: Priority,
     idle: Idle,
     serves: Serves,
+    settled: &dyn Fn() -> io::Result<()>,
 ) -> Result<Taken, StartError> {
     if let Some(cpu) = cpu {
         bind_to(&[cpu]).map_err(StartError::system("bind a worker's thread to its CPU"))?;
     }
     wake_in_time();
-    take_priority(priority, idle, serves)
+    let taken = take_priority(priority, idle, serves)?;
+    settled().map_err(StartError::system("prepare a worker's thread"))?;
+    Ok(taken)
 }
 
 /// Publishes the CPU time and context switches of the calling thread, which is the worker's.

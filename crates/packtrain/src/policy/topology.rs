@@ -3,6 +3,7 @@
 //! the policies that reads files.
 
 use super::setting::Quoted;
+use crate::name::Name;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
@@ -165,12 +166,12 @@ impl fmt::Display for TopologyError {
                 f,
                 "the CPUs of this machine are not known: {}: {kind}; mount /sys and /proc, or use \
                  placement=none",
-                path.display()
+                Name::from(path)
             ),
             Self::Malformed(path, text) => write!(
                 f,
                 "the CPUs of this machine are not known: {} holds {}; use placement=none",
-                path.display(),
+                Name::from(path),
                 Quoted(text)
             ),
             Self::NoCpu => f.write_str(

@@ -24,13 +24,13 @@ pub(super) use file::wall_clock_ns;
 pub use keys::PcapOptions;
 pub use write::PcapTx;
 
-use crate::advice;
 use crate::driver::{
     Armed, Attach, Capabilities, DeviceError, Driver, Features, Input, Interest, QueuePair,
     RxBuffers, RxBurst, RxDescriptors, RxInfo,
 };
 use crate::file::{Counted, open_to_read};
 use crate::limits::{PACKET_BYTES_MAX, SEGMENTS_MAX};
+use crate::name::Name;
 use crate::packet::{Arena, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::{Instant, WallTime};
@@ -123,7 +123,7 @@ impl Pcap {
     /// [`DeviceError::Failed`] when the file cannot be opened or is no capture,
     /// [`DeviceError::Unsupported`] when its packets are neither Ethernet nor IP.
     pub fn open_read(path: &Path, how: PcapRead) -> Result<Self, DeviceError> {
-        let shown: Arc<str> = path.display().to_string().into();
+        let shown: Arc<str> = Name::from(path).to_string().into();
         let file =
             open_to_read(path).map_err(|error| failed(OPEN, &shown, error.kind(), &error))?;
         let input = Counted::new(file);
@@ -181,7 +181,7 @@ impl Pcap {
     ///
     /// [`DeviceError::Failed`] when the file cannot be created or its header cannot be written.
     pub fn open_write(path: &Path, how: PcapWrite) -> Result<Self, DeviceError> {
-        let shown: Arc<str> = path.display().to_string().into();
+        let shown: Arc<str> = Name::from(path).to_string().into();
         let file = crate::file::create(path);
         let file = file.map(Counted::new);
         let file = file.and_then(|file| file.set_nonblocking().map(|()| file));
@@ -204,10 +204,10 @@ impl Pcap {
     }
 }
 
-/// The file's name, which is shown wherever ports are.
+/// The file's name, by which ports are named.
 fn name_of(path: &Path) -> String {
     let file = path.file_name().unwrap_or(path.as_os_str());
-    advice::printable(&file.to_string_lossy())
+    Name::from(file).exact().to_owned()
 }
 
 /// The framework's link type for a code; `None` for a link that cannot be forwarded.

@@ -166,7 +166,7 @@ impl Driver for Tap {
         // Without it, another interface may have its name.
         let observed = namespace.and_then(|_| self.control.observe().ok());
         Some(Interface {
-            name: self.control.interface().ok()?.0,
+            name: self.control.interface().ok()?.0.into(),
             index: observed.map(|observed| observed.index),
             namespace,
         })

@@ -940,7 +940,7 @@ fn a_port_works_from_another_namespace() {
         });
         assert_eq!(port.link(), Link::Up);
         let interface = port.interface().expect("it is there");
-        assert_eq!(interface.name, NEAR);
+        assert_eq!(interface.name.exact(), NEAR);
         let own = std::fs::metadata("/proc/thread-self/ns/net").expect("/proc");
         let theirs = away.run(|| std::fs::metadata("/proc/thread-self/ns/net").expect("/proc"));
         let inode = |of: std::fs::Metadata| Some((of.st_dev(), of.st_ino()));

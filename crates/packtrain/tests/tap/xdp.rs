@@ -1087,7 +1087,7 @@ fn a_port_works_from_another_namespace() {
             return;
         };
         assert_eq!(port.link(), Link::Up);
-        assert_eq!(port.interface().expect("it is there").name, NEAR);
+        assert_eq!(port.interface().expect("it is there").name.exact(), NEAR);
         let before = port.device_counters().expect("counters");
         let mut port = Port::attach(port, &Attach::default());
         let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));

@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 
 fn plan_of(queues: [usize; 2]) -> Plan {
     let side = |queues| Side {
-        name: "test".to_owned(),
+        name: "test".into(),
         interface: None,
         capabilities: Capabilities {
             queues_max: 16,

@@ -1,6 +1,7 @@
 //! One interrupt of a card for several halves of queues.
 
 use super::{Bus, Interrupt, InterruptKind};
+use crate::port::sys::threads::give_up_capabilities;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::thread::{Builder, JoinHandle};
@@ -42,6 +43,7 @@ impl Fanout {
             vectors.push(cause.clone());
             let stopped = stop.clone();
             let thread = Builder::new().name("card-irq".to_owned()).spawn(move || {
+                give_up_capabilities();
                 while wait(&cause, &stopped) {
                     cause.clear();
                     acknowledge();

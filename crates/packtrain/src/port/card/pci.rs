@@ -3,6 +3,7 @@
 
 use crate::driver::key::Quoted;
 use crate::driver::options::Request;
+use crate::name::Name;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
@@ -286,7 +287,7 @@ fn names(folder: &Path) -> io::Result<Vec<String>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+    let names = entries.map(|entry| Ok(Name::from(entry?.file_name()).exact().to_owned()));
     let mut names = names.collect::<io::Result<Vec<_>>>()?;
     names.sort();
     Ok(names)

@@ -90,7 +90,7 @@ impl Device {
         let namespace = self.namespace.as_ref();
         let namespace = namespace.and_then(|file| file.metadata().ok());
         Some(Interface {
-            name: self.control.name_of(self.index).ok()?,
+            name: self.control.name_of(self.index).ok()?.into(),
             index: Some(self.index),
             namespace: namespace.map(|of| (of.st_dev(), of.st_ino())),
         })

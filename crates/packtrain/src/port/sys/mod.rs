@@ -6,6 +6,7 @@ pub(super) mod link;
 pub(super) mod packet;
 pub(super) mod socket;
 pub(super) mod tap;
+pub(super) mod threads;
 pub(super) mod tun;
 pub(super) mod vfio;
 pub(super) mod vhost;

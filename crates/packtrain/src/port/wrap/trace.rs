@@ -5,6 +5,7 @@ use crate::driver::{
     Accepted, BadPackets, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
 };
+use crate::name::printable;
 use crate::packet::{Arena, Burst, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
@@ -229,7 +230,7 @@ impl<D: Driver> WrapDriver for Trace<D> {
 
     fn wrap(&mut self, queue: usize, (rx, tx): QueuePair<D>, _: &Arena) -> QueuePair<Self> {
         let place = Place {
-            port: self.inner.name().into(),
+            port: printable(self.inner.name()).into(),
             queue,
             link: self.inner.capabilities().link,
         };

@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::message::{Header, REPLY_BYTES, Request};
 use super::ring::Ring;
 use crate::driver::{ChangeKind, Moved, PortChanges};
+use crate::name::Name;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::fs::read_link;
@@ -579,7 +580,7 @@ fn event(fd: OwnedFd) -> Result<OwnedFd, String> {
     if let Ok(path) = path
         && path.as_os_str() != "anon_inode:[eventfd]"
     {
-        return Err(format!("{} in place of an eventfd", path.display()));
+        return Err(format!("{} in place of an eventfd", Name::from(path)));
     }
     let flags = fcntl_getfl(&fd).map_err(|error| refused(error.into()))?;
     fcntl_setfl(&fd, flags | OFlags::NONBLOCK).map_err(|error| refused(error.into()))?;

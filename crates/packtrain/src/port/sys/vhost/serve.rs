@@ -1,10 +1,12 @@
 //! The socket of a vhost-user port, and the thread that answers the front end: at once, also while
 //! no worker runs, since a machine stands still meanwhile.
 
-#[cfg(feature = "internals")]
 use super::by_hand::FrontEnd;
 use super::device::Device;
 use super::message::{HEADER_BYTES, Header, REGIONS_MAX};
+#[cfg(feature = "internals")]
+use crate::name::Name;
+use crate::port::sys::threads::give_up_capabilities;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fs::{Mode, fchmod};
 use rustix::io::{Errno, IoSliceMut, write};
@@ -168,7 +170,7 @@ fn is_left(path: &Path) -> io::Result<bool> {
 
 /// Why a front end cannot be connected to; `None` if it may only not be there yet.
 fn obstacle(path: &Path, error: &io::Error) -> Option<String> {
-    let shown = crate::advice::printable(&path.to_string_lossy());
+    let shown = Name::from(path);
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::WouldBlock => None,
         // Also of what is no socket.
@@ -217,7 +219,7 @@ fn make_room(path: &Path) -> io::Result<()> {
             in_use(match owner {
                 Ok(pid) => {
                     let name = name(pid).unwrap_or_default();
-                    let name = crate::advice::printable(name.trim_end());
+                    let name = Name::from(name.trim_end());
                     format!("process {pid} ({name}) listens there; end it, or use another path")
                 }
                 Err(_) => another,
@@ -256,7 +258,10 @@ impl Server {
             device,
         };
         let builder = Builder::new().name("vhost-user".to_owned());
-        let thread = builder.spawn(move || thread.run())?;
+        let thread = builder.spawn(move || {
+            give_up_capabilities();
+            thread.run();
+        })?;
         Ok(Self {
             stop,
             thread: Some(thread),

@@ -3,9 +3,9 @@
 use super::device::{Shared, VhostStatus};
 pub use super::serve::SocketFile;
 use super::serve::{Endpoint, Listener};
-use crate::advice;
 use crate::driver::{DeviceError, Features, PortChanges};
 use crate::limits::QUEUES_MAX;
+use crate::name::Name;
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ impl VhostConfig {
             Endpoint::connect(&self.path)
         };
         let file = self.path.file_name().unwrap_or(self.path.as_os_str());
-        Ok((advice::printable(&file.to_string_lossy()), endpoint))
+        Ok((Name::from(file).exact().to_owned(), endpoint))
     }
 }
 

@@ -151,7 +151,7 @@ impl Driver for Card {
 
     fn interface(&self) -> Option<Interface> {
         Some(Interface {
-            name: "card".to_owned(),
+            name: "card".into(),
             index: Some(self.0.index.load(Ordering::SeqCst) as u32),
             namespace: None,
         })

@@ -9,6 +9,7 @@ mod against;
 mod command;
 mod experiments;
 mod figures;
+mod flaky;
 mod fuzz;
 mod mutants;
 mod report;
@@ -47,6 +48,9 @@ enum Chore {
     Experiments(experiments::Arguments),
     /// Run a bench of a revision and of this tree in turn, and compare
     Against(against::Arguments),
+    /// Run the tests several times beside busy loops, and list each that failed even once. To run
+    /// them beside a build too, start one in another terminal
+    Flaky(flaky::Arguments),
     /// Run all of .ci/run with whole test grids and long fuzz runs
     Full,
 }
@@ -62,6 +66,7 @@ fn main() -> ExitCode {
         Chore::Figures(arguments) => figures::run(&root, &arguments),
         Chore::Experiments(arguments) => experiments::run(&root, &arguments),
         Chore::Against(arguments) => against::run(&root, &arguments),
+        Chore::Flaky(arguments) => flaky::run(&root, &arguments),
         // The script of CI without limits, so that there is only one list of checks.
         Chore::Full => command::ensure(
             command::program(&root, "./.ci/run")
@@ -110,6 +115,10 @@ mod tests {
             ),
             ("experiments --from a b", r#"from: ["a", "b"]"#),
             (
+                "flaky --runs 2 ping blast",
+                r#"runs: 2, filter: ["ping", "blast"]"#,
+            ),
+            (
                 "against HEAD~1 --rounds 3 tax --keep -- --quick",
                 r#""HEAD~1", bench: "tax", rounds: 3, keep: true, rest: ["--quick"]"#,
             ),
@@ -136,6 +145,7 @@ mod tests {
             ("experiments --from", "--from <FILE>"),
             ("experiments --binary", "--binary <PATH>"),
             ("experiments tso --from a", "cannot be used with"),
+            ("flaky --runs 0", "0 is not in 1..=1000"),
             ("against a", "<BENCH>"),
             ("against a b c", "unexpected argument 'c'"),
             ("against a b --rounds 0", "0 is not in 1..=1000"),

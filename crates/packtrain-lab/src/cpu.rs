@@ -137,17 +137,15 @@ mod tests {
     }
 
     #[test]
-    fn waiting_thread_switches_and_costs_little() {
-        // The best of many rounds, since interrupts are charged to the thread that they interrupt.
-        let cheap = (0..100).any(|_| {
-            let start = Usage::of_thread();
-            for _ in 0..5 {
-                std::thread::sleep(Duration::from_millis(2));
-            }
-            let used = Usage::of_thread().since(&start);
-            assert!(used.voluntary_switches >= 5, "{used:?}");
-            used.cpu() < Duration::from_millis(10)
-        });
-        assert!(cheap, "waiting is charged as work");
+    fn waiting_thread_switches_and_is_not_charged() {
+        let (clock, start) = (std::time::Instant::now(), Usage::of_thread());
+        for _ in 0..5 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let used = Usage::of_thread().since(&start);
+        assert!(used.voluntary_switches >= 5, "{used:?}");
+        // The kernel rounds user and system time, each to a microsecond.
+        let most = clock.elapsed() - Duration::from_micros(9_990);
+        assert!(used.cpu() <= most, "{used:?} of {most:?}");
     }
 }

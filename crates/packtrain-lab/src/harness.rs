@@ -26,6 +26,7 @@ use crate::experiment::{Experiment, Setup};
 use crate::guest::{self, FOLDER_VARIABLE, Kernel};
 use crate::netns::{self, Netns};
 use crate::testbed::{Testbed, TestbedOptions, Through};
+use crate::threads::AtEnd;
 use crate::tool::{Control, Measured, Tool};
 use crate::topology::{Settings, Side, TwoHosts};
 use crate::{counters, rootless, tap};
@@ -332,15 +333,39 @@ pub fn count(measured: &Measured, name: &str) -> u64 {
 
 /// Runs what would take long, and stops it soon.
 pub fn stopped<T>(run: impl FnOnce(&Control<'_>) -> T) -> T {
+    stopped_after(|| thread::sleep(Duration::from_millis(50)), run)
+}
+
+/// Runs what would take long, and stops it when `until` has returned or panicked.
+pub fn stopped_after<T>(until: impl FnOnce() + Send, run: impl FnOnce(&Control<'_>) -> T) -> T {
     let control = Control::default();
     let stop = Arc::clone(&control.stop);
     thread::scope(|scope| {
-        scope.spawn(|| {
-            thread::sleep(Duration::from_millis(50));
-            stop.store(true, Ordering::Relaxed);
+        scope.spawn(move || {
+            let _stops = AtEnd(|| stop.store(true, Ordering::Relaxed));
+            until();
         });
         run(&control)
     })
+}
+
+/// Waits until all threads of a process sleep, and none of them wakes up for 100 ms. A thread that
+/// waits for a CPU does not sleep, so load can only delay this.
+pub fn wait_quiet(process: u32) {
+    let asleep = || {
+        let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("it runs");
+        let read = |task: fs::DirEntry| fs::read_to_string(task.path().join("status"));
+        let status: Vec<_> = tasks.flatten().flat_map(read).collect();
+        let switches = status.iter().flat_map(|status| status.lines());
+        let switches = switches.filter(|line| line.contains("ctxt_switches:"));
+        let sleeps = status.iter().all(|status| status.contains("\nState:\tS"));
+        sleeps.then(|| Vec::from_iter(switches.map(str::to_owned)))
+    };
+    wait_for("a process that sleeps", || {
+        let before = asleep();
+        thread::sleep(Duration::from_millis(100));
+        before.is_some() && asleep() == before
+    });
 }
 
 /// Runs a tool that would take long, and stops it, perhaps before it has measured anything.

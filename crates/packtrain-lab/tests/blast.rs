@@ -1,16 +1,19 @@
 //! What `blast` reports is what happened: faults that are injected are counted exactly.
 
+use packtrain_lab::ToolError;
 use packtrain_lab::baseline::{self, BaselineError, Program};
-use packtrain_lab::cpu::Usage;
 use packtrain_lab::harness::{
-    self, assert_refused, assert_stops, count, need_tap, options, run, skip,
+    self, assert_refused, assert_stops, count, need_tap, options, run, skip, stopped_after,
+    wait_for,
 };
 use packtrain_lab::testbed::{Testbed, Through};
-use packtrain_lab::tool::Control;
+use packtrain_lab::tool::{Control, Tool};
 use packtrain_lab::tools::bad_frames::BadFrames;
 use packtrain_lab::tools::blast::{self, Blast};
+use std::fs;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 fn main() -> ExitCode {
@@ -115,33 +118,34 @@ fn losses_and_copies() {
 
 fn reordering() {
     need_tap();
-    let testbed = with_faults("reorder=0.1");
-    let flat_out = format!("count = {PACKETS}, duration = '60s'");
-    let measured = run(&blast(&flat_out), &testbed).expect("a run");
-    let faults = testbed.faults()[0].expect("faults of port A");
-    assert!(faults.reordered > 20, "{faults:?}");
-    // packtrain holds a packet for 10 ms at most. If the sender was not on a CPU for as long, no
-    // other packet could overtake it.
-    let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
-    let milliseconds = PACKETS as f64 / offered;
-    let reordered = count(&measured, "reordered_packets");
-    if milliseconds < 10.0 {
-        assert_eq!(reordered, faults.reordered);
-    } else {
+    let flat_out = blast(&format!("count = {PACKETS}, duration = '60s'"));
+    // packtrain holds a packet for 10 ms at most. If the sender or the worker was not on a CPU for
+    // as long, no other packet could overtake it. Then the run is made again.
+    let all_overtaken = (0..100).any(|_| {
+        let testbed = with_faults("reorder=0.1");
+        let measured = run(&flat_out, &testbed).expect("a run");
+        let faults = testbed.faults()[0].expect("faults of port A");
+        assert!(faults.reordered > 20, "{faults:?}");
+        let reordered = count(&measured, "reordered_packets");
         assert!(reordered <= faults.reordered, "{reordered} of {faults:?}");
-    }
-    assert_eq!(count(&measured, "lost_packets"), 0);
-    assert_eq!(count(&measured, "duplicate_packets"), 0);
-    testbed.finish().expect("a closed ledger");
+        assert_eq!(count(&measured, "lost_packets"), 0);
+        assert_eq!(count(&measured, "duplicate_packets"), 0);
+        testbed.finish().expect("a closed ledger");
+        reordered == faults.reordered
+    });
+    assert!(all_overtaken, "never as many as packtrain held back");
 }
 
 fn flat_out() {
     need_tap();
     let testbed = through(Through::Packtrain);
-    let before = testbed.hosts().left.stats().expect("counters");
-    let measured = run(&blast("duration = '200ms'"), &testbed).expect("a run");
-    let after = testbed.hosts().left.stats().expect("counters");
-    let growth = after.since(&before);
+    let hosts = [&testbed.hosts().left, &testbed.hosts().right];
+    let before = hosts.map(|host| host.stats().expect("counters"));
+    // All that will arrive has arrived by the end.
+    let flat_out = blast("duration = '200ms', settle = '1s'");
+    let measured = run(&flat_out, &testbed).expect("a run");
+    let after = hosts.map(|host| host.stats().expect("counters"));
+    let [growth, behind] = [0, 1].map(|host: usize| after[host].since(&before[host]));
     let (sent, lost) = (
         count(&measured, "sent_packets"),
         count(&measured, "lost_packets"),
@@ -154,9 +158,11 @@ fn flat_out() {
     );
     let report = testbed.finish().expect("a closed ledger").report;
     let dropped = report.expect("packtrain's report").snapshot.ledger.dropped;
-    let known = growth.tx_dropped + count(&measured, "lost_at_socket_packets") + dropped;
-    // What remains was lost by the kernel behind packtrain: its backlog was full.
-    assert!(lost >= known, "{measured:?}");
+    // In front of packtrain, in it, behind it where the kernel's backlog was full, and at the
+    // socket.
+    let socket = count(&measured, "lost_at_socket_packets");
+    let known = growth.tx_dropped + dropped + behind.rx_dropped + socket;
+    assert_eq!(lost, known, "{measured:?}");
 }
 
 fn bad_frames_are_counted() {
@@ -180,12 +186,12 @@ fn bad_frames_are_counted() {
 
 fn a_rate_is_kept() {
     let testbed = through(Through::Veth);
-    let blast = blast("rate = '2k', duration = '250ms'");
+    let blast = blast("rate = '2k', count = 500, duration = '60s'");
     let start = Instant::now();
     let measured = run(&blast, &testbed).expect("a run");
-    assert!(start.elapsed() >= Duration::from_millis(250));
-    // Never more than the rate; fewer if the machine is busy.
-    assert!((1..=500).contains(&count(&measured, "sent_packets")));
+    // All, and never sooner. `traffic/pace.rs` has the times of the packets in virtual time.
+    assert_eq!(count(&measured, "sent_packets"), 500);
+    assert!(start.elapsed() >= Duration::from_micros(499 * 500));
     let offered = measured.figures["offered_kpps"].as_f64().expect("a rate");
     assert!(offered <= 2.001, "{offered}");
 }
@@ -223,19 +229,32 @@ fn c_loop() {
 
 fn busy_threads() {
     let testbed = through(Through::Veth);
-    let cpu = |busy: u32| {
-        let few = "count = 10, rate = '200pps', burst = 1, duration = '600s'";
-        let blast: Blast = options(&[few, &format!("busy = {busy}")]);
-        let (before, start) = (Usage::of_process(), Instant::now());
-        let measured = run(&blast, &testbed).expect("a run");
-        assert_eq!(count(&measured, "received_packets"), 10);
-        assert_eq!(measured.settings["busy_threads"], busy);
-        (Usage::of_process().cpu() - before.cpu(), start.elapsed())
+    // A packet in 1000 s: the other threads have nothing to do.
+    let blast = blast("rate = '0.001', burst = 1, duration = '1h', busy = 2");
+    let tasks = || fs::read_dir("/proc/self/task").expect("threads").flatten();
+    let before: Vec<_> = tasks().map(|task| task.file_name()).collect();
+    let busy = || {
+        let own = tasks().filter(|task| !before.contains(&task.file_name()));
+        own.flat_map(|task| fs::read_to_string(task.path().join("stat")))
+            .filter(|stat| {
+                // After the name in parentheses, field 14 of proc(5), user time, is at 11.
+                let fields = stat.rsplit(')').next().expect("fields");
+                let ticks = fields.split_whitespace().nth(11).expect("a time");
+                ticks.parse::<u64>().expect("a number") >= 10
+            })
+            .count()
     };
-    let ((without, _), (with, time)) = (cpu(0), cpu(2));
-    // Until the senders end, and no longer.
-    assert!(time < Duration::from_secs(300), "{time:?}");
-    assert!(with > without, "{with:?} {without:?}");
+    let are_busy = || {
+        // This thread is none of them.
+        thread::sleep(Duration::from_millis(50));
+        busy() == 2
+    };
+    let end = || wait_for("two threads that compute", are_busy);
+    match stopped_after(end, |control| blast.run(&testbed, control)) {
+        Ok(measured) => assert_eq!(measured.fields().settings["busy_threads"], 2),
+        // The sender had no CPU until then.
+        Err(error) => assert_eq!(error, ToolError::Cancelled),
+    }
 }
 
 fn options_out_of_range() {

@@ -4,7 +4,7 @@
 //! An example is included here, and runs in a process of its own: this executable again, with the
 //! example's name.
 
-use packtrain_lab::harness::{self, need_tap};
+use packtrain_lab::harness::{self, need_tap, wait_quiet};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::topology::{Settings, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
@@ -31,13 +31,6 @@ const TCP_BYTES: u64 = 8 << 20;
 const UDP_BYTES: u64 = 2 << 20;
 /// How long the example may take to end.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long it is watched without traffic, and how much CPU time it may use.
-const QUIET: Duration = Duration::from_millis(500);
-const QUIET_CPU_MAX: Duration = Duration::from_millis(100);
-/// How often its CPU time is measured.
-const LOOKS: usize = 10;
-/// `USER_HZ`: the unit of /proc/*/stat on every architecture that Rust has (proc(5)).
-const TICKS_PER_SECOND: u64 = 100;
 
 /// A running example, killed if the test fails.
 struct Program {
@@ -64,35 +57,6 @@ impl Program {
         let mut line = String::new();
         self.stdout.read_line(&mut line).expect("it prints text");
         assert!(line.ends_with("are joined\n"), "it printed {line:?}");
-    }
-
-    /// Its user and system time.
-    fn cpu(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
-        let stat = stat.expect("it is running");
-        // After the name in parentheses, fields 14 and 15 (proc(5)) are at 11 and 12.
-        let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
-        let fields: Vec<&str> = fields.split_whitespace().collect();
-        let ticks: u64 = fields[11..13]
-            .iter()
-            .map(|f| f.parse::<u64>().unwrap())
-            .sum();
-        Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND)
-    }
-
-    /// The CPU time that it uses without traffic: the least of several measurements, since the last
-    /// packets may still be in flight, and interrupts are charged to the interrupted thread.
-    fn idle_cpu(&self) -> Duration {
-        let mut least = Duration::MAX;
-        for _ in 0..LOOKS {
-            let before = self.cpu();
-            std::thread::sleep(QUIET);
-            least = least.min(self.cpu().saturating_sub(before));
-            if least <= QUIET_CPU_MAX {
-                break;
-            }
-        }
-        least
     }
 
     /// Interrupts it, and returns what it printed.
@@ -143,10 +107,9 @@ fn forwards(name: &str, queues: usize) {
             assert!(report.hash_ok, "{name}: bytes differ: {report:?}");
         }
     }
-    let idle = program.idle_cpu();
-    assert!(idle <= QUIET_CPU_MAX, "{name} does not sleep: {idle:?}");
+    wait_quiet(program.child.id());
     let printed = program.interrupt();
-    println!("{name}, {queues} queues, {idle:?} CPU while idle: {printed}");
+    println!("{name}, {queues} queues: {printed}");
     check(name, &printed);
 }
 

@@ -40,7 +40,6 @@ fn main() -> ExitCode {
         ("tuns_carry_tcp_and_udp", tuns_carry_tcp_and_udp),
         ("loss_and_damage_are_seen", loss_and_damage_are_seen),
         ("stalls_and_stops_end", stalls_and_stops_end),
-        ("setup_is_quick", setup_is_quick),
         ("nothing_is_left", nothing_is_left),
     ])
 }
@@ -679,23 +678,6 @@ fn stalls_and_stops_end() {
         assert_eq!(result, Err(LabError::Cancelled), "{transfer:?}");
         assert!(start.elapsed() < TIMEOUT, "{transfer:?}");
     }
-}
-
-fn setup_is_quick() {
-    need_tap();
-    // The best of several: the kernel may be busy with other namespaces.
-    let mut best = Duration::MAX;
-    for _ in 0..20 {
-        let start = Instant::now();
-        let hosts = TwoHosts::taps(&Settings::default(), |_| Tap::new("tap0").queues(4));
-        best = best.min(start.elapsed());
-        drop(hosts.unwrap());
-        if best < Duration::from_secs(2) {
-            break;
-        }
-    }
-    println!("two hosts with 4-queue TAPs: {} us", best.as_micros());
-    assert!(best < Duration::from_secs(2), "{best:?}");
 }
 
 /// Other programs make and remove interfaces in the namespace of the process at any time.

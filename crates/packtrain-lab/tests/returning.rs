@@ -348,7 +348,7 @@ fn an_interface_that_is_made_again_has_its_own_mtu() {
     for (from, to) in [(&left, &right), (&right, &left)] {
         let socket = to.netns.run(|| UdpSocket::bind((to.side.ipv4(), 9)));
         let socket = socket.expect("a thread").expect("a socket");
-        let timeout = Some(Duration::from_secs(30));
+        let timeout = Some(Duration::from_secs(60));
         socket.set_read_timeout(timeout).expect("a timeout");
         send(from);
         let mut bytes = [0; 2 * LONG];

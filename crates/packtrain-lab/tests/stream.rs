@@ -1,7 +1,7 @@
 //! `stream`: its figures are what the kernels, packtrain and the fault injector counted.
 
 use packtrain::stats::DropReason;
-use packtrain_lab::harness::{self, assert_stops, need_tap, number, options, start};
+use packtrain_lab::harness::{self, assert_stops, need_tap, number, options, start, wait_for};
 use packtrain_lab::testbed::{Testbed, TestbedOptions, Through};
 use packtrain_lab::tool::{Control, Measured, Tool};
 use packtrain_lab::tools::stream::Stream;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 fn main() -> ExitCode {
     harness::main(&[
@@ -54,7 +54,7 @@ fn built_to_fit() {
         run(&stream("direction = 'a-to-b'"), &testbed);
         let snapshot = testbed.session().expect("packtrain").snapshot();
         let tx = snapshot.ports[1].tx_total();
-        assert!(tx.gso_packets > 100, "{}", tx.gso_packets);
+        assert!(tx.gso_packets > 0, "{tx:?}");
         assert_eq!(tx.defrag == 0, fits, "{key}: {} copied", tx.defrag);
         testbed.finish().expect("the ledger closes");
     }
@@ -87,19 +87,11 @@ fn kernel_threads() {
             let snapshot = testbed.session().expect("packtrain").snapshot();
             snapshot.ports[1].tx_total().packets
         };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
+        // What is dropped for a full backlog is counted as received, too.
+        wait_for("all that was written", || {
             let (before, link, after) = (tx(), host.stats().expect("counters"), tx());
-            // What is dropped for a full backlog is counted as received, too.
-            if before == after && before == link.rx_packets {
-                break;
-            }
-            let now = Instant::now();
-            assert!(
-                now < deadline,
-                "{key}: {before} to {after} written, {link:?}"
-            );
-        }
+            before == after && before == link.rx_packets
+        });
         testbed.finish().expect("a closed ledger");
     }
 }

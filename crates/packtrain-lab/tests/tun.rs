@@ -530,7 +530,7 @@ fn udp() {
         let echoed = with_echo(form, || {
             let [from, to] = [(); 2].map(|()| UdpSocket::bind((HERE, 0)).expect("a socket"));
             let port = to.local_addr().expect("its address").port();
-            to.set_read_timeout(Some(Duration::from_secs(5)))
+            to.set_read_timeout(Some(Duration::from_secs(60)))
                 .expect("a timeout");
             for round in 0..10_u32 {
                 for index in 0..TRAIN {

@@ -180,7 +180,7 @@ fn a_host_on_a_card_answers_arp_and_ping() {
     };
     let (cable, far) = cable();
     let peer = thread::spawn(move || {
-        far.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        far.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let mut buffer = [0; FRAME_BYTES_MAX];
         for unanswered in [arp(other), echo(other, 8), vec![0; 30]] {
             far.send(&unanswered).unwrap();

@@ -18,7 +18,7 @@ const TAKEN_MAX: usize = 1522;
 const FLOWS: usize = 16;
 const FLOW_FRAMES: usize = 32;
 /// Frames that QEMU has before it writes one, at most.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn sum(bytes: &[u8], start: u32) -> u32 {
     let words = bytes.chunks(2).map(|pair| {

@@ -14,7 +14,7 @@ const FLOWS: u16 = 64;
 const SHARE: u64 = FLOWS as u64 / 8;
 const PORTS: u16 = 20_000;
 const TO: u16 = 30_000;
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A datagram of each flow, from the left host.
 fn send_flows(host: &Host) -> Vec<UdpSocket> {

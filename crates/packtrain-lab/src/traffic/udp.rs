@@ -526,27 +526,28 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept_after_a_pause_and_flows_alternate() {
-        // A train of each flow in each 4 ms.
-        let interval = Duration::from_millis(4);
+    fn a_rate_is_kept_and_flows_alternate() {
         let mut transfer = Transfer::udp(IpVersion::V4, Amount::Open).streams(2);
         transfer.datagram = 1000;
+        let start = Instant::now();
+        // When the next burst is due after so many trains, in microseconds.
+        let due = |transfer: &Transfer, stream, train, trains| {
+            let mut paced = Paced::new(transfer, stream, train, start).expect("a rate");
+            (0..trains).for_each(|_| paced.wait(|| true));
+            (paced.pacer.due() - start).as_micros()
+        };
+        // A train of each flow in each 4 ms.
         transfer.pace = Pace::Rate(2 * 2 * 1000 * 8 * 250);
-        let start = Instant::now();
-        thread::sleep(5 * interval);
-        let mut first = Paced::new(&transfer, 0, 2, start).expect("a rate");
-        let before = Instant::now();
-        (0..5).for_each(|_| first.wait(|| false));
-        assert!(before.elapsed() >= 2 * interval, "half an interval each");
-
-        let start = Instant::now();
-        let mut other = Paced::new(&transfer, 1, 2, start).expect("a rate");
-        other.wait(|| false);
-        assert!(start.elapsed() >= interval / 2);
-
+        assert_eq!(
+            [0, 1, 5].map(|n| due(&transfer, 0, 2, n)),
+            [0, 4000, 20_000]
+        );
+        assert_eq!(
+            [0, 1, 5].map(|n| due(&transfer, 1, 2, n)),
+            [2000, 6000, 22_000]
+        );
         // 25 of 1000 bytes in 100 us go out together.
         transfer.pace = Pace::Rate(4_000_000_000);
-        let fast = Paced::new(&transfer, 0, 1, start).expect("a rate");
-        assert_eq!(fast.burst, 25);
+        assert_eq!([0, 25, 26].map(|n| due(&transfer, 0, 1, n)), [0, 100, 200]);
     }
 }

@@ -244,7 +244,7 @@ fn the_kernels_drivers_reach_this_host_until_a_card_is_unplugged() {
     let pings = "for i in $(seq 30); do ping -c 1 -W 1 198.18.0.1 && exit; done; exit 1";
     check(&guest, pings);
     // To the socket: a datagram is a frame. The guest asks for the address of a host.
-    let timeout = Some(Duration::from_secs(30));
+    let timeout = Some(Duration::from_secs(60));
     socket.set_read_timeout(timeout).expect("a setting");
     check(&guest, "ping -c 1 -W 1 198.18.2.1 || true");
     let mut frame = [0; 2048];

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// What ends a program that does not end by itself, also if this process is gone: coreutils.
-const LIMIT: [&str; 3] = ["timeout", "--kill-after=1", "20"];
+const LIMIT: [&str; 3] = ["timeout", "--kill-after=1", "60"];
 
 /// Skips a test if one of these programs, each with its package, is not found.
 pub fn need(programs: &[(&str, &str)]) {
@@ -66,7 +66,7 @@ impl Program {
 
     /// Waits until it listens on a TCP port of the host.
     pub fn listens(&mut self, host: &Host, port: u16) {
-        let end = Instant::now() + Duration::from_secs(20);
+        let end = Instant::now() + Duration::from_secs(60);
         while !is_listening(host, port) {
             let child = self.child.as_mut().expect("it was started");
             let ended = child.try_wait().expect("its state");

@@ -21,7 +21,7 @@ const RAL: usize = 0x5400;
 
 const LINK_UP: u32 = 1 << 1;
 const LINK_CHANGED: u32 = 1 << 2;
-const WAIT: Duration = Duration::from_secs(20);
+const WAIT: Duration = Duration::from_secs(60);
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + WAIT;

@@ -757,16 +757,10 @@ fn a_packet_that_is_too_long_costs_only_itself() {
         transmit(&mut port, 2, 1514);
         world::set_mtu(NEAR, 1700);
         renew_mtu(&mut port, 1);
-        let start = std::time::Instant::now();
         transmit(&mut port, 3, 1600);
         transmit(&mut port, 4, 1600);
         assert_eq!(port.dropped(DropReason::DeviceRefused), 2);
         transmit(&mut port, 5, 1514);
-        assert!(
-            start.elapsed() < Duration::from_secs(1),
-            "{:?}",
-            start.elapsed()
-        );
         let mut got = Vec::new();
         wait_until("both arrive", || {
             while let Some((bytes, _)) = far.receive() {

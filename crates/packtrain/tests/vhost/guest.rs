@@ -116,7 +116,7 @@ impl Guest {
         let count = 2 * options.pairs + 1;
         ftruncate(&memory, RING_BYTES * count as u64).expect("its length");
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .expect("a time");
         let rings = (0..count).map(|index| Ring {
             size: options.size,
@@ -174,7 +174,7 @@ impl Guest {
     /// Goes on with its rings as they are, over a new connection.
     pub fn resume(&mut self, stream: UnixStream) {
         stream
-            .set_read_timeout(Some(Duration::from_secs(10)))
+            .set_read_timeout(Some(Duration::from_secs(60)))
             .expect("a time");
         self.stream = stream;
         self.begin();
@@ -447,7 +447,7 @@ impl Guest {
         let used = self.used(ring);
         self.push(ring, slot);
         self.kick(ring, 1);
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while self.used(ring) == used {
             assert!(Instant::now() < until, "no answer");
             std::thread::sleep(Duration::from_millis(1));

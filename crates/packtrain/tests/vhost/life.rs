@@ -97,7 +97,7 @@ fn a_front_end_leaves_and_another_one_comes() {
 fn a_front_end_that_closes_each_connection_is_asked_slowly() {
     let path = std::env::temp_dir().join(format!("packtrain-closes-{}", std::process::id()));
     let listener = UnixListener::bind(&path).expect("a socket");
-    listener.set_nonblocking(true).expect("it is set");
+    let began = Instant::now();
     let config = VhostConfig {
         server: false,
         ..VhostConfig::server(&path)
@@ -105,20 +105,13 @@ fn a_front_end_that_closes_each_connection_is_asked_slowly() {
     let mut port = Vhost::open(&config).expect("it waits for a front end");
     let arena = Arena::new(ArenaConfig::small()).expect("memory");
     let queues = port.attach(&Attach::default(), &arena).expect("a queue");
-    let end = Instant::now() + Duration::from_secs(1);
-    let mut connections = 0;
-    while Instant::now() < end {
-        match listener.accept() {
-            Ok(closed) => {
-                drop(closed);
-                connections += 1;
-            }
-            Err(_none) => std::thread::sleep(Duration::from_millis(1)),
-        }
+    for _ in 0..4 {
+        drop(listener.accept().expect("the port connects"));
     }
+    // The first at once.
+    assert!(began.elapsed() >= 3 * Duration::from_millis(200));
     std::fs::remove_file(&path).expect("it is there");
-    assert!((1..8).contains(&connections), "{connections}");
-    assert!(port.status().connections >= connections - 1);
+    assert!(port.status().connections >= 3);
     drop(queues);
 }
 
@@ -542,7 +535,7 @@ fn a_session_records_that_a_front_end_has_left_and_another_one_come() {
     let port = Vhost::open(&VhostConfig::server(&path)).expect("it opens");
     let session = Session::on(port).start().expect("it starts");
     let count = |wanted| {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while session.snapshot().changes.count != wanted {
             assert!(Instant::now() < until, "{:?}", session.snapshot().changes);
             std::thread::sleep(Duration::from_millis(1));
@@ -564,7 +557,7 @@ fn a_session_records_that_a_front_end_has_left_and_another_one_come() {
 
 /// The next packets that the guest receives: their types and lengths.
 fn arrivals(guest: &mut Guest, packets: usize) -> Vec<(u8, usize)> {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(60);
     let mut all = Vec::new();
     while all.len() < packets {
         assert!(Instant::now() < until, "{all:?} of {packets}");
@@ -605,7 +598,7 @@ fn a_session_is_planned_anew_for_what_the_front_end_has_negotiated() {
     for (features, leaves, arrives) in lives {
         if leaves {
             drop(guest.take());
-            let until = Instant::now() + Duration::from_secs(10);
+            let until = Instant::now() + Duration::from_secs(60);
             while watch.status().connected {
                 assert!(Instant::now() < until, "it has left");
                 std::thread::sleep(Duration::from_millis(1));
@@ -620,7 +613,7 @@ fn a_session_is_planned_anew_for_what_the_front_end_has_negotiated() {
             let packet = large().to_packet(session.arena(), LinkType::Ethernet, || 1000);
             let mut burst = Burst::new();
             burst.push(packet.expect("frames")).expect("room");
-            let sent = handle.send_blocking(&mut burst, Duration::from_secs(10));
+            let sent = handle.send_blocking(&mut burst, Duration::from_secs(60));
             sent.expect("it is sent");
             assert_eq!(&arrivals(guest, arrives.len()), arrives, "{features:#x}");
         }
@@ -683,7 +676,7 @@ fn nothing_waits_for_a_listener_that_does_not_accept() {
         drop(port);
         done.send(taken.to_string()).expect("the test waits");
     });
-    let taken = is_done.recv_timeout(Duration::from_secs(10));
+    let taken = is_done.recv_timeout(Duration::from_secs(60));
     let taken = taken.expect("opened, refused and dropped in time");
     assert!(taken.contains("use another path"), "{taken}");
     thread.join().expect("it is done");
@@ -705,7 +698,7 @@ fn what_keeps_a_port_from_connecting_is_said() {
         let mut port = Vhost::open(&config).expect("it opens");
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
         let halves = port.attach(&Attach::default(), &arena);
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         let problem = loop {
             if let Some(problem) = port.status().problem {
                 break problem;
@@ -773,7 +766,7 @@ fn a_port_connects_to_a_front_end_that_listens() {
         let listener = UnixListener::bind(&path).expect("a socket");
         let (stream, _): (UnixStream, _) = listener.accept().expect("it connects");
         let guest = Guest::new(stream, Options::new(VERSION_1 | MRG_RXBUF));
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while port.link() != Link::Up {
             assert!(Instant::now() < until, "no link: {:?}", port.status());
             std::thread::sleep(Duration::from_millis(1));

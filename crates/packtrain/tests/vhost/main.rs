@@ -57,7 +57,7 @@ impl Joined {
     }
 
     fn wait_for(&mut self, what: &str, is: impl Fn(&mut Self) -> bool) {
-        let until = Instant::now() + Duration::from_secs(10);
+        let until = Instant::now() + Duration::from_secs(60);
         while !is(self) {
             let status = self.port.status();
             assert!(Instant::now() < until, "no {what}: {status:?}");

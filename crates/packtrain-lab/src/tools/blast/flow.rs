@@ -316,12 +316,14 @@ mod tests {
         let sent = thread::scope(|scope| {
             let sending = scope.spawn(|| flow.send(&load, u64::MAX, Instant::now(), &control));
             // Without an end of its own it would never end.
-            let late = Instant::now() + Duration::from_secs(20);
+            let late = Instant::now() + Duration::from_secs(60);
             while !sending.is_finished() && Instant::now() < late {
                 thread::sleep(Duration::from_millis(1));
             }
-            stop.store(true, Ordering::Relaxed);
-            sending.join().unwrap()
+            stop.store(!sending.is_finished(), Ordering::Relaxed);
+            let sent = sending.join().unwrap();
+            assert!(!stop.load(Ordering::Relaxed), "it did not end");
+            sent
         });
         let sent = sent.unwrap();
         // Each packet that was accepted is there, and no other.

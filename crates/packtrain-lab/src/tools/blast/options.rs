@@ -102,6 +102,22 @@ mod tests {
     }
 
     #[test]
+    fn a_rate_is_that_of_all_senders() {
+        let pace = |rate, senders| {
+            let blast = Blast {
+                rate: Some(Rate(rate)),
+                senders,
+                ..Blast::default()
+            };
+            blast.load(1500).unwrap().pace
+        };
+        assert_eq!(pace(2000.0, 1), Some((1, 0.0005)));
+        assert_eq!(pace(2000.0, 2), Some((1, 0.001)));
+        // The packets of 100 us go out together.
+        assert_eq!(pace(100_000.0, 1), Some((10, 0.0001)));
+    }
+
+    #[test]
     fn a_file_and_a_command_line_have_the_same_options() {
         let read = serde_json::json!({"size": "imix", "rate": "1kpps", "duration": "50ms"});
         let blast: Blast = serde_json::from_value(read).unwrap();

@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread::{scope, sleep};
 use std::time::{self, Duration};
 
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const RING: usize = 64;
 /// The places of a packet's number, and of its checksum.
 const NUMBER: usize = 20;
@@ -443,12 +443,12 @@ fn a_run_whose_port_is_away_ends_at_once() {
     wait_for("absence", || session.links() == [Link::Down]);
     // The thread records it.
     wait_for("record", || session.snapshot().changes.count == 1);
-    let began = time::Instant::now();
     let report = session.finish();
-    assert!(began.elapsed() < Duration::from_secs(1));
     let ledger = &report.snapshot.ledger;
     assert!(ledger.closed() && ledger.held == 0, "{ledger:?}");
     assert_eq!((ledger.generated, ledger.transmitted), (sent, 0));
+    // A run that waits for its device drops the rest at the end of that time.
+    assert_eq!(report.snapshot.drops.get(DropReason::Shutdown), 0);
     assert_eq!(kinds(&report), ["gone"]);
 }
 
@@ -525,13 +525,14 @@ fn a_device_that_goes_at_once_is_opened_ten_times_a_second() {
     bay.dies.store(true, Ordering::SeqCst);
     bay.removed.store(1, Ordering::SeqCst);
     let began = time::Instant::now();
-    while began.elapsed() < Duration::from_secs(1) {
+    let mut opened = 0;
+    wait_for("fifth attempt", || {
         assert_eq!(port.link(), Link::Down);
-        sleep(Duration::from_millis(1));
-    }
+        opened = bay.made.load(Ordering::SeqCst) - 1;
+        opened >= 5
+    });
     let most = 1 + (began.elapsed().as_millis() / 100) as usize;
-    let opened = bay.made.load(Ordering::SeqCst) - 1;
-    assert!((2..=most).contains(&opened), "{opened} of {most}");
+    assert!(opened <= most, "{opened} of {most}");
     let changes = names(&log.snapshot());
     assert_eq!(changes[..4], ["gone", "back", "gone", "back"]);
 }

@@ -163,8 +163,8 @@ proptest::proptest! {
         ..Default::default()
     })]
 
-    /// For any events at any times: a hang is reported only after the whole time with work and
-    /// without progress, and once.
+    /// For any events at any times: a hang is reported by the first observation after the whole
+    /// time with work and without progress, and only then.
     #[test]
     fn a_hang_is_a_whole_second_without_progress(
         steps in proptest::collection::vec((0..700_u64, 0..3_u8, proptest::bool::ANY), 1..200),
@@ -186,13 +186,10 @@ proptest::proptest! {
                 (still_since, reported) = (Some(at), false);
             }
             dog.sleep(sleep.then_some(1));
-            let verdict = dog.observe(ms(at), seen(progress));
-            if verdict == Verdict::Hung {
-                let since = still_since.unwrap_or(at);
-                proptest::prop_assert!(Duration::from_millis(at - since) >= TX_HUNG_AFTER);
-                proptest::prop_assert!(!reported);
-                reported = true;
-            }
+            let is_hung = dog.observe(ms(at), seen(progress)) == Verdict::Hung;
+            let still = Duration::from_millis(at - still_since.unwrap_or(at));
+            proptest::prop_assert_eq!(is_hung, still >= TX_HUNG_AFTER && !reported);
+            reported |= is_hung;
         }
     }
 }

@@ -94,14 +94,13 @@ fn one_sees_the_other(
             meet(&at_device, &at_guest, 2 * round + 1);
             let sleeps = !saw && seen.load(Ordering::Acquire) == 0;
             rounds = round;
-            if sleeps || began.elapsed() > TIME {
+            if sleeps || (rounds > 10 && began.elapsed() > TIME) {
                 at_device.store(END, Ordering::Release);
                 assert!(!sleeps, "round {round}: neither side sees the other");
                 break;
             }
         }
     });
-    assert!(rounds > 10, "{rounds} rounds");
 }
 
 #[test]

@@ -177,7 +177,7 @@ mod tests {
             "<failure type=\"wrong bytes\" message=\"a &quot;b&quot; &lt;c&gt;\u{fffd}[0m\">";
         assert!(xml.contains(failure), "{xml}");
         let text = "two: wrong bytes\n  a program that passes: about &amp; so on\n  here: a \
-                    &quot;b&quot; &lt;c&gt;\u{fffd}[0m\n  the least input that shows it:\n    A to \
+                    &quot;b&quot; &lt;c&gt;\\u{1b}[0m\n  the least input that shows it:\n    A to \
                     B: &lt;one&gt;\n  seen in, or required by: RFC 1\n</failure>";
         assert!(xml.contains(text), "{xml}");
         assert!(xml.contains("<system-out>a note</system-out>"), "{xml}");

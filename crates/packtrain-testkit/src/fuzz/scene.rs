@@ -6,6 +6,7 @@ use crate::rig::Preemptions;
 use crate::{Hardware, machine, machine_with_siblings};
 use packtrain::driver::{Coalesce, Features, Fit, PortConfig, RxBuffers, TxMemory};
 use packtrain::engine::Settings;
+use packtrain::limits::TX_RING_PACKETS;
 use packtrain::policy::dispatch::Dispatch;
 use packtrain::policy::gro::Flush;
 use packtrain::policy::idle::Idle;
@@ -279,8 +280,8 @@ const MASK: u32 = (1 << Fault::ALL.len()) - 1;
 /// Wire packets of a flow, about.
 const FLOW_UNITS: usize = 4_000;
 
-/// The same beside a neighbour.
-const MANY_UNITS: usize = 4 * FLOW_UNITS;
+/// What a device does that sends and receives packets of any size.
+const LARGE: Features = Features::CSUM.union(Features::TSO).union(Features::USO);
 
 const fn micros(us: u64) -> Duration {
     Duration::from_micros(us)
@@ -320,7 +321,9 @@ impl Scene {
             false => one & other & one.rotate_left(7) & MASK,
         });
         let shape = d.choose(&[Shape::Host, Shape::Forward, Shape::Both, Shape::Bridge]);
-        let neighbours = [None, Some(Neighbour::Stuck), Some(Neighbour::Slow)];
+        // Such a world costs as much as fifty others.
+        let mut neighbours = [None; 8];
+        neighbours[1..3].copy_from_slice(&[Some(Neighbour::Stuck), Some(Neighbour::Slow)]);
         let neighbour = d.choose_if(shape == Shape::Bridge, &neighbours);
         let swarm = match neighbour {
             None => swarm,
@@ -356,14 +359,17 @@ impl Scene {
         let flows = (0..d.index(1..=6)).map(|_| flow(&mut d, link_type, swarm, shape, queues));
         let mut flows: Vec<_> = flows.collect();
         if let Some(neighbour) = neighbour {
-            links.iter_mut().for_each(|link| link.from.sim.rate = None);
-            links[1].from.sim.rate = (neighbour == Neighbour::Slow).then_some(4_000);
-            // What waits for it would take all frames of the bridge.
-            for flow in &mut flows {
-                flow.bursts = flow
-                    .bursts
-                    .max((MANY_UNITS / (flow.units * flow.burst)) as u32);
+            for link in &mut links {
+                (link.from.sim.rate, link.from.port.mtu) = (None, None);
+                (link.from.sim.tx, link.to.sim.rx) = (LARGE, LARGE);
+                link.to.sim.rx_ring = link.to.sim.rx_ring.max(512);
             }
+            links[1].from.sim.rate = (neighbour == Neighbour::Slow).then_some(4_000);
+            // More large packets than fit its ring, which would take all frames of the bridge.
+            links[0].to.port.rx_buffers = Some(RxBuffers::Pieces { bytes: 512 });
+            let flow = &mut flows[0];
+            (flow.kind, flow.unit, flow.units, flow.partial) = (Kind::Udp4, 1448, 40, true);
+            (flow.burst, flow.bursts) = (16, TX_RING_PACKETS as u32 / 12);
         }
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();
@@ -437,7 +443,7 @@ fn settings(d: &mut Decisions<'_>) -> Settings {
 }
 
 fn link(d: &mut Decisions<'_>, swarm: Swarm, queues: usize, one_arena: bool) -> Link {
-    let large = Features::CSUM | Features::TSO | Features::USO;
+    let large = LARGE;
     let paced = d.flag();
     let late = swarm.has(Fault::LateCompletions) && !paced;
     // A TX queue waits for an interrupt where its device is slower than the load.

@@ -88,8 +88,8 @@ CAP_SYS_NICE, if --priority raises the workers' threads. No program that is exec
 privileges (no_new_privs). Without --user the user stays the same.
 
 Three and more ports, up to 1024, are a bridge. Frames for an unknown address go to all other \
-ports. It detects no loop: join the ports nowhere else. What a port has no space for is dropped, so \
-that the others go on.
+ports. It detects no loop: join the ports nowhere else. What a port has no space for is dropped, \
+so that the others go on.
 
 At the start packtrain prints a line for each direction: what it does in software, and why. At the \
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \

@@ -361,6 +361,8 @@ impl Scene {
         if let Some(neighbour) = neighbour {
             for link in &mut links {
                 (link.from.sim.rate, link.from.port.mtu) = (None, None);
+                // Frames that wait elsewhere, too, cannot be merged in place.
+                link.from.port.fit = Fit::Defrag;
                 (link.from.sim.tx, link.to.sim.rx) = (LARGE, LARGE);
                 link.to.sim.rx_ring = link.to.sim.rx_ring.max(512);
             }
@@ -370,6 +372,10 @@ impl Scene {
             let flow = &mut flows[0];
             (flow.kind, flow.unit, flow.units, flow.partial) = (Kind::Udp4, 1448, 40, true);
             (flow.burst, flow.bursts) = (16, TX_RING_PACKETS as u32 / 12);
+            // At rates that the host with the other link takes.
+            for flow in &mut flows {
+                flow.pace = flow.pace.max(micros(1_000));
+            }
         }
         let timed = Fault::TIMED.into_iter().filter(|&fault| swarm.has(fault));
         let timed: Vec<_> = timed.collect();

@@ -93,16 +93,16 @@ impl<T: TxDescriptors> RingProducer<T> {
     /// within their bound. `excess` is empty, before and after.
     pub(super) fn send_within(&mut self, now: Instant, burst: &mut Burst, excess: &mut Burst) {
         let (shared, bytes) = (&self.shared, burst.frame_bytes());
-        let fits =
-            shared.charge(bytes) || shared.make_space(&self.own, &|| now) && shared.charge(bytes);
+        let fits = shared.stats.charge(bytes)
+            || shared.make_space(&self.own, &|| now) && shared.stats.charge(bytes);
         if !fits {
-            let fits = |packet: &&Packet| shared.charge(packet.frame_bytes());
+            let fits = |packet: &&Packet| shared.stats.charge(packet.frame_bytes());
             let count = burst.iter().take_while(fits).count();
             while burst.len() > count && burst.move_back(excess) {}
         }
         self.send(now, burst);
         if !burst.is_empty() {
-            self.shared.discharge(burst.frame_bytes());
+            self.shared.stats.discharge(burst.frame_bytes());
         }
         burst.append(excess);
     }
@@ -110,9 +110,9 @@ impl<T: TxDescriptors> RingProducer<T> {
     /// Whether the frames of `packet` would stay within that bound.
     pub(super) fn has_frames(&self, packet: &Packet) -> bool {
         let bytes = packet.frame_bytes();
-        let has = self.shared.charge(bytes);
+        let has = self.shared.stats.charge(bytes);
         if has {
-            self.shared.discharge(bytes);
+            self.shared.stats.discharge(bytes);
         }
         has
     }

@@ -29,9 +29,9 @@
 
 use super::egress::Egress;
 use super::space::SpaceWaiters;
-use super::stats::PathStats;
+use super::stats::{PathStats, counted_in};
 use crate::driver::{DeviceError, Features, TxDescriptors};
-use crate::limits::{EGRESS_FRAME_BYTES_MAX, RING_SLOTS_PER_LANE};
+use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
 use crate::plant::planted;
 use crate::policy::dispatch::{BUDGET, Decision, Dispatch, RingState};
@@ -154,8 +154,8 @@ pub(super) struct TxConsumer<T> {
     /// `None` after the run: the device is dropped, though handles may still exist.
     pub(super) egress: Option<Egress<T>>,
     stage: Burst,
-    /// Bytes of the frames of packets that were taken out of the ring or bypassed it, and that count
-    /// as waiting. `None` between two ports, where nothing counts them.
+    /// Bytes of the frames of packets that were taken out of the ring or bypassed it, and that
+    /// count as waiting. `None` between two ports, where nothing counts them.
     taken: Option<u64>,
     /// The device failed while a producer drained. The TX worker ends the run.
     failed: Option<DeviceError>,
@@ -270,37 +270,6 @@ impl<T> SharedTx<T> {
     /// Ends the wait of a producer, whether it was woken or not.
     pub(super) fn forget(&self, own: &Producer) {
         self.waiters.remove(own.id);
-    }
-
-    /// Counts `bytes` of frames of packets that will wait for the queue; false if all that wait
-    /// would exceed [`EGRESS_FRAME_BYTES_MAX`].
-    pub(super) fn charge(&self, bytes: u64) -> bool {
-        let frame_bytes = &self.stats.frame_bytes;
-        let before = frame_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64 || planted!(FramesUnbounded);
-        if !fits {
-            self.discharge(bytes);
-        }
-        fits
-    }
-
-    /// Counts the frames of an application's packets. They are within no bound, since the slots
-    /// that the ring withholds from applications are.
-    fn counted<R>(&self, burst: &mut Burst, send: impl FnOnce(&mut Burst) -> R) -> R {
-        if !self.counts_frames {
-            return send(burst);
-        }
-        let frame_bytes = &self.stats.frame_bytes;
-        frame_bytes.fetch_add(burst.frame_bytes(), Ordering::Relaxed);
-        let sent = send(burst);
-        self.discharge(burst.frame_bytes());
-        sent
-    }
-
-    /// Counts `bytes` of frames of packets that do not wait for the queue after all.
-    pub(super) fn discharge(&self, bytes: u64) {
-        let frame_bytes = &self.stats.frame_bytes;
-        frame_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Closes the queue to a source, and wakes waiting producers.
@@ -754,8 +723,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
             let left = self.stage.frame_bytes() + queue.unwrap_or(0);
             let sent = taken.saturating_sub(left);
             *taken -= sent;
-            let frame_bytes = &self.stats.frame_bytes;
-            frame_bytes.fetch_sub(sent, Ordering::Relaxed);
+            self.stats.discharge(sent);
         }
     }
 
@@ -871,7 +839,9 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
         burst: &mut Burst,
         now: &dyn Fn() -> Instant,
     ) -> Result<(), Closed> {
-        self.counted(burst, |burst| Self::put(self, own, burst, &|| now()))
+        counted_in(self.counts_frames.then_some(&self.stats), burst, |burst| {
+            Self::put(self, own, burst, &|| now())
+        })
     }
 
     fn reclaim(&self, own: &Producer, now: &dyn Fn() -> Instant) {
@@ -917,7 +887,7 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
             Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
             Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
-        self.counted(burst, |burst| {
+        counted_in(self.counts_frames.then_some(&self.stats), burst, |burst| {
             Self::finish(self, own, begun, burst, &|| now())
         })
     }

@@ -1,9 +1,30 @@
 //! The state of TX queues and lanes that other threads read.
 
 use crate::driver::Features;
+use crate::limits::EGRESS_FRAME_BYTES_MAX;
+use crate::packet::Burst;
+use crate::plant::planted;
 use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sends an application's packets, whose frames `stats` counts if it is given. They are within no
+/// bound, since the slots that the ring withholds from applications are.
+pub(super) fn counted_in<R>(
+    stats: Option<&Arc<PathStats>>,
+    burst: &mut Burst,
+    send: impl FnOnce(&mut Burst) -> R,
+) -> R {
+    let Some(stats) = stats else {
+        return send(burst);
+    };
+    stats
+        .frame_bytes
+        .fetch_add(burst.frame_bytes(), Ordering::Relaxed);
+    let sent = send(burst);
+    stats.discharge(burst.frame_bytes());
+    sent
+}
 
 /// The counters of the lanes of one direction, without those of their queues. Only their worker
 /// writes them.
@@ -25,9 +46,9 @@ pub(super) struct LaneCounters {
 pub(super) struct PathStats {
     /// Written by the owner of the queue: the RX worker, or the consumer of the ring.
     pub(super) shown: Shown,
-    /// Bytes of the frames of all packets that wait for the queue, in a session among several ports:
-    /// those of its ring and those behind it.
-    pub(super) frame_bytes: AtomicU64,
+    /// Bytes of the frames of all packets that wait for the queue, in a session among several
+    /// ports: those of its ring and those behind it.
+    frame_bytes: AtomicU64,
     producers: Mutex<Producers>,
     /// The findings of the queue's watchdog.
     troubles: Mutex<TroubleLog>,
@@ -85,6 +106,22 @@ impl PathStats {
         self.producers
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts `bytes` of frames of packets that will wait for the queue; false if all that wait
+    /// would exceed [`EGRESS_FRAME_BYTES_MAX`].
+    pub(super) fn charge(&self, bytes: u64) -> bool {
+        let before = self.frame_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64 || planted!(FramesUnbounded);
+        if !fits {
+            self.discharge(bytes);
+        }
+        fits
+    }
+
+    /// Counts `bytes` of frames of packets that do not wait for the queue any more.
+    pub(super) fn discharge(&self, bytes: u64) {
+        self.frame_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The findings of the queue's watchdog.

@@ -89,8 +89,8 @@ own_reasons! {
     /// In a session among several ports: no port was named for the packet, or one that the session
     /// does not have. A bridge names none for a frame that is not forwarded.
     NoEgress => "no_egress",
-    /// In a session among several ports: the queue of the egress port had no space. Counted for that
-    /// port, as `egress_full` of its TX queue.
+    /// In a session among several ports: the queue of the egress port had no space. Counted for
+    /// that port, as `egress_full` of its TX queue.
     EgressFull => "egress_full",
 }
 

@@ -52,8 +52,8 @@ struct Several {
     ports: Vec<Vec<Queue>>,
 }
 
-/// What the ports have in common: an endless input loses packets that are not received, a finite one
-/// does not.
+/// What the ports have in common: an endless input loses packets that are not received, a finite
+/// one does not.
 type Fakes = (Input, Features, PortConfig);
 type Ports = Builder<Many<Fake>, Forward>;
 

@@ -28,6 +28,8 @@ use std::time::Duration;
 /// port have become fewer while its ring had space.
 const RETRY_AFTER: Duration = Duration::from_millis(1);
 
+const IN_USE: &str = "it is put back after each use";
+
 /// A lane's access to a TX queue of each port.
 #[derive(Debug)]
 pub(super) struct Fan<T: TxDescriptors> {
@@ -39,8 +41,8 @@ pub(super) struct Fan<T: TxDescriptors> {
     default: PortSet,
     /// The packets of a burst for several ports.
     routed: Vec<Routed>,
-    /// Those of one port.
-    to: Burst,
+    /// Those of one port; `None` while it is filled and sent.
+    to: Option<Burst>,
     /// Those for which that port has no frames.
     excess: Burst,
     /// Packets for which a port had no space, with that port; only if `waits`.
@@ -86,7 +88,7 @@ impl<T: TxDescriptors> Fan<T> {
             rings,
             default,
             routed: Vec::with_capacity(BURST_PACKETS_MAX),
-            to: Burst::new(),
+            to: Some(Burst::new()),
             excess: Burst::new(),
             waiting: VecDeque::with_capacity(most * BURST_PACKETS_MAX),
             waits,
@@ -111,7 +113,7 @@ impl<T: TxDescriptors> Fan<T> {
         // Those of a port follow each other, and what is left of them goes to the back.
         let mut left = self.waiting.len();
         while left > 0 {
-            let mut to = std::mem::take(&mut self.to);
+            let mut to = self.to.take().expect(IN_USE);
             let port = self.waiting[0].0;
             while left > 0
                 && to.room() > 0
@@ -121,7 +123,7 @@ impl<T: TxDescriptors> Fan<T> {
                 put(&mut to, packet);
             }
             self.send_to(now, port, &mut to);
-            self.to = to;
+            self.to = Some(to);
         }
     }
 
@@ -156,7 +158,9 @@ impl<T: TxDescriptors> Fan<T> {
             let to = packet.take_egress().unwrap_or(self.default);
             let wire_packets = u64::from(packet.meta().wire_packets);
             let (mut count, mut last) = (0, 0);
-            for port in to.iter(all) {
+            let one = to.single();
+            let (first, end) = one.map_or((0, all), |port| (port, all.min(port + 1)));
+            for port in (first..end).filter(|&port| to.has(port)) {
                 ports[port / 64] |= 1 << (port % 64);
                 (count, last) = (count + 1, port);
             }
@@ -168,7 +172,7 @@ impl<T: TxDescriptors> Fan<T> {
             let packet = (count > 0).then_some(packet);
             self.routed.push(Routed { packet, to, last });
         }
-        let mut to = std::mem::take(&mut self.to);
+        let mut to = self.to.take().expect(IN_USE);
         let used = (0..all).filter(|port| ports[port / 64] & 1 << (port % 64) != 0);
         for port in used {
             for one in &mut self.routed {
@@ -181,7 +185,7 @@ impl<T: TxDescriptors> Fan<T> {
             }
             self.send_to(now, port, &mut to);
         }
-        self.to = to;
+        self.to = Some(to);
         self.routed.clear();
     }
 

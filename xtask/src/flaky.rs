@@ -32,7 +32,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     ensure(&mut program(root, &format!("{CARGO_TEST} --no-run")))?;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     let loops = LOOPS_MIN.max(2 * cpus);
-    // Threads of this process end with it, whatever ends it.
+    // Threads of this process end with it, also after a signal.
     for _ in 0..loops {
         thread::Builder::new().spawn(|| {
             loop {

@@ -154,7 +154,7 @@ pub fn vhost(features: u64, size: u16) -> (AnyPort, impl FnOnce() -> (Guest, Vho
 }
 
 impl Bed {
-    /// Two hosts, two guests if they are wanted, and `idle` TAPs that nobody uses.
+    /// Two hosts, two guests if they are wanted, and `idle` TAPs without traffic.
     pub fn new(with_guests: bool, idle: usize) -> Result<Self, Box<dyn Error>> {
         let settings = Settings::default();
         let (hosts, near, far) = taps(&settings, ["near", "far"], |_, _| {});

@@ -48,7 +48,7 @@ impl Play<'_> {
                         || number == 1 && count <= self.too_long(1)
                         || swarm.has(Fault::Duplicate)
                 }
-                // A queue holds that many packets, whatever its port does.
+                // The queue of any port is full with that many packets.
                 DropReason::EgressFull if self.scene.shape == Shape::Bridge && number == 1 => {
                     lock(&self.truths[0]).accepted(false) > TX_RING_PACKETS as u64
                 }

@@ -108,8 +108,8 @@ pub const QUEUES_MAX: usize = 256;
 pub const PORTS_MAX: usize = 1024;
 /// The most bytes of frames that wait for a TX queue in a session among several ports, in its ring
 /// and in front of its device; `engine/assemble.rs` has the argument. A small frame counts 2 KiB
-/// and a large one 68 KiB, however few bytes it has. That is 120 GSO packets in large frames, and 65
-/// merged ones of 64 KiB in pieces: at 10 Gbit/s more than 3 ms.
+/// and a large one 68 KiB, however few bytes it has. That is 120 GSO packets in large frames, and
+/// 65 merged ones of 64 KiB in pieces: at 10 Gbit/s more than 3 ms.
 pub const EGRESS_FRAME_BYTES_MAX: usize = 8 << 20;
 /// Segments that the framework itself may add to a packet (one header segment in front). The
 /// advertised limits are lower by it, unless a port is configured otherwise.

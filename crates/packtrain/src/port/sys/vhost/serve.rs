@@ -1,10 +1,10 @@
 //! The socket of a vhost-user port, and the thread that answers the front end: at once, also while
 //! no worker runs, since a machine stands still meanwhile.
 
+#[cfg(feature = "internals")]
 use super::by_hand::FrontEnd;
 use super::device::Device;
 use super::message::{HEADER_BYTES, Header, REGIONS_MAX};
-#[cfg(feature = "internals")]
 use crate::name::Name;
 use crate::port::sys::threads::give_up_capabilities;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};

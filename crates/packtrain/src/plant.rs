@@ -98,6 +98,9 @@ mod on {
         /// Among several ports, the frames that wait for a port are not bounded. One that takes
         /// nothing has all of them in the end, so that no other port receives.
         FramesUnbounded "frames-unbounded";
+        /// What a guest has the port read for a packet or a poll is not bounded. The tests of
+        /// `vhost` count the descriptors.
+        DescriptorsUnbounded "descriptors-unbounded";
     }
 
     /// The time to the reset of [`Plant::BadDescriptorResets`].

@@ -111,8 +111,34 @@ struct Queues {
     now: packtrain::time::Instant,
 }
 
+/// The tests that count the descriptors of a guest fail if nothing bounds them.
+#[cfg(feature = "plants")]
+#[test]
+fn planted() {
+    let plant = packtrain::plant::Plant::DescriptorsUnbounded;
+    for test in [
+        "packets_to_a_guest_are_not_looked_for_in_any_number_of_descriptors",
+        "a_poll_does_not_read_any_number_of_descriptors",
+    ] {
+        let run = |plant: &str| {
+            let mut this = std::process::Command::new(std::env::current_exe().expect("a path"));
+            this.args(["--exact", &format!("hostile::{test}")]);
+            let output = this.env(PLANT, plant).output().expect("it starts");
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let [without, with] = ["", plant.name()].map(run);
+        assert!(without.contains("ok. 1 passed"), "{without}");
+        assert!(with.contains("0 passed; 1 failed"), "{with}");
+    }
+}
+
+#[cfg(feature = "plants")]
+const PLANT: &str = "PACKTRAIN_TEST_PLANT";
+
 impl Queues {
     fn new(options: Options) -> Self {
+        #[cfg(feature = "plants")]
+        packtrain::plant::set(std::env::var(PLANT).ok().and_then(|name| name.parse().ok()));
         let mut joined = Joined::new(Features::ALL, options);
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
         let capabilities = joined.capabilities();

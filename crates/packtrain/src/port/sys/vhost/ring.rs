@@ -11,6 +11,7 @@ use super::bell::signal;
 use super::features::Form;
 use super::memory::{Block, Memory, Piece};
 use super::message::RingAddresses;
+use crate::plant::planted;
 use crate::port::virtqueue::{
     DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX,
     USED_BYTES, WRITE, avail_event_at, passed, used_event_at,
@@ -446,8 +447,8 @@ impl Ring {
     }
 
     /// Whether the poll has cost its descriptors. It ends, also if there are more chains.
-    pub(in crate::port) const fn is_exhausted(&self) -> bool {
-        self.budget <= 0
+    pub(in crate::port) fn is_exhausted(&self) -> bool {
+        self.budget <= 0 && !planted!(DescriptorsUnbounded)
     }
 
     /// Reads the next chain from the guest, and returns the bytes of its buffers: at most `most`.

@@ -1,4 +1,4 @@
-//! The transfers of packtrain and of the C forwarder, and their interfaces.
+//! The transfers of a case, and their interfaces.
 
 use packtrain_lab::topology::{Host, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer, TransferReport};
@@ -15,7 +15,7 @@ pub fn ways(hosts: &TwoHosts) -> [(&Host, &Host); 2] {
     [(&hosts.left, &hosts.right), (&hosts.right, &hosts.left)]
 }
 
-/// The TCP transfers of every case, and of the C forwarder.
+/// The TCP transfers of every case.
 pub fn tcp_transfers(hosts: &TwoHosts, streams: u32) -> Result<Vec<TransferReport>, LabError> {
     let mut reports = Vec::new();
     for &ip in netns::ip_versions() {

@@ -115,8 +115,8 @@ pub struct Capabilities {
     pub contiguous_headers: bool,
     /// The framework pads shorter packets with zeros to this many bytes; 0 for no padding.
     pub min_packet_bytes: usize,
-    /// The most bytes of a wire packet to the device, without link header and VLAN tag; `None` for
-    /// no limit. Longer packets are dropped (`drop.mtu`). It may change:
+    /// The most bytes of a wire packet to the device, without link header and two VLAN tags; `None`
+    /// for no limit. Longer packets are dropped (`drop.mtu`). It may change:
     /// [`TxDescriptors::mtu`].
     pub mtu: Option<u32>,
     /// Of a device with large receive features: it does not merge. Packets arrive large if their

@@ -107,7 +107,7 @@ impl Config {
             ack_limit: u16::MAX,
             tcp: true,
             udp: true,
-            tunnels: Some(TunnelPorts::ASSIGNED),
+            tunnels: Some(TunnelPorts::KNOWN),
             fixed_id: true,
             finish,
             seed: 0,

@@ -24,35 +24,51 @@ impl Tunnel {
     }
 }
 
-/// The UDP destination ports that indicate a tunnel header. A packet does not say what its port
+/// The UDP ports that indicate a tunnel header; 0 is no port. A packet does not say what its port
 /// means: another protocol on that port would be parsed as a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TunnelPorts {
-    /// VXLAN.
-    pub vxlan: u16,
+    /// VXLAN, and VXLAN-GPE, which its flags tell apart.
+    pub vxlan: [u16; 4],
     /// GENEVE.
-    pub geneve: u16,
+    pub geneve: [u16; 2],
+    /// Any other tunnel: its packets are not merged, and not parsed.
+    pub other: [u16; 8],
 }
 
 impl TunnelPorts {
-    /// The assigned ones, 4789 and 6081.
-    pub const ASSIGNED: Self = Self {
-        vxlan: vxlan::PORT,
-        geneve: geneve::PORT,
+    /// The assigned ones, 4789, 4790 (VXLAN-GPE) and 6081, and 8472, on which Linux opens VXLAN by
+    /// default (`drivers/net/vxlan`, `udp_port`).
+    pub const KNOWN: Self = Self {
+        vxlan: [vxlan::PORT, vxlan::PORT_LINUX, vxlan::PORT_GPE, 0],
+        geneve: [geneve::PORT, 0],
+        other: [0; 8],
     };
 
     /// Whether this is one of them.
     #[inline]
     #[must_use]
-    pub const fn contain(self, port: u16) -> bool {
-        port == self.vxlan || port == self.geneve
+    pub const fn contain(&self, port: u16) -> bool {
+        is_in(port, &self.vxlan) || is_in(port, &self.geneve) || is_in(port, &self.other)
     }
 }
 
+/// Whether `ports` have `port`, which is not 0.
+const fn is_in(port: u16, ports: &[u16]) -> bool {
+    let mut at = 0;
+    while at < ports.len() {
+        if port != 0 && ports[at] == port {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
 impl Default for TunnelPorts {
-    /// [`TunnelPorts::ASSIGNED`].
+    /// [`TunnelPorts::KNOWN`].
     fn default() -> Self {
-        Self::ASSIGNED
+        Self::KNOWN
     }
 }
 
@@ -115,8 +131,8 @@ impl TunnelLayout {
                 let header = outer_prefix.view(transport, end, udp::Header::parse)?;
                 end = end.min(transport + usize::from(header.len()));
                 match header.dst_port() {
-                    port if port == ports.vxlan => Tunnel::Vxlan,
-                    port if port == ports.geneve => Tunnel::Geneve,
+                    port if is_in(port, &ports.vxlan) => Tunnel::Vxlan,
+                    port if is_in(port, &ports.geneve) => Tunnel::Geneve,
                     _ => return Ok(None),
                 }
             }

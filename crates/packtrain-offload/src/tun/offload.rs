@@ -58,7 +58,7 @@ impl TunOffload {
             header: Some(HeaderLen::Legacy),
             merge_tcp: true,
             merge_udp: true,
-            tunnels: Some(TunnelPorts::ASSIGNED),
+            tunnels: Some(TunnelPorts::KNOWN),
             merge_fixed_id: false,
             verified: false,
             max_bytes: IP_LENGTH_MAX as u32,

@@ -3,8 +3,12 @@
 use super::{ParseError, get_u32};
 use crate::limits::VXLAN_HEADER_BYTES;
 
-/// The UDP destination port that IANA assigned; Linux also uses 8472 (RFC 7348 §5).
+/// The UDP destination port that IANA assigned (RFC 7348 §5).
 pub const PORT: u16 = 4789;
+/// The UDP destination port that Linux uses by default, which is older than the assigned one.
+pub const PORT_LINUX: u16 = 8472;
+/// The UDP destination port that IANA assigned to VXLAN-GPE.
+pub const PORT_GPE: u16 = 4790;
 
 /// Offsets in a VXLAN header.
 pub mod field {

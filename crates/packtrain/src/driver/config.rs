@@ -119,8 +119,8 @@ pub struct PortConfig {
     pub segment_headroom: usize,
     /// How packets with too many segments are made to fit.
     pub fit: Fit,
-    /// The most bytes of a wire packet to the port, without link header and VLAN tag, if the device
-    /// takes longer ones: [`MTU_MIN`](crate::limits::MTU_MIN) to 65535.
+    /// The most bytes of a wire packet to the port, without link header and two VLAN tags, if the
+    /// device takes longer ones: [`MTU_MIN`](crate::limits::MTU_MIN) to 65535.
     pub mtu: Option<u32>,
     /// Queues; 1 by default.
     pub queues: Option<usize>,
@@ -156,8 +156,8 @@ impl PortConfig {
             "a packet of too many segments has neighbours merged; then it is copied whole, or \
              dropped";
         "mtu" (Range(MTU_MIN as u64, u16::MAX as u64)) mtu:
-            "bytes of a packet to the port at most, without link header and VLAN tag; longer ones \
-             are dropped (drop.mtu), and so are GSO packets of longer segments; without it only \
+            "bytes of a packet to the port at most, without link header and two VLAN tags; longer \
+             ones are dropped (drop.mtu), and so are GSO packets of longer segments; without it only \
              the MTU of a packet: or xdp: interface or of a card counts";
         "rx" (Text("auto|whole|pieces|pieces(256..1792)")) rx_buffers:
             "receive large packets whole, or in pieces of as many bytes";

@@ -1,20 +1,19 @@
 //! The longest wire packet for a TX queue.
 
 use crate::packet::Packet;
-use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, VLAN_TAG_BYTES};
+use packtrain_offload::layout::Layout;
+use packtrain_offload::limits::{L2_HEADER_BYTES_MAX, VLAN_TAG_BYTES, VLAN_TAGS_MAX};
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::wire::EtherType;
 
 /// The longest wire packet for a TX queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
-    /// Bytes of the link header.
-    link_bytes: usize,
+    link: LinkType,
     /// What the user allows.
     asked: Option<u32>,
     /// Whether the device has a limit of its own, which may change.
     of_device: bool,
-    /// Bytes of a wire packet, link header included, without a VLAN tag.
+    /// Bytes of a wire packet, link header included, without VLAN tags.
     wire_bytes_max: usize,
 }
 
@@ -23,11 +22,10 @@ impl Mtu {
     /// `asked`. `None` is no limit.
     #[must_use]
     pub fn new(link: LinkType, asked: Option<u32>, device: Option<u32>) -> Self {
-        let link_bytes = link.header_bytes();
         let least = device.into_iter().chain(asked).min();
-        let bytes = least.map(|mtu| mtu as usize + link_bytes);
+        let bytes = least.map(|mtu| mtu as usize + link.header_bytes());
         Self {
-            link_bytes,
+            link,
             asked,
             of_device: device.is_some(),
             wire_bytes_max: bytes.unwrap_or(usize::MAX),
@@ -47,22 +45,24 @@ impl Mtu {
         let least = self.asked.map_or(device, |asked| asked.min(device));
         Self {
             of_device: true,
-            wire_bytes_max: least as usize + self.link_bytes,
+            wire_bytes_max: least as usize + self.link.header_bytes(),
             ..self
         }
     }
 
-    /// The limit, without link header and VLAN tag; `None` for no limit.
+    /// The limit, without link header and VLAN tags; `None` for no limit.
     #[must_use]
     pub const fn get(&self) -> Option<u32> {
         match self.wire_bytes_max {
             usize::MAX => None,
-            bytes => Some((bytes - self.link_bytes) as u32),
+            bytes => Some((bytes - self.link.header_bytes()) as u32),
         }
     }
 
-    /// Whether `packet`, or a segment of it if it is a GSO packet, is longer. As in Linux's
-    /// `packet_snd`, a tag of 802.1Q does not count.
+    /// Whether `packet`, or a segment of it if it is a GSO packet, is longer. Two VLAN tags do not
+    /// count, of 802.1Q or 802.1ad, in the bytes or beside them. That is what a bridge of Linux
+    /// passes: it takes off one tag of either kind (`skb_vlan_untag`), and allows the bytes of
+    /// another one (`is_skb_forwardable`).
     #[must_use]
     #[inline]
     pub fn is_exceeded_by(&self, packet: &Packet) -> bool {
@@ -77,9 +77,15 @@ impl Mtu {
             // It cannot be cut, which is the reason to drop it.
             (Some(_), None) => return false,
         };
-        let tagged = self.link_bytes == ETHERNET_HEADER_BYTES
-            && packet.first().get(12..14) == Some(&EtherType::VLAN.0.to_be_bytes());
-        let tag_bytes = if tagged { VLAN_TAG_BYTES } else { 0 };
-        bytes > self.wire_bytes_max + tag_bytes
+        let free = VLAN_TAGS_MAX - usize::from(meta.vlan.is_some());
+        bytes > self.wire_bytes_max + self.tags(packet).min(free) * VLAN_TAG_BYTES
+    }
+
+    /// VLAN tags in the bytes of `packet`, 0 to 2.
+    fn tags(&self, packet: &Packet) -> usize {
+        let mut header = [0; L2_HEADER_BYTES_MAX];
+        let got = packet.copy_to(&mut header);
+        Layout::parse_link(self.link, &header[..got], packet.bytes() as u32)
+            .map_or(0, |layout| usize::from(layout.vlans))
     }
 }

@@ -9,7 +9,8 @@
 //! The card knows one size of buffers, which it assumes of every one. With the usual MTU that is
 //! 2048 bytes, more than a small frame has behind its headroom. It is right only since the card
 //! then drops frames of more than 1522 bytes (`RCTL.LPE` and `RCTL.SBP` are 0), and writes no byte
-//! beyond the frame. With a longer MTU the buffers are of 1024 bytes, and packets in pieces.
+//! beyond the frame. With a longer MTU the buffers are of 1024 bytes, and packets in pieces. So a
+//! frame with two VLAN tags is received up to an MTU of 1496 unless the MTU is set to more than 1500.
 //!
 //! # Interrupts
 //!
@@ -64,7 +65,7 @@ use std::sync::Arc;
 
 /// The card. Its rings have room for three packets of the most pieces, and are no longer than those
 /// of Linux. It takes frames of up to 9234 bytes (`DEFAULT_JUMBO` of Linux), with 14 bytes of
-/// Ethernet, a VLAN tag and the FCS. One interrupt is for one queue.
+/// Ethernet, two VLAN tags and the FCS. One interrupt is for one queue.
 const MODEL: Model = Model {
     name: "an 82574",
     id: 0x10d3_8086,
@@ -73,10 +74,10 @@ const MODEL: Model = Model {
     rings_min: 256,
     rings_max: 4096,
     rings_step: 8,
-    mtu_max: 9234 - 14 - 4 - 4,
+    mtu_max: 9234 - 14 - 8 - 4,
 };
 
-/// Bytes of a frame without `RCTL.LPE`: with a VLAN tag and the FCS, which QEMU does not count.
+/// Bytes of a frame without `RCTL.LPE`: with one VLAN tag, and the FCS, which QEMU does not count.
 const FRAME_BYTES_MAX: usize = 1522;
 /// Segments of a packet (`EM_MAX_SCATTER` of FreeBSD). The longest one has 37 in small frames.
 const SEGMENTS_MAX: usize = 40;
@@ -84,7 +85,7 @@ const SEGMENTS_MAX: usize = 40;
 const PACKET_BYTES_MIN: usize = 17;
 
 /// The settings of the card: 1 or 2 queues, rings of a multiple of 8 from 256 to 4096 descriptors,
-/// and an MTU of 1500 to 9212.
+/// and an MTU of 1500 to 9208.
 pub type E1000eConfig = CardConfig;
 
 /// The receiving half of a queue.

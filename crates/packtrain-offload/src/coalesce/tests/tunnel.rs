@@ -81,7 +81,7 @@ fn built(train: &[Carried], field: Field) -> Vec<Vec<u8>> {
     train.iter().map(|carried| carried.build(field)).collect()
 }
 
-const BY_DEFAULT: Option<TunnelPorts> = Some(TunnelPorts::ASSIGNED);
+const BY_DEFAULT: Option<TunnelPorts> = Some(TunnelPorts::KNOWN);
 
 /// tailscale/tailscale#11026, CVE-2024-35884: wireguard-go merges by the outer header, and a kernel
 /// without 3d010c8031e3 that receives the result for one of its own tunnels loses it.
@@ -113,7 +113,11 @@ fn either_port_makes_a_tunnel_and_no_other() {
         ((4789, 5000), true),
         ((5000, 6081), true),
         ((6081, 5000), true),
+        ((5000, 8472), true),
+        ((8472, 5000), true),
+        ((5000, 4790), true),
         ((5000, 4788), false),
+        ((0, 5000), false),
         ((6082, 5000), false),
         ((18450, 49431), false),
     ];

@@ -184,10 +184,13 @@ fn what_is_no_tunnel_is_none() {
 #[test]
 fn ports_are_the_callers() {
     let frame = Spec::tcp4(50).ethernet().build(Field::Final);
-    let packet = carrier(false, 17, &udp(8472, &vxlan(8, &frame)));
+    let of = |port| carrier(false, 17, &udp(port, &vxlan(8, &frame)));
+    // The default of Linux is known.
+    assert_eq!(parse(&of(8472)).unwrap().unwrap().tunnel, Tunnel::Vxlan);
+    let packet = of(8473);
     assert_eq!(parse(&packet), Ok(None));
     let ports = TunnelPorts {
-        vxlan: 8472,
+        vxlan: [8473, 0, 0, 0],
         ..TunnelPorts::default()
     };
     let found = TunnelLayout::parse(LinkType::Ethernet, &packet, packet.len() as u32, ports);

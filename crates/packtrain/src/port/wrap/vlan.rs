@@ -11,7 +11,7 @@ use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError, VlanTag};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::layout::{EtherType, Layout};
+use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{ETHERNET_HEADER_BYTES, HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use packtrain_offload::offload::{ChecksumState, LinkType};
 
@@ -30,13 +30,6 @@ struct Tags {
 }
 
 impl Tags {
-    /// Bytes by which a packet with these tags may exceed the device's MTU: the queue allows a tag
-    /// of 802.1Q by itself.
-    fn beyond_mtu(&self) -> u32 {
-        let is_allowed = self.outer.protocol == EtherType::VLAN.0;
-        (self.bytes() - if is_allowed { VLAN_TAG_BYTES } else { 0 }) as u32
-    }
-
     const fn bytes(&self) -> usize {
         if self.inner.is_some() {
             2 * VLAN_TAG_BYTES
@@ -134,8 +127,6 @@ impl<D: Driver> WrapDriver for Vlan<D> {
         if capabilities.min_packet_bytes > 0 {
             capabilities.min_packet_bytes += self.tags.bytes();
         }
-        let more = self.tags.beyond_mtu();
-        capabilities.mtu = capabilities.mtu.map(|mtu| mtu + more);
         capabilities
     }
 
@@ -308,11 +299,6 @@ impl<T: TxDescriptors> WrapTx for VlanTx<T> {
         }
     }
 
-    fn mtu(&mut self) -> Option<u32> {
-        let more = self.tags.as_ref().map_or(0, Tags::beyond_mtu);
-        self.inner.mtu().map(|mtu| mtu + more)
-    }
-
     fn reset(
         &mut self,
         sent: &mut Completed,
@@ -322,27 +308,5 @@ impl<T: TxDescriptors> WrapTx for VlanTx<T> {
         // Their tags are removed: they cannot be sent again unchanged, and are counted as lost.
         unsent.drain().for_each(drop);
         result
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_tag_that_the_queue_allows_is_not_allowed_twice() {
-        let tag = |protocol| VlanTag {
-            protocol,
-            control: 1,
-        };
-        let more = |outer, inner: Option<u16>| {
-            let inner = inner.map(tag);
-            let outer = tag(outer);
-            Tags { outer, inner }.beyond_mtu()
-        };
-        assert_eq!(more(0x8100, None), 0);
-        assert_eq!(more(0x88a8, None), 4);
-        assert_eq!(more(0x8100, Some(0x8100)), 4);
-        assert_eq!(more(0x88a8, Some(0x8100)), 8);
     }
 }

@@ -3,12 +3,9 @@
 use crate::driver::Link;
 use crate::limits::{HEADROOM_BYTES, SMALL_FRAME_BYTES};
 use crate::port::sys::device::Device;
+use packtrain_offload::limits::L2_HEADER_BYTES_MAX;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Bytes behind the MTU that a frame may have: an Ethernet header, and a tag of 802.1Q.
-const ETHERNET_BYTES: u32 = 14;
-const TAG_BYTES: u32 = 4;
 
 /// The interface of a port and its queues.
 #[derive(Debug)]
@@ -43,9 +40,9 @@ impl Line {
         self.device.control().mtu_of(self.device.index())
     }
 
-    /// Whether one frame holds the longest packet, with a tag of 802.1Q.
+    /// Whether one frame holds the longest packet, with two VLAN tags.
     pub(super) fn fits_a_frame(&self) -> io::Result<bool> {
-        let bytes = self.mtu()? + ETHERNET_BYTES + TAG_BYTES;
-        Ok(bytes as usize <= SMALL_FRAME_BYTES - HEADROOM_BYTES)
+        let bytes = self.mtu()? as usize + L2_HEADER_BYTES_MAX;
+        Ok(bytes <= SMALL_FRAME_BYTES - HEADROOM_BYTES)
     }
 }

@@ -52,6 +52,43 @@ fn only_what_is_longer_on_the_wire_is_dropped() {
 }
 
 #[test]
+fn two_tags_of_either_kind_do_not_count() {
+    const C: u16 = 0x8100;
+    const S: u16 = 0x88a8;
+    let arena = arena();
+    let mtu = Mtu::new(LinkType::Ethernet, None, Some(1500));
+    // Tags in the bytes, one beside them, and the most bytes behind all that are in the bytes.
+    for (tags, beside, most) in [
+        (&[C][..], None, 1500),
+        (&[S], None, 1500),
+        (&[S, C], None, 1500),
+        (&[C, C], None, 1500),
+        (&[S, S, C], None, 1496),
+        (&[0x9100], None, 1496),
+        (&[], Some(S), 1500),
+        (&[C], Some(S), 1500),
+        (&[C, C], Some(S), 1496),
+    ] {
+        for more in [0, 1] {
+            let mut bytes = vec![2; 12];
+            for tag in tags {
+                bytes.extend(tag.to_be_bytes());
+                bytes.extend([0, 7]);
+            }
+            bytes.extend([0x88, 0xb5]);
+            bytes.resize(bytes.len() + most + more, 0);
+            let mut packet = arena.packet_from(&bytes).unwrap();
+            packet.meta_mut().vlan = beside.map(|protocol| VlanTag {
+                protocol,
+                control: 7,
+            });
+            let is_long = mtu.is_exceeded_by(&packet);
+            assert_eq!(is_long, more == 1, "{tags:x?}, {beside:x?}");
+        }
+    }
+}
+
+#[test]
 fn a_new_mtu_counts_for_what_waits() {
     let arena = arena();
     let mut queue = limited(&arena, Features::ALL, 9000);

@@ -8,8 +8,8 @@
 //!
 //! `--plain` opens the devices without a virtio-net header. `--forget` does so with B only, and
 //! treats it as a device with one. `--route` takes one from TTL and hop limit. Each fault has the
-//! name of the check that must find it, but for `late-copy`, which the check finds that sent the
-//! packet. It is as narrow as the defect that it is modelled on.
+//! name of the check that must find it, but for those behind `late-copy`, which is found by the
+//! check that sent the packet. Each is as narrow as the defect that it is modelled on.
 
 use packtrain_offload::checksum::{
     Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6, sum, udp_field,
@@ -17,7 +17,7 @@ use packtrain_offload::checksum::{
 use packtrain_offload::layout::{IpProtocol, Layout, Network, Transport};
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, HeaderLen, VnetHeader};
+use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio};
 use std::collections::{HashSet, VecDeque};
@@ -806,5 +806,39 @@ pub const FAULTS: &[Fault] = &[
         name: "late-copy",
         what: "of each IP fragment a second copy is sent 0.3 s later",
         at: At::Copy(|packet, memory| memory.layout(packet).is_some_and(|layout| layout.fragment)),
+    },
+    Fault {
+        name: "pseudo-sum",
+        what: "an unfinished checksum of a packet that is not cut is not finished",
+        at: At::Bytes(|read, _| {
+            if read[1] == GSO_NONE {
+                read[0] &= !FLAG_NEEDS_CSUM;
+            }
+        }),
+    },
+    Fault {
+        name: "gso-lost",
+        what: "the segmentation of the virtio-net header is not passed on",
+        at: At::Bytes(|read, _| read[1] = GSO_NONE),
+    },
+    Fault {
+        name: "each-1000th",
+        what: "each 1000th packet of a direction is dropped",
+        at: At::Read(|read, memory| {
+            read.retain(|_| {
+                memory.large += 1;
+                memory.large % 1000 != 0
+            });
+        }),
+    },
+    Fault {
+        name: "ends",
+        what: "the program ends at the 500th packet of a direction, with exit status 0",
+        at: At::Read(|read, memory| {
+            memory.large += read.len();
+            if memory.large >= 500 {
+                std::process::exit(0);
+            }
+        }),
     },
 ];

@@ -13,7 +13,7 @@ use packtrain_lab::check::CHECKS;
 use packtrain_lab::harness::{self, need_tap, skip};
 use program::{PACKTRAIN, Scratch, assert_documented, command, ends, finish, packtrain, start};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fs;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,6 +31,9 @@ fn main() -> ExitCode {
         each_planted_fault_is_found_by_its_check,
         a_copy_that_comes_late_fails_the_check_that_sent_the_packet,
         a_ttl_that_is_not_one_less_is_found_if_it_has_to_be,
+        the_cause_is_named_once_with_all_its_checks,
+        a_loss_now_and_then_is_named_with_its_spacing,
+        a_program_that_has_ended_is_not_waited_for,
         reports_are_the_same_in_all_forms,
         a_program_ends_with_the_check,
         what_is_wrong_with_a_program_is_said,
@@ -150,6 +153,137 @@ fn a_ttl_that_is_not_one_less_is_found_if_it_has_to_be() {
     finds(&[], &["--route"], "expected 0x40, arrived 0x3f");
 }
 
+fn the_cause_is_named_once_with_all_its_checks() {
+    need_tap();
+    let this = this();
+    let pseudo = "completion forgotten, or NEEDS_CSUM not passed on";
+    let cases: [(&[&str], [&str; 2], &str); 4] = [
+        (
+            &["--route"],
+            ["ttl-tos", "acks"],
+            "routes, give `--ttl-decrement`",
+        ),
+        (
+            &["--fault", "pseudo-sum"],
+            ["mtu", "partial-checksum"],
+            pseudo,
+        ),
+        (
+            &["--fault", "pseudo-sum"],
+            ["ipv6-extensions", "udp-sizes"],
+            pseudo,
+        ),
+        (
+            &["--fault", "gso-lost"],
+            ["tcp-sizes", "udp-segments"],
+            "gso fields lost",
+        ),
+    ];
+    side_by_side(&cases, |(program, checks, cause)| {
+        let run = |options: &[&str]| {
+            let words = ["check", "-q", "--only", checks[0], "--only", checks[1]];
+            let all = [&words[..], options, &["--", &this, "forwarder"], program].concat();
+            ends(1, &[&all[..], &["{a}", "{b}"]].concat())
+        };
+        let document = run(&["--json"]).json();
+        let rows = document["rows"].as_array().expect("rows");
+        let [first, second] = &rows[..] else {
+            panic!("{document}")
+        };
+        assert_eq!(first["cause"], second["cause"], "{document}");
+        assert!(
+            first["cause"]
+                .as_str()
+                .is_some_and(|text| text.contains(cause)),
+            "{document}"
+        );
+        assert_eq!(first["shows_again"], true, "{document}");
+        assert_eq!(
+            (&second["least"], &second["shows_again"]),
+            (&json!([]), &json!(null))
+        );
+        // The order of checks is that of the list.
+        let [first, second] = [first, second].map(|row| row["check"].as_str().expect("a name"));
+        for (options, shown) in [(&[][..], 1), (&["-v"], 2)] {
+            let text = run(options).out;
+            let head = text
+                .split("\n2 checks, one cause: ")
+                .nth(1)
+                .expect("a headline");
+            let lines: Vec<_> = head.lines().collect();
+            assert!(lines[0].contains(cause), "{text}");
+            assert_eq!(lines[1], format!("  {first}, {second}"));
+            assert!(text.contains(&format!("as {first}\n")), "{text}");
+            assert_eq!(
+                text.matches("a program that passes: ").count(),
+                shown,
+                "{text}"
+            );
+        }
+    });
+}
+
+fn a_loss_now_and_then_is_named_with_its_spacing() {
+    need_tap();
+    let this = this();
+    let mut words = vec![
+        "check",
+        "-q",
+        "--patience",
+        "500ms",
+        "--no-ipv6",
+        "--no-stop",
+    ];
+    words.extend(["--only", "tcp-segments", "--only", "flows", "--json", "--"]);
+    words.extend([&this, "forwarder", "--fault", "each-1000th", "{a}", "{b}"]);
+    let document = ends(1, &words).json();
+    for row in document["rows"].as_array().expect("rows") {
+        let cause = row["cause"].as_str().expect("a cause");
+        assert!(
+            cause.starts_with("packets are lost now and then, whatever"),
+            "{document}"
+        );
+        let spacing = cause.split("one in about ").nth(1).expect("a spacing");
+        let packets = spacing
+            .split(' ')
+            .next()
+            .and_then(|word| word.parse::<u32>().ok());
+        assert!(
+            (950..=1000).contains(&packets.expect("a number")),
+            "{cause}"
+        );
+    }
+    // The smallest list that seemed to show it passes.
+    let row = &document["rows"][0];
+    assert_eq!(
+        (&row["check"], &row["shows_again"]),
+        (&json!("tcp-segments"), &json!(false))
+    );
+}
+
+fn a_program_that_has_ended_is_not_waited_for() {
+    need_tap();
+    let this = this();
+    // With these, what waits does not end before the test is killed.
+    let words = ["check", "-q", "--json", "--wait", "1h", "--patience", "1h"];
+    let ran = ends(4, &[&words[..], &["--", "true", "{a}", "{b}"]].concat());
+    let line = "the program ended before it had both interfaces: exit status 0";
+    assert!(ran.error_line().contains(line), "{ran:?}");
+    let program = [
+        "--only",
+        "order",
+        "--",
+        &this,
+        "forwarder",
+        "--fault",
+        "ends",
+        "{a}",
+        "{b}",
+    ];
+    let document = ends(1, &[&words[..], &program].concat()).json();
+    assert_eq!(verdicts(&document), [("order", "ended")], "{document}");
+}
+
 fn the_forwarder_in_c_passes() {
     need_tap();
     let program = match baseline::Program::forwarder() {
@@ -184,14 +318,14 @@ fn each_planted_fault_is_found_by_its_check() {
         names
     };
     let faults = forwarder::FAULTS.iter().map(|fault| fault.name);
-    let faults: Vec<_> = faults.filter(|name| *name != LATE_COPY).collect();
+    let faults: Vec<_> = faults.take_while(|name| *name != LATE_COPY).collect();
     let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names(&faults), names(&checks), "a fault for each check");
     let this = this();
     side_by_side(&faults, |fault| finds(&this, fault));
 }
 
-/// The fault that is none of a single check.
+/// The first fault that is none of a single check.
 const LATE_COPY: &str = "late-copy";
 
 fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {

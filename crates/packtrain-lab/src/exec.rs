@@ -242,13 +242,7 @@ impl Program {
         for pid in self.processes() {
             signal(pid, rustix::process::Signal::STOP);
         }
-        let is_stopped = |pid: u32| {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            let state = stat
-                .rsplit_once(") ")
-                .map(|(_, rest)| rest.starts_with(['T', 'Z']));
-            state.unwrap_or(true)
-        };
+        let is_stopped = |pid: u32| state(pid).is_none_or(|state| state == 'T');
         let begin = Instant::now();
         while !self.processes().all(is_stopped) && begin.elapsed() < STOPS {
             thread::sleep(Duration::from_micros(100));
@@ -287,13 +281,15 @@ impl Program {
         self.processes().filter_map(of).sum::<u64>() * 1024
     }
 
-    /// All processes of its PID namespace but the first, which only waits.
+    /// All processes of its PID namespace that run, but the first, which only waits. It takes no
+    /// status of a process that has ended: such a zombie is left out.
     fn processes(&self) -> impl Iterator<Item = u32> {
         let (namespace, first) = (self.namespace, self.first.id());
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
             let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-            (pid != first && pid_namespace(pid)? == namespace).then_some(pid)
+            let is_one = pid != first && pid_namespace(pid)? == namespace;
+            (is_one && state(pid)? != 'Z').then_some(pid)
         })
     }
 }
@@ -319,6 +315,12 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
         let _has_ended = rustix::process::kill_process(pid, signal);
     }
+}
+
+/// The letter of a process's state; `None` if there is no such process.
+fn state(pid: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn pid_namespace(pid: u32) -> Option<u64> {

@@ -105,6 +105,9 @@ pub struct CheckArgs {
     /// Writes the report as a page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Prints each check that failed with all lines, not only the first one of each cause
+    #[arg(short, long, conflicts_with = "json")]
+    pub verbose: bool,
     /// Prints no progress
     #[arg(short, long)]
     pub quiet: bool,

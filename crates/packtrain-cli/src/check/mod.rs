@@ -80,7 +80,10 @@ pub fn run(args: &CheckArgs) -> Result<(), Failure> {
         json::write(document)?;
     } else {
         let head = tool::interrupted(report.is_interrupted);
-        print::output(&format!("{head}{}", text(&report, Style::stdout())))?;
+        print::output(&format!(
+            "{head}{}",
+            text(&report, args.verbose, Style::stdout())
+        ))?;
     }
     for (path, text) in [(&args.junit, junit(&report)), (&args.html, html(&report))] {
         if let Some(path) = path {
@@ -167,15 +170,24 @@ fn speeds(report: &Report, style: Style) -> String {
     format!("\n{}", table.render(0, style))
 }
 
-fn text(report: &Report, style: Style) -> String {
+fn text(report: &Report, verbose: bool, style: Style) -> String {
     let headings = ["check", "verdict", ""];
     let mut table = Table::new(headings.map(|heading| (heading, Align::Left)));
+    let findings = report.findings();
     for row in &report.rows {
+        let like = findings
+            .iter()
+            .find(|finding| finding[1..].iter().any(|one| one.check == row.check));
+        let like = like.map(|finding| format!("as {}", finding[0].check));
         let about = match row.verdict {
             Verdict::Passed if !row.note.is_empty() => &format!("{}; {}", row.note, row.about),
             Verdict::Passed if !row.figures.is_empty() => &row.figures,
             Verdict::Passed | Verdict::NotApplicable => row.about,
-            _ => &row.what,
+            _ => match &like {
+                Some(like) => like,
+                None if !row.cause.is_empty() => &row.cause,
+                None => &row.what,
+            },
         };
         table.row([row.check, row.verdict.words(), about]);
     }
@@ -186,8 +198,20 @@ fn text(report: &Report, style: Style) -> String {
         report.mtu
     );
     text.push_str(&table.render(0, style));
-    for row in report.rows.iter().filter(|row| row.verdict.is_failure()) {
-        text.push_str(&format!("\n{}", row.details(LINES_MAX)));
+    for finding in &findings {
+        if let [first, _, ..] = &finding[..] {
+            let names: Vec<_> = finding.iter().map(|row| row.check).collect();
+            let (count, names) = (names.len(), names.join(", "));
+            text.push_str(&format!(
+                "\n{count} checks, one cause: {}\n  {names}\n",
+                first.cause
+            ));
+        }
+        let shown = if verbose { finding.len() } else { 1 };
+        for row in finding.iter().take(shown) {
+            let lines_max = if verbose { usize::MAX } else { LINES_MAX };
+            text.push_str(&format!("\n{}", row.details(lines_max)));
+        }
     }
     text.push_str(&speeds(report, style));
     let mebibytes = report.memory_bytes as f64 / f64::from(1 << 20);

@@ -1,9 +1,11 @@
 //! A program in its hosts, and what a check does with it.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::cause::Losses;
 use super::header::HEADER_QUESTION;
 use super::packet::{Form, Packet, Sent};
 use super::packets::{Ground, Step};
@@ -69,6 +71,8 @@ pub(super) struct Found {
     /// Nothing was sent.
     pub is_empty: bool,
     pub least: Vec<String>,
+    /// Whether `least` failed when it was sent again; `None` if it was not.
+    pub shows_again: Option<bool>,
     pub outcome: Outcome,
     pub figures: String,
     /// For the row of a check that passed.
@@ -90,6 +94,10 @@ pub(super) struct Bench<'a> {
     pub is_spoiled: bool,
     /// Copies that arrived late, of packets of any check.
     late: Vec<Late>,
+    /// Causes that were found.
+    pub causes: HashSet<String>,
+    /// Losses of starts before this one.
+    losses: Losses,
 }
 
 impl<'a> Bench<'a> {
@@ -105,6 +113,8 @@ impl<'a> Bench<'a> {
             memory_bytes: 0,
             is_spoiled: false,
             late: Vec::new(),
+            causes: HashSet::new(),
+            losses: Losses::default(),
         };
         bench.warm_up()?;
         Ok(bench)
@@ -115,11 +125,25 @@ impl<'a> Bench<'a> {
         self.starts += 1;
         // A program may have files or sockets that only one instance can have.
         self.program.end();
+        self.take_losses();
         self.late.append(&mut self.probe.late);
         let check = self.probe.check;
         (self.program, self.hosts, self.probe) = started(self.options, self.starts)?;
         self.probe.check = check;
         self.warm_up()
+    }
+
+    /// Losses of all starts so far.
+    pub(super) fn take_losses(&mut self) -> &Losses {
+        for (sent, lost) in self.probe.sent.iter_mut().zip(&mut self.probe.lost) {
+            let mut before = 0;
+            for at in lost.drain(..) {
+                self.losses.gaps.push(at - before);
+                before = at;
+            }
+            self.losses.sent += std::mem::take(sent);
+        }
+        &self.losses
     }
 
     /// Sends a list and judges what arrives. A program that ended explains what is missing.
@@ -145,7 +169,9 @@ impl<'a> Bench<'a> {
         };
         let at_once = step.at_once || step.is_held;
         let before = self.program.datagrams_refused()?;
-        let outcome = self.probe.run(&step.list, at_once, patience, resume);
+        let outcome = self.probe.run(&step.list, at_once, patience, resume, || {
+            end(&self.program, &self.hosts).is_some()
+        });
         let mut outcome = outcome?;
         if step.mtu.is_some() {
             self.set_mtu(ground.from, self.options.mtu)?;
@@ -163,36 +189,18 @@ impl<'a> Bench<'a> {
                  {refused} datagrams (RcvbufErrors)"
             );
         }
-        if outcome.fault.is_some()
+        // A packet cannot be sent to a device that is gone.
+        if (outcome.fault.is_some() || outcome.doubt.is_some())
             && let Some(end) = self.end()
         {
-            outcome.fault = Some(end);
+            (outcome.fault, outcome.doubt) = (Some(end), None);
         }
         Ok(outcome)
     }
 
     /// The fault of a program that has ended, or has closed one of its devices; `None` for another.
     pub(super) fn end(&self) -> Option<Fault> {
-        let what = match self.program.ended() {
-            Some(status) => format!("the program ended, {status}"),
-            None => {
-                let mut sides = [Side::Left, Side::Right].into_iter();
-                let closed = sides.find(|side| self.is_closed(*side))?;
-                let name = closed.of(["A", "B"]);
-                format!("the program closed its device in host {name}, which removed it")
-            }
-        };
-        Some(Fault {
-            wrong: Wrong::Ended,
-            what: what + &self.program.printed(),
-        })
-    }
-
-    fn is_closed(&self, side: Side) -> bool {
-        let host = self.hosts.host(side);
-        let rtnl = host.netns.rtnl();
-        let link = rtnl.and_then(|mut rtnl| rtnl.link_by_index(host.link.index));
-        link.is_err_and(|error| error.errno() == Some(libc::ENODEV))
+        end(&self.program, &self.hosts)
     }
 
     /// Whether a packet passes in each direction: a program may have stalled.
@@ -201,8 +209,14 @@ impl<'a> Bench<'a> {
             return Ok(true);
         };
         let patience = self.options.patience.min(SHORT_PATIENCE);
-        let outcome = self.probe.run(&greetings(ip), false, patience, || {})?;
-        Ok(outcome.fault.is_none())
+        let list = greetings(ip);
+        let outcome = self.probe.run(&list, false, patience, || {}, || false)?;
+        // One with other bytes has passed.
+        let mut sides = [Side::Left, Side::Right].into_iter();
+        Ok(outcome.fault.is_none_or(|fault| {
+            fault.wrong == Wrong::Bytes
+                && sides.all(|side| self.probe.has_arrived(side, &outcome.arrived))
+        }))
     }
 
     /// Waits until packets pass in both directions, for as long as the program may take to open its
@@ -215,22 +229,26 @@ impl<'a> Bench<'a> {
         let mut passes = [false; 2];
         let list = greetings(ip);
         loop {
-            let outcome = self.probe.run(&list, false, AGAIN, || {})?;
+            let outcome = self.probe.run(&list, false, AGAIN, || {}, || false)?;
+            if let Some(end) = self.end() {
+                return Err(ToolError::Failed(format!(
+                    "the program ended before packets passed it in both directions: {}",
+                    end.what
+                )));
+            }
             for (passes, side) in passes.iter_mut().zip([Side::Left, Side::Right]) {
                 // One that was sent before will do: a program may hold the last one back.
                 *passes |= self.probe.has_arrived(side, &outcome.arrived);
             }
             let Some(fault) = outcome.fault.filter(|_| passes != [true; 2]) else {
+                // What was lost before the program was ready is none of its losses.
+                self.probe.lost = Default::default();
                 return Ok(());
             };
-            let end = self.end();
-            if end.is_none() && begin.elapsed() < wait && !self.control.stopped() {
+            if begin.elapsed() < wait && !self.control.stopped() {
                 continue;
             }
-            let what = match end {
-                Some(end) => end.what,
-                None => fault.what + &self.header_hint()?.unwrap_or_default(),
-            };
+            let what = fault.what + &self.header_hint()?.unwrap_or_default();
             return Err(ToolError::Failed(format!(
                 "no packet passes the program within {} s of its start; checks send from \
                  198.18.0.101 and fd00:18::101 to .102: {what}",
@@ -287,7 +305,7 @@ impl<'a> Bench<'a> {
             let before = [hosts.left.stats()?, hosts.right.stats()?];
             let list: Vec<_> = (0..TIMES).flat_map(|_| greetings(ip)).collect();
             let patience = self.options.patience;
-            let outcome = self.probe.run(&list, false, patience, || {})?;
+            let outcome = self.probe.run(&list, false, patience, || {}, || false)?;
             if outcome.hint.is_some() {
                 return Ok(outcome.hint);
             }
@@ -313,6 +331,24 @@ impl<'a> Bench<'a> {
         let host = self.hosts.host(side);
         host.netns.rtnl()?.set_mtu(host.link.index, mtu)
     }
+}
+
+fn end(program: &Program, hosts: &TwoHosts) -> Option<Fault> {
+    let is_closed = |side: &Side| {
+        let host = hosts.host(*side);
+        let rtnl = host.netns.rtnl();
+        let link = rtnl.and_then(|mut rtnl| rtnl.link_by_index(host.link.index));
+        link.is_err_and(|error| error.errno() == Some(libc::ENODEV))
+    };
+    let what = match program.ended() {
+        Some(status) => format!("the program ended, {status}"),
+        None => {
+            let name = [Side::Left, Side::Right].into_iter().find(is_closed)?;
+            let name = name.of(["A", "B"]);
+            format!("the program closed its device in host {name}, which removed it")
+        }
+    };
+    Some(Fault::new(Wrong::Ended, what + &program.printed()))
 }
 
 /// A packet in each direction.

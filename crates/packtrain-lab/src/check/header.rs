@@ -1,9 +1,8 @@
 //! What virtio-net headers tell: of a program that forgets them, and of the large packets that it
 //! hands to the kernel.
 
-use packtrain_offload::checksum::{pseudo_header_v4, pseudo_header_v6, sum};
+use packtrain_offload::checksum::{Sum, pseudo_header_v4, pseudo_header_v6, sum};
 use packtrain_offload::layout::{Layout, Network};
-use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{FLAG_NEEDS_CSUM, GSO_NONE, HeaderLen, VnetHeader};
 
 use super::packet::{Link, TCP};
@@ -49,31 +48,18 @@ pub(super) fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
         return None;
     }
     let packet = &read[HeaderLen::Legacy.bytes()..];
-    let kind = match link {
-        Link::Tun => LinkType::RawIp,
-        Link::Tap => LinkType::Ethernet,
-    };
-    let Ok(layout) = Layout::parse(kind, packet, packet.len() as u32) else {
+    let Some(layout) = link.layout(packet) else {
         return Some("its headers do not fit its bytes");
     };
     let (network, transport) = (usize::from(layout.network), usize::from(layout.transport));
     if layout.ip_end as usize != packet.len() {
         return Some("its IP length is not that of its bytes");
     }
-    let octets = |at: usize| packet.get(network + at..);
-    let bytes = (packet.len() - transport) as u32;
-    let protocol = layout.protocol.0;
-    let pseudo = if layout.kind == Network::Ipv4 {
-        if !sum(&packet[network..transport]).is_valid() {
-            return Some("the checksum of its IPv4 header is wrong");
-        }
-        let [from, to] = [12, 16].map(|at| octets(at)?.first_chunk().copied());
-        pseudo_header_v4(from?, to?, protocol, bytes)
-    } else {
-        let [from, to] = [8, 24].map(|at| octets(at)?.first_chunk().copied());
-        pseudo_header_v6(from?, to?, protocol, bytes)
-    };
-    let offset = if protocol == TCP { 16 } else { 6 };
+    if layout.kind == Network::Ipv4 && !sum(&packet[network..transport]).is_valid() {
+        return Some("the checksum of its IPv4 header is wrong");
+    }
+    let pseudo = pseudo(packet, &layout)?;
+    let offset = if layout.protocol.0 == TCP { 16 } else { 6 };
     let place = (
         usize::from(header.csum_start),
         usize::from(header.csum_offset),
@@ -84,6 +70,20 @@ pub(super) fn large_error(link: Link, read: &[u8]) -> Option<&'static str> {
     let stored = packet.get(transport + offset..)?.first_chunk().copied()?;
     let is_pseudo = u16::from_be_bytes(stored) == pseudo.fold();
     (!is_pseudo).then_some("its transport checksum is not the sum of its pseudo-header")
+}
+
+/// The sum of the pseudo-header of a TCP or UDP packet that ends where its bytes do.
+pub(super) fn pseudo(packet: &[u8], layout: &Layout) -> Option<Sum> {
+    let octets = |at: usize| packet.get(usize::from(layout.network) + at..);
+    let bytes = packet.len().checked_sub(usize::from(layout.transport))? as u32;
+    let protocol = layout.protocol.0;
+    Some(if layout.kind == Network::Ipv4 {
+        let [from, to] = [12, 16].map(|at| octets(at)?.first_chunk().copied());
+        pseudo_header_v4(from?, to?, protocol, bytes)
+    } else {
+        let [from, to] = [8, 24].map(|at| octets(at)?.first_chunk().copied());
+        pseudo_header_v6(from?, to?, protocol, bytes)
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! kernels of both hosts judge TCP streams.
 
 mod bench;
+mod cause;
 mod header;
 mod own;
 mod packet;
@@ -34,6 +35,7 @@ use bench::{Bench, Found};
 use packet::{Link, Sent};
 use packets::{Ground, Step};
 use probe::Outcome;
+use shrink::NOW_AND_THEN;
 
 pub use bench::Options;
 pub use report::{html, junit};
@@ -213,6 +215,10 @@ pub fn run(options: &Options, control: &Control<'_>) -> Result<Report, ToolError
         bench.listen()?;
         bench.blame(&mut rows)?;
     }
+    let losses = bench.take_losses().words();
+    for row in rows.iter_mut().filter(|row| row.cause == NOW_AND_THEN) {
+        row.cause.clone_from(&losses);
+    }
     let (mut speeds, mut speeds_missing) = (Vec::new(), String::new());
     if options.speed && !control.stopped() {
         (control.progress)("goodput, CPU time and round trips");
@@ -273,7 +279,9 @@ impl Row {
             source: check.source,
             verdict: Verdict::Passed,
             what: String::new(),
+            cause: String::new(),
             least: Vec::new(),
+            shows_again: None,
             capture: None,
             figures: String::new(),
             note: String::new(),
@@ -324,8 +332,12 @@ impl Bench<'_> {
             _ => found,
         };
         self.memory_bytes = self.memory_bytes.max(self.program.resident());
+        let mut cause = String::new();
         let (verdict, what) = match (found.fault, found.doubt) {
-            (Some(fault), _) => (fault.wrong.into(), fault.what),
+            (Some(fault), _) => {
+                cause = fault.cause;
+                (fault.wrong.into(), fault.what)
+            }
             (None, Some(doubt)) => (Verdict::NotJudged, doubt),
             (None, None) if found.is_empty => (Verdict::NotApplicable, String::new()),
             (None, None) => (Verdict::Passed, String::new()),
@@ -340,7 +352,9 @@ impl Bench<'_> {
         Ok(Row {
             verdict,
             what,
+            cause,
             least: found.least,
+            shows_again: found.shows_again,
             capture,
             figures: found.figures,
             note: found.note,
@@ -360,7 +374,8 @@ impl Bench<'_> {
                 row.capture = Some(self.capture(folder, row.check, &late.outcome)?);
             }
             row.verdict = late.fault.wrong.into();
-            (row.what, row.least) = (late.fault.what, vec![late.least]);
+            (row.what, row.cause) = (late.fault.what, late.fault.cause);
+            row.least = vec![late.least];
         }
         Ok(())
     }

@@ -52,9 +52,13 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
         if down != from {
             // They are lost, as the interface is down.
             let lost = list.iter().map(|sent| sent.clone().rule(Rule::WholeOrNot));
-            bench
-                .probe
-                .run(&lost.collect::<Vec<_>>(), false, SHORT_PATIENCE, || {})?;
+            bench.probe.run(
+                &lost.collect::<Vec<_>>(),
+                false,
+                SHORT_PATIENCE,
+                || {},
+                || false,
+            )?;
         }
         thread::sleep(DOWN);
         rtnl.set_up(index)?;
@@ -86,8 +90,8 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
             let what = format!("after the interface of {which} was down: {}", fault.what);
             return Ok(Found {
                 fault: Some(Fault {
-                    wrong: fault.wrong,
                     what,
+                    ..fault.clone()
                 }),
                 least: lines(&step),
                 outcome,
@@ -154,10 +158,7 @@ fn transferred(
     let report = match ran {
         Ok(report) => report,
         Err(error @ (LabError::Stalled { .. } | LabError::TimeLimit { .. })) => {
-            return Ok(Some(Fault {
-                wrong: Wrong::Lost,
-                what: format!("{named}: {error}"),
-            }));
+            return Ok(Some(Fault::new(Wrong::Lost, format!("{named}: {error}"))));
         }
         // A connection that nothing answers.
         Err(LabError::Os {
@@ -165,10 +166,7 @@ fn transferred(
             errno: libc::ETIMEDOUT,
         }) => {
             let what = format!("{named}: no connection ({what} timed out)");
-            return Ok(Some(Fault {
-                wrong: Wrong::Lost,
-                what,
-            }));
+            return Ok(Some(Fault::new(Wrong::Lost, what)));
         }
         Err(error) => return Err(error.into()),
     };
@@ -181,10 +179,7 @@ fn transferred(
     } else {
         return Ok(None);
     };
-    Ok(Some(Fault {
-        wrong: Wrong::Bytes,
-        what,
-    }))
+    Ok(Some(Fault::new(Wrong::Bytes, what)))
 }
 
 /// Compares goodput at a small MSS with that of the MTU.
@@ -213,15 +208,11 @@ pub(super) fn mss_speed(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
     let longer = full / f64::from(mss) / (small / f64::from(SMALL_MSS)).max(1e-9);
     let figures = format!("{full:.2} Gbit/s, with an MSS of {SMALL_MSS}: {small:.2} Gbit/s");
     let fault = if full == 0.0 {
-        let what = "TCP made no progress".to_owned();
-        Some(Fault {
-            wrong: Wrong::Lost,
-            what,
-        })
+        Some(Fault::new(Wrong::Lost, "TCP made no progress"))
     } else {
-        (longer > COLLAPSE).then(|| Fault {
-            wrong: Wrong::Slow,
-            what: format!("{figures}: a segment takes {longer:.0} times as long as one of the MTU"),
+        (longer > COLLAPSE).then(|| {
+            let longer = format!("a segment takes {longer:.0} times as long as one of the MTU");
+            Fault::new(Wrong::Slow, format!("{figures}: {longer}"))
         })
     };
     Ok(Found {

@@ -5,6 +5,8 @@ use std::fmt::{self, Write};
 use packtrain_offload::checksum::{
     Sum, ipv4_header, pseudo_header_v4, pseudo_header_v6, sum, udp_field,
 };
+use packtrain_offload::layout::{Layout, Transport};
+use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{
     FLAG_NEEDS_CSUM, GSO_ECN, GSO_TCPV4, GSO_TCPV6, GSO_UDP_L4, HeaderLen, VnetHeader,
 };
@@ -61,6 +63,15 @@ impl Link {
             Self::Tun => 0,
             Self::Tap => ETHERNET,
         }
+    }
+
+    /// Where the headers of a packet are; `None` if they do not fit its bytes.
+    pub(super) fn layout(self, packet: &[u8]) -> Option<Layout> {
+        let kind = match self {
+            Self::Tun => LinkType::RawIp,
+            Self::Tap => LinkType::Ethernet,
+        };
+        Layout::parse(kind, packet, packet.len() as u32).ok()
     }
 }
 
@@ -697,9 +708,9 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> &'static str {
         return "Ethernet header";
     };
     let ip = &packet[link.header()..];
-    let (network, protocol) = match ip.first().map(|first| first >> 4) {
-        Some(4) if ip.len() >= 20 => (usize::from(ip[0] & 15) * 4, ip[9]),
-        Some(6) if ip.len() >= 40 => (40, ip[6]),
+    let network = match ip.first().map(|first| first >> 4) {
+        Some(4) if ip.len() >= 20 => usize::from(ip[0] & 15) * 4,
+        Some(6) if ip.len() >= 40 => 40,
         _ => return "byte of a frame that is no IP packet",
     };
     if inside < network {
@@ -723,7 +734,18 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> &'static str {
             _ => "IPv6 destination address",
         }
     } else {
-        match (protocol, inside - network) {
+        let Some(layout) = link.layout(packet) else {
+            return "byte behind the IP header";
+        };
+        let Some(below) = at.checked_sub(layout.transport.into()) else {
+            return "IPv6 extension header";
+        };
+        let protocol = match layout.transport_kind {
+            Transport::Tcp => TCP,
+            Transport::Udp => UDP,
+            _ => 0,
+        };
+        match (protocol, below) {
             (TCP, 0..=3) => "TCP ports",
             (TCP, 4..=7) => "TCP sequence number",
             (TCP, 8..=11) => "TCP acknowledgement number",
@@ -735,7 +757,7 @@ pub(super) fn field_at(link: Link, packet: &[u8], at: usize) -> &'static str {
             (UDP, 0..=3) => "UDP ports",
             (UDP, 4..=5) => "UDP length",
             (UDP, 6..=7) => "UDP checksum",
-            (TCP | UDP, _) => "options or payload",
+            (TCP, _) if at < layout.payload.into() => "TCP options",
             _ => "payload",
         }
     }
@@ -881,6 +903,19 @@ mod tests {
         assert_eq!(name(3), "Ethernet header");
         assert_eq!(name(ETHERNET + 8), "IPv4 TTL");
         assert_eq!(name(ETHERNET + 33), TCP_FLAGS);
-        assert_eq!(name(ETHERNET + 41), "options or payload");
+        assert_eq!(name(ETHERNET + 41), "payload");
+        let packet = Packet::tcp(IpVersion::V6, 0, 1, 10).options(&[1; 4]);
+        let packet =
+            packet.with(|packet| packet.extensions = vec![(60, vec![0, 1, 4, 0, 0, 0, 0])]);
+        let sent = Sent::new(Side::Left, Form::Wire(packet));
+        let wire = sent.build(Link::Tun, 1).wire.swap_remove(0);
+        let names = [44, 64, 68, 72].map(|at| field_at(Link::Tun, &wire, at));
+        let wanted = [
+            "IPv6 extension header",
+            "TCP checksum",
+            "TCP options",
+            "payload",
+        ];
+        assert_eq!(names, wanted);
     }
 }

@@ -23,7 +23,7 @@ pub(super) struct Ground {
 }
 
 /// A list of packets that is sent and judged as a whole.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Step {
     pub list: Vec<Sent>,
     /// Nothing is waited for while it is sent.

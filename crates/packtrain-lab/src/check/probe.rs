@@ -1,6 +1,6 @@
 //! Sends the packets of a check into one host, collects what arrives in the other, and compares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 use nix::sys::socket::{setsockopt, sockopt};
 use packtrain_offload::checksum::sum;
 use packtrain_offload::tun::{TunOffload, WRITE_BYTES_MAX};
-use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM};
+use packtrain_offload::virtio_net::{FLAG_DATA_VALID, FLAG_NEEDS_CSUM, HeaderLen};
 
+use super::cause::Difference;
 use super::header::{header_hint, large_error};
-use super::packet::{Bytes, DF, Form, Link, Rule, Sent, TCP_FLAGS, field_at, names};
+use super::packet::{Bytes, DF, Form, Link, Rule, Sent};
 use crate::error::LabError;
 use crate::ip::IpVersion;
 use crate::sys;
@@ -69,11 +70,33 @@ impl fmt::Display for Wrong {
     }
 }
 
+/// How often it is seen whether the program has ended, while packets are waited for.
+const END_SEEN: Duration = Duration::from_millis(100);
+
 /// A failure: what, and a sentence that says which packet and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
     pub wrong: Wrong,
     pub what: String,
+    /// Equal in failures that probably have the same cause; empty if unknown.
+    pub cause: String,
+}
+
+impl Fault {
+    /// A failure of unknown cause.
+    pub(super) fn new(wrong: Wrong, what: impl Into<String>) -> Self {
+        Self {
+            wrong,
+            what: what.into(),
+            cause: String::new(),
+        }
+    }
+
+    /// The same, with its cause.
+    fn of(self, cause: impl Into<String>) -> Self {
+        let cause = cause.into();
+        Self { cause, ..self }
+    }
 }
 
 /// A packet that arrived in a host, as it is on the wire.
@@ -100,6 +123,8 @@ pub(super) struct Outcome {
     pub arrived: Vec<Arrival>,
     /// A clause that says why packets are missing, with evidence.
     pub hint: Option<String>,
+    /// How many of the packets did not arrive.
+    pub lost: usize,
 }
 
 /// One host's interface.
@@ -114,6 +139,9 @@ struct End {
 pub(super) struct Probe {
     ends: [End; 2],
     pub link: Link,
+    /// Packets that each host has sent, and its lost ones by their numbers.
+    pub sent: [u64; 2],
+    pub lost: [Vec<u64>; 2],
     /// Numbers the streams of payload, so that no two packets have the same bytes.
     stream: u64,
     exact_id: bool,
@@ -167,6 +195,8 @@ impl Probe {
         Ok(Self {
             ends: [end(&hosts.left)?, end(&hosts.right)?],
             link,
+            sent: [0; 2],
+            lost: Default::default(),
             stream: seed << 32,
             exact_id,
             routes,
@@ -184,13 +214,14 @@ impl Probe {
     }
 
     /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
-    /// they are sent. `sent` is called when all are.
+    /// they are sent. `sent` is called when all are. Nothing is waited for once `is_over`.
     pub(super) fn run(
         &mut self,
         list: &[Sent],
         at_once: bool,
         patience: Duration,
         sent: impl FnOnce(),
+        is_over: impl Fn() -> bool,
     ) -> Result<Outcome, LabError> {
         let mut built = Vec::with_capacity(list.len());
         for sent in list {
@@ -243,21 +274,34 @@ impl Probe {
             return Ok(outcome);
         }
         let mut last = Instant::now();
-        let mut matched = 0;
+        let mut seen = last;
+        let (mut matched, mut changed) = (0, 0);
         loop {
             let before = outcome.arrived.len();
             self.collect(&mut buffer, begin, &mut outcome.arrived)?;
             if outcome.arrived.len() > before {
                 last = Instant::now();
                 matched = count(self.compare(), &built, list, &outcome.arrived);
+                changed = match matched >= wanted {
+                    true => 0,
+                    false => self.changed(&built, list, &outcome.arrived),
+                };
             }
             let rest = match matched >= wanted {
                 true if is_optional => AFTER_OPTIONAL,
                 true => AFTER,
+                // Each has arrived, some of them with other bytes.
+                false if matched + changed >= wanted => patience.min(SHORT_PATIENCE),
                 false => patience,
             };
             if last.elapsed() > rest {
                 break;
+            }
+            if last.elapsed() > END_SEEN && seen.elapsed() > END_SEEN {
+                if is_over() {
+                    break;
+                }
+                seen = Instant::now();
             }
             self.wait(AFTER)?;
         }
@@ -270,7 +314,14 @@ impl Probe {
                 ));
             }
         }
+        let lost = self.lost.each_ref().map(Vec::len);
         let fault = self.judge(list, &built, &outcome.arrived, begin);
+        let since = self
+            .lost
+            .iter()
+            .zip(lost)
+            .map(|(now, before)| now.len() - before);
+        outcome.lost = since.sum();
         // What the harness has lost is no fault of the program.
         let is_lost = |fault: &Fault| fault.wrong == Wrong::Lost;
         outcome.fault = fault.filter(|fault| outcome.doubt.is_none() || !is_lost(fault));
@@ -327,10 +378,7 @@ impl Probe {
             );
             self.late.push(Late {
                 check,
-                fault: Fault {
-                    wrong: Wrong::Bytes,
-                    what,
-                },
+                fault: Fault::new(Wrong::Bytes, what).of("packets arrive once more, later"),
                 least: sent.to_string(),
                 outcome: Outcome {
                     went: vec![(sent.from, arrival.bytes.clone())],
@@ -340,6 +388,22 @@ impl Probe {
             });
         }
         true
+    }
+
+    /// How many packets of checks have arrived that neither this list nor an earlier one has sent.
+    fn changed(&self, built: &[Bytes], list: &[Sent], arrived: &[Arrival]) -> usize {
+        let all = list.iter().zip(built);
+        let wires = all.flat_map(|(sent, bytes)| bytes.wire.iter().map(move |wire| (sent, wire)));
+        let compare = self.compare();
+        let known: HashSet<_> = wires.map(|(sent, wire)| compare.sent(wire, sent)).collect();
+        let is_one = |one: &&Arrival| {
+            let bytes = compare.arrived(&one.bytes);
+            is_ours(self.link, &one.bytes)
+                && !is_error(self.link, &one.bytes)
+                && !known.contains(&bytes)
+                && !self.earlier.contains_key(&(one.at, bytes))
+        };
+        arrived.iter().filter(is_one).count()
     }
 
     /// Whether a packet of a check is among those that arrived in a host.
@@ -455,6 +519,7 @@ impl Probe {
                     sent,
                     segment,
                     wire,
+                    handed: &bytes.handed[HeaderLen::Legacy.bytes()..],
                     arrived: None,
                 });
             }
@@ -480,33 +545,25 @@ impl Probe {
                 continue;
             };
             if let Some(what) = arrival.large {
-                faults.push(Fault {
-                    wrong: Wrong::Bytes,
-                    what: format!(
-                        "a large packet was handed to the kernel, and {what}: its first bytes \
-                         when cut: {}",
-                        short(&arrival.bytes, self.link)
-                    ),
-                });
+                let cause = format!("a large packet was handed to the kernel, and {what}");
+                let first = short(&arrival.bytes, self.link);
+                let what = format!("{cause}: its first bytes when cut: {first}");
+                faults.push(Fault::new(Wrong::Bytes, what).of(cause));
             }
             let Some(index) = places.pop() else {
-                faults.push(Fault {
-                    wrong: Wrong::Bytes,
-                    what: format!("a packet arrived twice: {}", expected[*one]),
-                });
+                let what = format!("a packet arrived twice: {}", expected[*one]);
+                faults.push(Fault::new(Wrong::Bytes, what).of("packets arrive twice"));
                 continue;
             };
             let one = &mut expected[index];
             one.arrived = Some(arrival.after);
             if one.sent.rule == Rule::NotBlessed && arrival.is_trusted {
-                faults.push(Fault {
-                    wrong: Wrong::Bytes,
-                    what: format!(
-                        "a packet with a wrong checksum was handed to the kernel as one that needs \
-                         no verification: {}",
-                        one.sent
-                    ),
-                });
+                let what = format!(
+                    "a packet with a wrong checksum was handed to the kernel as one that needs no \
+                     verification: {}",
+                    one.sent
+                );
+                faults.push(Fault::new(Wrong::Bytes, what));
             }
             if let Some(packet) = one.sent.packet() {
                 let (ip, protocol, flow) = packet.flow();
@@ -514,15 +571,13 @@ impl Probe {
                     .entry((arrival.at, ip, protocol, flow))
                     .or_insert(index);
                 if *latest > index {
-                    faults.push(Fault {
-                        wrong: Wrong::Reordered,
-                        what: format!(
-                            "packet {} arrived after packet {} of the same flow: {}",
-                            index + 1,
-                            *latest + 1,
-                            one.sent
-                        ),
-                    });
+                    let (this, other) = (index + 1, *latest + 1);
+                    let what = format!(
+                        "packet {this} arrived after packet {other} of the same flow: {}",
+                        one.sent
+                    );
+                    let cause = "packets of a flow arrive in another order";
+                    faults.push(Fault::new(Wrong::Reordered, what).of(cause));
                 }
                 *latest = index.max(*latest);
             }
@@ -532,19 +587,22 @@ impl Probe {
                 faults.extend(self.strange(arrival, &expected));
             }
         }
-        let lost: Vec<_> = expected
-            .iter()
-            .filter(|one| one.arrived.is_none() && one.sent.rule == Rule::Arrives)
-            .collect();
+        let mut lost = Vec::new();
+        for one in &expected {
+            let side = one.sent.from.of([0, 1]);
+            self.sent[side] += 1;
+            if one.arrived.is_none() && one.sent.rule == Rule::Arrives {
+                self.lost[side].push(self.sent[side]);
+                lost.push(one);
+            }
+        }
         if let Some(first) = lost.first() {
             let others = match lost.len() {
                 1 => String::new(),
                 count => format!("; {count} in all"),
             };
-            faults.push(Fault {
-                wrong: Wrong::Lost,
-                what: format!("did not arrive: {first}{others}"),
-            });
+            let what = format!("did not arrive: {first}{others}");
+            faults.push(Fault::new(Wrong::Lost, what));
         }
         self.remember(list, &expected, begin);
         // The first kind explains the others best: what arrived with wrong bytes is missing too.
@@ -585,48 +643,35 @@ impl Probe {
             let common = wire.iter().zip(&arrived).filter(|(a, b)| a != b).count();
             common + wire.len().abs_diff(arrived.len())
         };
-        let nearest = expected
-            .iter()
-            .filter(|one| one.arrived.is_none() && one.sent.from != arrival.at)
-            .min_by_key(|one| differs(one));
+        let of_side = |one: &&Expected<'_>| one.arrived.is_none() && one.sent.from != arrival.at;
+        let mut missing = expected.iter().filter(of_side);
+        let is_whole =
+            |one: &&Expected<'_>| one.sent.packets() > 1 && one.handed.len() == arrival.bytes.len();
+        let uncut = missing.clone().find(is_whole);
+        let nearest = uncut.or_else(|| missing.by_ref().min_by_key(|one| differs(one)));
         let Some(nearest) = nearest else {
-            return Some(Fault {
-                wrong: Wrong::Bytes,
-                what: format!(
-                    "arrived, and was not sent: {}",
-                    short(&arrival.bytes, self.link)
-                ),
-            });
+            let bytes = short(&arrival.bytes, self.link);
+            let what = format!("arrived, and was not sent: {bytes}");
+            return Some(Fault::new(Wrong::Bytes, what));
         };
         let wire = untagged(nearest.wire, nearest.sent);
         let (sent, found) = (wire.len(), arrival.bytes.len());
-        let pairs = wire.iter().zip(&arrival.bytes).enumerate();
-        let mut places = pairs.filter(|(_, (a, b))| a != b).map(|(at, _)| at);
-        // An identification may differ, and a header checksum follows from other fields.
-        let header = self.link.header();
-        let is_first = |at: &usize| ![4, 5, 10, 11].map(|field| header + field).contains(at);
-        let at = places.clone().find(is_first).or_else(|| places.next());
-        let difference = match at {
-            Some(at) => {
-                let field = field_at(self.link, &wire, at);
-                let value = |byte: u8| match field {
-                    TCP_FLAGS => format!("{byte:#04x} {}", names(byte)),
-                    _ => format!("{byte:#04x}"),
-                };
-                let [expected, arrived] = [wire[at], arrival.bytes[at]].map(value);
-                format!("another {field} (byte {at}: expected {expected}, arrived {arrived})")
-            }
-            None => "it was cut or extended".to_owned(),
+        let difference = Difference {
+            link: self.link,
+            routes: self.routes,
+            wire: &wire,
+            handed: nearest.handed,
+            found: &arrival.bytes,
+            is_uncut: uncut.is_some(),
         };
+        let (difference, cause) = difference.words();
         let lengths = if sent == found {
             String::new()
         } else {
             format!("; expected {sent} B, arrived {found} B")
         };
-        Some(Fault {
-            wrong: Wrong::Bytes,
-            what: format!("{difference}{lengths}: {nearest}"),
-        })
+        let what = format!("{difference}{lengths}: {nearest}");
+        Some(Fault::new(Wrong::Bytes, what).of(cause))
     }
 }
 
@@ -648,6 +693,8 @@ struct Expected<'a> {
     /// Which packet of a large one.
     segment: usize,
     wire: &'a [u8],
+    /// The whole packet as it was handed to the device.
+    handed: &'a [u8],
     /// When, counted from the begin of the run.
     arrived: Option<Duration>,
 }

@@ -117,7 +117,7 @@ fn row_of_page(m: &mut Markup, row: &Row) {
         m.leaf("td", &[], row.verdict.words());
         m.element("td", &[], |m| {
             m.text(row.about);
-            let found = [&row.what, &row.figures, &row.note].map(String::as_str);
+            let found = [&row.what, &row.cause, &row.figures, &row.note].map(String::as_str);
             let least = row.least.iter().map(String::as_str);
             let lines: Vec<_> = found.into_iter().chain(least).collect();
             if lines.iter().any(|line| !line.is_empty()) {
@@ -140,6 +140,8 @@ mod tests {
             source: "RFC 1",
             verdict: verdict.clone(),
             what: what.to_owned(),
+            cause: String::new(),
+            shows_again: None,
             least: vec!["A to B: <one>".to_owned()],
             capture: None,
             figures: String::new(),

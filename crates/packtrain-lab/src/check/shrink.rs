@@ -1,30 +1,46 @@
 //! The least input that shows a failure.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::bench::{Bench, Found, lines};
 use super::packet::{Form, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Outcome, SHORT_PATIENCE};
+use super::probe::{Outcome, SHORT_PATIENCE, Wrong};
 use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.
 const TRIES: usize = 40;
+/// How long they may take in all.
+const TIME_MAX: Duration = Duration::from_secs(10);
+/// A loss is one now and then if less than one in so many packets of the least list is lost.
+const RARE: usize = 100;
+/// The cause of a loss that does not show again, or is rare, until all checks have ended.
+pub(super) const NOW_AND_THEN: &str = "packets are lost now and then";
 
 impl Bench<'_> {
     /// Makes the input of a failure smaller as long as it fails in the same way: fewer packets, and
-    /// fewer segments in a large one. What is reported has failed with the whole patience.
+    /// fewer segments in a large one. The result is sent again, with the whole patience. A cause
+    /// that an earlier check has shown is not looked for again.
     pub(super) fn least(
         &mut self,
         step: Step,
         ground: &Ground,
         outcome: Outcome,
     ) -> Result<Found, ToolError> {
+        let cause = outcome.fault.as_ref().map_or("", |fault| &fault.cause);
+        if self.causes.contains(cause) {
+            return Ok(Found {
+                fault: outcome.fault.clone(),
+                outcome,
+                ..Found::default()
+            });
+        }
+        let deadline = Instant::now() + TIME_MAX;
         let short = SHORT_PATIENCE.min(self.options.patience);
         let mut least = step.clone();
         let mut tries = 0;
         let mut pieces = 2;
-        while least.list.len() > 1 && tries < TRIES && !self.control.stopped() {
+        while least.list.len() > 1 && tries < TRIES && self.has_time(deadline) {
             let size = least.list.len().div_ceil(pieces);
             let mut shorter = None;
             for start in (0..least.list.len()).step_by(size) {
@@ -36,7 +52,7 @@ impl Bench<'_> {
                     shorter = Some(candidate);
                     break;
                 }
-                if tries >= TRIES {
+                if tries >= TRIES || !self.has_time(deadline) {
                     break;
                 }
             }
@@ -47,7 +63,7 @@ impl Bench<'_> {
             }
         }
         for index in 0..least.list.len() {
-            while tries < TRIES && !self.control.stopped() {
+            while tries < TRIES && self.has_time(deadline) {
                 let Some(fewer) = with_fewer_segments(&least.list[index]) else {
                     break;
                 };
@@ -61,16 +77,33 @@ impl Bench<'_> {
             }
         }
         // The short patience may have taken a delay for a loss.
-        let (least, outcome) = match self.fails(&least, ground, &outcome, self.options.patience)? {
-            Some(again) => (least, again),
-            None => (step, outcome),
-        };
+        let patience = self.options.patience;
+        let mut again = self.fails(&least, ground, &outcome, patience)?;
+        if again.is_none() && least != step {
+            again = self.fails(&step, ground, &outcome, patience)?;
+            least = step;
+        }
+        let shows_again = again.is_some();
+        let mut outcome = again.unwrap_or(outcome);
+        let is_rare = !shows_again || outcome.lost * RARE < outcome.went.len();
+        if let Some(fault) = &mut outcome.fault {
+            if fault.wrong == Wrong::Lost && is_rare {
+                fault.cause = NOW_AND_THEN.to_owned();
+            } else if !fault.cause.is_empty() {
+                self.causes.insert(fault.cause.clone());
+            }
+        }
         Ok(Found {
             least: lines(&least),
+            shows_again: Some(shows_again),
             fault: outcome.fault.clone(),
             outcome,
             ..Found::default()
         })
+    }
+
+    fn has_time(&self, deadline: Instant) -> bool {
+        Instant::now() < deadline && !self.control.stopped()
     }
 
     /// The outcome, if it is the same kind of failure. A program that the last one has ended, or

@@ -76,8 +76,15 @@ pub struct Row {
     pub verdict: Verdict,
     /// What is wrong, or why it was not judged; empty if it passed.
     pub what: String,
-    /// The least input that shows it: packets, in the order in which they are sent.
+    /// The cause, as far as it is known, with what to do: rows with the same one are one finding.
+    /// Empty if unknown.
+    pub cause: String,
+    /// The least input that shows it: packets, in the order in which they are sent. Empty if an
+    /// earlier row has the same cause.
     pub least: Vec<String>,
+    /// Whether `least` failed when it was sent once more at the end; `None` if it was not. A fault
+    /// that does not always show may depend on time, or on packets before.
+    pub shows_again: Option<bool>,
     /// A capture of these packets: what went in one host and what arrived in the other.
     pub capture: Option<PathBuf>,
     /// Figures, for checks that measure.
@@ -98,8 +105,17 @@ impl Row {
             format!("  a program that passes: {}", self.about),
             format!("  here: {}", self.what),
         ];
+        if !self.cause.is_empty() {
+            lines.push(format!("  cause: {}", self.cause));
+        }
         if !self.least.is_empty() {
-            lines.push("  the least input that shows it:".to_owned());
+            lines.push(match self.shows_again {
+                Some(false) => {
+                    "  the fault does not always show: this failed, and passed when it was sent \
+                     again:"
+                }
+                _ => "  the least input that shows it:",
+            }.to_owned());
             let shown = self.least.iter().take(lines_max);
             lines.extend(shown.map(|line| format!("    {line}")));
             if let Some(more @ 1..) = self.least.len().checked_sub(lines_max) {
@@ -136,6 +152,19 @@ pub struct Report {
 }
 
 impl Report {
+    /// The rows that failed, those with the same cause together, in the order of their first ones.
+    pub fn findings(&self) -> Vec<Vec<&Row>> {
+        let mut findings: Vec<Vec<&Row>> = Vec::new();
+        for row in self.rows.iter().filter(|row| row.verdict.is_failure()) {
+            let is_same = |all: &&mut Vec<&Row>| !row.cause.is_empty() && all[0].cause == row.cause;
+            match findings.iter_mut().find(is_same) {
+                Some(finding) => finding.push(row),
+                None => findings.push(vec![row]),
+            }
+        }
+        findings
+    }
+
     /// How many checks failed.
     pub fn failures(&self) -> usize {
         self.rows

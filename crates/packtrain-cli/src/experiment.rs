@@ -478,11 +478,8 @@ fn claim(of: &Claimed<'_>, style: Style) -> String {
             settings.push_str(&format!(" to {}", printable(&one.to)));
         }
         let measured = Cell::Estimate(one.measured);
-        let line = format!(
-            "    {verdict}: {settings}: {} {measured}",
-            printable(&of.measured)
-        );
-        text.push_str(&line);
+        let what = printable(&of.measured);
+        text.push_str(&format!("    {verdict}: {settings}: {what} {measured}"));
         if !one.why.is_empty() {
             text.push_str(&format!(": {}", printable(&one.why)));
         }

@@ -56,12 +56,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let signals = Stop::pipe()?;
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
-    let [at_start, running] = used(
-        &settings,
-        joint.has_interface,
-        joint.waits,
-        joint.pins_memory,
-    );
+    let [at_start, running] = used(&settings, &joint);
     privileges.keep(at_start)?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);
@@ -81,8 +76,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let faults: Vec<_> = faults.collect();
     let front_ends = joint.ports.iter().map(|port| port.driver.vhost());
     let front_ends: Vec<_> = front_ends.collect();
-    let run = (joint.ports, settings, args.count);
-    let mut session = start_session(run, bridged.as_ref(), start, running)?;
+    let run = (settings, args.count, running);
+    let mut session = start_session(joint.ports, run, bridged.as_ref(), start)?;
     Privileges::of(None)?.keep(running)?;
     if !args.quiet && !args.json {
         print::message(&greeting(&names));
@@ -154,16 +149,14 @@ fn bridged(args: &ForwardArgs) -> Result<Option<Arc<Addresses>>, Failure> {
 
 /// Starts the session: two ports between each other, more as a bridge.
 fn start_session(
-    (ports, settings, count): (Vec<Port<AnyPort>>, Settings, Option<u64>),
+    ports: Vec<Port<AnyPort>>,
+    run: (Settings, Option<u64>, CapabilitySet),
     bridged: Option<&Arc<Addresses>>,
     start: Start,
-    running: CapabilitySet,
 ) -> Result<Session, Failure> {
     fn started<P: Ports, H: Handler + 'static>(
         builder: Builder<P, H>,
-        settings: Settings,
-        count: Option<u64>,
-        running: CapabilitySet,
+        (settings, count, running): (Settings, Option<u64>, CapabilitySet),
     ) -> Result<Session, Failure> {
         let builder = builder.settings(settings);
         let builder = match count {
@@ -185,12 +178,7 @@ fn start_session(
                 start.end();
                 Forward
             };
-            started(
-                Session::between(a, b).handler(handler),
-                settings,
-                count,
-                running,
-            )
+            started(Session::between(a, b).handler(handler), run)
         }
         Some(addresses) => {
             for (index, port) in ports.iter().enumerate() {
@@ -203,29 +191,19 @@ fn start_session(
                 start.end();
                 bridge.clone()
             };
-            started(
-                Session::among(ports).handler(handler),
-                settings,
-                count,
-                running,
-            )
+            started(Session::among(ports).handler(handler), run)
         }
     }
 }
 
 /// What a run says when it has started.
 fn greeting(names: &[Name]) -> String {
-    match names {
-        [a, b] => format!("forwarding between {a} and {b}; Ctrl-C ends it"),
-        names => format!(
-            "bridging {}; it detects no loop: join them nowhere else; Ctrl-C ends it",
-            names
-                .iter()
-                .map(Name::to_string)
-                .collect::<Vec<_>>()
-                .join(", ")
-        ),
+    if let [a, b] = names {
+        return format!("forwarding between {a} and {b}; Ctrl-C ends it");
     }
+    let names: Vec<_> = names.iter().map(Name::to_string).collect();
+    let names = names.join(", ");
+    format!("bridging {names}; it detects no loop: join them nowhere else; Ctrl-C ends it")
 }
 
 impl Ended {

@@ -130,17 +130,14 @@ pub fn serve(mut args: impl Iterator<Item = OsString>) -> Option<ExitCode> {
 /// Closes what the program was started with and has passed on, such as the sockets of `fd=`: as
 /// long as another process has them open, their other ends wait.
 fn close_others(args: &[OsString]) -> io::Result<()> {
-    let own = args.chunks_exact(3).flat_map(|file| &file[..2]);
-    let own: Vec<_> = own
-        .filter_map(|number| number.to_str()?.parse().ok())
-        .collect();
-    let open = fs::read_dir(DESCRIPTORS)?;
-    let open = open.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let open: Vec<i32> = open.collect();
-    for other in open
-        .into_iter()
-        .filter(|number| *number > 2 && !own.contains(number))
-    {
+    let own: Vec<_> = args.chunks_exact(3).flat_map(|file| &file[..2]).collect();
+    let open = fs::read_dir(DESCRIPTORS)?.flatten();
+    let others = open.map(|entry| entry.file_name());
+    let others: Vec<_> = others.filter(|name| !own.contains(&name)).collect();
+    let numbers = others
+        .iter()
+        .filter_map(|name| name.to_str()?.parse::<i32>().ok());
+    for other in numbers.filter(|number| *number > 2) {
         match nix::unistd::close(other) {
             // The directory itself was among them.
             Ok(()) | Err(nix::Error::EBADF) => {}

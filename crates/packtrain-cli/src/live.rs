@@ -170,17 +170,14 @@ impl Live {
     /// Prints which ports receive nothing for lack of memory, and which have no space for what is
     /// sent to them, once for each.
     pub fn short(&mut self, snapshot: &Snapshot) {
+        let starved = "no memory is free for packets, and it receives none until other ports send \
+                       theirs (alloc_fail)";
+        let full = "its queue is full, and packets for it are dropped (drop.egress_full): it takes \
+                    fewer than are sent to it";
         for (index, port) in snapshot.ports.iter().enumerate() {
-            let starved = "no memory is free for packets, and it receives none until other ports \
-                           send theirs (alloc_fail)";
-            let full = "its queue is full, and packets for it are dropped (drop.egress_full): it \
-                        takes fewer than are sent to it";
-            let found = [
-                (port.rx_total().alloc_fail > 0, starved),
-                (port.tx_total().egress_full > 0, full),
-            ];
-            for (_, line) in found.into_iter().filter(|(is_so, _)| *is_so) {
-                if self.short.insert((index, line)) {
+            let counts = [port.rx_total().alloc_fail, port.tx_total().egress_full];
+            for (count, line) in counts.into_iter().zip([starved, full]) {
+                if count > 0 && self.short.insert((index, line)) {
                     self.event(&format!("{}: {line}\n", self.names[index]));
                 }
             }
@@ -226,8 +223,8 @@ impl Live {
             let status = watch.status();
             let is_new = std::mem::replace(last, status.refused) != status.refused;
             // Once for each port.
-            let is_note =
-                std::mem::replace(populated, *populated && status.populated) && !status.populated;
+            let is_note = *populated && !status.populated;
+            *populated &= status.populated;
             let problem = status.problem.as_deref().filter(|_| is_new);
             for line in is_note.then_some(NOT_POPULATED).into_iter().chain(problem) {
                 let line = format!("{}: {line}\n", self.names[index]);

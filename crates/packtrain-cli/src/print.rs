@@ -335,15 +335,10 @@ mod tests {
     fn a_json_document_has_no_control_characters_and_says_the_same() {
         let value = serde_json::Value::from("\u{9b}2J\u{7f}\r\n\x1b\u{a0}\u{202e}");
         let text = escaped(&value.to_string());
-        assert_eq!(
-            text.chars().find(|one| name::is_escaped(*one)),
-            None,
-            "{text:?}"
-        );
-        assert_eq!(
-            serde_json::from_str::<serde_json::Value>(&text).ok(),
-            Some(value)
-        );
+        let control = text.chars().find(|one| name::is_escaped(*one));
+        assert_eq!(control, None, "{text:?}");
+        let read = serde_json::from_str::<serde_json::Value>(&text);
+        assert_eq!(read.ok(), Some(value));
     }
 
     #[test]

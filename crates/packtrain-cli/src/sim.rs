@@ -74,10 +74,8 @@ fn worlds(args: &SimArgs) -> Result<(), Failure> {
     let not_reached = totals.not_reached();
     if args.json {
         let failure = failed.as_ref().map(|(failed, file, written)| {
-            let path = written
-                .as_ref()
-                .ok()
-                .map(|()| Name::from(&file).exact().to_owned());
+            let path = written.as_ref().ok();
+            let path = path.map(|()| Name::from(&file).exact().to_owned());
             json!({
                 "world": failed.world,
                 "wrong": failed.failure.wrong.name(),

@@ -245,10 +245,9 @@ impl InForce {
         let names = || sides.iter().map(|side| side.name.exact().to_owned());
         let ports = sides.iter().enumerate();
         let ports = ports.map(|(index, side)| Port::of(side, plan, index));
+        let name = |port: usize| sides[port].name.exact().to_owned();
         let directions = plan.directions.iter().map(|direction| {
-            let [from, to] = direction
-                .ports
-                .map(|port| sides[port].name.exact().to_owned());
+            let [from, to] = direction.ports.map(name);
             Direction::of(from, to, direction)
         });
         let queues = plan.work.iter();
@@ -357,13 +356,10 @@ fn listed(offloads: &[&str]) -> String {
 
 /// What each worker has, in words.
 fn parts(sides: &[Side], plan: &plan::Plan) -> Vec<Vec<String>> {
+    let name = |port: usize| sides[port].name.exact();
     let words = |part: &PlannedPart| match *part {
-        PlannedPart::Lanes { direction, pair } => {
-            format!("RX of {}, pair {pair}", sides[direction].name.exact())
-        }
-        PlannedPart::Tx { port, queue } => {
-            format!("TX queue {queue} of {}", sides[port].name.exact())
-        }
+        PlannedPart::Lanes { direction, pair } => format!("RX of {}, pair {pair}", name(direction)),
+        PlannedPart::Tx { port, queue } => format!("TX queue {queue} of {}", name(port)),
     };
     let workers = plan.workers.iter();
     workers

@@ -59,10 +59,8 @@ impl Log {
     pub fn error(&self) -> Option<String> {
         let error = locked(&self.error);
         let error = error.as_ref()?;
-        Some(format!(
-            "{}: {error}: the log is cut",
-            Name::from(&self.path)
-        ))
+        let path = Name::from(&self.path);
+        Some(format!("{path}: {error}: the log is cut"))
     }
 
     /// After the first error nothing is written.

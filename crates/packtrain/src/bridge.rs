@@ -97,6 +97,12 @@ struct Entry {
     seen: AtomicU64,
 }
 
+impl Entry {
+    fn word(&self) -> u64 {
+        self.word.load(Ordering::Relaxed)
+    }
+}
+
 impl fmt::Debug for Addresses {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Addresses")
@@ -187,13 +193,13 @@ impl Addresses {
     /// A frame from `mac` was received by `port`.
     fn learn(&self, mac: Mac, port: usize, now: u64) {
         let (set, wanted) = (self.set(mac), mac << 16 | port as u64);
-        let known = |entry: &&Entry| entry.word.load(Ordering::Relaxed) >> 16 == mac;
+        let known = |entry: &&Entry| entry.word() >> 16 == mac;
         if let Some(entry) = set.iter().find(known) {
             let seen = entry.seen.load(Ordering::Relaxed);
             if now.saturating_sub(seen) > self.aging / TOUCH_FRACTION {
                 entry.seen.store(now, Ordering::Relaxed);
             }
-            let word = entry.word.load(Ordering::Relaxed);
+            let word = entry.word();
             if word == wanted || word >> 16 != mac {
                 return;
             }
@@ -212,26 +218,21 @@ impl Addresses {
             self.free_old(entry, now);
         }
         // A full set has no use for another entry.
-        let full = set
-            .iter()
-            .all(|entry| entry.word.load(Ordering::Relaxed) != 0);
+        let full = set.iter().all(|entry| entry.word() != 0);
         if full && !self.evict_of(set, port)
             || !(self.claim(port, now) || self.evict(set, port) && self.claim_one(port))
         {
             return;
         }
         for entry in set {
-            if entry.word.load(Ordering::Relaxed) != 0 {
+            if entry.word() != 0 {
                 continue;
             }
             // The time first, so that the new address does not appear to be old.
             entry.seen.store(now, Ordering::Relaxed);
             let (order, failed) = (Ordering::Release, Ordering::Relaxed);
-            if entry
-                .word
-                .compare_exchange(0, wanted, order, failed)
-                .is_ok()
-            {
+            let learned = entry.word.compare_exchange(0, wanted, order, failed);
+            if learned.is_ok() {
                 return;
             }
         }
@@ -249,7 +250,7 @@ impl Addresses {
     }
 
     fn free_old(&self, entry: &Entry, now: u64) {
-        let word = entry.word.load(Ordering::Relaxed);
+        let word = entry.word();
         if self.is_old(entry, now) {
             self.free(entry, word);
         }
@@ -274,9 +275,7 @@ impl Addresses {
 
     /// Frees an entry of a set, of the port that has most of those in it.
     fn evict_of(&self, set: &[Entry], to: usize) -> bool {
-        let words = set
-            .iter()
-            .map(|entry| (entry, entry.word.load(Ordering::Relaxed)));
+        let words = set.iter().map(|entry| (entry, entry.word()));
         let most = words.max_by_key(|(_, word)| self.used_by(port(*word)));
         most.is_some_and(|(entry, word)| self.may_take(to, port(word)) && self.free(entry, word))
     }
@@ -293,7 +292,7 @@ impl Addresses {
             return false;
         }
         let frees = |entry: &Entry| {
-            let word = entry.word.load(order);
+            let word = entry.word();
             port(word) == most && self.free(entry, word)
         };
         let from = self.evict_from.load(order) % self.entries.len();

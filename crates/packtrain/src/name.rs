@@ -57,12 +57,7 @@ mod tests {
 
     #[test]
     fn a_name_is_on_one_line_in_its_order_and_otherwise_as_it_is() {
-        for plain in [
-            "tap0",
-            "ab\u{200d}c ü 試験 \u{1f680}",
-            "a\\n'\"",
-            "\u{fffd}",
-        ] {
+        for plain in ["tap0", "ab\u{200d}c ü 試験 \u{1f680}", "a\\n'\"\u{fffd}"] {
             assert_eq!(Name::from(plain).to_string(), plain);
         }
         let hostile = Name::from("a\nb\r\x1b[2J\u{7f}\u{9b}\u{2028}\u{202e}\u{2066}\t\0");

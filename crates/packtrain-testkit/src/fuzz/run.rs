@@ -132,10 +132,10 @@ pub(super) fn run_captured(scene: &Scene, memory: &mut Memory, links: &mut Captu
         // A machine that is too slow for the load without the neighbour shows nothing.
         let is_overloaded = other.reached.drops.contains_key("egress_full");
         if !is_overloaded && 10 * beside < 7 * of || other.failure.is_some() {
+            let why = other.failure;
             let line = format!(
                 "beside a neighbour {beside} wire packets arrive, and {of} beside one that takes \
-                 all: {:?}",
-                other.failure
+                 all: {why:?}"
             );
             outcome.failure = Some(Failure::new(Wrong::Lost, line));
         }
@@ -846,10 +846,8 @@ impl Outcome {
     fn observe(&mut self, play: &Play<'_>) {
         self.packets = play.total(|truth| truth.packets);
         self.wire_packets = play.total(|truth| truth.wire_packets);
-        self.beside = play
-            .truths
-            .last()
-            .map_or(0, |truth| lock(truth).wire_packets);
+        let last = play.truths.last();
+        self.beside = last.map_or(0, |truth| lock(truth).wire_packets);
         if let Some(trace) = &play.trace {
             (self.time, self.digest) = (trace.now.since(ms(0)), trace.digest);
         }

@@ -138,17 +138,20 @@ fn the_bound_holds_and_old_addresses_make_room() {
 
 /// The number of entries, of all and by port, is that of the counters.
 fn assert_counted(table: &Addresses) {
-    let words = table
-        .entries
-        .iter()
-        .map(|entry| entry.word.load(Ordering::Relaxed));
-    let words: Vec<_> = words.filter(|word| *word != 0).collect();
+    let words = words(table);
     assert_eq!(words.len(), table.len());
     for one in 0..3 {
         let own = words.iter().filter(|word| port(**word) == one).count();
         assert_eq!(own, table.used_by(one), "port {one}");
         assert!(own <= table.ports[one].most.load(Ordering::Relaxed));
     }
+    assert!(words.iter().all(|word| port(*word) < 3));
+}
+
+/// Those of the entries in use.
+fn words(table: &Addresses) -> Vec<u64> {
+    let words = table.entries.iter().map(Entry::word);
+    words.filter(|word| *word != 0).collect()
 }
 
 /// Port 2 sends from more addresses than the table has, before A and B send, and beside them.
@@ -256,7 +259,7 @@ fn a_full_table_is_searched_in_pieces() {
     assert!((WAYS + 1..=SWEEP_ENTRIES).contains(&most), "{most}");
     let entries = bridge.addresses.entries.iter();
     let old = entries.filter(|entry| {
-        let used = entry.word.load(Ordering::Relaxed) != 0;
+        let used = entry.word() != 0;
         used && bridge.addresses.is_old(entry, at(400))
     });
     assert_eq!(old.count(), 0);
@@ -334,14 +337,9 @@ fn threads_share_the_table() {
             }
         });
         let table = &bridge.addresses;
-        let used = table
-            .entries
-            .iter()
-            .map(|entry| entry.word.load(Ordering::Relaxed));
-        let used: Vec<_> = used.filter(|word| *word != 0).collect();
         assert_counted(table);
-        let macs: HashSet<_> = used.iter().map(|word| word >> 16).collect();
-        assert!(bound.is_some() || most == half || macs.len() as u64 == HOSTS);
-        assert!(used.iter().all(|word| word & 0xffff < 3));
+        let macs = words(table).into_iter().map(|word| word >> 16);
+        let learned = macs.collect::<HashSet<_>>().len() as u64;
+        assert!(bound.is_some() || most == half || learned == HOSTS);
     }
 }

@@ -459,11 +459,8 @@ impl<'a> Assembly<'a> {
             return Ok(TxPath::Owned(OwnedTx::new(egress, interrupt)));
         }
         let shared = self.shared(tx, stats, capabilities, None)?;
-        Ok(TxPath::Shared(RingProducer::new(
-            shared,
-            path.by_packet,
-            None,
-        )))
+        let producer = RingProducer::new(shared, path.by_packet, None);
+        Ok(TxPath::Shared(producer))
     }
 
     /// A TX queue of a port, and its published state.

@@ -79,10 +79,7 @@ impl<T: TxDescriptors> Fan<T> {
         counters: Arc<LaneCounters>,
         drops: Arc<DropCounters>,
     ) -> Self {
-        let most = match waits {
-            true => rings.len(),
-            false => 0,
-        };
+        let most = if waits { rings.len() } else { 0 };
         Self {
             port,
             rings,
@@ -204,25 +201,20 @@ impl<T: TxDescriptors> Fan<T> {
             self.drops.add(reason, burst.wire_packets());
             return burst.clear();
         }
-        match self.waits || planted!(EgressWaits) {
-            true => {
-                while let Some(packet) = burst.pop() {
-                    self.waiting.push_back((port, packet));
-                }
-            }
-            false => ring.refuse(burst),
+        if !self.waits && !planted!(EgressWaits) {
+            return ring.refuse(burst);
+        }
+        while let Some(packet) = burst.pop() {
+            self.waiting.push_back((port, packet));
         }
     }
 
     /// Offloads that all devices do and have not refused.
     pub(super) fn features(&mut self) -> Features {
-        let rings = self.rings.iter().enumerate();
-        let others = rings.filter(|&(port, _)| port != self.port);
-        *self.features.get_or_insert_with(|| {
-            others.fold(Features::ALL, |all, (_, ring)| {
-                all.intersection(ring.features())
-            })
-        })
+        let (before, from) = self.rings.split_at(self.port);
+        let others = before.iter().chain(&from[1..]).map(RingProducer::features);
+        let all = || others.fold(Features::ALL, Features::intersection);
+        *self.features.get_or_insert_with(all)
     }
 
     /// Waits until a port for which packets wait has space: returns true if one has some already;
@@ -264,10 +256,8 @@ impl<T: TxDescriptors> Fan<T> {
 
     /// Wire packets that wait.
     pub(super) fn waiting(&self) -> u64 {
-        let waiting = self.waiting.iter();
-        waiting
-            .map(|(_, packet)| u64::from(packet.meta().wire_packets))
-            .sum()
+        let waiting = self.waiting.iter().map(|(_, packet)| packet.meta());
+        waiting.map(|meta| u64::from(meta.wire_packets)).sum()
     }
 
     /// Drops the packets that wait, counted under `reason`.

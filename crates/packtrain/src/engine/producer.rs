@@ -109,12 +109,7 @@ impl<T: TxDescriptors> RingProducer<T> {
 
     /// Whether the frames of `packet` would stay within that bound.
     pub(super) fn has_frames(&self, packet: &Packet) -> bool {
-        let bytes = packet.frame_bytes();
-        let has = self.shared.stats.charge(bytes);
-        if has {
-            self.shared.stats.discharge(bytes);
-        }
-        has
+        self.shared.stats.fits(packet.frame_bytes())
     }
 
     /// Drops packets for which the queue has no space.

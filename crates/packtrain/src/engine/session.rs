@@ -300,14 +300,8 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let runtime: Arc<dyn Runtime> = Arc::new(System::new());
         let (mut session, workers) = self.assemble_placed(Arc::clone(&runtime))?;
         let (plan, placed) = (&session.plan, &session.placed);
-        let threads = &mut session.threads;
-        threads.start(
-            workers,
-            plan,
-            &settings,
-            placed,
-            (&runtime, Arc::new(settled)),
-        )?;
+        let (threads, with) = (&mut session.threads, (&runtime, Arc::new(settled) as _));
+        threads.start(workers, plan, &settings, placed, with)?;
         Ok(session)
     }
 
@@ -346,10 +340,8 @@ impl<P: Ports, H: Handler + 'static> Builder<P, H> {
         let finite = sides.iter().zip(&plan.attach);
         let finite = finite.filter(|(side, _)| side.capabilities.input == Input::Finite);
         let finite = finite.map(|(_, attach)| attach.queues).sum();
-        let names = sides
-            .iter()
-            .map(|side| side.name.exact().to_owned())
-            .collect();
+        let names = sides.iter().map(|side| side.name.exact().to_owned());
+        let names = names.collect();
         let intake = (self.packets, finite);
         let mut each = self.each;
         let mut assembly = Assembly::new(

@@ -29,7 +29,7 @@
 
 use super::egress::Egress;
 use super::space::SpaceWaiters;
-use super::stats::{PathStats, counted_in};
+use super::stats::PathStats;
 use crate::driver::{DeviceError, Features, TxDescriptors};
 use crate::limits::RING_SLOTS_PER_LANE;
 use crate::packet::{Burst, Packet};
@@ -367,6 +367,18 @@ impl<T: TxDescriptors> SharedTx<T> {
             let _full = ManuallyDrop::new(begun);
             made_space = true;
         }
+    }
+
+    /// Sends an application's packets, whose frames are within no bound, since the slots that the
+    /// ring withholds from applications are.
+    fn counted<R>(&self, burst: &mut Burst, send: impl FnOnce(&mut Burst) -> R) -> R {
+        if !self.counts_frames {
+            return send(burst);
+        }
+        self.stats.add_frames(burst.frame_bytes());
+        let sent = send(burst);
+        self.stats.discharge(burst.frame_bytes());
+        sent
     }
 
     /// Drains a ring without space, if no other thread drains and the mode lets producers drain.
@@ -715,10 +727,7 @@ impl<T: TxDescriptors> TxConsumer<T> {
             self.fail(error);
         }
         if let Some(taken @ 1..) = &mut self.taken {
-            let queue = self
-                .egress
-                .as_ref()
-                .map(|egress| egress.queue.frame_bytes());
+            let queue = self.egress.as_ref().map(|one| one.queue.frame_bytes());
             // Pieces of a packet count its frames again, until all of them are sent.
             let left = self.stage.frame_bytes() + queue.unwrap_or(0);
             let sent = taken.saturating_sub(left);
@@ -839,9 +848,7 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
         burst: &mut Burst,
         now: &dyn Fn() -> Instant,
     ) -> Result<(), Closed> {
-        counted_in(self.counts_frames.then_some(&self.stats), burst, |burst| {
-            Self::put(self, own, burst, &|| now())
-        })
+        self.counted(burst, |burst| Self::put(self, own, burst, &|| now()))
     }
 
     fn reclaim(&self, own: &Producer, now: &dyn Fn() -> Instant) {
@@ -887,7 +894,7 @@ impl<T: TxDescriptors> Submit for SharedTx<T> {
             Halfway::Slots(slots) => Ok(self.ring.resume_slots(slots)),
             Halfway::Role(role) => Err(Put::Drain(self.ring.resume(role))),
         };
-        counted_in(self.counts_frames.then_some(&self.stats), burst, |burst| {
+        self.counted(burst, |burst| {
             Self::finish(self, own, begun, burst, &|| now())
         })
     }

@@ -2,29 +2,10 @@
 
 use crate::driver::Features;
 use crate::limits::EGRESS_FRAME_BYTES_MAX;
-use crate::packet::Burst;
 use crate::plant::planted;
 use crate::stats::{Counter, SubmitCounters, SubmitSnapshot, TroubleLog, TxSnapshot};
 use crate::sync::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Sends an application's packets, whose frames `stats` counts if it is given. They are within no
-/// bound, since the slots that the ring withholds from applications are.
-pub(super) fn counted_in<R>(
-    stats: Option<&Arc<PathStats>>,
-    burst: &mut Burst,
-    send: impl FnOnce(&mut Burst) -> R,
-) -> R {
-    let Some(stats) = stats else {
-        return send(burst);
-    };
-    stats
-        .frame_bytes
-        .fetch_add(burst.frame_bytes(), Ordering::Relaxed);
-    let sent = send(burst);
-    stats.discharge(burst.frame_bytes());
-    sent
-}
 
 /// The counters of the lanes of one direction, without those of their queues. Only their worker
 /// writes them.
@@ -108,15 +89,25 @@ impl PathStats {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `bytes` of frames of packets that will wait for the queue; false if all that wait
-    /// would exceed [`EGRESS_FRAME_BYTES_MAX`].
+    /// Counts `bytes` of frames of packets that will wait for the queue. Returns all that wait.
+    pub(super) fn add_frames(&self, bytes: u64) -> u64 {
+        self.frame_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes
+    }
+
+    /// As [`add_frames`](Self::add_frames); false if all that wait would exceed
+    /// [`EGRESS_FRAME_BYTES_MAX`].
     pub(super) fn charge(&self, bytes: u64) -> bool {
-        let before = self.frame_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = before + bytes <= EGRESS_FRAME_BYTES_MAX as u64 || planted!(FramesUnbounded);
+        let all = self.add_frames(bytes);
+        let fits = all <= EGRESS_FRAME_BYTES_MAX as u64 || planted!(FramesUnbounded);
         if !fits {
             self.discharge(bytes);
         }
         fits
+    }
+
+    /// Whether as many bytes would be counted now.
+    pub(super) fn fits(&self, bytes: u64) -> bool {
+        self.frame_bytes.load(Ordering::Relaxed) + bytes <= EGRESS_FRAME_BYTES_MAX as u64
     }
 
     /// Counts `bytes` of frames of packets that do not wait for the queue any more.

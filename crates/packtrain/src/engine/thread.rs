@@ -60,27 +60,25 @@ impl Threads {
         let (ready, started) = channel();
         let cpus = placed.cpus.iter().copied().chain(std::iter::repeat(None));
         for (index, (worker, cpu)) in workers.into_iter().zip(cpus).enumerate() {
-            let (priority, idle) = (settings.priority, settings.idle);
+            let how = (settings.priority, settings.idle);
             let serves = plan.serves(index);
             let (ready, runtime) = (ready.clone(), Arc::clone(runtime));
             let settled = Arc::clone(&settled);
             let thread = thread::Builder::new()
                 .name(format!("packtrain-{index}"))
-                .spawn(
-                    move || match settle(cpu, priority, idle, serves, &*settled) {
-                        Ok(Taken { nice, batch }) => {
-                            worker.counters().nice.store(nice, Ordering::Relaxed);
-                            worker.counters().batch.store(batch, Ordering::Relaxed);
-                            report(&ready, Ok(()));
-                            drop(ready);
-                            drive(worker, &*runtime)
-                        }
-                        Err(error) => {
-                            report(&ready, Err(error));
-                            Ok(())
-                        }
-                    },
-                );
+                .spawn(move || match settle(cpu, how, serves, &*settled) {
+                    Ok(Taken { nice, batch }) => {
+                        worker.counters().nice.store(nice, Ordering::Relaxed);
+                        worker.counters().batch.store(batch, Ordering::Relaxed);
+                        report(&ready, Ok(()));
+                        drop(ready);
+                        drive(worker, &*runtime)
+                    }
+                    Err(error) => {
+                        report(&ready, Err(error));
+                        Ok(())
+                    }
+                });
             let thread = thread.map_err(StartError::system(START_THREAD))?;
             self.threads.push(thread);
         }
@@ -162,8 +160,7 @@ pub(super) type Settled = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 /// caller of the session wants.
 fn settle(
     cpu: Option<CpuId>,
-    priority: Priority,
-    idle: Idle,
+    (priority, idle): (Priority, Idle),
     serves: Serves,
     settled: &dyn Fn() -> io::Result<()>,
 ) -> Result<Taken, StartError> {

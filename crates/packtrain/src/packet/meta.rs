@@ -136,12 +136,10 @@ impl Default for PortSet {
 
 impl fmt::Debug for PortSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let low = self.0 & !(NAMED | NUMBER | ALL_BUT);
-        match self.0 & (NUMBER | ALL_BUT) {
-            NUMBER => write!(f, "{{{low}}}"),
-            bits if bits & NUMBER != 0 => write!(f, "all but {{{low}}}"),
-            _ => f.debug_set().entries(self.iter(Self::LISTED)).finish(),
+        if self.0 & (NUMBER | ALL_BUT) == NUMBER | ALL_BUT {
+            return write!(f, "all but {{{}}}", self.0 & (ALL_BUT - 1));
         }
+        f.debug_set().entries(self.iter(PORTS_MAX)).finish()
     }
 }
 

@@ -469,15 +469,9 @@ fn check(from: &Side, to: &Side, attach: &Attach, direction: &Direction) {
                 "{why}"
             );
         }
-        assert!(
-            why.contains(from.name.exact()) && !why.contains('\n'),
-            "{why}"
-        );
-        assert!(
-            *who == Who::NotNeeded
-                || *feature == Features::LARGE_RECEIVE
-                || why.contains(to.name.exact())
-        );
+        let [names_from, names_to] = [from, to].map(|side| why.contains(side.name.exact()));
+        assert!(names_from && !why.contains('\n'), "{why}");
+        assert!(names_to || *who == Who::NotNeeded || *feature == Features::LARGE_RECEIVE);
     }
     if let Some(how) = &direction.coalesce {
         assert!(!how.kinds.is_empty() && direction.tx.contains(how.kinds));
@@ -695,9 +689,8 @@ fn among_several_ports_there_is_a_direction_for_each_two() {
     let sides = [able("a0"), able("b0"), plain];
     let plan = plan_among(&sides).unwrap();
     let names = plan.directions.iter();
-    let names: Vec<_> = names
-        .map(|one| (one.from.exact(), one.to.exact(), one.ports))
-        .collect();
+    let names = names.map(|one| (one.from.exact(), one.to.exact(), one.ports));
+    let names: Vec<_> = names.collect();
     let expected = [
         ("a0", "b0", [0, 1]),
         ("a0", "c0", [0, 2]),

@@ -221,11 +221,8 @@ fn a_port_that_accepts_nothing_costs_the_others_nothing() {
         world.arrive(0, (0..10).map(|number| to(&[1, 2], number)));
         world.arrive(1, (0..10).map(|number| to(&[0], number)));
         world.rig.settle();
-        assert_eq!(
-            (world.sent(0).len(), world.sent(1).len()),
-            (10, 10),
-            "{name}"
-        );
+        let sent = [0, 1].map(|port| world.sent(port).len());
+        assert_eq!(sent, [10, 10], "{name}");
         let lost = world.dropped(DropReason::EgressFull);
         let all = u64::from(count) + 10;
         let held = all - lost;
@@ -336,14 +333,11 @@ fn a_port_that_accepts_nothing_does_not_take_the_frames_of_the_others() {
         let (builder, _) = several(&[1, 1, 1], &settings, fakes, arena());
         let config = arena_config(&builder.plan().expect("it is planned"));
         let arena = Arena::new(config).expect("memory");
-        let to_port_2 = |builder: Ports| {
-            builder.handler(|_| {
-                |_: Instant, _: RxId, burst: &mut Burst| {
-                    let to = |packet: &mut Packet| packet.set_egress(PortSet::one(2));
-                    burst.iter_mut().for_each(to);
-                }
-            })
+        let to_port_2 = |_: Instant, _: RxId, burst: &mut Burst| {
+            let to = |packet: &mut Packet| packet.set_egress(PortSet::one(2));
+            burst.iter_mut().for_each(to);
         };
+        let to_port_2 = |builder: Ports| builder.handler(move |_| to_port_2);
         let mut world = Several::of(&[1, 1, 1], dispatch, 2, fakes, arena, to_port_2);
         world.ports[2][0].tx().room = 0;
         for packet in 0..400 {
@@ -351,12 +345,8 @@ fn a_port_that_accepts_nothing_does_not_take_the_frames_of_the_others() {
             world.rig.settle();
         }
         let snapshot = world.rig.closed();
-        let rx: u64 = snapshot
-            .ports
-            .iter()
-            .map(|port| port.rx[0].gro_packets)
-            .sum();
-        assert_eq!(rx, 400, "{dispatch}: merged packets");
+        let merged = snapshot.ports.iter().map(|port| port.rx[0].gro_packets);
+        assert_eq!(merged.sum::<u64>(), 400, "{dispatch}: merged packets");
         assert!(snapshot.drops.get(DropReason::EgressFull) > 0, "{dispatch}");
         assert_eq!(snapshot.drops.get(DropReason::NoBuffer), 0, "{dispatch}");
         let used = world.rig.session.arena().census().small_used as usize;

@@ -65,7 +65,7 @@ fn watched<T: Send>(
 
 /// The exception for a capture that was not read to its end.
 fn broken<S>(done: &Done<S>) -> Option<PyErr> {
-    let (path, error) = done.broken.as_ref()?;
+    let (path, error) = done.broken.first()?;
     Some(of_capture(error, format!("{path}: {error}")))
 }
 
@@ -166,10 +166,11 @@ pub fn work(
         let dataset = Dataset::open(&output, dataset)?;
         dataset.run(dataset.files(part)?, part, &runs, settings)
     })?;
-    match done.broken {
+    let is_io = |fault: &&(_, _)| matches!(fault, (_, CaptureError::Io { .. }));
+    match done.broken.iter().find(is_io) {
         // Nothing was written.
-        Some((_, CaptureError::Io { .. })) => broken(&done).map_or(Ok(()), Err),
-        _ => Ok(()),
+        Some((path, error)) => Err(of_capture(error, format!("{path}: {error}"))),
+        None => Ok(()),
     }
 }
 

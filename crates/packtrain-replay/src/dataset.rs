@@ -358,9 +358,15 @@ impl Dataset {
             Error::Sink(error) => error.downcast().unwrap_or_else(Error::Sink),
             error => error,
         })?;
-        let is_whole = !done.stopped && !matches!(done.broken, Some((_, CaptureError::Io { .. })));
-        let fault = done.broken.as_ref();
-        let fault = fault.map(|(path, error)| format!("{path}: {error}"));
+        let mut faults = done.broken.iter();
+        let is_io = |error: &CaptureError| matches!(error, CaptureError::Io { .. });
+        let is_whole = !done.stopped && !faults.clone().any(|(_, error)| is_io(error));
+        let fault = faults
+            .next()
+            .map(|(path, error)| format!("{path}: {error}"));
+        let fault = faults.fold(fault, |fault, (path, error)| {
+            fault.map(|fault| format!("{fault}; {path}: {error}"))
+        });
         let all = runs.iter().zip(done.sinks).zip(&done.reports);
         for ((options, trains), report) in all.filter(|_| is_whole) {
             let trains = trains.finish().map_err(Error::Sink)?.finish()?;

@@ -68,9 +68,13 @@ impl Files {
     /// Captures of any number, in the order of their first packets.
     ///
     /// # Errors
-    /// If a file cannot be opened, or is no capture.
+    /// If a file cannot be opened, or is no capture. One of several that has the start of one and
+    /// cannot be read, or is empty, is in [`Done::broken`](super::Done::broken).
     pub fn open<P: AsRef<Path>>(paths: &[P]) -> Result<Self, Error> {
-        let sources = paths.iter().map(|path| Source::file(path.as_ref(), None));
+        let several = paths.len() > 1;
+        let sources = paths
+            .iter()
+            .map(|path| Source::file(path.as_ref(), None, several));
         let mut sources = sources.collect::<Result<Vec<_>, _>>()?;
         sources.sort_by_key(|source| source.first_ns);
         Ok(Self { sources })
@@ -81,7 +85,7 @@ impl Files {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn part(path: &Path, part: Part) -> Result<Self, Error> {
-        let source = Source::file(path, Some(part))?;
+        let source = Source::file(path, Some(part), false)?;
         Ok(Self {
             sources: vec![source],
         })
@@ -114,7 +118,7 @@ impl Files {
 }
 
 impl Source {
-    fn file(path: &Path, part: Option<Part>) -> Result<Self, Error> {
+    fn file(path: &Path, part: Option<Part>, several: bool) -> Result<Self, Error> {
         let name = path.display().to_string();
         let failed = |error| Error::Open {
             path: path.display().to_string(),
@@ -134,7 +138,14 @@ impl Source {
         };
         if part.is_none() && metadata.is_file() {
             let input = source.reopen(None).map_err(failed)?;
-            let mut reader = Reader::new(input).map_err(|error| source.of_capture(error))?;
+            let mut reader = match Reader::new(input) {
+                Ok(reader) => reader,
+                Err(error) if several && !matches!(error, CaptureError::UnknownMagic { .. }) => {
+                    source.first_ns = u64::MAX;
+                    return Ok(source);
+                }
+                Err(error) => return Err(source.of_capture(error)),
+            };
             source.first_ns = loop {
                 match reader.next_record() {
                     Ok(Some(record)) => break record.timestamp_ns.unwrap_or(0),

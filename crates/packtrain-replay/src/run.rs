@@ -112,9 +112,9 @@ pub struct Done<S> {
     pub sinks: Vec<S>,
     /// [`Settings::watch`] ended it.
     pub stopped: bool,
-    /// A capture ends in the middle of a record, or cannot be read on: its path. What was read
-    /// before is in the reports.
-    pub broken: Option<(String, CaptureError)>,
+    /// The captures that end in the middle of a record, or cannot be read on: their paths, and why.
+    /// What was read of them is in the reports, and all of the others.
+    pub broken: Vec<(String, CaptureError)>,
 }
 
 /// One configuration.
@@ -200,13 +200,11 @@ pub fn run<S: Sink>(
     }
     reading.unchanged()?;
     let report = reading.intake.report();
-    let broken = reading.intake.stopped().map(|(file, error)| {
-        let source = reading.files.sources.get(file);
-        (
-            source.map(|source| source.path.clone()).unwrap_or_default(),
-            error,
-        )
+    let broken = reading.intake.stopped().iter().filter_map(|(file, error)| {
+        let source = reading.files.sources.get(*file)?;
+        Some((source.path.clone(), *error))
     });
+    let broken = broken.collect();
     Ok(Done {
         reports: all.iter().map(|run| run.analysis.report(report)).collect(),
         sinks: all.into_iter().map(|run| run.sink).collect(),
@@ -283,6 +281,7 @@ impl Reading {
 
     /// Reads the next batch; `false` at the end of all captures, and if the run was ended.
     fn fill(&mut self, batch: &mut Batch, settings: &mut Settings<'_>) -> Result<bool, Error> {
+        let several = self.files.sources.len() > 1;
         loop {
             if !self.goes_on(settings, false) {
                 return Ok(false);
@@ -292,14 +291,18 @@ impl Reading {
                 return Ok(true);
             }
             let next = self.files.sources.get_mut(self.next);
-            let (Some(next), None) = (next, self.intake.stopped()) else {
+            let Some(next) = next else {
                 self.goes_on(settings, true);
                 return Ok(false);
             };
-            self.intake.add(
-                self.next,
-                next.reader(&self.bytes, settings.interrupt.as_ref())?,
-            )?;
+            match next.reader(&self.bytes, settings.interrupt.as_ref()) {
+                Ok(reader) => self.intake.add(self.next, reader)?,
+                // It ends none of the others.
+                Err(Error::Capture { error, .. }) if several => {
+                    self.intake.refuse(self.next, error);
+                }
+                Err(error) => return Err(error),
+            }
             self.next += 1;
         }
     }

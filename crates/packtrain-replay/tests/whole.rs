@@ -47,7 +47,7 @@ fn on(files: Files, runs: &[Options], threads: usize, queue: Option<u16>) -> Don
     };
     let sinks = vec![Vec::new(); runs.len()];
     let done = run(files, runs, sinks, &mut settings).expect("a run");
-    assert!(!done.stopped && done.broken.is_none());
+    assert!(!done.stopped && done.broken.is_empty());
     assert!(done.reports.iter().all(Report::is_closed));
     done
 }
@@ -189,8 +189,8 @@ fn errors_name_the_file() {
         std::fs::write(&bad, bytes).expect("a file");
         let paths: Vec<_> = [&bad].into_iter().chain(beside).collect();
         let done = counted(open(&paths)).expect("a run");
-        let broken = done.broken.map(|(path, _)| path);
-        assert_eq!(broken, Some(bad.display().to_string()));
+        let broken: Vec<_> = done.broken.into_iter().map(|(path, _)| path).collect();
+        assert_eq!(broken, [bad.display().to_string()]);
         assert_eq!(done.reports[0].received, received);
     }
 

@@ -51,13 +51,21 @@ impl Cooked {
     }
 
     /// An address family: in network byte order (`LOOP`), or in that of the capturing host, which
-    /// the file does not state (`NULL`). Each is below 256, so only one order makes sense.
+    /// the file does not state (`NULL`). Each is below 256, so only one order makes sense. Some
+    /// programs write an Ethernet type instead, in either order of its own two bytes.
     fn loopback(family: [u8; 4]) -> Self {
         let family = u32::from_le_bytes(family).min(u32::from_be_bytes(family));
         let ethertype = match family {
             ADDRESS_FAMILY_IPV4 => ETHERTYPE_IPV4,
             family if ADDRESS_FAMILIES_IPV6.contains(&family) => ETHERTYPE_IPV6,
-            _ => 0,
+            _ => [ETHERTYPE_IPV4, ETHERTYPE_IPV6]
+                .into_iter()
+                .find(|known| {
+                    [*known, known.swap_bytes()]
+                        .map(u32::from)
+                        .contains(&family)
+                })
+                .unwrap_or(0),
         };
         Self {
             bytes: 4,

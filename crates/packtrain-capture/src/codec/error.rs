@@ -104,10 +104,8 @@ impl CaptureError {
         match self {
             Self::Io { fault, .. } => fault.kind != io::ErrorKind::WouldBlock,
             Self::Record { .. } | Self::Interface { .. } => false,
-            Self::Packed { .. }
-            | Self::UnknownMagic { .. }
-            | Self::Truncated { .. }
-            | Self::Structure { .. } => true,
+            Self::Packed { fault, .. } => !matches!(fault, PackedFault::Padding { .. }),
+            Self::UnknownMagic { .. } | Self::Truncated { .. } | Self::Structure { .. } => true,
         }
     }
 
@@ -206,7 +204,7 @@ impl fmt::Display for Packing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PackedFault {
-    /// It breaks the rules of its format, or something else follows.
+    /// It breaks the rules of its format.
     Corrupt,
     /// It ends too early.
     Truncated,
@@ -216,11 +214,32 @@ pub enum PackedFault {
     Window,
     /// A zstd frame needs a dictionary.
     Dictionary,
+    /// Only zeros follow, as programs write that fill blocks. All data was read, so this is not
+    /// fatal.
+    Padding {
+        /// Their number.
+        bytes: u64,
+    },
+    /// Something else follows.
+    Trailing {
+        /// Its length in bytes.
+        bytes: u64,
+    },
 }
 
 impl fmt::Display for PackedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Padding { bytes } => {
+                return write!(f, "ends, and {bytes} zeros follow, which are left out");
+            }
+            Self::Trailing { bytes } => {
+                return write!(
+                    f,
+                    "ends, and {bytes} other bytes follow, which are left out: if packets are \
+                     missing, fetch the file again"
+                );
+            }
             Self::Corrupt => "is corrupt",
             Self::Truncated => "ends too early: the file is truncated",
             Self::Checksum => "is corrupt: its checksum is wrong",

@@ -8,6 +8,9 @@
 //! Formats follow the IETF drafts `draft-ietf-opsawg-pcap` (classic pcap) and
 //! `draft-ietf-opsawg-pcapng`, and where those are silent the behaviour of libpcap.
 //!
+//! **Frame check sequences.** If a capture declares that its packets end with one, the reader
+//! removes it, also from the options of interfaces and packets. The writer declares none.
+//!
 //! **Bad input.** A bad record whose end is known is skipped: [`CaptureError::Record`], and reading
 //! continues. If the end of a record or block is unknown, reading stops:
 //! [`CaptureError::Structure`]. [`CaptureError::is_fatal`] distinguishes the two.
@@ -81,6 +84,10 @@ impl LinkCode {
     pub const NULL: Self = Self(0);
     /// Ethernet, from the destination address, without preamble.
     pub const ETHERNET: Self = Self(1);
+    /// [`RAW`](Self::RAW) by the number of `DLT_RAW` of most systems, which some programs write.
+    pub const RAW_12: Self = Self(12);
+    /// [`RAW`](Self::RAW) by the number of `DLT_RAW` of OpenBSD.
+    pub const RAW_14: Self = Self(14);
     /// An IPv4 or IPv6 packet without a link header, distinguished by the version nibble.
     pub const RAW: Self = Self(101);
     /// Loopback of OpenBSD: as [`NULL`](Self::NULL), in network byte order.
@@ -98,6 +105,15 @@ impl LinkCode {
     pub const IPOIB: Self = Self(242);
     /// As [`LINUX_SLL`](Self::LINUX_SLL), 20 bytes, with the interface.
     pub const LINUX_SLL2: Self = Self(276);
+
+    /// Whether packets are IPv4 or IPv6 without a link header.
+    #[must_use]
+    pub const fn is_raw_ip(self) -> bool {
+        matches!(
+            self,
+            Self::RAW | Self::RAW_12 | Self::RAW_14 | Self::IPV4 | Self::IPV6
+        )
+    }
 }
 
 /// The format of a capture file.

@@ -6,7 +6,7 @@
 use super::MAX_OPTION_BYTES;
 use super::fields::{ByteOrder, Fields};
 use super::pcapng::{
-    Described, ENHANCED_PACKET, INTERFACE_DESCRIPTION, OPTION_END, SECTION_HEADER,
+    Described, ENHANCED_PACKET, INTERFACE_DESCRIPTION, INTERFACE_FCS, OPTION_END, SECTION_HEADER,
     SECTION_USER_APPLICATION, padding, put_option, put_option_end, put_padding, put_stamp, stamp,
 };
 
@@ -25,6 +25,9 @@ pub(crate) const COMMENT: u16 = 1;
 pub(crate) const PACKET_FLAGS: u16 = 2;
 /// The flags for direction and reception type.
 const PARTS_FLAGS: u32 = 0x1f;
+/// The flags for the length of the frame check sequence in bytes; 0 is no statement.
+const FCS_FLAGS: u32 = 0xf << FCS_SHIFT;
+const FCS_SHIFT: u32 = 5;
 
 /// The options of a packet as they are in its capture, for [`Writer::write_with`].
 ///
@@ -66,6 +69,18 @@ pub(crate) fn select_options(options: &[u8], codes: &[u16]) -> Vec<u8> {
         }
     }
     out
+}
+
+/// The bytes of the frame check sequence of a packet with these options, if its flags state them:
+/// that overrides the description of the interface.
+pub(super) fn packet_fcs(order: ByteOrder, options: &[u8]) -> Option<u8> {
+    let mut fields = Fields::new(options, order);
+    while let Ok(Some((code, value))) = next_option(&mut fields) {
+        if let (PACKET_FLAGS, Some(flags)) = (code, Fields::new(value, order).u32()) {
+            return Some(((flags & FCS_FLAGS) >> FCS_SHIFT) as u8).filter(|bytes| *bytes > 0);
+        }
+    }
+    None
 }
 
 /// A list of options that exceeds its block, or is longer than [`MAX_OPTION_BYTES`].
@@ -110,12 +125,13 @@ const fn integers(block: u32, code: u16, value: &[u8]) -> &'static [usize] {
 }
 
 /// Whether an option is copied: not a custom one that must not be, not the time unit and offset of
-/// an interface, since the writer's times are in nanoseconds since 1970, and not the application.
+/// an interface, since the writer's times are in nanoseconds since 1970, not the length of a frame
+/// check sequence, which the reader removes, and not the application.
 const fn is_copied(block: u32, code: u16) -> bool {
     !matches!(
         (block, code),
         (_, 19372 | 19373)
-            | (INTERFACE_DESCRIPTION, 9 | 14)
+            | (INTERFACE_DESCRIPTION, 9 | INTERFACE_FCS | 14)
             | (SECTION_HEADER, SECTION_USER_APPLICATION)
     )
 }
@@ -146,7 +162,12 @@ fn put_options(out: &mut Vec<u8>, block: u32, fields: &mut Fields<'_>) -> Result
             return Err(Incomplete);
         }
         if is_copied(block, code) {
-            let value = little_endian(fields.order(), value, integers(block, code, value));
+            let mut value = little_endian(fields.order(), value, integers(block, code, value));
+            if let (ENHANCED_PACKET, PACKET_FLAGS, Some(flags)) =
+                (block, code, value.first_chunk_mut())
+            {
+                *flags = (u32::from_le_bytes(*flags) & !FCS_FLAGS).to_le_bytes();
+            }
             put_option(out, code, &value);
         }
     }

@@ -12,12 +12,19 @@ const MAGIC_MICROSECOND: u32 = 0xa1b2_c3d4;
 const MAGIC_NANOSECOND: u32 = 0xa1b2_3c4d;
 const VERSION: (u16, u16) = (2, 4);
 
+/// In the field of the link type: the length of a frame check sequence is valid.
+const FCS_PRESENT: u32 = 1 << 26;
+/// In the same field: the lowest bit of that length.
+const FCS_WORDS_SHIFT: u32 = 28;
+
 /// The fields of the file header.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FileHeader {
     pub(super) version: (u16, u16),
     pub(super) link: LinkCode,
     pub(super) snaplen: u32,
+    /// Bytes of the frame check sequence at the end of each packet.
+    pub(super) fcs: u8,
 }
 
 /// The fields of a record header.
@@ -54,12 +61,17 @@ pub(super) fn parse_file_header(
     // Time zone and accuracy, both always 0.
     fields.take(8)?;
     let snaplen = fields.u32()?;
-    // The upper half holds the length of a frame check sequence and reserved bits.
-    let link = LinkCode((fields.u32()? & 0xffff) as u16);
+    let link = fields.u32()?;
+    // A length in units of 16 bits, if the flag says that it is valid (draft-ietf-opsawg-pcap, 4).
+    let fcs = match link & FCS_PRESENT {
+        0 => 0,
+        _ => (link >> FCS_WORDS_SHIFT) as u8 * 2,
+    };
     Some(FileHeader {
         version,
-        link,
+        link: LinkCode((link & 0xffff) as u16),
         snaplen,
+        fcs,
     })
 }
 

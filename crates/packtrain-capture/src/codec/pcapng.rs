@@ -37,6 +37,8 @@ pub(super) const SECTION_USER_APPLICATION: u16 = 4;
 const INTERFACE_NAME: u16 = 2;
 const INTERFACE_RESOLUTION: u16 = 9;
 const INTERFACE_OFFSET: u16 = 14;
+/// The length of the frame check sequence of each packet.
+pub(super) const INTERFACE_FCS: u16 = 13;
 
 /// Nanoseconds, as `if_tsresol` states them: ten to the power of minus nine.
 const RESOLUTION_NANOSECONDS: u8 = 9;
@@ -118,6 +120,8 @@ pub(super) struct Described {
     /// The most bytes captured of a packet; 0 for no limit.
     pub(super) snaplen: u32,
     pub(super) name: Name,
+    /// Bytes of the frame check sequence at the end of each packet.
+    fcs: u8,
     time: TimeUnit,
 }
 
@@ -174,6 +178,7 @@ pub(super) fn parse_interface(
     let snaplen = fields.u32().ok_or(short)?;
     let mut time = TimeUnit::default();
     let mut name = Name::NONE;
+    let mut fcs = 0;
     // An option has at least 4 bytes and the body is bounded, so the loop is.
     while fields.remaining() > 0 {
         let (Some(code), Some(bytes)) = (fields.u16(), fields.u16()) else {
@@ -197,6 +202,12 @@ pub(super) fn parse_interface(
                 };
                 time.scale = Scale::from_resolution(*resolution);
             }
+            // With another length it says nothing, and the packets can be read all the same.
+            INTERFACE_FCS => {
+                if let [length] = value {
+                    fcs = fcs_bytes(*length);
+                }
+            }
             INTERFACE_OFFSET if value.len() != 8 => return Err(wrong),
             INTERFACE_OFFSET => {
                 time.offset_seconds = Fields::new(value, order).i64().ok_or(wrong)?;
@@ -208,8 +219,19 @@ pub(super) fn parse_interface(
         link,
         snaplen,
         name,
+        fcs,
         time,
     })
+}
+
+/// The bytes of a frame check sequence for the value of `if_fcslen`. The draft says that these are
+/// bits, and its example for Ethernet is 4: programs write either. No such sequence has 8 bytes or
+/// fewer than 8 bits.
+const fn fcs_bytes(length: u8) -> u8 {
+    match length {
+        0..8 => length,
+        bits => bits / 8,
+    }
 }
 
 /// The packet in a block, its data as a range of the block's body.
@@ -219,6 +241,9 @@ pub(super) struct Packet {
     pub(super) interface: u32,
     pub(super) link: LinkCode,
     pub(super) original: u32,
+    /// Bytes of the frame check sequence at the end of the packet, unless its flags say another
+    /// number.
+    pub(super) fcs: u8,
     /// The start of the data in the body.
     pub(super) data_at: usize,
     pub(super) captured: usize,
@@ -304,12 +329,13 @@ fn parse_stamped(
     };
     let described = describe(interfaces, interface)?;
     let timestamp_ns = Some(described.nanoseconds(units));
-    let link = described.link;
+    let (link, fcs) = (described.link, described.fcs);
     let packet = Packet {
         timestamp_ns,
         interface,
         link,
         original,
+        fcs,
         data_at: 0,
         captured: 0,
         options_at: 0,
@@ -331,12 +357,13 @@ fn parse_simple(
         0 => original,
         snaplen => original.min(snaplen),
     };
-    let link = described.link;
+    let (link, fcs) = (described.link, described.fcs);
     let packet = Packet {
         timestamp_ns: None,
         interface: 0,
         link,
         original,
+        fcs,
         data_at: 0,
         captured: 0,
         options_at: 0,

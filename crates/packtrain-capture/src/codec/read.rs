@@ -37,6 +37,8 @@ pub struct Reader<R> {
     /// The link type and the snapshot length of a classic pcap file.
     link: LinkCode,
     snaplen: u32,
+    /// Bytes of the frame check sequence of each packet of a classic pcap file.
+    fcs: u8,
     /// The minor version of a classic pcap file.
     minor: u16,
     /// Section headers so far.
@@ -75,7 +77,8 @@ pub struct Record<'a> {
     /// The link type of that interface.
     pub link: LinkCode,
     /// The packet's length on the wire, in bytes, link header included. If the file states less
-    /// than `data.len()`, it is `data.len()`.
+    /// than `data.len()`, it is `data.len()`. A frame check sequence that the file declares, for
+    /// all packets or in the flags of this one, is neither in this length nor in `data`.
     pub original_bytes: u32,
     /// The captured bytes, from the link header on; at most [`MAX_CAPTURED_BYTES`].
     pub data: &'a [u8],
@@ -131,6 +134,7 @@ struct Found {
     interface: u32,
     link: LinkCode,
     original: u32,
+    fcs: u8,
     at: usize,
     captured: usize,
     /// The options, from their position on.
@@ -189,6 +193,7 @@ impl<R: Read> Reader<R> {
             interfaces: Vec::with_capacity(MAX_INTERFACES),
             link: LinkCode(0),
             snaplen: 0,
+            fcs: 0,
             minor: 0,
             sections: 0,
             section_options: Vec::new(),
@@ -267,12 +272,16 @@ impl<R: Read> Reader<R> {
 
     fn record(&self, found: &Found) -> Record<'_> {
         let options = self.window.consumed(found.options.at, found.options.bytes);
+        let fcs = options::packet_fcs(self.order, options).unwrap_or(found.fcs);
+        // The end of the packet on the wire, of which the capture may have less.
+        let original_bytes = found.original.saturating_sub(fcs.into());
+        let captured = found.captured.min(original_bytes as usize);
         Record {
             timestamp_ns: found.timestamp_ns,
             interface: found.interface,
             link: found.link,
-            original_bytes: found.original,
-            data: self.window.consumed(found.at, found.captured),
+            original_bytes,
+            data: self.window.consumed(found.at, captured),
             options: PacketOptions::new(options, self.order),
         }
     }
@@ -398,6 +407,7 @@ impl<R: Read> Reader<R> {
         self.order = order;
         self.link = header.link;
         self.snaplen = header.snaplen;
+        self.fcs = header.fcs;
         self.minor = header.version.1;
         self.window.consume(pcap::FILE_HEADER_BYTES);
         Ok(())
@@ -437,6 +447,7 @@ impl<R: Read> Reader<R> {
             interface: 0,
             link: self.link,
             original: header.original.max(header.captured),
+            fcs: self.fcs,
             at: at + pcap::RECORD_HEADER_BYTES,
             captured: header.captured as usize,
             options: Part::default(),
@@ -610,6 +621,7 @@ impl<R: Read> Reader<R> {
             interface: packet.interface,
             link: packet.link,
             original: packet.original,
+            fcs: packet.fcs,
             at: body_at + packet.data_at,
             captured: packet.captured,
             options: Part {

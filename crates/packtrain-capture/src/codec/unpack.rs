@@ -61,6 +61,43 @@ enum State {
     Plain,
     Gzip(Box<Gzip>),
     Zstd(Box<Zstd>),
+    /// Behind the compressed data.
+    Rest(Rest),
+    /// At the end, after the report of a rest.
+    End(Packing),
+}
+
+/// What follows compressed data and belongs to no further member or frame.
+#[derive(Debug, Clone, Copy)]
+struct Rest {
+    packing: Packing,
+    /// Where it begins.
+    offset: u64,
+    /// Bytes so far, and whether all of them are zeros.
+    bytes: u64,
+    is_zeros: bool,
+}
+
+impl Rest {
+    /// Reads to the end of the input.
+    fn read<R: Read>(&mut self, input: &mut Window<R>) -> io::Result<PackedError> {
+        while input.fill(1)? {
+            let here = input.bytes();
+            let count = here.len();
+            self.is_zeros &= here.iter().all(|byte| *byte == 0);
+            self.bytes += count as u64;
+            input.consume(count);
+        }
+        let Self { bytes, .. } = *self;
+        Ok(PackedError {
+            packing: self.packing,
+            fault: match self.is_zeros {
+                true => PackedFault::Padding { bytes },
+                false => PackedFault::Trailing { bytes },
+            },
+            offset: self.offset,
+        })
+    }
 }
 
 impl<R> Unpack<R> {
@@ -77,6 +114,7 @@ impl<R> Unpack<R> {
             State::Start | State::Plain => None,
             State::Gzip(_) => Some(Packing::Gzip),
             State::Zstd(_) => Some(Packing::Zstd),
+            State::Rest(Rest { packing, .. }) | State::End(packing) => Some(packing),
         }
     }
 
@@ -95,7 +133,7 @@ impl<R: Read> Unpack<R> {
         let start = self.window.bytes();
         let state = if start.starts_with(&GZIP_MAGIC) {
             State::Gzip(Box::default())
-        } else if start.starts_with(&ZSTD_MAGIC) {
+        } else if start.len() == ZSTD_MAGIC.len() && may_begin_zstd(start) {
             State::Zstd(Box::default())
         } else {
             return Ok(State::Plain);
@@ -112,11 +150,26 @@ impl<R: Read> Read for Unpack<R> {
         }
         let (packing, got) = match &mut self.state {
             State::Start | State::Plain => return self.window.read_through(out),
+            State::End(_) => return Ok(0),
+            State::Rest(rest) => {
+                let error = rest.read(&mut self.window)?;
+                self.state = State::End(error.packing);
+                return Err(io::Error::new(ErrorKind::InvalidData, error));
+            }
             State::Gzip(gzip) => (Packing::Gzip, gzip.read(&mut self.window, out)),
             State::Zstd(zstd) => (Packing::Zstd, zstd.read(&mut self.window, out)),
         };
-        got.map_err(|error| match error {
-            Stop::Input(error) => error,
+        got.or_else(|stop| match stop {
+            Stop::Input(error) => Err(error),
+            Stop::Rest => {
+                self.state = State::Rest(Rest {
+                    packing,
+                    offset: self.window.offset(),
+                    bytes: 0,
+                    is_zeros: true,
+                });
+                self.read(out)
+            }
             Stop::Fault(fault) => {
                 let offset = self.window.offset();
                 let error = PackedError {
@@ -124,7 +177,7 @@ impl<R: Read> Read for Unpack<R> {
                     fault,
                     offset,
                 };
-                io::Error::new(ErrorKind::InvalidData, error)
+                Err(io::Error::new(ErrorKind::InvalidData, error))
             }
         })
     }
@@ -144,6 +197,8 @@ impl<R: Seek> Unpack<R> {
 enum Stop {
     Input(io::Error),
     Fault(PackedFault),
+    /// The data ended, and something else follows.
+    Rest,
 }
 
 impl From<io::Error> for Stop {
@@ -170,6 +225,8 @@ fn require<R: Read>(input: &mut Window<R>, count: usize) -> Result<(), Stop> {
 #[derive(Debug)]
 struct Gzip {
     part: GzipPart,
+    /// A whole member was read.
+    has_member: bool,
     inflate: Decompress,
     /// The data is corrupt behind what was given out.
     broken: bool,
@@ -188,6 +245,7 @@ impl Default for Gzip {
     fn default() -> Self {
         Self {
             part: GzipPart::Header,
+            has_member: false,
             inflate: Decompress::new(false),
             broken: false,
             sum: Crc::new(),
@@ -200,8 +258,14 @@ impl Gzip {
         while !out.is_empty() {
             match self.part {
                 GzipPart::Header => {
-                    if !input.fill(1)? {
+                    input.fill(GZIP_MAGIC.len())?;
+                    let start = input.bytes();
+                    if start.is_empty() {
                         return Ok(0);
+                    }
+                    let begins = start.iter().zip(&GZIP_MAGIC).all(|(byte, of)| byte == of);
+                    if self.has_member && !begins {
+                        return Err(Stop::Rest);
                     }
                     let bytes = loop {
                         let there = input.bytes();
@@ -253,6 +317,7 @@ impl Gzip {
                     self.inflate.reset(false);
                     self.sum.reset();
                     self.part = GzipPart::Header;
+                    self.has_member = true;
                 }
             }
         }
@@ -293,10 +358,20 @@ fn gzip_header_bytes(bytes: &[u8]) -> Result<Option<usize>, PackedFault> {
     Ok(end())
 }
 
+/// Whether bytes, of which there may be too few, are the magic of a frame of data, or of one of
+/// other data that a reader skips (RFC 8878 §3.1.2): `pzstd` begins files with that.
+fn may_begin_zstd(bytes: &[u8]) -> bool {
+    let begins = |magic: [u8; 4]| bytes.iter().zip(&magic).all(|(byte, of)| byte == of);
+    let skipped = bytes.first().is_some_and(|first| first & 0xf0 == 0x50);
+    begins(ZSTD_MAGIC) || skipped && begins([bytes[0], 0x2a, 0x4d, 0x18])
+}
+
 /// The state of zstd.
 struct Zstd {
     decoder: FrameDecoder,
     frame: Frame,
+    /// A whole frame of data was read.
+    has_data: bool,
     /// The input ended within the frame, whose data is given out before the error.
     truncated: bool,
 }
@@ -318,6 +393,7 @@ impl Default for Zstd {
         Self {
             decoder,
             frame: Frame::None,
+            has_data: false,
             truncated: false,
         }
     }
@@ -339,6 +415,9 @@ impl Zstd {
                     let whole = input.fill(ZSTD_FRAME_HEADER_BYTES_MAX)?;
                     if input.bytes().is_empty() {
                         return Ok(0);
+                    }
+                    if self.has_data && !may_begin_zstd(input.bytes()) {
+                        return Err(Stop::Rest);
                     }
                     self.begin(input, whole)?;
                 }
@@ -369,6 +448,7 @@ impl Zstd {
                         return Err(PackedFault::Checksum.into());
                     } else {
                         self.frame = Frame::None;
+                        self.has_data = true;
                     }
                 }
             }

@@ -104,7 +104,7 @@ pub struct Intake<R> {
     /// Those that are not read to their end.
     files: Vec<File<R>>,
     packets: Packets,
-    stopped: Option<(usize, CaptureError)>,
+    stopped: Vec<(usize, CaptureError)>,
 }
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl<R: Read> Intake<R> {
                 report: Report::new(Format::PcapNg),
                 now: 0,
             },
-            stopped: None,
+            stopped: Vec::new(),
         }
     }
 
@@ -174,10 +174,19 @@ impl<R: Read> Intake<R> {
         Ok(())
     }
 
-    /// What ended the reading before the end of a capture, and the number of that capture.
+    /// The captures that were not read to their end, by their numbers, and why. The others are not
+    /// affected.
     #[must_use]
-    pub const fn stopped(&self) -> Option<(usize, CaptureError)> {
-        self.stopped
+    pub fn stopped(&self) -> &[(usize, CaptureError)] {
+        &self.stopped
+    }
+
+    /// Counts a capture that cannot be read at all, under a number of the caller's, with
+    /// [`stopped`](Self::stopped).
+    pub fn refuse(&mut self, number: usize, error: CaptureError) {
+        let report = &mut self.packets.report;
+        (report.last_bad, report.stopped) = (Some(error), Some(error));
+        self.stopped.push((number, error));
     }
 
     /// What was read. It does not depend on the settings of merging: see
@@ -188,8 +197,8 @@ impl<R: Read> Intake<R> {
     }
 
     /// Reads the next packets into `batch`, in the place of those before. Returns whether anything
-    /// was read: not at the end of all captures, nor after an error that ends the reading
-    /// ([`stopped`](Self::stopped)). The batch may have no packet, if what was read was bad or left
+    /// was read: not at the end of all captures. An error that is fatal ends the reading of one of
+    /// them ([`stopped`](Self::stopped)). The batch may have no packet, if what was read was bad or left
     /// out. Packets from `until` on are not read: that is the time of the first packet of a capture
     /// that is not added yet.
     ///
@@ -201,7 +210,7 @@ impl<R: Read> Intake<R> {
         batch.ended.clear();
         let until = until.unwrap_or(u64::MAX);
         let mut steps = 0;
-        while batch.goes_on(steps) && self.stopped.is_none() {
+        while batch.goes_on(steps) {
             if let Some(index) = self.files.iter().position(|file| file.next.is_none()) {
                 self.read(index, until, batch, &mut steps)?;
                 continue;
@@ -289,8 +298,11 @@ impl<R: Read> Intake<R> {
                 }
                 report.last_bad = Some(error);
                 if error.is_fatal() {
-                    report.stopped = Some(error);
-                    self.stopped = Some((file.number, error));
+                    let number = file.number;
+                    file.update(packets, None)?;
+                    self.files.remove(index);
+                    self.refuse(number, error);
+                    return Ok(());
                 }
             }
         }

@@ -159,8 +159,8 @@ impl Interfaces {
 const fn link_type(link: LinkCode, user0: Option<LinkType>) -> Option<LinkType> {
     match link {
         LinkCode::ETHERNET => Some(LinkType::Ethernet),
-        LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
         LinkCode::USER0 => user0,
+        link if link.is_raw_ip() => Some(LinkType::RawIp),
         // See `lead.rs`.
         link if link.is_cooked() => Some(LinkType::Ethernet),
         _ => None,

@@ -13,8 +13,8 @@ pub struct Found {
     pub reports: Vec<Report>,
     /// The inputs, in the order in which they were read.
     pub inputs: Vec<String>,
-    /// The input that is broken, and why.
-    pub broken: Option<(String, CaptureError)>,
+    /// The inputs that are broken, and why.
+    pub broken: Vec<(String, CaptureError)>,
     /// A signal ended the run.
     pub stopped: bool,
     /// With `--parquet`.

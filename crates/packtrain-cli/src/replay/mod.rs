@@ -118,7 +118,11 @@ fn with_output(args: &ReplayArgs, options: &Options, stop: &Stop) -> Result<Foun
     let report = replay::run(reader, output, options).map_err(|error| of_replay(args, &error))?;
     Ok(Found {
         runs: vec![*options],
-        broken: report.stopped.map(|error| (name.to_owned(), error)),
+        broken: report
+            .stopped
+            .map(|error| (name.to_owned(), error))
+            .into_iter()
+            .collect(),
         reports: vec![report],
         inputs: args.inputs.clone(),
         stopped: stop.requested(),
@@ -306,11 +310,15 @@ fn conclude(found: &Found) -> Result<(), Failure> {
             return Err(Failure::new(Exit::Check, line));
         }
     }
-    match &found.broken {
-        // The signal ended the input in the middle of a record.
-        Some((_, CaptureError::Truncated { .. })) if found.stopped => Ok(()),
-        Some((path, error)) => Err(input::of_capture(path, error)),
-        None => match found
+    // A signal ends an input in the middle of a record.
+    let is_ended = |error| found.stopped && matches!(error, CaptureError::Truncated { .. });
+    let broken = found.broken.iter().filter(|(_, error)| !is_ended(*error));
+    let lines: Vec<_> = broken
+        .map(|(path, error)| input::of_capture(path, error).line)
+        .collect();
+    match lines[..] {
+        [_, ..] => Err(Failure::new(Exit::Port, lines.join("; "))),
+        [] => match found
             .stored
             .as_ref()
             .and_then(|stored| stored.fault.as_ref())

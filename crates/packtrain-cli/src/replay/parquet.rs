@@ -91,12 +91,14 @@ pub fn run(
             );
             return Err(Failure::new(Exit::Port, line));
         }
-        if let Some((path, error @ CaptureError::Io { .. })) = &done.broken {
+        let mut faults = done.broken.iter();
+        let is_io = |fault: &&(_, _)| matches!(fault, (_, CaptureError::Io { .. }));
+        if let Some((path, error)) = faults.clone().find(is_io) {
             return Err(input::of_capture(path, error));
         }
         let report = done.reports.first();
         last_bad = last_bad.or(report.and_then(|report| report.last_bad));
-        stopped = stopped.or(done.broken.map(|(_, error)| error));
+        stopped = stopped.or(faults.next().map(|(_, error)| *error));
         left.iter().for_each(|&index| is_new[index] = true);
     }
     let ids = |new: bool| {

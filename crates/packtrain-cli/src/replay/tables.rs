@@ -350,9 +350,10 @@ fn frequent(total: &InterfaceReport) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// The last record that cannot be read, if reading went on.
+/// The last record or other part that cannot be read, if reading went on.
 fn last_bad(report: &Report) -> String {
     match (report.last_bad, report.stopped) {
+        (Some(error), None) if !error.costs_a_record() => format!("not read: {error}\n"),
         (Some(error), None) => format!("the last record that cannot be read: {error}\n"),
         _ => String::new(),
     }

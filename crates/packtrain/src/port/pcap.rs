@@ -150,9 +150,9 @@ impl Pcap {
         };
         let link = link.ok_or_else(|| {
             DeviceError::Unsupported(format!(
-                "{shown}: the capture's link type is {}, but only Ethernet (1), IP (101, 228, \
-                 229), Linux cooked captures (113, 276) and loopback (0, 108) can be forwarded; \
-                 convert it first",
+                "{shown}: the capture's link type is {}, but only Ethernet (1), IP (12, 14, 101, \
+                 228, 229), Linux cooked captures (113, 276) and loopback (0, 108) can be \
+                 forwarded; convert it first",
                 code.0
             ))
         })?;
@@ -214,7 +214,7 @@ fn name_of(path: &Path) -> String {
 const fn link_type(code: LinkCode) -> Option<LinkType> {
     match code {
         LinkCode::ETHERNET => Some(LinkType::Ethernet),
-        LinkCode::RAW | LinkCode::IPV4 | LinkCode::IPV6 => Some(LinkType::RawIp),
+        code if code.is_raw_ip() => Some(LinkType::RawIp),
         _ => None,
     }
 }

@@ -67,7 +67,7 @@ fn everything(order: ByteOrder, is_copy: bool) -> File {
 
     let mut packet = vec![
         (1, text("first")),
-        (2, int(0x0000_0102)),
+        (2, int(0x0100_0002)),
         (4, long(3).to_vec()),
         (5, long(77).to_vec()),
         (6, int(2)),
@@ -143,6 +143,40 @@ fn everything_but_packets_is_copied_from_either_byte_order() {
     let (again, report) = replayed(&expected);
     assert!(again == expected);
     assert_eq!(report.blocks_left_out, 0);
+}
+
+/// The output has no frame check sequence, and declares none.
+#[test]
+fn a_declared_fcs_is_not_in_the_output() {
+    for order in BOTH {
+        let flags =
+            |file: &File, flags| list(file.body(), &[(2, file.body().u32(flags).bytes)]).bytes;
+        let file = File::pcapng(order).interface(1, 0, &[(2, b"eth0"), (13, &[4])]);
+        let body = file
+            .body()
+            .u32(0)
+            .u32(0)
+            .u32(0)
+            .u32(8)
+            .u32(8)
+            .raw(b"abcdFCS!");
+        let body = body.raw(&flags(&file, 0x82));
+        let (out, _) = replayed(&file.block(6, &body.bytes).bytes);
+        let ours = File::empty(ByteOrder::Little);
+        let options: [(u16, &[u8]); 3] = [(2, b"eth0"), (9, &[9]), (0, &[])];
+        let plain = ours.interface(1, MAX_CAPTURED_BYTES as u32, &options);
+        let body = plain.body().u32(0).u32(0).u32(0).u32(4).u32(4).raw(b"abcd");
+        let body = body.raw(&flags(&plain, 2));
+        let expected = plain.block(6, &body.bytes).bytes;
+        assert!(out.ends_with(&expected), "{out:x?}, not {expected:x?}");
+
+        let classic = File::pcap(order, 0xa1b2_3c4d, 0x2400_0001).record(7, 7, 8, b"abcdFCS!");
+        let (out, _) = replayed(&classic.bytes);
+        let expected = File::empty(ByteOrder::Little)
+            .u32(1)
+            .record(7, 7, 4, b"abcd");
+        assert_eq!(out[20..], expected.bytes);
+    }
 }
 
 /// Statistics are of the interface that the output has, not of the one with that index.

@@ -84,7 +84,10 @@ fn compressed_captures_are_read_as_others() {
             Some(gzip(&plain)),
             Some(zstd(&plain)),
             Some([gzip(front), gzip(back)].concat()),
-            Some([zstd(front), skipped, zstd(back)].concat()),
+            Some([zstd(front), skipped.clone(), zstd(back)].concat()),
+            // As `pzstd` writes: the length of the next frame before each.
+            Some([skipped.clone(), zstd(front), skipped, zstd(back)].concat()),
+            Some([&0x184d_2a5f_u32.to_le_bytes()[..], &[0; 4], &zstd(&plain)].concat()),
             piped("gzip", &["-9"], &plain),
             piped("zstd", &["-1"], &plain),
             piped("zstd", &["-19", "--no-check"], &plain),
@@ -144,6 +147,37 @@ fn a_cut_compressed_capture_says_so() {
             let bytes = outcome.len() * plain.len() / wanted.len();
             let share = plain.len() * at / packed.len();
             assert!(bytes + (300 << 10) > share, "{at}: {bytes} of {share}");
+        }
+    }
+}
+
+/// Other bytes behind the compressed data cost no record, and are named with their place.
+#[test]
+fn what_follows_compressed_data_is_left_out() {
+    let plain = capture(Format::PcapNg);
+    let wanted = read_all(&plain[..]);
+    let other: Vec<u8> = b"a signature".repeat(20_000);
+    for (packing, packed) in [(Packing::Gzip, gzip(&plain)), (Packing::Zstd, zstd(&plain))] {
+        for rest in [&[0][..], &[0; 300_000], b"\n", &other, b"\0\0x"] {
+            let bytes = rest.len() as u64;
+            let fault = match rest.iter().all(|byte| *byte == 0) {
+                true => PackedFault::Padding { bytes },
+                false => PackedFault::Trailing { bytes },
+            };
+            let offset = packed.len() as u64;
+            let file = [&packed[..], rest].concat();
+            let mut reader = Reader::new(Slow(&file, 200)).expect("a capture");
+            for outcome in [read_all(&file[..]), drain(&mut reader)] {
+                let (last, records) = outcome.split_last().expect("an error");
+                let expected = CaptureError::Packed {
+                    packing,
+                    fault,
+                    offset,
+                };
+                assert_eq!(last, &Err(expected), "{packing}");
+                assert_eq!(expected.is_fatal(), rest[rest.len() - 1] != 0);
+                assert!(records == wanted, "{packing} {bytes}");
+            }
         }
     }
 }

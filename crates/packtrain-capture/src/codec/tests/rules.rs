@@ -42,6 +42,65 @@ fn classic_link_type_is_the_lower_half() {
     assert_eq!(read_good(&file.bytes)[0].link, 1);
 }
 
+/// Of 8 bytes on the wire, as many as the capture has.
+#[test]
+fn a_declared_fcs_is_no_part_of_a_packet() {
+    let whole = b"abcdFCS!";
+    // The declaration, and what is left of the packet.
+    let classic = [
+        (0x2400_0001_u32, 4),
+        (0x1400_0001, 6),
+        (0x2000_0001, 8),
+        (0xf400_0001, 0),
+    ];
+    // `if_fcslen`, also in bits; the flags of the packet, which override it.
+    let option = |value: u8| vec![value];
+    let pcapng = [
+        (option(4), None, 4),
+        (option(32), None, 4),
+        (option(16), None, 6),
+        (option(0), None, 8),
+        (vec![4; 2], None, 8),
+        (option(4), Some(0x41_u32), 6),
+        (option(4), Some(0x01), 4),
+        (option(0), Some(0x81), 4),
+    ];
+    let mut files = Vec::new();
+    for (order, have) in BOTH
+        .into_iter()
+        .flat_map(|order| (0..9).map(move |n| (order, n)))
+    {
+        let data = &whole[..have];
+        for (link, left) in classic {
+            let file = File::pcap(order, 0xa1b2_c3d4, link).record(0, 0, 8, data);
+            files.push((file.bytes, have, left));
+        }
+        for (length, flags, left) in &pcapng {
+            let file = File::pcapng(order).interface(1, 0, &[(13, length)]);
+            let body = file.body().u32(0).u32(0).u32(0).u32(have as u32).u32(8);
+            let body = body.raw(data).pad();
+            let body = match flags {
+                Some(flags) => body.u16(2).u16(4).u32(*flags).u32(0),
+                None => body,
+            };
+            files.push((file.block(6, &body.bytes).bytes, have, *left));
+        }
+        let simple = File::pcapng(order).interface(1, have as u32, &[(13, &[4])]);
+        if have > 0 {
+            files.push((simple.simple(8, data).bytes, have, 4));
+        }
+    }
+    for (file, have, left) in files {
+        let read = &read_good(&file)[0];
+        let expected = (&whole[..have.min(left)], left as u32, 1);
+        assert_eq!(
+            (&read.data[..], read.original_bytes, read.link),
+            expected,
+            "{file:x?}"
+        );
+    }
+}
+
 #[test]
 fn classic_fraction_beyond_a_second_is_carried() {
     let file = File::pcap(ByteOrder::Little, 0xa1b2_c3d4, 1).record(!0, !0, 1, b"x");

@@ -90,6 +90,35 @@ fn packets_without_ethernet_are_merged_and_keep_their_header() {
     }
 }
 
+/// Raw IP by another number, and loopback with an Ethernet type as some programs write it.
+#[test]
+fn ip_is_found_behind_other_numbers() {
+    let types = |flow: u16| if flow == 0 { 0x86dd_u16 } else { 0x800 };
+    for flow in [0, 1] {
+        let kind = types(flow);
+        let short = [kind.to_be_bytes(), kind.to_le_bytes()];
+        let loopback = short
+            .iter()
+            .flat_map(|kind| [[&kind[..], &[0; 2]].concat(), [&[0; 2], &kind[..]].concat()]);
+        let headers = loopback
+            .flat_map(|header| [LinkCode::NULL, LinkCode::LOOP].map(|link| (link, header.clone())));
+        let raw = [LinkCode::RAW_12, LinkCode::RAW_14].map(|link| (link, Vec::new()));
+        for (link, header) in headers.chain(raw) {
+            let mut packets = train(flow, 10, 1_000, 10, 0);
+            for packet in &mut packets {
+                packet.data.splice(..14, header.clone());
+                packet.original = packet.data.len() as u32;
+            }
+            let (output, report) = replayed(&capture(NANO, link, &packets), Options::default());
+            let [merged] = &parsed(&output)[..] else {
+                panic!("{link:?} {header:x?}: {report:?}")
+            };
+            assert!(merged.data.starts_with(&header) && merged.data.len() > 10_000);
+            assert_eq!(report.interfaces[0].link, link);
+        }
+    }
+}
+
 #[test]
 fn packets_with_different_link_headers_are_not_merged() {
     for link in [LinkCode::NULL, LinkCode::LINUX_SLL, LinkCode::LINUX_SLL2] {

@@ -531,6 +531,8 @@ fn link_types_are_recognized_or_refused_in_words() {
     for (code, link) in [
         (LinkCode::ETHERNET, LinkType::Ethernet),
         (LinkCode::RAW, LinkType::RawIp),
+        (LinkCode::RAW_12, LinkType::RawIp),
+        (LinkCode::RAW_14, LinkType::RawIp),
         (LinkCode::IPV4, LinkType::RawIp),
         (LinkCode::IPV6, LinkType::RawIp),
     ] {
@@ -566,6 +568,7 @@ fn packets_without_ethernet_become_ip_or_ethernet() {
         (LinkCode::LINUX_SLL2, sll2(0x800, &ip), sll2(0x806, &arp), 2),
         (LinkCode::LOOP, loopback(2, &ip), loopback(7, &arp), 0),
         (LinkCode::NULL, loopback(2 << 24, &ip), loopback(7, &arp), 0),
+        (LinkCode::NULL, loopback(0x800, &ip), loopback(7, &arp), 0),
     ] {
         let short = (0, 0, vec![0; 3]);
         let file = Scratch::with(&capture(NANO, code, &[packet, other, short]));

@@ -1,4 +1,4 @@
-//! GSO packets above 64 KiB (BIG TCP), cut into GSO packets whose IP headers can state their length.
+//! GSO packets above 64 KiB (BIG TCP), cut into those whose IP headers can state their length.
 
 use super::{Accept, GsoType, VnetError, VnetHeader, check_flags, check_partial, describe};
 use crate::layout::{Layout, Unstated};

@@ -187,7 +187,8 @@ impl Posted {
         matches!(self.buffers, RxBuffers::Whole)
     }
 
-    /// Has `read` fill frames with whole packets, one in each with what is behind it, at most as many as `most` and `N`,
+    /// Has `read` fill frames with whole packets, one in each with what is behind it,
+    /// at most as many as `most` and `N`,
     /// the bytes in front zeroed before. It returns the bytes of each packet that was read. What is
     /// returned here is to be taken, or given up, before the next read; empty when too few frames
     /// are posted.

@@ -321,6 +321,14 @@ impl Rtnl {
         /// Connections that are open keep the limit that they had.
         set_gso_max_segs(segments: u32), "gso_max_segs", LinkAttribute::GsoMaxSegs(segments);
 
+        /// Sets the most bytes of a packet of IPv6 that the kernel passes to the device: up to
+        /// 524,280 for a veth (BIG TCP). A value of up to 65,536 is also that of IPv4.
+        set_gso_max_size(bytes: u32), "gso_max_size", LinkAttribute::GsoMaxSize(bytes);
+
+        /// The same for IPv4 alone; since Linux 6.3.
+        set_gso_ipv4_max_size(bytes: u32), "gso_ipv4_max_size",
+            LinkAttribute::GsoIpv4MaxSize(bytes);
+
         /// Sets the Ethernet address; `EBUSY` from drivers that require the link to be down.
         set_mac(mac: Mac), "address", LinkAttribute::Address(mac.to_vec());
 

@@ -49,7 +49,10 @@ const TAG_BYTES: u64 = 4;
 const ETHERNET_BYTES: u64 = 14;
 
 fn main() -> ExitCode {
-    harness::main(&[("packet_grid", packet_grid)])
+    harness::main(&[
+        ("packet_grid", packet_grid),
+        ("packets_above_64_kib_are_cut", big_tcp),
+    ])
 }
 
 /// A port, and whether the host behind it and packtrain use offloads.
@@ -413,6 +416,62 @@ fn check(case: Case, report: &Report, links: &[LinkStats; 2]) {
         assert_eq!(tx.needs_csum > 0, offers && !stays, "{case}: {tx:?}");
         assert_eq!(tx.refused_features, 0, "{case}");
     }
+}
+
+/// Hosts whose TCP builds packets above 64 KiB (BIG TCP), which no port sends.
+fn big_tcp() {
+    const MOST: u32 = 196_608;
+    const BYTES: u64 = 32 << 20;
+    harness::need_tap();
+    let allowed = cpus::allowed().expect("the CPUs of this process");
+    bind_to(&allowed[..1]);
+    for other in [Kind::Packet, Kind::Tap, Kind::TapOff] {
+        let case = Case {
+            kinds: [Kind::Packet, other],
+            mtu: 1500,
+            queues: 1,
+            tagged: false,
+        };
+        if let Err(error) = cut_big(case, MOST, BYTES) {
+            panic!("{case}: {error}");
+        }
+    }
+    bind_to(&allowed);
+}
+
+fn cut_big(case: Case, most: u32, bytes: u64) -> Result<(), LabError> {
+    let middle = Netns::new()?;
+    let settings = Settings::default();
+    let (hosts, a, b) = TwoHosts::with(&settings, |side| open(case, side, &middle))?;
+    for (host, kind) in [&hosts.left, &hosts.right].into_iter().zip(case.kinds) {
+        if kind == Kind::Packet {
+            host.netns.run(|| {
+                let mut rtnl = Rtnl::open()?;
+                rtnl.set_gso_max_size(host.link.index, most)?;
+                rtnl.set_gso_ipv4_max_size(host.link.index, most)
+            })??;
+        }
+    }
+    let session = forward(case, [a.0, b.0]);
+    for &ip in netns::ip_versions() {
+        let before = (hosts.left.stats()?, session.snapshot().ports[0].rx_total());
+        let transfer = Transfer::tcp(ip, Amount::Bytes(bytes));
+        let report = transfer.run(&hosts.left, &hosts.right)?;
+        assert!(report.hash_ok, "{case}: bytes differ: {report:?}");
+        let sent = hosts.left.stats()?.since(&before.0).tx_packets;
+        let received = session.snapshot().ports[0].rx_total().packets - before.1.packets;
+        // What is above 64 KiB is received as two packets or more.
+        assert!(
+            received > sent + sent / 8,
+            "{case}: {ip:?}: {received} of {sent}"
+        );
+    }
+    let snapshot = session.finish().snapshot;
+    assert_eq!(snapshot.ledger.dropped, 0, "{case}: {:?}", snapshot.drops);
+    for host in [&hosts.left, &hosts.right] {
+        assert_eq!(host.counters()?.tcp_in_csum_errors, 0, "{case}");
+    }
+    Ok(())
 }
 
 fn check_tcp(case: Case, tcp: &[Counters; 2], wire_packets: [u64; 2]) {

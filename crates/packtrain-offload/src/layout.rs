@@ -11,8 +11,10 @@ use crate::offload::LinkType;
 use crate::wire::{arp, ether, icmp, ipoib, ipv4, ipv6, tcp, udp};
 
 mod tunnel;
+mod unstated;
 
 pub use self::tunnel::{Tunnel, TunnelLayout, TunnelPorts};
+pub use self::unstated::Unstated;
 pub use crate::wire::{EtherType, IpProtocol, ParseError};
 
 /// The type of the network header.
@@ -101,6 +103,8 @@ impl Layout {
     /// A third VLAN tag is no error but [`Network::Other`] with that tag's type: the packet can be
     /// forwarded, not offloaded. More extension headers than the limits are errors, because they
     /// could hide a transport header from a port filter.
+    ///
+    /// A packet above 64 KiB whose length field is 0 is an error, too: see [`Unstated`].
     pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
         let prefix = Prefix::new(headers, packet_bytes as usize);
         prefix.network(prefix.link(link)?)

@@ -37,7 +37,10 @@ use crate::offload::{ChecksumState, Ecn, Gso, GsoKind, LinkType};
 use crate::segment::{Fill, SegmentError, Segmenter, TCP_GSO_SIZE_MIN};
 use crate::wire::ParseError;
 
+mod big;
 mod features;
+
+pub use self::big::BigTcp;
 
 /// `flags`: the transport checksum is not finished (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
 pub const FLAG_NEEDS_CSUM: u8 = 1;
@@ -667,17 +670,22 @@ fn check_segments(
         return Err(VnetError::GsoNoPayload);
     }
     // The segmenter decides last, so that every accepted packet can be cut.
-    let segmenter = Segmenter::new(headers, layout, gso, end).map_err(|error| match error {
+    let segmenter = Segmenter::new(headers, layout, gso, end).map_err(cut)?;
+    match segmenter.segments() {
+        1 => Ok((None, 1)),
+        segments => Ok((Some(gso), segments)),
+    }
+}
+
+/// Why a packet cannot be cut.
+const fn cut(error: SegmentError) -> VnetError {
+    match error {
         SegmentError::Fragment => VnetError::GsoFragment,
         SegmentError::SourceRoute => VnetError::GsoSourceRoute,
         SegmentError::UdpLength => VnetError::GsoUdpLength,
         SegmentError::TcpFlags => VnetError::GsoTcpFlags,
         SegmentError::TooManySegments => VnetError::GsoTooManySegments,
         _ => VnetError::GsoHeaders,
-    })?;
-    match segmenter.segments() {
-        1 => Ok((None, 1)),
-        segments => Ok((Some(gso), segments)),
     }
 }
 
@@ -731,7 +739,7 @@ pub fn describe(checksum: ChecksumState, gso: Option<Gso>, layout: Option<&Layou
 ///
 /// The arguments are those of [`validate`]: call it after that has refused the packet, and then
 /// again. Everything behind the IP header is taken for the packet. A packet of more than 65,535
-/// bytes (BIG TCP) keeps its 0: no IP header has its length.
+/// bytes keeps its 0, since no IP header has its length: see [`BigTcp`].
 #[must_use]
 pub fn fill_ip_length(
     header: &VnetHeader,

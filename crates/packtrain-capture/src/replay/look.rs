@@ -77,7 +77,7 @@ impl Look {
             }
         }
         if let Ok(layout) = &look.layout {
-            look.flow = flows.hash(data, layout).unwrap_or(0);
+            look.flow = flows.hash(look.parsed(data), layout).unwrap_or(0);
         }
         look
     }
@@ -107,9 +107,15 @@ impl Look {
         }
     }
 
+    /// The bytes that the layout is of; `data` are those of the capture.
+    pub fn parsed<'a>(&'a self, data: &'a [u8]) -> &'a [u8] {
+        self.restored.as_ref().map_or(data, |(bytes, _)| bytes)
+    }
+
     /// The hash that a device finds the queue by, of the packet with these bytes. 0 without one.
     pub fn rss(&self, data: &[u8]) -> u32 {
         let layout = self.layout.as_ref().ok();
+        let data = self.parsed(data);
         let key = layout.and_then(|layout| FlowKey::new(layout, data, 0));
         key.map_or(0, |key| RSS.hash_flow(&key).0)
     }
@@ -129,7 +135,7 @@ impl Look {
         let is_tcp = layout.transport_kind == Transport::Tcp && !self.is_loopback;
         let is_large = bytes > ETHERNET_MTU || self.restored.is_some();
         seen.large += u64::from(is_tcp && is_large);
-        count_kind(data, layout, seen);
+        count_kind(self.parsed(data), layout, seen);
     }
 }
 

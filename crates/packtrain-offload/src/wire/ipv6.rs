@@ -1,7 +1,12 @@
 //! IPv6 and its extension headers (RFC 8200).
 
 use super::{IpProtocol, ParseError, get_u32};
-use crate::limits::{IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX, IPV6_HEADER_BYTES};
+use crate::limits::{
+    IP_LENGTH_MAX, IPV6_EXTENSION_BYTES_MAX, IPV6_EXTENSION_HEADERS_MAX, IPV6_HEADER_BYTES,
+};
+
+/// A hop-by-hop options header that has the jumbo payload option alone.
+pub(crate) const JUMBO_BYTES: usize = 8;
 
 /// Offsets in an IPv6 header.
 pub mod field {
@@ -130,5 +135,51 @@ impl Extensions {
         self.count += 1;
         self.protocol = IpProtocol(start[0]);
         Ok(())
+    }
+}
+
+/// The jumbo payload option in a hop-by-hop options header (RFC 2675 section 2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Jumbo {
+    /// Bytes behind the IPv6 header, this extension header included; more than 65,535.
+    pub(crate) payload_bytes: u32,
+    /// Nothing else is in the extension header.
+    pub(crate) is_alone: bool,
+    at: usize,
+}
+
+impl Jumbo {
+    /// Type and length of the option, and of padding in its place (RFC 8200 section 4.2).
+    const OPTION: [u8; 2] = [0xC2, 4];
+    const PADDING: [u8; 6] = [1, 4, 0, 0, 0, 0];
+
+    /// Finds it in the header at the start of `bytes`. `None` also if its value is that of no jumbo
+    /// payload.
+    pub(crate) fn find(bytes: &[u8]) -> Option<Self> {
+        let header = bytes.get(..(usize::from(*bytes.get(1)?) + 1) * 8)?;
+        let mut at = 2;
+        while let Some(option) = header.get(at..at + 2) {
+            if option == Self::OPTION {
+                let payload_bytes = u32::from_be_bytes(*header.get(at + 2..)?.first_chunk()?);
+                return (payload_bytes as usize > IP_LENGTH_MAX).then_some(Self {
+                    payload_bytes,
+                    is_alone: header.len() == JUMBO_BYTES,
+                    at,
+                });
+            }
+            at += if option[0] == 0 {
+                1
+            } else {
+                2 + usize::from(option[1])
+            };
+        }
+        None
+    }
+
+    /// Puts padding in its place in `header`.
+    pub(crate) fn pad(self, header: &mut [u8]) {
+        if let Some(option) = header.get_mut(self.at..self.at + Self::PADDING.len()) {
+            option.copy_from_slice(&Self::PADDING);
+        }
     }
 }

@@ -2,13 +2,15 @@
 
 use crate::driver::RxBuffers;
 use crate::limits::{
-    BURST_PACKETS_MAX, HEADROOM_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED, RX_PIECE_BYTES_MIN,
-    SEGMENTS_MAX,
+    BURST_PACKETS_MAX, HEADROOM_BYTES, LARGE_FRAME_BYTES, PACKET_BYTES_MAX, RX_LARGE_POSTED,
+    RX_PIECE_BYTES_MIN, SEGMENTS_MAX,
 };
 use crate::packet::{Arena, FrameClass, Packet};
 use crate::stats::DropReason;
+use packtrain_offload::limits::IP_LENGTH_MAX;
 use std::array::from_fn;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 
 /// Bytes that may stand in front of a received packet: a virtio-net header.
 const FRONT_BYTES_MAX: usize = 12;
@@ -22,12 +24,22 @@ const FEW_SEGMENTS: usize = 4;
 const MANY_SEGMENTS: usize = 128;
 /// Most vectors of one call (`UIO_MAXIOV` in Linux).
 const VECTORS_MAX: usize = 1024;
-const _: () = assert!(PIECES_MAX <= VECTORS_MAX && SEGMENTS_MAX < VECTORS_MAX);
+/// Bytes behind the frames for the rest of a packet: `GSO_MAX_SIZE` of Linux, rounded up.
+const REST_BYTES: usize = 8 << 16;
+/// In front of the rest is space for what the frames have of it.
+const PLACE_BYTES: usize = LARGE_FRAME_BYTES + REST_BYTES;
+const _: () = assert!(pieces_bytes(PIECES) <= LARGE_FRAME_BYTES);
+const _: () = assert!(PIECES_MAX * RX_PIECE_BYTES_MIN + FRONT_BYTES_MAX <= LARGE_FRAME_BYTES);
+const _: () = assert!(PIECES_MAX < VECTORS_MAX && SEGMENTS_MAX < VECTORS_MAX);
 
 /// Pieces of `bytes` bytes for the longest packet with its header, and one byte more: a read that
 /// fills all of them is of a packet that was too long.
 const fn pieces(bytes: usize) -> usize {
     (PACKET_BYTES_MAX + FRONT_BYTES_MAX) / bytes + 1
+}
+
+const fn pieces_bytes(pieces: usize) -> usize {
+    pieces * FrameClass::Small.data_bytes() + FRONT_BYTES_MAX
 }
 
 /// Small frames posted to receive packets of up to `pieces` pieces: the frames that a burst may
@@ -46,6 +58,18 @@ pub(super) struct Posted {
     pieces: usize,
     small: Vec<Packet>,
     large: Vec<Packet>,
+    /// Places for packets that are longer than the frames, one for each packet of a read; empty if
+    /// such packets are lost. Places that are never used cost no memory.
+    rest: Vec<u8>,
+}
+
+/// A packet that is in one piece, at its place. It is there until the next read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gathered {
+    start: usize,
+    bytes: usize,
+    /// As of [`Filled`].
+    at: usize,
 }
 
 /// The result of a read.
@@ -55,6 +79,8 @@ pub(super) struct Filled {
     truncated: bool,
     /// Which large frame was read into. Frames before it stay where they are when it is taken.
     at: usize,
+    /// Its number among the packets of the read, which is that of its place.
+    number: usize,
 }
 
 impl Filled {
@@ -86,7 +112,14 @@ impl Posted {
             pieces,
             small: Vec::with_capacity(small),
             large: Vec::with_capacity(large),
+            rest: Vec::new(),
         }
+    }
+
+    /// With places for packets that are longer than the frames, of up to `packets` of one read.
+    pub(super) fn with_rest(mut self, packets: usize) -> Self {
+        self.rest = vec![0; packets * PLACE_BYTES];
+        self
     }
 
     /// Posts frames up to the full number; false when the arena ran out of them.
@@ -132,18 +165,19 @@ impl Posted {
             return Ok(None);
         }
         let small = self.small.iter_mut().rev();
+        let rest = rest_of(&mut self.rest).next().unwrap_or_default();
         match self.buffers {
             RxBuffers::Whole => {
-                let whole = usize::MAX - front;
+                let most = usize::MAX - front;
                 let at = self.large.len().saturating_sub(1);
-                let filled = read_into::<1, E>(self.large.last_mut(), 1, whole, front, read)?;
-                Ok(filled.map(|filled| Filled { at, ..filled }))
+                let filled = read_into::<2, E>(self.large.last_mut(), 1, (most, front), rest, read);
+                Ok(filled?.map(|filled| Filled { at, ..filled }))
             }
             RxBuffers::Pieces { .. } if pieces <= PIECES => {
-                read_into::<PIECES, E>(small, pieces, piece, front, read)
+                read_into::<{ PIECES + 1 }, E>(small, pieces, (piece, front), rest, read)
             }
             RxBuffers::Pieces { .. } => {
-                read_into::<PIECES_MAX, E>(small, pieces, piece, front, read)
+                read_into::<{ PIECES_MAX + 1 }, E>(small, pieces, (piece, front), rest, read)
             }
         }
     }
@@ -153,26 +187,30 @@ impl Posted {
         matches!(self.buffers, RxBuffers::Whole)
     }
 
-    /// Has `read` fill frames with whole packets, one in each, at most as many as `most` and `N`,
+    /// Has `read` fill frames with whole packets, one in each with what is behind it,
+    /// at most as many as `most` and `N`,
     /// the bytes in front zeroed before. It returns the bytes of each packet that was read. What is
     /// returned here is to be taken, or given up, before the next read; empty when too few frames
     /// are posted.
     pub(super) fn read_many<const N: usize, E>(
         &mut self,
         most: usize,
-        read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<[usize; N], E>,
+        read: impl FnOnce(&mut [[IoSliceMut<'_>; 2]]) -> Result<[usize; N], E>,
     ) -> Result<[Option<Filled>; N], E> {
         debug_assert!(self.reads_many());
         let count = self.large.len().min(self.small.len()).min(most).min(N);
         let first = self.large.len() - count;
         let mut room = [0; N];
-        let mut frames: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
+        let mut frames: [[IoSliceMut<'_>; 2]; N] =
+            from_fn(|_| from_fn(|_| IoSliceMut::new(&mut [])));
         let posted = self.large[first..].iter_mut().rev();
+        let mut rest = rest_of(&mut self.rest);
         for ((frame, room), posted) in frames.iter_mut().zip(&mut room).zip(posted) {
             let free = posted.tailroom_mut();
             free[..self.front].fill(0);
-            *room = free.len();
-            *frame = IoSliceMut::new(free);
+            let rest = rest.next().unwrap_or_default();
+            *room = free.len() + rest.len();
+            *frame = [IoSliceMut::new(free), IoSliceMut::new(rest)];
         }
         let bytes = read(&mut frames[..count])?;
         Ok(from_fn(|number| {
@@ -180,6 +218,7 @@ impl Posted {
                 bytes: bytes[number],
                 truncated: bytes[number] >= room[number],
                 at: first + count - 1 - number,
+                number,
             })
         }))
     }
@@ -214,6 +253,86 @@ impl Posted {
             RxBuffers::Whole => self.take_whole(filled),
             RxBuffers::Pieces { .. } => self.take_pieces(filled.bytes),
         }
+    }
+
+    /// Whether a packet that was read may be longer than a length field can state.
+    pub(super) const fn may_be_big(&self, filled: Filled) -> bool {
+        !filled.truncated && !self.rest.is_empty() && filled.bytes > self.front + IP_LENGTH_MAX
+    }
+
+    /// Copies what the frames have of a packet in front of its rest. Its frames stay posted.
+    ///
+    /// # Errors
+    ///
+    /// Why the packet is lost.
+    pub(super) fn gather(&mut self, filled: Filled) -> Result<Gathered, DropReason> {
+        let place = filled.number * PLACE_BYTES;
+        let place = self.rest.get_mut(place..place + PLACE_BYTES);
+        let place = place.ok_or(DropReason::TooLong)?;
+        let (frames, mut most) = match self.buffers {
+            RxBuffers::Whole => (self.large.get_mut(filled.at..=filled.at), usize::MAX),
+            RxBuffers::Pieces { .. } => {
+                let first = self.small.len().checked_sub(self.pieces);
+                let frames = first.and_then(|first| self.small.get_mut(first..));
+                (frames, self.front + self.piece)
+            }
+        };
+        // In the order of the packet, and moved to end where the rest begins.
+        let mut bytes = 0;
+        for frame in frames.ok_or(DropReason::NoBuffer)?.iter_mut().rev() {
+            let read = frame.tailroom_mut();
+            let n = read.len().min(most).min(filled.bytes - bytes);
+            let to = place.get_mut(bytes..bytes + n);
+            to.ok_or(DropReason::TooLong)?.copy_from_slice(&read[..n]);
+            bytes += n;
+            most = self.piece;
+        }
+        let start = LARGE_FRAME_BYTES - bytes;
+        place.copy_within(..bytes, start);
+        let start = filled.number * PLACE_BYTES + start;
+        Ok(Gathered {
+            start,
+            bytes: filled.bytes,
+            at: filled.at,
+        })
+    }
+
+    /// The bytes of a packet in one piece, including those in front of it.
+    pub(super) fn gathered(&mut self, gathered: Gathered) -> &mut [u8] {
+        let Gathered { start, bytes, .. } = gathered;
+        self.rest.get_mut(start..start + bytes).unwrap_or_default()
+    }
+
+    /// Whether a part of such a packet can be [copied](Self::copy_gathered). The frames before its
+    /// own are in use as long as other packets of the read are `waiting`.
+    pub(super) fn has_room(&self, gathered: Gathered, waiting: bool) -> bool {
+        let used = if waiting { gathered.at } else { 0 };
+        match self.buffers {
+            RxBuffers::Whole => self.small.len() > used && self.large.len() > used,
+            RxBuffers::Pieces { .. } => self.is_ready(),
+        }
+    }
+
+    /// A packet with these bytes of one in one piece.
+    ///
+    /// # Errors
+    ///
+    /// Why it is lost.
+    pub(super) fn copy_gathered(
+        &mut self,
+        gathered: Gathered,
+        range: Range<usize>,
+    ) -> Result<Packet, DropReason> {
+        let place = std::mem::take(&mut self.rest);
+        let range = gathered.start + range.start..gathered.start + range.end;
+        let mut rest = place.get(range).unwrap_or_default();
+        let copied = self.copy(rest.len(), |out| {
+            let (now, later) = rest.split_at(out.len());
+            out.copy_from_slice(now);
+            rest = later;
+        });
+        self.rest = place;
+        copied
     }
 
     /// Whether the longest packet fits what is posted.
@@ -299,17 +418,23 @@ impl Posted {
     }
 }
 
-/// Has `read` fill the first `wanted` of `frames`, at most `N`, with up to `most` bytes each and
-/// `front` bytes more in the first; `None` when there are fewer.
+/// The space behind the frames, of each place.
+fn rest_of(places: &mut [u8]) -> impl Iterator<Item = &mut [u8]> {
+    let places = places.chunks_exact_mut(PLACE_BYTES);
+    places.map(|place| &mut place[LARGE_FRAME_BYTES..])
+}
+
+/// Has `read` fill the first `wanted` of `frames`, less than `N`, with up to `most` bytes each and
+/// `front` bytes more in the first, and then `rest`; `None` when there are fewer.
 fn read_into<'a, const N: usize, E>(
     frames: impl IntoIterator<Item = &'a mut Packet>,
     wanted: usize,
-    most: usize,
-    front: usize,
+    (most, front): (usize, usize),
+    rest: &'a mut [u8],
     read: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
 ) -> Result<Option<Filled>, E> {
     let mut pieces: [IoSliceMut<'_>; N] = from_fn(|_| IoSliceMut::new(&mut []));
-    let pieces = &mut pieces[..wanted];
+    let pieces = &mut pieces[..wanted + usize::from(!rest.is_empty())];
     let (mut used, mut room, mut most) = (0, 0, most + front);
     for (piece, frame) in pieces.iter_mut().zip(frames) {
         let free = frame.tailroom_mut();
@@ -325,11 +450,16 @@ fn read_into<'a, const N: usize, E>(
     if front > 0 {
         pieces[0][..front].fill(0);
     }
+    if let Some(last) = pieces.get_mut(wanted) {
+        room += rest.len();
+        *last = IoSliceMut::new(rest);
+    }
     let bytes = read(pieces)?;
     Ok(Some(Filled {
         bytes,
         truncated: bytes >= room,
         at: 0,
+        number: 0,
     }))
 }
 
@@ -473,8 +603,8 @@ mod tests {
             assert_eq!(frames.len(), 6);
             Ok(from_fn(|number| match lengths.get(number) {
                 Some(&length) => {
-                    assert_eq!(frames[number][..12], [0; 12], "the front is zeroed");
-                    frames[number][12..12 + length].copy_from_slice(&bytes(length));
+                    assert_eq!(frames[number][0][..12], [0; 12], "the front is zeroed");
+                    frames[number][0][12..12 + length].copy_from_slice(&bytes(length));
                     12 + length
                 }
                 None => 0,

@@ -3,6 +3,8 @@
 use super::*;
 use packtrain_offload::coalesce::NotTaken;
 use packtrain_offload::coalesce::NotTakenCounts;
+use packtrain_offload::layout::Layout;
+use packtrain_offload::verify::verify_transport;
 
 /// As a sender captures it before its NIC segments it: the IP length is 0, and both checksums are
 /// those of other bytes.
@@ -46,6 +48,53 @@ fn a_length_that_was_left_to_the_nic_is_that_of_the_capture() {
             assert_eq!(data.len(), payload);
             assert!(data.iter().enumerate().all(|(at, byte)| *byte == at as u8));
         }
+    }
+}
+
+/// The same over IPv6 with the jumbo payload option in front of TCP, alone or beside another one.
+fn jumbo(payload: usize, beside: &[u8]) -> Vec<u8> {
+    let mut packet = left_to_the_nic(0, payload);
+    let units = (beside.len() / 8) as u8;
+    let bytes = (packet.len() - 54 + 8 + beside.len()) as u32;
+    let option = [&[6, units, 0xC2, 4][..], &bytes.to_be_bytes(), beside].concat();
+    packet[20] = 0;
+    packet.splice(54..54, option);
+    packet
+}
+
+#[test]
+fn a_jumbo_payload_is_cut_without_its_option() {
+    let router_alert = [5, 2, 0, 0, 1, 2, 0, 0];
+    for (beside, front) in [(&[][..], 54), (&router_alert, 54 + 16)] {
+        let packet = Captured::new(1_000, 0, jumbo(100_000, beside));
+        let input = capture(NANO, LinkCode::ETHERNET, std::slice::from_ref(&packet));
+        let (output, report) = replayed(&input, cut_to(1500));
+        let (out, seen) = (parsed(&output), &report.interfaces[0]);
+        assert_eq!((seen.no_length, seen.large, seen.flows()), (1, 1, 1));
+        assert_eq!((seen.stats.not_taken.total(), seen.not_cut), (0, 0));
+        let mut data = Vec::new();
+        for part in &out {
+            assert!(part.data.len() <= 1514);
+            let length = u16::from_be_bytes([part.data[18], part.data[19]]);
+            assert_eq!(usize::from(length) + 54, part.data.len());
+            let layout = Layout::parse(LinkType::Ethernet, &part.data, part.data.len() as u32);
+            let layout = layout.expect("IPv6 with TCP");
+            assert_eq!(usize::from(layout.transport), front);
+            assert!(verify_transport(&part.data, &layout).is_valid());
+            data.extend_from_slice(&part.data[layout.payload.into()..]);
+        }
+        assert!(data == packet.data[packet.data.len() - 100_000..]);
+    }
+    // One that says more than there is, and one whose payload is no jumbo payload.
+    for bytes in [200_000_u32, 65_535] {
+        let mut packet = jumbo(100_000, &[]);
+        packet[58..62].copy_from_slice(&bytes.to_be_bytes());
+        let packet = [Captured::new(1_000, 0, packet)];
+        let input = capture(NANO, LinkCode::ETHERNET, &packet);
+        let (output, report) = replayed(&input, cut_to(1500));
+        assert!(parsed(&output) == packet, "it is not changed");
+        let counts = report.interfaces[0].stats.not_taken;
+        assert_eq!((counts.get(NotTaken::Malformed), counts.total()), (1, 1));
     }
 }
 

@@ -53,7 +53,7 @@ const HEADER_BYTES: usize = 10;
 const DISCARDED_MAX: usize = 1 << 22;
 
 /// Packets that one call reads at most.
-const BATCH: usize = 32;
+pub(in crate::port) const BATCH: usize = 32;
 
 /// An instruction of a filter.
 const fn step(code: u16, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
@@ -462,7 +462,7 @@ impl Socket {
     /// if it is sooner, of one that sends.
     pub(in crate::port) fn receive_many<const N: usize>(
         &self,
-        buffers: &mut [IoSliceMut<'_>],
+        buffers: &mut [[IoSliceMut<'_>; 2]],
     ) -> Result<([usize; N], [Tag; N]), ReadError> {
         let mut control = [const { MaybeUninit::<[u64; CONTROL_WORDS]>::uninit() }; N];
         // SAFETY: integers, and pointers for which null is valid.
@@ -472,8 +472,8 @@ impl Socket {
         for (message, (buffer, control)) in messages.iter_mut().zip(both) {
             let header = &mut message.msg_hdr;
             // `IoSliceMut` is an `iovec` in memory.
-            header.msg_iov = std::ptr::from_mut(buffer).cast();
-            header.msg_iovlen = 1;
+            header.msg_iov = buffer.as_mut_ptr().cast();
+            header.msg_iovlen = buffer.len() as _;
             header.msg_control = control.as_mut_ptr().cast();
             header.msg_controllen = size_of_val(control) as _;
         }
@@ -575,6 +575,11 @@ impl Default for Inbox {
 }
 
 impl Inbox {
+    /// Whether packets were read and not taken.
+    pub(in crate::port) fn has_more(&self) -> bool {
+        !self.read.is_empty()
+    }
+
     /// The next packet that was read.
     pub(in crate::port) fn take(&mut self) -> Option<(Filled, Tag)> {
         self.read.pop_front()

@@ -14,6 +14,7 @@ use self::tree::Tree;
 mod breach;
 mod circles;
 mod fences;
+mod figures;
 mod form;
 mod layers;
 mod paths;
@@ -50,6 +51,7 @@ fn check(tree: &Tree) -> Vec<Breach> {
     let rules = [
         layers::check,
         fences::check,
+        figures::check,
         circles::check,
         unsafe_list::check,
         port_lines::check,

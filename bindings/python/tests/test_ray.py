@@ -116,7 +116,7 @@ echo "\\"failure\\":${failure:-null}}"
 """
 
 
-def test_worlds(program, monkeypatch, tmp_path):
+def test_worlds(program, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("PACKTRAIN", program)
     found = packtrain.ray.fuzz(range(1, 5), worlds=2, together=2)
     assert found["worlds"] == 8 and found["wire_packets"] > 0 and found["failures"] == []
@@ -128,8 +128,15 @@ def test_worlds(program, monkeypatch, tmp_path):
     found = packtrain.ray.fuzz(range(4), worlds=5, together=3)
     failure = {"seed": 2, "world": 4, "line": "lost", "file": b"world"}
     assert found["worlds"] == 20 and found["failures"] == [failure]
-    with pytest.raises(RuntimeError, match="seed 9: no such option"):
-        packtrain.ray.fuzz([9])
+    assert "fuzz: 2 of 2 tasks, 20 worlds in all\n" in capsys.readouterr().err
+    for name, seed, words in [(stub, 9, "seed 9: no such option"), ("gone", 1, "PACKTRAIN=gone: no such")]:
+        monkeypatch.setenv("PACKTRAIN", str(name))
+        with pytest.raises(RuntimeError, match=words):
+            packtrain.ray.fuzz([seed], progress=False)
+    monkeypatch.delenv("PACKTRAIN")
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RuntimeError, match="cargo build --release -p packtrain-cli"):
+        packtrain.ray._fuzz([1], 1, None)
 
 
 def test_without_a_cluster(captures, tmp_path):

@@ -206,3 +206,18 @@ def test_other_threads_run_and_ctrl_c_ends_a_replay(capture, tmp_path):
         child.send_signal(signal.SIGINT)
         child.wait(timeout=120)
     assert child.returncode == 130
+
+
+def test_a_sweep_is_a_short_text_and_a_table(capture):
+    found = packtrain.sweep(capture, {"flows": range(1, 41)})
+    lines = repr(found).splitlines()
+    assert len(lines) == 10 and lines[0] == "packtrain.Sweep, configurations: 40"
+    assert lines[1].split() == ["flows", "packets", "emitted", "ratio"] and "33 more" in lines[-1]
+    ratio = polars.DataFrame(found.runs)["ratio"][0]
+    assert lines[2].split()[::3] == ["1", f"{ratio:.3f}"] and lines[2].split()[1] == "6,000"
+    html = found._repr_html_()
+    assert html.startswith("<table>") and html.count("<tr>") == 41 and html.count("<td>") == 160
+    one = packtrain.replay(capture, trains=False)
+    assert repr(one).splitlines()[0] == "packtrain.Result, configurations: 1" and "6,000" in repr(one)
+    table = packtrain.replay(capture).trains
+    assert len(pandas.DataFrame.from_arrow(table)) == len(table)

@@ -20,6 +20,30 @@
 //! small files only: the vector instructions of [`checksum`], of header comparison and of [`sort`],
 //! a prefetch, and the one allocation of [`coalesce::Owned`].
 //!
+//! # Cargo
+//!
+//! With a clone of the repository beside your crate:
+//! `packtrain-offload = { path = "../packtrain/crates/packtrain-offload" }`.
+//!
+//! | feature | what it adds |
+//! | --- | --- |
+//! | `std`, on by default | errors become `std::io::Error` by `?`; `IoSlice`s of gathered writes |
+//! | `alloc`, part of `std` | [`tun::TunOffload::gather_batch`]; [`coalesce::Owned`] |
+//! | `serde` | serde's traits for the counters of [`coalesce`] |
+//!
+//! # Open a TUN
+//!
+//! The crate has no I/O. `tun-rs` opens the device with all that [`tun`] needs, without `unsafe`:
+//!
+//! ```no_run
+//! use std::{fs::File, io::Result, os::fd::AsFd};
+//!
+//! fn open(name: &str, mtu: u16) -> Result<File> {
+//!     let device = tun_rs::DeviceBuilder::new().name(name).mtu(mtu).offload(true);
+//!     Ok(File::from(device.build_sync()?.as_fd().try_clone_to_owned()?))
+//! }
+//! ```
+//!
 //! # A TUN device
 //!
 //! [`tun`] is the entry point for programs with a TUN or TAP: a read becomes wire packets, and a

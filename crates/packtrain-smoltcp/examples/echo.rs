@@ -9,8 +9,9 @@ use smoltcp::socket::tcp::{Socket, SocketBuffer};
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use std::fs::File;
-use std::io::{Error, Read, Result, Write};
+use std::io::{Error, ErrorKind, Read, Result, Write};
 use std::os::fd::AsFd;
+use std::process::ExitCode;
 
 /// Bytes of each buffer of the connection.
 const BUFFER_BYTES: usize = 1 << 18;
@@ -64,15 +65,44 @@ pub fn serve(mut device: TunDevice<impl Read + Write>, limit: Duration) -> Resul
     }
 }
 
-/// The program: see the top of the file.
-pub fn main() -> Result<()> {
-    let name = std::env::args().nth(1).unwrap_or("tun9".into());
+/// Opens a TUN whose reads and writes are up to 64 KiB and do not block.
+fn open(name: &str) -> Result<(File, u16)> {
     let device = tun_rs::DeviceBuilder::new().name(name).offload(true);
     let device = device.build_sync()?;
     device.set_nonblocking(true)?;
-    let mtu = device.mtu()?;
-    let file = File::from(device.as_fd().try_clone_to_owned()?);
-    let counts = serve(TunDevice::tun(file, mtu), Duration::from_secs(60))?;
-    println!("{counts:#?}");
-    Ok(())
+    Ok((
+        File::from(device.as_fd().try_clone_to_owned()?),
+        device.mtu()?,
+    ))
+}
+
+/// What to do about an error of [`open`].
+fn remedy(error: &Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::PermissionDenied => "run it as root, or with CAP_NET_ADMIN",
+        ErrorKind::NotFound => "load the driver: modprobe tun",
+        ErrorKind::ResourceBusy => "another program has this interface: write another name",
+        _ => "`packtrain doctor` says what this host allows",
+    }
+}
+
+/// The program: see the top of the file.
+pub fn main() -> ExitCode {
+    let name = std::env::args().nth(1).unwrap_or("tun9".into());
+    let opened = open(&name).map_err(|error| {
+        let remedy = remedy(&error);
+        format!("cannot open the TUN interface {name}: {error}; {remedy}")
+    });
+    let served = opened.and_then(|(file, mtu)| {
+        let served = serve(TunDevice::tun(file, mtu), Duration::from_secs(60));
+        served.map_err(|error| format!("{name}: {error}"))
+    });
+    match served {
+        Ok(counts) => println!("{counts:#?}"),
+        Err(line) => {
+            eprintln!("echo: {line}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
 }

@@ -48,6 +48,9 @@ const LONGER: &[(&str, usize, &str)] = &[
     ),
 ];
 
+/// The page that has the lines of each driver, in a table.
+const PAGE: &str = "docs/drivers.md";
+
 /// The folder of the ports.
 const PORTS: &str = "crates/packtrain/src/port/";
 
@@ -92,7 +95,7 @@ fn implements_driver(source: &Source) -> bool {
     pairs.any(|pair| pair[0].text == "Driver" && pair[1].text == "for")
 }
 
-/// Ports above [`MAX_CODE_LINES`].
+/// Ports above [`MAX_CODE_LINES`], and those of which the page says another number of lines.
 pub fn check(tree: &Tree) -> Vec<Breach> {
     let too_long = |(name, port): (&str, PortLines<'_>)| {
         let longer = LONGER.iter().find(|(longer, ..)| *longer == name);
@@ -104,7 +107,36 @@ pub fn check(tree: &Tree) -> Vec<Breach> {
         let fix = "move what another driver would repeat into the framework";
         Some(breach(path, 1, what, why, fix))
     };
-    count(tree).into_iter().filter_map(too_long).collect()
+    let ports = count(tree);
+    let page = tree.texts.get(PAGE).map_or("", String::as_str);
+    // `any` only passes calls on.
+    let drivers = ports
+        .iter()
+        .filter(|(name, port)| **name != "any" && port.driver.is_some());
+    let untold = drivers.filter_map(|(name, port)| {
+        let mut rows = (1..).zip(page.lines()).filter_map(|(number, line)| {
+            let (_, cells) = line
+                .strip_prefix(&format!("| `{name}"))?
+                .split_once("` | ")?;
+            let lines = cells.split(' ').next()?.replace(',', "").parse().ok()?;
+            Some((number, lines))
+        });
+        let row: Option<(usize, usize)> = rows.next();
+        // To a twentieth, so that not every change of a port changes the page.
+        let holds = row.is_some_and(|(_, said)| said.abs_diff(port.code) * 20 <= port.code);
+        (!page.is_empty() && !holds).then(|| {
+            let what = format!("does not say that `{name}` has {} code lines", port.code);
+            let why = "a reader plans a driver by those that are there";
+            let fix = "write the count in the row of the port";
+            breach(PAGE, row.map_or(1, |(number, _)| number), what, why, fix)
+        })
+    });
+    let untold: Vec<_> = untold.collect();
+    ports
+        .into_iter()
+        .filter_map(too_long)
+        .chain(untold)
+        .collect()
 }
 
 /// The table of the ports that `tidy` prints.

@@ -11,12 +11,12 @@ use super::source::Source;
 /// Folders without sources of the project.
 const SKIPPED_FOLDERS: &[&str] = &["target", "corpus", "artifacts", "node_modules"];
 
-/// Rust sources, manifests and pages by their path from the root, with `/` between folders.
+/// Rust sources, manifests, pages and texts by their path from the root, with `/` between folders.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Every Rust source, tests included.
     pub sources: BTreeMap<String, Source>,
-    /// Every manifest and page.
+    /// Every manifest, page and text.
     pub texts: BTreeMap<String, String>,
     /// Paths, without `.rs`, of the modules declared as `#[cfg(test)] mod name;`.
     test_files: Vec<String>,
@@ -46,7 +46,7 @@ impl Tree {
         tree
     }
 
-    /// Reads `.rs`, `.toml` and `.md` files below `root`. Hidden folders, build output and
+    /// Reads `.rs`, `.toml`, `.md` and `.txt` files below `root`. Hidden folders, build output and
     /// symbolic links are left out.
     pub fn read(root: &Path) -> Result<Self> {
         let mut files = Vec::new();
@@ -57,7 +57,7 @@ impl Tree {
                 let (entry, path) = entry.map(|entry| (entry.file_type(), entry.path()))?;
                 let (kind, name) = (entry?, path.file_name().unwrap_or_default());
                 let name = name.to_string_lossy();
-                let is_text = [".rs", ".toml", ".md"]
+                let is_text = [".rs", ".toml", ".md", ".txt"]
                     .iter()
                     .any(|end| name.ends_with(end));
                 let is_skipped = name.starts_with('.') || SKIPPED_FOLDERS.contains(&&*name);

@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any, Literal, TypeVar
 
 from . import _packtrain
@@ -29,8 +30,42 @@ class Progress:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Result:
+class _Shown:
+    """Text of at most ten lines, and a table in notebooks: what differs between configurations, and
+    what became of their packets."""
+
+    def _table(self) -> list[list[str]]:
+        found = [self.summary] if isinstance(self, Result) else getattr(self, "summaries")
+        settings = [one["settings"] for one in found]
+        first = settings[0]
+        names = [name for name in first if any(one[name] != first[name] for one in settings)]
+        rows = [[*names, "packets", "emitted", "ratio"]]
+        for one in found:
+            total = one["total"]
+            ratio = "-" if total["ratio"] is None else f"{total['ratio']:.3f}"
+            cells = [str(one["settings"][name]) for name in names]
+            rows.append([*cells, f"{total['packets']:,}", f"{total['emitted']:,}", ratio])
+        return rows
+
+    def __repr__(self) -> str:
+        rows = self._table()
+        widths = [max(map(len, column)) for column in zip(*rows)]
+        shown = rows if len(rows) <= 9 else rows[:8]
+        lines = ["  ".join(map(str.rjust, row, widths)) for row in shown]
+        if len(rows) > len(shown):
+            lines.append(f"... {len(rows) - len(shown)} more: .runs and .summaries have all")
+        return "\n".join([f"packtrain.{type(self).__name__}, configurations: {len(rows) - 1}", *lines])
+
+    def _repr_html_(self) -> str:
+        head, *rows = [[escape(cell) for cell in row] for row in self._table()]
+        lines = ["".join(f"<td>{cell}</td>" for cell in row) for row in rows]
+        names = "".join(f"<th>{cell}</th>" for cell in head)
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True, repr=False)
+class Result(_Shown):
     """What one configuration makes of captures: `summary` has the settings and figures of `packtrain
     replay --json` (https://github.com/packtrain/packtrain/blob/main/docs/json.md says what each key
     is), `trains` a row for each train in the order in which they end, unless
@@ -41,8 +76,8 @@ class Result:
     runs: Table
 
 
-@dataclass(frozen=True)
-class Sweep:
+@dataclass(frozen=True, repr=False)
+class Sweep(_Shown):
     """What several configurations make of captures: `summaries` has the `Result.summary` of each (of
     `coalesce`, `mode`, `flows`, `hold_us`, `queues` and `ack_limit` the last one changes first),
     `trains` the trains of all if `trains=True`, `runs` a row for each configuration and interface."""

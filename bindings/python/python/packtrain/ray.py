@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import warnings
 from collections import Counter
@@ -116,12 +117,15 @@ def fuzz(
     worlds: int = 100,
     together: int = 16,
     max_retries: int = 3,
+    progress: bool = True,
 ) -> dict[str, Any]:
-    """Runs the worlds of `packtrain sim fuzz` for each seed: `worlds` of each, `together` seeds a
-    task.
+    """Runs the worlds of `packtrain sim fuzz` for each seed. A seed is `worlds` worlds, 100 by
+    default: `range(10)` is a thousand. A task runs `together` seeds.
 
     The program is that of the environment variable `PACKTRAIN`, or `packtrain` on the PATH of each
-    worker. Returns the sums `worlds`, `packets` and `wire_packets`, how often each fault, drop and
+    worker: `cargo build --release -p packtrain-cli` makes `target/release/packtrain`. If `progress`
+    is true, each task that ends is a line on standard error. Returns the sums `worlds`, `packets`
+    and `wire_packets`, how often each fault, drop and
     state of a ring was `reached`, and the `failures`: `seed`, `world`, what was `wrong`, the `line`
     that says so, and `file`, the content of the file that repeats it with `packtrain sim FILE`.
     Raises `RuntimeError` if the program cannot run.
@@ -131,7 +135,14 @@ def fuzz(
     run = ray.remote(_fuzz).options(max_retries=max_retries, num_cpus=1)
     program = os.environ.get("PACKTRAIN")
     groups = [seeds[at : at + together] for at in range(0, len(seeds), together)]
-    documents = ray.get([run.remote(group, worlds, program) for group in groups])
+    tasks = [run.remote(group, worlds, program) for group in groups]
+    left = tasks
+    while left and progress:
+        _, left = ray.wait(left)
+        done = len(tasks) - len(left)
+        total = len(seeds) * worlds
+        print(f"fuzz: {done} of {len(tasks)} tasks, {total:,} worlds in all", file=sys.stderr)
+    documents = ray.get(tasks)
     sums, reached = Counter(worlds=0, packets=0, wire_packets=0), Counter[str]()
     failures = []
     for document in chain(*documents):
@@ -145,7 +156,12 @@ def fuzz(
 def _fuzz(seeds: list[int], worlds: int, program: str | None) -> list[dict[str, Any]]:
     program = program or shutil.which("packtrain")
     if not program:
-        raise RuntimeError("no program: install packtrain, or set PACKTRAIN to its path")
+        raise RuntimeError(
+            "no program `packtrain` on the PATH of this worker: build it in a clone with `cargo build "
+            "--release -p packtrain-cli`, and set PACKTRAIN to the path of target/release/packtrain"
+        )
+    if not shutil.which(program):
+        raise RuntimeError(f"PACKTRAIN={program}: no such program on this worker, or it is not executable")
     documents = []
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder) / "world"

@@ -159,6 +159,7 @@ impl Packet {
     /// Bytes of all segments, with the link header and without FCS.
     #[must_use]
     #[inline]
+    #[doc(alias = "len")]
     pub fn bytes(&self) -> usize {
         self.head().bytes as usize
     }

@@ -95,8 +95,9 @@ At the start packtrain prints a line for each direction: what it does in softwar
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
 `packtrain plan`, --verbose and --json have everything else.
 
-SIGINT (Ctrl-C) and SIGTERM end a run: packtrain receives no more, sends what it holds, and prints \
-the totals. A signal while the ports are being opened ends the program at once.";
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, and \
+prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on standard \
+error, and the run goes on. A signal that ends it while the ports are being opened ends the program at once.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -510,8 +511,8 @@ pub struct ForwardArgs {
     /// Ends the run after N packets were received, of all ports together; a GSO packet counts once
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
-    /// Prints statistics on standard error this often, at least 50ms apart [default: 1s on a
-    /// terminal, else never]
+    /// Prints statistics on standard error this often, at least 50ms apart; with --json as JSON
+    /// lines [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
     /// Runs as this user once the ports and files are open; requires root

@@ -6,7 +6,7 @@ use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
 use crate::privileges::{Privileges, used};
-use crate::signals::{FOR_A_FILE, Start, Stop};
+use crate::signals::{Asked, FOR_A_FILE, Start, Stop};
 use crate::{json, plan, report, summary};
 use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
 use packtrain::driver::{DeviceError, Link, Port};
@@ -54,7 +54,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let (stop, start) = (Stop::install()?, Start::new());
     // Before a port is opened: what `--user` may not do ends the program here.
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
-    let signals = Stop::pipe()?;
+    let (signals, asked) = (Stop::pipe()?, Asked::install()?);
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     let [at_start, running] = used(
         &settings,
@@ -94,9 +94,15 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let interval = args.stats_interval;
-    let mut live = Live::new(names.clone(), captures, front_ends, interval, args.quiet);
+    let how = (args.json, args.quiet);
+    let mut live = Live::new(names.clone(), captures, front_ends, interval, how);
     in_force.settings.placed = session.placed().into();
-    let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
+    let ended = watch(
+        &mut session,
+        (args, &names),
+        (&stop, &signals, &asked),
+        &mut live,
+    )?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.into_iter().map(|counters| Some(counters?.get()));
@@ -243,8 +249,8 @@ impl Ended {
 /// Waits for the end, and prints events and statistics until then. It is not on the packet path.
 fn watch(
     session: &mut Session,
-    args: &ForwardArgs,
-    (stop, signals): (&Stop, &UnixStream),
+    (args, names): (&ForwardArgs, &[Name]),
+    (stop, signals, asked): (&Stop, &UnixStream, &Asked),
     live: &mut Live,
 ) -> Result<Ended, Failure> {
     // Without it links are polled.
@@ -277,10 +283,17 @@ fn watch(
         if live.due().is_some_and(|due| elapsed >= due) {
             live.statistics(elapsed, session.snapshot());
         }
+        if asked.take()? {
+            let snapshot = session.snapshot();
+            let text =
+                (!args.json).then(|| report::so_far(names, &snapshot, elapsed, Style::stderr()));
+            live.totals(elapsed, &snapshot, text.as_deref());
+        }
         let times = [args.duration, live.due()].into_iter().flatten();
         let until = times.fold(next_poll, Duration::min);
         let left = until.saturating_sub(session.elapsed());
-        if is_over_within(left, session, signals, link_watch.as_ref())? {
+        let streams = [signals, asked.stream()];
+        if is_over_within(left, session, streams, link_watch.as_ref())? {
             return Ok(Ended::End);
         }
     }
@@ -291,11 +304,11 @@ fn watch(
 fn is_over_within(
     left: Duration,
     session: &Session,
-    signals: &UnixStream,
+    signals: [&UnixStream; 2],
     link_watch: Option<&LinkWatch>,
 ) -> Result<bool, Failure> {
     let (over, links) = (session.over_fd(), link_watch.map(LinkWatch::fd));
-    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    let mut fds: Vec<_> = signals.map(|fd| PollFd::new(fd, PollFlags::IN)).into();
     let others = over.iter().chain(&links);
     fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::IN)));
     let left = Timespec {

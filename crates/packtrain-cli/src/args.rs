@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
 use packtrain::plant::{self, Plant};
-use packtrain::port::spec::{KeyHelp, common_keys, kinds};
+use packtrain::port::spec::{INTERFACE_NAME_BYTES_MAX, KeyHelp, common_keys, kinds};
 use packtrain_lab::experiment::Only;
 use packtrain_lab::guest::{Bound, CardModel};
 use packtrain_lab::options::PolicyOptions;
@@ -700,6 +700,13 @@ impl FromStr for GuestCard {
             match word.split_once('=') {
                 None if word == "kernel" => card.bound = Bound::Kernel,
                 Some(("hub", number)) => card.wire = Wire::Hub(hub(number)?),
+                Some(("tap", name)) if name.len() > INTERFACE_NAME_BYTES_MAX => {
+                    return Err(format!(
+                        "the name '{name}' has {} bytes, and Linux accepts at most \
+                         {INTERFACE_NAME_BYTES_MAX}",
+                        name.len()
+                    ));
+                }
                 Some(("tap", name)) if !name.is_empty() => card.wire = Wire::Tap(name.to_owned()),
                 _ => return Err(format!("'{word}' is not kernel, hub=N or tap=NAME")),
             }

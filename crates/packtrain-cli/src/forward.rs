@@ -12,6 +12,7 @@ use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
 use packtrain::driver::{DeviceError, Link, Port};
 use packtrain::engine::{Builder, Forward, Handler, Ports, Report, Session, Settings};
 use packtrain::name::Name;
+use packtrain::port::spec::kinds;
 use packtrain::port::wrap::Faults;
 use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
@@ -95,7 +96,12 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     }
     let interval = args.stats_interval;
     let how = (args.json, args.quiet);
-    let mut live = Live::new(names.clone(), captures, front_ends, interval, how);
+    let is_one = |port: &&str, kinds: &[&str]| kinds.iter().any(|kind| port.starts_with(kind));
+    let ports = args.ports();
+    let of_kernel = ["tap:", "tun:", "packet:", "xdp:"];
+    let of_kernel = ports.iter().map(|port| is_one(port, &of_kernel));
+    let of_kernel = (names.clone(), of_kernel.collect());
+    let mut live = Live::new(of_kernel, captures, front_ends, interval, how);
     in_force.settings.placed = session.placed().into();
     let ended = watch(
         &mut session,
@@ -108,7 +114,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let faults = faults.into_iter().map(|counters| Some(counters?.get()));
     let faults: Vec<_> = faults.collect();
     live.finish(&report.snapshot);
-    let failure = failure(&names, &ended, &report).or_else(|| live.stopped());
+    let failure = failure(&names, &ports, &ended, &report).or_else(|| live.stopped());
     if args.json {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
@@ -121,8 +127,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         ))?;
     } else {
         let style = Style::stdout();
-        let is_interface = |port: &str| ["tap:", "tun:"].iter().any(|kind| port.starts_with(kind));
-        let interfaces: Vec<_> = args.ports().into_iter().map(is_interface).collect();
+        let interfaces = ports.iter().map(|port| is_one(port, &["tap:", "tun:"]));
+        let interfaces: Vec<_> = interfaces.collect();
         let mut text = report::totals(&names, &interfaces, &report, &faults, style);
         if let Some(addresses) = &bridged {
             let known = addresses.len();
@@ -333,7 +339,7 @@ fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
 }
 
 /// The failure of the run; the worst, if there are several.
-fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
+fn failure(names: &[Name], ports: &[&str], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the packet ledger does not close: {}", report::sums(ledger));
@@ -346,7 +352,22 @@ fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
     };
     let name = port.map_or("the engine".into(), |port| names[port].clone());
     // The port was open and running, so no error is a missing privilege.
-    Some(Failure::new(Exit::Port, format!("{name}: {error}")))
+    let remedy = match (error, port) {
+        (DeviceError::Removed, Some(port)) if may_wait(ports[port]) => {
+            "; with gone=wait the run goes on until it is back"
+        }
+        _ => "",
+    };
+    Some(Failure::new(Exit::Port, format!("{name}: {error}{remedy}")))
+}
+
+/// Whether `gone=wait` may be added to a port.
+fn may_wait(port: &str) -> bool {
+    let kind = port.split(':').next();
+    let mut kinds = kinds().into_iter();
+    let kind = kinds.find(|one| Some(one.name) == kind);
+    let has = kind.is_some_and(|kind| kind.keys.iter().any(|key| key.name == "gone"));
+    has && !port.contains(",fd=")
 }
 
 /// The JSON document of a run.

@@ -29,6 +29,8 @@ const NOT_POPULATED: &str = "note: the front end shares memory of which pages ar
 #[derive(Debug)]
 pub struct Live {
     names: Vec<Name>,
+    /// Of each port whether it is an interface of the kernel.
+    interfaces: Vec<bool>,
     /// Captures of the ports, until the message that one has stopped.
     captures: Vec<Option<CaptureStatus>>,
     /// Front ends of the ports, how many of their messages were refused, and whether each had its
@@ -61,7 +63,7 @@ impl Live {
     /// printed every second on a terminal, unless `quiet`, and never otherwise. With `json` those of
     /// an `interval` are JSON lines. Events are always printed.
     pub fn new(
-        names: Vec<Name>,
+        (names, interfaces): (Vec<Name>, Vec<bool>),
         captures: Vec<Option<CaptureStatus>>,
         front_ends: Vec<Option<VhostWatch>>,
         interval: Option<Duration>,
@@ -74,6 +76,7 @@ impl Live {
         let ports = names.len();
         Self {
             names,
+            interfaces,
             captures,
             front_ends: front_ends
                 .into_iter()
@@ -290,7 +293,13 @@ impl Live {
             let lines = match link {
                 Link::Up => format!("{name}: link is up"),
                 Link::Down => {
-                    format!("{name}: link is down: packets for it are dropped until it is up")
+                    let remedy = match self.interfaces[index] {
+                        true => format!(" (ip link set {name} up)"),
+                        false => String::new(),
+                    };
+                    format!(
+                        "{name}: link is down: packets for it are dropped until it is up{remedy}"
+                    )
                 }
                 Link::Removed => String::new(),
             };

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
 use packtrain::plant::{self, Plant};
-use packtrain::port::spec::{KeyHelp, common_keys, kinds};
+use packtrain::port::spec::{INTERFACE_NAME_BYTES_MAX, KeyHelp, common_keys, kinds};
 use packtrain_lab::experiment::Only;
 use packtrain_lab::guest::{Bound, CardModel};
 use packtrain_lab::options::PolicyOptions;
@@ -95,8 +95,9 @@ At the start packtrain prints a line for each direction: what it does in softwar
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
 `packtrain plan`, --verbose and --json have everything else.
 
-SIGINT (Ctrl-C) and SIGTERM end a run: packtrain receives no more, sends what it holds, and prints \
-the totals. A signal while the ports are being opened ends the program at once.";
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, and \
+prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on standard \
+error, and the run goes on. A signal that ends it while the ports are being opened ends the program at once.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -510,8 +511,8 @@ pub struct ForwardArgs {
     /// Ends the run after N packets were received, of all ports together; a GSO packet counts once
     #[arg(long, value_name = "N", value_parser = count)]
     pub count: Option<u64>,
-    /// Prints statistics on standard error this often, at least 50ms apart [default: 1s on a
-    /// terminal, else never]
+    /// Prints statistics on standard error this often, at least 50ms apart; with --json as JSON
+    /// lines [default: 1s on a terminal, else never]
     #[arg(long, value_name = "TIME", value_parser = interval)]
     pub stats_interval: Option<Duration>,
     /// Runs as this user once the ports and files are open; requires root
@@ -699,6 +700,13 @@ impl FromStr for GuestCard {
             match word.split_once('=') {
                 None if word == "kernel" => card.bound = Bound::Kernel,
                 Some(("hub", number)) => card.wire = Wire::Hub(hub(number)?),
+                Some(("tap", name)) if name.len() > INTERFACE_NAME_BYTES_MAX => {
+                    return Err(format!(
+                        "the name '{name}' has {} bytes, and Linux accepts at most \
+                         {INTERFACE_NAME_BYTES_MAX}",
+                        name.len()
+                    ));
+                }
                 Some(("tap", name)) if !name.is_empty() => card.wire = Wire::Tap(name.to_owned()),
                 _ => return Err(format!("'{word}' is not kernel, hub=N or tap=NAME")),
             }

@@ -80,7 +80,7 @@ fn read(path: &Path) -> Result<Document, Failure> {
     let text = fs::read_to_string(path).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => {
             let why = "it is no document of experiments, and no text".to_owned();
-            failure(Exit::Usage, wrong(why))
+            failure(Exit::Port, wrong(why))
         }
         ErrorKind::NotFound => {
             let hint = "write it with packtrain experiment NAME --save FILE";
@@ -88,7 +88,7 @@ fn read(path: &Path) -> Result<Document, Failure> {
         }
         _ => failure(Exit::Port, error.to_string()),
     })?;
-    Document::read(&text).map_err(|why| failure(Exit::Usage, wrong(why)))
+    Document::read(&text).map_err(|why| failure(Exit::Port, wrong(why)))
 }
 
 /// The counts of figures in one line, then the rows that changed, or all.

@@ -2,7 +2,6 @@
 
 use crate::args::{ExperimentArgs, word};
 use crate::exit::{Exit, Failure};
-use crate::guest::program;
 use crate::json;
 use crate::print::{self, Style, filled};
 use crate::signals::Stop;
@@ -90,7 +89,7 @@ pub fn run(args: &ExperimentArgs) -> Result<(), Failure> {
     }
     let mut notices = Notices::default();
     let mut failure = None;
-    let mut guests = Guests::new(program()?);
+    let mut guests = Guests::default();
     for (name, experiment) in &experiments {
         let options = options(experiment);
         let mut setup = |setup: &Setup, control: &Control<'_>| guests.run(setup, control);

@@ -6,12 +6,13 @@ use crate::joint::Joint;
 use crate::live::Live;
 use crate::print::{self, Style};
 use crate::privileges::{Privileges, used};
-use crate::signals::{FOR_A_FILE, Start, Stop};
+use crate::signals::{Asked, FOR_A_FILE, Start, Stop};
 use crate::{json, plan, report, summary};
 use packtrain::bridge::{ADDRESSES, AGING, Addresses, Bridge};
 use packtrain::driver::{DeviceError, Link, Port};
 use packtrain::engine::{Builder, Forward, Handler, Ports, Report, Session, Settings};
 use packtrain::name::Name;
+use packtrain::port::spec::kinds;
 use packtrain::port::wrap::Faults;
 use packtrain::port::{AnyPort, LinkWatch};
 use packtrain_lab::in_force::{InForce, WorkerCpus};
@@ -54,7 +55,7 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     let (stop, start) = (Stop::install()?, Start::new());
     // Before a port is opened: what `--user` may not do ends the program here.
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
-    let signals = Stop::pipe()?;
+    let (signals, asked) = (Stop::pipe()?, Asked::install()?);
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
     let [at_start, running] = used(&settings, &joint);
     privileges.keep(at_start)?;
@@ -89,15 +90,26 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         }
     }
     let interval = args.stats_interval;
-    let mut live = Live::new(names.clone(), captures, front_ends, interval, args.quiet);
+    let how = (args.json, args.quiet);
+    let is_one = |port: &&str, kinds: &[&str]| kinds.iter().any(|kind| port.starts_with(kind));
+    let ports = args.ports();
+    let of_kernel = ["tap:", "tun:", "packet:", "xdp:"];
+    let of_kernel = ports.iter().map(|port| is_one(port, &of_kernel));
+    let of_kernel = (names.clone(), of_kernel.collect());
+    let mut live = Live::new(of_kernel, captures, front_ends, interval, how);
     in_force.settings.placed = session.placed().into();
-    let ended = watch(&mut session, args, (&stop, &signals), &mut live)?;
+    let ended = watch(
+        &mut session,
+        (args, &names),
+        (&stop, &signals, &asked),
+        &mut live,
+    )?;
     let ended = poll_links(&mut session, &mut live).unwrap_or(ended);
     let report = session.finish();
     let faults = faults.into_iter().map(|counters| Some(counters?.get()));
     let faults: Vec<_> = faults.collect();
     live.finish(&report.snapshot);
-    let failure = failure(&names, &ended, &report).or_else(|| live.stopped());
+    let failure = failure(&names, &ports, &ended, &report).or_else(|| live.stopped());
     if args.json {
         let error = failure.as_ref().map(|failure| failure.line.as_str());
         json::write(document(
@@ -110,8 +122,8 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
         ))?;
     } else {
         let style = Style::stdout();
-        let is_interface = |port: &str| ["tap:", "tun:"].iter().any(|kind| port.starts_with(kind));
-        let interfaces: Vec<_> = args.ports().into_iter().map(is_interface).collect();
+        let interfaces = ports.iter().map(|port| is_one(port, &["tap:", "tun:"]));
+        let interfaces: Vec<_> = interfaces.collect();
         let mut text = report::totals(&names, &interfaces, &report, &faults, style);
         if let Some(addresses) = &bridged {
             let known = addresses.len();
@@ -221,8 +233,8 @@ impl Ended {
 /// Waits for the end, and prints events and statistics until then. It is not on the packet path.
 fn watch(
     session: &mut Session,
-    args: &ForwardArgs,
-    (stop, signals): (&Stop, &UnixStream),
+    (args, names): (&ForwardArgs, &[Name]),
+    (stop, signals, asked): (&Stop, &UnixStream, &Asked),
     live: &mut Live,
 ) -> Result<Ended, Failure> {
     // Without it links are polled.
@@ -255,10 +267,17 @@ fn watch(
         if live.due().is_some_and(|due| elapsed >= due) {
             live.statistics(elapsed, session.snapshot());
         }
+        if asked.take()? {
+            let snapshot = session.snapshot();
+            let text =
+                (!args.json).then(|| report::so_far(names, &snapshot, elapsed, Style::stderr()));
+            live.totals(elapsed, &snapshot, text.as_deref());
+        }
         let times = [args.duration, live.due()].into_iter().flatten();
         let until = times.fold(next_poll, Duration::min);
         let left = until.saturating_sub(session.elapsed());
-        if is_over_within(left, session, signals, link_watch.as_ref())? {
+        let streams = [signals, asked.stream()];
+        if is_over_within(left, session, streams, link_watch.as_ref())? {
             return Ok(Ended::End);
         }
     }
@@ -269,11 +288,11 @@ fn watch(
 fn is_over_within(
     left: Duration,
     session: &Session,
-    signals: &UnixStream,
+    signals: [&UnixStream; 2],
     link_watch: Option<&LinkWatch>,
 ) -> Result<bool, Failure> {
     let (over, links) = (session.over_fd(), link_watch.map(LinkWatch::fd));
-    let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+    let mut fds: Vec<_> = signals.map(|fd| PollFd::new(fd, PollFlags::IN)).into();
     let others = over.iter().chain(&links);
     fds.extend(others.map(|fd| PollFd::new(fd, PollFlags::IN)));
     let left = Timespec {
@@ -298,7 +317,7 @@ fn poll_links(session: &mut Session, live: &mut Live) -> Option<Ended> {
 }
 
 /// The failure of the run; the worst, if there are several.
-fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
+fn failure(names: &[Name], ports: &[&str], ended: &Ended, report: &Report) -> Option<Failure> {
     let ledger = &report.snapshot.ledger;
     if !ledger.closed() || ledger.held != 0 {
         let line = format!("the packet ledger does not close: {}", report::sums(ledger));
@@ -311,7 +330,22 @@ fn failure(names: &[Name], ended: &Ended, report: &Report) -> Option<Failure> {
     };
     let name = port.map_or("the engine".into(), |port| names[port].clone());
     // The port was open and running, so no error is a missing privilege.
-    Some(Failure::new(Exit::Port, format!("{name}: {error}")))
+    let remedy = match (error, port) {
+        (DeviceError::Removed, Some(port)) if may_wait(ports[port]) => {
+            "; with gone=wait the run goes on until it is back"
+        }
+        _ => "",
+    };
+    Some(Failure::new(Exit::Port, format!("{name}: {error}{remedy}")))
+}
+
+/// Whether `gone=wait` may be added to a port.
+fn may_wait(port: &str) -> bool {
+    let kind = port.split(':').next();
+    let mut kinds = kinds().into_iter();
+    let kind = kinds.find(|one| Some(one.name) == kind);
+    let has = kind.is_some_and(|kind| kind.keys.iter().any(|key| key.name == "gone"));
+    has && !port.contains(",fd=")
 }
 
 /// The JSON document of a run.

@@ -6,12 +6,11 @@ use crate::print;
 use crate::signals::Stop;
 use crate::tool::failed;
 use packtrain::name::Name;
-use packtrain_lab::guest::{Card, Console, FarSide, Guest, GuestConfig, Kernel};
+use packtrain_lab::guest::{Card, Console, FarSide, Guest, GuestConfig, Kernel, started};
 use packtrain_lab::tap::Tap;
 use packtrain_lab::{LabError, ToolError};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{IsTerminal, stderr, stdin, stdout};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Runs the command, and returns the exit code of the one that ran in the guest.
@@ -34,8 +33,8 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     config.memory_mib = args.memory;
     config.stop = stop.flag();
     config.cards = cards(&args.cards).map_err(|error| failed(&error.into()))?;
-    config.programs = vec![program()?];
-    config.programs.extend(args.programs.iter().cloned());
+    config.packtrain = Some(started());
+    config.programs.clone_from(&args.programs);
     if wants_shell {
         config.console = Console::Terminal;
         let terminal = Terminal::keep();
@@ -46,20 +45,6 @@ pub fn run(args: &GuestArgs) -> Result<ExitCode, Failure> {
     }
     let guest = Guest::start(config).map_err(|error| failed(&error))?;
     command(&guest, &args.command.join(" "), &stop)
-}
-
-/// The file of this program, which a guest has in `/bin`.
-///
-/// # Errors
-///
-/// If the system does not say which it is.
-pub fn program() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| {
-        Failure::new(
-            Exit::Port,
-            format!("cannot find the file of this program: {error}"),
-        )
-    })
 }
 
 /// The kernel, downloaded before if that is wanted.

@@ -3,7 +3,7 @@
 use crate::exit::Failure;
 use crate::print;
 use packtrain::driver::{Changes, DeviceCounters};
-use packtrain::engine::{Ledger, PortSnapshot, WorkerSnapshot};
+use packtrain::engine::{Ledger, PortSnapshot, Snapshot, WorkerSnapshot};
 use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, TroubleReport};
@@ -11,7 +11,7 @@ use packtrain::time::Instant;
 use packtrain_lab::experiment::counters::{
     self, batches, counters, device_values, fault_values, worker_values,
 };
-use packtrain_measure::host::Head;
+use packtrain_measure::host::{Head, SCHEMA};
 pub use packtrain_measure::key::fields;
 use serde_json::{Map, Value, json};
 use std::iter;
@@ -57,6 +57,55 @@ pub fn conservation(ledger: &Ledger) -> Value {
 /// Wire packets lost, by reason; reasons that lost none are left out.
 pub fn drops(drops: &DropSnapshot) -> Value {
     counters::drops(drops).into()
+}
+
+/// What ports moved between two snapshots of a run, and what was lost meanwhile by reason: a line
+/// while it goes on. `kind` is `interval` or `totals`; `before` of totals is empty. Times are
+/// seconds: since the start, and between the two.
+pub fn moved(
+    kind: &str,
+    names: &[Name],
+    (before, after): (&Snapshot, &Snapshot),
+    (seconds, interval): (f64, f64),
+) -> Map<String, Value> {
+    let mut ports = Map::new();
+    for (index, name) in names.iter().enumerate() {
+        let old = before.ports.get(index);
+        let (old_rx, rx) = (
+            old.map(PortSnapshot::rx_total),
+            after.ports[index].rx_total(),
+        );
+        let (old_tx, tx) = (
+            old.map(PortSnapshot::tx_total),
+            after.ports[index].tx_total(),
+        );
+        let (old_rx, old_tx) = (old_rx.unwrap_or_default(), old_tx.unwrap_or_default());
+        let wire = tx.wire_packets.saturating_sub(tx.taken_back);
+        let old_wire = old_tx.wire_packets.saturating_sub(old_tx.taken_back);
+        let counters = counters([
+            ("rx_packets", rx.packets - old_rx.packets),
+            ("rx_wire_packets", rx.wire_packets - old_rx.wire_packets),
+            ("rx_bytes", rx.bytes - old_rx.bytes),
+            ("tx_packets", tx.packets - old_tx.packets),
+            ("tx_wire_packets", wire.saturating_sub(old_wire)),
+            ("tx_bytes", tx.bytes - old_tx.bytes),
+        ]);
+        ports.insert(name.exact().to_owned(), counters.into());
+    }
+    let lost = after.drops.nonzero().map(|(reason, count)| {
+        let count = count.saturating_sub(before.drops.get(reason));
+        (reason.name(), count)
+    });
+    let mut line = Map::new();
+    line.insert("schema".into(), SCHEMA.into());
+    line.insert("command".into(), "forward".into());
+    line.insert("kind".into(), kind.into());
+    line.insert("seconds".into(), seconds.into());
+    line.insert("interval_seconds".into(), interval.into());
+    line.insert("ports".into(), ports.into());
+    let lost = counters(lost.filter(|(_, count)| *count > 0));
+    line.insert("drops".into(), lost.into());
+    line
 }
 
 /// One port's counters by queue, those of the other side of the port (`null` if it has none), and

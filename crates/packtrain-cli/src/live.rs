@@ -1,14 +1,15 @@
 //! What a run prints on standard error until its end.
 
 use crate::exit::{Exit, Failure};
-use crate::print;
 use crate::table::{grouped, scaled};
+use crate::{json, print};
 use packtrain::driver::Link;
 use packtrain::engine::{PortSnapshot, Snapshot};
 use packtrain::name::Name;
 use packtrain::port::vhost::VhostWatch;
 use packtrain::port::wrap::CaptureStatus;
-use packtrain::stats::{DropReason, Trouble};
+use packtrain::stats::{DropReason, DropSnapshot, Trouble};
+use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{IsTerminal, stderr};
 use std::thread::sleep;
@@ -28,6 +29,8 @@ const NOT_POPULATED: &str = "note: the front end shares memory of which pages ar
 #[derive(Debug)]
 pub struct Live {
     names: Vec<Name>,
+    /// Of each port whether it is an interface of the kernel.
+    interfaces: Vec<bool>,
     /// Captures of the ports, until the message that one has stopped.
     captures: Vec<Option<CaptureStatus>>,
     /// Front ends of the ports, how many of their messages were refused, and whether each had its
@@ -38,6 +41,8 @@ pub struct Live {
     /// How often statistics are due; `None` for never.
     interval: Option<Duration>,
     terminal: bool,
+    /// Statistics are JSON lines.
+    json: bool,
     due: Duration,
     last: (Duration, Snapshot),
     /// Lines of the block on the terminal.
@@ -55,21 +60,23 @@ pub struct Live {
 
 impl Live {
     /// For a run that starts now. Statistics are printed every `interval`. Without one they are
-    /// printed every second on a terminal, unless `quiet`, and never otherwise. Events are always
-    /// printed.
+    /// printed every second on a terminal, unless `quiet`, and never otherwise. With `json` those of
+    /// an `interval` are JSON lines. Events are always printed.
     pub fn new(
-        names: Vec<Name>,
+        (names, interfaces): (Vec<Name>, Vec<bool>),
         captures: Vec<Option<CaptureStatus>>,
         front_ends: Vec<Option<VhostWatch>>,
         interval: Option<Duration>,
-        quiet: bool,
+        (json, quiet): (bool, bool),
     ) -> Self {
+        let json = json && interval.is_some();
         let terminal = stderr().is_terminal();
         let usual = (terminal && !quiet).then_some(Duration::from_secs(1));
         let interval = interval.or(usual);
         let ports = names.len();
         Self {
             names,
+            interfaces,
             captures,
             front_ends: front_ends
                 .into_iter()
@@ -78,6 +85,7 @@ impl Live {
             stopped: None,
             interval,
             terminal,
+            json,
             due: interval.unwrap_or_default(),
             last: Default::default(),
             drawn: 0,
@@ -97,6 +105,47 @@ impl Live {
 
     /// Prints the rates since the last call.
     pub fn statistics(&mut self, elapsed: Duration, snapshot: Snapshot) {
+        if self.json {
+            self.json_line("interval", elapsed, &snapshot);
+        } else {
+            self.rates(elapsed, &snapshot);
+        }
+        self.last = (elapsed, snapshot);
+        let interval = self.interval.unwrap_or(Duration::MAX);
+        // Intervals that passed while the machine was suspended are left out.
+        let on_time = self.due.saturating_add(interval);
+        self.due = match on_time > elapsed {
+            true => on_time,
+            false => elapsed.saturating_add(interval),
+        };
+    }
+
+    /// Prints what was moved until now: `text` for people, or a JSON line.
+    pub fn totals(&mut self, elapsed: Duration, snapshot: &Snapshot, text: Option<&str>) {
+        match text {
+            Some(text) => {
+                self.clear();
+                print::lines(text);
+            }
+            None => self.json_line("totals", elapsed, snapshot),
+        }
+    }
+
+    fn json_line(&mut self, kind: &str, elapsed: Duration, snapshot: &Snapshot) {
+        let start = Default::default();
+        let (since, before) = if kind == "interval" {
+            &self.last
+        } else {
+            &start
+        };
+        let times = (elapsed, elapsed.saturating_sub(*since));
+        let times = (times.0.as_secs_f64(), times.1.as_secs_f64());
+        let line = json::moved(kind, &self.names, (before, snapshot), times);
+        self.clear();
+        print::json_line(&Value::Object(line).to_string());
+    }
+
+    fn rates(&mut self, elapsed: Duration, snapshot: &Snapshot) {
         let (before, last) = &self.last;
         let seconds = elapsed.saturating_sub(*before).as_secs_f64().max(1e-6);
         let ports = self.names.len();
@@ -109,11 +158,11 @@ impl Live {
             Way {
                 from: from.map(|port| short(&self.names[port])),
                 to: short(&self.names[to]),
-                rates: Rates::between(last, &snapshot, to, seconds),
+                rates: Rates::between(last, snapshot, to, seconds),
             }
         });
         let ways: Vec<_> = ways.collect();
-        let drops = snapshot.drops.total();
+        let drops = &snapshot.drops;
         let text = if self.terminal {
             let columns = print::columns().unwrap_or(usize::MAX);
             cut(&block(&ways, elapsed, drops), columns)
@@ -125,14 +174,6 @@ impl Live {
             self.drawn = text.lines().count();
         }
         print::lines(&text);
-        self.last = (elapsed, snapshot);
-        let interval = self.interval.unwrap_or(Duration::MAX);
-        // Intervals that passed while the machine was suspended are left out.
-        let on_time = self.due.saturating_add(interval);
-        self.due = match on_time > elapsed {
-            true => on_time,
-            false => elapsed.saturating_add(interval),
-        };
     }
 
     /// Prints what has changed since the last call: offloads that a device refused, lost or gained,
@@ -249,7 +290,13 @@ impl Live {
             let lines = match link {
                 Link::Up => format!("{name}: link is up"),
                 Link::Down => {
-                    format!("{name}: link is down: packets for it are dropped until it is up")
+                    let remedy = match self.interfaces[index] {
+                        true => format!(" (ip link set {name} up)"),
+                        false => String::new(),
+                    };
+                    format!(
+                        "{name}: link is down: packets for it are dropped until it is up{remedy}"
+                    )
                 }
                 Link::Removed => String::new(),
             };
@@ -361,7 +408,7 @@ fn short(name: &Name) -> String {
     name.to_string().chars().take(15).collect()
 }
 
-fn block(ways: &[Way], elapsed: Duration, drops: u64) -> String {
+fn block(ways: &[Way], elapsed: Duration, drops: &DropSnapshot) -> String {
     let titles: Vec<_> = ways.iter().map(Way::title).collect();
     let width = titles.iter().map(|title| title.chars().count()).max();
     let width = width.unwrap_or(0);
@@ -369,7 +416,8 @@ fn block(ways: &[Way], elapsed: Duration, drops: u64) -> String {
     let lines = lines.map(|(title, way)| format!("{title:width$} {}\n", rates(&way.rates)));
     let lost = ways.first().map_or(0.0, |way| way.rates.drops);
     let (lost, seconds) = (scaled(lost), elapsed.as_secs_f64());
-    lines.collect::<String>() + &format!("{seconds:.0} s, dropped {drops} ({lost}/s)\n")
+    let (drops, why) = (drops.total(), reasons(drops));
+    lines.collect::<String>() + &format!("{seconds:.0} s, dropped {drops} ({lost}/s){why}\n")
 }
 
 fn rates(rates: &Rates) -> String {
@@ -381,7 +429,18 @@ fn rates(rates: &Rates) -> String {
     )
 }
 
-fn line(ways: &[Way], elapsed: Duration, drops: u64) -> String {
+/// The reasons of the drops, behind their sum; nothing without any.
+fn reasons(drops: &DropSnapshot) -> String {
+    let reasons = drops.nonzero();
+    let reasons = reasons.map(|(reason, count)| format!("{} {count}", reason.name()));
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    match &*reasons {
+        "" => String::new(),
+        reasons => format!(": {reasons}"),
+    }
+}
+
+fn line(ways: &[Way], elapsed: Duration, drops: &DropSnapshot) -> String {
     let ways = ways.iter().map(|way| {
         let of = way.rates;
         let [packets, wire] = [of.packets, of.wire_packets].map(scaled);
@@ -389,7 +448,8 @@ fn line(ways: &[Way], elapsed: Duration, drops: u64) -> String {
         format!("; {title} {packets}packets/s {wire}wire packets/s {gbps:.3} Gbit/s")
     });
     let (seconds, ways) = (elapsed.as_secs_f64(), ways.collect::<String>());
-    format!("{seconds:.1} s{ways}; dropped {drops}\n")
+    let (drops, why) = (drops.total(), reasons(drops));
+    format!("{seconds:.1} s{ways}; dropped {drops}{why}\n")
 }
 
 #[cfg(test)]
@@ -403,7 +463,7 @@ mod tests {
             to: to.to_owned(),
             rates: Rates::default(),
         });
-        let whole = block(&ways, Duration::from_secs(7), 12);
+        let whole = block(&ways, Duration::from_secs(7), &DropSnapshot::default());
         assert_eq!(cut(&whole, 200), whole);
         for columns in [1, 10, 40] {
             let cut = cut(&whole, columns);

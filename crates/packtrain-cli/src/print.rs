@@ -272,6 +272,11 @@ pub fn lines(text: &str) {
     raw(&terminal(&wrapped(text, columns())));
 }
 
+/// Writes a JSON document to standard error, in one line of any length.
+pub fn json_line(json: &str) {
+    raw(&format!("{}\n", escaped(json)));
+}
+
 /// Replaces the last line of standard error, a terminal. It is in one line.
 pub fn progress(line: &str) {
     raw(&format!("\r\x1b[K{}", name::printable(line)));

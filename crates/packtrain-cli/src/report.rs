@@ -3,11 +3,12 @@
 use crate::print::Style;
 use crate::table::{Align, Table, grouped, scaled};
 use crate::words;
-use packtrain::engine::{Ledger, PortSnapshot, Report, WorkerSnapshot};
+use packtrain::engine::{Ledger, PortSnapshot, Report, Snapshot, WorkerSnapshot};
 use packtrain::name::Name;
 use packtrain::port::wrap::Faults;
 use packtrain::stats::{DropSnapshot, HistogramSnapshot};
 use packtrain_lab::experiment::counters::{device_values, fault_values, worker_values};
+use std::time::Duration;
 
 /// Columns of queues that fit beside each other on a terminal.
 const QUEUES_ABREAST: usize = 4;
@@ -22,13 +23,7 @@ pub fn totals(
     style: Style,
 ) -> String {
     let snapshot = &report.snapshot;
-    let seconds = report.elapsed.as_secs_f64();
-    let mut text = directions(names, &snapshot.ports, seconds, style);
-    text.push_str(&format!(
-        "{seconds:.3} s, {:.3} s of CPU time, {} system calls\n\n",
-        snapshot.cpu_ns as f64 / 1e9,
-        grouped(snapshot.syscalls)
-    ));
+    let mut text = moved(names, snapshot, report.elapsed, style);
     for (name, faults) in names.iter().zip(faults) {
         text.extend(faults.as_ref().map(|faults| fault_line(name, faults)));
     }
@@ -40,6 +35,29 @@ pub fn totals(
         text.extend(lost.and_then(|(from, to)| device_losses(name, is_interface, from, to)));
     }
     text + &ledger_line(&snapshot.ledger, style)
+}
+
+/// The totals of a run that goes on. Packets are under way, so its ledger is not judged.
+pub fn so_far(names: &[Name], snapshot: &Snapshot, elapsed: Duration, style: Style) -> String {
+    let sides = sides(&snapshot.ledger);
+    moved(names, snapshot, elapsed, style)
+        + &drops(&snapshot.drops, style)
+        + &format!(
+            "ledger so far (wire packets): {} in, {} out; it is not closed while packets are under \
+             way\n",
+            sides[0], sides[1]
+        )
+}
+
+/// The packets of each direction or port, and what they cost.
+fn moved(names: &[Name], snapshot: &Snapshot, elapsed: Duration, style: Style) -> String {
+    let seconds = elapsed.as_secs_f64();
+    directions(names, &snapshot.ports, seconds, style)
+        + &format!(
+            "{seconds:.3} s, {:.3} s of CPU time, {} system calls\n\n",
+            snapshot.cpu_ns as f64 / 1e9,
+            grouped(snapshot.syscalls)
+        )
 }
 
 /// A row for each direction between two ports; one for each port among more, where a packet in may
@@ -157,6 +175,12 @@ pub fn ledger_line(ledger: &Ledger, style: Style) -> String {
 
 /// The two sides of the ledger.
 pub fn sums(ledger: &Ledger) -> String {
+    let [inflow, outflow] = sides(ledger);
+    let sign = if ledger.closed() { "=" } else { "is not" };
+    format!("{inflow} {sign} {outflow}")
+}
+
+fn sides(ledger: &Ledger) -> [String; 2] {
     let side = |terms: &[(&str, u64)]| {
         let terms: Vec<_> = terms
             .iter()
@@ -178,8 +202,7 @@ pub fn sums(ledger: &Ledger) -> String {
         ("absorbed", ledger.absorbed),
         ("dropped", ledger.dropped),
     ]);
-    let sign = if ledger.closed() { "=" } else { "is not" };
-    format!("{inflow} {sign} {outflow}")
+    [inflow, outflow]
 }
 
 /// The counters of one port, a column for each queue.

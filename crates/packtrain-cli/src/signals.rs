@@ -1,9 +1,11 @@
-//! SIGINT and SIGTERM end a run in order: it stops receiving, drains, and prints its totals.
+//! SIGINT, SIGTERM and SIGHUP end a run in order: it stops receiving, drains, and prints its totals.
+//! SIGUSR1 asks for the totals so far.
 
 use crate::exit::{Exit, Failure};
 use crate::print;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::{self, Read};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::fs;
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
@@ -46,16 +48,16 @@ impl Start {
 }
 
 impl Stop {
-    /// Installs the handlers, also where the signals were inherited as ignored (a shell does that
-    /// to background jobs). A second signal changes nothing: draining is bounded, and `timeout(1)`
-    /// sends two.
+    /// Installs the handlers. Those of SIGINT and SIGTERM also where they were inherited as ignored
+    /// (a shell does that to background jobs); that of SIGHUP not, which nohup(1) has ignored on
+    /// purpose. A second signal changes nothing: draining is bounded, and `timeout(1)` sends two.
     ///
     /// # Errors
     ///
     /// If the system refuses.
     pub fn install() -> Result<Self, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM] {
+        for signal in ending() {
             signal_hook::flag::register(signal, Arc::clone(&flag)).map_err(|error| {
                 Failure::new(
                     Exit::Port,
@@ -76,13 +78,7 @@ impl Stop {
     ///
     /// If the system refuses.
     pub fn pipe() -> Result<UnixStream, Failure> {
-        let (reader, writer) = UnixStream::pair().map_err(|error| unwatched(&error))?;
-        for signal in [SIGINT, SIGTERM] {
-            let writer = writer.try_clone().map_err(|error| unwatched(&error))?;
-            signal_hook::low_level::pipe::register(signal, writer)
-                .map_err(|error| unwatched(&error))?;
-        }
-        Ok(reader)
+        piped(ending())
     }
 
     /// Ends the program after a signal: at once while `start` is not over, and otherwise with a
@@ -135,6 +131,72 @@ impl Stop {
     pub fn flag(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.0)
     }
+}
+
+/// Whether the totals were asked for by SIGUSR1.
+#[derive(Debug)]
+pub struct Asked(UnixStream);
+
+impl Asked {
+    /// Installs the handler: the signal ends nothing from now on.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn install() -> Result<Self, Failure> {
+        let reader = piped(vec![SIGUSR1])?;
+        reader
+            .set_nonblocking(true)
+            .map_err(|error| unwatched(&error))?;
+        Ok(Self(reader))
+    }
+
+    /// A descriptor that is readable after the signal, until [`take`](Self::take).
+    pub const fn stream(&self) -> &UnixStream {
+        &self.0
+    }
+
+    /// Whether the signal has arrived since the last call.
+    ///
+    /// # Errors
+    ///
+    /// If the system refuses.
+    pub fn take(&self) -> Result<bool, Failure> {
+        match (&self.0).read(&mut [0; 64]) {
+            Ok(count) => Ok(count > 0),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(unwatched(&error)),
+        }
+    }
+}
+
+/// The signals that end a run.
+fn ending() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    // Once a handler is installed the signal is not ignored, so each call has the same answer.
+    if !is_ignored(SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Whether the process ignores a signal. Where /proc is not mounted, that is not known: no.
+fn is_ignored(signal: i32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 << (signal - 1) != 0)
+}
+
+/// A stream that is readable after one of `signals`.
+fn piped(signals: Vec<i32>) -> Result<UnixStream, Failure> {
+    let (reader, writer) = UnixStream::pair().map_err(|error| unwatched(&error))?;
+    for signal in signals {
+        let writer = writer.try_clone().map_err(|error| unwatched(&error))?;
+        signal_hook::low_level::pipe::register(signal, writer)
+            .map_err(|error| unwatched(&error))?;
+    }
+    Ok(reader)
 }
 
 fn unwatched(error: &io::Error) -> Failure {

@@ -7,7 +7,9 @@ use packtrain_offload::coalesce::{FlushReason, NotTaken};
 pub fn of_drop(reason: DropReason) -> String {
     let words = match reason {
         DropReason::NoBuffer => "no free packet buffer: too many packets were in flight",
-        DropReason::LinkDown => "the link of the egress port was down",
+        DropReason::LinkDown => {
+            "the link of the egress port was down: for an interface ip link set NAME up"
+        }
         DropReason::Truncated => "shorter than its link header, or than the device said",
         DropReason::TooLong => "longer than a packet may be, or than the buffers posted for it",
         DropReason::BadDescriptor => {
@@ -24,7 +26,8 @@ pub fn of_drop(reason: DropReason) -> String {
         DropReason::FaultInjected => "dropped on request (drop=)",
         DropReason::ReadOnly => "for a capture file that is only read (no `write`)",
         DropReason::SocketFull => {
-            "not read fast enough from the interface (its socket or ring was full)"
+            "not read fast enough from the interface (its socket or ring was full): for bursts a \
+             longer ring (rings=), for more load more queues (queues=)"
         }
         DropReason::Mtu => "longer than the MTU of the egress interface",
         DropReason::CutShort => "not captured whole (snapshot length)",

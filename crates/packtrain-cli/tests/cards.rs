@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         packets_pass_from_one_card_to_the_other,
         a_fault_of_the_iommu_is_a_failed_check,
         no_virtual_machine_outlives_a_killed_program,
+        the_file_that_was_started_is_packtrain_in_the_guest,
         rows_of_an_experiment_are_run_beside_the_cards,
         what_is_missing_is_said,
     ]
@@ -24,9 +25,13 @@ fn main() -> ExitCode {
 
 /// The command with the kernel of the tests.
 fn guest(args: &[&str]) -> Command {
+    guest_of(PACKTRAIN, args)
+}
+
+fn guest_of(program: &str, args: &[&str]) -> Command {
     let image = need_guest().image();
     let folder = image.parent().expect("a folder");
-    let mut command = command(PACKTRAIN, &[&["guest"], args].concat());
+    let mut command = command(program, &[&["guest"], args].concat());
     command.env("PACKTRAIN_GUEST", folder);
     command
 }
@@ -207,6 +212,19 @@ fn no_virtual_machine_outlives_a_killed_program() {
     wait_for("the end of QEMU", || !Path::new(&process).exists());
 }
 
+/// Whatever its name.
+fn the_file_that_was_started_is_packtrain_in_the_guest() {
+    let scratch = Scratch::new("name");
+    let file = scratch.file("pt-2");
+    fs::copy(PACKTRAIN, &file).expect("a copy");
+    let ran = finish(start(&mut guest_of(
+        &file,
+        &["--", "packtrain", "--version"],
+    )));
+    let version = ends(0, &["--version"]).out;
+    assert_eq!((ran.code, &ran.out), (Some(0), &version), "{ran:?}");
+}
+
 /// The process of QEMU that a program has started.
 fn machine_of(child: &Child) -> String {
     let tasks = format!("/proc/{}/task", child.id());
@@ -241,6 +259,10 @@ fn what_is_missing_is_said() {
             .contains("'kernle' is not kernel, hub=N or tap=NAME"),
         "{ran:?}"
     );
+    let ran = run(&["--card", "virtio,tap=abcdefghijklmnop", "--", "true"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    let limit = "'abcdefghijklmnop' has 16 bytes, and Linux accepts at most 15";
+    assert!(ran.error_line().contains(limit), "{ran:?}");
     let ran = run(&[]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(

@@ -396,7 +396,7 @@ fn saved_results_are_compared() {
     let ran = packtrain(&["compare", &b, &c]);
     let line = "it is no document of experiments, and no text; name a file that packtrain \
                 experiment NAME --save FILE wrote";
-    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert_eq!(ran.code, Some(4), "{ran:?}");
     assert_eq!(ran.error_line(), format!("{c}: {line}"));
 }
 
@@ -471,8 +471,8 @@ fn a_comparison_that_fails_says_what_to_do() {
     let prefix = |path: &str, line: &str| format!("{path}: {line}");
     let cases = [
         (&missing, 4, prefix(&missing, "No such file or directory")),
-        (&text, 2, prefix(&text, "not JSON (")),
-        (&plan, 2, prefix(&plan, "its command is \"plan\", not ")),
+        (&text, 4, prefix(&text, "not JSON (")),
+        (&plan, 4, prefix(&plan, "its command is \"plan\", not ")),
         (&b, 2, "A and B have no row of the same ".to_owned()),
     ];
     for (other, code, start) in cases {

@@ -540,8 +540,12 @@ fn a_duration_is_kept() {
 
 #[test]
 fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
-    for name in ["INT", "TERM"] {
+    for name in ["INT", "TERM", "HUP"] {
         for ignored in [false, true] {
+            // nohup(1) has SIGHUP ignored on purpose.
+            if ignored && name == "HUP" {
+                continue;
+            }
             let run = "exec \"$0\" forward null:source null: --json --stats-interval 50ms";
             let script = if ignored {
                 format!("trap '' INT TERM; {run}")
@@ -549,7 +553,7 @@ fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
                 run.to_owned()
             };
             let mut child = start(&mut command("sh", &["-c", &script, PACKTRAIN]));
-            wait_for_line(&mut child, "packets/s");
+            wait_for_line(&mut child, "\"interval\"");
             signal(&child, name);
             let ran = finish(child);
             assert_eq!(ran.code, Some(0), "{name}, ignored {ignored}: {ran:?}");
@@ -561,6 +565,64 @@ fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
             assert_moved(&document, received);
         }
     }
+}
+
+/// Intervals with `--json` are JSON lines that add up to what SIGUSR1 asks for, with the reasons of
+/// drops. A SIGHUP that nohup(1) has ignored ends nothing.
+#[test]
+fn statistics_and_totals_of_a_run_that_goes_on_have_reasons() {
+    let run = "trap '' HUP; exec \"$0\" forward null:source,drop=0.5,seed=3 null: \"$@\"";
+    let with = |more: &[&str]| {
+        let args = [&["-c", run, PACKTRAIN, "--stats-interval", "50ms"], more].concat();
+        let mut child = start(&mut command("sh", &args));
+        let stderr = child.stderr.take().expect("it is captured");
+        (child, BufReader::new(stderr).lines().map_while(Result::ok))
+    };
+    let (child, mut lines) = with(&["--json"]);
+    let mut sum = (0, 0);
+    for _ in 0..3 {
+        let line: Value = serde_json::from_str(&lines.next().expect("a line")).expect("JSON");
+        assert_documented(&line, &["interval"]);
+        assert_eq!(
+            (&line["kind"], &line["command"]),
+            (&"interval".into(), &"forward".into())
+        );
+        sum.0 += line["drops"]["fault_injected"].as_u64().unwrap_or(0);
+        sum.1 += line["ports"]["null1"]["tx_wire_packets"]
+            .as_u64()
+            .expect("a count");
+    }
+    assert!(sum.0 > 0 && sum.1 > 0, "{sum:?}");
+    signal(&child, "HUP");
+    signal(&child, "USR1");
+    let totals = lines
+        .find(|line| line.contains("\"totals\""))
+        .expect("totals");
+    let totals: Value = serde_json::from_str(&totals).expect("JSON");
+    assert_documented(&totals, &["interval"]);
+    assert!(
+        totals["drops"]["fault_injected"].as_u64() >= Some(sum.0),
+        "{totals}"
+    );
+    assert_eq!(totals["seconds"], totals["interval_seconds"]);
+    let rest = std::thread::spawn(move || lines.for_each(drop));
+    let document = interrupted(child, "TERM").json();
+    rest.join().expect("it is read");
+    let moved = document["conservation"]["transmitted"].as_u64();
+    assert!(
+        moved >= totals["ports"]["null1"]["tx_wire_packets"].as_u64(),
+        "{totals}"
+    );
+    let (child, mut lines) = with(&["-q"]);
+    let reason = |line: &String| line.contains("; dropped ") && line.contains(": fault_injected ");
+    assert!(lines.any(|line| reason(&line)));
+    signal(&child, "USR1");
+    assert!(lines.any(|line| line.starts_with("fault_injected ")));
+    assert!(lines.any(|line| line.starts_with("ledger so far (wire packets): ")));
+    assert!(lines.any(|line| reason(&line)), "the run goes on");
+    let rest = std::thread::spawn(move || lines.for_each(drop));
+    assert!(interrupted(child, "INT").out.contains(": closed"));
+    rest.join().expect("it is read");
 }
 
 #[test]
@@ -922,7 +984,7 @@ fn as_many_queues_as_there_can_be_use_little_memory() {
     ]
     .concat();
     let mut child = start(&mut command(PACKTRAIN, &run));
-    wait_for_line(&mut child, "packets/s");
+    wait_for_line(&mut child, "\"interval\"");
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
     // The greatest resident memory until now, in KiB.
     let resident = number_after(&status.expect("it runs"), "VmHWM:") << 10;
@@ -959,7 +1021,7 @@ fn a_run_goes_on_without_a_descriptor_that_is_free() {
             "--json",
         ],
     ));
-    wait_for_line(&mut child, "packets/s");
+    wait_for_line(&mut child, "\"interval\"");
     let folder = format!("/proc/{}/fd", child.id());
     let open = || {
         let fds = std::fs::read_dir(&folder).expect("the run goes on");

@@ -112,7 +112,8 @@ fn a_removed_interface_ends_the_run_with_4() {
     );
     let document = ran.json();
     assert_eq!(document["run"]["ended"], "failure");
-    assert_eq!(document["run"]["error"], "pta: the device was removed");
+    let error = "pta: the device was removed; with gone=wait the run goes on until it is back";
+    assert_eq!(document["run"]["error"], error);
     assert_eq!(document["conservation"]["closed"], true);
 }
 
@@ -298,6 +299,7 @@ fn each_change_of_a_link_is_printed_once() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let said = |text: &str| ran.err.matches(text).count();
     assert_eq!(said("pta: link is down"), 2, "{ran:?}");
+    assert_eq!(said("until it is up (ip link set pta up)"), 2, "{ran:?}");
     assert_eq!(said("pta: link is up"), 1, "{ran:?}");
     assert_eq!(said("ptb: link is down"), 1, "{ran:?}");
     assert_eq!(said("ptb: link is up"), 0, "{ran:?}");

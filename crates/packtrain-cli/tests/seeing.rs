@@ -169,7 +169,7 @@ fn workers_are_counted_as_the_kernel_counts_them() {
     let args = ["forward", "null:", "null:", "--json"];
     let idle = start(&mut command(PACKTRAIN, &args));
     let mut busy = start(&mut command(PACKTRAIN, &ENDLESS));
-    wait_for_line(&mut busy, "packets/s");
+    wait_for_line(&mut busy, "\"interval\"");
     for (run, moves) in [(idle, false), (busy, true)] {
         let seen = switches(&worker(&run));
         signal(&run, "INT");
@@ -364,7 +364,7 @@ fn the_tracer_sees_which_thread_sends() {
         args[2] = "null:tx=shared";
         args.extend(["--dispatch", dispatch]);
         let mut run = start(&mut command(PACKTRAIN, &args));
-        wait_for_line(&mut run, "packets/s");
+        wait_for_line(&mut run, "\"interval\"");
         let pid = run.id().to_string();
         let mut tracer = start(&mut command("bpftrace", &["-p", &pid, "-e", SCRIPT]));
         let said = said(&mut tracer, UNLINKED);
@@ -458,7 +458,7 @@ fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut Str
 /// of them, and the counters of the run at its end.
 fn trace_of(args: &[&str], script: &[&str], maps: usize) -> (String, Value) {
     let mut run = start(&mut command(PACKTRAIN, args));
-    wait_for_line(&mut run, "packets/s");
+    wait_for_line(&mut run, "\"interval\"");
     let pid = run.id().to_string();
     let tracer = [&["-p", &pid], script].concat();
     let mut tracer = start(&mut command("bpftrace", &tracer));

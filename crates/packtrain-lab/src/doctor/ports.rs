@@ -24,7 +24,7 @@ pub(super) fn findings(host: &Host<'_>) -> Vec<Finding> {
             "xdp",
             &[sockets::xdp_copy(host), sockets::xdp_program(host)],
         ),
-        from_parts("vhost-user", &[sockets::shared_memory(host)]),
+        from_parts("vhost-user", &[sockets::shared_memory(host), kvm(host)]),
         from_parts("e1000e", &[cards::iommu(host), cards::vfio(host)]),
         from_parts("virtio", &[cards::iommu(host), cards::vfio(host)]),
         from_parts("vmxnet3", &[cards::iommu(host), cards::vfio(host)]),
@@ -69,6 +69,19 @@ fn listed(offloads: Features) -> String {
         "no offloads".to_owned()
     } else {
         format!("offloads: {}", names.join(", "))
+    }
+}
+
+/// What a guest of QEMU needs for its interrupts. A front end of another kind needs nothing.
+fn kvm(host: &Host<'_>) -> Finding {
+    const SUBJECT: &str = "KVM";
+    match host.path("dev/kvm").exists() {
+        true => Finding::yes(SUBJECT, "there"),
+        false => Finding::limited(
+            SUBJECT,
+            "no /dev/kvm: give QEMU's virtio-net-pci vectors=0, since QEMU 7.2 without KVM ends by \
+             SIGSEGV with MSI-X",
+        ),
     }
 }
 

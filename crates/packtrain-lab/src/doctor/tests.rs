@@ -51,7 +51,8 @@ impl Tree {
             .file(&format!("{folder}/topology/physical_package_id"), "0")
             .file(&format!("{folder}/cpufreq/scaling_governor"), "performance");
         }
-        tree.file("dev/vfio/vfio", "")
+        tree.file("dev/kvm", "")
+            .file("dev/vfio/vfio", "")
             .file("sys/bus/pci/drivers/vfio-pci/bind", "")
             .card("0000:01:00.0", Some("vfio-pci"), 4);
         tree.file(bpftrace().to_str().expect("UTF-8"), "a program");
@@ -570,6 +571,11 @@ fn a_machine_that_gives_no_card_says_why() {
         detail.starts_with("/sys/bus/pci/drivers/vfio-pci"),
         "{detail}"
     );
+
+    tree.remove("dev/kvm");
+    let (state, _, detail) = of(&tree, "vhost-user");
+    assert_eq!(state, State::Limited);
+    assert!(detail.contains("virtio-net-pci vectors=0"), "{detail}");
 
     fs::remove_dir_all(tree.0.join("sys/kernel/iommu_groups")).expect("the groups");
     tree.remove("sys/bus/pci/devices/0000:01:00.0/iommu_group");

@@ -1,6 +1,5 @@
 //! Rows that are run in a guest with emulated network cards.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
@@ -15,7 +14,7 @@ use super::known::{INSTRUCTIONS, PULLS};
 use super::matrix::{Place, Setup};
 use crate::cards::address;
 use crate::error::ToolError;
-use crate::guest::{Bound, Card, FarSide, Guest, GuestConfig, Kernel};
+use crate::guest::{Bound, Card, FarSide, Guest, GuestConfig, Kernel, started};
 use crate::testbed::{PULLED, Through};
 use crate::threads::{join, spawn};
 use crate::tool::{Control, DISTURBED, INTERRUPTED, Measured};
@@ -26,11 +25,10 @@ const MEMORY_MIB: u32 = 1024;
 /// Of the guest's folders the one for files that the host writes.
 const FILE: &str = "/run/row.toml";
 
-/// The guest in which the rows of an experiment are run, one after the other: it is booted for the
-/// first of them, and again if an experiment needs another one.
-#[derive(Debug)]
+/// The guest in which the rows of an experiment are run, one after the other, by the program that
+/// runs here: it is booted for the first of them, and again if an experiment needs another one.
+#[derive(Debug, Default)]
 pub struct Guests {
-    program: PathBuf,
     running: Option<Running>,
 }
 
@@ -54,14 +52,6 @@ pub struct Printed {
 }
 
 impl Guests {
-    /// No guest yet. `program` is the file of `packtrain`, which a guest runs for each row.
-    pub fn new(program: PathBuf) -> Self {
-        Self {
-            program,
-            running: None,
-        }
-    }
-
     /// One run, in a guest if the setup is for one.
     ///
     /// # Errors
@@ -91,7 +81,7 @@ impl Guests {
             Some(running) if running.spec == place.guest => running,
             _ => {
                 (control.progress)("booting a guest");
-                Running::boot(&self.program, &place.guest, control)?
+                Running::boot(&place.guest, control)?
             }
         };
         self.running.insert(running).run(setup, place, control)
@@ -99,15 +89,11 @@ impl Guests {
 }
 
 impl Running {
-    fn boot(
-        program: &Path,
-        spec: &Arc<GuestSpec>,
-        control: &Control<'_>,
-    ) -> Result<Self, ToolError> {
+    fn boot(spec: &Arc<GuestSpec>, control: &Control<'_>) -> Result<Self, ToolError> {
         // What cannot be installed by itself first.
         crate::guest::need_programs()?;
         let mut config = GuestConfig::new(Kernel::open(Kernel::folder()?)?);
-        config.programs = vec![program.to_path_buf()];
+        config.packtrain = Some(started());
         config.cpus = spec.cpus;
         config.memory_mib = MEMORY_MIB;
         config.icount = spec.icount.then_some(0);

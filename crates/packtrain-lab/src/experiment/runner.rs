@@ -104,7 +104,7 @@ impl Results {
 pub enum RunError {
     /// The file is wrong.
     File(FileError),
-    /// A setting is wrong, in a way that only a run finds.
+    /// A setting is wrong, in a way that only a run finds, or the first setting cannot be run.
     Setting {
         /// The experiment and the settings of the run.
         at: String,
@@ -144,7 +144,8 @@ impl Setup {
 /// the round before it began, so that no setting is always the first one. A short round goes before
 /// the first; its runs are dropped.
 ///
-/// A run that fails is kept with a flag. If the host lacks what a run needs, its cell is missing. A
+/// A run that fails is kept with a flag. If the warm-up of the first setting fails twice, the
+/// experiment ends: the others would fail for the same reason, each after its own time. If the host lacks what a run needs, its cell is missing. A
 /// stop keeps the runs that were made.
 ///
 /// # Errors
@@ -194,15 +195,19 @@ pub fn run(
                 .setup(cell, seed, options.quick || is_warm_up)
                 .map_err(RunError::File)?;
             let (load, started) = (Load::now(), Instant::now());
-            let outcome = if control.stopped() {
-                Err(ToolError::Cancelled)
-            } else {
-                match measure(&setup, &control) {
+            let mut attempt = || match control.stopped() {
+                true => Err(ToolError::Cancelled),
+                false => match measure(&setup, &control) {
                     Ok(measured) if measured.flags.iter().any(|flag| flag == INTERRUPTED) => {
                         Err(ToolError::Cancelled)
                     }
                     outcome => outcome,
-                }
+                },
+            };
+            let is_first = is_warm_up && turn == 0;
+            let outcome = match attempt() {
+                Err(ToolError::Failed(_)) if is_first => attempt(),
+                outcome => outcome,
             };
             let measured = match outcome {
                 Ok(measured) => {
@@ -222,6 +227,9 @@ pub fn run(
                 Err(error @ ToolError::Check(_)) if is_warm_up => {
                     results.failed.get_or_insert((cell, error));
                     continue;
+                }
+                Err(error @ ToolError::Failed(_)) if is_first => {
+                    return Err(RunError::Setting { at, error });
                 }
                 Err(_) if is_warm_up => continue,
                 Err(error) => {

@@ -19,6 +19,12 @@ pub enum Console {
     Terminal,
 }
 
+/// The file of the program that runs, also if another one has its name since it was started.
+pub fn started() -> PathBuf {
+    // ldd(1), which reads the file, too, has another /proc/self.
+    PathBuf::from(format!("/proc/{}/exe", std::process::id()))
+}
+
 /// The settings of a guest.
 #[derive(Debug)]
 pub struct GuestConfig {
@@ -26,6 +32,8 @@ pub struct GuestConfig {
     pub kernel: Kernel,
     /// The cards, the first one at `0000:01:00.0`. At most 16.
     pub cards: Vec<Card>,
+    /// The file that it has as `/bin/packtrain`, whatever its name, as [`started`] says.
+    pub packtrain: Option<PathBuf>,
     /// Programs of this host that it has in `/bin`, with the libraries that ldd(1) lists.
     pub programs: Vec<PathBuf>,
     /// Processors, 1 to 16.
@@ -53,6 +61,7 @@ impl GuestConfig {
         Self {
             kernel,
             cards: Vec::new(),
+            packtrain: None,
             programs: Vec::new(),
             cpus: 2,
             memory_mib: 512,

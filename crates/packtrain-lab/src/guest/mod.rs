@@ -57,7 +57,7 @@ mod root;
 pub use agent::Output;
 pub use archive::Archive;
 pub use card::{Bound, Card, CardModel, FarSide, mac};
-pub use config::{Console, GuestConfig};
+pub use config::{Console, GuestConfig, started};
 pub use kernel::{FOLDER_VARIABLE, Kernel};
 
 const PROGRAM: &str = "qemu-system-x86_64";
@@ -104,7 +104,7 @@ impl Guest {
         let start = Instant::now();
         need_programs()?;
         let shell = config.console == Console::Terminal;
-        let root = root::write(&config.kernel, &config.programs, shell)?;
+        let root = root::write(&config, shell)?;
         let root = in_memory(&root).map_err(failed("the root of a guest"))?;
         let (monitor, theirs) = pair()?;
         let (console, terminal) = pair()?;

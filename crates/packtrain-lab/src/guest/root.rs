@@ -3,11 +3,12 @@
 use packtrain::name::Name;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use super::agent;
 use super::archive::Archive;
+use super::config::GuestConfig;
 use super::kernel::{Kernel, needs, release};
 use crate::error::ToolError;
 
@@ -60,11 +61,8 @@ fi
 ";
 
 /// Writes the root: with a shell on the console once the host has written `/run/shell`, or without.
-pub(super) fn write(
-    kernel: &Kernel,
-    programs: &[PathBuf],
-    has_shell: bool,
-) -> Result<Vec<u8>, ToolError> {
+pub(super) fn write(config: &GuestConfig, has_shell: bool) -> Result<Vec<u8>, ToolError> {
+    let kernel = &config.kernel;
     let mut root = Root::default();
     for folder in ["proc", "sys", "dev", "run", "tmp", "root"] {
         root.folder(folder);
@@ -76,8 +74,12 @@ pub(super) fn write(
     let end = if has_shell { WITH_SHELL } else { WITHOUT_SHELL };
     root.file("init", [INIT, end].concat().as_bytes());
     root.modules(kernel)?;
-    for program in programs {
-        root.program(program)?;
+    if let Some(program) = &config.packtrain {
+        root.program(program, "packtrain")?;
+    }
+    for program in &config.programs {
+        let name = program.file_name().unwrap_or_default();
+        root.program(program, &Name::from(name).to_string())?;
     }
     Ok(root.archive.finish())
 }
@@ -134,15 +136,14 @@ impl Root {
         Ok(())
     }
 
-    /// A program in `/bin`, and the libraries that it is linked with at their own paths.
-    fn program(&mut self, program: &Path) -> Result<(), ToolError> {
+    /// A program in `/bin` with this name, and the libraries that it is linked with at their own paths.
+    fn program(&mut self, program: &Path, name: &str) -> Result<(), ToolError> {
         let failed = |path: &Path, error| {
             ToolError::Failed(format!(
                 "cannot put {} into a guest: {error}",
                 Name::from(path)
             ))
         };
-        let name = Name::from(program.file_name().unwrap_or_default());
         let bytes = fs::read(program).map_err(|error| failed(program, error))?;
         self.file(&format!("bin/{name}"), &bytes);
         // It fails for a static program, which has none.

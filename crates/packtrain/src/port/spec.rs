@@ -288,8 +288,18 @@ impl FromStr for PortSpec {
 impl PortSpec {
     fn parse(text: &str) -> Result<Self, String> {
         let Some((kind, rest)) = text.split_once(':') else {
+            let name = text.split(',').next().unwrap_or_default();
+            let is_path = name.contains(['/', '.']);
+            let meant = match name.len() {
+                1..=INTERFACE_NAME_BYTES_MAX if !is_path => format!(
+                    "; for the interface of this name packet:{0} or xdp:{0}, for a TAP tap:{0}",
+                    Escaped(name)
+                ),
+                _ if is_path => format!("; for a capture pcap:{}", Escaped(name)),
+                _ => String::new(),
+            };
             return Err(format!(
-                "{} is not a port: write KIND:NAME[,key=value...], as in tap:tap0,queues=4",
+                "{} is not a port: write KIND:NAME[,key=value...], as in tap:tap0,queues=4{meant}",
                 Quoted(text)
             ));
         };

@@ -686,7 +686,6 @@ fn nothing_waits_for_a_listener_that_does_not_accept() {
 #[test]
 fn what_keeps_a_port_from_connecting_is_said() {
     let file = path("plain");
-    std::fs::write(&file, "precious").expect("a file");
     for (at, why) in [
         (file.clone(), "is no socket"),
         (file.join("vm0.sock"), "Not a directory"),
@@ -695,9 +694,10 @@ fn what_keeps_a_port_from_connecting_is_said() {
             server: false,
             ..VhostConfig::server(&at)
         };
-        let mut port = Vhost::open(&config).expect("it opens");
+        let mut port = Vhost::open(&config).expect("it opens while nothing is there");
         let arena = Arena::new(ArenaConfig::small()).expect("memory");
         let halves = port.attach(&Attach::default(), &arena);
+        std::fs::write(&file, "precious").expect("a file");
         let until = Instant::now() + Duration::from_secs(60);
         let problem = loop {
             if let Some(problem) = port.status().problem {
@@ -715,8 +715,10 @@ fn what_keeps_a_port_from_connecting_is_said() {
         std::thread::sleep(Duration::from_millis(500));
         assert_eq!(port.status().refused, 1, "it is said once");
         drop(halves);
+        let refused = Vhost::open(&config).expect_err("no front end can be there");
+        assert!(refused.to_string().contains(why), "{refused}");
+        std::fs::remove_file(&file).expect("it is there");
     }
-    std::fs::remove_file(&file).expect("it is there");
     // A socket that is not there yet is no problem.
     let config = VhostConfig {
         server: false,

@@ -1,5 +1,6 @@
 //! Settings and rounds: what is run, in which order, and what a run that fails becomes.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -9,7 +10,7 @@ use super::{OPTIONS, RATIO, TEXT, cell, experiment, measured, why_of, with};
 use crate::error::ToolError;
 use crate::experiment::forward::Forward;
 use crate::experiment::judge::judge;
-use crate::experiment::{Experiment, Options, Results, Setup, run};
+use crate::experiment::{Experiment, Options, Results, RunError, Setup, run};
 use crate::harness::options;
 use crate::options::Fields;
 use crate::tool::{Control, Measured};
@@ -125,34 +126,47 @@ fn a_setting_that_needs_more_cpus_is_not_run() {
 }
 
 /// Runs of which some fail, by their number from 1.
-fn with_errors(error: &dyn Fn(usize) -> Option<ToolError>) -> Results {
+fn with_errors(error: &dyn Fn(usize) -> Option<ToolError>) -> Result<Results, RunError> {
     let mut count = 0;
     let mut measure = |_: &Setup, _: &Control<'_>| {
         count += 1;
         error(count).map_or_else(|| Ok(measured(1.0)), Err)
     };
-    with(&experiment(RATIO), &OPTIONS, &mut measure).unwrap()
+    with(&experiment(RATIO), &OPTIONS, &mut measure)
 }
 
 #[test]
 fn a_run_that_fails_is_kept_with_a_flag() {
     let stalled = || ToolError::Failed("tcp stalled".to_owned());
-    let results = with_errors(&|count| (count == 9).then(stalled));
+    let results = with_errors(&|count| (count == 9).then(stalled)).unwrap();
     assert_eq!(results.runs.len(), 20);
     let flags = &results.runs[4].measured.flags;
     assert_eq!(flags[..], ["the run failed: tcp stalled"]);
     let (cell, error) = results.failed.unwrap();
     assert_eq!((cell, error.to_string().as_str()), (2, "tcp stalled"));
     // Not that of a warm-up.
-    let results = with_errors(&|count| (count <= 4).then(stalled));
+    let results = with_errors(&|count| [1, 3, 4, 5].contains(&count).then(stalled)).unwrap();
     assert_eq!(results.failed, None);
     assert!(results.runs.iter().all(|run| run.measured.flags.is_empty()));
 }
 
 #[test]
+fn an_experiment_whose_first_setting_cannot_be_run_ends_with_why() {
+    let line = "in the guest: sh: packtrain: not found";
+    let count = Cell::new(0);
+    let error = with_errors(&|run| {
+        count.set(run);
+        Some(ToolError::Failed(line.to_owned()))
+    });
+    let said = error.unwrap_err().to_string();
+    assert!(said.ends_with(&format!(": {line}")), "{said}");
+    assert_eq!(count.get(), 2);
+}
+
+#[test]
 fn packets_that_a_warm_up_does_not_account_for_are_a_failure() {
     let lost = || ToolError::Check("packets are not accounted for".to_owned());
-    let results = with_errors(&|count| (count == 1).then(lost));
+    let results = with_errors(&|count| (count == 1).then(lost)).unwrap();
     assert!(matches!(results.failed, Some((_, ToolError::Check(_)))));
 }
 

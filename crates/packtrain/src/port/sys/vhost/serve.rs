@@ -54,9 +54,20 @@ pub(in crate::port) enum Endpoint {
 
 impl Endpoint {
     /// Connects to the front end that listens at `path`, if it is there: later this process may
-    /// have fewer rights. If that fails, it is tried again, and said then.
-    pub(in crate::port) fn connect(path: &Path) -> Self {
-        Self::Connect(path.to_owned(), connect_to(path).ok())
+    /// have fewer rights. One that is not there yet is waited for.
+    ///
+    /// # Errors
+    ///
+    /// Why no front end can be there, such as a file that is no socket.
+    pub(in crate::port) fn connect(path: &Path) -> Result<Self, String> {
+        let connected = match connect_to(path) {
+            Ok(stream) => Some(stream),
+            Err(error) => match obstacle(path, &error) {
+                Some(why) => return Err(why),
+                None => None,
+            },
+        };
+        Ok(Self::Connect(path.to_owned(), connected))
     }
 
     /// The file of the socket, if it was made here.

@@ -50,7 +50,7 @@ impl VhostConfig {
                 _ => failed("make the socket")(error),
             })?)
         } else {
-            Endpoint::connect(&self.path)
+            Endpoint::connect(&self.path).map_err(DeviceError::Unsupported)?
         };
         let file = self.path.file_name().unwrap_or(self.path.as_os_str());
         Ok((Name::from(file).exact().to_owned(), endpoint))

@@ -8,11 +8,14 @@ use super::send::{Limits, Sender};
 use super::socket::{METADATA_BYTES, Memory, Rings, Socket};
 use crate::driver::{DeviceError, Features};
 use crate::limits::{HEADROOM_BYTES, QUEUES_MAX, SMALL_FRAME_BYTES};
+use crate::name::Name;
 use crate::packet::Arena;
 use crate::port::sys::device::{Device, failed, unsupported};
+use std::fs;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -217,10 +220,14 @@ fn find_mode(
 ) -> Result<(Program, Granted), DeviceError> {
     let index = line.device.index();
     let attach = |hook| match Program::attach(index, channels, hook) {
-        Err(error) if is_taken(&error) => unsupported(format!(
-            "{name} has another XDP program: end the program that attached it, or detach it with \
-             `ip link set dev {name} xdp off`; `ip -details link show dev {name}` shows it"
-        )),
+        Err(error) if is_taken(&error) => unsupported(match holder(index) {
+            Some(holder) => format!("{name} has the XDP program of {holder}: end that process"),
+            None => format!(
+                "{name} has another XDP program: detach it with `ip link set dev {name} xdp off`, \
+                 or if it is a BPF link with `bpftool link detach id N`; `ip -details link show \
+                 dev {name}` and `bpftool link` show it"
+            ),
+        }),
         attached => Ok(attached),
     };
     let native = match mode {
@@ -353,6 +360,37 @@ fn no_zero_copy(name: &str, error: &io::Error) -> DeviceError {
     DeviceError::Unsupported(format!(
         "{name} has no zero-copy mode ({error}): use mode=auto or mode=copy"
     ))
+}
+
+/// The process of this network namespace that holds the link (`bpf_link`) of an XDP program of an
+/// interface, as `NAME (process N)`. `None` if there is none, or this user may not see it.
+fn holder(interface: u32) -> Option<String> {
+    let of_interface = format!("ifindex:\t{interface}");
+    let is_link = |file: fs::DirEntry| {
+        // It may be closed meanwhile.
+        let text = fs::read_to_string(file.path()).unwrap_or_default();
+        let has = |line: &str| text.lines().any(|one| one == line);
+        has("link_type:\txdp") && has(&of_interface)
+    };
+    let own = fs::read_link("/proc/thread-self/ns/net").ok()?;
+    let is_here = |process: &Path| {
+        let tasks = fs::read_dir(process.join("task")).into_iter().flatten();
+        let mut spaces = tasks
+            .flatten()
+            .map(|task| fs::read_link(task.path().join("ns/net")));
+        spaces.any(|space| space.is_ok_and(|space| space == own))
+    };
+    let mut processes = fs::read_dir("/proc").ok()?.flatten().filter(|entry| {
+        let name = entry.file_name();
+        name.as_encoded_bytes().iter().all(u8::is_ascii_digit)
+    });
+    let found = processes.find(|process| {
+        let files = fs::read_dir(process.path().join("fdinfo"));
+        is_here(&process.path()) && files.into_iter().flatten().flatten().any(is_link)
+    })?;
+    let name = fs::read_to_string(found.path().join("comm")).ok()?;
+    let (name, number) = (Name::from(name.trim_end()), found.file_name());
+    Some(format!("{name} (process {})", number.display()))
 }
 
 /// Whether another program is attached.

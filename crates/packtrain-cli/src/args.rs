@@ -95,9 +95,10 @@ At the start packtrain prints a line for each direction: what it does in softwar
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
 `packtrain plan`, --verbose and --json have everything else.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, and \
-prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on standard \
-error, and the run goes on. A signal that ends it while the ports are being opened ends the program at once.";
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, \
+and prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on \
+standard error, and the run goes on. A signal that ends it while the ports are being opened ends \
+the program at once.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:

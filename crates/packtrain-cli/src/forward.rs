@@ -57,7 +57,12 @@ pub fn run(args: &ForwardArgs) -> Result<(), Failure> {
     privileges.without(|| stop.end_after(STOP_MAX, &start, FOR_A_FILE))?;
     let (signals, asked) = (Stop::pipe()?, Asked::install()?);
     let joint = Joint::open(&args.ports(), &settings, args.duration, args.quiet)?;
-    let [at_start, running] = used(&settings, &joint);
+    let [at_start, running] = used(
+        &settings,
+        joint.has_interface,
+        joint.waits,
+        joint.pins_memory,
+    );
     privileges.keep(at_start)?;
     let names = joint.names();
     let mut in_force = joint.in_force(&args.settings);

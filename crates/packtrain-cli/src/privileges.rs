@@ -2,7 +2,6 @@
 //! not meet the privileges that opened them.
 
 use crate::exit::{Exit, Failure};
-use crate::joint::Joint;
 use nix::unistd::{User, getgrouplist};
 use packtrain::engine::Settings;
 use packtrain::policy::priority::Serves;
@@ -137,18 +136,23 @@ impl Account {
 
 /// The capabilities that the start of a run uses once its ports are open, and those of a run after
 /// it, each for its reason. The end of a run needs none: the kernel undoes what was opened.
-pub fn used(settings: &Settings, joint: &Joint) -> [CapabilitySet; 2] {
+pub fn used(
+    settings: &Settings,
+    has_interface: bool,
+    waits: bool,
+    pins_memory: bool,
+) -> [CapabilitySet; 2] {
     let mut running = CapabilitySet::empty();
     // AF_XDP pins the memory of packets once the run has it. Linux before 5.19 needs the other one
     // to give packets to its sockets, and any to load a program for an interface that is made
     // again.
     let pins = CapabilitySet::IPC_LOCK | CapabilitySet::BPF;
-    let mut used = if joint.pins_memory { pins } else { running };
-    if joint.waits {
+    let mut used = if pins_memory { pins } else { running };
+    if waits {
         // Opens an interface that is made again, by packet sockets, as a TAP or through AF_XDP.
         running |= used | CapabilitySet::NET_RAW | CapabilitySet::NET_ADMIN;
     }
-    if joint.has_interface {
+    if has_interface {
         // Limits the kernel's large packets, and asks for the link state and the counters of an
         // interface that is moved to another network namespace.
         running |= CapabilitySet::NET_ADMIN;

@@ -15,21 +15,25 @@ mod guest;
 
 use bed::{Bed, Exchanged, LOADS, Load, PINGS, Sends, Takes, bridge, exchange};
 use clap::Parser;
+use guest::Guest;
 use packtrain::limits::PORTS_MAX;
-use packtrain::port::open;
-use packtrain_lab::link::LINE_QUEUE;
-use packtrain_lab::topology::{Settings, TwoHosts};
+use packtrain_lab::link::Rtnl;
+use packtrain_lab::netns::Netns;
+use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer, TransferReport};
-use packtrain_lab::{rootless, tap};
+use packtrain_lab::{LabError, rootless, tap};
 use packtrain_measure::claim::{compared, save};
 use packtrain_measure::options::{self, Common, Timed};
 use packtrain_measure::report::Conditions;
 use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::json;
 use std::error::Error;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::process::ExitCode;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(clap::Parser)]
 struct Arguments {
@@ -46,10 +50,9 @@ struct Arguments {
     timed: Timed,
 }
 
-/// Bytes that the slow port sends in a second, and those that wait for it in the kernel's bridge:
-/// 1000 packets.
-const SLOW_BYTES: u32 = 15_000_000;
-const SLOW_QUEUE: u32 = 1000 * 1514;
+/// Packets that the slow port takes in a millisecond, and those that may wait for it in the kernel.
+const SLOW_PACKETS: u128 = 10;
+const SLOW_QUEUE: u32 = 1000;
 /// How long the guests do what they do before the stream begins.
 const WARM_UP: Duration = Duration::from_millis(500);
 /// How long a stream may make no progress, and an answer to a ping may take.
@@ -184,33 +187,103 @@ fn measure(middle: Middle, time: Duration) -> Result<(Exchanged, String), Box<dy
     Ok((exchanged, format!("{drops:?} {problem}")))
 }
 
-/// TCP from a fast to a slow port, of the kernel's bridge or of packtrain's, which has the same
-/// interfaces and an idle one.
-fn slow(is_ours: bool, stream: &Transfer) -> Result<(Exchanged, String), Box<dyn Error>> {
-    let (hosts, middle) = TwoHosts::bridge(&Settings::default())?;
-    let mut rtnl = middle.rtnl()?;
-    let names = ["port-a", "port-b"];
-    let queue = if is_ours { LINE_QUEUE } else { SLOW_QUEUE };
-    let slow = rtnl.link(names[1])?.index;
-    rtnl.set_line_rate(slow, SLOW_BYTES, queue)?;
-    let session = if is_ours {
-        for name in names {
-            let index = rtnl.link(name)?.index;
-            // Of no bridge.
-            rtnl.set_bridge(index, 0)?;
+/// The other end of the slow port.
+enum Slow {
+    Guest(Guest),
+    Tap(File),
+}
+
+impl Slow {
+    fn take(&mut self) -> Option<Vec<u8>> {
+        match self {
+            Self::Guest(guest) => guest.receive(0).map(|(_, bytes)| bytes),
+            Self::Tap(tap) => {
+                let mut frame = vec![0; 2048];
+                let bytes = tap.read(&mut frame).ok()?;
+                frame.truncate(bytes);
+                Some(frame)
+            }
         }
-        let ports = ["packet:port-a", "packet:port-b", "tap:idle"];
-        let ports = middle.run(|| {
-            ports
-                .iter()
-                .map(|port| open(port))
-                .collect::<Result<_, _>>()
-        })?;
-        Some(bridge(ports?)?)
+    }
+
+    fn give(&mut self, frame: &[u8]) -> bool {
+        match self {
+            Self::Guest(guest) => guest.send(0, &[0; 12], frame),
+            Self::Tap(tap) => tap.write(frame).is_ok(),
+        }
+    }
+}
+
+/// A bridge of the left host's interface, of a port that takes slowly, behind which the right host
+/// is, and of packtrain's a third one that is idle.
+fn slow(is_ours: bool, stream: &Transfer) -> Result<(Exchanged, String), Box<dyn Error>> {
+    let middle = Netns::new()?;
+    let (hosts, (near, _), (_, far)) = TwoHosts::with(&Settings::default(), |side| {
+        let kept = match side {
+            Side::Left if is_ours => (Some(bed::port("tap:near")), vec![]),
+            Side::Left => {
+                Rtnl::open()?.create_veth("near", "near", &middle, 1)?;
+                (None, vec![])
+            }
+            Side::Right => (None, tap::Tap::new("far").open()?),
+        };
+        let name = side.of(["near", "far"]);
+        Ok::<_, LabError>((name.to_owned(), kept))
+    })?;
+    let (slow, session) = if let Some(near) = near {
+        let (port, connect) = bed::vhost(0, 256);
+        let session = bridge(vec![near, port, middle.run(|| bed::port("tap:idle"))?])?;
+        (Slow::Guest(connect().0), Some(session))
     } else {
-        None
+        let mut rtnl = middle.rtnl()?;
+        rtnl.create_bridge("bridge")?;
+        let bridge = rtnl.link("bridge")?.index;
+        rtnl.set_up(bridge)?;
+        let port = middle.run(|| tap::Tap::new("slow").open())??;
+        for name in ["near", "slow"] {
+            let index = rtnl.link(name)?.index;
+            rtnl.set_tx_queue_len(index, SLOW_QUEUE)?;
+            rtnl.set_bridge(index, bridge)?;
+            rtnl.set_up(index)?;
+        }
+        (
+            Slow::Tap(port.into_iter().map(File::from).next().expect("one")),
+            None,
+        )
     };
-    let exchanged = exchange(&hosts, stream, STALL);
+    let far = far.into_iter().map(File::from).next().expect("a queue");
+    let (stop, stopped) = channel::<()>();
+    let exchanged = thread::scope(|scope| {
+        let is_over = move || {
+            let stopped = stopped.recv_timeout(Duration::from_micros(100));
+            stopped == Err(RecvTimeoutError::Disconnected)
+        };
+        scope.spawn(move || carry(slow, far, is_over));
+        let exchanged = exchange(&hosts, stream, STALL);
+        drop(stop);
+        exchanged
+    });
     let drops = session.map(|session| session.finish().snapshot.drops);
-    Ok((exchanged, format!("{drops:?}")))
+    Ok((
+        exchanged,
+        drops.map_or("none".to_owned(), |drops| format!("{drops:?}")),
+    ))
+}
+
+/// Carries [`SLOW_PACKETS`] a millisecond to the host, and all packets from it.
+fn carry(mut slow: Slow, mut far: File, is_over: impl Fn() -> bool) {
+    let (start, mut taken, mut frame) = (Instant::now(), 0, [0; 2048]);
+    while !is_over() {
+        let due = start.elapsed().as_millis() * SLOW_PACKETS;
+        while taken < due {
+            // The time of an empty queue is not made up for.
+            taken = slow.take().map_or(due, |packet| {
+                // A packet that the host refuses is lost.
+                far.write(&packet).map_or(taken, |_| taken + 1)
+            });
+        }
+        while let Ok(bytes) = far.read(&mut frame) {
+            slow.give(&frame[..bytes]);
+        }
+    }
 }

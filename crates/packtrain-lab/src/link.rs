@@ -51,7 +51,7 @@ const FRAME_OVERHEAD: u16 = 8 + 4 + 12;
 const LINE_BURST: u32 = 128 * 1024;
 /// Bytes that wait at most, more than the send buffers of usual tests: then a socket waits, and
 /// nothing is dropped.
-pub const LINE_QUEUE: u32 = 64 * 1024 * 1024;
+const LINE_QUEUE: u32 = 64 * 1024 * 1024;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
@@ -337,13 +337,12 @@ impl Rtnl {
     }
 
     /// Gives an interface a line rate, in bytes a second. Its packets wait in a token bucket
-    /// (tc-tbf(8)) until it is their turn, at most `queue` bytes. They stay in their socket's send
-    /// buffer meanwhile, so that a sender waits as it does for a NIC, where a TAP whose ring is
-    /// full drops.
+    /// (tc-tbf(8)) until it is their turn. They stay in their socket's send buffer meanwhile, so
+    /// that a sender waits as it does for a NIC, where a TAP whose ring is full drops.
     ///
     /// # Errors
     /// [`LabError::Missing`] if the kernel has no such queueing discipline, else [`LabError::Os`].
-    pub fn set_line_rate(&mut self, index: u32, bytes: u32, queue: u32) -> Result<(), LabError> {
+    pub fn set_line_rate(&mut self, index: u32, bytes: u32) -> Result<(), LabError> {
         /// `TC_LINKLAYER_ETHERNET`.
         const ETHERNET: u8 = 1;
         /// `TCA_TBF_PARMS` and `TCA_TBF_BURST` of linux/pkt_sched.h.
@@ -354,7 +353,7 @@ impl Rtnl {
         parameters[1] = ETHERNET;
         parameters[2..4].copy_from_slice(&FRAME_OVERHEAD.to_ne_bytes());
         parameters[8..12].copy_from_slice(&bytes.to_ne_bytes());
-        parameters[24..28].copy_from_slice(&queue.to_ne_bytes());
+        parameters[24..28].copy_from_slice(&LINE_QUEUE.to_ne_bytes());
         let options = [
             DefaultNla::new(PARAMETERS, parameters),
             DefaultNla::new(BURST, LINE_BURST.max(bytes / 1000).to_ne_bytes().to_vec()),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::counters::{Counters, devices};
 use crate::error::LabError;
 use crate::ip::IpVersion;
-use crate::link::{self, LINE_QUEUE, Link, LinkStats, Mac, Rtnl};
+use crate::link::{self, Link, LinkStats, Mac, Rtnl};
 use crate::netns::{self, Netns};
 use crate::tap::Tap;
 
@@ -329,7 +329,7 @@ fn bring_up(rtnl: &mut Rtnl, name: &str, side: Side, settings: &Settings) -> Res
         rtnl.set_arp(index, !settings.quiet)?;
     }
     if let Some(rate) = settings.line_rate {
-        rtnl.set_line_rate(index, rate, LINE_QUEUE)?;
+        rtnl.set_line_rate(index, rate)?;
     }
     rtnl.set_up(index)?;
     if mac.is_some() {

@@ -46,7 +46,7 @@ const ONLY: &[(&str, &str, &str)] = &[
     (
         "crates/packtrain/src/port",
         // A driver names the reason for a bad packet; it has no counters.
-        "driver packet advice name time limits file stats::DropReason sync port",
+        "driver packet advice name time limits file plant stats::DropReason sync port",
         "a driver author needs to know nothing but the driver contract",
     ),
     (

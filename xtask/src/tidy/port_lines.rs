@@ -30,6 +30,11 @@ const LONGER: &[(&str, usize, &str)] = &[
         "a card: what both agree to, its commands, and checks of all that it writes",
     ),
     (
+        "packet",
+        275,
+        "packets above 64 KiB are received in parts, between those of others",
+    ),
+    (
         "sim",
         1850,
         "it is the simulated hardware as well, its faults and their counts, and its time",

@@ -133,7 +133,7 @@ impl<R: Read> Unpack<R> {
         let start = self.window.bytes();
         let state = if start.starts_with(&GZIP_MAGIC) {
             State::Gzip(Box::default())
-        } else if start.len() == ZSTD_MAGIC.len() && may_begin_zstd(start) {
+        } else if start.len() >= ZSTD_MAGIC.len() && may_begin_zstd(start) {
             State::Zstd(Box::default())
         } else {
             return Ok(State::Plain);

@@ -198,9 +198,9 @@ impl<R: Read> Intake<R> {
 
     /// Reads the next packets into `batch`, in the place of those before. Returns whether anything
     /// was read: not at the end of all captures. An error that is fatal ends the reading of one of
-    /// them ([`stopped`](Self::stopped)). The batch may have no packet, if what was read was bad or left
-    /// out. Packets from `until` on are not read: that is the time of the first packet of a capture
-    /// that is not added yet.
+    /// them ([`stopped`](Self::stopped)). The batch may have no packet, if what was read was bad or
+    /// left out. Packets from `until` on are not read: that is the time of the first packet of a
+    /// capture that is not added yet.
     ///
     /// # Errors
     /// [`ReplayError::TooManyInterfaces`].

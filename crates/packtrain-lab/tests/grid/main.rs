@@ -4,8 +4,8 @@
 //! A spread of cases runs by default, all of them with `PACKTRAIN_FULL=1`.
 //!
 //! The counts of both kernels and ours follow each segment from one TCP to the other. They must
-//! arrive in order, unless a kernel counted a drop. TCP also repeats what is only late, as on a busy
-//! machine: that decides nothing here, and the bench `tap` compares it with the C forwarder.
+//! arrive in order, unless a kernel counted a drop. TCP also repeats what is only late, as on a
+//! busy machine: that decides nothing here, and the bench `tap` compares it with the C forwarder.
 
 mod transfers;
 

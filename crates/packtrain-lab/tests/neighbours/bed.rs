@@ -114,38 +114,52 @@ pub fn bridge(ports: Vec<Port<AnyPort>>) -> Result<Session, Box<dyn Error>> {
     Ok(session.start()?)
 }
 
+pub fn port(text: &str) -> Port<AnyPort> {
+    open(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+}
+
+/// A port that waits for its guest, and the function that connects one with rings of `size`.
+pub fn vhost(features: u64, size: u16) -> (Port<AnyPort>, impl FnOnce() -> (Guest, VhostWatch)) {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    let socket = temp_dir().join(format!("neighbours-{}-{number}.sock", process::id()));
+    let port = port(&format!("vhost-user:{},server", socket.display()));
+    let watch = port.driver.vhost().expect("a front end");
+    let connect = move || {
+        let stream = UnixStream::connect(&socket).expect("the port listens");
+        let mut options = Options::new(VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | features);
+        options.size = size;
+        let guest = Guest::new(stream, options);
+        wait_for("the guest", || watch.status().connected);
+        (guest, watch)
+    };
+    (port, connect)
+}
+
 impl Bed {
     /// Two hosts, two guests if they are wanted, and `idle` TAPs without traffic.
     pub fn new(with_guests: bool, idle: usize) -> Result<Self, Box<dyn Error>> {
         let settings = Settings::default();
         let (hosts, near, far) = TwoHosts::with(&settings, |side| {
             let name = side.of(["near", "far"]);
-            let port = open(&format!("tap:{name}")).unwrap_or_else(|error| panic!("{error}"));
-            Ok::<_, LabError>((name.to_owned(), port))
+            Ok::<_, LabError>((name.to_owned(), port(&format!("tap:{name}"))))
         })?;
-        let (mut ports, mut sockets) = (vec![near, far], Vec::new());
-        for number in 0..if with_guests { 2 } else { 0 } {
-            let socket = temp_dir().join(format!("neighbours-{}-{number}", process::id()));
-            let port = open(&format!("vhost-user:{},server", socket.display()))?;
-            sockets.push((socket, port.driver.vhost().expect("a front end")));
+        let (mut ports, mut connect) = (vec![near, far], Vec::new());
+        for _ in 0..if with_guests { 2 } else { 0 } {
+            let (port, guest) = vhost(OFFLOADS, 128);
             ports.push(port);
+            connect.push(guest);
         }
         let quiet = Netns::new()?;
         let mut rtnl = quiet.rtnl()?;
         for number in 0..idle {
             let name = format!("idle-{number}");
-            ports.push(quiet.run(|| open(&format!("tap:{name}")))??);
+            ports.push(quiet.run(|| port(&format!("tap:{name}")))?);
             let index = rtnl.link(&name)?.index;
             rtnl.set_up(index)?;
         }
         let session = bridge(ports)?;
-        let connected = sockets.into_iter().map(|(socket, watch)| {
-            let stream = UnixStream::connect(socket).expect("the port listens");
-            let features = VERSION_1 | MRG_RXBUF | INDIRECT | EVENT_IDX | OFFLOADS;
-            let guest = Guest::new(stream, Options::new(features));
-            wait_for("the guest", || watch.status().connected);
-            (guest, watch)
-        });
+        let connected = connect.into_iter().map(|connect| connect());
         let (mut guests, watches): (Vec<_>, _) = connected.unzip();
         if let [taker, sender] = &mut guests[..] {
             // The bridge learns where the first one is. Both hosts and the second one see it.

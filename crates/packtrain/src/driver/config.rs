@@ -157,8 +157,8 @@ impl PortConfig {
              dropped";
         "mtu" (Range(MTU_MIN as u64, u16::MAX as u64)) mtu:
             "bytes of a packet to the port at most, without link header and two VLAN tags; longer \
-             ones are dropped (drop.mtu), and so are GSO packets of longer segments; without it only \
-             the MTU of a packet: or xdp: interface or of a card counts";
+             ones are dropped (drop.mtu), and so are GSO packets of longer segments; without it \
+             only the MTU of a packet: or xdp: interface or of a card counts";
         "rx" (Text("auto|whole|pieces|pieces(256..1792)")) rx_buffers:
             "receive large packets whole, or in pieces of as many bytes";
         "coalesce" (Words) coalesce: "merging of received packets in software";

@@ -369,8 +369,7 @@ impl<T: TxDescriptors> SharedTx<T> {
         }
     }
 
-    /// Sends an application's packets, whose frames are within no bound, since the slots that the
-    /// ring withholds from applications are.
+    /// Sends an application's packets. Slots that the ring withholds are the bound of their frames.
     fn counted<R>(&self, burst: &mut Burst, send: impl FnOnce(&mut Burst) -> R) -> R {
         if !self.counts_frames {
             return send(burst);

@@ -9,8 +9,8 @@
 //! The card knows one size of buffers, which it assumes of every one. With the usual MTU that is
 //! 2048 bytes, more than a small frame has behind its headroom. It is right only since the card
 //! then drops frames of more than 1522 bytes (`RCTL.LPE` and `RCTL.SBP` are 0), and writes no byte
-//! beyond the frame. With a longer MTU the buffers are of 1024 bytes, and packets in pieces. So a
-//! frame with two VLAN tags is received up to an MTU of 1496 unless the MTU is set to more than 1500.
+//! beyond the frame. With a longer MTU the buffers are of 1024 bytes, and packets in pieces. So at
+//! an MTU of 1500 a frame with two VLAN tags is received with at most 1496 bytes behind them.
 //!
 //! # Interrupts
 //!

@@ -2,6 +2,7 @@
 
 mod any;
 mod arriving;
+mod big;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod by_hand;

@@ -18,20 +18,20 @@ pub use super::sys::packet::PacketConfig;
 pub use super::sys::socket::Fanout;
 pub use keys::PacketOptions;
 
+use super::big::Cutting;
 use super::sys::packet::{self as setup, Losses, OFFLOADS, Opened, failed};
 use super::sys::socket::{BATCH, Inbox, Socket, Tag};
-use super::vectored::{Filled, Gathered, Posted};
+use super::vectored::{Filled, Posted};
 use super::vnet::{ReadError, WriteError, bytes_min, mend, read_header, refused, write_with};
 use crate::driver::{
     Accepted, Armed, Attach, Capabilities, DeviceCounters, DeviceError, Driver, Features, Interest,
     Interface, Link, QueuePair, Refused, RxBurst, RxDescriptors, Token, TxDescriptors, TxPacket,
 };
-use crate::limits::PACKET_BYTES_MAX;
-use crate::packet::{Arena, Packet, VlanTag};
+use crate::packet::{Arena, Packet};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::virtio_net::{Accept, BigTcp, HeaderLen, VnetHeader};
+use packtrain_offload::virtio_net::{Accept, HeaderLen};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
@@ -155,7 +155,7 @@ pub struct PacketRx {
     socket: Socket,
     posted: Posted,
     inbox: Inbox,
-    cutting: Option<Cutting>,
+    cutting: Option<Box<Cutting>>,
     drained: bool,
     losses: Losses,
     /// When the interface is checked again.
@@ -163,60 +163,7 @@ pub struct PacketRx {
     calls: u64,
 }
 
-/// A packet above 64 KiB whose parts are received one by one.
-#[derive(Debug)]
-struct Cutting {
-    cut: BigTcp,
-    gathered: Gathered,
-    tag: Option<VlanTag>,
-    /// The next part.
-    next: u32,
-}
-
 impl PacketRx {
-    /// Begins to cut a packet above 64 KiB; false if it is none.
-    fn begin_cut(&mut self, filled: Filled, tag: Option<VlanTag>) -> Result<bool, DropReason> {
-        let gathered = self.posted.gather(filled)?;
-        let read = self.posted.gathered(gathered);
-        let header = VnetHeader::decode(read, HEADER).map_err(DropReason::Vnet)?;
-        let packet = read.get(HEADER.bytes()..).unwrap_or_default();
-        let (link, bytes) = (LinkType::Ethernet, packet.len() as u32);
-        let cut = BigTcp::new(&header, link, Accept::ALL, packet, bytes);
-        self.cutting = cut.map_err(DropReason::Vnet)?.map(|cut| Cutting {
-            cut,
-            gathered,
-            tag,
-            next: 0,
-        });
-        Ok(self.cutting.is_some())
-    }
-
-    /// Puts the next part of a packet above 64 KiB into `burst`. Its headers are written in front
-    /// of its payload, over that of the part before.
-    fn push_part(&mut self, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
-        let Some(cutting) = self.cutting.take() else {
-            return Ok(());
-        };
-        let Cutting { cut, gathered, .. } = &cutting;
-        let payload = cut.payload(cutting.next);
-        let start = payload.start as usize - cut.header_bytes();
-        let range = start..payload.end as usize + HEADER.bytes();
-        let read = self.posted.gathered(*gathered);
-        let part = read.get_mut(range.clone()).ok_or(DropReason::Truncated)?;
-        let header = cut.write_headers(cutting.next, &mut part[HEADER.bytes()..]);
-        let header = header.map_err(DropReason::Vnet)?;
-        header.encode(part, HEADER).map_err(DropReason::Vnet)?;
-        let (link, bytes) = (LinkType::Ethernet, part.len());
-        let known = read_header(part, bytes, Some(HEADER), link, Accept::ALL)?;
-        let mut packet = self.posted.copy_gathered(*gathered, range)?;
-        packet.trim_front(known.front);
-        packet.meta_mut().vlan = cutting.tag;
-        burst.push(packet, &known.info);
-        let next = cutting.next + 1;
-        self.cutting = (next < cut.parts()).then_some(Cutting { next, ..cutting });
-        Ok(())
-    }
-
     /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
     fn push(
         &mut self,
@@ -225,11 +172,9 @@ impl PacketRx {
     ) -> Result<(), DropReason> {
         let tag = tag?;
         if self.posted.may_be_big(filled) {
-            if self.begin_cut(filled, tag)? {
+            self.cutting = Cutting::begin(&mut self.posted, HEADER, filled, tag)?;
+            if self.cutting.is_some() {
                 return Ok(());
-            }
-            if filled.bytes() > HEADER.bytes() + PACKET_BYTES_MAX {
-                return Err(DropReason::TooLong);
             }
         }
         let first = self.posted.first(filled)?;
@@ -274,16 +219,15 @@ impl RxDescriptors for PacketRx {
         }
         self.losses.report(burst);
         while !burst.exhausted() {
-            if let Some(cutting) = &self.cutting {
+            if let Some(cutting) = self.cutting.take() {
                 // Out of frames: the rest waits for the next refill.
-                if !self
-                    .posted
-                    .has_room(cutting.gathered, self.inbox.has_more())
-                {
+                if !cutting.has_room(&self.posted, self.inbox.has_more()) {
+                    self.cutting = Some(cutting);
                     return self.recheck(now);
                 }
-                if let Err(reason) = self.push_part(burst) {
-                    burst.bad(reason, 1);
+                match cutting.push(&mut self.posted, burst) {
+                    Ok(rest) => self.cutting = rest,
+                    Err(reason) => burst.bad(reason, 1),
                 }
                 continue;
             }

@@ -441,7 +441,7 @@ impl Ring {
         self.budget = (self.budget + BUDGET).min(BUDGET);
     }
 
-    /// The packet of `bytes` bytes in the chain that was taken is bad: they were copied in vain.
+    /// The packet of `bytes` bytes in the chain that was taken is bad: copied in vain.
     pub(in crate::port) fn charge(&mut self, bytes: usize) {
         self.budget -= due(bytes);
     }
@@ -555,8 +555,7 @@ impl Ring {
         self.complete(self.head, bytes);
     }
 
-    /// Gives the chain that was taken and is bad back. One that begins nowhere cannot be given
-    /// back.
+    /// Gives the bad chain that was taken back, unless it begins nowhere.
     fn consume_bad(&mut self, bad: BadChain) {
         let is_nowhere = self.live.as_ref().is_none_or(|live| self.head >= live.size);
         if bad == BadChain::Index && is_nowhere {

@@ -3,7 +3,7 @@
 use crate::check::args::CheckArgs;
 use crate::ranges::within;
 use crate::replay::args::ReplayArgs;
-use crate::shell::{CompletionsArgs, ManArgs, card, experiment, port};
+use crate::shell::{CARDS, CompletionsArgs, ManArgs, card, experiment, port};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
@@ -95,9 +95,10 @@ At the start packtrain prints a line for each direction: what it does in softwar
 end it prints totals: packets, bytes, rates, losses with their reasons, and the packet ledger. \
 `packtrain plan`, --verbose and --json have everything else.
 
-SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, and \
-prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on standard \
-error, and the run goes on. A signal that ends it while the ports are being opened ends the program at once.";
+SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, \
+and prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on \
+standard error, and the run goes on. A signal that ends a run ends the program at once while the \
+ports are being opened.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -671,13 +672,6 @@ pub struct GuestCard {
     /// What it is joined to.
     pub wire: Wire,
 }
-
-/// The models of cards, as they are written.
-pub const CARDS: [(&str, CardModel); 3] = [
-    ("e1000e", CardModel::E1000e),
-    ("vmxnet3", CardModel::Vmxnet3),
-    ("virtio", CardModel::Virtio),
-];
 
 /// What a card of `packtrain guest` is joined to.
 #[derive(Clone, Debug, PartialEq, Eq)]

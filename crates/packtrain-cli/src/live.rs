@@ -60,8 +60,8 @@ pub struct Live {
 
 impl Live {
     /// For a run that starts now. Statistics are printed every `interval`. Without one they are
-    /// printed every second on a terminal, unless `quiet`, and never otherwise. With `json` those of
-    /// an `interval` are JSON lines. Events are always printed.
+    /// printed every second on a terminal, unless `quiet`, and never otherwise. With `json` those
+    /// of an `interval` are JSON lines. Events are always printed.
     pub fn new(
         (names, interfaces): (Vec<Name>, Vec<bool>),
         captures: Vec<Option<CaptureStatus>>,

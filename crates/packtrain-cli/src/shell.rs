@@ -1,7 +1,6 @@
 //! `packtrain completions` and `packtrain man`: completions of shells and manual pages, made from
 //! the definition of the command line.
 
-use crate::args::CARDS;
 use crate::exit::{Exit, Failure};
 use crate::print;
 use clap::builder::{PossibleValue, TypedValueParser};
@@ -13,6 +12,7 @@ use packtrain::name::Name;
 use packtrain::port::spec::kinds;
 use packtrain_lab::check::CHECKS;
 use packtrain_lab::experiment::BUILT_IN;
+use packtrain_lab::guest::CardModel;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
@@ -47,6 +47,13 @@ pub struct ManArgs {
     #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
 }
+
+/// The models of cards, as they are written.
+pub const CARDS: [(&str, CardModel); 3] = [
+    ("e1000e", CardModel::E1000e),
+    ("vmxnet3", CardModel::Vmxnet3),
+    ("virtio", CardModel::Virtio),
+];
 
 /// A parser whose argument takes other values, too: a shell offers these.
 #[derive(Clone)]

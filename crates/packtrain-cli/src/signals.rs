@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP end a run in order: it stops receiving, drains, and prints its totals.
-//! SIGUSR1 asks for the totals so far.
+//! SIGINT, SIGTERM and SIGHUP end a run in order: it stops receiving, drains, and prints its
+//! totals. SIGUSR1 asks for the totals so far.
 
 use crate::exit::{Exit, Failure};
 use crate::print;

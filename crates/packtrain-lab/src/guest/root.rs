@@ -136,7 +136,8 @@ impl Root {
         Ok(())
     }
 
-    /// A program in `/bin` with this name, and the libraries that it is linked with at their own paths.
+    /// A program in `/bin` with this name, and the libraries that it is linked with at their own
+    /// paths.
     fn program(&mut self, program: &Path, name: &str) -> Result<(), ToolError> {
         let failed = |path: &Path, error| {
             ToolError::Failed(format!(

@@ -3,7 +3,7 @@
 use crate::check::args::CheckArgs;
 use crate::ranges::within;
 use crate::replay::args::ReplayArgs;
-use crate::shell::{CompletionsArgs, ManArgs};
+use crate::shell::{CARDS, CompletionsArgs, ManArgs, card, experiment, port};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
@@ -97,8 +97,8 @@ end it prints totals: packets, bytes, rates, losses with their reasons, and the 
 
 SIGINT (Ctrl-C), SIGTERM and SIGHUP end a run: packtrain receives no more, sends what it holds, \
 and prints the totals. Under nohup(1) SIGHUP ends nothing. SIGUSR1 prints the totals so far on \
-standard error, and the run goes on. A signal that ends it while the ports are being opened ends \
-the program at once.";
+standard error, and the run goes on. A signal that ends a run ends the program at once while the \
+ports are being opened.";
 
 const PLAN_EXAMPLES: &str = "\
 Examples:
@@ -271,6 +271,7 @@ shown and not judged. Ctrl-C ends it and keeps what was measured. No root is nee
 pub struct ExperimentArgs {
     /// `list`, names of experiments, `all`, or a TOML file of your own
     #[arg(required = true, value_name = "NAME|FILE")]
+    #[arg(value_parser = experiment(), hide_possible_values = true)]
     pub what: Vec<String>,
     /// The settings that are run
     #[arg(long, value_enum, value_name = "WHERE")]
@@ -499,12 +500,14 @@ pub fn word(value: &impl ValueEnum) -> String {
 #[command(after_help = FORWARD_EXAMPLES, after_long_help = ports(FORWARD_EXAMPLES))]
 pub struct ForwardArgs {
     /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
+    #[arg(value_parser = port(), hide_possible_values = true)]
     pub a: String,
     /// The second port
+    #[arg(value_parser = port(), hide_possible_values = true)]
     pub b: String,
     /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
     /// Ethernet address was seen last, or to all others. It detects no loop
-    #[arg(value_name = "MORE")]
+    #[arg(value_name = "MORE", value_parser = port(), hide_possible_values = true)]
     pub more: Vec<String>,
     /// Ends the run after this time: 10s, 500ms, 2m, 1h; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -566,12 +569,14 @@ fn listed<'a>(a: &'a str, b: &'a str, more: &'a [String]) -> Vec<&'a str> {
 #[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
 pub struct PlanArgs {
     /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
+    #[arg(value_parser = port(), hide_possible_values = true)]
     pub a: String,
     /// The second port
+    #[arg(value_parser = port(), hide_possible_values = true)]
     pub b: String,
     /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
     /// Ethernet address was seen last, or to all others. It detects no loop
-    #[arg(value_name = "MORE")]
+    #[arg(value_name = "MORE", value_parser = port(), hide_possible_values = true)]
     pub more: Vec<String>,
     /// Policies of queues and workers.
     #[command(flatten)]
@@ -640,7 +645,8 @@ pub struct GuestArgs {
     /// kernel's driver; `hub=N` joins it to the other cards of that hub (0), `tap=NAME` to a TAP
     /// interface of this host instead
     #[arg(long = "card", value_name = "MODEL[,kernel][,hub=N|,tap=NAME]")]
-    #[arg(default_values = ["e1000e", "e1000e"])]
+    #[arg(default_values = ["e1000e", "e1000e"], hide_possible_values = true)]
+    #[arg(value_parser = card(GuestCard::from_str))]
     pub cards: Vec<GuestCard>,
     /// Puts this program of the host into the guest's /bin, too
     #[arg(long = "program", value_name = "PATH")]
@@ -681,14 +687,13 @@ impl FromStr for GuestCard {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut words = text.split(',');
-        let model = match words.next().unwrap_or_default() {
-            "e1000e" => CardModel::E1000e,
-            "vmxnet3" => CardModel::Vmxnet3,
-            "virtio" => CardModel::Virtio,
-            _ => return Err("the models are e1000e, vmxnet3, virtio".to_owned()),
+        let model = words.next().unwrap_or_default();
+        let Some((_, model)) = CARDS.iter().find(|(name, _)| *name == model) else {
+            let names = CARDS.map(|(name, _)| name).join(", ");
+            return Err(format!("the models are {names}"));
         };
         let mut card = Self {
-            model,
+            model: *model,
             bound: Bound::Vfio,
             wire: Wire::Hub(0),
         };

@@ -3,12 +3,19 @@
 
 use crate::exit::{Exit, Failure};
 use crate::print;
-use clap::{Args, Command};
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use packtrain::advice;
 use packtrain::name::Name;
+use packtrain::port::spec::kinds;
+use packtrain_lab::check::CHECKS;
+use packtrain_lab::experiment::BUILT_IN;
+use packtrain_lab::guest::CardModel;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 /// `packtrain completions`.
 #[derive(Debug, Args)]
@@ -39,6 +46,76 @@ pub struct ManArgs {
     /// Where the pages of all commands are written [default: prints the program's page]
     #[arg(value_name = "FOLDER")]
     pub folder: Option<PathBuf>,
+}
+
+/// The models of cards, as they are written.
+pub const CARDS: [(&str, CardModel); 3] = [
+    ("e1000e", CardModel::E1000e),
+    ("vmxnet3", CardModel::Vmxnet3),
+    ("virtio", CardModel::Virtio),
+];
+
+/// A parser whose argument takes other values, too: a shell offers these.
+#[derive(Clone)]
+pub struct Offering<P> {
+    parser: P,
+    values: &'static [String],
+}
+
+impl<P: TypedValueParser> TypedValueParser for Offering<P> {
+    type Value = P::Value;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        argument: Option<&Arg>,
+        value: &OsStr,
+    ) -> Result<P::Value, clap::Error> {
+        self.parser.parse_ref(command, argument, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let values = self.values.iter();
+        Some(Box::new(values.map(|value| PossibleValue::new(&**value))))
+    }
+}
+
+/// Text that is a port, of which the kinds are offered.
+pub fn port() -> impl TypedValueParser<Value = String> {
+    static KINDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        kinds()
+            .iter()
+            .map(|kind| format!("{}:", kind.name))
+            .collect()
+    });
+    offering(&KINDS, clap::builder::StringValueParser::new())
+}
+
+/// Experiments, or the file of one.
+pub fn experiment() -> impl TypedValueParser<Value = String> {
+    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let names = BUILT_IN.iter().map(|(name, _)| *name);
+        names.chain(["all", "list"]).map(str::to_owned).collect()
+    });
+    offering(&NAMES, clap::builder::StringValueParser::new())
+}
+
+/// The name of a check.
+pub fn check() -> impl TypedValueParser<Value = String> {
+    static NAMES: LazyLock<Vec<String>> =
+        LazyLock::new(|| CHECKS.iter().map(|check| check.name.to_owned()).collect());
+    offering(&NAMES, clap::builder::StringValueParser::new())
+}
+
+/// A card of a guest, which `parser` reads.
+pub fn card<P>(parser: P) -> Offering<P> {
+    static MODELS: LazyLock<Vec<String>> =
+        LazyLock::new(|| CARDS.iter().map(|(name, _)| (*name).to_owned()).collect());
+    offering(&MODELS, parser)
+}
+
+fn offering<P>(values: &'static LazyLock<Vec<String>>, parser: P) -> Offering<P> {
+    Offering { parser, values }
 }
 
 /// Prints the completions of a shell; `program` is the definition of the command line.

@@ -52,7 +52,8 @@ fn a_run_of_two_taps_is_one_screen() {
         assert!(said.lines().count() <= 24, "{said}");
         assert!(!said.contains("not needed"), "{said}");
         if run[1] == source {
-            let lost = "link_down         1,000  the link of the egress port was down\n";
+            let lost = "link_down         1,000  the link of the egress port was down: for an \
+                        interface ip link set NAME up\n";
             assert!(ran.out.contains(lost), "{said}");
         } else {
             let there = "pta -> ptb: in software: checksums, TSO, USO \

@@ -35,6 +35,14 @@ fn bash_completes_commands_options_and_values() {
         (&["packtrain", "fo"], &["forward"]),
         (&["packtrain", "co"], &["compare", "completions"]),
         (&["packtrain", "forward", "--stats-"], &["--stats-interval"]),
+        (&["packtrain", "forward", "t"], &["tap:", "tun:"]),
+        (&["packtrain", "plan", "tap:a", "vho"], &["vhost-user:"]),
+        (&["packtrain", "experiment", "tso-"], &["tso-matrix"]),
+        (&["packtrain", "check", "--only", "udp-s"], &["udp-sizes"]),
+        (
+            &["packtrain", "guest", "--card", ""],
+            &["e1000e", "virtio", "vmxnet3"],
+        ),
         (
             &["packtrain", "completions", ""],
             &["bash", "elvish", "fish", "powershell", "zsh"],

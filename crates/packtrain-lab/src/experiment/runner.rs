@@ -145,8 +145,8 @@ impl Setup {
 /// the first; its runs are dropped.
 ///
 /// A run that fails is kept with a flag. If the warm-up of the first setting fails twice, the
-/// experiment ends: the others would fail for the same reason, each after its own time. If the host
-/// lacks what a run needs, its cell is missing. A stop keeps the runs that were made.
+/// experiment ends: the others would fail for the same reason, each after its own time. If the
+/// host lacks what a run needs, its cell is missing. A stop keeps the runs that were made.
 ///
 /// # Errors
 /// [`RunError`]

@@ -289,13 +289,14 @@ impl PortSpec {
     fn parse(text: &str) -> Result<Self, String> {
         let Some((kind, rest)) = text.split_once(':') else {
             let name = text.split(',').next().unwrap_or_default();
+            let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic());
             let is_path = name.contains(['/', '.']);
             let meant = match name.len() {
-                1..=INTERFACE_NAME_BYTES_MAX if !is_path => format!(
-                    "; for the interface of this name packet:{0} or xdp:{0}, for a TAP tap:{0}",
-                    Escaped(name)
+                1..=INTERFACE_NAME_BYTES_MAX if is_plain && !is_path => format!(
+                    "; for the interface of this name packet:{name} or xdp:{name}, for a TAP \
+                     tap:{name}"
                 ),
-                _ if is_path => format!("; for a capture pcap:{}", Escaped(name)),
+                _ if is_path => "; for a capture pcap:FILE".to_owned(),
                 _ => String::new(),
             };
             return Err(format!(

@@ -389,11 +389,8 @@ fn holder(interface: u32) -> Option<String> {
         is_here(&process.path()) && files.into_iter().flatten().flatten().any(is_link)
     })?;
     let name = fs::read_to_string(found.path().join("comm")).ok()?;
-    let number: u32 = found.file_name().to_str()?.parse().ok()?;
-    Some(format!(
-        "{} (process {number})",
-        Name::from(name.trim_end())
-    ))
+    let (name, number) = (Name::from(name.trim_end()), Name::from(found.file_name()));
+    Some(format!("{name} (process {number})"))
 }
 
 /// Whether another program is attached.

@@ -212,7 +212,7 @@ fn no_virtual_machine_outlives_a_killed_program() {
     wait_for("the end of QEMU", || !Path::new(&process).exists());
 }
 
-/// Whatever its name.
+/// The file has another name here.
 fn the_file_that_was_started_is_packtrain_in_the_guest() {
     let scratch = Scratch::new("name");
     let file = scratch.file("pt-2");

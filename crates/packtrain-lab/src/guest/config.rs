@@ -32,7 +32,7 @@ pub struct GuestConfig {
     pub kernel: Kernel,
     /// The cards, the first one at `0000:01:00.0`. At most 16.
     pub cards: Vec<Card>,
-    /// The file that it has as `/bin/packtrain`, whatever its name, as [`started`] says.
+    /// The file of this host that is its `/bin/packtrain`; usually [`started`].
     pub packtrain: Option<PathBuf>,
     /// Programs of this host that it has in `/bin`, with the libraries that ldd(1) lists.
     pub programs: Vec<PathBuf>,

@@ -337,7 +337,8 @@ impl Scene {
         let queues = d.choose(&[1, 2, 4, 3]);
         let seed = u64::from(d.number(0..=0xffff));
         let settings = settings(&mut d);
-        // Of threads that poll and share a CPU, which ones lose packets is decided by who has it.
+        // Threads that poll and share a CPU lose packets while another one runs, whatever the
+        // neighbour does. Each has its own here.
         let hardware = match neighbour.is_some() && settings.idle == Idle::Poll {
             true => machine(32),
             false => hardware,

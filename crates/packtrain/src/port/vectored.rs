@@ -187,11 +187,10 @@ impl Posted {
         matches!(self.buffers, RxBuffers::Whole)
     }
 
-    /// Has `read` fill frames with whole packets, one in each with what is behind it,
-    /// at most as many as `most` and `N`,
-    /// the bytes in front zeroed before. It returns the bytes of each packet that was read. What is
-    /// returned here is to be taken, or given up, before the next read; empty when too few frames
-    /// are posted.
+    /// Has `read` fill frames with whole packets, at most `most` and at most `N`: each in one frame
+    /// and the place behind it. The bytes in front are zeroed before. `read` returns the bytes of
+    /// each packet. Take, or give up, what is returned here before the next read; it is empty when
+    /// too few frames are posted.
     pub(super) fn read_many<const N: usize, E>(
         &mut self,
         most: usize,

@@ -14,6 +14,7 @@ use packtrain::plan::{Coalescing, PlannedPart};
 use packtrain::policy::gro::Flush;
 use packtrain_lab::in_force::{InForce, Merging, Path, Policies, Setting, Source};
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::layout::TunnelPorts;
 
 /// Opens the ports, prints the plan and closes the ports.
 ///
@@ -176,6 +177,9 @@ fn merging(how: &Coalescing, limits: &Merging) -> String {
     }
     if let Some(packets) = limits.rx_pause {
         text.push_str(&format!("; rx-pause={packets}"));
+    }
+    if how.gro.tunnels != TunnelPorts::KNOWN {
+        text.push_str(&format!("; tunnel-ports={}", how.gro.tunnels));
     }
     text.push_str(if how.gro.exact_id {
         "; IPv4 packets with DF and one identification are not merged (gro-id=exact)"

@@ -69,7 +69,6 @@ pub struct Style {
 
 impl Style {
     /// No emphasis.
-    #[cfg(test)]
     pub const PLAIN: Self = Self {
         colour: false,
         columns: None,

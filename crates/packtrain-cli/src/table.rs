@@ -4,6 +4,7 @@ use crate::print::Style;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Width};
 use comfy_table::{LineStyle, TableStyle};
 use packtrain::name::printable;
+use packtrain_measure::markup::Markup;
 pub use packtrain_measure::numbers::grouped;
 use packtrain_measure::numbers::prefixed;
 
@@ -84,6 +85,29 @@ impl Table {
         let indent = " ".repeat(indent);
         let line = |line: String| format!("{}\n", format!("{indent}{line}").trim_end());
         lines.into_iter().map(line).collect()
+    }
+
+    /// The table on a page.
+    pub fn page(&self, m: &mut Markup) {
+        let class = |align| match align {
+            Align::Left => "",
+            Align::Right => "right",
+            Align::Bar => "bar",
+        };
+        m.element("table", &[], |m| {
+            m.element("tr", &[], |m| {
+                for (head, align) in &self.columns {
+                    m.leaf("th", &[("class", class(*align))], head);
+                }
+            });
+            for row in &self.rows {
+                m.element("tr", &[], |m| {
+                    for (cell, (_, align)) in row.iter().zip(&self.columns) {
+                        m.leaf("td", &[("class", class(*align))], cell);
+                    }
+                });
+            }
+        });
     }
 
     /// The head and the cells of a column.

@@ -229,6 +229,21 @@ fn limits_of_merging_are_read_back_and_in_force() {
     assert!(ran.out.contains(line), "{}", ran.out);
 }
 
+/// The source sends from port 1024.
+#[test]
+fn packets_of_a_further_tunnel_are_not_merged() {
+    for (keys, count) in [("", 0), (",tunnel-ports=7471+1024", 500)] {
+        let source = format!("null:source,count=500,coalesce=on{keys}");
+        let run = ends(0, &["forward", &source, "sim:", "--json"]).json();
+        let queue = &run["ports"]["null0"]["rxq00"];
+        assert_eq!(queue["gro_passed"]["tunnel"], count, "{queue}");
+        assert_eq!(queue["gro_packets"] == 0, count > 0, "{queue}");
+    }
+    let plan = ["plan", "null:source,coalesce=on,tunnel-ports=7471", "sim:"];
+    let out = ends(0, &plan).out;
+    assert!(out.contains("; tunnel-ports=7471; "), "{out}");
+}
+
 /// A packet of 65,549 bytes is 129 pieces of 512 bytes. Three fit behind one another in a frame, so
 /// 43 segments remain.
 #[test]
@@ -552,7 +567,9 @@ fn signals_end_a_run_in_good_order_also_when_inherited_as_ignored() {
             } else {
                 run.to_owned()
             };
-            let mut child = start(&mut command("sh", &["-c", &script, PACKTRAIN]));
+            // The tests may run under nohup(1).
+            let args = ["--default-signal=HUP", "sh", "-c", &script, PACKTRAIN];
+            let mut child = start(&mut command("env", &args));
             wait_for_line(&mut child, "\"interval\"");
             signal(&child, name);
             let ran = finish(child);

@@ -210,6 +210,26 @@ fn limits_are_read_back_and_in_force() {
     assert_eq!(json!(got), json!([1, 9, 65280, 1500]));
 }
 
+#[test]
+fn packets_of_a_further_tunnel_are_not_merged() {
+    let here = Here::new();
+    let at = |index: u64| (index * 1000, 0, packet(1, None, &[0; 1000]));
+    here.write("in", &(1..=20).map(at).collect::<Vec<_>>());
+    for (option, tunnel, ratio) in [("", 0, 20.0), (" --tunnel-ports 9,4001", 20, 1.0)] {
+        let row = &here.json(&format!("in{option}"))["rows"][0];
+        assert_eq!(
+            (&row["not_taken"]["tunnel"], &row["ratio"]),
+            (&tunnel.into(), &ratio.into())
+        );
+    }
+    let ran = here.ends(2, "replay in --tunnel-ports 1,2,3,4,5,6,7,8,9");
+    assert!(
+        ran.error_line().contains("more than 8 ports"),
+        "{}",
+        ran.err
+    );
+}
+
 /// The names in a capture and of its file are chosen by others.
 #[test]
 fn names_from_outside_move_no_cursor_and_forge_no_line() {
@@ -519,6 +539,23 @@ fn a_sweep_is_what_single_runs_are() {
     ];
     assert_eq!(rows, expected, "{out}");
     assert!(!out.contains(" 0 %"), "{out}");
+    // What each setting changes, in a line and on a page.
+    let changes = "what a setting changes of the ratio at most: hold 2 us to 1 ms: ";
+    let out = here.says(
+        "in --flows 64,1024 --hold 2us,1ms --html a.html",
+        &[changes],
+    );
+    assert!(out.contains("; flows: nothing\n"), "{out}");
+    let page = String::from_utf8(here.read("a.html")).expect("text");
+    let bar = "<td class=\"bar\">█";
+    for part in ["<h1>in</h1>", bar, changes, "passed on because of</th>"] {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    here.says("in --html a.html", &["packets merged into one"]);
+    let page = String::from_utf8(here.read("a.html")).expect("text");
+    assert!(page.contains("packets merged into one</th>"), "{page}");
+    let ran = here.ends(4, "replay in --html no/a.html");
+    assert!(ran.err.contains("no/a.html"), "{}", ran.err);
     // A list of one value is one configuration.
     let ledger = "ledger: 3,000 received = 3,000 transmitted";
     here.says("in --flows 2,2", &[ledger]);

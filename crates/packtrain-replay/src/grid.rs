@@ -2,6 +2,7 @@
 
 use packtrain_capture::replay::{Limits, Options};
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::layout::TunnelPorts;
 
 /// The values of each setting; [`runs`](Self::runs) has all combinations. A setting that is not
 /// here has the value of `base` in all of them.
@@ -127,6 +128,7 @@ pub fn settings(options: &Options) -> Vec<(&'static str, String)> {
         packets,
         ack_limit,
         exact_id,
+        tunnels,
         inactive_ns,
         window_packets,
     } = limits;
@@ -141,7 +143,7 @@ pub fn settings(options: &Options) -> Vec<(&'static str, String)> {
         Mode::Sorted => "sorted",
         Mode::Auto => "auto",
     };
-    vec![
+    let mut settings = vec![
         ("coalesce", coalesce.into()),
         ("mode", mode.into()),
         ("flows", flows.unwrap_or(Grid::FLOWS).to_string()),
@@ -154,7 +156,12 @@ pub fn settings(options: &Options) -> Vec<(&'static str, String)> {
         ("exact_id", exact_id.to_string()),
         ("inactive_ns", number(inactive_ns)),
         ("window_packets", number(window_packets.map(u64::from))),
-    ]
+    ];
+    // Left out by default: configurations of data sets keep their names.
+    if tunnels != TunnelPorts::KNOWN {
+        settings.push(("tunnel_ports", tunnels.to_string()));
+    }
+    settings
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use crate::codec::{MAX_INTERFACES, WriteError};
 use packtrain_offload::coalesce::{Config, Finish, Mode, Semantics};
 use packtrain_offload::flow::{TOEPLITZ_KEY_MICROSOFT, Toeplitz};
+use packtrain_offload::layout::TunnelPorts;
 use packtrain_offload::offload::LinkType;
 use std::fmt;
 
@@ -75,6 +76,8 @@ pub struct Limits {
     pub ack_limit: Option<u16>,
     /// IPv4 packets with DF that all have one identification are not merged.
     pub exact_id: bool,
+    /// The UDP ports whose packets are not merged.
+    pub tunnels: TunnelPorts,
     /// A packet held for this many nanoseconds is passed on with the next packet.
     pub inactive_ns: Option<u64>,
     /// A window ends with this many packets.
@@ -113,6 +116,7 @@ impl Options {
             config.max_bytes = bytes;
         }
         config.fixed_id = !limits.exact_id;
+        config.tunnels = Some(limits.tunnels);
         if let Some(limit) = limits.ack_limit {
             config.ack_limit = limit;
         }

@@ -7,6 +7,7 @@ use packtrain::policy::gro::{self, Flush};
 use packtrain_capture::replay::{QUEUES_MAX, Segment};
 use packtrain_lab::units::time;
 use packtrain_offload::offload::LinkType;
+use std::path::PathBuf;
 use std::time::Duration;
 
 const EXAMPLES: &str = "\
@@ -87,6 +88,10 @@ pub struct ReplayArgs {
     /// `exact`: IPv4 packets with DF that all have one identification are not merged
     #[arg(long, value_name = "RULE", value_enum, default_value_t = GroId::Atomic)]
     pub gro_id: GroId,
+    /// UDP ports of further tunnels, up to 8: packets to and from them are not merged, as those of
+    /// VXLAN and GENEVE never are (4789, 4790, 6081, 8472)
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = within(1..=u16::MAX))]
+    pub tunnel_ports: Vec<u16>,
     /// With `--coalesce stream`: the pure ACK that is packet N of a merged one passes it on; with 1
     /// no pure ACK is held [default: no limit]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = within(gro::ACKS))]
@@ -124,6 +129,9 @@ pub struct ReplayArgs {
     /// Prints one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
+    /// Writes the tables as a page
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Prints no progress
     #[arg(short, long)]
     pub quiet: bool,

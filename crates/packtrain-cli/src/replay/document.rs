@@ -55,6 +55,7 @@ fn common(args: &ReplayArgs, found: &Found) -> Map<String, Value> {
         "inactive": args.gro_inactive == Switch::On,
         "flush": args.gro_flush.to_string(),
         "id": word(&args.gro_id),
+        "tunnel_ports": args.tunnel_ports,
         "rx_pause": args.rx_pause,
         "segment": match args.segment {
             Segment::Off => Value::from("off"),

@@ -7,6 +7,7 @@ mod input;
 #[cfg_attr(not(feature = "parquet"), path = "no_parquet.rs")]
 mod parquet;
 mod pass;
+mod shown;
 mod tables;
 
 use crate::exit::{Exit, Failure};
@@ -18,10 +19,12 @@ use found::{Found, ledger};
 use packtrain::advice;
 use packtrain::file;
 use packtrain::limits::COALESCE_HOLD_MAX;
+use packtrain::name::Name;
 use packtrain::policy::gro::Flush;
 use packtrain_capture::replay::{self, Limits, Options, ReplayError, Segment};
 use packtrain_capture::{CaptureError, Reader, WriteError};
 use packtrain_offload::coalesce::{Mode, Semantics};
+use packtrain_offload::layout::TunnelPorts;
 use packtrain_replay::{Done, Grid, Ignore};
 use pass::watched;
 use std::io::Write;
@@ -64,12 +67,23 @@ pub fn run(args: &ReplayArgs) -> Result<(), Failure> {
         ([options], None) if args.writes() => with_output(args, options, &stop)?,
         _ => without_output(args, runs, &stop)?,
     };
+    let text = |style| tables::of(args, &found, style).text(style);
     if args.json {
         json::write(document::of(args, &found))?;
     } else if writes_to_stdout(args) {
-        print::lines(&tables::of(args, &found, Style::stderr()));
+        print::lines(&text(Style::stderr()));
     } else {
-        print::output(&tables::of(args, &found, Style::stdout()))?;
+        print::output(&text(Style::stdout()))?;
+    }
+    if let Some(path) = &args.html {
+        let names: Vec<_> = found
+            .inputs
+            .iter()
+            .map(|name| Name::from(name).to_string())
+            .collect();
+        let page = tables::of(args, &found, Style::PLAIN).page(&names.join(", "));
+        file::replace(path, &page)
+            .map_err(|error| input::of_file(&Name::from(path).to_string(), true, &error))?;
     }
     conclude(&found)
 }
@@ -175,6 +189,8 @@ fn base(args: &ReplayArgs) -> Options {
     };
     let mut options = Options::default();
     options.limits = Limits {
+        // More are refused by `check`.
+        tunnels: TunnelPorts::with_other(&args.tunnel_ports).unwrap_or_default(),
         exact_id: args.gro_id == GroId::Exact,
         inactive_ns: (args.gro_inactive == Switch::On)
             .then_some(COALESCE_HOLD_MAX.as_nanos() as u64),
@@ -235,6 +251,9 @@ fn check(args: &ReplayArgs, runs: &[Options]) -> Result<(), Failure> {
              (mergecap -w all.pcapng FILES)",
             args.inputs.len()
         ));
+    }
+    if TunnelPorts::with_other(&args.tunnel_ports).is_none() {
+        return usage("--tunnel-ports has more than 8 ports: leave some out");
     }
     if runs.len() > RUNS_MAX {
         return usage(&format!(

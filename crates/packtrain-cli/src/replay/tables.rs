@@ -2,6 +2,7 @@
 
 use super::args::ReplayArgs;
 use super::found::{Found, Stored, ledger};
+use super::shown::Shown;
 use crate::print::Style;
 use crate::table::{Align, BAR_COLUMNS, Table, bar, grouped};
 use crate::{report, words};
@@ -19,15 +20,15 @@ const REASONS_SHOWN: usize = 3;
 const TICKS_MIN: u64 = 10;
 
 /// The report of one configuration, or a row for each.
-pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> String {
-    let mut text = match (&found.runs[..], &found.reports[..]) {
+pub fn of(args: &ReplayArgs, found: &Found, style: Style) -> Shown {
+    let mut shown = match (&found.runs[..], &found.reports[..]) {
         ([options], [report]) => one(args, options, report, style),
         _ => sweep(args, found, style),
     };
     if let Some(stored) = &found.stored {
-        text.push_str(&data_set(stored));
+        shown.lines(data_set(stored));
     }
-    text
+    shown
 }
 
 /// What a data set has of the configurations of the command line.
@@ -45,8 +46,8 @@ fn title(index: usize, seen: &InterfaceReport) -> String {
     seen.name.clone().unwrap_or_else(|| index.to_string())
 }
 
-fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> String {
-    let mut text = String::new();
+fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> Shown {
+    let mut shown = Shown::default();
     let names = [
         "interface",
         "packets",
@@ -74,13 +75,13 @@ fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> S
             grouped(seen.records),
         ]);
     }
-    text.push_str(&table.render(0, style));
+    shown.table(table);
     let total = report.total();
-    text.push_str(&kinds(&total));
-    text.push_str(&hints(args, &[*options], report));
-    text.push_str(&queues(&total, style));
-    text.push_str(&chart(report, style));
-    text.push_str(&reasons(report, style));
+    shown.lines(kinds(&total));
+    shown.lines(hints(args, &[*options], report));
+    queues(&total, &mut shown);
+    shown.table(chart(report));
+    reasons(report, &mut shown);
     if report.restored > 0 {
         let line = format!("restored: {} packets, ", grouped(report.restored));
         let end = if report.differing == 0 {
@@ -88,7 +89,7 @@ fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> S
         } else {
             style.bad(&format!("{} of them differ", grouped(report.differing)))
         };
-        text.extend(["\n", &line, &end, "\n"]);
+        shown.lines(["\n", &line, &end, "\n"].concat());
     }
     let state = if report.is_closed() {
         style.good("closed")
@@ -96,9 +97,9 @@ fn one(args: &ReplayArgs, options: &Options, report: &Report, style: Style) -> S
         style.bad("NOT CLOSED")
     };
     let sums = report::sums(&ledger(report));
-    text.extend(["\nledger: ", &sums, ": ", &state, "\n"]);
-    text.push_str(&last_bad(report));
-    text
+    shown.lines(["\nledger: ", &sums, ": ", &state, "\n"].concat());
+    shown.lines(last_bad(report));
+    shown
 }
 
 /// A table whose columns are numbers but for the first one.
@@ -223,9 +224,9 @@ fn clock(times: &Times, runs: &[Options], packets: u64) -> String {
 }
 
 /// Each queue, and how evenly packets are spread.
-fn queues(total: &InterfaceReport, style: Style) -> String {
+fn queues(total: &InterfaceReport, shown: &mut Shown) {
     let Some(skew) = total.skew() else {
-        return String::new();
+        return;
     };
     let mut table = Table::new([
         ("queue", Align::Right),
@@ -247,10 +248,10 @@ fn queues(total: &InterfaceReport, style: Style) -> String {
             format!("{:.2}:1", packets as f64 / emitted.max(1) as f64),
         ]);
     }
-    format!(
-        "\n{}skew: {skew:.2} (packets of the busiest queue divided by the mean)\n",
-        table.render(0, style)
-    )
+    shown.table(table);
+    shown.lines(format!(
+        "skew: {skew:.2} (packets of the busiest queue divided by the mean)\n"
+    ));
 }
 
 /// The settings that differ between configurations: the name of each, and its value in each.
@@ -278,11 +279,11 @@ fn varied(runs: &[Options]) -> Vec<(String, Vec<String>)> {
 }
 
 /// What all configurations read, and a row for each.
-fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
+fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> Shown {
+    let mut shown = Shown::default();
     let Some(read) = found.reports.first() else {
-        return String::new();
+        return shown;
     };
-    let mut text = String::new();
     let mut table = numbers_after_a_name(&["interface", "packets", "bytes", "flows"]);
     for (index, seen) in read.interfaces.iter().enumerate() {
         table.row([
@@ -292,16 +293,24 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
             grouped(seen.flows()),
         ]);
     }
-    text.push_str(&table.render(0, style));
-    text.push_str(&kinds(&read.total()));
-    text.push_str(&hints(args, &found.runs, read));
+    shown.table(table);
+    shown.lines(kinds(&read.total()));
+    shown.lines(hints(args, &found.runs, read));
 
     let settings = varied(&found.runs);
     let has_queues = found.runs.iter().any(|options| options.queues > 1);
-    let figures = ["packets out", "ratio", "delay p50", "delay p99"];
-    let names = settings.iter().map(|(name, _)| &name[..]).chain(figures);
-    let names = names.chain(has_queues.then_some("skew"));
-    let columns = names.map(|name| (name, Align::Right));
+    let ratios: Vec<_> = found
+        .reports
+        .iter()
+        .map(|report| report.total().ratio())
+        .collect();
+    let most = ratios.iter().copied().fold(0.0, f64::max);
+    let right = |name| (name, Align::Right);
+    let columns = settings.iter().map(|(name, _)| right(&name[..]));
+    let columns = columns.chain(["packets out", "ratio"].map(right));
+    let columns = columns.chain([("", Align::Bar)]);
+    let columns = columns.chain(["delay p50", "delay p99"].map(right));
+    let columns = columns.chain(has_queues.then_some(right("skew")));
     let last = [("passed on because of", Align::Left)];
     let mut table = Table::new(columns.chain(last));
     for (run, report) in found.reports.iter().enumerate() {
@@ -310,7 +319,8 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
         let mut row: Vec<_> = row.collect();
         row.extend([
             grouped(total.emitted()),
-            format!("{:.2}:1", total.ratio()),
+            format!("{:.2}:1", ratios[run]),
+            bar(ratios[run], most, BAR_COLUMNS),
             time(total.delays.quantile(0.5)),
             time(total.delays.quantile(0.99)),
         ]);
@@ -321,7 +331,8 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
         row.push(frequent(&total));
         table.row(row);
     }
-    text.extend(["\n", &table.render(0, style)]);
+    shown.table(table);
+    shown.lines(mattered(&settings, &ratios));
 
     let open = found.reports.iter().filter(|report| !report.is_closed());
     let (open, all) = (open.count(), found.reports.len());
@@ -330,11 +341,45 @@ fn sweep(args: &ReplayArgs, found: &Found, style: Style) -> String {
         _ => style.bad(&format!("NOT CLOSED in {open}")),
     };
     let received = grouped(read.received);
-    text.push_str(&format!(
+    shown.lines(format!(
         "\nledgers of {all} configurations, {received} received in each: {state}\n"
     ));
-    text.push_str(&last_bad(read));
-    text
+    shown.lines(last_bad(read));
+    shown
+}
+
+/// How far each setting changes the ratio, the others equal: of all such pairs of configurations
+/// the one whose ratios differ most, the lower ratio first. The setting that changes most is first.
+fn mattered(settings: &[(String, Vec<String>)], ratios: &[f64]) -> String {
+    let changes = settings.iter().map(|(name, values)| {
+        let others: Vec<_> = settings.iter().filter(|(other, _)| other != name).collect();
+        let mut most = (0.0, "nothing".to_owned());
+        for (low, least) in ratios.iter().enumerate() {
+            for (high, ratio) in ratios.iter().enumerate() {
+                let is_pair = || others.iter().all(|(_, of)| of[low] == of[high]);
+                // What two digits show.
+                if ratio - least > f64::max(most.0, 0.005) && is_pair() {
+                    let [from, to] = [&values[low], &values[high]];
+                    most = (
+                        ratio - least,
+                        format!("{from} to {to}: {least:.2} to {ratio:.2}"),
+                    );
+                }
+            }
+        }
+        (name, most)
+    });
+    let mut changes: Vec<_> = changes.collect();
+    changes.sort_by(|(_, (one, _)), (_, (other, _))| other.total_cmp(one));
+    let words = changes.iter().map(|(name, (change, words))| match *change {
+        0.0 => format!("{name}: {words}"),
+        _ => format!("{name} {words}"),
+    });
+    let words: Vec<_> = words.collect();
+    format!(
+        "what a setting changes of the ratio at most: {}\n",
+        words.join("; ")
+    )
 }
 
 /// The most frequent reasons why packets left, by their names in the report of one configuration.
@@ -360,21 +405,21 @@ fn last_bad(report: &Report) -> String {
 }
 
 /// How many packets came out, by the number of packets merged into each.
-fn chart(report: &Report, style: Style) -> String {
+fn chart(report: &Report) -> Table {
     let count = |index: usize| {
         let seen = report.interfaces.iter();
         seen.map(|seen| seen.histogram[index]).sum::<u64>()
     };
     let counts: [u64; HISTOGRAM_FROM.len()] = std::array::from_fn(count);
     let most = counts.iter().copied().max().unwrap_or(0);
-    if most == 0 {
-        return String::new();
-    }
     let mut table = Table::new([
         ("packets merged into one", Align::Right),
         ("", Align::Bar),
         ("how often", Align::Right),
     ]);
+    if most == 0 {
+        return table;
+    }
     for (index, count) in counts.into_iter().enumerate() {
         let from = HISTOGRAM_FROM[index];
         let merged = match HISTOGRAM_FROM.get(index + 1) {
@@ -385,12 +430,11 @@ fn chart(report: &Report, style: Style) -> String {
         let bar = bar(count as f64, most as f64, BAR_COLUMNS);
         table.row([merged, bar, grouped(count)]);
     }
-    format!("\n{}", table.render(0, style))
+    table
 }
 
 /// Every reason that came up, with its count over all interfaces and what it means.
-fn reasons(report: &Report, style: Style) -> String {
-    let mut text = String::new();
+fn reasons(report: &Report, shown: &mut Shown) {
     let of_all = |of: fn(&InterfaceReport) -> Vec<Reason>| summed(report, of);
     let groups = [
         ("passed on after being held", of_all(held)),
@@ -406,19 +450,16 @@ fn reasons(report: &Report, style: Style) -> String {
         for (name, count, words) in counts {
             table.row([name.to_owned(), grouped(count), words.to_owned()]);
         }
-        if !table.is_empty() {
-            text.extend(["\n", &table.render(0, style)]);
-        }
+        shown.table(table);
     }
     let unfinished: u64 = report.interfaces.iter().map(|seen| seen.unfinished).sum();
     if unfinished > 0 {
         let count = grouped(unfinished);
-        text += &format!(
+        shown.lines(format!(
             "\n{count} packets were captured before checksum offload: their checksums are \
              unfinished\n"
-        );
+        ));
     }
-    text
 }
 
 /// A reason's name, its count, and what it means.

@@ -274,7 +274,21 @@ fn bars(m: &mut Markup, part: &Part<'_>, figure: &Figure) {
         let ends = of_row(row).into_iter();
         runs.chain(ends.flat_map(|one| [one.median, one.low, one.high]))
     });
-    let axis = Scale::linear(values);
+    let values: Vec<f64> = values.collect();
+    if let ([first, ..], [row, _, ..]) = (&values[..], &rows[..])
+        && values.iter().all(|value| value == first)
+    {
+        m.element("p", &[("class", "equal")], |m| {
+            m.text(&format!("{}: ", figure.head()));
+            table::number_of(m, &view::figure(row, &figure.key));
+            m.text(&format!(
+                " in each of {} settings, in every run.",
+                rows.len()
+            ));
+        });
+        return;
+    }
+    let axis = Scale::linear(values.into_iter());
     let caption = match better(figure) {
         "" => figure.head(),
         better => format!("{} ({better})", figure.head()),

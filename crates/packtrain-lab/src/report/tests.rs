@@ -80,6 +80,27 @@ fn no_text_of_a_document_becomes_markup() {
     assert!(page.contains("&lt;script&gt;document.title=&quot;run&quot;&lt;/script&gt; &amp;"));
 }
 
+/// Forty bars of the same length show nothing.
+#[test]
+fn a_chart_of_equal_values_is_a_sentence() {
+    let mut equal = document();
+    for run in equal["runs"].as_array_mut().expect("runs") {
+        run["figures"]["goodput_gbps"] = 2.into();
+    }
+    for row in equal["rows"].as_array_mut().expect("rows") {
+        if row["figures"]["goodput_gbps"].is_object() {
+            for key in ["median", "low", "high", "min", "max"] {
+                row["figures"]["goodput_gbps"][key] = 2.into();
+            }
+        }
+    }
+    let page = html(&equal);
+    let count = |text: &str| page.matches(text).count();
+    assert_eq!(count("goodput, Gbit/s: "), 1, "{page}");
+    assert!(page.contains(" settings, in every run.</p>"), "{page}");
+    assert!(count("<svg") < html(&document()).matches("<svg").count());
+}
+
 #[test]
 fn a_page_needs_nothing_else() {
     let page = html(&document());
@@ -386,7 +407,7 @@ fn bars_are_grouped_by_axes_that_vary() {
         json!({
             "experiment": "x",
             "setting": { "a": a, "b": b, "c": "only" },
-            "figures": { "kpps": { "median": 1, "low": 1, "high": 1 } },
+            "figures": { "kpps": { "median": a.len(), "low": b.len(), "high": 3 } },
         })
     };
     let page = |rows: Vec<Value>, claims: Vec<Value>| {

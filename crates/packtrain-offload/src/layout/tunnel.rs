@@ -4,6 +4,7 @@ use super::{EtherType, IpProtocol, Layout, ParseError, Prefix, Transport};
 use crate::limits::{UDP_HEADER_BYTES, VXLAN_HEADER_BYTES};
 use crate::offload::LinkType;
 use crate::wire::{geneve, gre, udp, vxlan};
+use core::fmt;
 
 /// The encapsulation between the two packets of a [`TunnelLayout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +46,19 @@ impl TunnelPorts {
         other: [0; 8],
     };
 
+    /// [`KNOWN`](Self::KNOWN), and [`other`](Self::other) has these; `None` if they are more than
+    /// it has room for.
+    #[must_use]
+    pub const fn with_other(ports: &[u16]) -> Option<Self> {
+        let mut all = Self::KNOWN;
+        if ports.len() > all.other.len() {
+            return None;
+        }
+        let (other, _) = all.other.split_at_mut(ports.len());
+        other.copy_from_slice(ports);
+        Some(all)
+    }
+
     /// Whether this is one of them.
     #[inline]
     #[must_use]
@@ -63,6 +77,17 @@ const fn is_in(port: u16, ports: &[u16]) -> bool {
         at += 1;
     }
     false
+}
+
+impl fmt::Display for TunnelPorts {
+    /// The ports of other tunnels, joined by `+`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ports = self.other.iter().filter(|port| **port != 0);
+        ports.enumerate().try_for_each(|(at, port)| {
+            f.write_str(if at == 0 { "" } else { "+" })?;
+            port.fmt(f)
+        })
+    }
 }
 
 impl Default for TunnelPorts {

@@ -29,11 +29,11 @@ pub(super) type Rx<R> = RxQueue<<<R as Rig>::Driver as Driver>::Rx>;
 pub(super) type Tx<R> = TxQueue<<<R as Rig>::Driver as Driver>::Tx>;
 
 /// Rounds without a new packet after which the suite stops waiting.
-const QUIET_ROUNDS: u32 = 20;
+pub(super) const QUIET_ROUNDS: u32 = 20;
 
 /// Rounds after which an expected packet counts as lost. Nearly every packet arrives within
 /// the latency of the rig; on a busy machine one may take much longer.
-const LATE_ROUNDS: u32 = 6000;
+pub(super) const LATE_ROUNDS: u32 = 6000;
 
 /// More bytes than the headers of any packet of the suite.
 pub(super) const HEADERS: usize = 100;

@@ -293,6 +293,8 @@ pub struct Matcher {
     part: usize,
     /// Whether packets may be lost.
     lossy: bool,
+    /// Whether other packets may arrive between those expected.
+    pub skips_others: bool,
     /// Packets that arrived.
     pub matched: usize,
 }
@@ -305,6 +307,7 @@ impl Matcher {
             expected: VecDeque::new(),
             part: 0,
             lossy,
+            skips_others: false,
             matched: 0,
         }
     }
@@ -334,7 +337,7 @@ impl Matcher {
 
     /// A packet has arrived. Those of other senders are ignored.
     pub fn arrived(&mut self, got: &Outside) {
-        if !is_probe(self.link, &got.bytes) {
+        if !is_probe(self.link, &got.bytes) || self.skips_others && !self.awaits(got) {
             return;
         }
         loop {
@@ -364,6 +367,13 @@ impl Matcher {
             self.expected.pop_front();
             self.part = 0;
         }
+    }
+
+    /// Whether it is a wire packet of those expected.
+    fn awaits(&self, got: &Outside) -> bool {
+        let got = finish(got);
+        let mut wire = self.expected.iter().flat_map(|one| &one.wire);
+        wire.any(|wire| starts_with(&got, wire))
     }
 
     /// The difference, without the whole payload.

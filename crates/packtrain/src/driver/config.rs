@@ -1,6 +1,6 @@
 //! Ports: a driver and its requested settings.
 
-use super::key::{Field, Key, Takes, Words, Wrong, keys, number};
+use super::key::{Field, Key, Takes, Value, Words, Wrong, keys, number};
 use super::{Driver, Features, RxBuffers};
 use crate::limits::{
     MTU_MIN, QUEUES_MAX, RX_PIECE_BYTES_MIN, SEGMENT_HEADROOM_MAX, SEGMENTS_FRAMEWORK_MAY_ADD,
@@ -9,6 +9,7 @@ use crate::limits::{
 use crate::policy::dispatch::Dispatch;
 use crate::policy::gro::{self, Gro};
 use crate::policy::moderation::Moderation;
+use packtrain_offload::layout::TunnelPorts;
 use std::fmt;
 
 /// The most addresses that a bridge may be asked to remember; they take 32 MiB.
@@ -176,6 +177,9 @@ impl PortConfig {
             "exact: IPv4 packets with DF that all have one identification are not merged; \
              atomic by \
              default";
+        "tunnel-ports" (Text("PORT, or as many as 8: 7471+51820")) gro.tunnels:
+            "UDP ports of further tunnels, whose packets are not merged; those of VXLAN and GENEVE \
+             (4789, 4790, 6081, 8472) always are among them";
         "ack-limit" (Range(1, *gro::ACKS.end() as u64)) gro.ack_limit:
             "with coalesce=stream: the pure ACK that is this packet of a merged one passes it on; \
              with 1 no pure ACK is held";
@@ -237,6 +241,18 @@ impl Field for Option<RxBuffers> {
 
     fn words(&self) -> String {
         String::new()
+    }
+}
+
+/// Those of other tunnels.
+impl Value for TunnelPorts {
+    fn read(text: &str, _: Takes) -> Result<Self, Wrong> {
+        let ports = text.split('+').map(|port| number(port, 1, u16::MAX.into()));
+        Self::with_other(&ports.collect::<Result<Vec<_>, _>>()?).ok_or(Wrong::Value)
+    }
+
+    fn text(&self, _: Takes) -> String {
+        self.to_string()
     }
 }
 

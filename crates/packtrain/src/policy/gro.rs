@@ -15,6 +15,7 @@ use super::SettingError;
 use super::setting::Parts;
 use crate::limits::COALESCE_PACKETS_MAX;
 use packtrain_offload::coalesce::Config;
+use packtrain_offload::layout::TunnelPorts;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -110,6 +111,8 @@ pub struct Gro {
     /// segments them counts it up. Without, they are: the identification of such a packet has no
     /// meaning (RFC 6864 §4.1), and many systems send 0 always.
     pub exact_id: bool,
+    /// The UDP ports whose packets are not merged, since a tunnel may end behind them.
+    pub tunnels: TunnelPorts,
     /// The packets, in [`PACKETS`], after which the worker stops receiving: it passes on everything
     /// held, and continues as if the queue were empty.
     pub rx_pause: Option<u32>,
@@ -125,6 +128,7 @@ impl Default for Gro {
             inactive: true,
             flush: Flush::Off,
             exact_id: false,
+            tunnels: TunnelPorts::KNOWN,
             rx_pause: None,
         }
     }
@@ -149,6 +153,7 @@ impl Gro {
         if self.exact_id {
             config.fixed_id = false;
         }
+        config.tunnels = Some(self.tunnels);
         config
     }
 

@@ -12,6 +12,7 @@ use crate::port::sim::{CompletionDelay, Far, Interrupts, SimConfig};
 use crate::port::virtio::VirtioIrq;
 use crate::port::xdp::XdpMode;
 use packtrain_capture::Format;
+use packtrain_offload::layout::TunnelPorts;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -66,6 +67,7 @@ fn values(key: &KeyHelp) -> Vec<String> {
         "dispatch" => &["direct", "threshold(8)", "adaptive"],
         "moderation" => &["off", "fixed(50,32)", "adaptive"],
         "gro-flush" => &["off", "usecs(50)", "packets(32)"],
+        "tunnel-ports" => &["1", "7471+65535", "1+2+3+4+5+6+7+8"],
         "bytes" => &["67", "1514", "65539"],
         _ => match key.takes.split_once("..") {
             Some((least, most)) => return vec![least.to_owned(), most.to_owned()],
@@ -143,7 +145,7 @@ fn common_keys_set_the_settings_of_every_kind() {
             "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,mtu=1400,\
              rx=pieces,coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
              gro-flush=packets(32),gro-id=exact,ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
-             addresses=4,dispatch=threshold(8),moderation=fixed(50,32),tx=shared,handover=packet,\
+             tunnel-ports=7471+65535,addresses=4,dispatch=threshold(8),moderation=fixed(50,32),tx=shared,handover=packet,\
              drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         let config = PortConfig {
@@ -165,6 +167,7 @@ fn common_keys_set_the_settings_of_every_kind() {
                 inactive: false,
                 flush: Flush::Packets(32),
                 exact_id: true,
+                tunnels: TunnelPorts::with_other(&[7471, 65_535]).expect("two"),
                 rx_pause: Some(128),
             },
             work: QueueConfig {
@@ -417,6 +420,7 @@ fn values_that_no_key_takes() {
             "5|ms|5 ms|1.5ms|-1ms|60001ms|99999999999999999999s|1h",
         ),
         ("offload", "tso5|auto+csum|off+csum|csum+|+|CSUM|csum tso"),
+        ("tunnel-ports", "0|65536|7471+|1+2+3+4+5+6+7+8+9|x"),
         ("fd", "-1|5+5|5+|2147483648|5+x"),
     ] {
         for value in all.split('|') {

@@ -427,18 +427,19 @@ fn the_tracer_sees_which_thread_sends() {
 
 /// Ends bpftrace, which prints everything once more at its end.
 fn ended(tracer: &mut Child, run: &Child, out: &Receiver<String>, seen: &mut String) -> ExitStatus {
-    // It misses a signal that arrives while it prints. A second signal ends it before it has
-    // printed everything.
+    // It misses a signal that arrives while it prints. A second one would end it before it has
+    // printed everything; the end of the process that it traces does not.
     while let Ok(line) = out.recv_timeout(Duration::from_millis(200)) {
         seen.push_str(&line);
         seen.push('\n');
     }
     let begin = Instant::now();
-    let mut again = begin;
+    signal(tracer, "INT");
+    let mut is_missed = false;
     let status = loop {
-        if again <= Instant::now() {
-            signal(tracer, "INT");
-            again = Instant::now() + Duration::from_secs(5);
+        if !is_missed && begin.elapsed() > Duration::from_secs(5) {
+            signal(run, "INT");
+            is_missed = true;
         }
         thread::sleep(Duration::from_millis(20));
         if let Some(status) = tracer.try_wait().expect("a child is waited for") {

@@ -68,7 +68,7 @@ impl GuestConfig {
             icount: None,
             kernel_line: String::new(),
             console: Console::Kept,
-            run_max: Duration::from_secs(60),
+            run_max: Duration::from_secs(300),
             stop: Arc::default(),
         }
     }

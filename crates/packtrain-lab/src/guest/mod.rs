@@ -64,7 +64,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// The first slot of the bus for ports of cards.
 const SLOT: usize = 4;
 /// How long a boot may take. Without other load it is some seconds, and only a hang is a failure.
-const BOOT_MAX: Duration = Duration::from_secs(120);
+const BOOT_MAX: Duration = Duration::from_secs(300);
 /// How long QEMU may take to end once it was told to.
 const QUIT_MAX: Duration = Duration::from_secs(5);
 /// How often a stop is polled.
@@ -97,7 +97,7 @@ impl Guest {
     /// # Errors
     /// [`ToolError::Missing`] if QEMU, setpriv or a file of the kernel's folder is missing;
     /// [`ToolError::Usage`] for a setting out of its range; [`ToolError::Failed`], with what QEMU
-    /// or the console said, if the guest does not boot within two minutes, a driver does not take
+    /// or the console said, if the guest does not boot within five minutes, a driver does not take
     /// its card, or [`GuestConfig::stop`] is set meanwhile.
     pub fn start(config: GuestConfig) -> Result<Self, ToolError> {
         config.check()?;

@@ -145,7 +145,8 @@ fn common_keys_set_the_settings_of_every_kind() {
             "{port}queues=4,offload=csum,segs=8,gso-segs=9,headroom=2,fit=collapse,mtu=1400,\
              rx=pieces,coalesce=stream,gro-flows=8,gro-bytes=9000,gro-packets=64,gro-inactive=off,\
              gro-flush=packets(32),gro-id=exact,ack-limit=1,rx-pause=128,capture=a.pcapng,trace,\
-             tunnel-ports=7471+65535,addresses=4,dispatch=threshold(8),moderation=fixed(50,32),tx=shared,handover=packet,\
+             tunnel-ports=7471+65535,addresses=4,dispatch=threshold(8),moderation=fixed(50,32),\
+             tx=shared,handover=packet,\
              drop=0.25,duplicate=1,corrupt=1e-3,reorder=0.5,delay=200us,seed=7,vlan=100"
         ));
         let config = PortConfig {

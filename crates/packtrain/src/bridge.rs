@@ -411,6 +411,7 @@ impl Handler for Bridge {
     }
 
     const COUNTED: bool = false;
+    const PARSED: bool = false;
 }
 
 /// The destination and the source of a frame; zeros, which no host has, if it is too short.

@@ -573,6 +573,11 @@ impl<'a> Assembly<'a> {
         let arena = self.arena.clone();
         let rx = RxQueue::new(device, arena, capabilities.link, ingress, counters, drops);
         let mut rx = rx.moderated(moderation);
+        let mut ends = self.plan.directions.iter();
+        let reads_headers = ends.any(|direction| direction.limits.contiguous_headers);
+        if !H::PARSED && coalesce.is_none() && !reads_headers {
+            rx = rx.unparsed();
+        }
         let interrupt = Interrupt::new(&self.sites[site].wakeup);
         rx.set_interrupt(Waker::from(Arc::clone(&interrupt)));
         let id = RxId { port, queue };

@@ -26,6 +26,11 @@ pub trait Handler: Send {
     /// False for a handler that neither takes packets out nor puts any in: the engine then counts
     /// nothing around its calls.
     const COUNTED: bool = true;
+
+    /// False for a handler that reads no layout of a packet
+    /// ([`Meta::layout`](crate::packet::Meta::layout)): then only those packets have one that a
+    /// later stage needs it of.
+    const PARSED: bool = true;
 }
 
 /// Forwards all packets unchanged.
@@ -36,6 +41,7 @@ impl Handler for Forward {
     fn handle(&mut self, _now: Instant, _from: RxId, _burst: &mut Burst) {}
 
     const COUNTED: bool = false;
+    const PARSED: bool = false;
 }
 
 /// A handler from a closure that takes the burst.

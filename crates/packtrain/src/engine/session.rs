@@ -33,6 +33,8 @@ impl Handler for Deliver {
     fn handle(&mut self, _now: Instant, _from: RxId, burst: &mut Burst) {
         burst.clear();
     }
+
+    const PARSED: bool = false;
 }
 
 /// One port.

@@ -524,24 +524,26 @@ impl Core {
     /// Frees a line.
     #[inline]
     pub(super) fn put_line(&self, index: u32) {
+        self.put(Kind::Lines, index);
+    }
+
+    /// A free index. Usually this thread's stack has one.
+    #[inline]
+    fn take(&self, kind: Kind) -> Option<u32> {
         let here = NonNull::from(self);
-        // Usually this thread's stack has room.
-        let kept = CACHE.try_with(|cache| {
+        let cached = CACHE.try_with(|cache| {
             let mut cache = cache.borrow_mut();
-            let has_room = cache.core == Some(here) && cache.lines.len < SMALL_CACHED_MAX;
-            if has_room {
-                let at = cache.lines.len;
-                cache.lines.indices[at] = index;
-                cache.lines.len = at + 1;
-            }
-            has_room
+            let is_ours = cache.core == Some(here);
+            is_ours.then(|| cache.pop(kind)).flatten()
         });
-        if kept != Ok(true) {
-            self.put(Kind::Lines, index);
+        match cached {
+            Ok(Some(index)) => Some(index),
+            _ => self.take_slowly(kind),
         }
     }
 
-    fn take(&self, kind: Kind) -> Option<u32> {
+    #[inline(never)]
+    fn take_slowly(&self, kind: Kind) -> Option<u32> {
         let here = NonNull::from(self);
         let cached = CACHE.try_with(|cache| cache.borrow_mut().take(here, kind));
         cached.unwrap_or_else(|_ending| {
@@ -571,7 +573,21 @@ impl Core {
         count
     }
 
+    /// Frees an index. Usually this thread's stack has room.
+    #[inline]
     fn put(&self, kind: Kind, index: u32) {
+        let here = NonNull::from(self);
+        let kept = CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            cache.core == Some(here) && cache.push(kind, index)
+        });
+        if kept != Ok(true) {
+            self.put_slowly(kind, index);
+        }
+    }
+
+    #[inline(never)]
+    fn put_slowly(&self, kind: Kind, index: u32) {
         let here = NonNull::from(self);
         if CACHE
             .try_with(|cache| cache.borrow_mut().put(here, kind, index))
@@ -621,12 +637,28 @@ impl<const DEPTH: usize> CacheStack<DEPTH> {
         len: 0,
     };
 
+    #[inline]
+    fn pop(&mut self) -> Option<u32> {
+        self.len = self.len.checked_sub(1)?;
+        Some(self.indices[self.len])
+    }
+
+    /// False if there is no room.
+    #[inline]
+    fn push(&mut self, index: u32) -> bool {
+        let place = self.indices.get_mut(self.len);
+        place.is_some_and(|place| {
+            *place = index;
+            self.len += 1;
+            true
+        })
+    }
+
     fn take(&mut self, core: &Core, kind: Kind) -> Option<u32> {
         if self.len == 0 {
             self.len = core.take_shared(kind, &mut self.indices[..(DEPTH / 2).max(1)]);
         }
-        self.len = self.len.checked_sub(1)?;
-        Some(self.indices[self.len])
+        self.pop()
     }
 
     fn put(&mut self, core: &Core, kind: Kind, index: u32) {
@@ -637,8 +669,7 @@ impl<const DEPTH: usize> CacheStack<DEPTH> {
             self.indices.copy_within(half.., 0);
             self.len = DEPTH - half;
         }
-        self.indices[self.len] = index;
-        self.len += 1;
+        self.push(index);
     }
 
     fn flush(&mut self, shared: &mut FreeSet) {
@@ -666,6 +697,24 @@ thread_local! {
 }
 
 impl Cache {
+    #[inline]
+    fn pop(&mut self, kind: Kind) -> Option<u32> {
+        match kind {
+            Kind::Small => self.small.pop(),
+            Kind::Large => self.large.pop(),
+            Kind::Lines => self.lines.pop(),
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, kind: Kind, index: u32) -> bool {
+        match kind {
+            Kind::Small => self.small.push(index),
+            Kind::Large => self.large.push(index),
+            Kind::Lines => self.lines.push(index),
+        }
+    }
+
     fn take(&mut self, core: NonNull<Core>, kind: Kind) -> Option<u32> {
         let core = self.bind(core);
         match kind {

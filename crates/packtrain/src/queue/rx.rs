@@ -1,4 +1,4 @@
-//! RX queues: bounded polls, one parse a packet, counted bad packets, and moderated wake-ups.
+//! RX queues: bounded polls, at most one parse a packet, counted bad packets, and moderated wake-ups.
 
 mod throttle;
 
@@ -34,6 +34,8 @@ pub struct RxQueue<R> {
     starved: bool,
     retry_at: Instant,
     throttle: Throttle,
+    /// Every packet gets a layout.
+    parses: bool,
     /// The delay that the device was asked for last.
     asked: Duration,
     /// The device counts waiting packets, so it wakes the worker during a delay as well.
@@ -87,6 +89,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             starved: false,
             retry_at: Instant::from_nanos(0),
             throttle: Throttle::new(Moderation::Off),
+            parses: true,
             asked: Duration::ZERO,
             counts: false,
             #[cfg(feature = "plants")]
@@ -98,6 +101,14 @@ impl<R: RxDescriptors> RxQueue<R> {
     #[must_use]
     pub fn moderated(mut self, setting: Moderation) -> Self {
         self.throttle = Throttle::new(setting);
+        self
+    }
+
+    /// The same queue for a path that needs a layout only to cut a packet or to finish its checksum:
+    /// other packets get none.
+    #[must_use]
+    pub const fn unparsed(mut self) -> Self {
+        self.parses = false;
         self
     }
 
@@ -142,9 +153,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         if exhausted {
             self.counters.budget_exhausted.add(1);
         }
-        for packet in burst.iter_mut().skip(before) {
-            self.admit(packet);
-        }
+        self.admit(burst, before);
         #[cfg(feature = "plants")]
         self.plant(now, burst, before, received);
         let nothing_came = self.received() == received;
@@ -199,31 +208,35 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// Completes the metadata of a received packet, and counts it.
-    fn admit(&self, packet: &mut Packet) {
-        let counters = &self.counters;
-        if packet.bytes() <= RX_COPY_BREAK_BYTES {
-            self.copy_break(packet);
-        }
-        if packet.meta().layout.is_none() {
-            self.parse(packet);
-        }
-        let bytes = packet.bytes() as u64;
-        let meta = packet.meta_mut();
-        meta.link = self.link;
-        meta.ingress = self.ingress;
-        counters.packets.add(1);
-        counters.bytes.add(bytes);
-        counters.wire_packets.add(u64::from(meta.wire_packets));
-        if meta.gso.is_some() {
-            counters.gso_packets.add(1);
-        }
-        match meta.checksum {
-            ChecksumState::None => counters.csum_none.add(1),
-            ChecksumState::Unnecessary | ChecksumState::Partial { .. } => {
-                counters.csum_unnecessary.add(1);
+    /// Completes the metadata of the packets of a burst behind the first `before`, and counts them.
+    fn admit(&self, burst: &mut Burst, before: usize) {
+        let (mut packets, mut bytes, mut wire_packets) = (0, 0, 0);
+        let (mut gso, mut unverified) = (0, 0);
+        for packet in burst.iter_mut().skip(before) {
+            let length = packet.bytes();
+            if length <= RX_COPY_BREAK_BYTES {
+                self.copy_break(packet);
+            }
+            let meta = packet.meta_mut();
+            meta.link = self.link;
+            meta.ingress = self.ingress;
+            packets += 1;
+            bytes += length as u64;
+            wire_packets += u64::from(meta.wire_packets);
+            gso += u64::from(meta.gso.is_some());
+            unverified += u64::from(meta.checksum == ChecksumState::None);
+            let is_unfinished = matches!(meta.checksum, ChecksumState::Partial { .. });
+            if meta.layout.is_none() && (self.parses || is_unfinished || meta.gso.is_some()) {
+                self.parse(packet);
             }
         }
+        let counters = &self.counters;
+        counters.packets.add(packets);
+        counters.bytes.add(bytes);
+        counters.wire_packets.add(wire_packets);
+        counters.gso_packets.add(gso);
+        counters.csum_none.add(unverified);
+        counters.csum_unnecessary.add(packets - unverified);
     }
 
     /// Copies a small packet from a large frame to a small one, so that the large frame is free

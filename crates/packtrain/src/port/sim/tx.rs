@@ -11,6 +11,7 @@ use crate::packet::{Packet, VlanTag};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::checksum::Sum;
+use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::random::Random;
@@ -411,10 +412,17 @@ impl TxDescriptors for SimTx {
         if self.refused || descriptors > self.free {
             return Err(Refused::NoDescriptor);
         }
-        let Ok(packet) = packet.try_clone() else {
+        let Ok(mut packet) = packet.try_clone() else {
             self.starved = true;
             return Err(Refused::Busy);
         };
+        // The far side's adapter looks at the headers of each packet.
+        if packet.meta().layout.is_none() {
+            let mut headers = [0; HEADER_BYTES_MAX];
+            let got = packet.copy_to(&mut headers);
+            let (link, bytes) = (packet.meta().link, packet.bytes() as u32);
+            packet.meta_mut().layout = Layout::parse(link, &headers[..got], bytes).ok();
+        }
         self.free -= descriptors;
         self.quiet = false;
         self.ring.push_back(Entry {

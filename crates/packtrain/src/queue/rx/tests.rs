@@ -1,8 +1,10 @@
 use super::*;
-use crate::driver::{Attach, Driver};
+use crate::driver::{Attach, Driver, RxInfo};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass};
 use crate::port::null::{Null, NullConfig, NullRx, Source};
+use packtrain_offload::offload::{Gso, GsoKind};
+use std::num::NonZeroU16;
 
 mod rules;
 
@@ -62,4 +64,70 @@ fn a_queue_without_buffers_waits_for_time_and_not_for_its_device() {
     arena.flush_cache();
     poll(&mut queue, &mut burst);
     assert_eq!((burst.len(), queue.arm()), (8, Armed::WorkPending));
+}
+
+/// A device that has received a packet with each of these.
+struct Given(Vec<RxInfo>, Option<Arena>);
+
+impl RxDescriptors for Given {
+    fn refill(&mut self, arena: &Arena) -> bool {
+        self.1 = Some(arena.clone());
+        true
+    }
+
+    fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
+        for info in self.0.drain(..) {
+            let packet = self
+                .1
+                .as_ref()
+                .expect("refilled first")
+                .packet_from(&[0; 64]);
+            burst.push(packet.expect("frames"), &info);
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self) -> Armed {
+        Armed::Idle
+    }
+}
+
+/// Of a whole packet nobody reads a layout where nothing is merged.
+#[test]
+fn a_queue_parses_what_is_cut_or_unfinished_and_the_rest_if_it_is_asked_to() {
+    let with = |checksum, gso| RxInfo {
+        checksum,
+        gso,
+        ..RxInfo::default()
+    };
+    let (start, offset) = (34, 16);
+    let infos = [
+        with(ChecksumState::None, None),
+        with(ChecksumState::Unnecessary, None),
+        with(ChecksumState::Partial { start, offset }, None),
+        with(
+            ChecksumState::Unnecessary,
+            Some(Gso::new(GsoKind::TcpV4, NonZeroU16::MIN)),
+        ),
+    ];
+    for (parses, expected) in [(true, [true; 4]), (false, [false, false, true, true])] {
+        let arena = Arena::new(ArenaConfig::default()).unwrap();
+        let device = Given(infos.to_vec(), None);
+        let (link, ingress) = (LinkType::Ethernet, Ingress::default());
+        let queue = RxQueue::new(device, arena, link, ingress, Arc::default(), Arc::default());
+        let mut queue = if parses { queue } else { queue.unparsed() };
+        let mut burst = Burst::new();
+        queue.poll(AT, &mut burst, 8).unwrap();
+        let parsed = burst.iter().map(|packet| packet.meta().layout.is_some());
+        assert!(parsed.eq(expected), "{parses}");
+        let counters = queue.counters();
+        let counts = [
+            &counters.packets,
+            &counters.bytes,
+            &counters.gso_packets,
+            &counters.csum_none,
+            &counters.csum_unnecessary,
+        ];
+        assert_eq!(counts.map(|count| count.get()), [4, 4 * 64, 1, 1, 3]);
+    }
 }

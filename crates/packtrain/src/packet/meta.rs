@@ -168,9 +168,9 @@ impl FromIterator<usize> for PortSet {
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Header offsets, if the packet was parsed: `None` for a protocol without offloads. A received
-    /// packet is parsed if a handler or a later stage reads them: where no packet is merged and
-    /// [`Handler::PARSED`](crate::engine::Handler::PARSED) is false, only a packet that is to be cut,
-    /// or whose checksum is unfinished, is.
+    /// packet is parsed if a handler or a later stage reads them. Where no packet is merged and
+    /// [`Handler::PARSED`](crate::engine::Handler::PARSED) is false, those are packets that are to
+    /// be cut, or whose checksum is unfinished.
     pub layout: Option<Layout>,
     /// When the packet was received, if its driver knows: of a packet from a capture the recorded
     /// time. A merged packet has the time of its first one, a segment that of its GSO packet.

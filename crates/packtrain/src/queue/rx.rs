@@ -1,4 +1,5 @@
-//! RX queues: bounded polls, at most one parse a packet, counted bad packets, and moderated wake-ups.
+//! RX queues: bounded polls, at most one parse a packet, counted bad packets, and moderated
+//! wake-ups.
 
 mod throttle;
 
@@ -104,8 +105,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         self
     }
 
-    /// The same queue for a path that needs a layout only to cut a packet or to finish its checksum:
-    /// other packets get none.
+    /// The same queue for a path that needs a layout only to cut a packet or to finish its
+    /// checksum: other packets get none.
     #[must_use]
     pub const fn unparsed(mut self) -> Self {
         self.parses = false;

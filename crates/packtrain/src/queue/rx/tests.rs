@@ -3,6 +3,7 @@ use crate::driver::{Attach, Driver, RxInfo};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass};
 use crate::port::null::{Null, NullConfig, NullRx, Source};
+use crate::stats::Counter;
 use packtrain_offload::offload::{Gso, GsoKind};
 use std::num::NonZeroU16;
 
@@ -128,6 +129,6 @@ fn a_queue_parses_what_is_cut_or_unfinished_and_the_rest_if_it_is_asked_to() {
             &counters.csum_none,
             &counters.csum_unnecessary,
         ];
-        assert_eq!(counts.map(|count| count.get()), [4, 4 * 64, 1, 1, 3]);
+        assert_eq!(counts.map(Counter::get), [4, 4 * 64, 1, 1, 3]);
     }
 }

@@ -412,17 +412,10 @@ impl TxDescriptors for SimTx {
         if self.refused || descriptors > self.free {
             return Err(Refused::NoDescriptor);
         }
-        let Ok(mut packet) = packet.try_clone() else {
+        let Ok(packet) = packet.try_clone() else {
             self.starved = true;
             return Err(Refused::Busy);
         };
-        // The far side's adapter looks at the headers of each packet.
-        if packet.meta().layout.is_none() {
-            let mut headers = [0; HEADER_BYTES_MAX];
-            let got = packet.copy_to(&mut headers);
-            let (link, bytes) = (packet.meta().link, packet.bytes() as u32);
-            packet.meta_mut().layout = Layout::parse(link, &headers[..got], bytes).ok();
-        }
         self.free -= descriptors;
         self.quiet = false;
         self.ring.push_back(Entry {
@@ -573,6 +566,15 @@ fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
         && packet.bytes() >= config.min_packet_bytes
 }
 
+/// The layout of a packet, parsed here if it was not yet.
+fn parsed(packet: &Packet) -> Option<Layout> {
+    packet.meta().layout.or_else(|| {
+        let mut headers = [0; HEADER_BYTES_MAX];
+        let got = packet.copy_to(&mut headers);
+        Layout::parse(packet.meta().link, &headers[..got], packet.bytes() as u32).ok()
+    })
+}
+
 /// The part of the hardware that reads packets and finishes them.
 #[derive(Debug)]
 struct Engine {
@@ -644,9 +646,9 @@ impl Engine {
         }
         // The sender's knowledge of the checksum does not travel over a wire: a receiver with
         // checksum offload verifies it; without, the state is unknown.
-        let verifies = out
-            .agreed
-            .contains(Features::checksum_of(packet.meta().layout));
+        let of_one = !out.agreed.contains(Features::CSUM);
+        let layout = if of_one { parsed(packet) } else { meta.layout };
+        let verifies = out.agreed.contains(Features::checksum_of(layout));
         let (checksum, to_complete) = match meta.checksum {
             ChecksumState::Partial { start, offset } if !verifies => {
                 (ChecksumState::None, Some((start, offset)))

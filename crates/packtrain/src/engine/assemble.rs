@@ -573,8 +573,8 @@ impl<'a> Assembly<'a> {
         let arena = self.arena.clone();
         let rx = RxQueue::new(device, arena, capabilities.link, ingress, counters, drops);
         let mut rx = rx.moderated(moderation);
-        let mut ends = self.plan.directions.iter();
-        let reads_headers = ends.any(|direction| direction.limits.contiguous_headers);
+        let mut directions = self.plan.directions.iter();
+        let reads_headers = directions.any(|direction| direction.limits.contiguous_headers);
         if !H::PARSED && coalesce.is_none() && !reads_headers {
             rx = rx.unparsed();
         }

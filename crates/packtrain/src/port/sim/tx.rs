@@ -646,6 +646,7 @@ impl Engine {
         }
         // The sender's knowledge of the checksum does not travel over a wire: a receiver with
         // checksum offload verifies it; without, the state is unknown.
+        // With checksum offload of both IP versions the packet's version does not matter.
         let of_one = !out.agreed.contains(Features::CSUM);
         let layout = if of_one { parsed(packet) } else { meta.layout };
         let verifies = out.agreed.contains(Features::checksum_of(layout));

@@ -93,7 +93,7 @@ impl RxDescriptors for Given {
     }
 }
 
-/// Of a whole packet nobody reads a layout where nothing is merged.
+/// Where no packet is merged, the layout of a whole packet has no reader.
 #[test]
 fn a_queue_parses_what_is_cut_or_unfinished_and_the_rest_if_it_is_asked_to() {
     let with = |checksum, gso| RxInfo {

@@ -3,7 +3,7 @@
 use crate::check::args::CheckArgs;
 use crate::ranges::within;
 use crate::replay::args::ReplayArgs;
-use crate::shell::{CARDS, CompletionsArgs, ManArgs, card, experiment, port};
+use crate::shell::{self, CARDS, CompletionsArgs, ManArgs};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packtrain::bridge::{ADDRESSES_MAX, AGING_MIN};
 #[cfg(feature = "plants")]
@@ -271,7 +271,7 @@ shown and not judged. Ctrl-C ends it and keeps what was measured. No root is nee
 pub struct ExperimentArgs {
     /// `list`, names of experiments, `all`, or a TOML file of your own
     #[arg(required = true, value_name = "NAME|FILE")]
-    #[arg(value_parser = experiment(), hide_possible_values = true)]
+    #[arg(add = shell::experiments())]
     pub what: Vec<String>,
     /// The settings that are run
     #[arg(long, value_enum, value_name = "WHERE")]
@@ -500,14 +500,14 @@ pub fn word(value: &impl ValueEnum) -> String {
 #[command(after_help = FORWARD_EXAMPLES, after_long_help = ports(FORWARD_EXAMPLES))]
 pub struct ForwardArgs {
     /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
-    #[arg(value_parser = port(), hide_possible_values = true)]
+    #[arg(add = shell::ports())]
     pub a: String,
     /// The second port
-    #[arg(value_parser = port(), hide_possible_values = true)]
+    #[arg(add = shell::ports())]
     pub b: String,
     /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
     /// Ethernet address was seen last, or to all others. It detects no loop
-    #[arg(value_name = "MORE", value_parser = port(), hide_possible_values = true)]
+    #[arg(value_name = "MORE", add = shell::ports())]
     pub more: Vec<String>,
     /// Ends the run after this time: 10s, 500ms, 2m, 1h; a bare number is seconds
     #[arg(long, value_name = "TIME", value_parser = time)]
@@ -569,14 +569,14 @@ fn listed<'a>(a: &'a str, b: &'a str, more: &'a [String]) -> Vec<&'a str> {
 #[command(after_help = PLAN_EXAMPLES, after_long_help = ports(PLAN_EXAMPLES))]
 pub struct PlanArgs {
     /// The first port, KIND:NAME[,key=value...], as in tap:tap0,queues=4
-    #[arg(value_parser = port(), hide_possible_values = true)]
+    #[arg(add = shell::ports())]
     pub a: String,
     /// The second port
-    #[arg(value_parser = port(), hide_possible_values = true)]
+    #[arg(add = shell::ports())]
     pub b: String,
     /// Further ports. Three and more are a bridge: each frame goes to the port behind which its
     /// Ethernet address was seen last, or to all others. It detects no loop
-    #[arg(value_name = "MORE", value_parser = port(), hide_possible_values = true)]
+    #[arg(value_name = "MORE", add = shell::ports())]
     pub more: Vec<String>,
     /// Policies of queues and workers.
     #[command(flatten)]
@@ -645,8 +645,8 @@ pub struct GuestArgs {
     /// kernel's driver; `hub=N` joins it to the other cards of that hub (0), `tap=NAME` to a TAP
     /// interface of this host instead
     #[arg(long = "card", value_name = "MODEL[,kernel][,hub=N|,tap=NAME]")]
-    #[arg(default_values = ["e1000e", "e1000e"], hide_possible_values = true)]
-    #[arg(value_parser = card(GuestCard::from_str))]
+    #[arg(default_values = ["e1000e", "e1000e"])]
+    #[arg(value_parser = GuestCard::from_str, add = shell::cards())]
     pub cards: Vec<GuestCard>,
     /// Puts this program of the host into the guest's /bin, too
     #[arg(long = "program", value_name = "PATH")]

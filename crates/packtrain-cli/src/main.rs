@@ -48,6 +48,10 @@ fn main() -> ExitCode {
     if let Some(ended) = guard::serve(std::env::args_os()) {
         return ended;
     }
+    match shell::complete() {
+        Ok(false) => {}
+        answered => return ended(answered.map(|_| ())),
+    }
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explain(&error),
@@ -70,7 +74,7 @@ fn main() -> ExitCode {
         Command::Rfc2544(args) => rfc2544::run(args),
         Command::Check(args) => check::run(args),
         Command::Sim(args) => sim::run(args),
-        Command::Completions(args) => shell::completions(args, Arguments::command()),
+        Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args, Arguments::command()),
     };
     ended(result)

@@ -1,11 +1,15 @@
 //! `packtrain completions` and `packtrain man`: completions of shells and manual pages, made from
 //! the definition of the command line.
 
+use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
 use crate::print;
-use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Args, Command};
+use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use clap_complete::env::{CompleteEnv, Shells};
 use clap_mangen::Man;
 use packtrain::advice;
 use packtrain::name::Name;
@@ -15,7 +19,6 @@ use packtrain_lab::experiment::BUILT_IN;
 use packtrain_lab::guest::CardModel;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 
 /// `packtrain completions`.
 #[derive(Debug, Args)]
@@ -27,7 +30,8 @@ Examples:
   source <(packtrain completions bash)
       for this shell only
 
-A folder of zsh has to be in its fpath before it runs compinit.")]
+The shell asks this program at each tab, so it offers the interfaces of that moment. bash no longer
+ends a word at a colon. A folder of zsh has to be in its fpath before it runs compinit.")]
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
@@ -55,77 +59,103 @@ pub const CARDS: [(&str, CardModel); 3] = [
     ("virtio", CardModel::Virtio),
 ];
 
-/// A parser whose argument takes other values, too: a shell offers these.
-#[derive(Clone)]
-pub struct Offering<P> {
-    parser: P,
-    values: &'static [String],
+/// The variable by which a shell asks for completions.
+const ASKED: &str = "PACKTRAIN_COMPLETE";
+
+/// Answers a shell that asks for the completions of a word. `false` if none asks.
+///
+/// # Errors
+///
+/// If the shell is unknown, or the answer cannot be printed.
+pub fn complete() -> Result<bool, Failure> {
+    let asked = CompleteEnv::with_factory(Arguments::command).var(ASKED);
+    let answered = asked.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref());
+    answered.map_err(|error| {
+        let text = error.to_string();
+        let line = text.trim().trim_start_matches("error: ");
+        Failure::new(Exit::Usage, format!("{ASKED}: {}", Name::from(line)))
+    })
 }
 
-impl<P: TypedValueParser> TypedValueParser for Offering<P> {
-    type Value = P::Value;
-
-    fn parse_ref(
-        &self,
-        command: &Command,
-        argument: Option<&Arg>,
-        value: &OsStr,
-    ) -> Result<P::Value, clap::Error> {
-        self.parser.parse_ref(command, argument, value)
-    }
-
-    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let values = self.values.iter();
-        Some(Box::new(values.map(|value| PossibleValue::new(&**value))))
-    }
-}
-
-/// Text that is a port, of which the kinds are offered.
-pub fn port() -> impl TypedValueParser<Value = String> {
-    static KINDS: LazyLock<Vec<String>> = LazyLock::new(|| {
-        kinds()
-            .iter()
-            .map(|kind| format!("{}:", kind.name))
+/// Ports: their kinds, and behind a kind the interfaces or files that it can have.
+pub fn ports() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| {
+        let word = word.to_string_lossy();
+        let Some((kind, rest)) = word.split_once(':') else {
+            let names = kinds().into_iter().map(|kind| format!("{}:", kind.name));
+            return begun(&word, names);
+        };
+        let found = match kind {
+            "pcap" | "vhost-user" => PathCompleter::any().complete(rest.as_ref()),
+            "tap" | "tun" | "packet" | "xdp" => begun(rest, interfaces(kind)),
+            _ => vec![],
+        };
+        let ports = found.into_iter();
+        ports
+            .map(|one| one.add_prefix(format!("{kind}:")))
             .collect()
+    })
+}
+
+/// Those of `names` that begin with `word`.
+fn begun<N: Into<String>>(
+    word: &str,
+    names: impl IntoIterator<Item = N>,
+) -> Vec<CompletionCandidate> {
+    let names = names.into_iter().map(Into::into);
+    let begun = names.filter(|name| name.starts_with(word));
+    begun.map(CompletionCandidate::new).collect()
+}
+
+/// The names of interfaces that a port of `kind` can have: none without sysfs.
+fn interfaces(kind: &str) -> Vec<String> {
+    let is_of_program = matches!(kind, "tap" | "tun");
+    let link_type = if kind == "tun" { "65534" } else { "1" };
+    let entries = std::fs::read_dir("/sys/class/net").into_iter().flatten();
+    let entries = entries.filter_map(Result::ok).filter(|entry| {
+        let of = |file| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        of("type").trim() == link_type && (!is_of_program || !of("tun_flags").is_empty())
     });
-    offering(&KINDS, clap::builder::StringValueParser::new())
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.collect()
 }
 
 /// Experiments, or the file of one.
-pub fn experiment() -> impl TypedValueParser<Value = String> {
-    static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
+pub fn experiments() -> ArgValueCompleter {
+    ArgValueCompleter::new(|word: &OsStr| {
         let names = BUILT_IN.iter().map(|(name, _)| *name);
-        names.chain(["all", "list"]).map(str::to_owned).collect()
-    });
-    offering(&NAMES, clap::builder::StringValueParser::new())
+        let mut found = begun(&word.to_string_lossy(), names.chain(["all", "list"]));
+        found.extend(PathCompleter::any().complete(word));
+        found
+    })
 }
 
-/// The name of a check.
-pub fn check() -> impl TypedValueParser<Value = String> {
-    static NAMES: LazyLock<Vec<String>> =
-        LazyLock::new(|| CHECKS.iter().map(|check| check.name.to_owned()).collect());
-    offering(&NAMES, clap::builder::StringValueParser::new())
+/// The checks of `packtrain check`.
+pub fn checks() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| begun("", CHECKS.iter().map(|check| check.name)))
 }
 
-/// A card of a guest, which `parser` reads.
-pub fn card<P>(parser: P) -> Offering<P> {
-    static MODELS: LazyLock<Vec<String>> =
-        LazyLock::new(|| CARDS.iter().map(|(name, _)| (*name).to_owned()).collect());
-    offering(&MODELS, parser)
+/// The models of cards of a guest.
+pub fn cards() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| begun("", CARDS.map(|(name, _)| name)))
 }
 
-fn offering<P>(values: &'static LazyLock<Vec<String>>, parser: P) -> Offering<P> {
-    Offering { parser, values }
-}
-
-/// Prints the completions of a shell; `program` is the definition of the command line.
+/// Prints the lines by which a shell asks this program for completions.
 ///
 /// # Errors
 ///
 /// If they cannot be printed.
-pub fn completions(args: &CompletionsArgs, mut program: Command) -> Result<(), Failure> {
+pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
+    let (shells, shell) = (Shells::builtins(), args.shell.to_string());
+    let shell = shells.completer(&shell).expect("the same shells");
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut program, "packtrain", &mut text);
+    if args.shell == Shell::Bash {
+        // Otherwise bash has a port end at its colon.
+        text.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//:}");
+    }
+    let program = "packtrain";
+    let written = shell.write_registration(ASKED, program, program, program, &mut text);
+    written.expect("memory takes what is written");
     print::document(&String::from_utf8_lossy(&text))
 }
 

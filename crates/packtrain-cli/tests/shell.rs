@@ -4,6 +4,7 @@ mod program;
 
 use program::{Scratch, ends, finish, packtrain};
 use std::fs;
+use std::path::{Path, PathBuf};
 
 /// Runs a program that reads what packtrain wrote. `None` if it is not installed.
 fn run(program: &str, args: &[&str]) -> Option<program::Ran> {
@@ -26,19 +27,37 @@ fn bash_completes_commands_options_and_values() {
         set -u
         source "$1"
         complete -p packtrain >&2
-        shift
-        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-        _packtrain packtrain "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
-        printf '%s\n' "${COMPREPLY[@]}"
+        PATH=$2:$PATH
+        shift 2
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9
+        word=${COMP_WORDS[COMP_CWORD]}
+        _clap_complete_packtrain packtrain "$word" "${COMP_WORDS[COMP_CWORD - 1]}"
+        printf '%s\n' "$COMP_WORDBREAKS" "${COMPREPLY[@]}"
     "#;
+    let program = Path::new(env!("CARGO_BIN_EXE_packtrain")).parent();
+    let program = program.and_then(Path::to_str).expect("a folder");
+    // Interfaces that are there now.
+    let ethernet = fs::read_dir("/sys/class/net").expect("sysfs");
+    let ethernet = ethernet.map(|entry| entry.expect("an entry").path());
+    let is_ethernet =
+        |path: &PathBuf| fs::read(path.join("type")).is_ok_and(|found| found == b"1\n");
+    let name = |path: PathBuf| format!("packet:{}", path.file_name().unwrap().to_str().unwrap());
+    let interfaces: Vec<_> = ethernet.filter(is_ethernet).map(name).collect();
+    let interfaces: Vec<_> = interfaces.iter().map(String::as_str).collect();
+    let capture = scratch.file("some.pcap");
+    fs::write(&capture, "").expect("a file");
+    let (captures, captured) = (scratch.file("so"), format!("pcap:{capture}"));
+    let captures = format!("pcap:{captures}");
     let cases: &[(&[&str], &[&str])] = &[
         (&["packtrain", "fo"], &["forward"]),
         (&["packtrain", "co"], &["compare", "completions"]),
         (&["packtrain", "forward", "--stats-"], &["--stats-interval"]),
         (&["packtrain", "forward", "t"], &["tap:", "tun:"]),
         (&["packtrain", "plan", "tap:a", "vho"], &["vhost-user:"]),
+        (&["packtrain", "forward", "packet:"], &interfaces),
+        (&["packtrain", "forward", "tun:", &captures], &[&captured]),
         (&["packtrain", "experiment", "tso-"], &["tso-matrix"]),
-        (&["packtrain", "check", "--only", "udp-s"], &["udp-sizes"]),
+        (&["packtrain", "check", "--only", "udp-si"], &["udp-sizes"]),
         (
             &["packtrain", "guest", "--card", ""],
             &["e1000e", "virtio", "vmxnet3"],
@@ -49,30 +68,39 @@ fn bash_completes_commands_options_and_values() {
         ),
     ];
     for (words, expected) in cases {
-        let args = [&["-c", script, "bash", &path], *words].concat();
+        let args = [&["-c", script, "bash", &path, program], *words].concat();
         let ran = run("bash", &args).expect("bash is part of every system");
         assert_eq!(ran.code, Some(0), "{words:?}: {ran:?}");
         assert_eq!(ran.err.lines().count(), 1, "{words:?}: {ran:?}");
         assert!(ran.err.contains("_packtrain"), "{ran:?}");
-        let offered: Vec<_> = ran
-            .out
+        // A colon ends no word. The breaks have a line end.
+        let (breaks, offered) = ran.out.split_once("|&(\n").expect("breaks");
+        assert!(!breaks.contains(':'), "{ran:?}");
+        let is_value = |word: &&str| !word.starts_with("-");
+        let offers_options = expected[0].starts_with('-');
+        let mut offered: Vec<_> = offered
             .lines()
-            .filter(|word| !word.starts_with("-h"))
+            .filter(|word| offers_options || is_value(word))
             .collect();
-        for word in *expected {
-            assert!(offered.contains(word), "{word} for {words:?}: {ran:?}");
-        }
+        let mut expected = expected.to_vec();
+        offered.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(offered, expected, "for {words:?}: {ran:?}");
     }
 }
 
 #[test]
-fn each_shell_has_every_command() {
-    let names = commands();
+fn each_shell_asks_the_program() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let text = ends(0, &["completions", shell]).out;
-        for name in &names {
-            assert!(text.contains(name.as_str()), "{name} for {shell}");
-        }
+        assert!(text.contains("PACKTRAIN_COMPLETE"), "{shell}: {text}");
+        let mut asked =
+            program::command(env!("CARGO_BIN_EXE_packtrain"), &["--", "packtrain", "pl"]);
+        asked
+            .env("PACKTRAIN_COMPLETE", shell)
+            .env("_CLAP_COMPLETE_INDEX", "1");
+        let ran = finish(asked.spawn().expect("the program"));
+        assert!(ran.out.starts_with("plan"), "{shell}: {ran:?}");
     }
     let ran = packtrain(&["completions", "csh"]);
     assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{ran:?}");

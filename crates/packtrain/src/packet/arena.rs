@@ -3,8 +3,9 @@
 //! no more pages than it needs at once.
 //!
 //! Each thread keeps a short stack of free frames and lines. It reuses the one freed last, which is
-//! still in the CPU cache. Frames that one thread takes and another frees go through a shared set,
-//! in batches, so that its lock is taken once for many packets. `Arena::new` does all allocation.
+//! still in the CPU cache; a packet of one small frame stays together, and is taken as it is.
+//! Frames that one thread takes and another frees go through a shared set, in batches, so that its
+//! lock is taken once for many packets. `Arena::new` does all allocation.
 
 #![allow(
     unsafe_code,
@@ -527,6 +528,42 @@ impl Core {
         self.put(Kind::Lines, index);
     }
 
+    /// A free line that has kept the small frame of its only segment, if this thread's cache has
+    /// one. The frame still has its reference.
+    #[inline]
+    pub(super) fn take_whole(&self) -> Option<NonNull<Line>> {
+        let here = NonNull::from(self);
+        let cached = CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            let is_ours = cache.core == Some(here);
+            is_ours.then(|| cache.whole.pop()).flatten()
+        });
+        cached.ok().flatten().map(|index| self.line(index))
+    }
+
+    /// Frees a line with the small frame of its only segment, to which no other segment refers.
+    /// False if this thread's cache has no room: then each has to be freed by itself.
+    #[inline]
+    pub(super) fn put_whole(&self, index: u32) -> bool {
+        let here = NonNull::from(self);
+        let kept = CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            cache.core == Some(here) && cache.whole.push(index)
+        });
+        kept == Ok(true)
+    }
+
+    /// Frees the frames and lines of `whole`, each by itself.
+    fn part(&self, whole: &mut CacheStack<WHOLE_CACHED_MAX>, free: &mut Free) {
+        for &index in &whole.indices[..whole.len] {
+            // SAFETY: the line is free, so that only its cache refers to it; that is the caller.
+            let frame = unsafe { (*self.line(index).as_ptr()).segments[0].frame };
+            self.references(frame).store(0, Ordering::Relaxed);
+            free.small.extend(&[frame.index()]);
+        }
+        whole.flush(&mut free.lines);
+    }
+
     /// A free index. Usually this thread's stack has one.
     #[inline]
     fn take(&self, kind: Kind) -> Option<u32> {
@@ -622,6 +659,9 @@ impl Free {
 /// The most small frames, and lines, in a thread's cache. Fewer under Miri, which is slow with
 /// large arrays.
 pub(super) const SMALL_CACHED_MAX: usize = if cfg!(miri) { 6 } else { 256 };
+/// Those of them that stay together, as one packet.
+const WHOLE_CACHED_MAX: usize = SMALL_CACHED_MAX / 2;
+const APART_CACHED_MAX: usize = SMALL_CACHED_MAX - WHOLE_CACHED_MAX;
 /// The most large frames in a thread's cache.
 pub(super) const LARGE_CACHED_MAX: usize = if cfg!(miri) { 3 } else { 16 };
 
@@ -680,9 +720,11 @@ impl<const DEPTH: usize> CacheStack<DEPTH> {
 
 struct Cache {
     core: Option<NonNull<Core>>,
-    small: CacheStack<SMALL_CACHED_MAX>,
+    small: CacheStack<APART_CACHED_MAX>,
     large: CacheStack<LARGE_CACHED_MAX>,
-    lines: CacheStack<SMALL_CACHED_MAX>,
+    lines: CacheStack<APART_CACHED_MAX>,
+    /// Lines that have kept their small frame: most packets are taken and freed as they are.
+    whole: CacheStack<WHOLE_CACHED_MAX>,
 }
 
 thread_local! {
@@ -692,6 +734,7 @@ thread_local! {
             small: CacheStack::EMPTY,
             large: CacheStack::EMPTY,
             lines: CacheStack::EMPTY,
+            whole: CacheStack::EMPTY,
         })
     };
 }
@@ -717,6 +760,15 @@ impl Cache {
 
     fn take(&mut self, core: NonNull<Core>, kind: Kind) -> Option<u32> {
         let core = self.bind(core);
+        let taken = self.take_of(core, kind);
+        if taken.is_none() && !matches!(kind, Kind::Large) && self.whole.len > 0 {
+            core.part(&mut self.whole, &mut core.lock());
+            return self.take_of(core, kind);
+        }
+        taken
+    }
+
+    fn take_of(&mut self, core: &Core, kind: Kind) -> Option<u32> {
         match kind {
             Kind::Small => self.small.take(core, kind),
             Kind::Large => self.large.take(core, kind),
@@ -754,6 +806,7 @@ impl Cache {
         self.small.flush(&mut free.small);
         self.large.flush(&mut free.large);
         self.lines.flush(&mut free.lines);
+        core.part(&mut self.whole, &mut free);
         drop(free);
         core.bound_caches.fetch_sub(1, Ordering::Release);
     }

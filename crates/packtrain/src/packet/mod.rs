@@ -28,6 +28,7 @@ pub use meta::{Ingress, Meta, PortSet, VlanTag};
 pub(crate) use sys::Mapping;
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
+use crate::plant::planted;
 use arena::{Core, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, start};
 use frame::{FrameId, Segment};
 use iter::Cursor;
@@ -97,7 +98,18 @@ impl Arena {
     /// # Errors
     ///
     /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
+    #[inline]
     pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
+        if class == FrameClass::Small
+            && let Some(line) = self.core().take_whole()
+        {
+            return Ok(Packet::renewed(line));
+        }
+        self.fresh_packet(class)
+    }
+
+    #[inline(never)]
+    fn fresh_packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
         let mut packet = self.empty_packet()?;
         packet.add_frame(class)?;
         Ok(packet)
@@ -115,7 +127,7 @@ impl Arena {
         } else {
             FrameClass::Large
         };
-        let mut packet = self.empty_packet()?;
+        let mut packet = self.packet(class)?;
         packet.append_copy(class, bytes)?;
         Ok(packet)
     }
@@ -134,6 +146,19 @@ impl Packet {
             (&raw mut (*line.as_ptr()).meta).write(Meta::default());
         }
         Ok(Self { line })
+    }
+
+    /// The packet of a free line that has kept its frame.
+    #[inline]
+    fn renewed(mut line: NonNull<Line>) -> Self {
+        // SAFETY: the line was free, so this packet alone has it; all of it is initialized.
+        let head = unsafe { line.as_mut() };
+        head.bytes = 0;
+        head.egress = 0;
+        head.meta = Meta::default();
+        head.segments[0].offset = HEADROOM_BYTES as u32;
+        head.segments[0].len = 0;
+        Self { line }
     }
 
     #[inline]
@@ -843,7 +868,25 @@ unsafe fn next_of(core: &Core, line: u32) -> u32 {
 }
 
 impl Drop for Packet {
+    #[inline]
     fn drop(&mut self) {
+        let (core, head) = (self.core(), self.head());
+        let frame = head.segments[0].frame;
+        let is_whole = head.count == 1 && frame.class() == FrameClass::Small;
+        let is_kept = is_whole
+            && core.is_exclusive(frame)
+            && !planted!(DoubleFree)
+            && core.put_whole(head.header.index);
+        if !is_kept {
+            self.free_parts();
+        }
+    }
+}
+
+impl Packet {
+    /// Frees the frames and lines.
+    #[inline(never)]
+    fn free_parts(&mut self) {
         let core = self.core();
         let mut cursor = Cursor::new(self.head());
         while let Some(segment) = cursor.next() {

@@ -755,7 +755,7 @@ impl<'a> RxBurst<'a> {
     }
 
     /// One packet was received.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, mut packet: Packet, info: &RxInfo) {
         self.budget = self.budget.saturating_sub(1);
         let bytes = packet.bytes();

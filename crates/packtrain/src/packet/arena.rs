@@ -12,6 +12,7 @@
     reason = "hands out pieces of one mapping and owns packets' lines"
 )]
 
+use super::Packet;
 use super::frame::{FrameClass, FrameId, Segment};
 use super::free::FreeSet;
 use super::meta::Meta;
@@ -22,6 +23,7 @@ use crate::plant::planted;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -528,17 +530,20 @@ impl Core {
         self.put(Kind::Lines, index);
     }
 
-    /// A free line that has kept the small frame of its only segment, if this thread's cache has
-    /// one. The frame still has its reference.
+    /// Calls `take` with as many as `most` free lines that have kept the small frame of their only
+    /// segment: those of this thread's cache. Each frame still has its reference.
     #[inline]
-    pub(super) fn take_whole(&self) -> Option<NonNull<Line>> {
+    pub(super) fn take_whole(&self, most: usize, mut take: impl FnMut(NonNull<Line>)) {
         let here = NonNull::from(self);
-        let cached = CACHE.try_with(|cache| {
+        let taken = CACHE.try_with(|cache| {
             let mut cache = cache.borrow_mut();
-            let is_ours = cache.core == Some(here);
-            is_ours.then(|| cache.whole.pop()).flatten()
+            if cache.core == Some(here) {
+                let lines = std::iter::from_fn(|| cache.whole.pop()).take(most);
+                lines.for_each(|index| take(self.line(index)));
+            }
         });
-        cached.ok().flatten().map(|index| self.line(index))
+        // A thread that ends has no cache any more.
+        taken.unwrap_or(());
     }
 
     /// Frees a line with the small frame of its only segment, to which no other segment refers.
@@ -816,6 +821,30 @@ impl Drop for Cache {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// Frees `packets`, with one access to this thread's cache for those that stay whole in it.
+pub(super) fn free(mut packets: impl Iterator<Item = Packet>) {
+    let mut keep = || {
+        CACHE.try_with(|cache| {
+            let mut cache = cache.borrow_mut();
+            for packet in &mut packets {
+                let whole = packet.whole();
+                let is_kept = whole
+                    .is_some_and(|(core, line)| cache.core == Some(core) && cache.whole.push(line));
+                if !is_kept {
+                    return Some(packet);
+                }
+                _ = ManuallyDrop::new(packet);
+            }
+            None
+        })
+    };
+    // A packet that does not stay whole is dropped outside of that access: it has its own.
+    while let Ok(Some(packet)) = keep() {
+        drop(packet);
+    }
+    packets.for_each(drop);
 }
 
 fn flush_thread_cache(core: NonNull<Core>) {

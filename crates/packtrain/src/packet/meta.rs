@@ -197,6 +197,16 @@ pub struct Meta {
     pub merge_segments_max: u8,
 }
 
+impl Meta {
+    /// Whether the packet needs no offload: one wire packet with all its bytes, and a finished
+    /// checksum.
+    #[inline]
+    pub(crate) const fn is_plain(&self) -> bool {
+        let is_partial = matches!(self.checksum, ChecksumState::Partial { .. });
+        self.gso.is_none() && self.vlan.is_none() && !is_partial
+    }
+}
+
 impl Default for Meta {
     fn default() -> Self {
         Self {

@@ -100,12 +100,29 @@ impl Arena {
     /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
     #[inline]
     pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
-        if class == FrameClass::Small
-            && let Some(line) = self.core().take_whole()
-        {
-            return Ok(Packet::renewed(line));
+        let mut whole = None;
+        if class == FrameClass::Small {
+            self.core()
+                .take_whole(1, |line| whole = Some(Packet::renewed(line)));
         }
-        self.fresh_packet(class)
+        whole.map_or_else(|| self.fresh_packet(class), Ok)
+    }
+
+    /// Adds packets as those of [`Arena::packet`] to `packets`, until there are `count`. False if
+    /// too few frames or lines are free.
+    pub fn fill(&self, class: FrameClass, packets: &mut Vec<Packet>, count: usize) -> bool {
+        if class == FrameClass::Small {
+            let missing = count.saturating_sub(packets.len());
+            let add = |line| packets.push(Packet::renewed(line));
+            self.core().take_whole(missing, add);
+        }
+        while packets.len() < count {
+            match self.packet(class) {
+                Ok(packet) => packets.push(packet),
+                Err(_no_buffer) => return false,
+            }
+        }
+        true
     }
 
     #[inline(never)]
@@ -200,6 +217,13 @@ impl Packet {
     #[inline]
     pub fn segment_count(&self) -> usize {
         usize::from(self.head().count)
+    }
+
+    /// Whether it has one segment, in a small frame.
+    #[inline]
+    pub(crate) fn is_one_small_frame(&self) -> bool {
+        let head = self.head();
+        head.count == 1 && head.segments[0].frame.class() == FrameClass::Small
     }
 
     /// Bytes of the frames of all segments. A frame with several segments counts for each, as does
@@ -870,20 +894,29 @@ unsafe fn next_of(core: &Core, line: u32) -> u32 {
 impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
-        let (core, head) = (self.core(), self.head());
-        let frame = head.segments[0].frame;
-        let is_whole = head.count == 1 && frame.class() == FrameClass::Small;
-        let is_kept = is_whole
-            && core.is_exclusive(frame)
-            && !planted!(DoubleFree)
-            && core.put_whole(head.header.index);
-        if !is_kept {
+        let whole = self.whole();
+        if !whole.is_some_and(|(_, line)| self.core().put_whole(line)) {
             self.free_parts();
         }
     }
 }
 
 impl Packet {
+    /// Frees packets. It costs less than to drop each.
+    pub(crate) fn free(packets: impl Iterator<Item = Self>) {
+        arena::free(packets);
+    }
+
+    /// The arena and the line of a packet that a thread's cache may keep whole.
+    #[inline]
+    fn whole(&self) -> Option<(NonNull<Core>, u32)> {
+        let LineHeader { core, index, .. } = self.head().header;
+        let is_whole = self.is_one_small_frame()
+            && self.core().is_exclusive(self.head().segments[0].frame)
+            && !planted!(DoubleFree);
+        is_whole.then_some((core, index))
+    }
+
     /// Frees the frames and lines.
     #[inline(never)]
     fn free_parts(&mut self) {

@@ -503,6 +503,30 @@ fn the_frame_freed_last_is_used_first() {
     assert_eq!(once_more.first().as_ptr(), places[0]);
 }
 
+/// Also if they were freed together, with others that are not kept so.
+#[test]
+fn frames_that_stay_with_their_lines_are_free_for_other_packets() {
+    let arena = arena(8, 1, 10);
+    let mut packets = Vec::new();
+    for round in 0..2 {
+        assert!(arena.fill(SMALL, &mut packets, 8));
+        let mut places: Vec<_> = packets
+            .iter_mut()
+            .map(|p| p.tailroom_mut().as_ptr())
+            .collect();
+        places.dedup();
+        assert_eq!(places.len(), 8);
+        assert!(!arena.fill(SMALL, &mut packets, 9));
+        packets.insert(3, arena.packet(LARGE).unwrap());
+        packets.push(packets[5].try_clone().unwrap());
+        Packet::free(packets.drain(..));
+        let mut packet = arena.empty_packet().unwrap();
+        let frames = (0..).take_while(|_| packet.add_frame(SMALL).is_ok());
+        assert_eq!(frames.count(), 8, "round {round}");
+    }
+    assert_all_free(&arena);
+}
+
 #[test]
 fn an_arena_may_be_dropped_before_its_packets() {
     let arena = arena(4, 0, 4);

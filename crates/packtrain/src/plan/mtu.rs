@@ -66,7 +66,13 @@ impl Mtu {
     #[must_use]
     #[inline]
     pub fn is_exceeded_by(&self, packet: &Packet) -> bool {
-        packet.bytes() > self.wire_bytes_max && self.is_exceeded_by_wire_packet(packet)
+        self.may_be_exceeded_by(packet.bytes()) && self.is_exceeded_by_wire_packet(packet)
+    }
+
+    /// Whether a packet of so many bytes is longer, VLAN tags and all.
+    #[inline]
+    pub(crate) const fn may_be_exceeded_by(&self, bytes: usize) -> bool {
+        bytes > self.wire_bytes_max
     }
 
     fn is_exceeded_by_wire_packet(&self, packet: &Packet) -> bool {

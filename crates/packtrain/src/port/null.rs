@@ -226,13 +226,7 @@ impl RxDescriptors for NullRx {
         let Some(generator) = self.generator.as_ref().filter(|g| !g.is_finished()) else {
             return true;
         };
-        while self.buffers.len() < generator.posted() {
-            match arena.packet(generator.class) {
-                Ok(buffer) => self.buffers.push(buffer),
-                Err(_no_buffer) => return false,
-            }
-        }
-        true
+        arena.fill(generator.class, &mut self.buffers, generator.posted())
     }
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {

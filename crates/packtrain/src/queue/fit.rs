@@ -41,6 +41,18 @@ impl FitLimits {
     /// Whether a device with `features` accepts `packet` unchanged: it needs no work in software.
     #[inline]
     pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
+        let bytes = packet.bytes();
+        // Most packets, by few questions.
+        let is_usual = packet.is_one_small_frame()
+            && packet.meta().is_plain()
+            && bytes >= self.min_packet_bytes
+            && bytes <= self.segment_bytes_max
+            && !self.mtu.may_be_exceeded_by(bytes);
+        is_usual || self.takes_unusual(packet, features)
+    }
+
+    #[inline(never)]
+    fn takes_unusual(&self, packet: &Packet, features: Features) -> bool {
         let missing = Features::needed_by(packet.meta()).without(features);
         missing.is_empty() && !self.mtu.is_exceeded_by(packet) && self.takes(packet)
     }

@@ -215,7 +215,7 @@ impl<R: RxDescriptors> RxQueue<R> {
         let (mut gso, mut unverified) = (0, 0);
         for packet in burst.iter_mut().skip(before) {
             let length = packet.bytes();
-            if length <= RX_COPY_BREAK_BYTES {
+            if length <= RX_COPY_BREAK_BYTES && !packet.is_one_small_frame() {
                 self.copy_break(packet);
             }
             let meta = packet.meta_mut();
@@ -224,10 +224,14 @@ impl<R: RxDescriptors> RxQueue<R> {
             packets += 1;
             bytes += length as u64;
             wire_packets += u64::from(meta.wire_packets);
-            gso += u64::from(meta.gso.is_some());
             unverified += u64::from(meta.checksum == ChecksumState::None);
-            let is_unfinished = matches!(meta.checksum, ChecksumState::Partial { .. });
-            if meta.layout.is_none() && (self.parses || is_unfinished || meta.gso.is_some()) {
+            let mut has_reader = self.parses;
+            if !meta.is_plain() {
+                gso += u64::from(meta.gso.is_some());
+                let is_unfinished = matches!(meta.checksum, ChecksumState::Partial { .. });
+                has_reader |= is_unfinished || meta.gso.is_some();
+            }
+            if has_reader && meta.layout.is_none() {
                 self.parse(packet);
             }
         }

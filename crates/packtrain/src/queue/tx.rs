@@ -21,7 +21,7 @@ use crate::driver::{
     Refused, Token, TxBatch, TxDescriptors, TxPacket,
 };
 use crate::limits::{MTU_INTERVAL, TX_STAGED_PACKETS_MAX};
-use crate::packet::{Arena, Burst, Packet};
+use crate::packet::{Arena, Burst, Meta, Packet};
 use crate::plan::FitLimits;
 use crate::plant::planted;
 use crate::stats::{DropCounters, DropReason, Stall, TroubleLog, TxCounters};
@@ -611,13 +611,15 @@ impl<T: TxDescriptors> TxQueue<T> {
             front_defragged: &mut self.staged.front_defragged,
             now: self.progress.now,
             ended: Offered::All,
-            taken: 0,
+            tally: Tally::default(),
+            completed: 0,
             offered: (0, 0),
         };
         let result = self.device.encap_batch(&mut batch);
-        let (taken, ended) = (batch.taken, batch.ended);
+        let (taken, ended) = (batch.tally.packets, batch.ended);
+        drop(batch);
         if taken > 0 {
-            self.flight.unreclaimed += taken;
+            self.flight.unreclaimed += taken as usize;
             self.progress.sent = true;
             if std::mem::take(&mut self.progress.link_down) {
                 self.counters.restarts.add(1);
@@ -749,8 +751,9 @@ struct Batch<'a> {
     front_defragged: &'a mut bool,
     now: Instant,
     ended: Offered,
-    /// Packets that the device accepted.
-    taken: usize,
+    tally: Tally,
+    /// Packets at the front that have completed: they are freed together.
+    completed: usize,
     /// Bytes and segments of the offered packet, before a wrapping driver changes it.
     offered: (u32, usize),
 }
@@ -758,7 +761,7 @@ struct Batch<'a> {
 impl TxBatch for Batch<'_> {
     #[inline]
     fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
-        let packet = self.packets.front_mut()?;
+        let packet = self.packets.get_mut(self.completed)?;
         if let Some((features, limits)) = self.as_is
             && !limits.takes_as_is(packet, features)
         {
@@ -782,29 +785,76 @@ impl TxBatch for Batch<'_> {
 
     #[inline]
     fn accepted(&mut self, accepted: Accepted) {
-        let Some(packet) = self.packets.pop_front() else {
+        let Some(packet) = self.packets.get(self.completed) else {
             return;
         };
         *self.front_defragged = false;
         let (bytes, segments) = self.offered;
-        let (meta, counters) = (packet.meta(), self.counters);
-        let wire_packets = u64::from(meta.wire_packets);
-        counters.packets.add(1);
-        counters.bytes.add(u64::from(bytes));
-        counters.wire_packets.add(wire_packets);
-        if meta.gso.is_some() {
-            counters.gso_packets.add(1);
-            counters.gso_wire_packets.add(wire_packets);
+        let (meta, tally) = (packet.meta(), &mut self.tally);
+        tally.packets += 1;
+        tally.bytes += u64::from(bytes);
+        tally.wire_packets += u64::from(meta.wire_packets);
+        if !meta.is_plain() {
+            tally.add_offloads(meta);
         }
-        if matches!(meta.checksum, ChecksumState::Partial { .. }) {
-            counters.needs_csum.add(1);
-        }
-        self.taken += 1;
         self.doorbell.add(segments, self.now);
-        if accepted == Accepted::Pending {
+        if accepted == Accepted::Complete {
+            self.completed += 1;
+            return;
+        }
+        self.free_completed();
+        if let Some(packet) = self.packets.pop_front() {
             self.bytes.queue(u64::from(bytes));
             self.in_flight.put(packet, bytes);
         }
+    }
+}
+
+impl Batch<'_> {
+    #[inline]
+    fn free_completed(&mut self) {
+        let completed = std::mem::take(&mut self.completed);
+        if completed > 0 {
+            Packet::free(self.packets.drain(..completed));
+        }
+    }
+}
+
+/// What the device accepted of a batch.
+#[derive(Debug, Default)]
+struct Tally {
+    packets: u64,
+    bytes: u64,
+    wire_packets: u64,
+    gso_packets: u64,
+    gso_wire_packets: u64,
+    needs_csum: u64,
+}
+
+impl Tally {
+    #[inline(never)]
+    fn add_offloads(&mut self, meta: &Meta) {
+        if meta.gso.is_some() {
+            self.gso_packets += 1;
+            self.gso_wire_packets += u64::from(meta.wire_packets);
+        }
+        let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
+        self.needs_csum += u64::from(is_partial);
+    }
+}
+
+/// Counted once for the batch, also if the driver panics in it.
+impl Drop for Batch<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.free_completed();
+        let (tally, counters) = (&self.tally, self.counters);
+        counters.packets.add(tally.packets);
+        counters.bytes.add(tally.bytes);
+        counters.wire_packets.add(tally.wire_packets);
+        counters.gso_packets.add(tally.gso_packets);
+        counters.gso_wire_packets.add(tally.gso_wire_packets);
+        counters.needs_csum.add(tally.needs_csum);
     }
 }
 

@@ -44,13 +44,8 @@ impl SimRx {
 
     /// Takes up to a batch of `class` from the arena; true if the arena had all of them.
     fn supply(&mut self, arena: &Arena, class: FrameClass, wanted: usize) -> bool {
-        for _ in 0..wanted.min(REFILL_BATCH) {
-            match arena.packet(class) {
-                Ok(buffer) => self.batch.push(buffer),
-                Err(_no_buffer) => return false,
-            }
-        }
-        true
+        let wanted = self.batch.len() + wanted.min(REFILL_BATCH);
+        arena.fill(class, &mut self.batch, wanted)
     }
 }
 

@@ -12,6 +12,7 @@ mod properties;
 const TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88A8;
 const ETHERNET: LinkType = LinkType::Ethernet;
+const RAW: LinkType = LinkType::RawIp;
 
 /// Ethernet header, tags given by their announcing types, then `body` of type `ethertype`.
 fn ethernet(tags: &[u16], ethertype: u16, body: &[u8]) -> Vec<u8> {
@@ -109,137 +110,38 @@ fn offsets(link: LinkType, bytes: &[u8]) -> (u16, u16, u16, u32) {
     )
 }
 
+/// Rows: a packet, its `network`, `transport`, `payload` and `ip_end`, both kinds, its protocol.
+macro_rules! rows {
+    ($($packet:expr => $offsets:expr, $kind:ident, $transport:ident, $protocol:literal;)*) => {
+        [$(($packet, $offsets, Network::$kind, Transport::$transport, $protocol)),*]
+    };
+}
+
 #[test]
 fn finds_every_kind_of_header() {
-    use Network::*;
-    let arp = [0, 1, 8, 0, 6, 4, 0, 1]
-        .iter()
-        .copied()
-        .chain([7; 20])
-        .collect::<Vec<_>>();
+    use Network::{Ipv4, Ipv6, Other};
+    let arp = [&[0, 1, 8, 0, 6, 4, 0, 1][..], &[7; 20]].concat();
     let t = tcp(12, 5);
     let (v4, v6) = (0x0800, 0x86DD);
-    let cases = [
-        (
-            ethernet(&[], v4, &ipv4(6, &[], &t)),
-            (14, 34, 66, 71),
-            Ipv4,
-            Transport::Tcp,
-            6,
-        ),
-        (
-            ethernet(&[], v4, &ipv4(17, &[1; 40], &udp(3))),
-            (14, 74, 82, 85),
-            Ipv4,
-            Transport::Udp,
-            17,
-        ),
-        (
-            ethernet(&[TAG], v4, &ipv4(1, &[], &[8; 11])),
-            (18, 38, 46, 49),
-            Ipv4,
-            Transport::Icmp,
-            1,
-        ),
-        (
-            ethernet(&[], v4, &ipv4(132, &[], &[0; 12])),
-            (14, 34, 34, 46),
-            Ipv4,
-            Transport::Other,
-            132,
-        ),
-        (
-            ethernet(&[], v4, &ipv4(58, &[], &[0; 8])),
-            (14, 34, 34, 42),
-            Ipv4,
-            Transport::Other,
-            58,
-        ),
-        (
-            ethernet(&[], v4, &ipv4(59, &[], &[])),
-            (14, 34, 34, 34),
-            Ipv4,
-            Transport::Other,
-            59,
-        ),
-        (
-            ethernet(&[], v4, &ipv4(0, &[], &[9; 8])),
-            (14, 34, 34, 42),
-            Ipv4,
-            Transport::Other,
-            0,
-        ),
-        (
-            ethernet(&[SERVICE_TAG, TAG], v6, &ipv6(6, &t)),
-            (22, 62, 94, 99),
-            Ipv6,
-            Transport::Tcp,
-            6,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(17, &udp(0))),
-            (14, 54, 62, 62),
-            Ipv6,
-            Transport::Udp,
-            17,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(58, &[0; 8])),
-            (14, 54, 62, 62),
-            Ipv6,
-            Transport::Icmpv6,
-            58,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(1, &[0; 3])),
-            (14, 54, 54, 57),
-            Ipv6,
-            Transport::Other,
-            1,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(59, &[1; 9])),
-            (14, 54, 54, 63),
-            Ipv6,
-            Transport::None,
-            59,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(50, &[1; 9])),
-            (14, 54, 54, 63),
-            Ipv6,
-            Transport::Other,
-            50,
-        ),
-        (
-            ethernet(&[], v6, &ipv6(51, &[1; 9])),
-            (14, 54, 54, 63),
-            Ipv6,
-            Transport::Other,
-            51,
-        ),
-        (
-            ethernet(&[TAG, TAG], 0x0806, &arp),
-            (22, 22, 22, 50),
-            Arp,
-            Transport::None,
-            0,
-        ),
-        (
-            ethernet(&[], 0x88CC, &[1, 2, 3]),
-            (14, 14, 14, 17),
-            Other,
-            Transport::None,
-            0,
-        ),
-        (
-            ethernet(&[], 0x0003, &[1, 2, 3]),
-            (14, 14, 14, 17),
-            Other,
-            Transport::None,
-            0,
-        ),
-    ];
+    let cases = rows! {
+        ethernet(&[], v4, &ipv4(6, &[], &t)) => (14, 34, 66, 71), Ipv4, Tcp, 6;
+        ethernet(&[], v4, &ipv4(17, &[1; 40], &udp(3))) => (14, 74, 82, 85), Ipv4, Udp, 17;
+        ethernet(&[TAG], v4, &ipv4(1, &[], &[8; 11])) => (18, 38, 46, 49), Ipv4, Icmp, 1;
+        ethernet(&[], v4, &ipv4(132, &[], &[0; 12])) => (14, 34, 34, 46), Ipv4, Other, 132;
+        ethernet(&[], v4, &ipv4(58, &[], &[0; 8])) => (14, 34, 34, 42), Ipv4, Other, 58;
+        ethernet(&[], v4, &ipv4(59, &[], &[])) => (14, 34, 34, 34), Ipv4, Other, 59;
+        ethernet(&[], v4, &ipv4(0, &[], &[9; 8])) => (14, 34, 34, 42), Ipv4, Other, 0;
+        ethernet(&[SERVICE_TAG, TAG], v6, &ipv6(6, &t)) => (22, 62, 94, 99), Ipv6, Tcp, 6;
+        ethernet(&[], v6, &ipv6(17, &udp(0))) => (14, 54, 62, 62), Ipv6, Udp, 17;
+        ethernet(&[], v6, &ipv6(58, &[0; 8])) => (14, 54, 62, 62), Ipv6, Icmpv6, 58;
+        ethernet(&[], v6, &ipv6(1, &[0; 3])) => (14, 54, 54, 57), Ipv6, Other, 1;
+        ethernet(&[], v6, &ipv6(59, &[1; 9])) => (14, 54, 54, 63), Ipv6, None, 59;
+        ethernet(&[], v6, &ipv6(50, &[1; 9])) => (14, 54, 54, 63), Ipv6, Other, 50;
+        ethernet(&[], v6, &ipv6(51, &[1; 9])) => (14, 54, 54, 63), Ipv6, Other, 51;
+        ethernet(&[TAG, TAG], 0x0806, &arp) => (22, 22, 22, 50), Arp, None, 0;
+        ethernet(&[], 0x88CC, &[1, 2, 3]) => (14, 14, 14, 17), Other, None, 0;
+        ethernet(&[], 0x0003, &[1, 2, 3]) => (14, 14, 14, 17), Other, None, 0;
+    };
     for (packet, (network, transport, payload, ip_end), kind, transport_kind, protocol) in cases {
         let tags = (usize::from(network) - 14) / 4;
         let at = usize::from(network) - 2;
@@ -280,10 +182,7 @@ fn finds_every_kind_of_header() {
                 vlans: 0,
                 ..expected
             };
-            assert_eq!(
-                whole(LinkType::RawIp, &packet[usize::from(network)..]),
-                Ok(raw)
-            );
+            assert_eq!(whole(RAW, &packet[usize::from(network)..]), Ok(raw));
         }
     }
 }
@@ -303,7 +202,7 @@ fn lengths_derive_from_offsets() {
     assert_eq!((layout.l4_len(), layout.payload_len()), (132, 100));
     assert!(layout.is_ip());
 
-    let layout = whole(LinkType::RawIp, &ipv6_with(&[(60, 8)], 17, &udp(9))).unwrap();
+    let layout = whole(RAW, &ipv6_with(&[(60, 8)], 17, &udp(9))).unwrap();
     assert_eq!(
         (
             layout.l2_len(),
@@ -318,8 +217,8 @@ fn lengths_derive_from_offsets() {
 
 #[test]
 fn raw_ip_needs_a_known_version() {
-    assert_eq!(whole(LinkType::RawIp, &[]), Err(ParseError::IpTruncated));
-    let split = Layout::parse(LinkType::RawIp, &[], 40);
+    assert_eq!(whole(RAW, &[]), Err(ParseError::IpTruncated));
+    let split = Layout::parse(RAW, &[], 40);
     assert_eq!(split, Err(ParseError::HeadersNotContiguous));
     for version in 0..16u8 {
         let expected = match version {
@@ -327,7 +226,7 @@ fn raw_ip_needs_a_known_version() {
             6 => ParseError::Ipv6Truncated,
             _ => ParseError::IpVersionUnknown,
         };
-        assert_eq!(whole(LinkType::RawIp, &[version << 4 | 5]), Err(expected));
+        assert_eq!(whole(RAW, &[version << 4 | 5]), Err(expected));
     }
 }
 
@@ -433,7 +332,7 @@ fn fragments_have_no_transport() {
         for body in [&tcp(0, 4)[..], &[1, 2, 3]] {
             let mut packet = ipv4(6, &[], body);
             packet[6..8].copy_from_slice(&word.to_be_bytes());
-            let got = whole(LinkType::RawIp, &packet);
+            let got = whole(RAW, &packet);
             if fragment {
                 let layout = got.unwrap();
                 assert!(layout.fragment);
@@ -455,7 +354,7 @@ fn fragments_have_no_transport() {
         for next in [6, 17, 60, 0, 44] {
             let mut packet = ipv6_with(&[(60, 8), (44, 8)], next, &[0xFF; 5]);
             packet[50..52].copy_from_slice(&word.to_be_bytes());
-            let layout = whole(LinkType::RawIp, &packet).unwrap();
+            let layout = whole(RAW, &packet).unwrap();
             assert!(layout.fragment);
             assert_eq!(layout.transport_kind, Transport::None);
             assert_eq!(
@@ -472,14 +371,14 @@ fn a_fragment_header_has_one_length() {
     // Its second byte is reserved, not a length.
     let mut packet = ipv6_with(&[(44, 8)], 17, &[0; 8]);
     packet[41] = 0xFF;
-    assert_eq!(offsets(LinkType::RawIp, &packet), (0, 48, 48, 56));
+    assert_eq!(offsets(RAW, &packet), (0, 48, 48, 56));
 }
 
 #[test]
 fn extension_headers_have_bounds() {
     let parse = |chain: &[(u8, usize)]| {
         let packet = ipv6_with(chain, 17, &udp(1));
-        whole(LinkType::RawIp, &packet).map(|layout| layout.transport)
+        whole(RAW, &packet).map(|layout| layout.transport)
     };
     for count in 0..20 {
         for kind in [0, 43, 60] {
@@ -525,16 +424,10 @@ fn extension_headers_have_bounds() {
 fn an_extension_header_may_not_reach_beyond_the_datagram() {
     let mut packet = ipv6_with(&[(0, 8), (60, 16)], 6, &tcp(0, 0));
     packet[49] = 5;
-    assert_eq!(
-        whole(LinkType::RawIp, &packet),
-        Err(ParseError::Ipv6ExtensionTruncated)
-    );
+    assert_eq!(whole(RAW, &packet), Err(ParseError::Ipv6ExtensionTruncated));
     // Nor into padding.
     packet.extend([0; 100]);
-    assert_eq!(
-        whole(LinkType::RawIp, &packet),
-        Err(ParseError::Ipv6ExtensionTruncated)
-    );
+    assert_eq!(whole(RAW, &packet), Err(ParseError::Ipv6ExtensionTruncated));
 }
 
 #[test]
@@ -542,15 +435,12 @@ fn source_routes_are_flagged() {
     for (segments_left, routed) in [(0, false), (1, true), (255, true)] {
         let mut packet = ipv6_with(&[(60, 8), (43, 24)], 17, &udp(0));
         packet[48 + 3] = segments_left;
-        assert_eq!(
-            whole(LinkType::RawIp, &packet).unwrap().source_routed,
-            routed
-        );
+        assert_eq!(whole(RAW, &packet).unwrap().source_routed, routed);
     }
     // The same byte of another extension header means something else.
     let mut packet = ipv6_with(&[(60, 24)], 17, &udp(0));
     packet[43] = 9;
-    assert!(!whole(LinkType::RawIp, &packet).unwrap().source_routed);
+    assert!(!whole(RAW, &packet).unwrap().source_routed);
 
     for (options, routed) in [
         ([1, 131, 7, 4, 198, 18, 0, 9], true),
@@ -565,7 +455,7 @@ fn source_routes_are_flagged() {
     ] {
         let packet = ipv4(17, &options, &udp(0));
         assert_eq!(
-            whole(LinkType::RawIp, &packet).unwrap().source_routed,
+            whole(RAW, &packet).unwrap().source_routed,
             routed,
             "{options:?}"
         );
@@ -597,46 +487,18 @@ fn check_names_the_broken_rule() {
     let n = packet.len() as u32;
     assert_eq!(good.check(n), Ok(()));
     assert_eq!(good.check(n - 1), Err("ip_end <= packet_bytes"));
-    let broken = [
-        (
-            Layout {
-                network: 35,
-                ..good
-            },
-            "network <= transport",
-        ),
-        (
-            Layout {
-                transport: 55,
-                ..good
-            },
-            "transport <= payload",
-        ),
-        (Layout { ip_end: 53, ..good }, "payload <= ip_end"),
-        (Layout { vlans: 3, ..good }, "vlans <= VLAN_TAGS_MAX"),
-        (
-            Layout {
-                transport: 36,
-                ..good
-            },
-            "network header length fits its kind",
-        ),
-        (
-            Layout {
-                payload: 56,
-                ..good
-            },
-            "transport header length fits its kind",
-        ),
-        (
-            Layout {
-                fragment: true,
-                ..good
-            },
-            "a fragment has no transport",
-        ),
+    let broken: [(fn(&mut Layout), &str); 7] = [
+        (|l| l.network = 35, "network <= transport"),
+        (|l| l.transport = 55, "transport <= payload"),
+        (|l| l.ip_end = 53, "payload <= ip_end"),
+        (|l| l.vlans = 3, "vlans <= VLAN_TAGS_MAX"),
+        (|l| l.transport = 36, "network header length fits its kind"),
+        (|l| l.payload = 56, "transport header length fits its kind"),
+        (|l| l.fragment = true, "a fragment has no transport"),
     ];
-    for (layout, rule) in broken {
+    for (change, rule) in broken {
+        let mut layout = good;
+        change(&mut layout);
         assert_eq!(layout.check(n), Err(rule));
     }
 }

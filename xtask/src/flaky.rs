@@ -1,16 +1,13 @@
 //! Finds tests that time decides: runs the whole suite several times beside busy loops.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::{hint, thread};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 
-use crate::command::{ensure, folder, program, read};
+use crate::command::{self, folder, program, read};
 
-/// The least number of busy loops. A machine with more than two CPUs has two for each.
-const LOOPS_MIN: usize = 4;
 const CARGO_TEST: &str = "cargo test --workspace --no-fail-fast";
 
 /// The runs.
@@ -24,22 +21,20 @@ pub struct Arguments {
     filter: Vec<String>,
 }
 
-/// Builds the tests once, runs them, and prints each that failed in any run. A failure is an error.
+/// Builds the tests once, runs them, and prints each that failed in a run. A failure is an error.
 pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
-    ensure(&mut program(root, &format!("{CARGO_TEST} --no-run")))?;
+    command::ensure(&mut program(root, &format!("{CARGO_TEST} --no-run")))?;
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let loops = LOOPS_MIN.max(2 * cpus);
     // Threads of this process end with it, also after a signal.
-    for _ in 0..loops {
-        thread::Builder::new().spawn(|| {
+    for _ in 0..(2 * cpus).max(4) {
+        thread::spawn(|| {
             loop {
                 hint::spin_loop();
             }
-        })?;
+        });
     }
-    let runs = arguments.runs;
+    let (runs, mut failed) = (arguments.runs, 0);
     let logs = folder(root, "target/flaky")?;
-    let mut failures = BTreeMap::<String, u16>::new();
     for run in 1..=runs {
         let path = logs.join(format!("run-{run}.log"));
         let log = File::create(&path).with_context(|| path.display().to_string())?;
@@ -49,58 +44,42 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
         command.env("RUST_TEST_THREADS", (3 * cpus).to_string());
         let status = command.stdout(log.try_clone()?).stderr(log).status();
         let status = status.context("cannot start cargo")?;
-        let mut found = failed(&read(&path)?);
-        if found.is_empty() && !status.success() {
-            found.push(format!("cargo test: {status}"));
-        }
-        println!("flaky: run {run} of {runs}: {} failed", found.len());
-        for name in found {
-            println!("  {name}");
-            *failures.entry(name).or_default() += 1;
-        }
+        failed += u16::from(!status.success());
+        println!("flaky: run {run} of {runs}: {status}");
+        failures(&read(&path)?).for_each(|failure| println!("  {failure}"));
     }
-    if failures.is_empty() {
-        println!("flaky: no failure in {runs} runs beside {loops} busy loops");
-        return Ok(());
-    }
-    for (name, times) in failures {
-        println!("{name}: failed in {times} of {runs} runs");
-    }
-    bail!("tests failed; what they printed is in {}", logs.display())
+    let logs = logs.display();
+    ensure!(
+        failed == 0,
+        "{failed} of {runs} runs failed; what they printed is in {logs}"
+    );
+    Ok(())
 }
 
-/// The failed tests of a run by its log, each with its executable.
-fn failed(log: &str) -> Vec<String> {
-    let (mut executable, mut found) = ("", Vec::new());
-    for line in log.lines().map(str::trim) {
-        let test = line.strip_prefix("test ");
+/// The lines of a log with a failed test or a signal, each after its executable.
+fn failures(log: &str) -> impl Iterator<Item = String> {
+    let mut executable = "";
+    log.lines().map(str::trim).filter_map(move |line| {
         if line.starts_with("Running ") || line.starts_with("Doc-tests ") {
             executable = line;
-        } else if let Some(test) = test.and_then(|test| test.strip_suffix(" ... FAILED")) {
-            found.push(format!("{executable}: {test}"));
-        } else if line.contains("(signal: ") {
-            found.push(format!("{executable}: {line}"));
         }
-    }
-    found
+        let is_failure = line.ends_with(" ... FAILED") || line.contains("(signal: ");
+        is_failure.then(|| format!("{executable}: {line}"))
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     #[test]
     fn a_failure_has_its_executable() {
-        let log = "     Running tests/ping.rs (target/debug/deps/ping-0a2)\n\
-                   test one ... ok\ntest a::two ... FAILED\n\
+        let log = "     Running tests/ping.rs\ntest one ... ok\ntest a::two ... FAILED\n\
                    \x20 process didn't exit successfully: `x` (signal: 6)\n\
                    \x20  Doc-tests packtrain\ntest src/a.rs - b (line 9) ... FAILED\n";
-        let ping = "Running tests/ping.rs (target/debug/deps/ping-0a2)";
         let expected = [
-            format!("{ping}: a::two"),
-            format!("{ping}: process didn't exit successfully: `x` (signal: 6)"),
-            "Doc-tests packtrain: src/a.rs - b (line 9)".to_owned(),
+            "Running tests/ping.rs: test a::two ... FAILED",
+            "Running tests/ping.rs: process didn't exit successfully: `x` (signal: 6)",
+            "Doc-tests packtrain: test src/a.rs - b (line 9) ... FAILED",
         ];
-        assert_eq!(failed(log), expected);
+        assert!(super::failures(log).eq(expected));
     }
 }

@@ -487,7 +487,8 @@ fn check_names_the_broken_rule() {
     let n = packet.len() as u32;
     assert_eq!(good.check(n), Ok(()));
     assert_eq!(good.check(n - 1), Err("ip_end <= packet_bytes"));
-    let broken: [(fn(&mut Layout), &str); 7] = [
+    type Change = fn(&mut Layout);
+    let broken: [(Change, &str); 7] = [
         (|l| l.network = 35, "network <= transport"),
         (|l| l.transport = 55, "transport <= payload"),
         (|l| l.ip_end = 53, "payload <= ip_end"),

@@ -4,7 +4,6 @@ use super::handle::{TrySendError, TxHandle};
 use super::shared::Closed;
 use crate::packet::{Arena, Burst, Packet};
 use packtrain_offload::flow::FlowKey;
-use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -35,26 +34,13 @@ impl TxFlows {
     /// all senders. A packet without a recognizable flow goes to queue 0.
     #[must_use]
     pub fn queue_of(&self, packet: &Packet) -> usize {
-        let first = packet.first();
-        let layout = packet.meta().layout;
-        let headers = layout.map_or(HEADER_BYTES_MAX, |layout| usize::from(layout.payload));
-        if first.len() >= headers.min(packet.bytes()) {
-            return self.queue_by(packet, first);
-        }
-        // The headers may continue in the next segment.
-        let mut copy = [0; HEADER_BYTES_MAX];
-        let bytes = packet.copy_to(&mut copy);
-        self.queue_by(packet, &copy[..bytes])
-    }
-
-    /// As [`TxFlows::queue_of`], with the headers of the packet in one piece.
-    fn queue_by(&self, packet: &Packet, headers: &[u8]) -> usize {
         let meta = packet.meta();
         let tag = meta.vlan.map_or(0, |tag| u32::from(tag.control & 0xfff));
-        let layout = meta
-            .layout
-            .or_else(|| Layout::parse(meta.link, headers, packet.bytes() as u32).ok());
-        let key = layout.and_then(|layout| FlowKey::new(&layout, headers, tag));
+        let key = packet.parsed_layout(meta.link).and_then(|layout| {
+            let mut copy = [0; HEADER_BYTES_MAX];
+            let headers = packet.front(layout.payload.into(), &mut copy);
+            FlowKey::new(&layout, headers, tag)
+        });
         let count = self.queues.len().max(1) as u64;
         // The upper bits of a multiplicative hash are distributed better than the lower ones.
         key.map_or(0, |key| (((key.hash(0) >> 32) * count) >> 32) as usize)

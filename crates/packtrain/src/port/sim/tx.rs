@@ -11,7 +11,6 @@ use crate::packet::{Packet, VlanTag};
 use crate::stats::DropReason;
 use crate::time::Instant;
 use packtrain_offload::checksum::Sum;
-use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::random::Random;
@@ -566,15 +565,6 @@ fn is_fit(packet: &Packet, needs: Features, config: &SimConfig) -> bool {
         && packet.bytes() >= config.min_packet_bytes
 }
 
-/// The layout of a packet, parsed here if it was not yet.
-fn parsed(packet: &Packet) -> Option<Layout> {
-    packet.meta().layout.or_else(|| {
-        let mut headers = [0; HEADER_BYTES_MAX];
-        let got = packet.copy_to(&mut headers);
-        Layout::parse(packet.meta().link, &headers[..got], packet.bytes() as u32).ok()
-    })
-}
-
 /// The part of the hardware that reads packets and finishes them.
 #[derive(Debug)]
 struct Engine {
@@ -648,7 +638,11 @@ impl Engine {
         // checksum offload verifies it; without, the state is unknown.
         // With checksum offload of both IP versions the packet's version does not matter.
         let of_one = !out.agreed.contains(Features::CSUM);
-        let layout = if of_one { parsed(packet) } else { meta.layout };
+        let layout = if of_one {
+            packet.parsed_layout(meta.link)
+        } else {
+            meta.layout
+        };
         let verifies = out.agreed.contains(Features::checksum_of(layout));
         let (checksum, to_complete) = match meta.checksum {
             ChecksumState::Partial { start, offset } if !verifies => {

@@ -1,7 +1,7 @@
 //! Injects faults of bad networks into received packets: at random, yet reproducibly.
 
 use super::wire::{self, Scratch};
-use super::{PassBad, info_of, layout_of};
+use super::{PassBad, info_of};
 use crate::driver::{
     Armed, Capabilities, DeviceError, Driver, Input, Interest, QueuePair, RxBurst, RxDescriptors,
     WrapDriver, WrapRx, wraps,
@@ -10,7 +10,6 @@ use crate::limits::{BURST_PACKETS_MAX, RX_HELD_LARGE_MAX};
 use crate::packet::{Arena, Burst, FrameClass, Packet, PacketError};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::limits::HEADER_BYTES_MAX;
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::random::Random;
 use std::collections::VecDeque;
@@ -538,9 +537,8 @@ impl Corruptor<'_> {
 
     /// A copy with one bit flipped.
     fn flip(&mut self, packet: &Packet) -> Option<Packet> {
-        let mut headers = [0; HEADER_BYTES_MAX];
         let end = packet.bytes();
-        let layout = layout_of(packet, self.link, &mut headers);
+        let layout = packet.parsed_layout(self.link);
         let payload = layout.map_or(0..0, |l| usize::from(l.payload)..l.ip_end as usize);
         let range = if payload.is_empty() {
             self.link.header_bytes()..end

@@ -26,9 +26,6 @@ pub use vlan::{Vlan, VlanRx, VlanTx};
 use crate::driver::{BadPackets, RxBurst, RxInfo};
 use crate::packet::Packet;
 use crate::stats::DropReason;
-use packtrain_offload::layout::Layout;
-use packtrain_offload::limits::HEADER_BYTES_MAX;
-use packtrain_offload::offload::LinkType;
 use std::io::{self, Write};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -57,18 +54,6 @@ fn info_of(packet: &Packet) -> RxInfo {
         flow_hash: meta.flow_hash,
         timestamp: meta.timestamp,
     }
-}
-
-/// The layout of a packet, parsed here if it was not yet. `headers` is scratch memory.
-fn layout_of(
-    packet: &Packet,
-    link: LinkType,
-    headers: &mut [u8; HEADER_BYTES_MAX],
-) -> Option<Layout> {
-    packet.meta().layout.or_else(|| {
-        let got = packet.copy_to(headers);
-        Layout::parse(link, &headers[..got], packet.bytes() as u32).ok()
-    })
 }
 
 /// Locks also after a panic elsewhere: every user leaves the value whole.

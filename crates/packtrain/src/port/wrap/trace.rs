@@ -1,6 +1,6 @@
 //! Writes a line for every packet that passes.
 
-use super::{Output, Progress, info_of, layout_of, lock};
+use super::{Output, Progress, info_of, lock};
 use crate::driver::{
     Accepted, BadPackets, DeviceError, Driver, QueuePair, Refused, RxBurst, RxDescriptors, Token,
     TxDescriptors, TxPacket, WrapDriver, WrapRx, WrapTx, wraps,
@@ -137,12 +137,11 @@ impl fmt::Display for Shown<'_> {
         if let Some(tag) = meta.vlan {
             write!(f, " vlan={}", tag.control & 0x0fff)?;
         }
-        let mut headers = [0; HEADER_BYTES_MAX];
-        let Some(layout) = layout_of(packet, link, &mut headers) else {
+        let Some(layout) = packet.parsed_layout(link) else {
             return f.write_str(" unparsed");
         };
-        let got = packet.copy_to(&mut headers);
-        show_flow(f, &layout, &headers[..got])
+        let mut copy = [0; HEADER_BYTES_MAX];
+        show_flow(f, &layout, packet.front(layout.payload.into(), &mut copy))
     }
 }
 

@@ -1,9 +1,7 @@
 //! The wire packets of a packet: GSO packets cut, checksums finished, one wire packet at a time.
 
-use super::layout_of;
 use crate::packet::{Packet, VlanTag};
 use packtrain_offload::checksum::Sum;
-use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{HEADER_BYTES_MAX, VLAN_TAG_BYTES};
 use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 use packtrain_offload::segment::{Fill, Segmenter, finish_partial};
@@ -135,7 +133,7 @@ fn segmenter(
     gso: Gso,
     headers: &mut [u8; HEADER_BYTES_MAX],
 ) -> Option<(Segmenter, usize)> {
-    let layout: Layout = layout_of(packet, link, headers)?;
+    let layout = packet.parsed_layout(link)?;
     let got = packet.copy_to(headers);
     let segmenter = Segmenter::new(&headers[..got], &layout, gso, packet.bytes() as u32).ok()?;
     Some((segmenter, got))

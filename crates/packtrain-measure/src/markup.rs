@@ -8,6 +8,23 @@ pub type Attributes<'a> = &'a [(&'static str, &'a str)];
 pub struct Markup(String);
 
 impl Markup {
+    /// An HTML page with the style sheet `style`, without anything to load. `body` writes its body.
+    pub fn page(title: &str, style: &'static str, body: impl FnOnce(&mut Self)) -> String {
+        let mut m = Self::default();
+        m.own("<!DOCTYPE html>\n");
+        m.element("html", &[("lang", "en")], |m| {
+            m.element("head", &[], |m| {
+                m.own("<meta charset=\"utf-8\">");
+                m.own("<meta name=\"viewport\" content=\"width=device-width\">");
+                m.leaf("title", &[], title);
+                m.element("style", &[], |m| m.own(style));
+            });
+            m.element("body", &[], body);
+        });
+        m.own("\n");
+        m.finish()
+    }
+
     /// An element, and in it what `inner` writes.
     pub fn element(
         &mut self,

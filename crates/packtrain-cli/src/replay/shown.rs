@@ -44,28 +44,17 @@ impl Shown {
 
     /// A page with this heading, without anything to load.
     pub fn page(&self, heading: &str) -> String {
-        let mut m = Markup::default();
-        m.own("<!DOCTYPE html>\n");
-        m.element("html", &[("lang", "en")], |m| {
-            m.element("head", &[], |m| {
-                m.own("<meta charset=\"utf-8\">");
-                m.own("<meta name=\"viewport\" content=\"width=device-width\">");
-                m.leaf("title", &[], "packtrain replay");
-                m.element("style", &[], |m| m.own(STYLE));
-            });
-            m.element("body", &[], |m| {
-                m.leaf("h1", &[], heading);
-                for part in &self.0 {
-                    match part {
-                        Part::Lines(lines) => {
-                            let lines = lines.lines().filter(|line| !line.is_empty());
-                            lines.for_each(|line| m.leaf("p", &[], line));
-                        }
-                        Part::Table(table) => table.page(m),
+        Markup::page("packtrain replay", STYLE, |m| {
+            m.leaf("h1", &[], heading);
+            for part in &self.0 {
+                match part {
+                    Part::Lines(lines) => {
+                        let lines = lines.lines().filter(|line| !line.is_empty());
+                        lines.for_each(|line| m.leaf("p", &[], line));
                     }
+                    Part::Table(table) => table.page(m),
                 }
-            });
-        });
-        m.finish()
+            }
+        })
     }
 }

@@ -69,41 +69,30 @@ const HEADINGS: [&str; 4] = [
 
 /// A page with a row for each check, without anything to load.
 pub fn html(report: &Report) -> String {
-    let mut m = Markup::default();
-    m.own("<!DOCTYPE html>\n");
-    m.element("html", &[("lang", "en")], |m| {
-        m.element("head", &[], |m| {
-            m.own("<meta charset=\"utf-8\">");
-            m.own("<meta name=\"viewport\" content=\"width=device-width\">");
-            m.leaf("title", &[], "packtrain check");
-            m.element("style", &[], |m| m.own(STYLE));
-        });
-        m.element("body", &[], |m| {
-            m.leaf("h1", &[], "packtrain check");
-            m.leaf("pre", &[], &report.commands.join("\n"));
-            let line = format!(
-                "{} of {} checks failed; {} devices, MTU {}",
-                report.failures(),
-                report.rows.len(),
-                report.devices,
-                report.mtu,
-            );
-            m.leaf("p", &[], &line);
-            m.element("table", &[], |m| {
-                m.element("tr", &[], |m| {
-                    for heading in HEADINGS {
-                        m.leaf("th", &[], heading);
-                    }
-                });
-                for row in &report.rows {
-                    m.own("\n");
-                    row_of_page(m, row);
+    const TITLE: &str = "packtrain check";
+    Markup::page(TITLE, STYLE, |m| {
+        m.leaf("h1", &[], TITLE);
+        m.leaf("pre", &[], &report.commands.join("\n"));
+        let line = format!(
+            "{} of {} checks failed; {} devices, MTU {}",
+            report.failures(),
+            report.rows.len(),
+            report.devices,
+            report.mtu,
+        );
+        m.leaf("p", &[], &line);
+        m.element("table", &[], |m| {
+            m.element("tr", &[], |m| {
+                for heading in HEADINGS {
+                    m.leaf("th", &[], heading);
                 }
             });
+            for row in &report.rows {
+                m.own("\n");
+                row_of_page(m, row);
+            }
         });
-    });
-    m.own("\n");
-    m.finish()
+    })
 }
 
 fn row_of_page(m: &mut Markup, row: &Row) {

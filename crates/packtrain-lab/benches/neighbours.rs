@@ -13,7 +13,7 @@ mod bed;
 #[path = "../../packtrain/tests/vhost/guest.rs"]
 mod guest;
 
-use bed::{Bed, Exchanged, LOADS, Load, PINGS, Sends, Takes, bridge, exchange};
+use bed::{Bed, Exchanged, LOADS, Load, PINGS, Sends, Takes, bridge, exchange, while_repeated};
 use clap::Parser;
 use guest::Guest;
 use packtrain::limits::PORTS_MAX;
@@ -29,9 +29,8 @@ use packtrain_measure::{Claim, Expected, statistics};
 use serde_json::json;
 use std::error::Error;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::process::ExitCode;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -74,36 +73,28 @@ fn main() -> ExitCode {
 enum Middle {
     Guests(Load),
     Ports(usize),
-    /// With a slow port; the kernel's bridge if not packtrain's.
-    Slow {
-        is_ours: bool,
-    },
+    /// With a slow port, of packtrain or of the kernel.
+    Slow,
+    SlowKernel,
 }
 
 /// A name, the least ratio of goodput, and what is compared.
 type Case = (&'static str, f64, [(&'static str, Middle); 2]);
 
 fn cases() -> Vec<Case> {
-    let guests = LOADS[1..].iter().map(|&load| {
-        let sends = match load.sends {
+    let guests = LOADS[1..].iter().map(|&wrong| {
+        let mut honest = wrong;
+        honest.takes = Takes::All;
+        honest.sends = match wrong.sends {
             Sends::BadChains => Sends::Frames(64),
             Sends::Addresses => Sends::Frames(10),
             sends => sends,
         };
-        let takes = Takes::All;
-        let honest = Middle::Guests(Load {
-            sends,
-            takes,
-            ..load
-        });
-        (
-            load.name,
-            0.7,
-            [("wrong", Middle::Guests(load)), ("honest", honest)],
-        )
+        let pair = [("wrong", wrong), ("honest", honest)];
+        let pair = pair.map(|(name, load)| (name, Middle::Guests(load)));
+        (wrong.name, 0.7, pair)
     });
-    let slow = [("packtrain", true), ("kernel", false)];
-    let slow = slow.map(|(name, is_ours)| (name, Middle::Slow { is_ours }));
+    let slow = [("packtrain", Middle::Slow), ("kernel", Middle::SlowKernel)];
     let many = [("many", PORTS_MAX.min(64)), ("three", 3)];
     let many = many.map(|(name, ports)| (name, Middle::Ports(ports)));
     let others = [("slow_port", 0.9, slow), ("idle_ports", 0.8, many)];
@@ -171,7 +162,8 @@ fn measure(middle: Middle, time: Duration) -> Result<(Exchanged, String), Box<dy
     };
     let (bed, (exchanged, problem)) = match middle {
         // TCP has to lose packets a few times.
-        Middle::Slow { is_ours } => return slow(is_ours, &stream(5 * time)),
+        Middle::Slow => return slow(true, &stream(5 * time)),
+        Middle::SlowKernel => return slow(false, &stream(5 * time)),
         Middle::Guests(load) => {
             let mut bed = Bed::new(true, 0)?;
             let (result, _) = bed.beside(Load { enough: 0, ..load }, run);
@@ -187,30 +179,25 @@ fn measure(middle: Middle, time: Duration) -> Result<(Exchanged, String), Box<dy
     Ok((exchanged, format!("{drops:?} {problem}")))
 }
 
-/// The other end of the slow port.
-enum Slow {
-    Guest(Guest),
-    Tap(File),
+/// A guest as the other end of a port, which is read and written as that of a TAP.
+struct GuestEnd(Guest);
+
+impl Read for GuestEnd {
+    fn read(&mut self, frame: &mut [u8]) -> io::Result<usize> {
+        let (_, bytes) = self.0.receive(0).ok_or(ErrorKind::WouldBlock)?;
+        frame[..bytes.len()].copy_from_slice(&bytes);
+        Ok(bytes.len())
+    }
 }
 
-impl Slow {
-    fn take(&mut self) -> Option<Vec<u8>> {
-        match self {
-            Self::Guest(guest) => guest.receive(0).map(|(_, bytes)| bytes),
-            Self::Tap(tap) => {
-                let mut frame = vec![0; 2048];
-                let bytes = tap.read(&mut frame).ok()?;
-                frame.truncate(bytes);
-                Some(frame)
-            }
-        }
+impl Write for GuestEnd {
+    fn write(&mut self, frame: &[u8]) -> io::Result<usize> {
+        let is_sent = self.0.send(0, &[0; 12], frame);
+        Ok(if is_sent { frame.len() } else { 0 })
     }
 
-    fn give(&mut self, frame: &[u8]) -> bool {
-        match self {
-            Self::Guest(guest) => guest.send(0, &[0; 12], frame),
-            Self::Tap(tap) => tap.write(frame).is_ok(),
-        }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -220,70 +207,65 @@ fn slow(is_ours: bool, stream: &Transfer) -> Result<(Exchanged, String), Box<dyn
     let middle = Netns::new()?;
     let (hosts, (near, _), (_, far)) = TwoHosts::with(&Settings::default(), |side| {
         let kept = match side {
-            Side::Left if is_ours => (Some(bed::port("tap:near")), vec![]),
+            Side::Left if is_ours => (Some(bed::port("tap:near")), None),
             Side::Left => {
                 Rtnl::open()?.create_veth("near", "near", &middle, 1)?;
-                (None, vec![])
+                (None, None)
             }
-            Side::Right => (None, tap::Tap::new("far").open()?),
+            Side::Right => (None, tap::Tap::new("far").open()?.pop()),
         };
-        let name = side.of(["near", "far"]);
-        Ok::<_, LabError>((name.to_owned(), kept))
+        Ok::<_, LabError>((side.of(["near", "far"]).to_owned(), kept))
     })?;
-    let (slow, session) = if let Some(near) = near {
+    let far = File::from(far.expect("a queue"));
+    if let Some(near) = near {
         let (port, connect) = bed::vhost(0, 256);
         let session = bridge(vec![near, port, middle.run(|| bed::port("tap:idle"))?])?;
-        (Slow::Guest(connect().0), Some(session))
-    } else {
-        let mut rtnl = middle.rtnl()?;
-        rtnl.create_bridge("bridge")?;
-        let bridge = rtnl.link("bridge")?.index;
-        rtnl.set_up(bridge)?;
-        let port = middle.run(|| tap::Tap::new("slow").open())??;
-        for name in ["near", "slow"] {
-            let index = rtnl.link(name)?.index;
-            rtnl.set_tx_queue_len(index, SLOW_QUEUE)?;
-            rtnl.set_bridge(index, bridge)?;
-            rtnl.set_up(index)?;
-        }
-        (
-            Slow::Tap(port.into_iter().map(File::from).next().expect("one")),
-            None,
-        )
-    };
-    let far = far.into_iter().map(File::from).next().expect("a queue");
-    let (stop, stopped) = channel::<()>();
-    let exchanged = thread::scope(|scope| {
-        let is_over = move || {
-            let stopped = stopped.recv_timeout(Duration::from_micros(100));
-            stopped == Err(RecvTimeoutError::Disconnected)
-        };
-        scope.spawn(move || carry(slow, far, is_over));
-        let exchanged = exchange(&hosts, stream, STALL);
-        drop(stop);
-        exchanged
-    });
-    let drops = session.map(|session| session.finish().snapshot.drops);
-    Ok((
-        exchanged,
-        drops.map_or("none".to_owned(), |drops| format!("{drops:?}")),
-    ))
+        let exchanged = exchange_slowly(&hosts, stream, GuestEnd(connect().0), far);
+        let drops = session.finish().snapshot.drops;
+        return Ok((exchanged, format!("{drops:?}")));
+    }
+    let mut rtnl = middle.rtnl()?;
+    rtnl.create_bridge("bridge")?;
+    let bridge = rtnl.link("bridge")?.index;
+    rtnl.set_up(bridge)?;
+    let slow = middle.run(|| tap::Tap::new("slow").open())??.pop();
+    for name in ["near", "slow"] {
+        let index = rtnl.link(name)?.index;
+        rtnl.set_tx_queue_len(index, SLOW_QUEUE)?;
+        rtnl.set_bridge(index, bridge)?;
+        rtnl.set_up(index)?;
+    }
+    let slow = File::from(slow.expect("a queue"));
+    let exchanged = exchange_slowly(&hosts, stream, slow, far);
+    Ok((exchanged, "none".to_owned()))
 }
 
-/// Carries [`SLOW_PACKETS`] a millisecond to the host, and all packets from it.
-fn carry(mut slow: Slow, mut far: File, is_over: impl Fn() -> bool) {
+/// Runs the stream while [`SLOW_PACKETS`] a millisecond are carried from `slow` to the right host
+/// at `far`, and all packets from that host.
+fn exchange_slowly(
+    hosts: &TwoHosts,
+    stream: &Transfer,
+    mut slow: impl Read + Write + Send,
+    mut far: File,
+) -> Exchanged {
     let (start, mut taken, mut frame) = (Instant::now(), 0, [0; 2048]);
-    while !is_over() {
+    let carry = move || {
         let due = start.elapsed().as_millis() * SLOW_PACKETS;
         while taken < due {
             // The time of an empty queue is not made up for.
-            taken = slow.take().map_or(due, |packet| {
+            taken = slow.read(&mut frame).map_or(due, |bytes| {
                 // A packet that the host refuses is lost.
-                far.write(&packet).map_or(taken, |_| taken + 1)
+                far.write(&frame[..bytes]).map_or(taken, |_| taken + 1)
             });
         }
         while let Ok(bytes) = far.read(&mut frame) {
-            slow.give(&frame[..bytes]);
+            if slow.write_all(&frame[..bytes]).is_err() {
+                // A packet that the port refuses is lost, too.
+                break;
+            }
         }
-    }
+    };
+    while_repeated(Duration::from_micros(100), carry, || {
+        exchange(hosts, stream, STALL)
+    })
 }

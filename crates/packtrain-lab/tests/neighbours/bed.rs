@@ -23,7 +23,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::unix::net::UnixStream;
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -186,21 +186,15 @@ impl Bed {
         if load.sends == Sends::Tiny {
             setsockopt(&socket, UdpGsoSegment, &8).expect("an option");
         }
-        let (sent, mut guests) = (&AtomicUsize::new(0), std::mem::take(&mut self.guests));
-        let (stop, stopped) = channel();
-        thread::scope(|scope| {
-            let guests = scope.spawn(move || {
-                let strange = act(load, &mut guests, &socket, sent, &stopped);
-                (guests, strange)
-            });
+        let (sent, mut strange) = (AtomicUsize::new(0), 0);
+        let mut guests = std::mem::take(&mut self.guests);
+        let act = act(load, &mut guests, &socket, &sent, &mut strange);
+        let result = while_repeated(TICK, act, || {
             wait_for("the load", || sent.load(Ordering::Relaxed) >= load.enough);
-            let result = run(self);
-            // A panic drops it, too.
-            drop::<Sender<()>>(stop);
-            let strange;
-            (self.guests, strange) = guests.join().expect("the guests work");
-            (result, strange)
-        })
+            run(self)
+        });
+        self.guests = guests;
+        (result, strange)
     }
 
     /// Why a ring of a guest is broken, if one is.
@@ -216,6 +210,26 @@ impl Bed {
     }
 }
 
+/// Runs `run` while another thread calls `work` again and again, each time after `pause`.
+pub fn while_repeated<T>(
+    pause: Duration,
+    mut work: impl FnMut() + Send,
+    run: impl FnOnce() -> T,
+) -> T {
+    let (stop, stopped) = channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+                work();
+            }
+        });
+        let result = run();
+        // A panic drops it, too.
+        drop(stop);
+        result
+    })
+}
+
 pub type Exchanged = (
     Result<TransferReport, LabError>,
     Result<Datagrams, LabError>,
@@ -227,12 +241,10 @@ pub fn exchange(hosts: &TwoHosts, stream: &Transfer, loss_wait: Duration) -> Exc
         Amount::Bytes(_) => Amount::Bytes(PINGS * PING as u64),
         time => time,
     };
+    let (request, response) = (PING, PING);
     let mut pings = Transfer::udp(IpVersion::V4, amount).datagram(PING);
     pings.payload = Payload::Plain;
-    pings.exchange = Some(Exchange {
-        request: PING,
-        response: PING,
-    });
+    pings.exchange = Some(Exchange { request, response });
     pings.loss_wait = loss_wait;
     thread::scope(|scope| {
         let pings = scope.spawn(|| pings.run(&hosts.left, &hosts.right));
@@ -257,13 +269,14 @@ fn segment(number: u32) -> Vec<u8> {
     frame
 }
 
+/// What happens in a tick. Counts what was sent, and the packets for a host that the guests got.
 fn act(
     load: Load,
     guests: &mut [Guest],
     socket: &UdpSocket,
     sent: &AtomicUsize,
-    stopped: &Receiver<()>,
-) -> usize {
+    strange: &mut usize,
+) -> impl FnMut() {
     let [taker, sender] = guests.get_disjoint_mut([0, 1]).expect("two guests");
     let mut packets = match load.sends {
         Sends::Datagrams(count) => vec![vec![0; 100]; count],
@@ -283,8 +296,8 @@ fn act(
         GUEST_BASE + at
     };
     let (empty, bad) = (table(taker, TO, 0, WRITE), table(sender, FROM, 64, 0));
-    let (mut tick, mut count, mut strange) = (0, 0, 0);
-    while stopped.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+    let (mut tick, mut count) = (0, 0);
+    move || {
         tick += 1;
         for packet in &mut packets {
             let is_sent = match load.sends {
@@ -318,7 +331,7 @@ fn act(
         let took = std::iter::from_fn(|| taker.receive(0)).take(most);
         let took = took.chain(std::iter::from_fn(|| sender.receive(0)));
         let is_strange = |bytes: &[u8]| bytes.starts_with(&HOSTS[1]);
-        strange += took.filter(|(_, bytes)| is_strange(bytes)).count();
+        *strange += took.filter(|(_, bytes)| is_strange(bytes)).count();
         if load.takes == Takes::Empty {
             while let Some((head, _)) = taker.take_used(TO) {
                 taker.describe(TO, head, empty, 16 << 10, TABLE, 0);
@@ -327,5 +340,4 @@ fn act(
             }
         }
     }
-    strange
 }

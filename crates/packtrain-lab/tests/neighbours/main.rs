@@ -13,16 +13,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 fn main() -> ExitCode {
-    harness::main(&[
-        (LOADS[0].name, || hosts_pass_beside(LOADS[0])),
-        (LOADS[1].name, || hosts_pass_beside(LOADS[1])),
-        (LOADS[2].name, || hosts_pass_beside(LOADS[2])),
-        (LOADS[3].name, || hosts_pass_beside(LOADS[3])),
-        (LOADS[4].name, || hosts_pass_beside(LOADS[4])),
-        (LOADS[5].name, || hosts_pass_beside(LOADS[5])),
-        (LOADS[6].name, || hosts_pass_beside(LOADS[6])),
-        (LOADS[7].name, || hosts_pass_beside(LOADS[7])),
-    ])
+    macro_rules! beside {
+        ($($load:literal)*) => { [$((LOADS[$load].name, || hosts_pass_beside(LOADS[$load]))),*] };
+    }
+    harness::main(&beside!(0 1 2 3 4 5 6 7))
 }
 
 const BYTES: u64 = 32 << 20;

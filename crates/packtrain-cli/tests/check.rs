@@ -11,7 +11,7 @@ mod program;
 use packtrain_lab::baseline;
 use packtrain_lab::check::CHECKS;
 use packtrain_lab::harness::{self, need_tap, skip};
-use program::{PACKTRAIN, Scratch, assert_documented, command, ends, finish, packtrain, start};
+use program::{PACKTRAIN, Ran, Scratch, assert_documented, command, ends, finish, start};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
@@ -45,6 +45,18 @@ fn main() -> ExitCode {
 fn this() -> String {
     let path = std::env::current_exe().expect("this executable");
     path.display().to_string()
+}
+
+/// Runs `check -q` with `options` for the forwarder of this executable with the arguments
+/// `program`, which ends with this exit code.
+fn forwarder_ends(code: i32, options: &str, program: &str) -> Ran {
+    let this = this();
+    let mut words = vec!["check", "-q"];
+    words.extend(options.split_whitespace());
+    words.extend(["--", &this, "forwarder"]);
+    words.extend(program.split_whitespace());
+    words.extend(["{a}", "{b}"]);
+    ends(code, &words)
 }
 
 /// The verdicts of a document, by check.
@@ -137,150 +149,85 @@ fn nothing_is_reported_where_there_is_no_fault() {
 
 fn a_ttl_that_is_not_one_less_is_found_if_it_has_to_be() {
     need_tap();
-    let this = this();
-    let finds = |options: &[&str], program: &[&str], difference: &str| {
-        let words = ["check", "-q", "--json", "--only", "ttl-tos", "--no-ipv6"];
-        let more = [&["--patience", "500ms", "--", &this, "forwarder"], program];
-        let words = [&words[..], options, &more.concat(), &["{a}", "{b}"]].concat();
-        let document = ends(1, &words).json();
+    let finds = |option: &str, program: &str, difference: &str| {
+        let options = "--json --only ttl-tos --no-ipv6 --patience 500ms";
+        let document = forwarder_ends(1, &format!("{options} {option}"), program).json();
         assert_eq!(verdicts(&document), [("ttl-tos", "wrong-bytes")]);
         let what = document["rows"][0]["what"].as_str().expect("a sentence");
         let wanted = format!("another IPv4 TTL (byte 8: {difference})");
         assert!(what.contains(&wanted), "{document}");
     };
-    let option = &["--ttl-decrement"];
-    finds(option, &[], "expected 0x3f, arrived 0x40");
-    finds(&[], &["--route"], "expected 0x40, arrived 0x3f");
+    finds("--ttl-decrement", "", "expected 0x3f, arrived 0x40");
+    finds("", "--route", "expected 0x40, arrived 0x3f");
 }
 
 fn the_cause_is_named_once_with_all_its_checks() {
     need_tap();
-    let this = this();
-    let pseudo = "completion forgotten, or NEEDS_CSUM not passed on";
-    let cases: [(&[&str], [&str; 2], &str); 4] = [
-        (
-            &["--route"],
-            ["ttl-tos", "acks"],
-            "routes, give `--ttl-decrement`",
-        ),
-        (
-            &["--fault", "pseudo-sum"],
-            ["mtu", "partial-checksum"],
-            pseudo,
-        ),
-        (
-            &["--fault", "pseudo-sum"],
-            ["ipv6-extensions", "udp-sizes"],
-            pseudo,
-        ),
-        (
-            &["--fault", "gso-lost"],
-            ["tcp-sizes", "udp-segments"],
-            "gso fields lost",
-        ),
-    ];
-    side_by_side(&cases, |(program, checks, cause)| {
-        let run = |options: &[&str]| {
-            let words = ["check", "-q", "--only", checks[0], "--only", checks[1]];
-            let all = [&words[..], options, &["--", &this, "forwarder"], program].concat();
-            ends(1, &[&all[..], &["{a}", "{b}"]].concat())
+    let cases = harness::rows::<4>(
+        "--route | ttl-tos | acks | routes, give `--ttl-decrement`
+         --fault pseudo-sum | mtu | partial-checksum | completion forgotten, or NEEDS_CSUM
+         --fault pseudo-sum | ipv6-extensions | udp-sizes | completion forgotten, or NEEDS_CSUM
+         --fault gso-lost | tcp-sizes | udp-segments | gso fields lost",
+    );
+    let cases: Vec<_> = cases.collect();
+    side_by_side(&cases, |[program, one, other, cause]| {
+        let run = |option: &str| {
+            forwarder_ends(1, &format!("{option} --only {one} --only {other}"), program)
         };
-        let document = run(&["--json"]).json();
+        let document = run("--json").json();
         let rows = document["rows"].as_array().expect("rows");
         let [first, second] = &rows[..] else {
             panic!("{document}")
         };
         assert_eq!(first["cause"], second["cause"], "{document}");
-        assert!(
-            first["cause"]
-                .as_str()
-                .is_some_and(|text| text.contains(cause)),
-            "{document}"
-        );
+        let named = first["cause"].as_str().expect("a cause");
+        assert!(named.contains(cause), "{document}");
         assert_eq!(first["shows_again"], true, "{document}");
-        assert_eq!(
-            (&second["least"], &second["shows_again"]),
-            (&json!([]), &json!(null))
-        );
+        assert_eq!(second["least"], json!([]));
+        assert_eq!(second["shows_again"], json!(null));
         // The order of checks is that of the list.
         let [first, second] = [first, second].map(|row| row["check"].as_str().expect("a name"));
-        for (options, shown) in [(&[][..], 1), (&["-v"], 2)] {
-            let text = run(options).out;
-            let head = text
-                .split("\n2 checks, one cause: ")
-                .nth(1)
-                .expect("a headline");
-            let lines: Vec<_> = head.lines().collect();
+        for (option, shown) in [("", 1), ("-v", 2)] {
+            let text = run(option).out;
+            let head = text.split("\n2 checks, one cause: ").nth(1);
+            let lines: Vec<_> = head.expect("a headline").lines().collect();
             assert!(lines[0].contains(cause), "{text}");
             assert_eq!(lines[1], format!("  {first}, {second}"));
             assert!(text.contains(&format!("as {first}\n")), "{text}");
-            assert_eq!(
-                text.matches("a program that passes: ").count(),
-                shown,
-                "{text}"
-            );
+            let programs = text.matches("a program that passes: ").count();
+            assert_eq!(programs, shown, "{text}");
         }
     });
 }
 
 fn a_loss_now_and_then_is_named_with_its_spacing() {
     need_tap();
-    let this = this();
-    let mut words = vec![
-        "check",
-        "-q",
-        "--patience",
-        "500ms",
-        "--no-ipv6",
-        "--no-stop",
-    ];
-    words.extend(["--only", "tcp-segments", "--only", "flows", "--json", "--"]);
-    words.extend([&this, "forwarder", "--fault", "each-1000th", "{a}", "{b}"]);
-    let document = ends(1, &words).json();
+    let options = "--patience 500ms --no-ipv6 --no-stop --only tcp-segments --only flows --json";
+    let document = forwarder_ends(1, options, "--fault each-1000th").json();
     for row in document["rows"].as_array().expect("rows") {
         let cause = row["cause"].as_str().expect("a cause");
-        assert!(
-            cause.starts_with("packets are lost now and then, whatever"),
-            "{document}"
-        );
+        let is_rare = cause.starts_with("packets are lost now and then, whatever");
+        assert!(is_rare, "{document}");
         let spacing = cause.split("one in about ").nth(1).expect("a spacing");
-        let packets = spacing
-            .split(' ')
-            .next()
-            .and_then(|word| word.parse::<u32>().ok());
-        assert!(
-            (950..=1000).contains(&packets.expect("a number")),
-            "{cause}"
-        );
+        let packets = spacing.split(' ').next().map(str::parse::<u32>);
+        let packets = packets.expect("a word").expect("a number");
+        assert!((950..=1000).contains(&packets), "{cause}");
     }
     // The smallest list that seemed to show it passes.
     let row = &document["rows"][0];
-    assert_eq!(
-        (&row["check"], &row["shows_again"]),
-        (&json!("tcp-segments"), &json!(false))
-    );
+    assert_eq!(row["check"], "tcp-segments");
+    assert_eq!(row["shows_again"], false);
 }
 
 fn a_program_that_has_ended_is_not_waited_for() {
     need_tap();
-    let this = this();
     // With these, what waits does not end before the test is killed.
-    let words = ["check", "-q", "--json", "--wait", "1h", "--patience", "1h"];
-    let ran = ends(4, &[&words[..], &["--", "true", "{a}", "{b}"]].concat());
+    let words = ["check", "-q", "--wait", "1h", "--patience", "1h", "--"];
+    let ran = ends(4, &[&words[..], &["true", "{a}", "{b}"]].concat());
     let line = "the program ended before it had both interfaces: exit status 0";
     assert!(ran.error_line().contains(line), "{ran:?}");
-    let program = [
-        "--only",
-        "order",
-        "--",
-        &this,
-        "forwarder",
-        "--fault",
-        "ends",
-        "{a}",
-        "{b}",
-    ];
-    let document = ends(1, &[&words[..], &program].concat()).json();
+    let options = "--json --wait 1h --patience 1h --only order";
+    let document = forwarder_ends(1, options, "--fault ends").json();
     assert_eq!(verdicts(&document), [("order", "ended")], "{document}");
 }
 
@@ -321,8 +268,7 @@ fn each_planted_fault_is_found_by_its_check() {
     let faults: Vec<_> = faults.take_while(|name| *name != LATE_COPY).collect();
     let checks: Vec<_> = CHECKS.iter().map(|check| check.name).collect();
     assert_eq!(names(&faults), names(&checks), "a fault for each check");
-    let this = this();
-    side_by_side(&faults, |fault| finds(&this, fault));
+    side_by_side(&faults, |fault| finds(fault));
 }
 
 /// The first fault that is none of a single check.
@@ -330,13 +276,10 @@ const LATE_COPY: &str = "late-copy";
 
 fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
     need_tap();
-    let this = this();
     // A copy of a fragment comes while fragments are sent, or acknowledgements, or when all is
     // sent. The patience is for that: with the first copy nothing is waited for.
-    let mut words = vec!["check", "-q", "--json", "--patience", "20s", "--no-ipv6"];
-    words.extend(["--only", "fragments", "--only", "acks", "--"]);
-    words.extend([&this, "forwarder", "--fault", LATE_COPY, "{a}", "{b}"]);
-    let document = ends(1, &words).json();
+    let options = "--json --patience 20s --no-ipv6 --only fragments --only acks";
+    let document = forwarder_ends(1, options, &format!("--fault {LATE_COPY}")).json();
     let wanted = [("fragments", "wrong-bytes"), ("acks", "passed")];
     assert_eq!(verdicts(&document), wanted, "{document}");
     let row = &document["rows"][0];
@@ -348,36 +291,17 @@ fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
     );
 }
 
-fn finds(this: &str, fault: &str) {
-    let mut words = vec![
-        "check",
-        "-q",
-        "--json",
-        "--patience",
-        "500ms",
-        "--only",
-        fault,
-        "--",
-    ];
-    words.extend([this, "forwarder", "--fault", fault]);
-    if fault == "ethernet" {
-        words.push("--tap");
-    }
-    words.extend(["{a}", "{b}"]);
-    let ran = packtrain(&words);
+fn finds(fault: &str) {
+    let options = format!("--json --patience 500ms --only {fault}");
+    let device = if fault == "ethernet" { "--tap" } else { "" };
+    let ran = forwarder_ends(1, &options, &format!("--fault {fault} {device}"));
     let document = ran.json();
-    assert_eq!(
-        verdicts(&document),
-        [(fault, verdict_of(fault))],
-        "{document}"
-    );
-    assert_eq!(ran.code, Some(1), "{fault}");
+    let wanted = [(fault, verdict_of(fault))];
+    assert_eq!(verdicts(&document), wanted, "{document}");
     assert_eq!(ran.error_line(), format!("1 of 1 checks failed: {fault}"));
     let row = &document["rows"][0];
-    assert!(
-        !row["what"].as_str().expect("a sentence").is_empty(),
-        "{row}"
-    );
+    let what = row["what"].as_str().expect("a sentence");
+    assert!(!what.is_empty(), "{row}");
     let least = row["least"].as_array().expect("a list").len();
     // A speed has no packets; a burst needs as many as it does. Of many flows, a busy machine takes
     // delays for losses while it looks for fewer, and then reports all of them.
@@ -390,40 +314,14 @@ fn finds(this: &str, fault: &str) {
 
 fn reports_are_the_same_in_all_forms() {
     need_tap();
-    let (scratch, this) = (Scratch::new("check"), this());
+    let scratch = Scratch::new("check");
     let [junit, html, captures] = ["j.xml", "h.html", "captures"].map(|name| scratch.file(name));
-    let run = |more: &[&str]| {
-        let mut words = vec!["check", "-q", "--patience", "500ms"];
-        words.extend([
-            "--only",
-            "fragments",
-            "--only",
-            "udp-sizes",
-            "--only",
-            "ethernet",
-        ]);
-        words.extend(more);
-        words.extend([
-            "--",
-            &this,
-            "forwarder",
-            "--fault",
-            "fragments",
-            "{a}",
-            "{b}",
-        ]);
-        ends(1, &words)
+    let run = |more: &str| {
+        let options = "--patience 500ms --only fragments --only udp-sizes --only ethernet";
+        forwarder_ends(1, &format!("{options} {more}"), "--fault fragments")
     };
-    let document = run(&[
-        "--json",
-        "--junit",
-        &junit,
-        "--html",
-        &html,
-        "--captures",
-        &captures,
-    ]);
-    let document = document.json();
+    let files = format!("--junit {junit} --html {html} --captures {captures}");
+    let document = run(&format!("--json {files}")).json();
     assert_documented(&document, &["all", "check"]);
     let wanted = [
         ("udp-sizes", "passed"),
@@ -434,29 +332,22 @@ fn reports_are_the_same_in_all_forms() {
     let row = &document["rows"][1];
     let (what, least) = (&row["what"], &row["least"][0]);
     let (what, least) = (what.as_str().expect("text"), least.as_str().expect("text"));
-    let terminal = run(&[]).out;
-    let details = terminal
-        .split("\n\n")
-        .find(|part| part.starts_with("fragments: "));
+    let terminal = run("").out;
+    let mut parts = terminal.split("\n\n");
+    let details = parts.find(|part| part.starts_with("fragments: "));
     let details = details.expect("details of the failure").trim_end();
     for text in [&terminal, &fs::read_to_string(html).expect("a page")] {
         assert!(text.contains("lost in silence"), "{text}");
         assert!(text.contains(what) && text.contains(least), "{text}");
     }
     let junit = fs::read_to_string(junit).expect("a report");
-    assert!(
-        junit.contains("tests=\"3\" failures=\"1\" skipped=\"1\""),
-        "{junit}"
-    );
-    assert!(
-        junit.contains("<failure type=\"lost in silence\""),
-        "{junit}"
-    );
+    let counts = "tests=\"3\" failures=\"1\" skipped=\"1\"";
+    let failure = "<failure type=\"lost in silence\"";
     // But for the path of the capture, which the other run did not make.
-    assert!(
-        junit.contains(&format!(">{details}\n  capture: ")),
-        "{junit}"
-    );
+    let details = format!(">{details}\n  capture: ");
+    for text in [counts, failure, &details] {
+        assert!(junit.contains(text), "{junit}");
+    }
     let capture = row["capture"].as_str().expect("a path");
     let listed = ends(0, &["replay", capture, "--json"]).json();
     // One fragment was sent, and none arrived.
@@ -546,22 +437,9 @@ fn what_is_wrong_with_a_program_is_said() {
     let words = ["--made", "tap", "--", &this, "forwarder", "{a}", "{b}"];
     says(4, &words, "the last line it printed:");
     // What the program does not claim is no failure.
-    let words = [
-        "check",
-        "-q",
-        "--no-speed",
-        "--json",
-        "--skip",
-        "fragments",
-        "--no-ipv6",
-    ];
-    let words = [&words[..], &["--only", "fragments", "--only", "acks", "--"]].concat();
-    let words = [
-        &words[..],
-        &[&this, "forwarder", "--fault", "fragments", "{a}", "{b}"],
-    ]
-    .concat();
-    assert_eq!(verdicts(&ends(0, &words).json()), [("acks", "passed")]);
+    let options = "--no-speed --json --skip fragments --no-ipv6 --only fragments --only acks";
+    let document = forwarder_ends(0, options, "--fault fragments").json();
+    assert_eq!(verdicts(&document), [("acks", "passed")]);
 }
 
 fn a_log_has_what_the_program_prints() {
@@ -584,31 +462,13 @@ fn a_log_has_what_the_program_prints() {
 
 fn a_forgotten_virtio_net_header_is_suspected() {
     need_tap();
-    let this = this();
-    let programs: [(&[&str], &str); 2] = [
-        (&["--tap"], "; 10 bytes are in front of one that arrived"),
-        (
-            &[],
-            "; the kernel refused 10 packets of 10 that the program wrote in host B",
-        ),
-    ];
-    side_by_side(&programs, |(kind, clause)| {
-        let words = [
-            "check",
-            "-q",
-            "--wait",
-            "2s",
-            "--",
-            &this,
-            "forwarder",
-            "--forget",
-        ];
-        let ran = ends(4, &[&words[..], kind, &["{a}", "{b}"]].concat());
+    let in_front = "10 bytes are in front of one that arrived";
+    let refused = "the kernel refused 10 packets of 10 that the program wrote in host B";
+    side_by_side(&[("--tap", in_front), ("", refused)], |(kind, clause)| {
+        let ran = forwarder_ends(4, "--wait 2s", &format!("--forget {kind}"));
         let line = ran.error_line();
-        let clause = format!("{clause}: is the virtio-net header read and written?");
-        assert!(
-            line.contains("no packet passes") && line.ends_with(&clause),
-            "{line}"
-        );
+        let clause = format!("; {clause}: is the virtio-net header read and written?");
+        assert!(line.contains("no packet passes"), "{line}");
+        assert!(line.ends_with(&clause), "{line}");
     });
 }

@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     if let Some(ended) = guard::serve(std::env::args_os()) {
         return ended;
     }
-    match shell::complete() {
+    match shell::complete(Arguments::command) {
         Ok(false) => {}
         answered => return ended(answered.map(|_| ())),
     }

@@ -1,10 +1,9 @@
 //! `packtrain completions` and `packtrain man`: completions of shells and manual pages, made from
 //! the definition of the command line.
 
-use crate::args::Arguments;
 use crate::exit::{Exit, Failure};
 use crate::print;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
@@ -62,13 +61,14 @@ pub const CARDS: [(&str, CardModel); 3] = [
 /// The variable by which a shell asks for completions.
 const ASKED: &str = "PACKTRAIN_COMPLETE";
 
-/// Answers a shell that asks for the completions of a word. `false` if none asks.
+/// Answers a shell that asks for the completions of a word of `program`, the definition of the
+/// command line. `false` if none asks.
 ///
 /// # Errors
 ///
 /// If the shell is unknown, or the answer cannot be printed.
-pub fn complete() -> Result<bool, Failure> {
-    let asked = CompleteEnv::with_factory(Arguments::command).var(ASKED);
+pub fn complete(program: impl Fn() -> Command) -> Result<bool, Failure> {
+    let asked = CompleteEnv::with_factory(program).var(ASKED);
     let answered = asked.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref());
     answered.map_err(|error| {
         let text = error.to_string();
@@ -80,10 +80,10 @@ pub fn complete() -> Result<bool, Failure> {
 /// Ports: their kinds, and behind a kind the interfaces or files that it can have.
 pub fn ports() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
-        let word = word.to_string_lossy();
+        let word = word.to_str().unwrap_or_default();
         let Some((kind, rest)) = word.split_once(':') else {
             let names = kinds().into_iter().map(|kind| format!("{}:", kind.name));
-            return begun(&word, names);
+            return begun(word, names);
         };
         let found = match kind {
             "pcap" | "vhost-user" => PathCompleter::any().complete(rest.as_ref()),
@@ -124,7 +124,10 @@ fn interfaces(kind: &str) -> Vec<String> {
 pub fn experiments() -> ArgValueCompleter {
     ArgValueCompleter::new(|word: &OsStr| {
         let names = BUILT_IN.iter().map(|(name, _)| *name);
-        let mut found = begun(&word.to_string_lossy(), names.chain(["all", "list"]));
+        let mut found = begun(
+            word.to_str().unwrap_or_default(),
+            names.chain(["all", "list"]),
+        );
         found.extend(PathCompleter::any().complete(word));
         found
     })

@@ -12,7 +12,6 @@
     reason = "hands out pieces of one mapping and owns packets' lines"
 )]
 
-use super::Packet;
 use super::frame::{FrameClass, FrameId, Segment};
 use super::free::FreeSet;
 use super::meta::Meta;
@@ -23,7 +22,6 @@ use crate::plant::planted;
 use std::cell::RefCell;
 use std::fmt;
 use std::io;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -530,34 +528,6 @@ impl Core {
         self.put(Kind::Lines, index);
     }
 
-    /// Calls `take` with as many as `most` free lines that have kept the small frame of their only
-    /// segment: those of this thread's cache. Each frame still has its reference.
-    #[inline]
-    pub(super) fn take_whole(&self, most: usize, mut take: impl FnMut(NonNull<Line>)) {
-        let here = NonNull::from(self);
-        let taken = CACHE.try_with(|cache| {
-            let mut cache = cache.borrow_mut();
-            if cache.core == Some(here) {
-                let lines = std::iter::from_fn(|| cache.whole.pop()).take(most);
-                lines.for_each(|index| take(self.line(index)));
-            }
-        });
-        // A thread that ends has no cache any more.
-        taken.unwrap_or(());
-    }
-
-    /// Frees a line with the small frame of its only segment, to which no other segment refers.
-    /// False if this thread's cache has no room: then each has to be freed by itself.
-    #[inline]
-    pub(super) fn put_whole(&self, index: u32) -> bool {
-        let here = NonNull::from(self);
-        let kept = CACHE.try_with(|cache| {
-            let mut cache = cache.borrow_mut();
-            cache.core == Some(here) && cache.whole.push(index)
-        });
-        kept == Ok(true)
-    }
-
     /// Frees the frames and lines of `whole`, each by itself.
     fn part(&self, whole: &mut CacheStack<WHOLE_CACHED_MAX>, free: &mut Free) {
         for &index in &whole.indices[..whole.len] {
@@ -723,7 +693,7 @@ impl<const DEPTH: usize> CacheStack<DEPTH> {
     }
 }
 
-struct Cache {
+pub(super) struct Cache {
     core: Option<NonNull<Core>>,
     small: CacheStack<APART_CACHED_MAX>,
     large: CacheStack<LARGE_CACHED_MAX>,
@@ -745,6 +715,21 @@ thread_local! {
 }
 
 impl Cache {
+    /// A line of `core` that has kept the small frame of its only segment, and its reference.
+    #[inline]
+    pub(super) fn take_whole(&mut self, core: &Core) -> Option<NonNull<Line>> {
+        let is_its = self.core == Some(NonNull::from(core));
+        let index = is_its.then(|| self.whole.pop()).flatten();
+        index.map(|index| core.line(index))
+    }
+
+    /// Keeps a free line with the small frame of its only segment. False without room: then each
+    /// has to be freed by itself.
+    #[inline]
+    pub(super) fn keep(&mut self, core: NonNull<Core>, line: u32) -> bool {
+        self.core == Some(core) && self.whole.push(line)
+    }
+
     #[inline]
     fn pop(&mut self, kind: Kind) -> Option<u32> {
         match kind {
@@ -823,28 +808,11 @@ impl Drop for Cache {
     }
 }
 
-/// Frees `packets`, with one access to this thread's cache for those that stay whole in it.
-pub(super) fn free(mut packets: impl Iterator<Item = Packet>) {
-    let mut keep = || {
-        CACHE.try_with(|cache| {
-            let mut cache = cache.borrow_mut();
-            for packet in &mut packets {
-                let whole = packet.whole();
-                let is_kept = whole
-                    .is_some_and(|(core, line)| cache.core == Some(core) && cache.whole.push(line));
-                if !is_kept {
-                    return Some(packet);
-                }
-                _ = ManuallyDrop::new(packet);
-            }
-            None
-        })
-    };
-    // A packet that does not stay whole is dropped outside of that access: it has its own.
-    while let Ok(Some(packet)) = keep() {
-        drop(packet);
-    }
-    packets.for_each(drop);
+/// What `run` makes of this thread's cache; `None` if the thread ends and has none any more. `run`
+/// must neither make nor free a packet.
+#[inline]
+pub(super) fn with_cache<T>(run: impl FnOnce(&mut Cache) -> T) -> Option<T> {
+    CACHE.try_with(|cache| run(&mut cache.borrow_mut())).ok()
 }
 
 fn flush_thread_cache(core: NonNull<Core>) {

@@ -12,6 +12,7 @@ mod frame;
 mod free;
 mod headers;
 mod iter;
+mod life;
 mod memory;
 mod merge;
 mod meta;
@@ -29,7 +30,6 @@ pub use meta::{Ingress, Meta, PortSet, VlanTag};
 pub(crate) use sys::Mapping;
 
 use crate::limits::{HEADROOM_BYTES, SEGMENTS_MAX};
-use crate::plant::planted;
 use arena::{Core, HEAD_SEGMENTS, Line, LineHeader, MORE_SEGMENTS, MoreLine, NO_LINE, start};
 use frame::{FrameId, Segment};
 use iter::Cursor;
@@ -83,102 +83,7 @@ unsafe impl Sync for Packet {}
 
 const _: () = assert!(size_of::<Option<Packet>>() == 8);
 
-impl Arena {
-    /// A packet without segments.
-    ///
-    /// # Errors
-    ///
-    /// [`PacketError::NoBuffer`] if all lines are in use.
-    pub fn empty_packet(&self) -> Result<Packet, PacketError> {
-        Packet::new_in(self.core())
-    }
-
-    /// A packet of one empty segment, with the standard headroom and the rest of the frame as
-    /// tailroom.
-    ///
-    /// # Errors
-    ///
-    /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
-    #[inline]
-    pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
-        let mut whole = None;
-        if class == FrameClass::Small {
-            self.core()
-                .take_whole(1, |line| whole = Some(Packet::renewed(line)));
-        }
-        whole.map_or_else(|| self.fresh_packet(class), Ok)
-    }
-
-    /// Adds packets as those of [`Arena::packet`] to `packets`, until there are `count`. False if
-    /// too few frames or lines are free.
-    pub fn fill(&self, class: FrameClass, packets: &mut Vec<Packet>, count: usize) -> bool {
-        if class == FrameClass::Small {
-            let missing = count.saturating_sub(packets.len());
-            let add = |line| packets.push(Packet::renewed(line));
-            self.core().take_whole(missing, add);
-        }
-        while packets.len() < count {
-            match self.packet(class) {
-                Ok(packet) => packets.push(packet),
-                Err(_no_buffer) => return false,
-            }
-        }
-        true
-    }
-
-    #[inline(never)]
-    fn fresh_packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
-        let mut packet = self.empty_packet()?;
-        packet.add_frame(class)?;
-        Ok(packet)
-    }
-
-    /// A packet with a copy of `bytes`, in as few frames as the classes allow: one small frame if
-    /// they fit, else large ones.
-    ///
-    /// # Errors
-    ///
-    /// [`PacketError::NoBuffer`] if too few frames are free.
-    pub fn packet_from(&self, bytes: &[u8]) -> Result<Packet, PacketError> {
-        let class = if bytes.len() <= FrameClass::Small.data_bytes() {
-            FrameClass::Small
-        } else {
-            FrameClass::Large
-        };
-        let mut packet = self.packet(class)?;
-        packet.append_copy(class, bytes)?;
-        Ok(packet)
-    }
-}
-
 impl Packet {
-    fn new_in(core: &Core) -> Result<Self, PacketError> {
-        let line = core.take_line().ok_or(PacketError::NoBuffer)?;
-        // SAFETY: the line was free, so this packet alone has it; its header was initialized and is
-        // never overwritten.
-        unsafe {
-            (*line.as_ptr()).header.next = NO_LINE;
-            (*line.as_ptr()).bytes = 0;
-            (*line.as_ptr()).count = 0;
-            (*line.as_ptr()).egress = 0;
-            (&raw mut (*line.as_ptr()).meta).write(Meta::default());
-        }
-        Ok(Self { line })
-    }
-
-    /// The packet of a free line that has kept its frame.
-    #[inline]
-    fn renewed(mut line: NonNull<Line>) -> Self {
-        // SAFETY: the line was free, so this packet alone has it; all of it is initialized.
-        let head = unsafe { line.as_mut() };
-        head.bytes = 0;
-        head.egress = 0;
-        head.meta = Meta::default();
-        head.segments[0].offset = HEADROOM_BYTES as u32;
-        head.segments[0].len = 0;
-        Self { line }
-    }
-
     #[inline]
     fn head(&self) -> &Line {
         // SAFETY: a packet owns its line, which lives as long as the arena's core, which lives as
@@ -890,47 +795,6 @@ const fn more_lines(segments: usize) -> usize {
 unsafe fn next_of(core: &Core, line: u32) -> u32 {
     // SAFETY: the caller owns the line.
     unsafe { (*core.line(line).cast::<LineHeader>().as_ptr()).next }
-}
-
-impl Drop for Packet {
-    #[inline]
-    fn drop(&mut self) {
-        let whole = self.whole();
-        if !whole.is_some_and(|(_, line)| self.core().put_whole(line)) {
-            self.free_parts();
-        }
-    }
-}
-
-impl Packet {
-    /// Frees packets. It costs less than to drop each.
-    pub(crate) fn free(packets: impl Iterator<Item = Self>) {
-        arena::free(packets);
-    }
-
-    /// The arena and the line of a packet that a thread's cache may keep whole.
-    #[inline]
-    fn whole(&self) -> Option<(NonNull<Core>, u32)> {
-        let LineHeader { core, index, .. } = self.head().header;
-        let is_whole = self.is_one_small_frame()
-            && self.core().is_exclusive(self.head().segments[0].frame)
-            && !planted!(DoubleFree);
-        is_whole.then_some((core, index))
-    }
-
-    /// Frees the frames and lines.
-    #[inline(never)]
-    fn free_parts(&mut self) {
-        let core = self.core();
-        let mut cursor = Cursor::new(self.head());
-        while let Some(segment) = cursor.next() {
-            core.unshare(segment.frame);
-        }
-        if self.head().header.next != NO_LINE {
-            self.set_segment_count(0);
-        }
-        core.put_line(self.head().header.index);
-    }
 }
 
 impl fmt::Debug for Packet {

@@ -1,0 +1,169 @@
+//! How packets are made and freed.
+
+#![allow(unsafe_code, reason = "initializes lines that no packet has")]
+
+use super::arena::{self, Arena, Core, Line, LineHeader, NO_LINE};
+use super::frame::FrameClass;
+use super::iter::Cursor;
+use super::meta::Meta;
+use super::{Packet, PacketError};
+use crate::limits::HEADROOM_BYTES;
+use crate::plant::planted;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+
+impl Arena {
+    /// A packet without segments.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] if all lines are in use.
+    pub fn empty_packet(&self) -> Result<Packet, PacketError> {
+        Packet::new_in(self.core())
+    }
+
+    /// A packet of one empty segment, with the standard headroom and the rest of the frame as
+    /// tailroom.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
+    #[inline]
+    pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
+        let is_small = class == FrameClass::Small;
+        let take = || arena::with_cache(|cache| cache.take_whole(self.core()));
+        match is_small.then(take).flatten().flatten() {
+            Some(line) => Ok(Packet::renewed(line)),
+            None => self.fresh_packet(class),
+        }
+    }
+
+    /// Adds packets as those of [`Arena::packet`] to `packets`, until there are `count`. False if
+    /// too few frames or lines are free.
+    pub fn fill(&self, class: FrameClass, packets: &mut Vec<Packet>, count: usize) -> bool {
+        if class == FrameClass::Small {
+            let missing = count.saturating_sub(packets.len());
+            arena::with_cache(|cache| {
+                let lines = std::iter::from_fn(|| cache.take_whole(self.core()));
+                packets.extend(lines.take(missing).map(Packet::renewed));
+            });
+        }
+        while packets.len() < count {
+            match self.packet(class) {
+                Ok(packet) => packets.push(packet),
+                Err(_no_buffer) => return false,
+            }
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn fresh_packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
+        let mut packet = self.empty_packet()?;
+        packet.add_frame(class)?;
+        Ok(packet)
+    }
+
+    /// A packet with a copy of `bytes`, in as few frames as the classes allow: one small frame if
+    /// they fit, else large ones.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::NoBuffer`] if too few frames are free.
+    pub fn packet_from(&self, bytes: &[u8]) -> Result<Packet, PacketError> {
+        let class = if bytes.len() <= FrameClass::Small.data_bytes() {
+            FrameClass::Small
+        } else {
+            FrameClass::Large
+        };
+        let mut packet = self.packet(class)?;
+        packet.append_copy(class, bytes)?;
+        Ok(packet)
+    }
+}
+
+impl Packet {
+    pub(super) fn new_in(core: &Core) -> Result<Self, PacketError> {
+        let line = core.take_line().ok_or(PacketError::NoBuffer)?;
+        // SAFETY: the line was free, so this packet alone has it; its header was initialized and is
+        // never overwritten.
+        unsafe {
+            (*line.as_ptr()).header.next = NO_LINE;
+            (*line.as_ptr()).bytes = 0;
+            (*line.as_ptr()).count = 0;
+            (*line.as_ptr()).egress = 0;
+            (&raw mut (*line.as_ptr()).meta).write(Meta::default());
+        }
+        Ok(Self { line })
+    }
+
+    /// The packet of a free line that has kept its frame.
+    #[inline]
+    fn renewed(mut line: NonNull<Line>) -> Self {
+        // SAFETY: the line was free, so this packet alone has it; all of it is initialized.
+        let head = unsafe { line.as_mut() };
+        head.bytes = 0;
+        head.egress = 0;
+        head.meta = Meta::default();
+        head.segments[0].offset = HEADROOM_BYTES as u32;
+        head.segments[0].len = 0;
+        Self { line }
+    }
+
+    /// Frees packets. It costs less than to drop each.
+    pub(crate) fn free(mut packets: impl Iterator<Item = Self>) {
+        let mut keep = || {
+            arena::with_cache(|cache| {
+                for packet in &mut packets {
+                    let whole = packet.whole();
+                    if !whole.is_some_and(|(core, line)| cache.keep(core, line)) {
+                        return Some(packet);
+                    }
+                    _ = ManuallyDrop::new(packet);
+                }
+                None
+            })
+        };
+        // A packet that is not kept is dropped outside of that access: it has its own.
+        while let Some(Some(packet)) = keep() {
+            drop(packet);
+        }
+        packets.for_each(drop);
+    }
+
+    /// The arena and the line of a packet that a thread's cache may keep whole: no other packet
+    /// refers to its frame.
+    #[inline]
+    fn whole(&self) -> Option<(NonNull<Core>, u32)> {
+        let LineHeader { core, index, .. } = self.head().header;
+        let is_whole = self.is_one_small_frame()
+            && self.core().is_exclusive(self.head().segments[0].frame)
+            && !planted!(DoubleFree);
+        is_whole.then_some((core, index))
+    }
+
+    /// Frees the frames and lines, each by itself.
+    #[inline(never)]
+    fn free_parts(&mut self) {
+        let core = self.core();
+        let mut cursor = Cursor::new(self.head());
+        while let Some(segment) = cursor.next() {
+            core.unshare(segment.frame);
+        }
+        if self.head().header.next != NO_LINE {
+            self.set_segment_count(0);
+        }
+        core.put_line(self.head().header.index);
+    }
+}
+
+impl Drop for Packet {
+    #[inline]
+    fn drop(&mut self) {
+        let whole = self.whole();
+        let kept = whole.and_then(|(core, line)| arena::with_cache(|cache| cache.keep(core, line)));
+        if kept != Some(true) {
+            self.free_parts();
+        }
+    }
+}

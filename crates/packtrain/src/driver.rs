@@ -38,7 +38,7 @@ use crate::advice;
 use crate::limits::{
     BURST_BYTES_MAX, BURST_LAST_BYTES, BURST_PACKETS_MAX, QUEUES_MAX, RX_PIECE_BYTES_MIN,
 };
-use crate::packet::{Burst, FrameClass, Packet};
+use crate::packet::{Burst, FrameClass, Ingress, Packet};
 use crate::stats::DropReason;
 use crate::time::WallTime;
 use contract::contract;
@@ -659,11 +659,6 @@ pub trait TxDescriptors: Send {
 
 /// The batch of [`TxDescriptors::encap_batch`].
 pub trait TxBatch {
-    /// The next packet. It stays in the batch.
-    fn next(&mut self) -> Option<(TxPacket<'_>, Token)>;
-    /// The device accepted that packet.
-    fn accepted(&mut self, accepted: Accepted);
-
     /// Calls `encap` for each packet, up to the first refusal.
     ///
     /// # Errors
@@ -671,14 +666,8 @@ pub trait TxBatch {
     /// That refusal.
     fn each(
         &mut self,
-        mut encap: impl FnMut(&mut TxPacket<'_>, Token) -> Result<Accepted, Refused>,
-    ) -> Result<(), Refused> {
-        while let Some((mut packet, token)) = self.next() {
-            let accepted = encap(&mut packet, token)?;
-            self.accepted(accepted);
-        }
-        Ok(())
-    }
+        encap: impl FnMut(&mut TxPacket<'_>, Token) -> Result<Accepted, Refused>,
+    ) -> Result<(), Refused>;
 }
 
 /// The metadata of a received packet.
@@ -717,7 +706,23 @@ pub struct RxBurst<'a> {
     burst: &'a mut Burst,
     budget: usize,
     bytes: usize,
+    link: LinkType,
+    ingress: Ingress,
+    received: Received,
     bad: &'a mut dyn BadPackets,
+}
+
+/// Sums over the packets of a poll, without bad ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Received {
+    pub(crate) bytes: u64,
+    pub(crate) wire_packets: u64,
+    /// GSO packets.
+    pub(crate) gso: u64,
+    /// Packets whose checksum nobody has verified.
+    pub(crate) unverified: u64,
+    /// Some are not in one small frame, are GSO packets, or have an unfinished checksum.
+    pub(crate) has_unusual: bool,
 }
 
 /// Counts bad packets.
@@ -734,8 +739,22 @@ impl<'a> RxBurst<'a> {
             burst,
             budget,
             bytes: 0,
+            link: LinkType::default(),
+            ingress: Ingress::default(),
+            received: Received::default(),
             bad,
         }
+    }
+
+    /// The same burst of a queue, whose packets start with `link` and get `ingress`.
+    pub(crate) const fn of_queue(mut self, link: LinkType, ingress: Ingress) -> Self {
+        (self.link, self.ingress) = (link, ingress);
+        self
+    }
+
+    /// Sums over its packets.
+    pub(crate) const fn received(&self) -> Received {
+        self.received
     }
 
     /// The most packets that the driver may still add.
@@ -763,6 +782,7 @@ impl<'a> RxBurst<'a> {
         if bytes >= BURST_LAST_BYTES {
             self.bytes = BURST_BYTES_MAX;
         }
+        let is_small = packet.is_one_small_frame();
         let meta = packet.meta_mut();
         meta.layout = info.layout;
         meta.checksum = info.checksum;
@@ -770,11 +790,21 @@ impl<'a> RxBurst<'a> {
         meta.wire_packets = info.wire_packets.max(1);
         meta.flow_hash = info.flow_hash;
         meta.timestamp = info.timestamp;
+        meta.link = self.link;
+        meta.ingress = self.ingress;
+        let wire_packets = u64::from(meta.wire_packets);
         if self.burst.push(packet).is_err() {
             // Only with a driver that ignores the budget. The loss is counted.
-            let wire_packets = u64::from(info.wire_packets.max(1));
             self.bad.bad(DropReason::NoBuffer, wire_packets);
+            return;
         }
+        let received = &mut self.received;
+        received.bytes += bytes as u64;
+        received.wire_packets += wire_packets;
+        received.gso += u64::from(info.gso.is_some());
+        received.unverified += u64::from(info.checksum == ChecksumState::None);
+        let is_unfinished = matches!(info.checksum, ChecksumState::Partial { .. });
+        received.has_unusual |= !is_small || is_unfinished || info.gso.is_some();
     }
 
     /// One bad packet was received; only it is dropped.

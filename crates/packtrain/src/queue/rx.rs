@@ -3,7 +3,7 @@
 
 mod throttle;
 
-use crate::driver::{Armed, BadPackets, DeviceError, Interest, RxBurst, RxDescriptors};
+use crate::driver::{Armed, BadPackets, DeviceError, Interest, Received, RxBurst, RxDescriptors};
 use crate::limits::RX_COPY_BREAK_BYTES;
 use crate::packet::{Arena, Burst, Ingress, Packet};
 use crate::plant::planted;
@@ -148,13 +148,14 @@ impl<R: RxDescriptors> RxQueue<R> {
             counters: &self.counters,
             drops: &self.drops,
         };
-        let mut sink = RxBurst::new(burst, budget, &mut bad);
+        let sink = RxBurst::new(burst, budget, &mut bad);
+        let mut sink = sink.of_queue(self.link, self.ingress);
         let result = self.device.receive(now, &mut sink);
-        let exhausted = sink.exhausted();
+        let (exhausted, sums) = (sink.exhausted(), sink.received());
         if exhausted {
             self.counters.budget_exhausted.add(1);
         }
-        self.admit(burst, before);
+        self.admit(burst, before, &sums);
         #[cfg(feature = "plants")]
         self.plant(now, burst, before, received);
         let nothing_came = self.received() == received;
@@ -209,39 +210,29 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// Completes the metadata of the packets of a burst behind the first `before`, and counts them.
-    fn admit(&self, burst: &mut Burst, before: usize) {
-        let (mut packets, mut bytes, mut wire_packets) = (0, 0, 0);
-        let (mut gso, mut unverified) = (0, 0);
-        for packet in burst.iter_mut().skip(before) {
-            let length = packet.bytes();
-            if length <= RX_COPY_BREAK_BYTES && !packet.is_one_small_frame() {
-                self.copy_break(packet);
-            }
-            let meta = packet.meta_mut();
-            meta.link = self.link;
-            meta.ingress = self.ingress;
-            packets += 1;
-            bytes += length as u64;
-            wire_packets += u64::from(meta.wire_packets);
-            unverified += u64::from(meta.checksum == ChecksumState::None);
-            let mut has_reader = self.parses;
-            if !meta.is_plain() {
-                gso += u64::from(meta.gso.is_some());
+    /// Counts the packets of a burst behind the first `before`. Those that it has to, it copies or
+    /// parses.
+    fn admit(&self, burst: &mut Burst, before: usize, sums: &Received) {
+        if self.parses || sums.has_unusual {
+            for packet in burst.iter_mut().skip(before) {
+                if packet.bytes() <= RX_COPY_BREAK_BYTES {
+                    self.copy_break(packet);
+                }
+                let meta = packet.meta();
                 let is_unfinished = matches!(meta.checksum, ChecksumState::Partial { .. });
-                has_reader |= is_unfinished || meta.gso.is_some();
-            }
-            if has_reader && meta.layout.is_none() {
-                self.parse(packet);
+                if meta.layout.is_none() && (self.parses || is_unfinished || meta.gso.is_some()) {
+                    self.parse(packet);
+                }
             }
         }
         let counters = &self.counters;
+        let packets = (burst.len() - before) as u64;
         counters.packets.add(packets);
-        counters.bytes.add(bytes);
-        counters.wire_packets.add(wire_packets);
-        counters.gso_packets.add(gso);
-        counters.csum_none.add(unverified);
-        counters.csum_unnecessary.add(packets - unverified);
+        counters.bytes.add(sums.bytes);
+        counters.wire_packets.add(sums.wire_packets);
+        counters.gso_packets.add(sums.gso);
+        counters.csum_none.add(sums.unverified);
+        counters.csum_unnecessary.add(packets - sums.unverified);
     }
 
     /// Copies a small packet from a large frame to a small one, so that the large frame is free

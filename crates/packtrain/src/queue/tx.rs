@@ -4,6 +4,7 @@
 //! for the device), `again` (to be prepared again, after a refused feature or a reset), `waiting`
 //! (as submitted). Each is bounded; packets that do not fit stay in the caller's burst.
 
+mod batch;
 mod doorbell;
 mod in_flight;
 mod limit;
@@ -17,21 +18,18 @@ mod watchdog;
 use super::fit::defrag;
 use super::segment::check;
 use crate::driver::{
-    Accepted, Change, ChangeKind, Completed, DeviceError, Features, Fit, Moved, PortChanges,
-    Refused, Token, TxBatch, TxDescriptors, TxPacket,
+    Change, ChangeKind, DeviceError, Features, Fit, Moved, PortChanges, Refused, TxDescriptors,
 };
 use crate::limits::{MTU_INTERVAL, TX_STAGED_PACKETS_MAX};
-use crate::packet::{Arena, Burst, Meta, Packet};
+use crate::packet::{Arena, Burst, Packet};
 use crate::plan::FitLimits;
 use crate::plant::planted;
 use crate::stats::{DropCounters, DropReason, Stall, TroubleLog, TxCounters};
 use crate::time::Instant;
 use crate::trace;
-use doorbell::Doorbell;
-use in_flight::InFlight;
-use limit::ByteLimit;
-use packtrain_offload::offload::ChecksumState;
-use room::{Room, Totals};
+use batch::{Batch, Offered};
+use in_flight::Flight;
+use room::Room;
 use source::{Backlog, wire_packets};
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -138,22 +136,6 @@ impl Staged {
     }
 }
 
-/// The packets that the device has.
-#[derive(Debug)]
-struct Flight {
-    in_flight: InFlight,
-    completed: Completed,
-    /// Tokens of packets that a reset returned: as the device reports them, and in order.
-    returned: Completed,
-    unsent: Vec<Token>,
-    bytes: ByteLimit,
-    doorbell: Doorbell,
-    /// Packets that the device accepted since the last [`TxQueue::reclaim`].
-    unreclaimed: usize,
-    /// Packets completed since the start.
-    totals: Totals,
-}
-
 /// Whether the queue gives packets to its device, and the device completes them.
 #[derive(Debug, Default)]
 struct Progress {
@@ -223,16 +205,7 @@ impl<T: TxDescriptors> TxQueue<T> {
                 fitted: VecDeque::with_capacity(TX_STAGED_PACKETS_MAX),
                 front_defragged: false,
             },
-            flight: Flight {
-                in_flight: InFlight::new(slots),
-                completed: Completed::with_capacity(slots),
-                returned: Completed::with_capacity(slots),
-                unsent: Vec::with_capacity(slots),
-                bytes: ByteLimit::default(),
-                doorbell: Doorbell::default(),
-                unreclaimed: 0,
-                totals: Totals::default(),
-            },
+            flight: Flight::new(slots),
             progress: Progress::default(),
             counters,
             drops,
@@ -601,22 +574,16 @@ impl<T: TxDescriptors> TxQueue<T> {
         &mut self,
         packets: Option<&mut VecDeque<Packet>>,
     ) -> (Result<(), Refused>, Offered) {
-        let mut batch = Batch {
-            as_is: packets.is_some().then_some((self.features, &self.limits)),
-            packets: packets.unwrap_or(&mut self.staged.fitted),
-            in_flight: &mut self.flight.in_flight,
-            bytes: &mut self.flight.bytes,
-            doorbell: &mut self.flight.doorbell,
-            counters: &self.counters,
-            front_defragged: &mut self.staged.front_defragged,
-            now: self.progress.now,
-            ended: Offered::All,
-            tally: Tally::default(),
-            completed: 0,
-            offered: (0, 0),
-        };
+        let mut batch = Batch::new(
+            packets.is_some().then_some((self.features, &self.limits)),
+            packets.unwrap_or(&mut self.staged.fitted),
+            &mut self.flight,
+            &self.counters,
+            &mut self.staged.front_defragged,
+            self.progress.now,
+        );
         let result = self.device.encap_batch(&mut batch);
-        let (taken, ended) = (batch.tally.packets, batch.ended);
+        let (taken, ended) = (batch.accepted(), batch.ended);
         drop(batch);
         if taken > 0 {
             self.flight.unreclaimed += taken as usize;
@@ -728,133 +695,6 @@ impl<T: TxDescriptors> TxQueue<T> {
                 self.drop_packet(unfit.reason, &unfit.packet);
             }
         }
-    }
-}
-
-/// Why a batch ended without a refusal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Offered {
-    All,
-    OutOfSlots,
-    OutOfBytes,
-    DoorbellFull,
-}
-
-struct Batch<'a> {
-    packets: &'a mut VecDeque<Packet>,
-    /// The device's features and limits, for packets that were not fitted to them.
-    as_is: Option<(Features, &'a FitLimits)>,
-    in_flight: &'a mut InFlight,
-    bytes: &'a mut ByteLimit,
-    doorbell: &'a mut Doorbell,
-    counters: &'a TxCounters,
-    front_defragged: &'a mut bool,
-    now: Instant,
-    ended: Offered,
-    tally: Tally,
-    /// Packets at the front that have completed: they are freed together.
-    completed: usize,
-    /// Bytes and segments of the offered packet, before a wrapping driver changes it.
-    offered: (u32, usize),
-}
-
-impl TxBatch for Batch<'_> {
-    #[inline]
-    fn next(&mut self) -> Option<(TxPacket<'_>, Token)> {
-        let packet = self.packets.get_mut(self.completed)?;
-        if let Some((features, limits)) = self.as_is
-            && !limits.takes_as_is(packet, features)
-        {
-            return None;
-        }
-        let Some(token) = self.in_flight.next_token() else {
-            self.ended = Offered::OutOfSlots;
-            return None;
-        };
-        if !self.bytes.has_room() {
-            self.ended = Offered::OutOfBytes;
-            return None;
-        }
-        if self.doorbell.is_full() {
-            self.ended = Offered::DoorbellFull;
-            return None;
-        }
-        self.offered = (packet.bytes() as u32, packet.segment_count());
-        Some((TxPacket::fitted(packet), token))
-    }
-
-    #[inline]
-    fn accepted(&mut self, accepted: Accepted) {
-        let Some(packet) = self.packets.get(self.completed) else {
-            return;
-        };
-        *self.front_defragged = false;
-        let (bytes, segments) = self.offered;
-        let (meta, tally) = (packet.meta(), &mut self.tally);
-        tally.packets += 1;
-        tally.bytes += u64::from(bytes);
-        tally.wire_packets += u64::from(meta.wire_packets);
-        if !meta.is_plain() {
-            tally.add_offloads(meta);
-        }
-        self.doorbell.add(segments, self.now);
-        if accepted == Accepted::Complete {
-            self.completed += 1;
-            return;
-        }
-        self.free_completed();
-        if let Some(packet) = self.packets.pop_front() {
-            self.bytes.queue(u64::from(bytes));
-            self.in_flight.put(packet, bytes);
-        }
-    }
-}
-
-impl Batch<'_> {
-    #[inline]
-    fn free_completed(&mut self) {
-        let completed = std::mem::take(&mut self.completed);
-        if completed > 0 {
-            Packet::free(self.packets.drain(..completed));
-        }
-    }
-}
-
-/// What the device accepted of a batch.
-#[derive(Debug, Default)]
-struct Tally {
-    packets: u64,
-    bytes: u64,
-    wire_packets: u64,
-    gso_packets: u64,
-    gso_wire_packets: u64,
-    needs_csum: u64,
-}
-
-impl Tally {
-    #[inline(never)]
-    fn add_offloads(&mut self, meta: &Meta) {
-        if meta.gso.is_some() {
-            self.gso_packets += 1;
-            self.gso_wire_packets += u64::from(meta.wire_packets);
-        }
-        let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
-        self.needs_csum += u64::from(is_partial);
-    }
-}
-
-/// Counted once for the batch, also if the driver panics in it.
-impl Drop for Batch<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.free_completed();
-        let (tally, counters) = (&self.tally, self.counters);
-        counters.packets.add(tally.packets);
-        counters.bytes.add(tally.bytes);
-        counters.wire_packets.add(tally.wire_packets);
-        counters.gso_packets.add(tally.gso_packets);
-        counters.gso_wire_packets.add(tally.gso_wire_packets);
-        counters.needs_csum.add(tally.needs_csum);
     }
 }
 

@@ -27,9 +27,10 @@ impl Doorbell {
         self.pending += segments.max(1);
     }
 
-    /// Whether the queue rings it before it offers another packet.
-    pub(super) const fn is_full(&self) -> bool {
-        self.pending >= TX_DOORBELL_DESCRIPTORS_MAX
+    /// Whether the queue rings it before it offers another packet, behind some of so many
+    /// descriptors.
+    pub(super) const fn is_full_behind(&self, descriptors: usize) -> bool {
+        self.pending + descriptors >= TX_DOORBELL_DESCRIPTORS_MAX
     }
 
     /// The latest time to ring it.

@@ -1,8 +1,42 @@
 //! Packets in flight, by token: those that the device accepted and has not completed.
 
-use crate::driver::Token;
+use super::doorbell::Doorbell;
+use super::limit::ByteLimit;
+use super::room::Totals;
+use crate::driver::{Completed, Token};
 use crate::packet::Packet;
 use crate::time::Instant;
+
+/// The packets that the device has.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) in_flight: InFlight,
+    pub(super) completed: Completed,
+    /// Tokens of packets that a reset returned: as the device reports them, and in order.
+    pub(super) returned: Completed,
+    pub(super) unsent: Vec<Token>,
+    pub(super) bytes: ByteLimit,
+    pub(super) doorbell: Doorbell,
+    /// Packets that the device accepted since the last [`TxQueue::reclaim`].
+    pub(super) unreclaimed: usize,
+    /// Packets completed since the start.
+    pub(super) totals: Totals,
+}
+
+impl Flight {
+    pub(super) fn new(slots: usize) -> Self {
+        Self {
+            in_flight: InFlight::new(slots),
+            completed: Completed::with_capacity(slots),
+            returned: Completed::with_capacity(slots),
+            unsent: Vec::with_capacity(slots),
+            bytes: ByteLimit::default(),
+            doorbell: Doorbell::default(),
+            unreclaimed: 0,
+            totals: Totals::default(),
+        }
+    }
+}
 
 /// Packets in flight, at most one for each slot.
 #[derive(Debug)]
@@ -55,12 +89,14 @@ impl InFlight {
         self.free.len()
     }
 
-    /// The token of the next packet.
-    pub(super) fn next_token(&self) -> Option<Token> {
-        self.free.last().copied().map(Token)
+    /// The token of the packet that is put in behind the next `ahead` ones. There must be more free
+    /// slots.
+    #[inline]
+    pub(super) fn token(&self, ahead: usize) -> Token {
+        Token(self.free[self.free.len() - 1 - ahead])
     }
 
-    /// Stores `packet` under [`InFlight::next_token`].
+    /// Stores `packet` under its [`InFlight::token`].
     #[inline]
     pub(super) fn put(&mut self, packet: Packet, bytes: u32) {
         let Some(slot) = self.free.pop() else {

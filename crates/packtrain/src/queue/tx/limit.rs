@@ -99,10 +99,10 @@ impl ByteLimit {
         self.queued - self.completed
     }
 
-    /// Whether one more packet may be queued, of any size. An empty device always gets one, so a
-    /// packet that has to wait waits for a completion.
-    pub(super) const fn has_room(&self) -> bool {
-        self.in_device() <= self.limit
+    /// Whether one more packet may be queued behind so many bytes, of any size. An empty device
+    /// always gets one, so a packet that has to wait waits for a completion.
+    pub(super) const fn has_room_behind(&self, bytes: u64) -> bool {
+        self.in_device() + bytes <= self.limit
     }
 
     /// The device has accepted a packet and completes it later.

@@ -1,11 +1,12 @@
 //! The transmit path with a device that has scripted answers.
 
 use super::*;
-use crate::driver::Armed;
+use crate::driver::{Accepted, Armed, Completed, Token, TxPacket};
 use crate::limits::BURST_PACKETS_MAX;
 use crate::packet::{ArenaConfig, FrameClass, VlanTag};
 use device::{Scripted, Spec, to_wire};
 use packtrain_offload::layout::Layout;
+use packtrain_offload::offload::ChecksumState;
 use packtrain_offload::offload::{Ecn, GsoKind, LinkType};
 use packtrain_offload::segment::SegmentError;
 

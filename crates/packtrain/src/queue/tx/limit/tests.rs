@@ -10,7 +10,7 @@ const fn us(us: u64) -> Instant {
 /// Queues packets of `bytes` while there is room, and returns how many that were.
 fn fill(limit: &mut ByteLimit, bytes: u64) -> u64 {
     let mut packets = 0;
-    while limit.has_room() {
+    while limit.has_room_behind(0) {
         limit.queue(bytes);
         packets += 1;
     }
@@ -20,11 +20,11 @@ fn fill(limit: &mut ByteLimit, bytes: u64) -> u64 {
 #[test]
 fn an_empty_device_gets_a_packet_of_any_size() {
     let mut limit = ByteLimit::starting_at(0);
-    assert!(limit.has_room());
+    assert!(limit.has_room_behind(0));
     limit.queue(PACKET_BYTES_MAX as u64);
-    assert!(!limit.has_room(), "one, and no more");
+    assert!(!limit.has_room_behind(0), "one, and no more");
     limit.complete(us(1), PACKET_BYTES_MAX as u64);
-    assert!(limit.has_room());
+    assert!(limit.has_room_behind(0));
 }
 
 /// A device that was over the limit and is empty has starved.
@@ -124,7 +124,7 @@ fn saturated(from: u64, latency: u64, poll: u64, seconds: u64) -> Vec<(u64, u64)
     let (mut left_at, mut carried, mut half) = (now, 0, now + HALF_NS);
     let mut halves = Vec::new();
     while halves.len() < 2 * seconds as usize {
-        while limit.has_room() {
+        while limit.has_room_behind(0) {
             limit.queue(PACKET);
             left_at = now.max(left_at) + WIRE_NS;
             device.push_back(left_at + latency * 1000);
@@ -236,7 +236,7 @@ proptest::proptest! {
         for (bytes, queue, complete, wait) in steps {
             now = now.after(Duration::from_micros(wait));
             for _ in 0..queue {
-                if !limit.has_room() {
+                if !limit.has_room_behind(0) {
                     proptest::prop_assert!(!device.is_empty());
                     break;
                 }
@@ -257,7 +257,7 @@ proptest::proptest! {
                 proptest::prop_assert!(grown <= done + most, "by {} of {}", grown, done);
             }
             proptest::prop_assert!(limit.limit() <= TX_BYTES_MAX);
-            proptest::prop_assert!(!device.is_empty() || limit.has_room());
+            proptest::prop_assert!(!device.is_empty() || limit.has_room_behind(0));
         }
     }
 
@@ -275,7 +275,7 @@ proptest::proptest! {
         let (mut empty, mut most) = (0, 0);
         let polls = 40_000;
         for poll in 0..polls {
-            while limit.has_room() {
+            while limit.has_room_behind(0) {
                 limit.queue(packet);
                 device.push_back(packet);
             }

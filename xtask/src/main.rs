@@ -11,6 +11,7 @@ mod experiments;
 mod figures;
 mod flaky;
 mod fuzz;
+mod instructions;
 mod mutants;
 mod report;
 mod tidy;
@@ -51,6 +52,8 @@ enum Chore {
     /// Run the tests several times beside busy loops, and list each that failed even once. To run
     /// them beside a build too, start one in another terminal
     Flaky(flaky::Arguments),
+    /// Count what a packet costs in instructions, and write docs/performance/instructions.txt
+    Instructions(instructions::Arguments),
     /// Run all of .ci/run with whole test grids and long fuzz runs
     Full,
 }
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Chore::Experiments(arguments) => experiments::run(&root, &arguments),
         Chore::Against(arguments) => against::run(&root, &arguments),
         Chore::Flaky(arguments) => flaky::run(&root, &arguments),
+        Chore::Instructions(arguments) => instructions::run(&root, &arguments),
         // The script of CI without limits, so that there is only one list of checks.
         Chore::Full => command::ensure(
             command::program(&root, "./.ci/run")

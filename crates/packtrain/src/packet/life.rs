@@ -44,8 +44,12 @@ impl Arena {
         if class == FrameClass::Small {
             let missing = count.saturating_sub(packets.len());
             arena::with_cache(|cache| {
-                let lines = std::iter::from_fn(|| cache.take_whole(self.core()));
-                packets.extend(lines.take(missing).map(Packet::renewed));
+                for _ in 0..missing {
+                    let Some(line) = cache.take_whole(self.core()) else {
+                        break;
+                    };
+                    packets.push(Packet::renewed(line));
+                }
             });
         }
         while packets.len() < count {

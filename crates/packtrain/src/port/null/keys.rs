@@ -52,6 +52,8 @@ impl Options for NullOptions {
             "percent of each flow's packets that are swapped with the next one of the flow";
         "acks" (Range(2, ACKS_EACH_MAX)) made.acks:
             "with proto=tcp: one of this many packets is a pure ACK of another connection";
+        "blank" (Flag) made.blank:
+            "hand out packets as they are in memory: what the framework costs alone";
         "link" (Words) link: "link type of its packets";
     };
 

@@ -140,6 +140,9 @@ pub struct Source {
     /// On each queue one of this many packets, 2 to [`ACKS_EACH_MAX`], is a pure ACK of one more
     /// flow: a connection that mostly transmits, beside unrelated data.
     pub acks: Option<u64>,
+    /// Packets that fit one frame are handed out as the memory has them, and none is written: to
+    /// count what the framework costs alone.
+    pub blank: bool,
 }
 
 impl Default for Source {
@@ -155,6 +158,7 @@ impl Default for Source {
             timestamps: false,
             out_of_order: 0,
             acks: None,
+            blank: false,
         }
     }
 }
@@ -163,6 +167,7 @@ impl Source {
     /// A description for the user.
     pub(super) fn described(&self) -> String {
         let what = match self.protocol {
+            _ if self.blank => "packets that nobody has written,",
             Protocol::Udp => "UDP datagrams",
             Protocol::Tcp => "TCP segments",
             Protocol::Ack => "TCP ACKs",
@@ -306,6 +311,12 @@ impl Generator {
         }
         if buffers.len() < self.pieces() {
             return None;
+        }
+        if self.source.blank && self.pieces() == 1 {
+            let mut packet = buffers.pop()?;
+            packet.grow(self.template.len()).ok()?;
+            self.made += 1;
+            return Some(packet);
         }
         let mut pieces = self.template.chunks(self.piece);
         let mut packet = filled(buffers, pieces.next()?, |bytes| {

@@ -409,6 +409,19 @@ fn a_poll_receives_at_most_a_burst() {
 
 /// Behind the link header, which is that of RFC 4391 or none, the packet is the same.
 #[test]
+fn blank_packets_have_their_length_and_are_counted() {
+    let source = Source {
+        blank: true,
+        count: Some(100),
+        bytes: 77,
+        ..Source::default()
+    };
+    let (queues, _, counters) = generate(config(source), &on_queues(1), 10);
+    assert_eq!(queues[0], vec![vec![0; 77]; 100]);
+    assert_eq!((counters.tx_packets, counters.tx_bytes), (100, 7700));
+}
+
+#[test]
 fn packets_of_other_links_are_the_same_behind_their_headers() {
     for (protocol, _) in PROTOCOLS {
         let on = |link: LinkType| {

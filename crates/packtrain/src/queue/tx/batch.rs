@@ -76,6 +76,8 @@ impl TxBatch for Batch<'_> {
                 return Ok(());
             }
             let (packets, _) = self.packets.as_mut_slices();
+            // In registers: each packet adds to all of them.
+            let (mut count, mut sent, mut wire_packets, mut descriptors) = (0, 0, 0, 0);
             for packet in packets.iter_mut().take(most) {
                 let (bytes, segments) = (packet.bytes(), packet.segment_count());
                 let ahead = match self.how {
@@ -90,8 +92,14 @@ impl TxBatch for Batch<'_> {
                         break;
                     }
                 };
-                self.tally.add(bytes as u64, packet.meta());
-                self.flight.doorbell.add(segments, self.now);
+                let meta = packet.meta();
+                count += 1;
+                sent += bytes as u64;
+                wire_packets += u64::from(meta.wire_packets);
+                descriptors += segments.max(1);
+                if !meta.is_plain() {
+                    self.tally.add_offloads(meta);
+                }
                 if self.taken > 0 && how != self.how {
                     other = Some(how);
                     break;
@@ -99,6 +107,10 @@ impl TxBatch for Batch<'_> {
                 self.how = how;
                 self.taken += 1;
             }
+            self.flight.doorbell.add(descriptors, self.now);
+            self.tally.packets += count;
+            self.tally.bytes += sent;
+            self.tally.wire_packets += wire_packets;
             self.finish();
             if let Some(how) = other {
                 (self.how, self.taken) = (how, 1);
@@ -175,16 +187,6 @@ struct Tally {
 }
 
 impl Tally {
-    #[inline]
-    fn add(&mut self, bytes: u64, meta: &Meta) {
-        self.packets += 1;
-        self.bytes += bytes;
-        self.wire_packets += u64::from(meta.wire_packets);
-        if !meta.is_plain() {
-            self.add_offloads(meta);
-        }
-    }
-
     #[inline(never)]
     fn add_offloads(&mut self, meta: &Meta) {
         if meta.gso.is_some() {
@@ -196,7 +198,7 @@ impl Tally {
     }
 }
 
-/// Counted once for the batch, also if the driver panics in it.
+/// Counted once for the batch.
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {

@@ -19,12 +19,12 @@ impl Doorbell {
         self.pending > 0
     }
 
-    /// The device accepted a packet of `segments` segments.
-    pub(super) fn add(&mut self, segments: usize, now: Instant) {
+    /// The device accepted so many descriptors.
+    pub(super) fn add(&mut self, descriptors: usize, now: Instant) {
         if self.pending == 0 {
             self.since = now;
         }
-        self.pending += segments.max(1);
+        self.pending += descriptors;
     }
 
     /// Whether the queue rings it before it offers another packet, behind some of so many

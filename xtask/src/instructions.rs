@@ -1,0 +1,211 @@
+//! Counts the instructions that a packet costs with callgrind, beside DPDK's testpmd. The count is
+//! exact, and the same on each machine with the same compiler and C library.
+
+use std::env;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::command::{ensure, printed, program, read, write};
+use crate::report::aligned;
+
+const FILE: &str = "docs/performance/instructions.txt";
+/// Two ports for each row.
+const ROWS: [[&str; 2]; 6] = [
+    ["null:source,blank", "null:"],
+    ["null:source,blank,burst=32", "null:"],
+    ["null:source,blank", "null:,tx=shared"],
+    ["null:source", "null:"],
+    ["null:source,proto=tcp", "null:"],
+    ["null:source,proto=tcp,flows=16,coalesce=on", "null:"],
+];
+/// The row that testpmd is beside.
+const BESIDE: [&str; 2] = ROWS[0];
+const PROFILES: [&str; 2] = ["release", "ci"];
+/// Packets of the two runs. The start is in neither's difference.
+const PACKETS: [u64; 2] = [20_000, 120_000];
+/// Seconds of the two runs of testpmd.
+const SECONDS: [u64; 2] = [5, 15];
+/// What a row may grow by without a new figure.
+const GROWTH_MAX: f64 = 1.02;
+
+/// The counts.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// Count a build of this profile only, and fail if a row has grown by more than 2 %
+    #[arg(long, value_name = "PROFILE", value_parser = PROFILES)]
+    check: Option<String>,
+}
+
+/// Writes the counts of both profiles, or checks those of one.
+pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
+    if let Some(profile) = &arguments.check {
+        return check(root, profile);
+    }
+    let counts = PROFILES.map(|profile| counts(root, profile));
+    let [release, ci] = counts;
+    let (release, ci) = (release?, ci?);
+    let testpmd = testpmd(root)?;
+    let rows = ROWS.iter().enumerate().map(|(index, ports)| {
+        let beside = if *ports == BESIDE { testpmd } else { None };
+        let beside = beside.map_or("-".to_owned(), cell);
+        vec![
+            ports.join(" "),
+            cell(release[index]),
+            cell(ci[index]),
+            beside,
+        ]
+    });
+    let table = aligned(&["ports", "release", "ci", "testpmd"], rows, |column| {
+        column == 0
+    });
+    let commit = printed(&mut program(root, "git rev-parse HEAD"))?;
+    let compiler = printed(&mut program(root, "rustc --version"))?;
+    let text = format!(
+        "commit   {commit}, or the one that has this file\n\
+         compiler {compiler}\n\
+         command  cargo xtask instructions\n\
+         counted  instructions a packet by callgrind: {} less {} packets, in user space\n\
+         testpmd  io between two net_null, which write no packet; DPDK of this machine\n\n{table}",
+        PACKETS[1], PACKETS[0]
+    );
+    print!("{table}");
+    write(&root.join(FILE), &text)
+}
+
+fn cell(count: f64) -> String {
+    format!("{count:.1}")
+}
+
+fn check(root: &Path, profile: &str) -> Result<()> {
+    let published = read(&root.join(FILE))?;
+    let column = 1 + PROFILES
+        .iter()
+        .position(|one| *one == profile)
+        .unwrap_or_default();
+    let mut grown = Vec::new();
+    for (ports, now) in ROWS.iter().zip(counts(root, profile)?) {
+        let before = figure(&published, &ports.join(" "), column)?;
+        println!("{} {}: {now:.1}, published {before:.1}", ports[0], ports[1]);
+        if now > before * GROWTH_MAX {
+            grown.push(ports.join(" "));
+        }
+    }
+    if !grown.is_empty() {
+        bail!(
+            "a packet costs over 2 % more than {FILE} has: {}; find why, or run \
+             `cargo xtask instructions` and say in the commit what it is spent on",
+            grown.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// A figure of the file: that of the row that begins with `ports`.
+fn figure(text: &str, ports: &str, column: usize) -> Result<f64> {
+    let row = text
+        .lines()
+        .find_map(|line| line.strip_prefix(ports)?.strip_prefix("  "));
+    let cell = row.and_then(|row| row.split_whitespace().nth(column - 1));
+    let figure = cell.and_then(|cell| cell.parse().ok());
+    figure
+        .with_context(|| format!("{FILE} has no figure for {ports}; run cargo xtask instructions"))
+}
+
+/// For each row.
+fn counts(root: &Path, profile: &str) -> Result<Vec<f64>> {
+    let build = format!("cargo build --profile {profile} -p packtrain-cli --bin packtrain");
+    ensure(&mut program(root, &build))?;
+    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    let binary = format!("{target}/{profile}/packtrain");
+    let count = |[a, b]: &[&str; 2]| {
+        let run = |packets: u64| {
+            let line = format!("{binary} forward -q {a},count={packets} {b}");
+            counted(&mut callgrind(root, &line), None).map(|(count, _)| count)
+        };
+        let [short, long] = PACKETS;
+        Ok((run(long)? - run(short)?) as f64 / (long - short) as f64)
+    };
+    ROWS.iter().map(count).collect()
+}
+
+fn callgrind(root: &Path, line: &str) -> Command {
+    program(
+        root,
+        &format!("valgrind --tool=callgrind --callgrind-out-file=/dev/null {line}"),
+    )
+}
+
+/// The instructions of a run, and what it printed. It ends by itself, or when its input does, after
+/// `time`.
+fn counted(command: &mut Command, time: Option<Duration>) -> Result<(u64, String)> {
+    let streams = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut child = streams
+        .spawn()
+        .context("cannot start valgrind; is it installed?")?;
+    let input = child.stdin.take();
+    thread::spawn(move || {
+        thread::sleep(time.unwrap_or_default());
+        drop(input);
+    });
+    let output = child.wait_with_output()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if !output.status.success() {
+        bail!("{command:?}: {}: {text}", output.status);
+    }
+    let count = text
+        .lines()
+        .find_map(|line| line.split_once("Collected : "));
+    let count = count.and_then(|(_, count)| count.trim().parse().ok());
+    Ok((
+        count.with_context(|| format!("callgrind counted nothing: {text}"))?,
+        text,
+    ))
+}
+
+/// `None` if it is not installed.
+fn testpmd(root: &Path) -> Result<Option<f64>> {
+    if Command::new("dpdk-testpmd")
+        .arg("--version")
+        .output()
+        .is_err()
+    {
+        println!("testpmd: not installed (dpdk-dev): without its column");
+        return Ok(None);
+    }
+    const LINE: &str = "dpdk-testpmd -l 0,1 --no-pci --no-huge --no-telemetry -m 256 \
+        --file-prefix=instructions --vdev=net_null0 --vdev=net_null1 -- --nb-cores=1 \
+        --total-num-mbufs=8192 --no-mlockall --forward-mode=io --auto-start";
+    let run = |seconds| {
+        let time = Some(Duration::from_secs(seconds));
+        let (count, text) = counted(&mut callgrind(root, LINE), time)?;
+        let packets = text.lines().rev().find_map(|line| {
+            let (_, rest) = line.split_once("RX-packets: ")?;
+            rest.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        Ok::<_, anyhow::Error>((count, packets.context("testpmd received nothing")?))
+    };
+    let [short, long] = [run(SECONDS[0])?, run(SECONDS[1])?];
+    Ok(Some((long.0 - short.0) as f64 / (long.1 - short.1) as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_that_of_its_row_and_column() {
+        let text = "commit  x\n\nports    release     ci  testpmd\nnull: a,b    12.5   20.0        -\n\
+                    null: a    1.0    2.0    3\n";
+        assert_eq!(figure(text, "null: a", 1).ok(), Some(1.0));
+        assert_eq!(figure(text, "null: a,b", 2).ok(), Some(20.0));
+        assert!(figure(text, "null: c", 1).is_err());
+    }
+}

@@ -25,8 +25,14 @@ const ROWS: [[&str; 2]; 6] = [
 /// The row that testpmd is beside.
 const BESIDE: [&str; 2] = ROWS[0];
 const PROFILES: [&str; 2] = ["release", "ci"];
+/// How each is built: that of `ci` as CI has it, with the features of the whole workspace.
+const BUILDS: [&str; 2] = [
+    "cargo build --release -p packtrain-cli --bin packtrain",
+    "cargo bench --profile ci --workspace --features packtrain-offload/peers,packtrain/peers \
+     --no-run --bench tap_forward",
+];
 /// Packets of the two runs. The start is in neither's difference.
-const PACKETS: [u64; 2] = [20_000, 120_000];
+const PACKETS: [u64; 2] = [4_000, 24_000];
 /// Seconds of the two runs of testpmd.
 const SECONDS: [u64; 2] = [5, 15];
 /// What a row may grow by without a new figure.
@@ -45,9 +51,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     if let Some(profile) = &arguments.check {
         return check(root, profile);
     }
-    let counts = PROFILES.map(|profile| counts(root, profile));
-    let [release, ci] = counts;
-    let (release, ci) = (release?, ci?);
+    let (release, ci) = (counts(root, 0)?, counts(root, 1)?);
     let testpmd = testpmd(root)?;
     let rows = ROWS.iter().enumerate().map(|(index, ports)| {
         let beside = if *ports == BESIDE { testpmd } else { None };
@@ -82,13 +86,11 @@ fn cell(count: f64) -> String {
 
 fn check(root: &Path, profile: &str) -> Result<()> {
     let published = read(&root.join(FILE))?;
-    let column = 1 + PROFILES
-        .iter()
-        .position(|one| *one == profile)
-        .unwrap_or_default();
+    let index = PROFILES.iter().position(|one| *one == profile);
+    let index = index.unwrap_or_default();
     let mut grown = Vec::new();
-    for (ports, now) in ROWS.iter().zip(counts(root, profile)?) {
-        let before = figure(&published, &ports.join(" "), column)?;
+    for (ports, now) in ROWS.iter().zip(counts(root, index)?) {
+        let before = figure(&published, &ports.join(" "), 1 + index)?;
         println!("{} {}: {now:.1}, published {before:.1}", ports[0], ports[1]);
         if now > before * GROWTH_MAX {
             grown.push(ports.join(" "));
@@ -115,13 +117,12 @@ fn figure(text: &str, ports: &str, column: usize) -> Result<f64> {
         .with_context(|| format!("{FILE} has no figure for {ports}; run cargo xtask instructions"))
 }
 
-/// For each row.
-fn counts(root: &Path, profile: &str) -> Result<Vec<f64>> {
-    let build = format!("cargo build --profile {profile} -p packtrain-cli --bin packtrain");
-    ensure(&mut program(root, &build))?;
+/// For each row, of a build of [`PROFILES`]. Rows are counted side by side, which changes none.
+fn counts(root: &Path, index: usize) -> Result<Vec<f64>> {
+    ensure(&mut program(root, BUILDS[index]))?;
     let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let binary = format!("{target}/{profile}/packtrain");
-    let count = |[a, b]: &[&str; 2]| {
+    let binary = format!("{target}/{}/packtrain", PROFILES[index]);
+    let count = |[a, b]: [&str; 2]| {
         let run = |packets: u64| {
             let line = format!("{binary} forward -q {a},count={packets} {b}");
             counted(&mut callgrind(root, &line), None).map(|(count, _)| count)
@@ -129,7 +130,14 @@ fn counts(root: &Path, profile: &str) -> Result<Vec<f64>> {
         let [short, long] = PACKETS;
         Ok((run(long)? - run(short)?) as f64 / (long - short) as f64)
     };
-    ROWS.iter().map(count).collect()
+    thread::scope(|scope| {
+        let rows = ROWS.map(|ports| scope.spawn(move || count(ports)));
+        let rows = rows.into_iter().map(|row| match row.join() {
+            Ok(count) => count,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        rows.collect()
+    })
 }
 
 fn callgrind(root: &Path, line: &str) -> Command {
@@ -202,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_figure_is_that_of_its_row_and_column() {
-        let text = "commit  x\n\nports    release     ci  testpmd\nnull: a,b    12.5   20.0        -\n\
+        let text = "commit  x\n\nports    release     ci  testpmd\n\
+                    null: a,b    12.5   20.0        -\n\
                     null: a    1.0    2.0    3\n";
         assert_eq!(figure(text, "null: a", 1).ok(), Some(1.0));
         assert_eq!(figure(text, "null: a,b", 2).ok(), Some(20.0));

@@ -715,12 +715,23 @@ thread_local! {
 }
 
 impl Cache {
-    /// A line of `core` that has kept the small frame of its only segment, and its reference.
+    /// Calls `take` with as many as `most` lines of `core` that have kept the small frame of their
+    /// only segment, and its reference.
     #[inline]
-    pub(super) fn take_whole(&mut self, core: &Core) -> Option<NonNull<Line>> {
-        let is_its = self.core == Some(NonNull::from(core));
-        let index = is_its.then(|| self.whole.pop()).flatten();
-        index.map(|index| core.line(index))
+    pub(super) fn take_whole(
+        &mut self,
+        core: &Core,
+        most: usize,
+        mut take: impl FnMut(NonNull<Line>),
+    ) {
+        if self.core == Some(NonNull::from(core)) {
+            let left = self.whole.len.saturating_sub(most);
+            while self.whole.len > left
+                && let Some(index) = self.whole.pop()
+            {
+                take(core.line(index));
+            }
+        }
     }
 
     /// Keeps a free line with the small frame of its only segment. False without room: then each

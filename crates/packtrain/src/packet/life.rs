@@ -30,9 +30,11 @@ impl Arena {
     /// [`PacketError::NoBuffer`] if no frame of the class or no line is free.
     #[inline]
     pub fn packet(&self, class: FrameClass) -> Result<Packet, PacketError> {
-        let is_small = class == FrameClass::Small;
-        let take = || arena::with_cache(|cache| cache.take_whole(self.core()));
-        match is_small.then(take).flatten().flatten() {
+        let mut whole = None;
+        if class == FrameClass::Small {
+            arena::with_cache(|cache| cache.take_whole(self.core(), 1, |line| whole = Some(line)));
+        }
+        match whole {
             Some(line) => Ok(Packet::renewed(line)),
             None => self.fresh_packet(class),
         }
@@ -43,14 +45,8 @@ impl Arena {
     pub fn fill(&self, class: FrameClass, packets: &mut Vec<Packet>, count: usize) -> bool {
         if class == FrameClass::Small {
             let missing = count.saturating_sub(packets.len());
-            arena::with_cache(|cache| {
-                for _ in 0..missing {
-                    let Some(line) = cache.take_whole(self.core()) else {
-                        break;
-                    };
-                    packets.push(Packet::renewed(line));
-                }
-            });
+            let add = |line| packets.push(Packet::renewed(line));
+            arena::with_cache(|cache| cache.take_whole(self.core(), missing, add));
         }
         while packets.len() < count {
             match self.packet(class) {

@@ -202,8 +202,9 @@ impl Meta {
     /// checksum.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {
-        let is_partial = matches!(self.checksum, ChecksumState::Partial { .. });
-        self.gso.is_none() && self.vlan.is_none() && !is_partial
+        self.gso.is_none()
+            && self.vlan.is_none()
+            && !matches!(self.checksum, ChecksumState::Partial { .. })
     }
 }
 

@@ -223,10 +223,8 @@ pub struct NullRx {
 
 impl RxDescriptors for NullRx {
     fn refill(&mut self, arena: &Arena) -> bool {
-        let Some(generator) = self.generator.as_ref().filter(|g| !g.is_finished()) else {
-            return true;
-        };
-        arena.fill(generator.class, &mut self.buffers, generator.posted())
+        let generator = self.generator.as_ref().filter(|made| made.left() > 0);
+        generator.is_none_or(|of| arena.fill(of.class, &mut self.buffers, of.posted()))
     }
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
@@ -234,20 +232,18 @@ impl RxDescriptors for NullRx {
             return Ok(());
         };
         let (mut made, mut made_bytes) = (0, 0);
-        let most = generator.source.burst as u64;
-        while burst.budget() > 0 && made < most && !generator.is_finished() {
-            let Some(packet) = generator.next(&mut self.buffers) else {
-                break;
-            };
+        let most = generator.left().min(generator.source.burst as u64);
+        while burst.budget() > 0
+            && made < most
+            && let Some(packet) = generator.next(&mut self.buffers)
+        {
             made += 1;
             made_bytes += packet.bytes() as u64;
             burst.push(packet, &RxInfo::default());
         }
-        if made > 0 {
-            add(&self.counts.made, made);
-            add(&self.counts.made_bytes, made_bytes);
-        }
-        if generator.is_finished() {
+        add(&self.counts.made, made);
+        add(&self.counts.made_bytes, made_bytes);
+        if generator.left() == 0 {
             self.buffers.clear();
             return Err(DeviceError::Finished);
         }

@@ -140,8 +140,8 @@ pub struct Source {
     /// On each queue one of this many packets, 2 to [`ACKS_EACH_MAX`], is a pure ACK of one more
     /// flow: a connection that mostly transmits, beside unrelated data.
     pub acks: Option<u64>,
-    /// Packets that fit one frame are handed out as the memory has them, and none is written: to
-    /// count what the framework costs alone.
+    /// Packets of one frame are handed out as the memory has them, and none is written: to count
+    /// what the framework costs alone. Not with `acks`.
     pub blank: bool,
 }
 
@@ -286,9 +286,12 @@ impl Generator {
         }
     }
 
-    pub(super) fn is_finished(&self) -> bool {
-        let is_over = self.count.is_some_and(|count| self.made >= count);
-        is_over && self.acks.as_ref().is_none_or(|acks| acks.is_finished())
+    /// Packets that are still to be made.
+    pub(super) fn left(&self) -> u64 {
+        let own = self
+            .count
+            .map_or(u64::MAX, |count| count.saturating_sub(self.made));
+        own.saturating_add(self.acks.as_ref().map_or(0, |acks| acks.left()))
     }
 
     /// Buffers of one frame.
@@ -304,6 +307,12 @@ impl Generator {
 
     /// The next frame, in some of `buffers`; `None` if there are too few.
     pub(super) fn next(&mut self, buffers: &mut Vec<Packet>) -> Option<Packet> {
+        if self.source.blank && self.acks.is_none() && self.template.len() <= self.piece {
+            let mut packet = buffers.pop()?;
+            packet.grow(self.template.len()).ok()?;
+            self.made += 1;
+            return Some(packet);
+        }
         if let Some((each, acks)) = self.source.acks.zip(self.acks.as_mut())
             && self.made / (each - 1) > acks.made
         {
@@ -311,12 +320,6 @@ impl Generator {
         }
         if buffers.len() < self.pieces() {
             return None;
-        }
-        if self.source.blank && self.pieces() == 1 {
-            let mut packet = buffers.pop()?;
-            packet.grow(self.template.len()).ok()?;
-            self.made += 1;
-            return Some(packet);
         }
         let mut pieces = self.template.chunks(self.piece);
         let mut packet = filled(buffers, pieces.next()?, |bytes| {

@@ -1,5 +1,5 @@
-//! Counts the instructions that a packet costs with callgrind, beside DPDK's testpmd. The count is
-//! exact, and the same on each machine with the same compiler and C library.
+//! Counts the instructions that a packet costs with callgrind, beside DPDK's testpmd. Between ports
+//! that never wait the count is the same in each run, but for some tenths of an instruction.
 
 use std::env;
 use std::path::Path;
@@ -69,7 +69,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     let commit = printed(&mut program(root, "git rev-parse HEAD"))?;
     let compiler = printed(&mut program(root, "rustc --version"))?;
     let text = format!(
-        "commit   {commit}, or the one that has this file\n\
+        "commit   {commit}, with the changes of the next one\n\
          compiler {compiler}\n\
          command  cargo xtask instructions\n\
          counted  instructions a packet by callgrind: {} less {} packets, in user space\n\

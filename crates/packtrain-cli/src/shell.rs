@@ -23,14 +23,15 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  packtrain completions bash > /etc/bash_completion.d/packtrain
+  source <(packtrain completions bash)
+      for this shell; as a line of ~/.bashrc for each new one
   packtrain completions zsh > ~/.zfunc/_packtrain
   packtrain completions fish > ~/.config/fish/completions/packtrain.fish
-  source <(packtrain completions bash)
-      for this shell only
+      files are to be written again after an upgrade
 
 The shell asks this program at each tab, so it offers the interfaces of that moment. bash no longer
-ends a word at a colon. A folder of zsh has to be in its fpath before it runs compinit.")]
+ends a word at a colon, in any command. A folder of zsh has to be in its fpath before it runs
+compinit.")]
 pub struct CompletionsArgs {
     /// The shell
     #[arg(value_name = "SHELL")]
@@ -90,7 +91,7 @@ pub fn ports() -> ArgValueCompleter {
             "tap" | "tun" | "packet" | "xdp" => begun(rest, interfaces(kind)),
             _ => vec![],
         };
-        let ports = found.into_iter();
+        let ports = found.into_iter().filter(|one| one.get_value() != ".");
         ports
             .map(|one| one.add_prefix(format!("{kind}:")))
             .collect()
@@ -157,7 +158,15 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
         text.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//:}");
     }
     let program = "packtrain";
-    let written = shell.write_registration(ASKED, program, program, program, &mut text);
+    // One that was started by its path is asked by its path.
+    let path = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.into_os_string().into_string().ok());
+    let started = std::env::args().next().unwrap_or_default();
+    let asked = path
+        .filter(|_| started.contains('/'))
+        .unwrap_or_else(|| program.to_owned());
+    let written = shell.write_registration(ASKED, program, program, &asked, &mut text);
     written.expect("memory takes what is written");
     print::document(&String::from_utf8_lossy(&text))
 }

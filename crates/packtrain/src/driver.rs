@@ -719,7 +719,7 @@ pub(crate) struct Received {
     pub(crate) wire_packets: u64,
     /// GSO packets.
     pub(crate) gso: u64,
-    /// Packets whose checksum nobody has verified.
+    /// Packets without a verified checksum.
     pub(crate) unverified: u64,
     /// Some are not in one small frame, are GSO packets, or have an unfinished checksum.
     pub(crate) has_unusual: bool,

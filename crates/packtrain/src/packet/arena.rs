@@ -2,10 +2,11 @@
 //! provides a page on its first use. The lowest free frames and lines are used first, so a run uses
 //! no more pages than it needs at once.
 //!
-//! Each thread keeps a short stack of free frames and lines. It reuses the one freed last, which is
-//! still in the CPU cache; a packet of one small frame stays together, and is taken as it is.
-//! Frames that one thread takes and another frees go through a shared set, in batches, so that its
-//! lock is taken once for many packets. `Arena::new` does all allocation.
+//! Each thread keeps short stacks of free frames and lines, and reuses the one freed last, which is
+//! still in the CPU cache. The line of a packet of one small frame keeps that frame in a stack of
+//! its own, and the next such packet reuses both. Frames that one thread takes and another frees go
+//! through a shared set, in batches, so that its lock is taken once for many packets. `Arena::new`
+//! does all allocation.
 
 #![allow(
     unsafe_code,
@@ -528,12 +529,18 @@ impl Core {
         self.put(Kind::Lines, index);
     }
 
+    /// Sets the references of the frame of a packet that is kept whole: 0 while it is free, else 1.
+    #[inline]
+    pub(super) fn set_references(&self, frame: FrameId, references: u32) {
+        self.references(frame).store(references, Ordering::Relaxed);
+    }
+
     /// Frees the frames and lines of `whole`, each by itself.
     fn part(&self, whole: &mut CacheStack<WHOLE_CACHED_MAX>, free: &mut Free) {
         for &index in &whole.indices[..whole.len] {
             // SAFETY: the line is free, so that only its cache refers to it; that is the caller.
             let frame = unsafe { (*self.line(index).as_ptr()).segments[0].frame };
-            self.references(frame).store(0, Ordering::Relaxed);
+            debug_assert!(self.references(frame).load(Ordering::Relaxed) == 0);
             free.small.extend(&[frame.index()]);
         }
         whole.flush(&mut free.lines);
@@ -716,7 +723,7 @@ thread_local! {
 
 impl Cache {
     /// Calls `take` with as many as `most` lines of `core` that have kept the small frame of their
-    /// only segment, and its reference.
+    /// only segment.
     #[inline]
     pub(super) fn take_whole(
         &mut self,
@@ -820,7 +827,7 @@ impl Drop for Cache {
 }
 
 /// What `run` makes of this thread's cache; `None` if the thread ends and has none any more. `run`
-/// must neither make nor free a packet.
+/// must not access the cache in another way, as the drop of a packet does.
 #[inline]
 pub(super) fn with_cache<T>(run: impl FnOnce(&mut Cache) -> T) -> Option<T> {
     CACHE.try_with(|cache| run(&mut cache.borrow_mut())).ok()

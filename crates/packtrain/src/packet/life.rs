@@ -2,13 +2,14 @@
 
 #![allow(unsafe_code, reason = "initializes lines that no packet has")]
 
-use super::arena::{self, Arena, Core, Line, LineHeader, NO_LINE};
+use super::arena::{self, Arena, Cache, Core, Line, NO_LINE};
 use super::frame::FrameClass;
 use super::iter::Cursor;
 use super::meta::Meta;
 use super::{Packet, PacketError};
 use crate::limits::HEADROOM_BYTES;
 use crate::plant::planted;
+use std::collections::vec_deque::Drain;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
@@ -107,16 +108,19 @@ impl Packet {
         head.meta = Meta::default();
         head.segments[0].offset = HEADROOM_BYTES as u32;
         head.segments[0].len = 0;
-        Self { line }
+        let packet = Self { line };
+        packet
+            .core()
+            .set_references(packet.head().segments[0].frame, 1);
+        packet
     }
 
     /// Frees packets. It costs less than to drop each.
-    pub(crate) fn free(mut packets: impl Iterator<Item = Self>) {
+    pub(crate) fn free(mut packets: Drain<'_, Self>) {
         let mut keep = || {
             arena::with_cache(|cache| {
                 for packet in &mut packets {
-                    let whole = packet.whole();
-                    if !whole.is_some_and(|(core, line)| cache.keep(core, line)) {
+                    if !packet.keep_in(cache) {
                         return Some(packet);
                     }
                     _ = ManuallyDrop::new(packet);
@@ -131,15 +135,19 @@ impl Packet {
         packets.for_each(drop);
     }
 
-    /// The arena and the line of a packet that a thread's cache may keep whole: no other packet
-    /// refers to its frame.
+    /// Puts the line, with its frame, into `cache`, or returns false. After true the
+    /// packet must not be used or dropped.
     #[inline]
-    fn whole(&self) -> Option<(NonNull<Core>, u32)> {
-        let LineHeader { core, index, .. } = self.head().header;
-        let is_whole = self.is_one_small_frame()
-            && self.core().is_exclusive(self.head().segments[0].frame)
-            && !planted!(DoubleFree);
-        is_whole.then_some((core, index))
+    fn keep_in(&self, cache: &mut Cache) -> bool {
+        let head = self.head();
+        let (core, frame) = (self.core(), head.segments[0].frame);
+        let is_whole =
+            self.is_one_small_frame() && core.is_exclusive(frame) && !planted!(DoubleFree);
+        let is_kept = is_whole && cache.keep(head.header.core, head.header.index);
+        if is_kept {
+            core.set_references(frame, 0);
+        }
+        is_kept
     }
 
     /// Frees the frames and lines, each by itself.
@@ -160,9 +168,7 @@ impl Packet {
 impl Drop for Packet {
     #[inline]
     fn drop(&mut self) {
-        let whole = self.whole();
-        let kept = whole.and_then(|(core, line)| arena::with_cache(|cache| cache.keep(core, line)));
-        if kept != Some(true) {
+        if arena::with_cache(|cache| self.keep_in(cache)) != Some(true) {
             self.free_parts();
         }
     }

@@ -198,7 +198,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether the packet needs no offload: one wire packet with all its bytes, and a finished
+    /// Whether the packet needs no offload: no GSO, no VLAN tag outside of the bytes, no partial
     /// checksum.
     #[inline]
     pub(crate) const fn is_plain(&self) -> bool {

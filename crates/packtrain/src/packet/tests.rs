@@ -4,6 +4,7 @@ use super::arena::{LARGE_CACHED_MAX, SMALL_CACHED_MAX};
 use super::*;
 use crate::time::WallTime;
 use proptest::prelude::*;
+use std::collections::VecDeque;
 use std::sync::mpsc;
 use std::thread;
 
@@ -514,12 +515,14 @@ fn frames_that_stay_with_their_lines_are_free_for_other_packets() {
             .iter_mut()
             .map(|p| p.tailroom_mut().as_ptr())
             .collect();
+        places.sort_unstable();
         places.dedup();
         assert_eq!(places.len(), 8);
         assert!(!arena.fill(SMALL, &mut packets, 9));
         packets.insert(3, arena.packet(LARGE).unwrap());
         packets.push(packets[5].try_clone().unwrap());
-        Packet::free(packets.drain(..));
+        let mut freed = VecDeque::from(std::mem::take(&mut packets));
+        Packet::free(freed.drain(..));
         let mut packet = arena.empty_packet().unwrap();
         let frames = (0..).take_while(|_| packet.add_frame(SMALL).is_ok());
         assert_eq!(frames.count(), 8, "round {round}");

@@ -69,7 +69,7 @@ impl Mtu {
         self.may_be_exceeded_by(packet.bytes()) && self.is_exceeded_by_wire_packet(packet)
     }
 
-    /// Whether a packet of so many bytes is longer, VLAN tags and all.
+    /// Whether a packet of so many bytes may be longer: its VLAN tags are not deducted.
     #[inline]
     pub(crate) const fn may_be_exceeded_by(&self, bytes: usize) -> bool {
         bytes > self.wire_bytes_max

@@ -42,7 +42,7 @@ impl FitLimits {
     #[inline]
     pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
         let bytes = packet.bytes();
-        // Most packets, by few questions.
+        // The common case: no offload, one small frame, within the limits.
         let is_usual = packet.is_one_small_frame()
             && packet.meta().is_plain()
             && bytes >= self.min_packet_bytes

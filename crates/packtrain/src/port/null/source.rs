@@ -167,7 +167,7 @@ impl Source {
     /// A description for the user.
     pub(super) fn described(&self) -> String {
         let what = match self.protocol {
-            _ if self.blank => "packets that nobody has written,",
+            _ if self.blank && self.acks.is_none() => "unwritten packets",
             Protocol::Udp => "UDP datagrams",
             Protocol::Tcp => "TCP segments",
             Protocol::Ack => "TCP ACKs",

@@ -407,7 +407,6 @@ fn a_poll_receives_at_most_a_burst() {
     }
 }
 
-/// Behind the link header, which is that of RFC 4391 or none, the packet is the same.
 #[test]
 fn blank_packets_have_their_length_and_are_counted() {
     let source = Source {
@@ -421,6 +420,7 @@ fn blank_packets_have_their_length_and_are_counted() {
     assert_eq!((counters.tx_packets, counters.tx_bytes), (100, 7700));
 }
 
+/// Behind the link header, which is that of RFC 4391 or none, the packet is the same.
 #[test]
 fn packets_of_other_links_are_the_same_behind_their_headers() {
     for (protocol, _) in PROTOCOLS {

@@ -1,5 +1,6 @@
-//! Offering packets to the device: which ones it may get, and what becomes of those that it takes.
+//! Offering packets to the device: which it may get; accepted ones are freed or in flight.
 
+use super::doorbell::Doorbell;
 use super::in_flight::Flight;
 use crate::driver::{Accepted, Features, Refused, Token, TxBatch, TxPacket};
 use crate::packet::{Meta, Packet};
@@ -29,7 +30,7 @@ pub(super) struct Batch<'a> {
     now: Instant,
     pub(super) ended: Offered,
     tally: Tally,
-    /// Packets at the front that the device has accepted, all in this way.
+    /// Packets at the front that the device has accepted, all as `how` says.
     taken: usize,
     how: Accepted,
 }
@@ -76,8 +77,15 @@ impl TxBatch for Batch<'_> {
                 return Ok(());
             }
             let (packets, _) = self.packets.as_mut_slices();
-            // In registers: each packet adds to all of them.
-            let (mut count, mut sent, mut wire_packets, mut descriptors) = (0, 0, 0, 0);
+            let mut sums = Sums {
+                tally: &mut self.tally,
+                doorbell: &mut self.flight.doorbell,
+                now: self.now,
+                packets: 0,
+                bytes: 0,
+                wire_packets: 0,
+                descriptors: 0,
+            };
             for packet in packets.iter_mut().take(most) {
                 let (bytes, segments) = (packet.bytes(), packet.segment_count());
                 let ahead = match self.how {
@@ -92,14 +100,7 @@ impl TxBatch for Batch<'_> {
                         break;
                     }
                 };
-                let meta = packet.meta();
-                count += 1;
-                sent += bytes as u64;
-                wire_packets += u64::from(meta.wire_packets);
-                descriptors += segments.max(1);
-                if !meta.is_plain() {
-                    self.tally.add_offloads(meta);
-                }
+                sums.add(bytes, segments, packet.meta());
                 if self.taken > 0 && how != self.how {
                     other = Some(how);
                     break;
@@ -107,10 +108,7 @@ impl TxBatch for Batch<'_> {
                 self.how = how;
                 self.taken += 1;
             }
-            self.flight.doorbell.add(descriptors, self.now);
-            self.tally.packets += count;
-            self.tally.bytes += sent;
-            self.tally.wire_packets += wire_packets;
+            drop(sums);
             self.finish();
             if let Some(how) = other {
                 (self.how, self.taken) = (how, 1);
@@ -166,6 +164,7 @@ impl Batch<'_> {
             Accepted::Complete => Packet::free(packets),
             Accepted::Pending => {
                 for packet in packets {
+                    // With what a wrapping driver has added or taken off.
                     let bytes = packet.bytes() as u32;
                     self.flight.bytes.queue(u64::from(bytes));
                     self.flight.in_flight.put(packet, bytes);
@@ -198,7 +197,41 @@ impl Tally {
     }
 }
 
-/// Counted once for the batch.
+/// Sums over accepted packets, in registers until the driver returns or panics.
+struct Sums<'a> {
+    tally: &'a mut Tally,
+    doorbell: &'a mut Doorbell,
+    now: Instant,
+    packets: u64,
+    bytes: u64,
+    wire_packets: u64,
+    descriptors: usize,
+}
+
+impl Sums<'_> {
+    #[inline]
+    fn add(&mut self, bytes: usize, segments: usize, meta: &Meta) {
+        self.packets += 1;
+        self.bytes += bytes as u64;
+        self.wire_packets += u64::from(meta.wire_packets);
+        self.descriptors += segments.max(1);
+        if !meta.is_plain() {
+            self.tally.add_offloads(meta);
+        }
+    }
+}
+
+impl Drop for Sums<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.doorbell.add(self.descriptors, self.now);
+        self.tally.packets += self.packets;
+        self.tally.bytes += self.bytes;
+        self.tally.wire_packets += self.wire_packets;
+    }
+}
+
+/// Counted once for the batch, also if the driver panics.
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {

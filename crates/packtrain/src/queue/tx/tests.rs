@@ -9,6 +9,7 @@ use packtrain_offload::layout::Layout;
 use packtrain_offload::offload::ChecksumState;
 use packtrain_offload::offload::{Ecn, GsoKind, LinkType};
 use packtrain_offload::segment::SegmentError;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 mod checksums;
 mod device;
@@ -91,6 +92,46 @@ fn assert_all_free(arena: &Arena) {
 }
 
 const PLAIN: Spec = Spec::PLAIN;
+
+/// A driver that panics at its third packet.
+#[derive(Debug)]
+struct Panics(u32);
+
+impl TxDescriptors for Panics {
+    fn encap(&mut self, _: &mut TxPacket<'_>, _: Token) -> Result<Accepted, Refused> {
+        self.0 += 1;
+        assert!(self.0 < 3, "as the test asked");
+        COMPLETE
+    }
+
+    fn doorbells(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn packets_that_a_driver_accepted_before_it_panicked_are_counted() {
+    let arena = arena();
+    let (counters, drops) = (Arc::default(), Arc::default());
+    let (features, slots) = (Features::ALL, Some(16));
+    let mut queue = TxQueue::new(
+        Panics(0),
+        arena.clone(),
+        features,
+        limits(),
+        slots,
+        counters,
+        drops,
+    );
+    let (mut burst, _) = burst(&arena, &[PLAIN; 5]);
+    let sent = catch_unwind(AssertUnwindSafe(|| queue.transmit(&mut burst)));
+    assert!(sent.is_err());
+    let counters = queue.counters().snapshot();
+    assert_eq!((counters.packets, counters.wire_packets), (2, 2));
+    assert_eq!(burst.len(), 3);
+    drop((burst, queue));
+    assert_all_free(&arena);
+}
 
 #[test]
 fn packets_are_sent_in_order_with_one_flush() {

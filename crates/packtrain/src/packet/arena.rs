@@ -155,7 +155,7 @@ impl ArenaConfig {
 pub struct Census {
     /// Free small frames, in the shared set or in a thread's cache.
     pub small_free: u32,
-    /// Small frames that a packet refers to.
+    /// Small frames that a packet refers to, or a line in the cache of another thread.
     pub small_used: u32,
     /// Free large frames.
     pub large_free: u32,
@@ -360,8 +360,8 @@ impl Arena {
     ///
     /// Exact only while no other thread allocates or frees, and only if all threads with a cache
     /// have ended or called [`Arena::flush_cache`]. Else free frames in the caches of other threads
-    /// are not counted. It reads the counter of every frame, while no cache can be refilled: not
-    /// for every packet.
+    /// are not counted, or as used. It reads the counter of every frame, while no cache can be
+    /// refilled: not for every packet.
     ///
     /// # Panics
     ///
@@ -529,18 +529,14 @@ impl Core {
         self.put(Kind::Lines, index);
     }
 
-    /// Sets the references of the frame of a packet that is kept whole: 0 while it is free, else 1.
-    #[inline]
-    pub(super) fn set_references(&self, frame: FrameId, references: u32) {
-        self.references(frame).store(references, Ordering::Relaxed);
-    }
-
     /// Frees the frames and lines of `whole`, each by itself.
     fn part(&self, whole: &mut CacheStack<WHOLE_CACHED_MAX>, free: &mut Free) {
         for &index in &whole.indices[..whole.len] {
             // SAFETY: the line is free, so that only its cache refers to it; that is the caller.
             let frame = unsafe { (*self.line(index).as_ptr()).segments[0].frame };
-            debug_assert!(self.references(frame).load(Ordering::Relaxed) == 0);
+            let references = self.references(frame);
+            debug_assert_eq!(references.load(Ordering::Relaxed), 1, "{frame:?} is in use");
+            references.store(0, Ordering::Relaxed);
             free.small.extend(&[frame.index()]);
         }
         whole.flush(&mut free.lines);
@@ -723,7 +719,7 @@ thread_local! {
 
 impl Cache {
     /// Calls `take` with as many as `most` lines of `core` that have kept the small frame of their
-    /// only segment.
+    /// only segment. The frame has still its reference.
     #[inline]
     pub(super) fn take_whole(
         &mut self,

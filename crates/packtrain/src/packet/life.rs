@@ -108,11 +108,7 @@ impl Packet {
         head.meta = Meta::default();
         head.segments[0].offset = HEADROOM_BYTES as u32;
         head.segments[0].len = 0;
-        let packet = Self { line };
-        packet
-            .core()
-            .set_references(packet.head().segments[0].frame, 1);
-        packet
+        Self { line }
     }
 
     /// Frees packets. It costs less than to drop each.
@@ -140,14 +136,10 @@ impl Packet {
     #[inline]
     fn keep_in(&self, cache: &mut Cache) -> bool {
         let head = self.head();
-        let (core, frame) = (self.core(), head.segments[0].frame);
-        let is_whole =
-            self.is_one_small_frame() && core.is_exclusive(frame) && !planted!(DoubleFree);
-        let is_kept = is_whole && cache.keep(head.header.core, head.header.index);
-        if is_kept {
-            core.set_references(frame, 0);
-        }
-        is_kept
+        self.is_one_small_frame()
+            && self.core().is_exclusive(head.segments[0].frame)
+            && !planted!(DoubleFree)
+            && cache.keep(head.header.core, head.header.index)
     }
 
     /// Frees the frames and lines, each by itself.

@@ -237,26 +237,35 @@ fn a_port_has_as_many_addresses_as_its_bound() {
 #[test]
 fn a_full_table_is_searched_in_pieces() {
     let bridge = bridge(4096);
-    let mut number = 0;
-    let mut learn = |now| {
-        number += 1;
+    let addresses = &bridge.addresses;
+    let learn = |number, now| {
         bridge.egress(0, [ALL, host(number)], now);
-        bridge.addresses.len()
+        addresses.len()
     };
-    for _ in 0..20_000 {
-        learn(at(0));
+    for number in 0..20_000 {
+        learn(number, at(0));
     }
-    let full = bridge.addresses.len();
-    assert!(full > 4000 && full <= 4096, "{full}");
-    // The table was searched in vain, so a search begins after a sixteenth of the aging time.
-    let (mut before, mut most) = (full, 0);
-    for _ in 0..6000 {
-        let after = learn(at(400));
-        most = most.max(before.saturating_sub(after));
-        before = after;
-    }
+    assert_eq!(addresses.len(), 4096);
+    // A set with room, in which no address is old: another one needs a search of the table.
+    let has_room =
+        |set: &&[Entry]| (1..WAYS).contains(&set.iter().filter(|e| e.word() != 0).count());
+    let set = addresses
+        .entries
+        .chunks(WAYS)
+        .find(has_room)
+        .expect("half of the table is free");
+    set.iter()
+        .for_each(|entry| entry.seen.store(at(400), Ordering::Relaxed));
+    let another = (20_000..).find(|&number| addresses.set(host(number)).as_ptr() == set.as_ptr());
+    let left = learn(another.expect("the hash reaches each set"), at(400));
     // More than a set has.
-    assert!((WAYS + 1..=SWEEP_ENTRIES).contains(&most), "{most}");
+    assert!(
+        (WAYS + 1..=SWEEP_ENTRIES).contains(&(4096 + 1 - left)),
+        "{left}"
+    );
+    for number in 30_000..36_000 {
+        learn(number, at(400));
+    }
     let entries = bridge.addresses.entries.iter();
     let old = entries.filter(|entry| {
         let used = entry.word() != 0;

@@ -31,7 +31,7 @@ const BUILDS: [&str; 2] = [
     "cargo bench --profile ci --workspace --features packtrain-offload/peers,packtrain/peers \
      --no-run --bench tap_forward",
 ];
-/// Packets of the two runs. The start is in neither's difference.
+/// Packets of the two runs. Their difference is free of the start.
 const PACKETS: [u64; 2] = [4_000, 24_000];
 /// Seconds of the two runs of testpmd.
 const SECONDS: [u64; 2] = [5, 15];
@@ -69,7 +69,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     let commit = printed(&mut program(root, "git rev-parse HEAD"))?;
     let compiler = printed(&mut program(root, "rustc --version"))?;
     let text = format!(
-        "commit   {commit}, with the changes of the next one\n\
+        "commit   the one after {commit}\n\
          compiler {compiler}\n\
          command  cargo xtask instructions\n\
          counted  instructions a packet by callgrind: {} less {} packets, in user space\n\

@@ -158,7 +158,7 @@ pub fn completions(args: &CompletionsArgs) -> Result<(), Failure> {
         text.extend(b"COMP_WORDBREAKS=${COMP_WORDBREAKS//:}");
     }
     let program = "packtrain";
-    // One that was started by its path is asked by its path.
+    // A program that was started by its path need not be in PATH.
     let path = std::env::current_exe()
         .ok()
         .and_then(|path| path.into_os_string().into_string().ok());

@@ -360,7 +360,7 @@ impl Arena {
     ///
     /// Exact only while no other thread allocates or frees, and only if all threads with a cache
     /// have ended or called [`Arena::flush_cache`]. Else free frames in the caches of other threads
-    /// are not counted, or as used. It reads the counter of every frame, while no cache can be
+    /// count as used, or not at all. It reads the counter of every frame, while no cache can be
     /// refilled: not for every packet.
     ///
     /// # Panics
@@ -637,7 +637,7 @@ impl Free {
 /// The most small frames, and lines, in a thread's cache. Fewer under Miri, which is slow with
 /// large arrays.
 pub(super) const SMALL_CACHED_MAX: usize = if cfg!(miri) { 6 } else { 256 };
-/// Those of them that stay together, as one packet.
+/// The most lines in a thread's cache that keep their small frame, and those that keep none.
 const WHOLE_CACHED_MAX: usize = SMALL_CACHED_MAX / 2;
 const APART_CACHED_MAX: usize = SMALL_CACHED_MAX - WHOLE_CACHED_MAX;
 /// The most large frames in a thread's cache.
@@ -719,7 +719,7 @@ thread_local! {
 
 impl Cache {
     /// Calls `take` with as many as `most` lines of `core` that have kept the small frame of their
-    /// only segment. The frame has still its reference.
+    /// only segment. The frame still has its reference.
     #[inline]
     pub(super) fn take_whole(
         &mut self,

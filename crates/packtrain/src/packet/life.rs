@@ -131,8 +131,8 @@ impl Packet {
         packets.for_each(drop);
     }
 
-    /// Puts the line, with its frame, into `cache`, or returns false. After true the
-    /// packet must not be used or dropped.
+    /// Puts the line, with its frame, into `cache`, or returns false. After true the packet must
+    /// not be used or dropped.
     #[inline]
     fn keep_in(&self, cache: &mut Cache) -> bool {
         let head = self.head();

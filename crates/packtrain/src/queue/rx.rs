@@ -210,8 +210,8 @@ impl<R: RxDescriptors> RxQueue<R> {
         }
     }
 
-    /// Counts the packets of a burst behind the first `before`. Those that it has to, it copies or
-    /// parses.
+    /// Counts the packets of a burst behind the first `before`, and copies or parses those that
+    /// need it.
     fn admit(&self, burst: &mut Burst, before: usize, sums: &Received) {
         if self.parses || sums.has_unusual {
             for packet in burst.iter_mut().skip(before) {

@@ -140,8 +140,8 @@ pub struct Source {
     /// On each queue one of this many packets, 2 to [`ACKS_EACH_MAX`], is a pure ACK of one more
     /// flow: a connection that mostly transmits, beside unrelated data.
     pub acks: Option<u64>,
-    /// Packets of one frame are handed out as the memory has them, and none is written: to count
-    /// what the framework costs alone. Not with `acks`.
+    /// Packets of one frame keep the bytes that the frame has, so that a count is of the framework
+    /// alone. Without effect with `acks`.
     pub blank: bool,
 }
 

@@ -15,6 +15,7 @@ use program::{PACKTRAIN, Ran, Scratch, assert_documented, command, ends, finish,
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -356,15 +357,17 @@ fn reports_are_the_same_in_all_forms() {
 
 fn a_program_ends_with_the_check() {
     need_tap();
-    let (scratch, this) = (Scratch::new("ends"), this());
-    let file = scratch.file("pid");
+    let scratch = Scratch::new("ends");
+    // A name of its own: other tests run forwarders, too.
+    let (file, own) = (scratch.file("pid"), scratch.file("own"));
+    symlink(this(), &own).expect("a link");
     // A process that the program has started, too.
-    let line = format!("sleep 1000 & echo $! >{file}; exec {this} forwarder {{a}} {{b}}");
+    let line = format!("sleep 1000 & echo $! >{file}; exec {own} forwarder {{a}} {{b}}");
     let words = ["check", "-q", "--no-speed", "--", "sh", "-c", &line];
     let check = start(&mut command(PACKTRAIN, &words));
     let is_there = || fs::read_to_string(&file).is_ok_and(|text| text.ends_with('\n'));
     harness::wait_for("the program", is_there);
-    let marker = format!("{this}\0forwarder\0");
+    let marker = format!("{own}\0forwarder\0");
     harness::wait_for("the forwarder", || processes_with(&marker) > 0);
     let pid = Pid::from_raw(check.id().cast_signed()).expect("a process");
     kill_process(pid, Signal::KILL).expect("it runs");

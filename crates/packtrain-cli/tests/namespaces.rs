@@ -165,7 +165,7 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
         assert_eq!(mtu["port"], "near0", "{ran:?}");
         assert_eq!(mtu["why"], "its MTU is 9000 now", "{ran:?}");
     }
-    let ends: Vec<_> = ends
+    let mut ends: Vec<_> = ends
         .iter()
         .filter(|change| {
             !change["why"]
@@ -174,6 +174,8 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
         })
         .map(|change| (change["port"].as_str(), change["what"].as_str()))
         .collect();
+    // Of each port in their order: a port may go while the other is on its way back.
+    ends.sort_by_key(|(port, _)| *port);
     let of = |port, what| (Some(port), Some(what));
     let expected = [
         of("near0", "gone"),

@@ -107,6 +107,11 @@ impl Layout {
     /// A packet above 64 KiB whose length field is 0 is an error, too: see [`Unstated`].
     pub fn parse(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<Self, ParseError> {
         let prefix = Prefix::new(headers, packet_bytes as usize);
+        if link == LinkType::Ethernet
+            && let Some(layout) = prefix.usual()
+        {
+            return Ok(layout);
+        }
         prefix.network(prefix.link(link)?)
     }
 
@@ -271,6 +276,51 @@ impl<'a> Prefix<'a> {
             fragment: false,
             source_routed: false,
         }
+    }
+
+    /// The layout of TCP or UDP over IPv4, without VLAN tags, IP options and fragments: most
+    /// packets, with few questions. `None` for every other packet, and for one with an error.
+    #[inline]
+    fn usual(&self) -> Option<Layout> {
+        const TRANSPORT: usize = ETHERNET_HEADER_BYTES + IPV4_HEADER_BYTES_MIN;
+        const VERSION_AND_LENGTH: u8 = 0x45;
+        let (ethernet, rest) = self.bytes.split_first_chunk::<ETHERNET_HEADER_BYTES>()?;
+        let (ip, rest) = rest.split_first_chunk::<IPV4_HEADER_BYTES_MIN>()?;
+        let ethertype = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
+        let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
+        let is_whole = word(ipv4::field::FRAGMENT) & !(ipv4::DONT_FRAGMENT | ipv4::RESERVED_FLAG);
+        if ethertype != EtherType::IPV4
+            || ip[ipv4::field::VERSION_IHL] != VERSION_AND_LENGTH
+            || is_whole != 0
+        {
+            return None;
+        }
+        let end = ETHERNET_HEADER_BYTES + usize::from(word(ipv4::field::TOTAL_LEN));
+        let protocol = IpProtocol(ip[ipv4::field::PROTOCOL]);
+        let (transport_kind, header_bytes, least_bytes) = match protocol {
+            IpProtocol::UDP => {
+                let bytes = usize::from(udp::Header::parse(rest).ok()?.len());
+                (Transport::Udp, UDP_HEADER_BYTES, bytes)
+            }
+            IpProtocol::TCP => {
+                let bytes = tcp::Header::parse(rest).ok()?.header_len();
+                (Transport::Tcp, bytes, bytes)
+            }
+            _ => return None,
+        };
+        (TRANSPORT + least_bytes <= end && end <= self.packet_bytes).then_some(Layout {
+            ip_end: end as u32,
+            network: ETHERNET_HEADER_BYTES as u16,
+            transport: TRANSPORT as u16,
+            payload: (TRANSPORT + header_bytes) as u16,
+            ethertype,
+            protocol,
+            vlans: 0,
+            kind: Network::Ipv4,
+            transport_kind,
+            fragment: false,
+            source_routed: false,
+        })
     }
 
     #[inline]

@@ -143,6 +143,34 @@ impl VnetHeader {
         })
     }
 
+    /// The state of the checksum of an Ethernet packet that [`validate`] accepts by its length
+    /// alone, since the header asks for nothing. `None` for all others, and on other links. A
+    /// packet that is only passed on need not be parsed then.
+    #[inline]
+    #[must_use]
+    pub fn asks_for_nothing(
+        &self,
+        link: LinkType,
+        accept: Accept,
+        packet_bytes: u32,
+    ) -> Option<ChecksumState> {
+        let is_plain = self.flags & !FLAG_DATA_VALID == 0
+            && self.gso_type == GSO_NONE
+            && u32::from(self.hdr_len) <= packet_bytes
+            && link == LinkType::Ethernet
+            && (ETHERNET_HEADER_BYTES..=PACKET_BYTES_MAX).contains(&(packet_bytes as usize));
+        is_plain.then(|| self.verified(accept))
+    }
+
+    /// The state of a checksum that is not unfinished.
+    fn verified(&self, accept: Accept) -> ChecksumState {
+        if self.flags & FLAG_DATA_VALID != 0 && accept.contains(Accept::DATA_VALID) {
+            ChecksumState::Unnecessary
+        } else {
+            ChecksumState::None
+        }
+    }
+
     /// Writes the header to the start of `out`, all `len` bytes of it, and nothing behind them.
     ///
     /// # Errors
@@ -393,6 +421,7 @@ pub struct Received {
 /// # Errors
 /// One [`VnetError`] variant per rule; drop the packet and count it under its
 /// [`reason`](VnetError::reason).
+#[inline]
 pub fn validate(
     header: &VnetHeader,
     link: LinkType,
@@ -421,15 +450,9 @@ pub fn validate(
     }
     let layout = layout.ok();
     if header.flags & FLAG_NEEDS_CSUM == 0 {
-        let verified = header.flags & FLAG_DATA_VALID != 0 && accept.contains(Accept::DATA_VALID);
-        let checksum = if verified {
-            ChecksumState::Unnecessary
-        } else {
-            ChecksumState::None
-        };
         return Ok(Received {
             layout,
-            checksum,
+            checksum: header.verified(accept),
             gso: None,
             packet_bytes,
             wire_packets: 1,
@@ -454,6 +477,7 @@ pub fn validate(
 }
 
 /// The result for the packet without its virtio-net header.
+#[inline]
 fn check_packet(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), VnetError> {
     let (min, max) = match link {
         LinkType::Ethernet => (ETHERNET_HEADER_BYTES, PACKET_BYTES_MAX),
@@ -496,6 +520,7 @@ const fn contradicts_length(error: ParseError) -> bool {
     )
 }
 
+#[inline]
 fn check_flags(header: &VnetHeader, accept: Accept) -> Result<(), VnetError> {
     if header.flags & FLAG_RSC_INFO != 0 {
         return Err(VnetError::RscInfo);
@@ -519,6 +544,7 @@ enum GsoType {
 
 impl GsoType {
     /// The checks of the GSO fields that do not need the packet.
+    #[inline]
     fn decode(header: &VnetHeader, accept: Accept) -> Result<Self, VnetError> {
         let gso_type = header.gso_type;
         if gso_type & (GSO_UDP_TUNNEL_IPV4 | GSO_UDP_TUNNEL_IPV6) != 0 {
@@ -590,6 +616,7 @@ impl GsoType {
 }
 
 /// Checks the offsets of the unfinished checksum, and returns the end of the bytes that it covers.
+#[inline]
 fn check_partial(
     header: &VnetHeader,
     link: LinkType,

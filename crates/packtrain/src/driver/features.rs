@@ -107,6 +107,7 @@ impl Features {
     /// ([`Gso::fixed_id`](packtrain_offload::offload::Gso::fixed_id)): a device may count it up,
     /// since it has no meaning with DF (RFC 6864 §4.1). Software keeps it.
     #[must_use]
+    #[inline]
     pub fn needed_by(meta: &Meta) -> Self {
         let mut needed = Self::NONE;
         if let Some(gso) = meta.gso {

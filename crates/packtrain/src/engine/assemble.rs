@@ -575,7 +575,7 @@ impl<'a> Assembly<'a> {
         let mut rx = rx.moderated(moderation);
         let mut directions = self.plan.directions.iter();
         let reads_headers = directions.any(|direction| direction.limits.contiguous_headers);
-        if !H::PARSED && coalesce.is_none() && !reads_headers {
+        if !H::PARSED && !reads_headers {
             rx = rx.unparsed();
         }
         let interrupt = Interrupt::new(&self.sites[site].wakeup);

@@ -155,17 +155,28 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
             return Ok(false);
         }
         let before = self.queue.received();
+        let features = tx.features();
+        let mut merging = self
+            .coalesce
+            .as_mut()
+            .filter(|stage| !stage.is_off(features));
+        self.queue.set_merges(merging.is_some());
         let polled = self.queue.poll(now, &mut self.burst, claimed);
         intake.refund(claimed, self.queue.received() - before);
         // Packets received before a failure are still sent.
-        if let Some(stage) = &mut self.coalesce {
+        if let Some(stage) = &mut merging {
             if !self.burst.is_empty() {
-                stage.take(now, &mut self.burst, tx.features());
+                stage.take(now, &mut self.burst, features);
             }
             if polled.is_err() {
                 stage.flush();
             }
         } else {
+            if let Some(stage) = &mut self.coalesce
+                && !self.burst.is_empty()
+            {
+                stage.pass(self.burst.len() as u64);
+            }
             self.handle(now, counters);
         }
         self.transmit(now, tx, counters)?;

@@ -260,28 +260,38 @@ impl Packet {
     /// # Errors
     ///
     /// [`PacketError::NoHeadroom`].
+    #[inline]
     pub fn prepend(&mut self, bytes: usize) -> Result<&mut [u8], PacketError> {
-        if self.headroom() < bytes {
+        let core = self.core();
+        let head = self.head_mut();
+        let first = &mut head.segments[0];
+        let has_room = head.count > 0 && first.offset as usize >= bytes;
+        if !has_room || !core.is_exclusive(first.frame) {
             return Err(PacketError::NoHeadroom);
         }
-        let mut segment = self.segment(0).ok_or(PacketError::NoHeadroom)?;
-        segment.offset -= bytes as u32;
-        segment.len += bytes as u32;
-        self.set_segment(0, segment);
-        self.head_mut().bytes += bytes as u32;
-        // Fails only for 0 bytes before a shared frame.
-        self.headers_mut(bytes)
-            .map_err(|_shared| PacketError::NoHeadroom)
+        first.offset -= bytes as u32;
+        first.len += bytes as u32;
+        head.bytes += bytes as u32;
+        // SAFETY: the segment has these bytes now, it is within its frame, and this packet's first
+        // segment is the only one that refers to that frame.
+        Ok(unsafe { std::slice::from_raw_parts_mut(start(core, *first), bytes) })
     }
 
     /// Removes the first `bytes` bytes, or all if there are fewer.
     #[inline]
     pub fn trim_front(&mut self, bytes: usize) {
-        if bytes > 0 {
+        let head = self.head_mut();
+        let first = &mut head.segments[0];
+        if head.count > 0 && bytes <= first.len as usize {
+            first.offset += bytes as u32;
+            first.len -= bytes as u32;
+            head.bytes -= bytes as u32;
+        } else {
             self.remove_front(bytes);
         }
     }
 
+    #[inline(never)]
     fn remove_front(&mut self, bytes: usize) {
         let mut left = bytes.min(self.bytes()) as u32;
         self.head_mut().bytes -= left;
@@ -304,11 +314,19 @@ impl Packet {
     /// except for the first one.
     #[inline]
     pub fn truncate(&mut self, bytes: usize) {
-        if bytes < self.bytes() {
+        let head = self.head_mut();
+        if bytes >= head.bytes as usize {
+            return;
+        }
+        if head.count == 1 {
+            head.segments[0].len = bytes as u32;
+            head.bytes = bytes as u32;
+        } else {
             self.remove_back(self.bytes() - bytes);
         }
     }
 
+    #[inline(never)]
     fn remove_back(&mut self, bytes: usize) {
         let mut excess = bytes as u32;
         self.head_mut().bytes -= excess;
@@ -379,6 +397,29 @@ impl Packet {
             _ if bytes == 0 => Ok(()),
             _ => Err(PacketError::OutOfRange),
         }
+    }
+
+    /// Copies `bytes` to the tailroom, and makes them part of the packet.
+    ///
+    /// # Errors
+    ///
+    /// [`PacketError::OutOfRange`] if the tailroom is smaller.
+    #[inline]
+    pub(crate) fn grow_by(&mut self, bytes: &[u8]) -> Result<(), PacketError> {
+        // SAFETY: `own_last` returned it, and `&mut self` makes this the only access.
+        let last = self.own_last().map(|last| unsafe { &mut *last });
+        let Some(last) = last.filter(|last| bytes.len() <= last.tailroom()) else {
+            return Err(PacketError::OutOfRange);
+        };
+        // SAFETY: the bytes behind the segment are within its frame, which only this segment refers
+        // to, and `bytes` are borrowed from elsewhere.
+        unsafe {
+            let end = start(self.core(), *last).add(last.len as usize);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
+        }
+        last.len += bytes.len() as u32;
+        self.head_mut().bytes += bytes.len() as u32;
+        Ok(())
     }
 
     /// Adds an empty segment at the end: a fresh frame with the standard headroom.

@@ -522,7 +522,8 @@ fn frames_that_stay_with_their_lines_are_free_for_other_packets() {
         packets.insert(3, arena.packet(LARGE).unwrap());
         packets.push(packets[5].try_clone().unwrap());
         let mut freed = VecDeque::from(std::mem::take(&mut packets));
-        Packet::free(freed.drain(..));
+        let count = freed.len();
+        Packet::free(&mut freed, count);
         let mut packet = arena.empty_packet().unwrap();
         let frames = (0..).take_while(|_| packet.add_frame(SMALL).is_ok());
         assert_eq!(frames.count(), 8, "round {round}");

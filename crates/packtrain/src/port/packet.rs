@@ -177,15 +177,14 @@ impl PacketRx {
                 return Ok(());
             }
         }
-        let first = self.posted.first(filled)?;
-        let bytes = filled.bytes();
-        let known = read_header(first, bytes, Some(HEADER), LinkType::Ethernet, Accept::ALL)?;
-        let mut packet = self.posted.take(filled)?;
-        packet.trim_front(known.front);
-        packet.truncate(known.bytes);
+        let (mut packet, info) = self.posted.take(filled, |first| {
+            let bytes = filled.bytes();
+            let known = read_header(first, bytes, Some(HEADER), LinkType::Ethernet, Accept::ALL)?;
+            Ok((known.range(), known.info))
+        })?;
         // The offsets of the header are those without the tag, as are the bytes.
         packet.meta_mut().vlan = tag;
-        burst.push(packet, &known.info);
+        burst.push(packet, &info);
         Ok(())
     }
 

@@ -201,15 +201,15 @@ pub struct TapRx {
 impl TapRx {
     /// Makes a packet of the data that was read, if it is usable, and puts it into `burst`.
     fn push(&mut self, filled: Filled, burst: &mut RxBurst<'_>) -> Result<(), DropReason> {
+        let (header, link) = (self.header, self.link);
         // Parsed before it is copied: the copy takes a while to reach the cache.
-        let first = self.posted.first(filled)?;
-        // Whatever the offloads are now, the packet may have been queued under others, or another
-        // descriptor of the interface changed them: software supports any.
-        let known = read_header(first, filled.bytes(), self.header, self.link, Accept::ALL)?;
-        let mut packet = self.posted.take(filled)?;
-        packet.trim_front(known.front);
-        packet.truncate(known.bytes);
-        burst.push(packet, &known.info);
+        let (packet, info) = self.posted.take(filled, |first| {
+            // Whatever the offloads are now, the packet may have been queued under others, or
+            // another descriptor of the interface changed them: software supports any.
+            let known = read_header(first, filled.bytes(), header, link, Accept::ALL)?;
+            Ok((known.range(), known.info))
+        })?;
+        burst.push(packet, &info);
         Ok(())
     }
 }

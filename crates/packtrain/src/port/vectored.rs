@@ -124,7 +124,14 @@ impl Posted {
 
     /// Posts frames up to the full number; false when the arena ran out of them.
     pub(super) fn refill(&mut self, arena: &Arena) -> bool {
-        while self.small.len() < self.small.capacity() {
+        let wanted = self.small.capacity();
+        if self.reads_many() {
+            // Whole packets are read into large frames: the bytes in front are not in these.
+            if !arena.fill(FrameClass::Small, &mut self.small, wanted) {
+                return false;
+            }
+        }
+        while self.small.len() < wanted {
             let Some(frame) = self.frame(arena, FrameClass::Small) else {
                 return false;
             };
@@ -222,36 +229,50 @@ impl Posted {
         }))
     }
 
-    /// The first bytes that were read, as many as are in one piece. Their frames stay posted until
-    /// they are taken.
+    /// Has `check` look at the first bytes that were read, as many as are in one piece, and makes a
+    /// packet of the range of all bytes that it returns. The frames of a packet that it refuses
+    /// stay posted.
+    ///
+    /// A packet that fits a small frame is copied there (copy-break), so that a waiting packet
+    /// keeps no more memory than it needs.
     ///
     /// # Errors
     ///
     /// Why the packet is lost.
-    pub(super) fn first(&mut self, filled: Filled) -> Result<&mut [u8], DropReason> {
+    #[inline]
+    pub(super) fn take<T>(
+        &mut self,
+        filled: Filled,
+        check: impl FnOnce(&mut [u8]) -> Result<(Range<usize>, T), DropReason>,
+    ) -> Result<(Packet, T), DropReason> {
         if filled.truncated {
             return Err(DropReason::TooLong);
         }
-        let (frame, most) = match self.buffers {
-            RxBuffers::Whole => (self.large.get_mut(filled.at), usize::MAX),
-            RxBuffers::Pieces { .. } => (self.small.last_mut(), self.front + self.piece),
+        let (mut packet, range, known) = match self.buffers {
+            RxBuffers::Whole => {
+                let frame = self.large.get_mut(filled.at).ok_or(DropReason::NoBuffer)?;
+                let read = first_of(frame, filled.bytes);
+                let (range, known) = check(read)?;
+                if range.len() <= FrameClass::Small.data_bytes() {
+                    let read = read.get(range).unwrap_or_default();
+                    let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
+                    packet.grow_by(read).map_err(|_| DropReason::TooLong)?;
+                    return Ok((packet, known));
+                }
+                let mut packet = self.large.remove(filled.at);
+                fill(&mut packet, filled.bytes)?;
+                (packet, range, known)
+            }
+            RxBuffers::Pieces { .. } => {
+                let first_bytes = filled.bytes.min(self.front + self.piece);
+                let frame = self.small.last_mut().ok_or(DropReason::NoBuffer)?;
+                let (range, known) = check(first_of(frame, first_bytes))?;
+                (self.take_pieces(filled.bytes)?, range, known)
+            }
         };
-        let read = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
-        let bytes = filled.bytes.min(read.len()).min(most);
-        Ok(&mut read[..bytes])
-    }
-
-    /// The packet that was read and has its [`first`](Self::first) bytes, including the bytes in
-    /// front of it.
-    ///
-    /// # Errors
-    ///
-    /// Why it is lost.
-    pub(super) fn take(&mut self, filled: Filled) -> Result<Packet, DropReason> {
-        match self.buffers {
-            RxBuffers::Whole => self.take_whole(filled),
-            RxBuffers::Pieces { .. } => self.take_pieces(filled.bytes),
-        }
+        packet.truncate(range.end);
+        packet.trim_front(range.start);
+        Ok((packet, known))
     }
 
     /// Whether a packet that was read may be longer than a length field can state.
@@ -353,7 +374,6 @@ impl Posted {
         bytes: usize,
         mut copy: impl FnMut(&mut [u8]),
     ) -> Result<Packet, DropReason> {
-        let small_bytes = FrameClass::Small.data_bytes() + self.front;
         let mut from = |frame: Option<&mut Packet>, most: usize| {
             let room = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
             let n = bytes.min(room.len()).min(most);
@@ -362,7 +382,7 @@ impl Posted {
         };
         match self.buffers {
             RxBuffers::Whole => {
-                let is_small = bytes <= small_bytes;
+                let is_small = bytes <= FrameClass::Small.data_bytes();
                 let frames = if is_small {
                     &mut self.small
                 } else {
@@ -386,23 +406,6 @@ impl Posted {
                 self.take_pieces(bytes)
             }
         }
-    }
-
-    /// Copies a packet that fits a small frame (copy-break), so that a waiting packet keeps no more
-    /// memory than it needs.
-    fn take_whole(&mut self, filled: Filled) -> Result<Packet, DropReason> {
-        let Filled { bytes, at, .. } = filled;
-        let frame = self.large.get_mut(at).ok_or(DropReason::NoBuffer)?;
-        let mut packet = if bytes <= FrameClass::Small.data_bytes() + self.front {
-            let mut small = self.small.pop().ok_or(DropReason::NoBuffer)?;
-            let read = &frame.tailroom_mut()[..bytes];
-            small.tailroom_mut()[..bytes].copy_from_slice(read);
-            small
-        } else {
-            self.large.remove(at)
-        };
-        packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
-        Ok(packet)
     }
 
     fn take_pieces(&mut self, bytes: usize) -> Result<Packet, DropReason> {
@@ -446,8 +449,11 @@ fn read_into<'a, const N: usize, E>(
     if used < wanted {
         return Ok(None);
     }
-    if front > 0 {
-        pieces[0][..front].fill(0);
+    // A number of bytes that is known here: no call.
+    if front > 0
+        && let Some(bytes) = pieces[0].first_chunk_mut::<FRONT_BYTES_MAX>()
+    {
+        *bytes = [0; FRONT_BYTES_MAX];
     }
     if let Some(last) = pieces.get_mut(wanted) {
         room += rest.len();
@@ -460,6 +466,13 @@ fn read_into<'a, const N: usize, E>(
         at: 0,
         number: 0,
     }))
+}
+
+/// The first `bytes` bytes that were read into a frame, or all if there are fewer.
+fn first_of(frame: &mut Packet, bytes: usize) -> &mut [u8] {
+    let read = frame.tailroom_mut();
+    let bytes = bytes.min(read.len());
+    &mut read[..bytes]
 }
 
 /// Makes up to `bytes` bytes of a frame, just read, part of its packet; returns how many.
@@ -528,12 +541,14 @@ mod tests {
             Ok::<_, Infallible>(done)
         });
         let Ok(filled) = filled;
-        filled.map(|filled| {
-            let first = posted.first(filled)?.to_vec();
-            let taken = posted.take(filled)?;
-            assert_eq!(first, taken.first(), "what was shown is what is taken");
-            Ok(taken)
-        })
+        filled.map(|filled| take(posted, filled))
+    }
+
+    fn take(posted: &mut Posted, filled: Filled) -> Result<Packet, DropReason> {
+        let check = |first: &mut [u8]| Ok((12..filled.bytes(), first[12..].to_vec()));
+        let (taken, first) = posted.take(filled, check)?;
+        assert_eq!(first, taken.first(), "what was shown is what is taken");
+        Ok(taken)
     }
 
     fn contents(packet: &Packet) -> Vec<u8> {
@@ -569,10 +584,9 @@ mod tests {
             for (length, segments) in lengths {
                 let before = (posted.small.len(), posted.large.len());
                 let sent = bytes(length);
-                let mut got = receive(&mut posted, &sent)
+                let got = receive(&mut posted, &sent)
                     .expect("frames are posted")
                     .expect("it fits");
-                got.trim_front(12);
                 assert_eq!(contents(&got), sent);
                 assert_eq!(got.segment_count(), segments, "{buffers:?} {length}");
                 assert_eq!(got.headroom(), HEADROOM_BYTES);
@@ -616,16 +630,13 @@ mod tests {
             if length == 0 {
                 continue;
             }
-            let first = posted.first(filled).expect("it fits").to_vec();
-            let mut taken = posted.take(filled).expect("it fits");
-            assert_eq!(first, taken.first(), "what was shown is what is taken");
-            taken.trim_front(12);
+            let taken = take(&mut posted, filled).expect("it fits");
             assert_eq!(contents(&taken), bytes(length));
             // As between two bursts.
             assert!(posted.refill(&arena));
         }
         let next = receive(&mut posted, &bytes(60)).expect("frames are posted");
-        assert_eq!(next.expect("it fits").bytes(), 72);
+        assert_eq!(next.expect("it fits").bytes(), 60);
     }
 
     #[test]
@@ -642,7 +653,7 @@ mod tests {
             assert_eq!(long.err(), Some(DropReason::TooLong));
             assert!(posted.refill(&arena));
             let next = receive(&mut posted, &bytes(60)).expect("frames are posted");
-            assert_eq!(next.expect("it fits").bytes(), 72);
+            assert_eq!(next.expect("it fits").bytes(), 60);
         }
         assert_eq!(arena.census().small_used, 0);
         assert_eq!(arena.census().large_used, 0);

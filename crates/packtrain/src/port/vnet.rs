@@ -9,9 +9,10 @@ use packtrain_offload::limits::{HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX};
 use packtrain_offload::offload::{ChecksumState, LinkType};
 use packtrain_offload::segment::SegmentError;
 use packtrain_offload::virtio_net::{
-    self, Accept, HeaderLen, VnetHeader, describe, fill_ip_length, validate,
+    self, Accept, HeaderLen, VnetError, VnetHeader, describe, fill_ip_length, validate,
 };
 use std::io::{self, IoSlice};
+use std::ops::Range;
 
 /// Why a read returned no packet.
 #[derive(Debug)]
@@ -61,6 +62,14 @@ pub(super) struct Known {
     pub(super) bytes: usize,
 }
 
+impl Known {
+    /// The packet's bytes of those that were read.
+    #[inline]
+    pub(super) const fn range(&self) -> Range<usize> {
+        self.front..self.front + self.bytes
+    }
+}
+
 /// Reads and checks the header in front of a packet.
 ///
 /// `first` holds the first of all `bytes` bytes that were read, header included, and contains all
@@ -70,6 +79,7 @@ pub(super) struct Known {
 /// # Errors
 ///
 /// Why the packet cannot be used.
+#[inline]
 pub(in crate::port) fn read_header(
     first: &mut [u8],
     bytes: usize,
@@ -91,11 +101,19 @@ pub(in crate::port) fn read_header(
     let header = VnetHeader::decode(first, form).map_err(DropReason::Vnet)?;
     let front = form.bytes();
     let (first, bytes) = (&mut first[front..], (bytes - front) as u32);
-    let mut received = validate(&header, link, accept, first, bytes);
-    if received.is_err() && fill_ip_length(&header, link, first, bytes) {
-        received = validate(&header, link, accept, first, bytes);
+    if let Some(checksum) = header.asks_for_nothing(link, accept, bytes) {
+        return Ok(Known {
+            info: RxInfo {
+                checksum,
+                ..RxInfo::default()
+            },
+            front,
+            bytes: bytes as usize,
+        });
     }
-    let received = received.map_err(DropReason::Vnet)?;
+    let received = validate(&header, link, accept, first, bytes)
+        .or_else(|error| lengthened(error, &header, link, accept, first, bytes))
+        .map_err(DropReason::Vnet)?;
     Ok(Known {
         info: RxInfo {
             layout: received.layout,
@@ -107,6 +125,44 @@ pub(in crate::port) fn read_header(
         front,
         bytes: received.packet_bytes as usize,
     })
+}
+
+/// Checks a refused packet again, if it is one whose IP length was 0.
+#[cold]
+fn lengthened(
+    error: VnetError,
+    header: &VnetHeader,
+    link: LinkType,
+    accept: Accept,
+    first: &mut [u8],
+    bytes: u32,
+) -> Result<virtio_net::Received, VnetError> {
+    if fill_ip_length(header, link, first, bytes) {
+        validate(header, link, accept, first, bytes)
+    } else {
+        Err(error)
+    }
+}
+
+/// Removes the header of the form `header` in front of a packet of another machine, and checks the
+/// packet by it. The machine must not be able to change the bytes any more.
+///
+/// # Errors
+///
+/// Why the packet cannot be used.
+#[inline]
+pub(in crate::port) fn admit(
+    mut packet: Packet,
+    header: HeaderLen,
+    accept: Accept,
+) -> Result<(Packet, RxInfo), DropReason> {
+    let (first, bytes) = (packet.first().len(), packet.bytes());
+    let first = packet.headers_mut(first);
+    let first = first.map_err(|_shared| DropReason::NoBuffer)?;
+    let known = read_header(first, bytes, Some(header), LinkType::Ethernet, accept)?;
+    packet.trim_front(known.front);
+    packet.truncate(known.bytes);
+    Ok((packet, known.info))
 }
 
 /// Writes `packet` with its header in front: `one` takes both in one piece, `several` takes pieces

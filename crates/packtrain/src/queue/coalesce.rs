@@ -132,6 +132,20 @@ impl CoalesceStage {
         self.publish();
     }
 
+    /// Whether packets pass the stage: it merges none for a TX queue with the features `egress`,
+    /// and has none that others could overtake.
+    #[must_use]
+    pub fn is_off(&self, egress: Features) -> bool {
+        let kinds = self.planned.intersection(egress).intersection(ALL_KINDS);
+        kinds.is_empty() && self.engine.held() == 0 && self.out.is_empty()
+    }
+
+    /// So many packets passed it.
+    pub fn pass(&mut self, packets: u64) {
+        self.bypassed += packets;
+        self.publish();
+    }
+
     /// Counts packets before the engine holds them, and sets their largest number of segments.
     fn prepare(&mut self, burst: &mut Burst) {
         for packet in burst.iter_mut() {
@@ -147,9 +161,11 @@ impl CoalesceStage {
     fn push(&mut self, now: Instant, burst: &mut Burst) {
         let (engine, kinds) = (&mut self.engine, self.kinds);
         let mut sink = sink(&mut self.held, &mut self.out, &self.counters);
-        loop {
-            let some = from_fn(|| burst.pop_if(|packet| is_merged(packet, kinds)));
-            engine.push_burst(now.as_nanos(), some, &mut sink);
+        while let Some(front) = burst.front() {
+            if is_merged(front, kinds) {
+                let some = from_fn(|| burst.pop_if(|packet| is_merged(packet, kinds)));
+                engine.push_burst(now.as_nanos(), some, &mut sink);
+            }
             let Some(packet) = burst.pop() else { return };
             if is_opaque(&packet) {
                 // Its flow is unknown.

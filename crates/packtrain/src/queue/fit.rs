@@ -42,9 +42,11 @@ impl FitLimits {
     #[inline]
     pub(super) fn takes_as_is(&self, packet: &Packet, features: Features) -> bool {
         let bytes = packet.bytes();
-        // The common case: no offload, one small frame, within the limits.
+        let meta = packet.meta();
+        // The common case: one small frame, within the limits, that is not to be cut.
         let is_usual = packet.is_one_small_frame()
-            && packet.meta().is_plain()
+            && meta.gso.is_none()
+            && (meta.is_plain() || features.contains(Features::needed_by(meta)))
             && bytes >= self.min_packet_bytes
             && bytes <= self.segment_bytes_max
             && !self.mtu.may_be_exceeded_by(bytes);

@@ -37,6 +37,8 @@ pub struct RxQueue<R> {
     throttle: Throttle,
     /// Every packet gets a layout.
     parses: bool,
+    /// So does it for a coalescer that merges packets now.
+    merges: bool,
     /// The delay that the device was asked for last.
     asked: Duration,
     /// The device counts waiting packets, so it wakes the worker during a delay as well.
@@ -91,6 +93,7 @@ impl<R: RxDescriptors> RxQueue<R> {
             retry_at: Instant::from_nanos(0),
             throttle: Throttle::new(Moderation::Off),
             parses: true,
+            merges: false,
             asked: Duration::ZERO,
             counts: false,
             #[cfg(feature = "plants")]
@@ -106,11 +109,16 @@ impl<R: RxDescriptors> RxQueue<R> {
     }
 
     /// The same queue for a path that needs a layout only to cut a packet or to finish its
-    /// checksum: other packets get none.
+    /// checksum: other packets get none, unless they are merged.
     #[must_use]
     pub const fn unparsed(mut self) -> Self {
         self.parses = false;
         self
+    }
+
+    /// States whether packets are merged from now on, for which each needs a layout.
+    pub const fn set_merges(&mut self, merges: bool) {
+        self.merges = merges;
     }
 
     /// The counters.
@@ -213,14 +221,15 @@ impl<R: RxDescriptors> RxQueue<R> {
     /// Counts the packets of a burst behind the first `before`, and copies or parses those that
     /// need it.
     fn admit(&self, burst: &mut Burst, before: usize, sums: &Received) {
-        if self.parses || sums.has_unusual {
+        let parses = self.parses || self.merges;
+        if parses || sums.has_unusual {
             for packet in burst.iter_mut().skip(before) {
                 if packet.bytes() <= RX_COPY_BREAK_BYTES {
                     self.copy_break(packet);
                 }
                 let meta = packet.meta();
                 let is_unfinished = matches!(meta.checksum, ChecksumState::Partial { .. });
-                if meta.layout.is_none() && (self.parses || is_unfinished || meta.gso.is_some()) {
+                if meta.layout.is_none() && (parses || is_unfinished || meta.gso.is_some()) {
                     self.parse(packet);
                 }
             }

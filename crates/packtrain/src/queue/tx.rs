@@ -583,7 +583,7 @@ impl<T: TxDescriptors> TxQueue<T> {
             self.progress.now,
         );
         let result = self.device.encap_batch(&mut batch);
-        let (taken, ended) = (batch.accepted(), batch.ended);
+        let (taken, ended) = (batch.accepted, batch.ended);
         drop(batch);
         if taken > 0 {
             self.flight.unreclaimed += taken as usize;

@@ -9,10 +9,9 @@ use crate::port::card::{
 };
 use crate::port::virtqueue::pci::Doorbell;
 use crate::port::virtqueue::{Buffer, DESCRIPTOR_BYTES, Shape, Used, Virtqueue};
-use crate::port::vnet::{header_of, mend, read_header};
+use crate::port::vnet::{admit, header_of, mend};
 use crate::stats::DropReason;
 use crate::time::Instant;
-use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::{Accept, HeaderLen};
 use std::iter::once;
 use std::sync::Arc;
@@ -199,22 +198,13 @@ impl<B: Bus> VirtioReceive<B> {
             return None;
         }
         let whole = self.arriving.finish();
-        Some(whole.and_then(|whole| admit(whole, self.accept)))
+        Some(whole.and_then(
+            |whole| match whole.bytes() > HEADER_BYTES + PACKET_BYTES_MAX {
+                true => Err(DropReason::TooLong),
+                false => admit(whole, FORM, self.accept),
+            },
+        ))
     }
-}
-
-/// Reads the header in front of a packet, and removes it.
-fn admit(mut packet: Packet, accept: Accept) -> Received {
-    let (first, bytes) = (packet.first().len(), packet.bytes());
-    if bytes > HEADER_BYTES + PACKET_BYTES_MAX {
-        return Err(DropReason::TooLong);
-    }
-    let first = packet.headers_mut(first);
-    let first = first.map_err(|_shared| DropReason::NoBuffer)?;
-    let known = read_header(first, bytes, Some(FORM), LinkType::Ethernet, accept)?;
-    packet.trim_front(known.front);
-    packet.truncate(known.bytes);
-    Ok((packet, known.info))
 }
 
 impl<B: Bus> Receive for VirtioReceive<B> {

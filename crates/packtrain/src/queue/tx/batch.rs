@@ -29,7 +29,8 @@ pub(super) struct Batch<'a> {
     front_defragged: &'a mut bool,
     now: Instant,
     pub(super) ended: Offered,
-    tally: Tally,
+    /// Packets that the device has accepted.
+    pub(super) accepted: u64,
     /// Packets at the front that the device has accepted, all as `how` says.
     taken: usize,
     how: Accepted,
@@ -52,15 +53,10 @@ impl<'a> Batch<'a> {
             front_defragged,
             now,
             ended: Offered::All,
-            tally: Tally::default(),
+            accepted: 0,
             taken: 0,
             how: Accepted::Complete,
         }
-    }
-
-    /// Packets that the device has accepted.
-    pub(super) const fn accepted(&self) -> u64 {
-        self.tally.packets
     }
 }
 
@@ -70,15 +66,16 @@ impl TxBatch for Batch<'_> {
         &mut self,
         mut encap: impl FnMut(&mut TxPacket<'_>, Token) -> Result<Accepted, Refused>,
     ) -> Result<(), Refused> {
-        loop {
+        while !self.packets.is_empty() {
             let (mut result, mut other) = (Ok(()), None);
             let most = self.offerable();
             if most == 0 {
-                return Ok(());
+                break;
             }
             let (packets, _) = self.packets.as_mut_slices();
             let mut sums = Sums {
-                tally: &mut self.tally,
+                accepted: &mut self.accepted,
+                counters: self.counters,
                 doorbell: &mut self.flight.doorbell,
                 now: self.now,
                 packets: 0,
@@ -116,6 +113,7 @@ impl TxBatch for Batch<'_> {
             }
             result?;
         }
+        Ok(())
     }
 }
 
@@ -159,11 +157,10 @@ impl Batch<'_> {
             return;
         }
         *self.front_defragged = false;
-        let packets = self.packets.drain(..taken);
         match self.how {
-            Accepted::Complete => Packet::free(packets),
+            Accepted::Complete => Packet::free(self.packets, taken),
             Accepted::Pending => {
-                for packet in packets {
+                for packet in self.packets.drain(..taken) {
                     // With what a wrapping driver has added or taken off.
                     let bytes = packet.bytes() as u32;
                     self.flight.bytes.queue(u64::from(bytes));
@@ -174,32 +171,10 @@ impl Batch<'_> {
     }
 }
 
-/// What the device accepted of a batch.
-#[derive(Debug, Default)]
-struct Tally {
-    packets: u64,
-    bytes: u64,
-    wire_packets: u64,
-    gso_packets: u64,
-    gso_wire_packets: u64,
-    needs_csum: u64,
-}
-
-impl Tally {
-    #[inline(never)]
-    fn add_offloads(&mut self, meta: &Meta) {
-        if meta.gso.is_some() {
-            self.gso_packets += 1;
-            self.gso_wire_packets += u64::from(meta.wire_packets);
-        }
-        let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
-        self.needs_csum += u64::from(is_partial);
-    }
-}
-
 /// Sums over accepted packets, in registers until the driver returns or panics.
 struct Sums<'a> {
-    tally: &'a mut Tally,
+    accepted: &'a mut u64,
+    counters: &'a TxCounters,
     doorbell: &'a mut Doorbell,
     now: Instant,
     packets: u64,
@@ -216,8 +191,19 @@ impl Sums<'_> {
         self.wire_packets += u64::from(meta.wire_packets);
         self.descriptors += segments.max(1);
         if !meta.is_plain() {
-            self.tally.add_offloads(meta);
+            self.add_offloads(meta);
         }
+    }
+
+    #[inline(never)]
+    fn add_offloads(&self, meta: &Meta) {
+        if meta.gso.is_some() {
+            self.counters.gso_packets.add(1);
+            let wire_packets = u64::from(meta.wire_packets);
+            self.counters.gso_wire_packets.add(wire_packets);
+        }
+        let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
+        self.counters.needs_csum.add(u64::from(is_partial));
     }
 }
 
@@ -225,23 +211,17 @@ impl Drop for Sums<'_> {
     #[inline]
     fn drop(&mut self) {
         self.doorbell.add(self.descriptors, self.now);
-        self.tally.packets += self.packets;
-        self.tally.bytes += self.bytes;
-        self.tally.wire_packets += self.wire_packets;
+        *self.accepted += self.packets;
+        self.counters.packets.add(self.packets);
+        self.counters.bytes.add(self.bytes);
+        self.counters.wire_packets.add(self.wire_packets);
     }
 }
 
-/// Counted once for the batch, also if the driver panics.
+/// Accepted packets are removed, also if the driver panics.
 impl Drop for Batch<'_> {
     #[inline]
     fn drop(&mut self) {
         self.finish();
-        let (tally, counters) = (&self.tally, self.counters);
-        counters.packets.add(tally.packets);
-        counters.bytes.add(tally.bytes);
-        counters.wire_packets.add(tally.wire_packets);
-        counters.gso_packets.add(tally.gso_packets);
-        counters.gso_wire_packets.add(tally.gso_wire_packets);
-        counters.needs_csum.add(tally.needs_csum);
     }
 }

@@ -67,12 +67,20 @@ impl Piece {
     }
 }
 
-/// A piece of guest memory with the memory that it belongs to: a part of a ring.
-#[derive(Clone, Debug)]
+/// A part of a ring: a piece of guest memory, with the memory that it belongs to. Its place is
+/// found once.
+#[derive(Debug)]
 pub(in crate::port) struct Block {
-    memory: Arc<Memory>,
-    piece: Piece,
+    at: NonNull<u8>,
+    bytes: usize,
+    _memory: Arc<Memory>,
 }
+
+// SAFETY: `at` points into a mapping of the memory that the block owns a part of, which any thread
+// may access, and to which no Rust reference exists.
+unsafe impl Send for Block {}
+// SAFETY: as above: all accesses are atomics or copies of raw bytes.
+unsafe impl Sync for Block {}
 
 impl Mapping {
     /// Maps `bytes` bytes of a file from `offset` on, which is a multiple of the page size.
@@ -154,11 +162,12 @@ impl Memory {
     ) -> Option<Block> {
         let wanted = u32::try_from(bytes).ok()?;
         let piece = self.find(address, wanted, |region| region.user)?;
-        let at = self.regions[piece.region as usize].at.as_ptr() as usize;
-        let is_aligned = (at + piece.offset as usize).is_multiple_of(align);
+        let at = NonNull::new(self.place(piece, 0, piece.bytes()))?;
+        let is_aligned = at.addr().get().is_multiple_of(align);
         (piece.bytes == wanted && is_aligned).then(|| Block {
-            memory: Arc::clone(self),
-            piece,
+            at,
+            bytes,
+            _memory: Arc::clone(self),
         })
     }
 
@@ -224,23 +233,31 @@ impl Memory {
     #[inline]
     pub(in crate::port) fn words(&self, piece: Piece, at: usize) -> [u64; 2] {
         let from = self.place(piece, at, 16);
-        let mut words = [0_u64; 2];
-        for (index, word) in words.iter_mut().enumerate() {
-            // SAFETY: `place` checked the sixteen bytes.
-            let from = unsafe { from.add(index * 8) };
-            // A volatile read happens once: no later use reads the guest's memory again. That of
-            // bytes needs no alignment, and is eight reads.
-            let bytes = if from.cast::<u64>().is_aligned() {
-                // SAFETY: the eight bytes were checked, and are aligned.
-                unsafe { from.cast::<u64>().read_volatile() }.to_ne_bytes()
-            } else {
-                // SAFETY: the eight bytes were checked.
-                unsafe { from.cast::<[u8; 8]>().read_volatile() }
-            };
-            *word = u64::from_le_bytes(bytes);
-        }
-        words
+        // SAFETY: `place` checked the sixteen bytes, which stay mapped while `self` is borrowed.
+        unsafe { words_at(from) }
     }
+}
+
+/// Two words of eight bytes, each read once.
+///
+/// # Safety
+///
+/// The sixteen bytes are mapped.
+#[inline]
+unsafe fn words_at(from: *const u8) -> [u64; 2] {
+    [0, 8].map(|at| {
+        // SAFETY: the caller promises the bytes.
+        let from = unsafe { from.add(at) };
+        // A volatile read happens once: no later use reads the guest's memory again. That of bytes
+        // needs no alignment, and is eight reads.
+        if from.cast::<u64>().is_aligned() {
+            // SAFETY: as above, and they are aligned.
+            u64::from_le(unsafe { from.cast::<u64>().read_volatile() })
+        } else {
+            // SAFETY: as above.
+            u64::from_le_bytes(unsafe { from.cast::<[u8; 8]>().read_volatile() })
+        }
+    })
 }
 
 impl Region {
@@ -324,9 +341,17 @@ impl Block {
         self.word(at).store(value.to_le(), order);
     }
 
+    /// Where byte `at` is, with `bytes` bytes from there on.
+    #[inline]
+    fn place(&self, at: usize, bytes: usize) -> *mut u8 {
+        assert!(at.checked_add(bytes).is_some_and(|end| end <= self.bytes));
+        // SAFETY: these bytes are in the block, whose bytes were checked when it was made.
+        unsafe { self.at.as_ptr().add(at) }
+    }
+
     #[inline]
     fn word(&self, at: usize) -> &AtomicU16 {
-        let place = self.memory.place(self.piece, at, 2).cast::<u16>();
+        let place = self.place(at, 2).cast::<u16>();
         assert!(place.is_aligned());
         // SAFETY: the two bytes are mapped and aligned, and stay mapped while the block, which owns
         // the memory, is borrowed. This process accesses rings by atomics alone. If a guest names a
@@ -342,7 +367,8 @@ impl Block {
     /// If they are outside of the block.
     #[inline]
     pub(in crate::port) fn words(&self, at: usize) -> [u64; 2] {
-        self.memory.words(self.piece, at)
+        // SAFETY: `place` checks the bytes, which stay mapped while the block owns the memory.
+        unsafe { words_at(self.place(at, 16)) }
     }
 
     /// Copies `bytes` to byte `at` and the following ones.
@@ -352,7 +378,9 @@ impl Block {
     /// If they are outside of the block.
     #[inline]
     pub(in crate::port) fn write(&self, at: usize, bytes: &[u8]) {
-        self.memory.write(self.piece, at, bytes);
+        let to = self.place(at, bytes.len());
+        // SAFETY: as in `Memory::write`.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 }
 

@@ -6,7 +6,7 @@ use super::ring::{HEADER_BYTES_MAX, NoPut, Ring};
 use crate::driver::{Accepted, Change, Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Packet;
-use crate::port::vnet::{bytes_min, header_of, read_header};
+use crate::port::vnet::{self, bytes_min, header_of};
 use crate::stats::DropReason;
 use packtrain_offload::offload::LinkType;
 use packtrain_offload::virtio_net::HeaderLen;
@@ -21,20 +21,8 @@ pub(in crate::port) const CHAIN_BYTES_MAX: usize = HEADER_BYTES_MAX + PACKET_BYT
 /// # Errors
 ///
 /// Why it is not.
-pub(in crate::port) fn admit(
-    mut packet: Packet,
-    form: Form,
-) -> Result<(Packet, RxInfo), DropReason> {
-    // The guest cannot change the bytes any more: they were copied, the header with them.
-    let (accept, header) = (accepted(form.features), Some(length(form)));
-    let (first, bytes) = (packet.first().len(), packet.bytes());
-    let first = packet
-        .headers_mut(first)
-        .map_err(|_| DropReason::NoBuffer)?;
-    let known = read_header(first, bytes, header, LINK, accept)?;
-    packet.trim_front(known.front);
-    packet.truncate(known.bytes);
-    Ok((packet, known.info))
+pub(in crate::port) fn admit(packet: Packet, form: Form) -> Result<(Packet, RxInfo), DropReason> {
+    vnet::admit(packet, length(form), accepted(form.features))
 }
 
 fn length(form: Form) -> HeaderLen {

@@ -7,24 +7,25 @@
 //!
 //! Chains complete in the order in which the guest made them available.
 
+mod chain;
+
 use super::bell::signal;
 use super::features::Form;
-use super::memory::{Block, Memory, Piece};
+use super::memory::{Memory, Piece};
 use super::message::RingAddresses;
 use crate::plant::planted;
 use crate::port::virtqueue::{
-    DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, INDIRECT, NEXT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX,
-    USED_BYTES, WRITE, avail_event_at, passed, used_event_at,
+    DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX, USED_BYTES,
+    avail_event_at, passed, used_event_at,
 };
-use crate::stats::DropReason;
+use chain::{CHAIN_DESCRIPTORS_MAX, Chain, Live, Walk, Way};
 use rustix::io::write;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-/// The most descriptors of a chain, those of an indirect table included: as in QEMU. Linux uses 19
-/// for a packet.
-const CHAIN_DESCRIPTORS_MAX: usize = 1024;
+pub(in crate::port) use chain::BadChain;
+
 /// The most pieces of the chains of one packet: 64 KiB in buffers of 256 bytes take 257.
 const PIECES_MAX: usize = 2 * CHAIN_DESCRIPTORS_MAX;
 /// The most chains of one packet.
@@ -37,42 +38,6 @@ const BUDGET: i32 = 256;
 const BAD_ROW_MAX: u32 = 256;
 /// Bytes of the longer form of the virtio-net header.
 pub(in crate::port) const HEADER_BYTES_MAX: usize = 12;
-
-/// What is wrong with a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::port) enum BadChain {
-    /// The avail index is more than the size of the ring ahead: the ring is broken.
-    Ring,
-    /// The chain begins or goes on at a descriptor that does not exist.
-    Index,
-    /// It does not end, or has more descriptors than any chain may have.
-    Endless,
-    /// Its indirect table was not negotiated, has a wrong length, is in another one, or is not the
-    /// end of the chain.
-    Indirect,
-    /// A descriptor is for the wrong direction.
-    Direction,
-    /// A buffer is not in the guest's memory.
-    Unmapped,
-    /// More bytes than any packet has.
-    Long,
-    /// Fewer bytes than the header has.
-    Short,
-    /// A buffer has no bytes: descriptors that carry nothing are work without end. QEMU takes none
-    /// either (`virtqueue_map_desc`).
-    Empty,
-}
-
-impl BadChain {
-    /// The reason to report for the packet that is lost.
-    pub(in crate::port) const fn reason(self) -> DropReason {
-        match self {
-            Self::Long => DropReason::TooLong,
-            Self::Short => DropReason::Truncated,
-            _ => DropReason::BadDescriptor,
-        }
-    }
-}
 
 /// Why a packet was not put into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,42 +52,11 @@ pub(in crate::port) enum NoPut {
     Costly,
 }
 
-/// Which way the bytes of a chain go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    FromGuest,
-    ToGuest,
-    /// First from the guest, then to it.
-    Both,
-}
-
-/// The parts of a ring in the guest's memory.
-#[derive(Debug)]
-struct Live {
-    memory: Arc<Memory>,
-    descriptors: Block,
-    avail: Block,
-    used: Block,
-    size: u16,
-}
-
 /// A place in the pieces of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::port) struct Cursor {
     piece: usize,
     at: usize,
-}
-
-/// A chain whose descriptors were read.
-#[derive(Clone, Copy, Debug)]
-struct Chain {
-    head: u16,
-    /// Bytes of its buffers that count: of a chain to the guest no more than were wanted.
-    bytes: usize,
-    /// Its descriptors that are in the ring itself.
-    direct: usize,
-    /// The first piece that the device writes.
-    writable: usize,
 }
 
 /// One ring. It is off until it has memory, a place and a kick descriptor.
@@ -518,6 +452,7 @@ impl Ring {
     /// # Panics
     ///
     /// If the chain has fewer.
+    #[inline]
     pub(in crate::port) fn read(&self, from: &mut Cursor, out: &mut [u8]) {
         let Some(live) = &self.live else {
             return;
@@ -534,6 +469,7 @@ impl Ring {
     }
 
     /// Copies `bytes` to the next bytes of the chains.
+    #[inline]
     fn write(&self, to: &mut Cursor, bytes: &[u8]) {
         let Some(live) = &self.live else {
             return;
@@ -715,90 +651,24 @@ impl Ring {
     /// Reads the descriptors of the chain that begins at `head`, of `least` to `most` bytes, and
     /// adds its buffers to the pieces. To the guest it stops once there is room for `most` bytes.
     fn walk(&mut self, head: u16, way: Way, least: usize, most: usize) -> Result<Chain, BadChain> {
-        let chain = self.walk_to_end(head, way, most)?;
+        let Some(live) = &self.live else {
+            return Err(BadChain::Ring);
+        };
+        let mut walk = Walk {
+            live,
+            indirect: self.form.indirect,
+            pieces: &mut self.pieces,
+            budget: &mut self.budget,
+        };
+        let chain = match walk.one(head, way, most) {
+            Some(chain) => chain,
+            None => walk.to_end(head, way, most)?,
+        };
         if chain.bytes < least {
             return Err(BadChain::Short);
         }
         self.bad_row = 0;
         Ok(chain)
-    }
-
-    fn walk_to_end(&mut self, head: u16, way: Way, most: usize) -> Result<Chain, BadChain> {
-        let Some(live) = &self.live else {
-            return Err(BadChain::Ring);
-        };
-        let mut chain = Chain {
-            head,
-            bytes: 0,
-            direct: 0,
-            writable: usize::MAX,
-        };
-        let (mut index, mut table) = (head, None::<Piece>);
-        for _ in 0..CHAIN_DESCRIPTORS_MAX {
-            self.budget -= 1;
-            let count = table.map_or(usize::from(live.size), |table| {
-                table.bytes() / DESCRIPTOR_BYTES
-            });
-            if usize::from(index) >= count {
-                return Err(BadChain::Index);
-            }
-            let at = usize::from(index) * DESCRIPTOR_BYTES;
-            let [address, rest] = match table {
-                None => live.descriptors.words(at),
-                Some(table) => live.memory.words(table, at),
-            };
-            let (bytes, flags, next) = (rest as u32, (rest >> 32) as u16, (rest >> 48) as u16);
-            chain.direct += usize::from(table.is_none());
-            if flags & INDIRECT != 0 {
-                let is_last = flags & NEXT == 0;
-                let whole = bytes > 0 && (bytes as usize).is_multiple_of(DESCRIPTOR_BYTES);
-                if table.is_some() || !self.form.indirect || !is_last || !whole {
-                    return Err(BadChain::Indirect);
-                }
-                let found = live.memory.guest(address, bytes);
-                let found = found.filter(|found| found.bytes() == bytes as usize);
-                table = Some(found.ok_or(BadChain::Unmapped)?);
-                index = 0;
-                continue;
-            }
-            let is_writable = flags & WRITE != 0;
-            match (way, is_writable) {
-                (Way::FromGuest, true) | (Way::ToGuest, false) => return Err(BadChain::Direction),
-                (Way::Both, false) if chain.writable != usize::MAX => {
-                    return Err(BadChain::Direction);
-                }
-                (Way::Both, true) => chain.writable = chain.writable.min(self.pieces.len()),
-                _ => {}
-            }
-            if bytes == 0 {
-                return Err(BadChain::Empty);
-            }
-            let (mut at, mut left) = (address, bytes);
-            while left > 0 {
-                let piece = live.memory.guest(at, left).ok_or(BadChain::Unmapped)?;
-                if self.pieces.len() == self.pieces.capacity() {
-                    return Err(BadChain::Endless);
-                }
-                self.pieces.push(piece);
-                left -= piece.bytes() as u32;
-                let behind = at.checked_add(piece.bytes() as u64);
-                at = behind.ok_or(BadChain::Unmapped)?;
-            }
-            chain.bytes += bytes as usize;
-            if way != Way::ToGuest && chain.bytes > most {
-                return Err(BadChain::Long);
-            }
-            if way == Way::ToGuest && chain.bytes >= most {
-                chain.bytes = most;
-                return Ok(chain);
-            }
-            if flags & NEXT == 0 {
-                chain.writable = chain.writable.min(self.pieces.len());
-                return Ok(chain);
-            }
-            index = next;
-        }
-        Err(BadChain::Endless)
     }
 
     /// Makes used chains visible to the guest, and calls it if it asked for that.
@@ -878,14 +748,6 @@ impl Ring {
 /// The descriptors that a packet of `bytes` bytes may need: one for 256 bytes, a header, a table.
 const fn due(bytes: usize) -> i32 {
     4 + (bytes / 256) as i32
-}
-
-impl Live {
-    /// The first descriptor of the chain with this index.
-    fn head(&self, index: u16) -> u16 {
-        let at = ELEMENTS_AT + 2 * usize::from(index & (self.size - 1));
-        self.avail.load(at, Ordering::Relaxed)
-    }
 }
 
 impl Cursor {

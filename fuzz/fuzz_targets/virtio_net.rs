@@ -43,7 +43,13 @@ fuzz_target!(|data: &[u8]| {
         Ok(None) => {}
         Err(error) => assert!(VnetError::ALL.contains(&error)),
     }
-    match validate(&header, link, accept, packet, packet.len() as u32) {
+    let validated = validate(&header, link, accept, packet, packet.len() as u32);
+    if let Some(checksum) = header.asks_for_nothing(link, accept, packet.len() as u32) {
+        let received = validated.expect("a header that asks for nothing is accepted");
+        assert_eq!((received.checksum, received.gso), (checksum, None));
+        assert_eq!(received.packet_bytes, packet.len() as u32);
+    }
+    match validated {
         Ok(received) => {
             check(&header, accept, packet, &received);
             check_round_trip(link, packet, &received);

@@ -499,6 +499,7 @@ fn a_kind_that_the_egress_removes_is_no_longer_merged() {
     for (packet, frame) in bench.taken[1..].iter().zip(&frames[4..]) {
         assert_eq!(packet.first(), frame);
     }
+    assert!(!bench.stage.is_off(ALL.without(Features::TSO4)));
     // Other kinds are merged.
     let six = |seq| {
         tcp6(&Segment {
@@ -510,6 +511,25 @@ fn a_kind_that_the_egress_removes_is_no_longer_merged() {
     bench.give(START, ALL.without(Features::TSO4), &[six(1), six(701)]);
     bench.flush();
     assert_eq!(bench.wire_packets().last(), Some(&2));
+}
+
+/// Without a kind packets pass the stage, but not those that it holds.
+#[test]
+fn a_stage_that_merges_nothing_is_off_once_it_is_empty() {
+    let mut bench = Bench::new(&plan());
+    let frames = train(4, 1000);
+    assert!(bench.stage.is_off(Features::CSUM) && !bench.stage.is_off(ALL));
+    bench.give(START, ALL, &frames);
+    assert!(!bench.stage.is_off(Features::CSUM));
+    bench.stage.flush();
+    assert!(
+        !bench.stage.is_off(Features::CSUM),
+        "they are in its output"
+    );
+    bench.collect();
+    assert!(bench.stage.is_off(Features::CSUM));
+    bench.stage.pass(3);
+    assert_eq!(bench.counts().gro_passed_off, 3);
 }
 
 #[test]

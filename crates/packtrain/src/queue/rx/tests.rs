@@ -111,16 +111,22 @@ fn a_queue_parses_what_is_cut_or_unfinished_and_the_rest_if_it_is_asked_to() {
             Some(Gso::new(GsoKind::TcpV4, NonZeroU16::MIN)),
         ),
     ];
-    for (parses, expected) in [(true, [true; 4]), (false, [false, false, true, true])] {
+    let few = [false, false, true, true];
+    for (parses, merges, expected) in [
+        (true, false, [true; 4]),
+        (false, true, [true; 4]),
+        (false, false, few),
+    ] {
         let arena = Arena::new(ArenaConfig::default()).unwrap();
         let device = Given(infos.to_vec(), None);
         let (link, ingress) = (LinkType::Ethernet, Ingress::default());
         let queue = RxQueue::new(device, arena, link, ingress, Arc::default(), Arc::default());
         let mut queue = if parses { queue } else { queue.unparsed() };
+        queue.set_merges(merges);
         let mut burst = Burst::new();
         queue.poll(AT, &mut burst, 8).unwrap();
         let parsed = burst.iter().map(|packet| packet.meta().layout.is_some());
-        assert!(parsed.eq(expected), "{parses}");
+        assert!(parsed.eq(expected), "{parses} {merges}");
         let counters = queue.counters();
         let counts = [
             &counters.packets,

@@ -155,18 +155,15 @@ impl<R: RxDescriptors, H: Handler> Lane<R, H> {
             return Ok(false);
         }
         let before = self.queue.received();
-        let features = tx.features();
-        let mut merging = self
-            .coalesce
-            .as_mut()
-            .filter(|stage| !stage.is_off(features));
+        let stage = self.coalesce.as_mut().map(|stage| (stage, tx.features()));
+        let mut merging = stage.filter(|(stage, egress)| !stage.is_off(*egress));
         self.queue.set_merges(merging.is_some());
         let polled = self.queue.poll(now, &mut self.burst, claimed);
         intake.refund(claimed, self.queue.received() - before);
         // Packets received before a failure are still sent.
-        if let Some(stage) = &mut merging {
+        if let Some((stage, egress)) = &mut merging {
             if !self.burst.is_empty() {
-                stage.take(now, &mut self.burst, features);
+                stage.take(now, &mut self.burst, *egress);
             }
             if polled.is_err() {
                 stage.flush();

@@ -2,10 +2,16 @@
 //! fresh frames, else dropped with a reason.
 
 use crate::driver::{Features, Fit, TxMemory};
-use crate::packet::{Arena, FrameClass, Packet};
+use crate::packet::{Arena, FrameClass, Meta, Packet};
 use crate::plan::FitLimits;
 use crate::plant::planted;
 use crate::stats::DropReason;
+
+/// Whether a device with `features` takes a packet of this metadata, which is not to be cut.
+#[inline(never)]
+fn is_whole_and_taken(meta: &Meta, features: Features) -> bool {
+    meta.gso.is_none() && features.contains(Features::needed_by(meta))
+}
 
 impl FitLimits {
     /// The limit that applies to `packet`.
@@ -45,8 +51,7 @@ impl FitLimits {
         let meta = packet.meta();
         // The common case: one small frame, within the limits, that is not to be cut.
         let is_usual = packet.is_one_small_frame()
-            && meta.gso.is_none()
-            && (meta.is_plain() || features.contains(Features::needed_by(meta)))
+            && (meta.is_plain() || is_whole_and_taken(meta, features))
             && bytes >= self.min_packet_bytes
             && bytes <= self.segment_bytes_max
             && !self.mtu.may_be_exceeded_by(bytes);

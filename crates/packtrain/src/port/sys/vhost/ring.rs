@@ -662,7 +662,7 @@ impl Ring {
         };
         let chain = match walk.one(head, way, most) {
             Some(chain) => chain,
-            None => walk.to_end(head, way, most)?,
+            None => walk.each(head, way, most)?,
         };
         if chain.bytes < least {
             return Err(BadChain::Short);

@@ -129,7 +129,7 @@ impl Walk<'_> {
     /// # Errors
     ///
     /// What is wrong with it.
-    pub(super) fn to_end(&mut self, head: u16, way: Way, most: usize) -> Result<Chain, BadChain> {
+    pub(super) fn each(&mut self, head: u16, way: Way, most: usize) -> Result<Chain, BadChain> {
         let live = self.live;
         let mut chain = Chain {
             head,

@@ -288,10 +288,11 @@ impl<'a> Prefix<'a> {
         let (ip, rest) = rest.split_first_chunk::<IPV4_HEADER_BYTES_MIN>()?;
         let ethertype = EtherType(u16::from_be_bytes([ethernet[12], ethernet[13]]));
         let word = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
-        let is_whole = word(ipv4::field::FRAGMENT) & !(ipv4::DONT_FRAGMENT | ipv4::RESERVED_FLAG);
+        let fragment =
+            word(ipv4::field::FRAGMENT) & (ipv4::MORE_FRAGMENTS | ipv4::FRAGMENT_OFFSET_MASK);
         if ethertype != EtherType::IPV4
             || ip[ipv4::field::VERSION_IHL] != VERSION_AND_LENGTH
-            || is_whole != 0
+            || fragment != 0
         {
             return None;
         }

@@ -406,6 +406,7 @@ impl Packet {
     /// [`PacketError::OutOfRange`] if the tailroom is smaller.
     #[inline]
     pub(crate) fn grow_by(&mut self, bytes: &[u8]) -> Result<(), PacketError> {
+        let core = self.core();
         // SAFETY: `own_last` returned it, and `&mut self` makes this the only access.
         let last = self.own_last().map(|last| unsafe { &mut *last });
         let Some(last) = last.filter(|last| bytes.len() <= last.tailroom()) else {
@@ -414,7 +415,7 @@ impl Packet {
         // SAFETY: the bytes behind the segment are within its frame, which only this segment refers
         // to, and `bytes` are borrowed from elsewhere.
         unsafe {
-            let end = start(self.core(), *last).add(last.len as usize);
+            let end = start(core, *last).add(last.len as usize);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
         }
         last.len += bytes.len() as u32;

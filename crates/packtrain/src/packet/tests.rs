@@ -504,6 +504,31 @@ fn the_frame_freed_last_is_used_first() {
     assert_eq!(once_more.first().as_ptr(), places[0]);
 }
 
+#[test]
+fn bytes_that_fit_the_tailroom_are_copied_there() {
+    let arena = arena(2, 1, 4);
+    let mut packet = arena.packet(SMALL).unwrap();
+    packet.grow_by(b"abc").unwrap();
+    packet.grow_by(b"").unwrap();
+    packet.grow_by(b"d").unwrap();
+    assert_eq!((packet.first(), packet.bytes()), (&b"abcd"[..], 4));
+    let rest = vec![7; SMALL.data_bytes() - 4];
+    assert_eq!(
+        packet.grow_by(&[&rest[..], &[8]].concat()),
+        Err(PacketError::OutOfRange)
+    );
+    packet.grow_by(&rest).unwrap();
+    assert_eq!(packet.first()[..5], *b"abcd\x07");
+    packet.truncate(3);
+    let clone = packet.try_clone().unwrap();
+    assert_eq!(packet.grow_by(b"e"), Err(PacketError::OutOfRange));
+    drop(clone);
+    packet.grow_by(b"e").unwrap();
+    assert_eq!(packet.first(), b"abce");
+    let mut empty = arena.empty_packet().unwrap();
+    assert_eq!(empty.grow_by(b"x"), Err(PacketError::OutOfRange));
+}
+
 /// Also if they were freed together, with others that are not kept so.
 #[test]
 fn frames_that_stay_with_their_lines_are_free_for_other_packets() {

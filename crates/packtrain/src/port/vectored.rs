@@ -89,7 +89,7 @@ impl Filled {
         self.bytes
     }
 
-    /// Whether it is copied to a small frame, with which the bytes in front are not counted.
+    /// Whether it is certainly copied to a small frame, the bytes in front counted or not.
     pub(super) const fn is_small(self) -> bool {
         self.bytes <= FrameClass::Small.data_bytes()
     }
@@ -126,7 +126,7 @@ impl Posted {
     pub(super) fn refill(&mut self, arena: &Arena) -> bool {
         let wanted = self.small.capacity();
         if self.reads_many() {
-            // Whole packets are read into large frames: the bytes in front are not in these.
+            // Packets are read into large frames, and most are copied without the bytes in front.
             if !arena.fill(FrameClass::Small, &mut self.small, wanted) {
                 return false;
             }
@@ -150,11 +150,16 @@ impl Posted {
     /// the usual offset.
     fn frame(&self, arena: &Arena, class: FrameClass) -> Option<Packet> {
         let mut frame = arena.packet(class).ok()?;
+        self.begin_early(&mut frame)?;
+        Some(frame)
+    }
+
+    fn begin_early(&self, frame: &mut Packet) -> Option<()> {
         if self.front > 0 {
             frame.prepend(self.front).ok()?;
             frame.truncate(0);
         }
-        Some(frame)
+        Some(())
     }
 
     /// Has `read` fill the frames, the bytes in front zeroed before. `None` when too few are
@@ -374,22 +379,22 @@ impl Posted {
         bytes: usize,
         mut copy: impl FnMut(&mut [u8]),
     ) -> Result<Packet, DropReason> {
-        let mut from = |frame: Option<&mut Packet>, most: usize| {
-            let room = frame.ok_or(DropReason::NoBuffer)?.tailroom_mut();
+        let mut from = |frame: &mut Packet, most: usize| {
+            let room = frame.tailroom_mut();
             let n = bytes.min(room.len()).min(most);
             copy(&mut room[..n]);
-            Ok::<_, DropReason>(n)
+            n
         };
         match self.buffers {
             RxBuffers::Whole => {
-                let is_small = bytes <= FrameClass::Small.data_bytes();
-                let frames = if is_small {
-                    &mut self.small
+                let mut packet = if bytes <= FrameClass::Small.data_bytes() + self.front {
+                    let mut small = self.small.pop().ok_or(DropReason::NoBuffer)?;
+                    self.begin_early(&mut small).ok_or(DropReason::NoBuffer)?;
+                    small
                 } else {
-                    &mut self.large
+                    self.large.pop().ok_or(DropReason::NoBuffer)?
                 };
-                from(frames.last_mut(), bytes)?;
-                let mut packet = frames.pop().ok_or(DropReason::NoBuffer)?;
+                from(&mut packet, bytes);
                 packet.grow(bytes).map_err(|_| DropReason::TooLong)?;
                 Ok(packet)
             }
@@ -397,7 +402,7 @@ impl Posted {
                 let mut left = bytes;
                 let mut most = self.front + self.piece;
                 for frame in self.small.iter_mut().rev() {
-                    left -= from(Some(frame), left.min(most))?;
+                    left -= from(frame, left.min(most));
                     if left == 0 {
                         break;
                     }

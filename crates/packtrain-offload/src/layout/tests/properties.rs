@@ -7,6 +7,11 @@ use proptest::prelude::*;
 /// Invariants for every input: no panic, consistent offsets, and a result that does not depend on
 /// bytes beyond the needed prefix.
 fn holds(link: LinkType, headers: &[u8], packet_bytes: u32) -> Result<(), TestCaseError> {
+    let prefix = Prefix::new(headers, packet_bytes as usize);
+    if let Some(usual) = prefix.usual() {
+        let general = prefix.ethernet(0).and_then(|base| prefix.network(base));
+        prop_assert_eq!(Ok(usual), general);
+    }
     let got = Layout::parse(link, headers, packet_bytes);
     if let Ok(layout) = got {
         prop_assert_eq!(layout.check(packet_bytes), Ok(()));
@@ -68,6 +73,23 @@ fn valid_packet() -> impl Strategy<Value = Vec<u8>> {
             }
         },
     )
+}
+
+#[test]
+fn most_packets_are_usual() {
+    let mut packet = vec![0; 60];
+    packet[12..15].copy_from_slice(&[8, 0, 0x45]);
+    packet[17] = 46;
+    for (protocol, at, value, payload) in [(6, 46, 0x50, 54), (17, 39, 26, 42)] {
+        packet[23] = protocol;
+        packet[at] = value;
+        let layout = Prefix::new(&packet, 60).usual();
+        assert_eq!(layout.map(|layout| layout.payload), Some(payload));
+        assert_eq!(Layout::parse(LinkType::Ethernet, &packet, 60).ok(), layout);
+        // The same bytes on another link are no such packet.
+        assert_ne!(Layout::parse(LinkType::Ipoib, &packet, 60).ok(), layout);
+        packet[at] = 0;
+    }
 }
 
 proptest! {

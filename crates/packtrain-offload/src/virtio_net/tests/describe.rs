@@ -126,6 +126,35 @@ impl std::fmt::Debug for Case {
     }
 }
 
+#[test]
+fn a_header_that_asks_for_nothing() {
+    let (plain, verified) = (ChecksumState::None, ChecksumState::Unnecessary);
+    let trusts = Accept::ALL;
+    for (flags, gso_type, hdr_len, bytes, accept, expected) in [
+        (0, 0, 0, 14, trusts, Some(plain)),
+        (0, 0, 14, 14, trusts, Some(plain)),
+        (2, 0, 0, PACKET_BYTES_MAX, trusts, Some(verified)),
+        (2, 0, 0, 60, Accept::CSUM, Some(plain)),
+        (0, 0, 0, 13, trusts, None),
+        (0, 0, 0, PACKET_BYTES_MAX + 1, trusts, None),
+        (0, 0, 61, 60, trusts, None),
+        (1, 0, 0, 60, trusts, None),
+        (4, 0, 0, 60, trusts, None),
+        (0, GSO_ECN, 0, 60, trusts, None),
+    ] {
+        let header = VnetHeader {
+            flags,
+            gso_type,
+            hdr_len,
+            ..VnetHeader::default()
+        };
+        let asked = header.asks_for_nothing(LinkType::Ethernet, accept, bytes as u32);
+        assert_eq!(asked, expected, "{header:?} {bytes}");
+        let raw = header.asks_for_nothing(LinkType::RawIp, accept, bytes as u32);
+        assert_eq!(raw, None);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1024))]
 

@@ -191,20 +191,20 @@ impl Sums<'_> {
         self.wire_packets += u64::from(meta.wire_packets);
         self.descriptors += segments.max(1);
         if !meta.is_plain() {
-            self.add_offloads(meta);
+            add_offloads(self.counters, meta);
         }
     }
+}
 
-    #[inline(never)]
-    fn add_offloads(&self, meta: &Meta) {
-        if meta.gso.is_some() {
-            self.counters.gso_packets.add(1);
-            let wire_packets = u64::from(meta.wire_packets);
-            self.counters.gso_wire_packets.add(wire_packets);
-        }
-        let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
-        self.counters.needs_csum.add(u64::from(is_partial));
+/// Without the sums, which stay in registers.
+#[inline(never)]
+fn add_offloads(counters: &TxCounters, meta: &Meta) {
+    if meta.gso.is_some() {
+        counters.gso_packets.add(1);
+        counters.gso_wire_packets.add(u64::from(meta.wire_packets));
     }
+    let is_partial = matches!(meta.checksum, ChecksumState::Partial { .. });
+    counters.needs_csum.add(u64::from(is_partial));
 }
 
 impl Drop for Sums<'_> {

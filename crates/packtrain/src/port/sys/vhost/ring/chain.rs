@@ -1,4 +1,5 @@
-//! Chains of descriptors in a ring of a guest: read once, and checked.
+//! Chains of descriptors in a ring of a guest. Each value that is used is the one that was checked:
+//! a descriptor is read anew where another attempt has refused it.
 
 use super::super::memory::{Block, Memory, Piece};
 use crate::port::virtqueue::{DESCRIPTOR_BYTES, ELEMENTS_AT, INDIRECT, NEXT, WRITE};
@@ -9,6 +10,7 @@ use std::sync::atomic::Ordering;
 /// The most descriptors of a chain, those of an indirect table included: as in QEMU. Linux uses 19
 /// for a packet.
 pub(super) const CHAIN_DESCRIPTORS_MAX: usize = 1024;
+
 /// What is wrong with a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::port) enum BadChain {
@@ -124,7 +126,7 @@ impl Walk<'_> {
         })
     }
 
-    /// Any chain.
+    /// Any chain. To the guest it is read until there is room for `most` bytes.
     ///
     /// # Errors
     ///

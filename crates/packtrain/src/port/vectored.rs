@@ -454,7 +454,7 @@ fn read_into<'a, const N: usize, E>(
     if used < wanted {
         return Ok(None);
     }
-    // A number of bytes that is known here: no call.
+    // A constant length, so that the compiler writes the zeros without a call of `memset`.
     if front > 0
         && let Some(bytes) = pieces[0].first_chunk_mut::<FRONT_BYTES_MAX>()
     {

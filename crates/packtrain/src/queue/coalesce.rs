@@ -140,7 +140,7 @@ impl CoalesceStage {
         kinds.is_empty() && self.engine.held() == 0 && self.out.is_empty()
     }
 
-    /// So many packets passed it.
+    /// Counts packets that passed the stage.
     pub fn pass(&mut self, packets: u64) {
         self.bypassed += packets;
         self.publish();

@@ -37,7 +37,7 @@ pub struct RxQueue<R> {
     throttle: Throttle,
     /// Every packet gets a layout.
     parses: bool,
-    /// So does it for a coalescer that merges packets now.
+    /// Every packet gets a layout, since a coalescer merges packets now.
     merges: bool,
     /// The delay that the device was asked for last.
     asked: Duration,

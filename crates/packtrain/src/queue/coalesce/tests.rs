@@ -513,7 +513,7 @@ fn a_kind_that_the_egress_removes_is_no_longer_merged() {
     assert_eq!(bench.wire_packets().last(), Some(&2));
 }
 
-/// Without a kind packets pass the stage, but not those that it holds.
+/// Packets may pass the stage if it merges no kind, and not before it has given up those it holds.
 #[test]
 fn a_stage_that_merges_nothing_is_off_once_it_is_empty() {
     let mut bench = Bench::new(&plan());

@@ -196,7 +196,7 @@ impl Sums<'_> {
     }
 }
 
-/// Without the sums, which stay in registers.
+/// Not a method of [`Sums`]: the call would force their fields out of registers.
 #[inline(never)]
 fn add_offloads(counters: &TxCounters, meta: &Meta) {
     if meta.gso.is_some() {

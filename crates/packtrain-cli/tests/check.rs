@@ -10,13 +10,14 @@ mod program;
 
 use packtrain_lab::baseline;
 use packtrain_lab::check::CHECKS;
+use packtrain_lab::cpus::allowed;
 use packtrain_lab::harness::{self, need_tap, skip};
 use program::{PACKTRAIN, Ran, Scratch, assert_documented, command, ends, finish, start};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         the_cause_is_named_once_with_all_its_checks,
         a_loss_now_and_then_is_named_with_its_spacing,
         a_program_that_has_ended_is_not_waited_for,
+        a_program_without_a_cpu_loses_nothing,
         reports_are_the_same_in_all_forms,
         a_program_ends_with_the_check,
         what_is_wrong_with_a_program_is_said,
@@ -230,6 +232,34 @@ fn a_program_that_has_ended_is_not_waited_for() {
     let options = "--json --wait 1h --patience 1h --only order";
     let document = forwarder_ends(1, options, "--fault ends").json();
     assert_eq!(verdicts(&document), [("order", "ended")], "{document}");
+}
+
+/// Its one CPU belongs to programs that only compute, beside which it waits for longer than the
+/// patience.
+fn a_program_without_a_cpu_loses_nothing() {
+    need_tap();
+    let cpu = allowed().expect("CPUs")[0].to_string();
+    let pinned = |words: &[&str]| {
+        let words = [&["taskset", "-c", &cpu][..], words].concat();
+        words.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let spin = pinned(&["sh", "-c", "while :; do :; done"]);
+    let busy = [(); 4].map(|()| {
+        // Each ends with this thread.
+        let mut end = Command::new("setpriv");
+        end.args(["--pdeathsig", "KILL"]).args(&spin);
+        start(&mut end)
+    });
+    let program = pinned(&["nice", "-n", "19", &this(), "forwarder", "{a}", "{b}"]);
+    let options = "check -q --json --patience 100ms --wait 1h --only order --only acks --";
+    let mut words: Vec<_> = options.split_whitespace().collect();
+    words.extend(program.iter().map(String::as_str));
+    let document = ends(0, &words).json();
+    for mut busy in busy {
+        busy.kill().and_then(|()| busy.wait()).expect("a child");
+    }
+    let wanted = [("order", "passed"), ("acks", "passed")];
+    assert_eq!(verdicts(&document), wanted, "{document}");
 }
 
 fn the_forwarder_in_c_passes() {

@@ -32,14 +32,12 @@ impl Used {
         for thread in threads.flatten() {
             let read = |name| fs::read_to_string(thread.path().join(name)).unwrap_or_default();
             let (scheduled, status) = (read("schedstat"), read("status"));
-            let first = scheduled.split(' ').next();
-            let nanoseconds = first.and_then(|word| word.parse().ok()).unwrap_or(0);
             let switches = |name| {
                 let line = status.lines().find_map(|line| line.strip_prefix(name));
                 line.and_then(|rest| rest.trim().parse::<u64>().ok())
                     .unwrap_or(0)
             };
-            used.cpu += Duration::from_nanos(nanoseconds);
+            used.cpu += cpu_time(&scheduled);
             used.threads += 1;
             used.voluntary_switches += switches("voluntary_ctxt_switches:");
             used.involuntary_switches += switches("nonvoluntary_ctxt_switches:");
@@ -64,4 +62,10 @@ impl Used {
             None => self.cpu,
         }
     }
+}
+
+/// The CPU time in a line of `schedstat` of proc(5), to the nanosecond.
+pub(crate) fn cpu_time(schedstat: &str) -> Duration {
+    let first = schedstat.split(' ').next();
+    Duration::from_nanos(first.and_then(|word| word.parse().ok()).unwrap_or(0))
 }

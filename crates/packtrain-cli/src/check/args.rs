@@ -91,7 +91,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FOLDER")]
     pub captures: Option<PathBuf>,
     /// How long a packet is waited for after the last one that arrived, until it counts as lost,
-    /// and a late copy at the end
+    /// and a late copy at the end. Time in which the program waits for a CPU does not count
     #[arg(long, value_name = "TIME", value_parser = time, default_value = "3s")]
     pub patience: Duration,
     /// Seed of the payloads

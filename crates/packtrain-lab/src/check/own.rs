@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::bench::{Bench, Found, lines};
+use super::bench::{Bench, Found, any, lines};
 use super::packet::{Form, Packet, Rule, Sent};
 use super::packets::{Ground, Step};
 use super::probe::{Fault, Outcome, SHORT_PATIENCE, Wrong};
@@ -52,13 +52,9 @@ pub(super) fn down_up(bench: &mut Bench<'_>) -> Result<Found, ToolError> {
         if down != from {
             // They are lost, as the interface is down.
             let lost = list.iter().map(|sent| sent.clone().rule(Rule::WholeOrNot));
-            bench.probe.run(
-                &lost.collect::<Vec<_>>(),
-                false,
-                SHORT_PATIENCE,
-                || {},
-                || false,
-            )?;
+            bench
+                .probe
+                .run(&lost.collect::<Vec<_>>(), false, SHORT_PATIENCE, || {}, any)?;
         }
         thread::sleep(DOWN);
         rtnl.set_up(index)?;

@@ -70,8 +70,8 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// How often it is seen whether the program has ended, while packets are waited for.
-const END_SEEN: Duration = Duration::from_millis(100);
+/// How often the program is looked at, while packets are waited for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// A failure: what, and a sentence that says which packet and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -214,14 +214,15 @@ impl Probe {
     }
 
     /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
-    /// they are sent. `sent` is called when all are. Nothing is waited for once `is_over`.
+    /// they are sent. `sent` is called when all are. `had` returns the time that the program had
+    /// since the last call, or `None` once it has ended; `patience` is so much of that time.
     pub(super) fn run(
         &mut self,
         list: &[Sent],
         at_once: bool,
         patience: Duration,
         sent: impl FnOnce(),
-        is_over: impl Fn() -> bool,
+        mut had: impl FnMut() -> Option<Duration>,
     ) -> Result<Outcome, LabError> {
         let mut built = Vec::with_capacity(list.len());
         for sent in list {
@@ -274,13 +275,14 @@ impl Probe {
             return Ok(outcome);
         }
         let mut last = Instant::now();
-        let mut seen = last;
+        let (mut seen, mut quiet) = (last, Duration::ZERO);
         let (mut matched, mut changed) = (0, 0);
         loop {
             let before = outcome.arrived.len();
             self.collect(&mut buffer, begin, &mut outcome.arrived)?;
             if outcome.arrived.len() > before {
                 last = Instant::now();
+                (seen, quiet) = (last, Duration::ZERO);
                 matched = count(self.compare(), &built, list, &outcome.arrived);
                 changed = match matched >= wanted {
                     true => 0,
@@ -294,13 +296,15 @@ impl Probe {
                 false if matched + changed >= wanted => patience.min(SHORT_PATIENCE),
                 false => patience,
             };
-            if last.elapsed() > rest {
+            // What arrives is collected between the last look and this.
+            if quiet > rest || (matched >= wanted && last.elapsed() > rest) {
                 break;
             }
-            if last.elapsed() > END_SEEN && seen.elapsed() > END_SEEN {
-                if is_over() {
+            if seen.elapsed() > LOOK.min(rest) {
+                let Some(had) = had() else {
                     break;
-                }
+                };
+                quiet += had.min(seen.elapsed());
                 seen = Instant::now();
             }
             self.wait(AFTER)?;

@@ -5,7 +5,7 @@ mod program;
 use packtrain_lab::harness::wait_quiet;
 use program::{
     AWAIT, PACKTRAIN, Scratch, assert_documented, command, finish, in_namespace, interrupted,
-    namespaced, start, wait_for_line,
+    namespaced, scripted, start, wait_for_line,
 };
 use std::time::Duration;
 
@@ -96,16 +96,7 @@ fn a_removed_interface_ends_the_run_with_4() {
         await joined
         ip link set pta up && ip link delete pta; wait $run"
     );
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain(["sh", "-c", &script, PACKTRAIN])
-        .collect();
-    if command("ip", &["-V"]).output().is_err() {
-        println!("SKIP: no ip(8) here to remove an interface with");
-        return;
-    }
-    let ran = finish(start(&mut command(way[0], &words)));
+    let ran = scripted(&way, &script);
     assert_eq!(ran.code, Some(4), "{ran:?}");
     assert!(
         ran.err.contains("packtrain: pta: the device was removed"),
@@ -123,10 +114,6 @@ fn a_removed_interface_ends_the_run_with_4() {
 #[test]
 fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
     let Some(way) = in_namespace() else { return };
-    if command("ip", &["-V"]).output().is_err() {
-        println!("SKIP: no ip(8) here to remove an interface with");
-        return;
-    }
     let script = format!(
         "{AWAIT}
         make() {{
@@ -143,12 +130,7 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
         await '[ $(cat /sys/class/net/pta/ifindex) != $before ]'
         sleep 1.5; kill -INT $run; wait $run"
     );
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain(["sh", "-c", &script, PACKTRAIN])
-        .collect();
-    let ran = finish(start(&mut command(way[0], &words)));
+    let ran = scripted(&way, &script);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document = ran.json();
     assert_documented(&document, &["all", "forward", "plan"]);
@@ -198,10 +180,6 @@ fn with_gone_wait_a_removed_interface_comes_back_in_the_run() {
 #[test]
 fn a_packet_port_that_is_killed_leaves_nothing() {
     let Some(way) = in_namespace() else { return };
-    if command("ip", &["-V"]).output().is_err() {
-        println!("SKIP: no ip(8) here to make an interface with");
-        return;
-    }
     let script = format!(
         "{AWAIT}
         ip link add near0 type veth peer name far0 && ip link set near0 up && ip link set far0 up
@@ -214,12 +192,7 @@ fn a_packet_port_that_is_killed_leaves_nothing() {
         done
         exit $code"
     );
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain(["sh", "-c", &script, PACKTRAIN])
-        .collect();
-    let ran = finish(start(&mut command(way[0], &words)));
+    let ran = scripted(&way, &script);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let document = ran.json();
     assert_eq!(document["run"]["ended"], "signal");
@@ -233,10 +206,6 @@ fn a_packet_port_that_is_killed_leaves_nothing() {
 #[test]
 fn an_xdp_port_that_is_killed_leaves_nothing() {
     let Some(way) = in_namespace() else { return };
-    if command("ip", &["-V"]).output().is_err() {
-        println!("SKIP: no ip(8) here to make an interface with");
-        return;
-    }
     let script = format!(
         "{AWAIT}
         make() {{
@@ -255,12 +224,7 @@ fn an_xdp_port_that_is_killed_leaves_nothing() {
         done
         exit $code"
     );
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain(["sh", "-c", &script, PACKTRAIN])
-        .collect();
-    let ran = finish(start(&mut command(way[0], &words)));
+    let ran = scripted(&way, &script);
     if ran.code == Some(3) {
         println!("SKIP: no XDP program can be loaded here: {}", ran.err);
         return;
@@ -278,10 +242,6 @@ fn an_xdp_port_that_is_killed_leaves_nothing() {
 #[test]
 fn each_change_of_a_link_is_printed_once() {
     let Some(way) = in_namespace() else { return };
-    if command("ip", &["-V"]).output().is_err() {
-        println!("SKIP: no ip(8) here to set a link up with");
-        return;
-    }
     let scratch = Scratch::new("link-news");
     let said = scratch.file("said");
     let script = format!(
@@ -293,12 +253,7 @@ fn each_change_of_a_link_is_printed_once() {
         await count \"'pta: link is down'\" 2; kill -INT $run; wait $run; code=$?
         cat '{said}' >&2; exit $code"
     );
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain(["sh", "-c", &script, PACKTRAIN])
-        .collect();
-    let ran = finish(start(&mut command(way[0], &words)));
+    let ran = scripted(&way, &script);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let said = |text: &str| ran.err.matches(text).count();
     assert_eq!(said("pta: link is down"), 2, "{ran:?}");

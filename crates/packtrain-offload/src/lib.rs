@@ -16,9 +16,9 @@
 //! | [`offload`], [`limits`] | the words that all of these share, and every bound |
 //!
 //! All modules work on byte slices that the caller owns. No input causes a panic: truncated or
-//! contradictory headers are a typed error whose `reason` can name a counter. `unsafe` is in six
+//! contradictory headers are a typed error whose `reason` can name a counter. `unsafe` is in five
 //! small files only: the vector instructions of [`checksum`], of header comparison and of [`sort`],
-//! a prefetch, and the one allocation of [`coalesce::Owned`].
+//! and a prefetch.
 //!
 //! # Cargo
 //!

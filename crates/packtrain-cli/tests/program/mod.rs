@@ -226,12 +226,16 @@ impl Drop for Scratch {
 }
 
 /// Words that run a command in a network namespace of its own, as root or in a user namespace.
-/// `None`, with a line that says why, if TAP is not available.
+/// `None`, with a line that says why, if TAP or ip(8) is not available.
 pub fn in_namespace() -> Option<Vec<&'static str>> {
+    if command("ip", &["-V"]).output().is_err() {
+        println!("SKIP: no ip(8) here to change interfaces with");
+        return None;
+    }
     let ways: [&[&str]; 2] = [&["unshare", "-n"], &["unshare", "-Urn"]];
     let works = |way: &&[&str]| {
         let probe = [PACKTRAIN, "plan", "tap:ptprobe", "null:"];
-        let words: Vec<_> = way[1..].iter().copied().chain(probe).collect();
+        let words = [&way[1..], &probe].concat();
         let output = command(way[0], &words).output();
         output.is_ok_and(|output| output.status.success())
     };
@@ -259,13 +263,14 @@ pub const AWAIT: &str = "
 
 /// Runs packtrain in a network namespace of its own.
 pub fn namespaced(way: &[&str], args: &[&str]) -> Child {
-    let words: Vec<_> = way[1..]
-        .iter()
-        .copied()
-        .chain([PACKTRAIN])
-        .chain(args.iter().copied())
-        .collect();
+    let words = [&way[1..], &[PACKTRAIN], args].concat();
     start(&mut command(way[0], &words))
+}
+
+/// Runs a script, whose `$0` is packtrain, in a network namespace of its own, to its end.
+pub fn scripted(way: &[&str], script: &str) -> Ran {
+    let words = [&way[1..], &["sh", "-c", script, PACKTRAIN]].concat();
+    finish(start(&mut command(way[0], &words)))
 }
 
 /// Compares the keys of `document` with those that docs/json.md lists under `sections`.

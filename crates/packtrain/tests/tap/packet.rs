@@ -886,40 +886,38 @@ fn a_link_that_is_down_costs_packets_and_comes_back() {
     });
 }
 
-/// The packets that arrived before are still received.
+/// Deletes the interface of a port. The packets that arrived before are still received.
+pub fn assert_gone_when_deleted<D: Driver>(mut port: Port<D>) {
+    send(&PacketSocket::open(FAR), &frame(MAC_NEAR, 1, 1, 60));
+    std::thread::sleep(Duration::from_millis(20));
+    world::delete(NEAR);
+    assert_eq!(port.driver.link(), Link::Removed);
+    assert!(port.driver.interface().is_none());
+    let (mut burst, mut got) = (Burst::new(), 0);
+    let mut now = Instant::default();
+    let error = loop {
+        let polled = port.rx[0].poll(now, &mut burst, 64);
+        while burst.pop().is_some() {
+            got += 1;
+        }
+        match polled {
+            Err(error) => break error,
+            Ok(_) => now = now.after(Duration::from_millis(50)),
+        }
+        assert!(now < Instant::default().after(TIMEOUT), "it is not noticed");
+    };
+    assert!(matches!(error, DeviceError::Removed), "{error}");
+    assert_eq!(got, 1);
+    let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
+    burst.push(packet.expect("memory")).expect("room");
+    assert!(port.tx[0].transmit(&mut burst).is_err());
+}
+
 #[test]
 fn a_deleted_interface_is_gone_on_both_halves() {
     in_namespace(|| {
         veth();
-        let far = PacketSocket::open(FAR);
-        let mut port = open_near();
-        send(&far, &frame(MAC_NEAR, 1, 1, 60));
-        std::thread::sleep(Duration::from_millis(20));
-        world::delete(NEAR);
-        assert_eq!(port.driver.link(), Link::Removed);
-        assert!(port.driver.interface().is_none());
-        let (mut burst, mut got) = (Burst::new(), 0);
-        let mut now = Instant::default();
-        let error = loop {
-            let polled = port.rx[0].poll(now, &mut burst, 64);
-            while burst.pop().is_some() {
-                got += 1;
-            }
-            match polled {
-                Err(error) => break error,
-                Ok(_) => now = now.after(Duration::from_millis(50)),
-            }
-            assert!(now < Instant::default().after(TIMEOUT), "it is not noticed");
-        };
-        assert!(matches!(error, DeviceError::Removed), "{error}");
-        assert_eq!(got, 1);
-        let mut burst = Burst::new();
-        let packet = port
-            .arena
-            .packet_from(&frame([2; 6], 1, 1, 60))
-            .expect("memory");
-        burst.push(packet).expect("room");
-        assert!(port.tx[0].transmit(&mut burst).is_err());
+        assert_gone_when_deleted(open_near());
     });
 }
 

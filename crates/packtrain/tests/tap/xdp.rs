@@ -4,7 +4,8 @@
 use super::{payload, why_not};
 use crate::line::{Line, within};
 use crate::packet::{
-    ETHERTYPE, FAR, HEADER_BYTES, MAC_NEAR, NEAR, frame, number_of, numbers, renew_mtu, send, veth,
+    ETHERTYPE, FAR, HEADER_BYTES, MAC_NEAR, NEAR, assert_gone_when_deleted, frame, number_of,
+    numbers, renew_mtu, send, veth,
 };
 use crate::traffic::{Port, Train, contents};
 use crate::world::{
@@ -27,7 +28,6 @@ use packtrain_testkit::driver_conformance;
 use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
 
 /// Few enough that the arena of a test has frames left.
 const RINGS: usize = 256;
@@ -772,39 +772,9 @@ fn a_link_that_was_down_for_a_moment_carries_packets_again() {
     });
 }
 
-/// The packets that arrived before are still received.
 #[test]
 fn a_deleted_interface_is_gone_on_both_halves() {
-    in_namespace(|| {
-        with_veth(|| {
-            let far = PacketSocket::open(FAR);
-            let mut port = open_near();
-            send(&far, &frame(MAC_NEAR, 1, 1, 60));
-            std::thread::sleep(Duration::from_millis(20));
-            world::delete(NEAR);
-            assert_eq!(port.driver.link(), Link::Removed);
-            assert!(port.driver.interface().is_none());
-            let (mut burst, mut got) = (Burst::new(), 0);
-            let mut now = Instant::default();
-            let error = loop {
-                let polled = port.rx[0].poll(now, &mut burst, 64);
-                while burst.pop().is_some() {
-                    got += 1;
-                }
-                match polled {
-                    Err(error) => break error,
-                    Ok(_) => now = now.after(Duration::from_millis(50)),
-                }
-                assert!(now < Instant::default().after(TIMEOUT), "it is not noticed");
-            };
-            assert!(matches!(error, DeviceError::Removed), "{error}");
-            assert_eq!(got, 1);
-            let mut burst = Burst::new();
-            let packet = port.arena.packet_from(&frame([2; 6], 1, 1, 60));
-            burst.push(packet.expect("memory")).expect("room");
-            assert!(port.tx[0].transmit(&mut burst).is_err());
-        });
-    });
+    in_namespace(|| with_veth(|| assert_gone_when_deleted(open_near())));
 }
 
 /// Sockets, the map of a program of another process, and what keeps it attached.

@@ -25,7 +25,7 @@ use crate::checksum::{self, Sum};
 use crate::layout::Layout;
 use crate::offload::{ChecksumState, Ecn, Gso, LinkType};
 use crate::segment::{Fill, Segmenter};
-use crate::sort::{self, Keyed};
+use crate::sort;
 use crate::test_packets::CWR;
 use crate::test_packets::frame::{self, Frame};
 use crate::test_packets::wire::Wire;

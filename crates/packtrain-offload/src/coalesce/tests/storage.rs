@@ -126,67 +126,47 @@ fn everything_is_handed_on_and_nothing_dropped_but_tails() {
     assert_eq!(dropped.get(), 2 * u32::from(FLOWS));
 }
 
-/// Memory for [`Borrowed`].
-struct Arrays {
-    entries: Vec<Entry<Wire>>,
-    sets: Vec<Set>,
-    links: Vec<Link>,
-    queue: Vec<Queued<Wire>>,
-    keys: Vec<Keyed>,
-    words: Vec<u32>,
-}
-
-impl Arrays {
-    fn new(needs: &Needs) -> Self {
-        Self {
-            entries: (0..needs.entries).map(|_| Entry::EMPTY).collect(),
-            sets: (0..needs.sets).map(|_| Set::EMPTY).collect(),
-            links: (0..needs.links).map(|_| Link::EMPTY).collect(),
-            queue: (0..needs.queue).map(|_| Queued::EMPTY).collect(),
-            keys: (0..needs.keys).map(|_| Keyed::default()).collect(),
-            words: (0..needs.words).map(|_| 0).collect(),
-        }
-    }
-
-    fn borrow(&mut self) -> Borrowed<'_, Wire> {
-        Borrowed(Parts {
-            entries: &mut self.entries,
-            sets: &mut self.sets,
-            links: &mut self.links,
-            queue: &mut self.queue,
-            keys: &mut self.keys,
-            words: &mut self.words,
-        })
-    }
-}
-
 /// The same as [`run`], in memory of the caller's.
 pub(super) fn run_borrowed(config: Config, steps: Vec<Step>) -> (Output, Stats) {
-    let mut arrays = Arrays::new(&config.needs());
-    run_in(config, arrays.borrow(), steps)
+    let mut memory = Owned::for_config(&config);
+    run_in(config, Borrowed(memory.parts()), steps)
 }
 
 #[test]
 fn a_storage_of_another_size_is_refused() {
     let config = config_of(Mode::Auto, 16);
-    type Change = fn(&mut Arrays);
-    let changes: [(Change, &str); 7] = [
-        (|a| a.entries.truncate(15), "15 entries"),
-        (|a| a.sets.truncate(3), "3 sets"),
-        (|a| a.sets.push(Set::EMPTY), "5 sets"),
-        (|a| a.links.truncate(15), "15 links"),
-        (|a| a.queue.truncate(31), "31 queue"),
-        (|a| a.keys.truncate(63), "63 keys"),
-        (|a| a.words.clear(), "0 words"),
-    ];
-    for (change, says) in changes {
-        let mut arrays = Arrays::new(&config.needs());
-        change(&mut arrays);
-        let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
-        assert!(error.to_string().contains(says), "{error}");
+    type Change = for<'s> fn(Parts<'s, Wire>) -> Parts<'s, Wire>;
+    macro_rules! change {
+        ($part:ident, $range:expr) => {
+            |parts| Parts {
+                $part: &mut parts.$part[$range],
+                ..parts
+            }
+        };
     }
-    let mut arrays = Arrays::new(&config.needs());
-    assert!(Coalescer::new(config, arrays.borrow()).is_ok());
+    let changes: [(Change, &str); 6] = [
+        (change!(entries, ..15), "15 entries"),
+        (change!(sets, ..3), "3 sets"),
+        (change!(links, ..15), "15 links"),
+        (change!(queue, ..31), "31 queue"),
+        (change!(keys, ..63), "63 keys"),
+        (change!(words, ..0), "0 words"),
+    ];
+    let says = |parts: Parts<'_, Wire>| {
+        Coalescer::new(config, Borrowed(parts))
+            .unwrap_err()
+            .to_string()
+    };
+    for (change, wanted) in changes {
+        let mut memory = Owned::for_config(&config);
+        let error = says(change(memory.parts()));
+        assert!(error.contains(wanted), "{error}");
+    }
+    let mut larger = Owned::for_config(&config_of(Mode::Auto, 32));
+    let error = says(larger.parts());
+    assert!(error.contains("32 entries"), "{error}");
+    let mut memory = Owned::<Wire>::for_config(&config);
+    assert!(Coalescer::new(config, Borrowed(memory.parts())).is_ok());
 }
 
 /// A coalescer that was dropped with packets in its memory leaves them there.
@@ -194,13 +174,10 @@ fn a_storage_of_another_size_is_refused() {
 fn a_storage_with_packets_in_it_is_refused() {
     for mode in [Mode::Hash, Mode::Sorted] {
         let config = config_of(mode, 16);
-        let mut arrays = Arrays::new(&config.needs());
-        Coalescer::new(config, arrays.borrow()).unwrap().push(
-            0,
-            tcp4(100).verified(),
-            &mut |_, _| (),
-        );
-        let error = Coalescer::new(config, arrays.borrow()).unwrap_err();
+        let mut memory = Owned::for_config(&config);
+        let mut first = Coalescer::new(config, Borrowed(memory.parts())).unwrap();
+        first.push(0, tcp4(100).verified(), &mut |_, _| ());
+        let error = Coalescer::new(config, Borrowed(memory.parts())).unwrap_err();
         assert!(error.to_string().contains("1 packets in it"), "{error}");
     }
 }
@@ -227,12 +204,6 @@ fn bounds_of_the_configuration() {
     assert_eq!((applied.ack_limit, applied.max_bytes), (1, 65_535));
     let none = config_of(Mode::Hash, 8).needs();
     assert_eq!((none.queue, none.keys, none.words), (0, 0, 0));
-    for flows in [1, 8, 100] {
-        let config = config_of(Mode::Auto, flows);
-        let owned = Owned::<Wire>::for_config(&config);
-        let bytes = config.needs().bytes::<Wire>();
-        assert!(owned.bytes() >= bytes && owned.bytes() < bytes + 6 * 64);
-    }
 }
 
 #[test]

@@ -6,10 +6,11 @@ use packtrain_lab::harness::{need_guest, need_tap};
 use packtrain_lab::link::LinkStats;
 use packtrain_lab::netns;
 use packtrain_lab::tap::Tap;
-use packtrain_lab::topology::{Host, Settings, TwoHosts};
+use packtrain_lab::topology::{Host, Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use serde_json::Value;
 use std::fmt::Display;
+use std::net::UdpSocket;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::thread;
@@ -21,6 +22,10 @@ const UDP_BYTES: u64 = 100 << 10;
 /// Nothing is on its way after this time without a packet, which a slow guest needs.
 const QUIET: Duration = Duration::from_millis(150);
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// Flows of UDP, their ports, and where they go.
+pub const FLOWS: u16 = 64;
+const PORTS: u16 = 20_000;
+const TO: u16 = 30_000;
 
 /// A guest with packtrain, these programs and these cards.
 pub fn boot(programs: Vec<PathBuf>, cards: Vec<Card>) -> Guest {
@@ -114,6 +119,16 @@ impl<'a> Run<'a> {
         self.job.signal("INT").expect("a guest");
         let said = check(self.guest, &format!("sleep 3; cat {}", self.log));
         format!("{said}\n{}", self.job.output().expect("a guest"))
+    }
+
+    /// Its end by SIGINT, once nothing is on its way between these ends. What was sent before
+    /// datagrams that have passed both ways has passed, too, however busy the host is: it may be in
+    /// a TAP, which counts it when QEMU reads it, or in QEMU. Twice, for what came of that.
+    pub fn end_between(self, ends: &[End<'_>; 2]) -> Document {
+        flows(ends);
+        flows(ends);
+        settle(ends);
+        self.end()
     }
 
     /// Its end by SIGINT, with nothing left to do.
@@ -250,6 +265,44 @@ pub fn exchange(ends: &[End<'_>; 2], what: impl Fn() -> String) {
         }
         let udp = Transfer::udp(IpVersion::V4, Amount::Bytes(UDP_BYTES));
         run(from, to, udp.window(64));
+    }
+}
+
+/// A datagram of each flow, from the left host.
+pub fn send_flows(host: &Host) -> Vec<UdpSocket> {
+    let send = |number: u16| {
+        let socket = UdpSocket::bind((Side::Left.ipv4(), PORTS + number)).expect("a socket");
+        socket.set_read_timeout(Some(TIMEOUT)).expect("a setting");
+        let sent = socket.send_to(&number.to_be_bytes(), (Side::Right.ipv4(), TO));
+        assert_eq!(sent.expect("it is sent"), 2);
+        socket
+    };
+    let sent = host.netns.run(|| (0..FLOWS).map(send).collect());
+    sent.expect("a thread")
+}
+
+/// A datagram of each flow there and back.
+pub fn flows([left, right]: &[End<'_>; 2]) {
+    let bound = right
+        .host
+        .netns
+        .run(|| UdpSocket::bind((Side::Right.ipv4(), TO)));
+    let there = bound.expect("a thread").expect("a socket");
+    there.set_read_timeout(Some(TIMEOUT)).expect("a setting");
+    let sockets = send_flows(left.host);
+    for _ in 0..FLOWS {
+        let mut number = [0; 2];
+        let (length, from) = there.recv_from(&mut number).expect("a datagram");
+        assert_eq!(
+            (length, from.port()),
+            (2, PORTS + u16::from_be_bytes(number))
+        );
+        there.send_to(&number, from).expect("it is sent");
+    }
+    for (number, socket) in (0_u16..).zip(sockets) {
+        let mut back = [0; 2];
+        assert_eq!(socket.recv(&mut back).expect("a datagram"), 2);
+        assert_eq!(back, number.to_be_bytes());
     }
 }
 

@@ -88,8 +88,7 @@ pub fn exchange_through_two_cards(bench: &Bench) {
         let [a, b] = [0, 1].map(|end: usize| ends[end].port(keys[end]));
         let run = Run::start(bench.guest(), &a, &b);
         exchange(&ends, || format!("{a} {b}: {}", run.said()));
-        settle(&ends);
-        let document = run.end();
+        let document = run.end_between(&ends);
         assert_counts(&ends, before, &document);
         for end in &ends {
             assert_work(end, &document);

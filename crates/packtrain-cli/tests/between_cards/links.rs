@@ -78,8 +78,7 @@ pub fn links_go_down_and_up_under_load(bench: &Bench) {
     for (ends, run) in pairs.iter().zip(runs) {
         settle(ends);
         exchange(ends, || run.said());
-        settle(ends);
-        let document = run.end();
+        let document = run.end_between(ends);
         assert_carries_on(ends, &document);
         let lost = document.dropped("link_down") + document.dropped("device_reset");
         assert_eq!(document.all_dropped(), lost, "{document:?}");
@@ -116,8 +115,7 @@ pub fn cards_are_unplugged_and_reset_under_load(bench: &Bench) {
         });
         settle(&ends);
         exchange(&ends, || run.said());
-        settle(&ends);
-        let document = run.end();
+        let document = run.end_between(&ends);
         assert_carries_on(&ends, &document);
         let changes = &document.json["run"]["changes"];
         assert!(changes["count"].as_u64() >= Some(2), "{document:?}");

@@ -1,58 +1,16 @@
 //! Two pairs of queues of a virtio card, with two processors and with one, beside the driver of the
 //! guest's kernel.
 
-use crate::bench::{End, Run, assert_counts, assert_healthy, check, exchange, settle};
+use crate::bench::{
+    End, FLOWS, Run, assert_counts, assert_healthy, check, exchange, flows, send_flows, settle,
+};
 use crate::kernels::{Bench, PAIRS, assert_work};
 use crate::peers::interface;
 use packtrain_lab::guest::{Bound, CardModel, Guest};
-use packtrain_lab::topology::{Host, Side};
-use std::net::UdpSocket;
-use std::time::Duration;
+use packtrain_lab::topology::Side;
 
-/// So many that each queue has an eighth of them, but for one time in 10^10.
-const FLOWS: u16 = 64;
+/// Each queue has so many of them, but for one time in 10^10.
 const SHARE: u64 = FLOWS as u64 / 8;
-const PORTS: u16 = 20_000;
-const TO: u16 = 30_000;
-const TIMEOUT: Duration = Duration::from_secs(60);
-
-/// A datagram of each flow, from the left host.
-fn send_flows(host: &Host) -> Vec<UdpSocket> {
-    let send = |number: u16| {
-        let socket = UdpSocket::bind((Side::Left.ipv4(), PORTS + number)).expect("a socket");
-        socket.set_read_timeout(Some(TIMEOUT)).expect("a setting");
-        let sent = socket.send_to(&number.to_be_bytes(), (Side::Right.ipv4(), TO));
-        assert_eq!(sent.expect("it is sent"), 2);
-        socket
-    };
-    let sent = host.netns.run(|| (0..FLOWS).map(send).collect());
-    sent.expect("a thread")
-}
-
-/// A datagram of each flow there and back.
-fn flows([left, right]: &[End<'_>; 2]) {
-    let bound = right
-        .host
-        .netns
-        .run(|| UdpSocket::bind((Side::Right.ipv4(), TO)));
-    let there = bound.expect("a thread").expect("a socket");
-    there.set_read_timeout(Some(TIMEOUT)).expect("a setting");
-    let sockets = send_flows(left.host);
-    for _ in 0..FLOWS {
-        let mut number = [0; 2];
-        let (length, from) = there.recv_from(&mut number).expect("a datagram");
-        assert_eq!(
-            (length, from.port()),
-            (2, PORTS + u16::from_be_bytes(number))
-        );
-        there.send_to(&number, from).expect("it is sent");
-    }
-    for (number, socket) in (0_u16..).zip(sockets) {
-        let mut back = [0; 2];
-        assert_eq!(socket.recv(&mut back).expect("a datagram"), 2);
-        assert_eq!(back, number.to_be_bytes());
-    }
-}
 
 pub fn flows_are_spread_over_the_queues_of_a_virtio_card(bench: &Bench) {
     let (guest, ends) = (bench.guest(), bench.ends([2, 3]));
@@ -65,8 +23,7 @@ pub fn flows_are_spread_over_the_queues_of_a_virtio_card(bench: &Bench) {
         if processors == 2 {
             exchange(&ends, || run.said());
         }
-        settle(&ends);
-        let document = run.end();
+        let document = run.end_between(&ends);
         assert_counts(&ends, before, &document);
         for end in &ends {
             if processors == 2 {

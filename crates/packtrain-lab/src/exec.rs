@@ -1,7 +1,6 @@
 //! A program under test that moves packets between two TUN or TAP devices: its processes, and its
 //! two interfaces in hosts.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
@@ -19,7 +18,7 @@ use crate::netns::Netns;
 use crate::output::{Log, Output};
 use crate::tap::{self, Tap};
 use crate::topology::{Settings, TwoHosts};
-use crate::used::{Used, cpu_time};
+use crate::used::{Threads, Used, letter};
 
 /// The names of both interfaces, which replace `{a}` and `{b}` in a command.
 pub const NAMES: [&str; 2] = ["pt-a", "pt-b"];
@@ -257,28 +256,9 @@ impl Program {
         }
     }
 
-    /// Its threads as the scheduler sees them.
+    /// Its threads now.
     pub(crate) fn threads(&self) -> Threads {
-        Threads {
-            seen: Instant::now(),
-            cpu: self.processes().flat_map(threads).collect(),
-        }
-    }
-
-    /// The time that its threads had since `before`, which becomes now. If some of them have
-    /// something to do, it is the mean of what these ran: on a busy machine a program that has done
-    /// nothing may just have had no CPU.
-    pub(crate) fn had(&self, before: &mut Threads) -> Duration {
-        let now = self.threads();
-        let time = now.seen - before.seen;
-        let ready = now.cpu.iter().filter(|(_, (state, _))| *state == 'R');
-        let ran = ready.map(|(thread, (_, cpu))| {
-            let then = before.cpu.get(thread).map_or(*cpu, |(_, then)| *then);
-            cpu.saturating_sub(then)
-        });
-        let (sum, count) = ran.fold((Duration::ZERO, 0), |(sum, n), ran| (sum + ran, n + 1));
-        *before = now;
-        sum.checked_div(count).map_or(time, |mean| mean.min(time))
+        Threads::of(self.processes())
     }
 
     /// CPU time, context switches and threads of all its processes.
@@ -335,28 +315,6 @@ impl Drop for Program {
     }
 }
 
-/// What the threads of a program had of the CPUs until a moment.
-#[derive(Debug)]
-pub(crate) struct Threads {
-    seen: Instant,
-    /// State and CPU time of each, by its number.
-    cpu: HashMap<u32, (char, Duration)>,
-}
-
-/// The threads of a process, with state and CPU time. One that ends meanwhile may be left out.
-fn threads(pid: u32) -> Vec<(u32, (char, Duration))> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task"));
-    let threads = threads.into_iter().flatten().flatten();
-    let threads = threads.filter_map(|thread| {
-        let number = thread.file_name().to_str()?.parse().ok()?;
-        let read = |name| fs::read_to_string(thread.path().join(name)).ok();
-        // The CPU time comes last: a thread that got a CPU between the two has run.
-        let state = letter(&read("stat")?)?;
-        Some((number, (state, cpu_time(&read("schedstat")?))))
-    });
-    threads.collect()
-}
-
 /// A process that has ended meanwhile needs no signal.
 fn signal(pid: u32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {
@@ -367,11 +325,6 @@ fn signal(pid: u32, signal: rustix::process::Signal) {
 /// The letter of a process's state; `None` if there is no such process.
 fn state(pid: u32) -> Option<char> {
     letter(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The state in a line of `stat`, see proc_pid_stat(5).
-fn letter(stat: &str) -> Option<char> {
-    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn pid_namespace(pid: u32) -> Option<u64> {

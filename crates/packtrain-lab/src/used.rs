@@ -1,9 +1,11 @@
 //! What a forwarder has used since its start.
 
+use std::collections::HashMap;
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use packtrain::engine::Snapshot;
+use rustix::thread::gettid;
 
 /// What the forwarder has used and moved since its start. Without a forwarder of its own (veth,
 /// bridge) everything is 0: the kernel's work is charged to the threads of the hosts.
@@ -64,8 +66,58 @@ impl Used {
     }
 }
 
+/// What threads had of the CPUs until a moment.
+#[derive(Debug)]
+pub(crate) struct Threads {
+    at: Instant,
+    /// State and CPU time of each, by its number.
+    all: HashMap<u32, (char, Duration)>,
+}
+
+impl Threads {
+    /// Those of processes, without the calling one. One that ends meanwhile may be left out.
+    pub(crate) fn of(processes: impl IntoIterator<Item = u32>) -> Self {
+        let (at, own) = (
+            Instant::now(),
+            gettid().as_raw_nonzero().get().cast_unsigned(),
+        );
+        let threads = processes.into_iter().flat_map(|process| {
+            let threads = fs::read_dir(format!("/proc/{process}/task"));
+            threads.into_iter().flatten().flatten()
+        });
+        let threads = threads.filter_map(|thread| {
+            let number = thread.file_name().to_str()?.parse().ok()?;
+            let read = |name| fs::read_to_string(thread.path().join(name)).ok();
+            // The CPU time comes last: a thread that got a CPU between the two has run.
+            let state = letter(&read("stat")?)?;
+            Some((number, (state, cpu_time(&read("schedstat")?))))
+        });
+        let all = threads.filter(|(number, _)| *number != own).collect();
+        Self { at, all }
+    }
+
+    /// The time that they had until `now`. If some of them have something to do then, it is the
+    /// mean of what these ran: on a busy machine a program that has done nothing may just have had
+    /// no CPU.
+    pub(crate) fn had(&self, now: &Self) -> Duration {
+        let time = now.at - self.at;
+        let ready = now.all.iter().filter(|(_, (state, _))| *state == 'R');
+        let ran = ready.map(|(number, (_, cpu))| {
+            let then = self.all.get(number).map_or(*cpu, |(_, then)| *then);
+            cpu.saturating_sub(then)
+        });
+        let (sum, count) = ran.fold((Duration::ZERO, 0), |(sum, n), ran| (sum + ran, n + 1));
+        sum.checked_div(count).map_or(time, |mean| mean.min(time))
+    }
+}
+
+/// The state in a line of `stat`, see proc_pid_stat(5).
+pub(crate) fn letter(stat: &str) -> Option<char> {
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// The CPU time in a line of `schedstat` of proc(5), to the nanosecond.
-pub(crate) fn cpu_time(schedstat: &str) -> Duration {
+fn cpu_time(schedstat: &str) -> Duration {
     let first = schedstat.split(' ').next();
     Duration::from_nanos(first.and_then(|word| word.parse().ok()).unwrap_or(0))
 }

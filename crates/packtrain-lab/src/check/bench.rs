@@ -15,6 +15,7 @@ use crate::exec::{Exec, Program};
 use crate::ip::IpVersion;
 use crate::tool::Control;
 use crate::topology::{Settings, Side, TwoHosts};
+use crate::used::Threads;
 
 /// How long the packets of the start are waited for until they are sent again.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -78,6 +79,12 @@ pub(super) struct Found {
     pub figures: String,
     /// For the row of a check that passed.
     pub note: String,
+}
+
+/// The time that a program had since `before`, which becomes now.
+fn had(program: &Program, before: &mut Threads) -> Duration {
+    let now = program.threads();
+    std::mem::replace(before, now).had(before)
 }
 
 /// All time counts where a packet that does not arrive fails no check.
@@ -178,7 +185,7 @@ impl<'a> Bench<'a> {
         let mut threads = self.program.threads();
         let outcome = self.probe.run(&step.list, at_once, patience, resume, || {
             let ended = end(&self.program, &self.hosts).is_some();
-            (!ended).then(|| self.program.had(&mut threads))
+            (!ended).then(|| had(&self.program, &mut threads))
         });
         let mut outcome = outcome?;
         if step.mtu.is_some() {
@@ -224,7 +231,7 @@ impl<'a> Bench<'a> {
             false,
             patience,
             || {},
-            || Some(self.program.had(&mut threads)),
+            || Some(had(&self.program, &mut threads)),
         )?;
         // One with other bytes has passed.
         let mut sides = [Side::Left, Side::Right].into_iter();

@@ -1,6 +1,6 @@
 //! The least input that shows a failure.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bench::{Bench, Found, lines};
 use super::packet::{Form, Sent};
@@ -10,8 +10,6 @@ use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.
 const TRIES: usize = 40;
-/// How long they may take in all.
-const TIME_MAX: Duration = Duration::from_secs(10);
 /// A loss is one now and then if less than one in so many packets of the least list is lost.
 const RARE: usize = 100;
 /// The cause of a loss that does not show again, or is rare, until all checks have ended.
@@ -35,12 +33,11 @@ impl Bench<'_> {
                 ..Found::default()
             });
         }
-        let deadline = Instant::now() + TIME_MAX;
         let short = SHORT_PATIENCE.min(self.options.patience);
         let mut least = step.clone();
         let mut tries = 0;
         let mut pieces = 2;
-        while least.list.len() > 1 && tries < TRIES && self.has_time(deadline) {
+        while least.list.len() > 1 && tries < TRIES && !self.control.stopped() {
             let size = least.list.len().div_ceil(pieces);
             let mut shorter = None;
             for start in (0..least.list.len()).step_by(size) {
@@ -52,7 +49,7 @@ impl Bench<'_> {
                     shorter = Some(candidate);
                     break;
                 }
-                if tries >= TRIES || !self.has_time(deadline) {
+                if tries >= TRIES || self.control.stopped() {
                     break;
                 }
             }
@@ -63,7 +60,7 @@ impl Bench<'_> {
             }
         }
         for index in 0..least.list.len() {
-            while tries < TRIES && self.has_time(deadline) {
+            while tries < TRIES && !self.control.stopped() {
                 let Some(fewer) = with_fewer_segments(&least.list[index]) else {
                     break;
                 };
@@ -100,10 +97,6 @@ impl Bench<'_> {
             outcome,
             ..Found::default()
         })
-    }
-
-    fn has_time(&self, deadline: Instant) -> bool {
-        Instant::now() < deadline && !self.control.stopped()
     }
 
     /// The outcome, if it is the same kind of failure. A program that the last one has ended, or

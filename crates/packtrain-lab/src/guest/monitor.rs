@@ -1,10 +1,11 @@
 //! QEMU's monitor: commands and events as JSON, a line each (QMP), and descriptors.
 
-use std::io::{IoSlice, Read};
+use std::io::{ErrorKind, IoSlice, Read};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use serde_json::{Value, json};
 
@@ -72,7 +73,11 @@ impl Monitor {
         );
         let descriptor = self.stream.as_raw_fd();
         let data = [IoSlice::new(line.as_bytes())];
-        let sent = sendmsg::<()>(descriptor, &data, control, MsgFlags::MSG_NOSIGNAL, None);
+        let send = || sendmsg::<()>(descriptor, &data, control, MsgFlags::MSG_NOSIGNAL, None);
+        let mut sent = send();
+        while sent == Err(Errno::EINTR) {
+            sent = send();
+        }
         if sent.ok() != Some(line.len()) {
             return Err(self.ended(&format!("cannot send `{command}`")));
         }
@@ -122,6 +127,8 @@ impl Monitor {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(self.ended("it has ended")),
                 Ok(count) => self.unread.extend(&bytes[..count]),
+                // By a signal, for which the wait for the guest has a flag.
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.ended(&error.to_string())),
             }
         }

@@ -14,14 +14,25 @@ use packtrain_offload::layout::Transport;
 use packtrain_testkit::conformance::Skip;
 use packtrain_testkit::driver_conformance;
 use packtrain_testkit::qtest::{Card, Net, Qtest};
+use std::os::fd::OwnedFd;
+
+/// The queues of the TAP. The TAP of an earlier rig is deleted: a process that was
+/// just forked may still have a copy of its descriptor.
+fn taps(queues: usize, flags: libc::c_int) -> Vec<OwnedFd> {
+    if world::interface_index(NAME).is_some() {
+        world::delete(NAME);
+    }
+    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | flags;
+    let taps = (0..queues).map(|_| raw_tun(NAME, flags).expect("a TAP"));
+    taps.collect()
+}
 
 /// A port of a card of this model. The card's counters have packets that are segmented as one.
 fn plug<D: Driver>(model: &str, mtu: u32, open: impl FnOnce(Qtest) -> D) -> Result<Line<D>, Skip> {
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
-    let tap = raw_tun(NAME, flags).expect("a TAP");
+    let tap = taps(1, 0);
     quiet(NAME);
     world::set_mtu(NAME, mtu.cast_signed());
-    let card = start_one(Card::new(model).net(Net::Tap(vec![tap])))?;
+    let card = start_one(Card::new(model).net(Net::Tap(tap)))?;
     world::set_up(NAME, true);
     Ok(Line::on(open(card), PacketSocket::open(NAME), false))
 }
@@ -45,10 +56,7 @@ fn vmxnet3() -> Result<Line<Vmxnet3<Qtest>>, Skip> {
 /// A virtio card with so many queues.
 fn plug_virtio(properties: &str, pairs: usize) -> Result<(Virtio<Qtest>, PacketSocket), Skip> {
     let several = if pairs > 1 { libc::IFF_MULTI_QUEUE } else { 0 };
-    let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR | several;
-    let taps = (0..pairs)
-        .map(|_| raw_tun(NAME, flags).expect("a TAP"))
-        .collect();
+    let taps = taps(pairs, several);
     quiet(NAME);
     let model = format!("virtio-net-pci,disable-legacy=on,{properties}");
     let card = start_one(Card::new(&model).net(Net::Tap(taps)))?;

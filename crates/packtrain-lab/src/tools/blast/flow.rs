@@ -18,6 +18,7 @@ use crate::traffic::is_pause;
 use crate::traffic::pace::Pacer;
 use crate::traffic::sequence::Sequences;
 use crate::traffic::udp::{enlarge, sockets};
+use crate::used::Threads;
 
 /// The least payload: the packet's number, and the same inverted, so that a damaged number is
 /// detected.
@@ -221,11 +222,14 @@ impl Flow {
         Ok((done as u64, calls))
     }
 
-    /// Receives until the sender has ended, and nothing has arrived for a while.
+    /// Receives until the sender has ended, and nothing has arrived for a while, of which time that
+    /// a forwarder in this process waits for a CPU is no part.
     pub(super) fn receive(&self, load: &Load, control: &Control<'_>) -> Result<Received, LabError> {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
+        let threads = || Threads::of([std::process::id()]);
+        let (mut quiet, mut seen) = (Duration::ZERO, None::<Threads>);
         let (mut calls, mut last, mut pause) = (0, Instant::now(), Duration::ZERO);
         // `last` may be before the sender's start.
         let began = || *self.began.get().unwrap_or(&Instant::now());
@@ -236,7 +240,7 @@ impl Flow {
                     let now = Instant::now();
                     let until = self.ended.get().map_or(now, |ended| now.min(*ended));
                     pause = pause.max(until.saturating_duration_since(last.max(began())));
-                    last = now;
+                    (last, quiet, seen) = (now, Duration::ZERO, None);
                     let sent = self.sent();
                     for index in 0..count {
                         sequences.add(number(messages.received(index)), sent);
@@ -248,8 +252,15 @@ impl Flow {
                     } else {
                         load.settle
                     };
-                    if let Some(ended) = self.ended.get()
-                        && last.max(*ended).elapsed() >= settle
+                    let Some(ended) = self.ended.get() else {
+                        continue;
+                    };
+                    let before = seen.get_or_insert_with(threads);
+                    if last.max(*ended).elapsed() >= settle {
+                        let now = threads();
+                        quiet += std::mem::replace(before, now).had(before);
+                    }
+                    if quiet >= settle || control.stopped() && last.max(*ended).elapsed() >= settle
                     {
                         break;
                     }

@@ -399,27 +399,31 @@ impl Packet {
         }
     }
 
-    /// Copies `bytes` to the tailroom, and makes them part of the packet.
+    /// Has `fill` write the first `bytes` bytes of the tailroom, and makes them part of the packet.
     ///
     /// # Errors
     ///
     /// [`PacketError::OutOfRange`] if the tailroom is smaller.
     #[inline]
-    pub(crate) fn grow_by(&mut self, bytes: &[u8]) -> Result<(), PacketError> {
+    pub(crate) fn grow_with(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<(), PacketError> {
         let core = self.core();
         // SAFETY: `own_last` returned it, and `&mut self` makes this the only access.
         let last = self.own_last().map(|last| unsafe { &mut *last });
-        let Some(last) = last.filter(|last| bytes.len() <= last.tailroom()) else {
+        let Some(last) = last.filter(|last| bytes <= last.tailroom()) else {
             return Err(PacketError::OutOfRange);
         };
         // SAFETY: the bytes behind the segment are within its frame, which only this segment refers
-        // to, and `bytes` are borrowed from elsewhere.
-        unsafe {
+        // to.
+        fill(unsafe {
             let end = start(core, *last).add(last.len as usize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
-        }
-        last.len += bytes.len() as u32;
-        self.head_mut().bytes += bytes.len() as u32;
+            std::slice::from_raw_parts_mut(end, bytes)
+        });
+        last.len += bytes as u32;
+        self.head_mut().bytes += bytes as u32;
         Ok(())
     }
 

@@ -50,7 +50,7 @@ const fn pieces_posted(pieces: usize) -> usize {
 
 /// Frames to receive into. Frames that a packet does not use stay posted for the next one.
 #[derive(Debug)]
-pub(super) struct Posted {
+pub(in crate::port) struct Posted {
     buffers: RxBuffers,
     front: usize,
     /// Bytes of a packet in one small frame, and the frames of the longest packet.
@@ -261,7 +261,8 @@ impl Posted {
                 if range.len() <= FrameClass::Small.data_bytes() {
                     let read = read.get(range).unwrap_or_default();
                     let mut packet = self.small.pop().ok_or(DropReason::NoBuffer)?;
-                    packet.grow_by(read).map_err(|_| DropReason::TooLong)?;
+                    let grown = packet.grow_with(read.len(), |out| out.copy_from_slice(read));
+                    grown.map_err(|_| DropReason::TooLong)?;
                     return Ok((packet, known));
                 }
                 let mut packet = self.large.remove(filled.at);
@@ -366,6 +367,21 @@ impl Posted {
             RxBuffers::Whole => !self.small.is_empty() && !self.large.is_empty(),
             RxBuffers::Pieces { .. } => self.small.len() >= self.pieces,
         }
+    }
+
+    /// A packet of `bytes` bytes, without those in front, which `fill` writes; `None` if it is not
+    /// for one small frame.
+    pub(in crate::port) fn short(
+        &mut self,
+        bytes: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Option<Packet> {
+        if !self.reads_many() || bytes > FrameClass::Small.data_bytes() {
+            return None;
+        }
+        let mut packet = self.small.pop()?;
+        packet.grow_with(bytes, fill).ok()?;
+        Some(packet)
     }
 
     /// A packet of a known length, the bytes in front of it included, which `copy` copies piece by

@@ -13,8 +13,8 @@ pub use keys::VhostOptions;
 pub use super::sys::vhost::device::VhostStatus;
 use super::sys::vhost::device::{Device, Shared};
 use super::sys::vhost::features::{from_guest, offer, to_guest};
-use super::sys::vhost::packet::{Agreed, CHAIN_BYTES_MAX, LINK, admit};
-use super::sys::vhost::ring::{Cursor, HEADER_BYTES_MAX};
+use super::sys::vhost::packet::{Agreed, LINK, receive};
+use super::sys::vhost::ring::HEADER_BYTES_MAX;
 use super::sys::vhost::serve::{Endpoint, Listener, Server};
 pub use super::sys::vhost::setup::{QUEUES_MAX_VHOST, SocketFile, VhostConfig, VhostWatch};
 use super::sys::vhost::setup::{check_queues, failed, too_many_queues};
@@ -27,7 +27,6 @@ use crate::driver::{
 };
 use crate::limits::SEGMENTS_MAX;
 use crate::packet::Arena;
-use crate::stats::DropReason;
 use crate::time::Instant;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
@@ -197,32 +196,17 @@ impl RxDescriptors for VhostRx {
 
     fn receive(&mut self, _now: Instant, burst: &mut RxBurst<'_>) -> Result<(), DeviceError> {
         let mut ring = self.shared.ring_from_guest(self.pair);
-        let form = ring.form();
         self.drained = false;
         ring.begin_poll();
         // Without frames the guest keeps its packets until the next refill.
         while !burst.exhausted() && self.posted.is_ready() && !ring.is_exhausted() {
-            let Some(taken) = ring.take(CHAIN_BYTES_MAX) else {
-                self.drained = true;
-                break;
-            };
-            let packet = match taken {
-                Err(bad) => Err(bad.reason()),
-                Ok(_) if ring.discards() => {
-                    ring.consume(0);
-                    Err(DropReason::LinkDown)
+            match receive(&mut ring, &mut self.posted) {
+                Some(Ok((packet, info))) => burst.push(packet, &info),
+                Some(Err(reason)) => burst.bad(reason, 1),
+                None => {
+                    self.drained = true;
+                    break;
                 }
-                Ok(bytes) => {
-                    let mut cursor = Cursor::default();
-                    let packet = self.posted.copy(bytes, |out| ring.read(&mut cursor, out));
-                    ring.consume(0);
-                    let packet = packet.and_then(|packet| admit(packet, form));
-                    packet.inspect_err(|_| ring.charge(bytes))
-                }
-            };
-            match packet {
-                Ok((packet, info)) => burst.push(packet, &info),
-                Err(reason) => burst.bad(reason, 1),
             }
         }
         self.calls += ring.publish().1;

@@ -2,27 +2,65 @@
 
 use super::device::Shared;
 use super::features::{Form, accepted, negotiated};
-use super::ring::{HEADER_BYTES_MAX, NoPut, Ring};
+use super::ring::{Cursor, HEADER_BYTES_MAX, NoPut, Ring};
 use crate::driver::{Accepted, Change, Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::Packet;
+use crate::port::vectored::Posted;
 use crate::port::vnet::{self, bytes_min, header_of};
 use crate::stats::DropReason;
 use packtrain_offload::offload::LinkType;
-use packtrain_offload::virtio_net::HeaderLen;
+use packtrain_offload::virtio_net::{HeaderLen, VnetHeader};
 
 /// Packets of a guest are Ethernet frames.
 pub(in crate::port) const LINK: LinkType = LinkType::Ethernet;
 /// The most bytes of a chain from a guest.
-pub(in crate::port) const CHAIN_BYTES_MAX: usize = HEADER_BYTES_MAX + PACKET_BYTES_MAX;
+const CHAIN_BYTES_MAX: usize = HEADER_BYTES_MAX + PACKET_BYTES_MAX;
 
-/// Makes a packet of a chain's bytes, its header in front, if it is usable.
-///
-/// # Errors
-///
-/// Why it is not.
-pub(in crate::port) fn admit(packet: Packet, form: Form) -> Result<(Packet, RxInfo), DropReason> {
-    vnet::admit(packet, length(form), accepted(form.features))
+/// The next packet of a guest, or why it is lost; `None` without one.
+#[inline]
+pub(in crate::port) fn receive(
+    ring: &mut Ring,
+    posted: &mut Posted,
+) -> Option<Result<(Packet, RxInfo), DropReason>> {
+    if let Some(plain) = receive_plain(ring, posted) {
+        return Some(Ok(plain));
+    }
+    let bytes = match ring.take(CHAIN_BYTES_MAX)? {
+        Err(bad) => return Some(Err(bad.reason())),
+        Ok(_) if ring.discards() => {
+            ring.consume(0);
+            return Some(Err(DropReason::LinkDown));
+        }
+        Ok(bytes) => bytes,
+    };
+    let mut cursor = Cursor::default();
+    let packet = posted.copy(bytes, |out| ring.read(&mut cursor, out));
+    ring.consume(0);
+    let form = ring.form();
+    let accept = accepted(form.features);
+    let packet = packet.and_then(|packet| vnet::admit(packet, length(form), accept));
+    Some(packet.inspect_err(|_| ring.charge(bytes)))
+}
+
+/// The next packet of a guest, if it is short, its chain is one descriptor, and its header asks for
+/// nothing. The header is read once, and the other bytes are passed on as they are. `None` without
+/// such a packet: then nothing has changed.
+#[inline]
+fn receive_plain(ring: &mut Ring, posted: &mut Posted) -> Option<(Packet, RxInfo)> {
+    let (form, buffer) = (ring.form(), ring.whole()?);
+    let bytes = buffer.bytes().checked_sub(form.header)?;
+    let mut header = [0; HEADER_BYTES_MAX];
+    ring.read_whole(buffer, 0, &mut header[..form.header]);
+    let header = VnetHeader::decode(&header, length(form)).ok()?;
+    let checksum = header.asks_for_nothing(LINK, accepted(form.features), bytes as u32)?;
+    let packet = posted.short(bytes, |out| ring.read_whole(buffer, form.header, out))?;
+    ring.consume_whole();
+    let info = RxInfo {
+        checksum,
+        ..RxInfo::default()
+    };
+    Some((packet, info))
 }
 
 fn length(form: Form) -> HeaderLen {
@@ -89,6 +127,9 @@ impl Agreed {
             return Err(Refused::Feature(self.offers.without(self.allowed)));
         }
         let mut header = header_of(packet, length(form));
+        if packet.segment_count() == 1 && ring.put_whole(&mut header, packet.first()) {
+            return Ok(Accepted::Complete);
+        }
         match ring.put(&mut header, packet.bytes(), packet.segments()) {
             Ok(()) => Ok(Accepted::Complete),
             Err(NoPut::Off) => Err(Refused::LinkDown),

@@ -15,7 +15,7 @@ use super::memory::{Memory, Piece};
 use super::message::RingAddresses;
 use crate::plant::planted;
 use crate::port::virtqueue::{
-    DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX, USED_BYTES,
+    DESCRIPTOR_BYTES, ELEMENTS_AT, INDEX_AT, NO_INTERRUPT, NO_NOTIFY, SIZE_MAX, USED_BYTES, WRITE,
     avail_event_at, passed, used_event_at,
 };
 use chain::{CHAIN_DESCRIPTORS_MAX, Chain, Live, Walk, Way};
@@ -385,6 +385,37 @@ impl Ring {
         self.budget <= 0 && !planted!(DescriptorsUnbounded)
     }
 
+    /// The buffer of the next chain from the guest, if the chain is one descriptor, as that of most
+    /// packets, and packets pass. It stays the next one until
+    /// [`consume_whole`](Self::consume_whole). Every other chain is one for [`take`](Self::take).
+    #[inline]
+    pub(in crate::port) fn whole(&mut self) -> Option<Piece> {
+        let live = self.live.as_ref();
+        let live = live.filter(|_| self.enabled && self.seen != self.next)?;
+        self.head = live.head(self.next);
+        live.whole(self.head, 0)
+    }
+
+    /// Copies from byte `at` of that buffer on.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is shorter.
+    #[inline]
+    pub(in crate::port) fn read_whole(&self, buffer: Piece, at: usize, out: &mut [u8]) {
+        if let Some(live) = &self.live {
+            live.memory.read(buffer, at, out);
+        }
+    }
+
+    /// Gives that chain back to the guest. A packet that is received pays for its descriptor.
+    #[inline]
+    pub(in crate::port) fn consume_whole(&mut self) {
+        (self.bad_row, self.waits_at) = (0, None);
+        self.suppress();
+        self.consume(0);
+    }
+
     /// Reads the next chain from the guest, and returns the bytes of its buffers: at most `most`.
     /// It stays the next one until [`consume`](Self::consume). A bad chain is consumed. `None`
     /// without a chain.
@@ -553,6 +584,36 @@ impl Ring {
         self.waits_at = None;
         self.suppress();
         Ok(())
+    }
+
+    /// As [`put`](Self::put), into a ring that is running, for a packet in one piece whose chain is
+    /// one descriptor with room for all of it. False for every other one: then nothing has changed.
+    #[inline]
+    pub(in crate::port) fn put_whole(
+        &mut self,
+        header: &mut [u8; HEADER_BYTES_MAX],
+        packet: &[u8],
+    ) -> bool {
+        let total = self.form.header + packet.len();
+        let Some(live) = self.live.as_ref().filter(|_| self.seen != self.next) else {
+            return false;
+        };
+        let head = live.head(self.next);
+        let whole = live.whole(head, WRITE).filter(|_| !self.is_exhausted());
+        let Some(buffer) = whole.filter(|buffer| buffer.bytes() >= total) else {
+            return false;
+        };
+        if self.form.mergeable {
+            header[10..].copy_from_slice(&1_u16.to_le_bytes());
+        }
+        live.memory.write(buffer, 0, &header[..self.form.header]);
+        live.memory.write(buffer, self.form.header, packet);
+        self.budget = (self.budget + due(total) - 1).min(BUDGET);
+        (self.bad_row, self.waits_at) = (0, None);
+        self.head = head;
+        self.consume(total as u32);
+        self.suppress();
+        true
     }
 
     /// Finds chains with room for `total` bytes. Bad ones are given back.

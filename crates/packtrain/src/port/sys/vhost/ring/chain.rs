@@ -63,6 +63,18 @@ impl Live {
         let at = ELEMENTS_AT + 2 * usize::from(index & (self.size - 1));
         self.avail.load(at, Ordering::Relaxed)
     }
+
+    /// The buffer of a chain of one descriptor in the ring itself, as most packets have, which the
+    /// device writes (`WRITE`) or reads (0). `None` for every other chain, and for a bad one.
+    #[inline]
+    pub(super) fn whole(&self, head: u16, access: u16) -> Option<Piece> {
+        let live = Some(self).filter(|live| head < live.size)?;
+        let [address, rest] = live.descriptors.words(usize::from(head) * DESCRIPTOR_BYTES);
+        let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
+        let is_whole = flags & (NEXT | INDIRECT | WRITE) == access && bytes > 0;
+        let piece = live.memory.guest(address, bytes).filter(|_| is_whole)?;
+        (piece.bytes() == bytes as usize).then_some(piece)
+    }
 }
 
 /// Which way the bytes of a chain go.
@@ -101,26 +113,20 @@ impl Walk<'_> {
     /// one, and for one with an error: then nothing has changed.
     #[inline]
     pub(super) fn one(&mut self, head: u16, way: Way, most: usize) -> Option<Chain> {
-        let live = Some(self.live).filter(|live| head < live.size)?;
-        let [address, rest] = live.descriptors.words(usize::from(head) * DESCRIPTOR_BYTES);
-        let (bytes, flags) = (rest as u32, (rest >> 32) as u16);
-        let (wanted, most_here) = match way {
+        let (access, most_here) = match way {
             Way::FromGuest => (0, most),
             Way::ToGuest => (WRITE, usize::MAX),
             Way::Both => return None,
         };
-        let is_usual = flags & (NEXT | INDIRECT | WRITE) == wanted
-            && (1..=most_here).contains(&(bytes as usize))
-            && self.pieces.len() < self.pieces.capacity();
-        let piece = live.memory.guest(address, bytes).filter(|_| is_usual)?;
-        if piece.bytes() < bytes as usize {
+        let piece = self.live.whole(head, access)?;
+        if piece.bytes() > most_here || self.pieces.len() == self.pieces.capacity() {
             return None;
         }
         *self.budget -= 1;
         self.pieces.push(piece);
         Some(Chain {
             head,
-            bytes: most.min(bytes as usize),
+            bytes: most.min(piece.bytes()),
             direct: 1,
             writable: self.pieces.len(),
         })

@@ -1,9 +1,10 @@
-//! Two threads, and the words by which each of them learns whether the other one sleeps. Processors
-//! let a load pass an earlier store: without the fences there are rounds in which neither sees the
-//! other.
+//! The short ways beside the others. And two threads, with the words by which each of them learns
+//! whether the other one sleeps: processors let a load pass an earlier store, so without the fences
+//! there are rounds in which neither sees the other.
 
 use super::super::message::RegionSpec;
 use super::*;
+use crate::port::virtqueue::{INDIRECT, NEXT, WRITE};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::sync::atomic::AtomicU32;
@@ -156,4 +157,108 @@ fn a_ring_that_a_packet_waited_for_and_that_is_taken_from_is_armed_for_its_next_
     );
     assert!(ring.take_request(&mut request).is_none());
     assert!(!ring.arm(), "nothing is there");
+}
+
+/// Descriptors of the ring, from the first one on, of which each begins a chain that the guest has
+/// made available: a buffer in the last page, or a table there.
+fn make_available(memory: &Arc<Memory>, descriptors: &[(u32, u16)]) {
+    let all = memory.block(AT, PAGE as usize + 4 + 2 * SIZE as usize, 16);
+    let all = all.expect("memory");
+    for (number, (bytes, flags)) in descriptors.iter().enumerate() {
+        let address = (2 * PAGE + 512 + 256 * number as u64).to_le_bytes();
+        let rest = [&bytes.to_le_bytes()[..], &flags.to_le_bytes(), &[0; 2]].concat();
+        all.write(16 * number, &[&address[..], &rest].concat());
+        all.write(
+            PAGE as usize + 4 + 2 * number,
+            &(number as u16).to_le_bytes(),
+        );
+    }
+    let count = descriptors.len() as u16;
+    all.store(PAGE as usize + 2, count, Ordering::Release);
+}
+
+/// All that a guest sees.
+fn contents(memory: &Arc<Memory>) -> Vec<u8> {
+    let mut all = vec![0; 3 * PAGE as usize];
+    let whole = memory.guest(0, 3 * PAGE as u32).expect("memory");
+    memory.read(whole, 0, &mut all);
+    all
+}
+
+/// The short way does what the other one does, or nothing.
+#[test]
+fn a_packet_in_one_buffer_is_put_as_any_other() {
+    const PACKET: [u8; 60] = [7; 60];
+    let cases = [
+        (&[(72, WRITE), (100, WRITE)][..], true),
+        (&[(2000, WRITE)], true),
+        (&[(71, WRITE), (72, WRITE)], false),
+        (&[(72, 0)], false),
+        (&[(72, WRITE | NEXT), (72, WRITE)], false),
+        (&[(0, WRITE)], false),
+        (&[(16, INDIRECT)], false),
+        (&[(u32::MAX, WRITE)], false),
+    ];
+    for (descriptors, is_whole) in cases {
+        let [short, long] = [true, false].map(|short| {
+            let (mut ring, memory) = ring();
+            let form = Form {
+                event_idx: true,
+                mergeable: true,
+                header: 12,
+                ..Form::default()
+            };
+            ring.set_form(form).expect("it fits");
+            ring.set_enabled(true);
+            make_available(&memory, descriptors);
+            ring.available().expect("chains");
+            let before = contents(&memory);
+            let mut header = [3; HEADER_BYTES_MAX];
+            match short {
+                true => assert_eq!(ring.put_whole(&mut header, &PACKET), is_whole),
+                false => drop(ring.put(&mut header, 60, [&PACKET[..]].into_iter())),
+            }
+            if short && !is_whole {
+                assert_eq!(contents(&memory), before, "{descriptors:?}");
+            }
+            ring.publish();
+            let state = (ring.next, ring.used, ring.budget, ring.bad, ring.bad_row);
+            (contents(&memory), state)
+        });
+        if is_whole {
+            assert_eq!(short, long, "{descriptors:?}");
+        }
+    }
+}
+
+#[test]
+fn a_chain_of_one_buffer_is_taken_as_any_other() {
+    for (descriptor, is_whole) in [
+        ((72, 0), true),
+        ((72, WRITE), false),
+        ((72, NEXT), false),
+        ((0, 0), false),
+        ((u32::MAX, 0), false),
+    ] {
+        let (mut ring, memory) = ring();
+        ring.set_enabled(true);
+        make_available(&memory, &[descriptor]);
+        assert!(ring.whole().is_none(), "the guest's index was not read");
+        ring.available().expect("a chain");
+        let found = ring.whole();
+        assert_eq!(found.map(|piece| piece.bytes()), is_whole.then_some(72));
+        ring.set_enabled(false);
+        assert!(ring.whole().is_none(), "what it sends is discarded");
+        ring.set_enabled(true);
+        let Some(buffer) = ring.whole() else {
+            continue;
+        };
+        let mut bytes = [1; 4];
+        ring.read_whole(buffer, 68, &mut bytes);
+        assert_eq!(bytes, [0; 4]);
+        let budget = ring.budget;
+        ring.consume_whole();
+        assert_eq!((ring.next, ring.used, ring.budget), (1, 1, budget));
+        assert!(ring.whole().is_none() && ring.take(100).is_none());
+    }
 }

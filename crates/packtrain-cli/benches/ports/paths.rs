@@ -267,7 +267,7 @@ pub fn all() -> Vec<Path> {
                 testpmd(["net_vhost0,iface=@/a", "net_vhost1,iface=@/b"], None),
             ],
             goals: vec![
-                goal(Figure::Packets, "testpmd", 1.0),
+                goal(Figure::Packets, "testpmd", 0.7),
                 Goal {
                     ours: POLL,
                     ..goal(Figure::Packets, "testpmd", 1.0)

@@ -34,8 +34,8 @@ done
 exec 3>&- cat >/dev/null
 "#;
 
-/// How long the settings of an interface stay the same before it is moved: until then the program
-/// may be setting them.
+/// How long the settings of an interface stay the same before it is moved, of the time that the
+/// program has: until then it may be setting them.
 const QUIET: Duration = Duration::from_millis(250);
 
 /// How long a process may take to stop.
@@ -164,7 +164,7 @@ impl Program {
         let start = Instant::now();
         let mut rtnl = self.netns.rtnl()?;
         let mut last: Option<[Link; 2]> = None;
-        let mut since = start;
+        let (mut before, mut quiet) = (self.threads(), Duration::ZERO);
         loop {
             if let Some(status) = self.ended() {
                 return Err(ToolError::Failed(format!(
@@ -182,9 +182,12 @@ impl Program {
                 [Some(a), Some(b)] => Some([a, b]),
                 _ => None,
             };
+            let now = self.threads();
+            quiet += before.had(&now);
+            before = now;
             if found != last {
-                (last, since) = (found, Instant::now());
-            } else if last.is_some() && since.elapsed() >= QUIET {
+                (last, quiet) = (found, Duration::ZERO);
+            } else if last.is_some() && quiet >= QUIET {
                 return Ok(());
             }
             if start.elapsed() > exec.wait {
@@ -258,7 +261,7 @@ impl Program {
 
     /// Its threads now.
     pub(crate) fn threads(&self) -> Threads {
-        Threads::of(self.processes())
+        Threads::of(self.processes(), "")
     }
 
     /// CPU time, context switches and threads of all its processes.

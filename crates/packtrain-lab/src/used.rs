@@ -5,7 +5,6 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use packtrain::engine::Snapshot;
-use rustix::thread::gettid;
 
 /// What the forwarder has used and moved since its start. Without a forwarder of its own (veth,
 /// bridge) everything is 0: the kernel's work is charged to the threads of the hosts.
@@ -75,12 +74,9 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    /// Those of processes, without the calling one. One that ends meanwhile may be left out.
-    pub(crate) fn of(processes: impl IntoIterator<Item = u32>) -> Self {
-        let (at, own) = (
-            Instant::now(),
-            gettid().as_raw_nonzero().get().cast_unsigned(),
-        );
+    /// Those of processes whose names begin with `name`. One that ends meanwhile may be left out.
+    pub(crate) fn of(processes: impl IntoIterator<Item = u32>, name: &str) -> Self {
+        let at = Instant::now();
         let threads = processes.into_iter().flat_map(|process| {
             let threads = fs::read_dir(format!("/proc/{process}/task"));
             threads.into_iter().flatten().flatten()
@@ -88,26 +84,34 @@ impl Threads {
         let threads = threads.filter_map(|thread| {
             let number = thread.file_name().to_str()?.parse().ok()?;
             let read = |name| fs::read_to_string(thread.path().join(name)).ok();
+            let stat = read("stat")?;
+            let own = stat.split_once(" (")?.1;
             // The CPU time comes last: a thread that got a CPU between the two has run.
-            let state = letter(&read("stat")?)?;
+            let state = letter(&stat).filter(|_| own.starts_with(name))?;
             Some((number, (state, cpu_time(&read("schedstat")?))))
         });
-        let all = threads.filter(|(number, _)| *number != own).collect();
+        let all = threads.collect();
         Self { at, all }
     }
 
-    /// The time that they had until `now`. If some of them have something to do then, it is the
+    /// The time that they had until `now`. If some of them have something to do at `now`, it is the
     /// mean of what these ran: on a busy machine a program that has done nothing may just have had
-    /// no CPU.
+    /// no CPU. A kernel that does not count CPU time to the nanosecond says 0 of all: then all time
+    /// was theirs.
     pub(crate) fn had(&self, now: &Self) -> Duration {
         let time = now.at - self.at;
+        let counts = now.all.values().any(|(_, cpu)| !cpu.is_zero());
         let ready = now.all.iter().filter(|(_, (state, _))| *state == 'R');
         let ran = ready.map(|(number, (_, cpu))| {
-            let then = self.all.get(number).map_or(*cpu, |(_, then)| *then);
+            let then = self
+                .all
+                .get(number)
+                .map_or(Duration::ZERO, |(_, then)| *then);
             cpu.saturating_sub(then)
         });
         let (sum, count) = ran.fold((Duration::ZERO, 0), |(sum, n), ran| (sum + ran, n + 1));
-        sum.checked_div(count).map_or(time, |mean| mean.min(time))
+        let mean = sum.checked_div(count).filter(|_| counts);
+        mean.map_or(time, |mean| mean.min(time))
     }
 }
 

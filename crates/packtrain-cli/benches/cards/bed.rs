@@ -1,5 +1,6 @@
 //! The guest with its cards, the host at their other ends, and the counts of instructions.
 
+use packtrain_lab::counters;
 use packtrain_lab::guest::{Bound, Card, CardModel, FarSide, Guest, GuestConfig, Kernel};
 use packtrain_lab::link::{Rtnl, quiet_ipv6};
 use packtrain_lab::netns::Netns;
@@ -10,13 +11,17 @@ use std::net::{Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What stops a bench.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The program that is measured: built with the bench's profile.
 const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
+/// Of DPDK: the program, and what drives the cards.
+const TESTPMD: &str = "dpdk-testpmd";
+const OUTPUT: &str = "/run/testpmd";
+const PLUGINS: [&str; 2] = ["librte_mempool_ring.so", "librte_net_e1000.so"];
 /// The argument with which this executable runs in the guest: it waits for the last frame.
 pub const AWAIT: &str = "await-the-last-frame";
 /// Where the last frame goes: to all nodes of the link.
@@ -57,6 +62,8 @@ pub struct FromHost {
     ready: String,
     /// The command waits for one more frame, behind the others.
     has_last: bool,
+    /// The command does not end, and is ended once this card has sent all.
+    sends_to: Option<usize>,
 }
 
 /// A guest that counts instructions, with four 82574L.
@@ -65,6 +72,8 @@ pub struct Bed {
     netns: Netns,
     /// The interfaces of the kernel's cards.
     kernels: [String; 2],
+    /// Those of DPDK that the guest has beside testpmd.
+    plugins: Vec<PathBuf>,
     log: PathBuf,
 }
 
@@ -107,6 +116,16 @@ impl Bed {
         }
         config.programs = vec![PACKTRAIN.into(), std::env::current_exe()?];
         config.programs.extend(traffic_control());
+        let testpmd = PathBuf::from("/usr/bin").join(TESTPMD);
+        let plugins = if testpmd.exists() {
+            plugins()
+        } else {
+            Vec::new()
+        };
+        if !plugins.is_empty() {
+            config.programs.push(testpmd);
+            config.programs.extend(plugins.iter().cloned());
+        }
         let taps = make_taps(&netns)?.into_iter().enumerate();
         let cards = taps.map(|(card, queue)| {
             let bound = if OURS.contains(&card) {
@@ -132,6 +151,7 @@ impl Bed {
             guest,
             netns,
             kernels,
+            plugins,
             log: log.to_owned(),
         })
     }
@@ -157,14 +177,20 @@ impl Bed {
     /// `packtrain forward` of packets that the host has for packtrain's first card, which its
     /// source makes with these keys.
     pub fn receives(&self, source: &'static str, to: &str) -> Work {
-        let address = self.guest.address(OURS[0]);
+        self.receives_with("", "", source, to)
+    }
+
+    /// The same with options, and with keys of the first card.
+    pub fn receives_with(&self, options: &str, keys: &str, source: &'static str, to: &str) -> Work {
+        let (address, from) = (self.guest.address(OURS[0]), self.card(0));
         Work {
-            line: format!("packtrain forward --json --count COUNT e1000e:{address} {to}"),
+            line: format!("packtrain forward --json --count COUNT {options} {from}{keys} {to}"),
             from_host: Some(FromHost {
                 card: OURS[0],
                 source,
                 ready: format!("grep -q {address} /proc/interrupts"),
                 has_last: false,
+                sends_to: None,
             }),
         }
     }
@@ -181,6 +207,7 @@ impl Bed {
                 source: "",
                 ready: "[ $(wc -l </proc/net/packet) -gt 1 ]".to_owned(),
                 has_last: false,
+                sends_to: None,
             }),
         }
     }
@@ -196,8 +223,44 @@ impl Bed {
                 source,
                 ready: format!("grep -qi ':{:04x} ' /proc/net/udp6", LAST.1),
                 has_last: true,
+                sends_to: None,
             }),
         })
+    }
+
+    /// testpmd between packtrain's cards, by DPDK's own drivers: it polls, and does not end by
+    /// itself, so its figure has up to 1 ms of polling after the last packet. `None` if it is not
+    /// installed.
+    pub fn testpmd(&self, source: &'static str) -> Option<Work> {
+        let names = self.plugins.iter().filter_map(|path| path.file_name());
+        let loads = names.map(|name| format!("-d /bin/{} ", name.display()));
+        let plugins = Some(loads.collect::<String>()).filter(|all| !all.is_empty())?;
+        let [a, b] = OURS.map(|card| self.guest.address(card));
+        // It loads no plugin from a folder that others may write to, and ends with its input.
+        let line = format!(
+            "chmod 755 / /bin; mkdir -p /var/run
+            sleep 1000 | {TESTPMD} --lcores '(0,1)@0' --no-huge --no-telemetry -m 64 {plugins} \
+             -a {a} -a {b} -- --nb-cores=1 --total-num-mbufs=4096 --no-mlockall \
+             --forward-mode=io --burst=64 --auto-start >{OUTPUT}"
+        );
+        Some(Work {
+            line,
+            from_host: Some(FromHost {
+                card: OURS[0],
+                source,
+                // Its ports are started one after the other, and their links come later.
+                ready: format!("[ $(grep -c 'link state change' {OUTPUT}) -ge 2 ]"),
+                has_last: false,
+                sends_to: Some(OURS[1]),
+            }),
+        })
+    }
+
+    /// Frames that a card has sent.
+    fn sent(&self, card: usize) -> Result<u64, Error> {
+        let devices = self.netns.run(counters::devices)??;
+        let mine = devices.iter().find(|(name, _)| *name == tap(card));
+        Ok(mine.ok_or("no TAP")?.1.rx_packets)
     }
 
     /// The instructions of a command with this number of packets, and what it printed.
@@ -208,6 +271,8 @@ impl Bed {
             let printed = self.guest.check(&line)?;
             return Ok((self.guest.instructions()? - before, printed));
         };
+        // The output of an earlier run is not that of this one.
+        self.guest.check(&format!("rm -f {OUTPUT}"))?;
         let job = self.guest.begin(&line)?;
         let ready = &from.ready;
         self.guest
@@ -216,7 +281,20 @@ impl Bed {
         self.guest.monitor("stop", &json!({}))?;
         self.fill(from, packets)?;
         let before = self.guest.instructions()?;
+        let sent = from.sends_to.map(|card| self.sent(card)).transpose()?;
         self.guest.monitor("cont", &json!({}))?;
+        if let Some((card, sent)) = from.sends_to.zip(sent) {
+            let began = Instant::now();
+            while self.sent(card)? < sent + packets {
+                if began.elapsed() > RUN_MAX {
+                    return Err(format!("`{line}` does not send {packets} packets").into());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let after = self.guest.instructions()?;
+            job.signal("INT")?;
+            return Ok((after - before, job.wait()?.stdout));
+        }
         let output = job.wait()?;
         if !output.success() {
             return Err(format!("`{line}`: {output:?}").into());
@@ -311,4 +389,15 @@ pub fn traffic_control() -> Option<PathBuf> {
         .map(PathBuf::from)
         .into_iter()
         .find(|path| path.exists())
+}
+
+/// DPDK's plugins for the cards, which testpmd loads; none if they are not installed.
+fn plugins() -> Vec<PathBuf> {
+    let folders = fs::read_dir("/usr/lib/x86_64-linux-gnu/dpdk")
+        .into_iter()
+        .flatten()
+        .flatten();
+    let found = folders.map(|folder| PLUGINS.map(|name| folder.path().join(name)));
+    let mut found = found.filter(|paths| paths.iter().all(|path| path.exists()));
+    found.next().map_or_else(Vec::new, Vec::from)
 }

@@ -129,6 +129,21 @@ fn forwards(bed: &Bed, source: &'static str) -> Result<Vec<Contestant>, Error> {
     Ok(forwards)
 }
 
+/// From one card to another by programs that poll.
+fn polls(bed: &Bed) -> Vec<Contestant> {
+    let ours = |keys| bed.receives_with("--idle poll", keys, "", &bed.card(1));
+    // As DPDK's driver, which merges nothing.
+    let mut polls = vec![
+        Contestant::new("packtrain, coalesce=off", ours(",coalesce=off")),
+        Contestant::new("packtrain e1000e:", ours("")).share(),
+    ];
+    match bed.testpmd("") {
+        Some(testpmd) => polls.push(Contestant::new("testpmd", testpmd)),
+        None => println!("missing: testpmd (dpdk-dev), for forwarding by DPDK's driver"),
+    }
+    polls
+}
+
 /// All paths.
 pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
     let first = bed.interface(0);
@@ -177,6 +192,11 @@ pub fn all(bed: &Bed) -> Result<Vec<Path>, Error> {
             name: "forward 64",
             about: "frames of 64 bytes from one card to another",
             contestants: forwards(bed, "")?,
+        },
+        Path {
+            name: "poll 64",
+            about: "the same by programs that poll, without interrupts",
+            contestants: polls(bed),
         },
         Path {
             name: "tx tso",

@@ -184,7 +184,7 @@ impl<'a> Bench<'a> {
         let before = self.program.datagrams_refused()?;
         let mut threads = self.program.threads();
         let outcome = self.probe.run(&step.list, at_once, patience, resume, || {
-            let ended = end(&self.program, &self.hosts).is_some();
+            let ended = end(&self.program, &self.hosts).is_some() || self.control.stopped();
             (!ended).then(|| had(&self.program, &mut threads))
         });
         let mut outcome = outcome?;

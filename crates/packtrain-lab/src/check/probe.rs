@@ -215,7 +215,7 @@ impl Probe {
 
     /// Sends a list of packets and judges what arrives. With `at_once` nothing is waited for while
     /// they are sent. `sent` is called when all are. `had` returns the time that the program had
-    /// since the last call, or `None` once it has ended; `patience` is so much of that time.
+    /// since the last call, of which `patience` is, or `None` if nothing is to be waited for.
     pub(super) fn run(
         &mut self,
         list: &[Sent],
@@ -275,14 +275,14 @@ impl Probe {
             return Ok(outcome);
         }
         let mut last = Instant::now();
-        let (mut seen, mut quiet) = (last, Duration::ZERO);
+        let (mut seen, mut quiet, mut is_first) = (last, Duration::ZERO, true);
         let (mut matched, mut changed) = (0, 0);
         loop {
             let before = outcome.arrived.len();
             self.collect(&mut buffer, begin, &mut outcome.arrived)?;
             if outcome.arrived.len() > before {
                 last = Instant::now();
-                (seen, quiet) = (last, Duration::ZERO);
+                (seen, quiet, is_first) = (last, Duration::ZERO, true);
                 matched = count(self.compare(), &built, list, &outcome.arrived);
                 changed = match matched >= wanted {
                     true => 0,
@@ -304,7 +304,10 @@ impl Probe {
                 let Some(had) = had() else {
                     break;
                 };
-                quiet += had.min(seen.elapsed());
+                // What it had before the last arrival is in the first.
+                if !std::mem::take(&mut is_first) {
+                    quiet += had.min(seen.elapsed());
+                }
                 seen = Instant::now();
             }
             self.wait(AFTER)?;

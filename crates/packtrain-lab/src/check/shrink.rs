@@ -10,6 +10,8 @@ use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.
 const TRIES: usize = 40;
+/// A start of the program, which may take long, costs as much as so many runs.
+const START_TRIES: usize = 8;
 /// A loss is one now and then if less than one in so many packets of the least list is lost.
 const RARE: usize = 100;
 /// The cause of a loss that does not show again, or is rare, until all checks have ended.
@@ -35,9 +37,9 @@ impl Bench<'_> {
         }
         let short = SHORT_PATIENCE.min(self.options.patience);
         let mut least = step.clone();
-        let mut tries = 0;
+        let (mut tries, starts) = (0, self.starts);
         let mut pieces = 2;
-        while least.list.len() > 1 && tries < TRIES && !self.control.stopped() {
+        while least.list.len() > 1 && self.has_tries(tries, starts) {
             let size = least.list.len().div_ceil(pieces);
             let mut shorter = None;
             for start in (0..least.list.len()).step_by(size) {
@@ -49,7 +51,7 @@ impl Bench<'_> {
                     shorter = Some(candidate);
                     break;
                 }
-                if tries >= TRIES || self.control.stopped() {
+                if !self.has_tries(tries, starts) {
                     break;
                 }
             }
@@ -60,7 +62,7 @@ impl Bench<'_> {
             }
         }
         for index in 0..least.list.len() {
-            while tries < TRIES && !self.control.stopped() {
+            while self.has_tries(tries, starts) {
                 let Some(fewer) = with_fewer_segments(&least.list[index]) else {
                     break;
                 };
@@ -97,6 +99,12 @@ impl Bench<'_> {
             outcome,
             ..Found::default()
         })
+    }
+
+    /// Whether another run may follow so many, since the program was started the `starts`th time.
+    fn has_tries(&self, runs: usize, starts: u64) -> bool {
+        let started = (self.starts - starts) as usize;
+        runs + START_TRIES * started < TRIES && !self.control.stopped()
     }
 
     /// The outcome, if it is the same kind of failure. A program that the last one has ended, or

@@ -127,7 +127,7 @@ impl Monitor {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(self.ended("it has ended")),
                 Ok(count) => self.unread.extend(&bytes[..count]),
-                // By a signal, for which the wait for the guest has a flag.
+                // A signal: who waits for the guest sees its flag.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.ended(&error.to_string())),
             }

@@ -1,4 +1,4 @@
-//! The storage of a coalescer: the caller's memory, or one block of its own.
+//! The storage of a coalescer: the caller's memory, or memory of its own.
 
 use super::parse::Parsed;
 use super::table::{Entry, Link, Set, Table};

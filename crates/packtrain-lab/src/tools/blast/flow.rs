@@ -228,7 +228,7 @@ impl Flow {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
         let mut sequences = Sequences::default();
-        let threads = || Threads::of([std::process::id()]);
+        let threads = || Threads::of([std::process::id()], "packtrain-");
         let (mut quiet, mut seen) = (Duration::ZERO, None::<Threads>);
         let (mut calls, mut last, mut pause) = (0, Instant::now(), Duration::ZERO);
         // `last` may be before the sender's start.
@@ -255,14 +255,15 @@ impl Flow {
                     let Some(ended) = self.ended.get() else {
                         continue;
                     };
+                    let is_late = last.max(*ended).elapsed() >= settle;
+                    // What arrived before the last look was received after it.
+                    if quiet >= settle || (is_late && control.stopped()) {
+                        break;
+                    }
                     let before = seen.get_or_insert_with(threads);
-                    if last.max(*ended).elapsed() >= settle {
+                    if is_late {
                         let now = threads();
                         quiet += std::mem::replace(before, now).had(before);
-                    }
-                    if quiet >= settle || control.stopped() && last.max(*ended).elapsed() >= settle
-                    {
-                        break;
                     }
                 }
                 Err(error) => return Err(LabError::os("recvmmsg", &error)),

@@ -72,8 +72,8 @@ pub struct Blast {
     /// How long packets are sent
     #[arg(long, value_name = "TIME", default_value = "1s")]
     pub duration: Time,
-    /// How long the receivers wait for late packets after the last one, and a sender for a queue
-    /// that accepts nothing
+    /// How long the receivers wait for late packets after the last one, without the time in which
+    /// packtrain waits for a CPU, and a sender for a queue that accepts nothing
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub settle: Time,
     /// Threads beside it that only compute, until the last sender ends: at most 64

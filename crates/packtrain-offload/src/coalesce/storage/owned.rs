@@ -4,10 +4,10 @@ use super::{Parts, Queued, Storage};
 use crate::coalesce::{Config, Entry, Link, Set};
 use crate::sort::Keyed;
 use alloc::boxed::Box;
+use core::fmt;
 use core::iter::repeat_with;
 
 /// Storage that is allocated at set-up and freed as a whole, with the packets in it.
-#[derive(Debug)]
 pub struct Owned<P> {
     entries: Box<[Entry<P>]>,
     sets: Box<[Set]>,
@@ -48,5 +48,14 @@ impl<P> Storage<P> for Owned<P> {
             keys: &mut self.keys,
             words: &mut self.words,
         }
+    }
+}
+
+impl<P> fmt::Debug for Owned<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Owned")
+            .field("entries", &self.entries.len())
+            .field("queue", &self.queue.len())
+            .finish_non_exhaustive()
     }
 }

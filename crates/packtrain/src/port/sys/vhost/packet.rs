@@ -5,7 +5,7 @@ use super::features::{Form, accepted, negotiated};
 use super::ring::{Cursor, HEADER_BYTES_MAX, NoPut, Ring};
 use crate::driver::{Accepted, Change, Features, Refused, RxInfo};
 use crate::limits::PACKET_BYTES_MAX;
-use crate::packet::Packet;
+use crate::packet::{FrameClass, Packet};
 use crate::port::vectored::Posted;
 use crate::port::vnet::{self, bytes_min, header_of};
 use crate::stats::DropReason;
@@ -49,7 +49,8 @@ pub(in crate::port) fn receive(
 #[inline]
 fn receive_plain(ring: &mut Ring, posted: &mut Posted) -> Option<(Packet, RxInfo)> {
     let (form, buffer) = (ring.form(), ring.whole()?);
-    let bytes = buffer.bytes().checked_sub(form.header)?;
+    let bytes = buffer.bytes().checked_sub(form.header);
+    let bytes = bytes.filter(|bytes| *bytes <= FrameClass::Small.data_bytes())?;
     let mut header = [0; HEADER_BYTES_MAX];
     ring.read_whole(buffer, 0, &mut header[..form.header]);
     let header = VnetHeader::decode(&header, length(form)).ok()?;

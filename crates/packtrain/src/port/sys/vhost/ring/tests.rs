@@ -185,6 +185,36 @@ fn contents(memory: &Arc<Memory>) -> Vec<u8> {
     all
 }
 
+/// What the worker knows of a ring.
+fn state(ring: &Ring) -> impl PartialEq + std::fmt::Debug + use<> {
+    let indices = (ring.next, ring.seen, ring.used, ring.waits_at);
+    (
+        indices,
+        ring.suppressed,
+        ring.budget,
+        ring.bad,
+        ring.bad_row,
+    )
+}
+
+/// A ring in which nothing is as at its start, with these chains.
+fn used_ring(event_idx: bool, descriptors: &[(u32, u16)]) -> (Ring, Arc<Memory>) {
+    let (mut ring, memory) = ring();
+    let form = Form {
+        event_idx,
+        mergeable: true,
+        header: 12,
+        ..Form::default()
+    };
+    ring.set_form(form).expect("it fits");
+    ring.set_enabled(true);
+    make_available(&memory, descriptors);
+    ring.available().expect("chains");
+    (ring.budget, ring.bad_row, ring.waits_at) = (1, 3, Some(9));
+    ring.suppressed = false;
+    (ring, memory)
+}
+
 /// The short way does what the other one does, or nothing.
 #[test]
 fn a_packet_in_one_buffer_is_put_as_any_other() {
@@ -200,33 +230,20 @@ fn a_packet_in_one_buffer_is_put_as_any_other() {
         (&[(u32::MAX, WRITE)], false),
     ];
     for (descriptors, is_whole) in cases {
-        let [short, long] = [true, false].map(|short| {
-            let (mut ring, memory) = ring();
-            let form = Form {
-                event_idx: true,
-                mergeable: true,
-                header: 12,
-                ..Form::default()
-            };
-            ring.set_form(form).expect("it fits");
-            ring.set_enabled(true);
-            make_available(&memory, descriptors);
-            ring.available().expect("chains");
-            let before = contents(&memory);
+        for event_idx in [false, true] {
             let mut header = [3; HEADER_BYTES_MAX];
-            match short {
-                true => assert_eq!(ring.put_whole(&mut header, &PACKET), is_whole),
-                false => drop(ring.put(&mut header, 60, [&PACKET[..]].into_iter())),
+            let (mut short, memory) = used_ring(event_idx, descriptors);
+            let before = (contents(&memory), state(&short));
+            assert_eq!(short.put_whole(&mut header, &PACKET), is_whole);
+            let after = (contents(&memory), state(&short));
+            if !is_whole {
+                assert_eq!(after, before, "{descriptors:?}");
+                continue;
             }
-            if short && !is_whole {
-                assert_eq!(contents(&memory), before, "{descriptors:?}");
-            }
-            ring.publish();
-            let state = (ring.next, ring.used, ring.budget, ring.bad, ring.bad_row);
-            (contents(&memory), state)
-        });
-        if is_whole {
-            assert_eq!(short, long, "{descriptors:?}");
+            let (mut long, memory) = used_ring(event_idx, descriptors);
+            let put = long.put(&mut header, 60, [&PACKET[..]].into_iter());
+            assert_eq!(put, Ok(()));
+            assert_eq!(after, (contents(&memory), state(&long)), "{descriptors:?}");
         }
     }
 }
@@ -240,25 +257,27 @@ fn a_chain_of_one_buffer_is_taken_as_any_other() {
         ((0, 0), false),
         ((u32::MAX, 0), false),
     ] {
-        let (mut ring, memory) = ring();
-        ring.set_enabled(true);
-        make_available(&memory, &[descriptor]);
-        assert!(ring.whole().is_none(), "the guest's index was not read");
-        ring.available().expect("a chain");
-        let found = ring.whole();
-        assert_eq!(found.map(|piece| piece.bytes()), is_whole.then_some(72));
-        ring.set_enabled(false);
-        assert!(ring.whole().is_none(), "what it sends is discarded");
-        ring.set_enabled(true);
-        let Some(buffer) = ring.whole() else {
-            continue;
-        };
-        let mut bytes = [1; 4];
-        ring.read_whole(buffer, 68, &mut bytes);
-        assert_eq!(bytes, [0; 4]);
-        let budget = ring.budget;
-        ring.consume_whole();
-        assert_eq!((ring.next, ring.used, ring.budget), (1, 1, budget));
-        assert!(ring.whole().is_none() && ring.take(100).is_none());
+        for event_idx in [false, true] {
+            let (mut short, memory) = used_ring(event_idx, &[descriptor]);
+            short.set_enabled(false);
+            assert!(short.whole().is_none(), "what it sends is discarded");
+            short.set_enabled(true);
+            let before = (contents(&memory), state(&short));
+            let found = short.whole();
+            assert_eq!(found.map(|piece| piece.bytes()), is_whole.then_some(72));
+            assert_eq!((contents(&memory), state(&short)), before);
+            let Some(buffer) = found else {
+                continue;
+            };
+            let mut bytes = [1; 4];
+            short.read_whole(buffer, 68, &mut bytes);
+            assert_eq!(bytes, [0; 4]);
+            short.consume_whole();
+            let after = (contents(&memory), state(&short));
+            let (mut long, memory) = used_ring(event_idx, &[descriptor]);
+            assert_eq!(long.take(100), Some(Ok(72)));
+            long.consume(0);
+            assert_eq!(after, (contents(&memory), state(&long)));
+        }
     }
 }

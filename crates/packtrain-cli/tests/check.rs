@@ -234,8 +234,7 @@ fn a_program_that_has_ended_is_not_waited_for() {
     assert_eq!(verdicts(&document), [("order", "ended")], "{document}");
 }
 
-/// Its one CPU belongs to programs that only compute, beside which it waits for longer than the
-/// patience.
+/// Programs that only compute have the forwarder's one CPU for longer than the patience.
 fn a_program_without_a_cpu_loses_nothing() {
     need_tap();
     let cpu = allowed().expect("CPUs")[0].to_string();

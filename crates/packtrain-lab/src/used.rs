@@ -65,7 +65,7 @@ impl Used {
     }
 }
 
-/// What threads had of the CPUs until a moment.
+/// States and CPU times of threads at one moment.
 #[derive(Debug)]
 pub(crate) struct Threads {
     at: Instant,

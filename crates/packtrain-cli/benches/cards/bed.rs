@@ -18,7 +18,7 @@ pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The program that is measured: built with the bench's profile.
 const PACKTRAIN: &str = env!("CARGO_BIN_EXE_packtrain");
-/// Of DPDK: the program, and what drives the cards.
+/// DPDK's forwarder, the file of its output in the guest, and its plugins.
 const TESTPMD: &str = "dpdk-testpmd";
 const OUTPUT: &str = "/run/testpmd";
 const PLUGINS: [&str; 2] = ["librte_mempool_ring.so", "librte_net_e1000.so"];

@@ -132,7 +132,7 @@ fn forwards(bed: &Bed, source: &'static str) -> Result<Vec<Contestant>, Error> {
 /// From one card to another by programs that poll.
 fn polls(bed: &Bed) -> Vec<Contestant> {
     let ours = |keys| bed.receives_with("--idle poll", keys, "", &bed.card(1));
-    // As DPDK's driver, which merges nothing.
+    // Without merging, as DPDK's driver.
     let mut polls = vec![
         Contestant::new("packtrain, coalesce=off", ours(",coalesce=off")),
         Contestant::new("packtrain e1000e:", ours("")).share(),

@@ -121,9 +121,9 @@ impl<'a> Run<'a> {
         format!("{said}\n{}", self.job.output().expect("a guest"))
     }
 
-    /// Its end by SIGINT, once nothing is on its way between these ends. What was sent before
-    /// datagrams that have passed both ways has passed, too, however busy the host is: it may be in
-    /// a TAP, which counts it when QEMU reads it, or in QEMU. Twice, for what came of that.
+    /// Its end by SIGINT, with no frame between these ends. A frame may wait in QEMU, or in a TAP,
+    /// which counts it only when QEMU reads it. Datagrams that pass both ways pass after all
+    /// earlier frames. The second exchange does the same for the replies to those.
     pub fn end_between(self, ends: &[End<'_>; 2]) -> Document {
         flows(ends);
         flows(ends);

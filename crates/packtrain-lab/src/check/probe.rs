@@ -70,7 +70,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// How often the program is looked at, while packets are waited for.
+/// The interval at which the program's threads are read, while packets are waited for.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A failure: what, and a sentence that says which packet and how.
@@ -296,7 +296,7 @@ impl Probe {
                 false if matched + changed >= wanted => patience.min(SHORT_PATIENCE),
                 false => patience,
             };
-            // What arrives is collected between the last look and this.
+            // Packets that arrived before the last look are collected by now.
             if quiet > rest || (matched >= wanted && last.elapsed() > rest) {
                 break;
             }
@@ -304,7 +304,7 @@ impl Probe {
                 let Some(had) = had() else {
                     break;
                 };
-                // What it had before the last arrival is in the first.
+                // The first look after an arrival includes time before it.
                 if !std::mem::take(&mut is_first) {
                     quiet += had.min(seen.elapsed());
                 }

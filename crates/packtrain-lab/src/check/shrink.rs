@@ -10,7 +10,7 @@ use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.
 const TRIES: usize = 40;
-/// A start of the program, which may take long, costs as much as so many runs.
+/// A start of the program counts as this many runs, since it may take long.
 const START_TRIES: usize = 8;
 /// A loss is one now and then if less than one in so many packets of the least list is lost.
 const RARE: usize = 100;
@@ -101,7 +101,8 @@ impl Bench<'_> {
         })
     }
 
-    /// Whether another run may follow so many, since the program was started the `starts`th time.
+    /// Whether a run may follow `runs` others, before which the program had been started `starts`
+    /// times.
     fn has_tries(&self, runs: usize, starts: u64) -> bool {
         let started = (self.starts - starts) as usize;
         runs + START_TRIES * started < TRIES && !self.control.stopped()

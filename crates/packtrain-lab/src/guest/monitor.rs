@@ -127,7 +127,7 @@ impl Monitor {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return Err(self.ended("it has ended")),
                 Ok(count) => self.unread.extend(&bytes[..count]),
-                // A signal: who waits for the guest sees its flag.
+                // A signal. The wait for the guest reads the stop flag.
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.ended(&error.to_string())),
             }

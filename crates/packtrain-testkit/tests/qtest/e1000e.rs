@@ -182,8 +182,8 @@ fn a_message_of_the_only_vector_arrives() {
         }
         card.write32(0, ICS, LINK_CHANGED);
         assert!(comes(&interrupt, WAIT));
-        // First: until its cause is read, the message may come again when the time of the
-        // interrupt throttling register is over.
+        // Before `clear`: while the cause is set, QEMU repeats the message after the interval of
+        // the interrupt throttling register.
         assert_ne!(card.read32(0, ICR) & LINK_CHANGED, 0);
         interrupt.clear();
     }

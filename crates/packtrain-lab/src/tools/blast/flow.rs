@@ -222,8 +222,8 @@ impl Flow {
         Ok((done as u64, calls))
     }
 
-    /// Receives until the sender has ended, and nothing has arrived for a while, of which time that
-    /// a forwarder in this process waits for a CPU is no part.
+    /// Receives until the sender has ended, and nothing has arrived for `Load::settle`. Time in
+    /// which packtrain's threads wait for a CPU does not count.
     pub(super) fn receive(&self, load: &Load, control: &Control<'_>) -> Result<Received, LabError> {
         let cpu = Usage::of_thread();
         let mut messages = Messages::new(RECEIVE_BATCH, PAYLOAD_MIN);
@@ -256,7 +256,7 @@ impl Flow {
                         continue;
                     };
                     let is_late = last.max(*ended).elapsed() >= settle;
-                    // What arrived before the last look was received after it.
+                    // Packets that arrived before the last look are received by now.
                     if quiet >= settle || (is_late && control.stopped()) {
                         break;
                     }

@@ -408,7 +408,8 @@ impl Ring {
         }
     }
 
-    /// Gives that chain back to the guest. A packet that is received pays for its descriptor.
+    /// Gives that chain back to the guest. The budget stays as it is: a received packet adds to it
+    /// what its descriptor costs.
     #[inline]
     pub(in crate::port) fn consume_whole(&mut self) {
         (self.bad_row, self.waits_at) = (0, None);

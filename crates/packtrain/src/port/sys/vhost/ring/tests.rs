@@ -1,6 +1,6 @@
-//! The short ways beside the others. And two threads, with the words by which each of them learns
-//! whether the other one sleeps: processors let a load pass an earlier store, so without the fences
-//! there are rounds in which neither sees the other.
+//! `put_whole` and `whole` compared with `put` and `take`. And two threads, with the words by which
+//! each of them learns whether the other one sleeps: processors let a load pass an earlier store,
+//! so without the fences there are rounds in which neither sees the other.
 
 use super::super::message::RegionSpec;
 use super::*;
@@ -185,7 +185,7 @@ fn contents(memory: &Arc<Memory>) -> Vec<u8> {
     all
 }
 
-/// What the worker knows of a ring.
+/// The worker's state of a ring.
 fn state(ring: &Ring) -> impl PartialEq + std::fmt::Debug + use<> {
     let indices = (ring.next, ring.seen, ring.used, ring.waits_at);
     (
@@ -197,7 +197,7 @@ fn state(ring: &Ring) -> impl PartialEq + std::fmt::Debug + use<> {
     )
 }
 
-/// A ring in which nothing is as at its start, with these chains.
+/// A ring with these chains, whose state differs from that at its start.
 fn used_ring(event_idx: bool, descriptors: &[(u32, u16)]) -> (Ring, Arc<Memory>) {
     let (mut ring, memory) = ring();
     let form = Form {
@@ -215,7 +215,7 @@ fn used_ring(event_idx: bool, descriptors: &[(u32, u16)]) -> (Ring, Arc<Memory>)
     (ring, memory)
 }
 
-/// The short way does what the other one does, or nothing.
+/// `put_whole` changes memory and state as `put` does, or changes nothing.
 #[test]
 fn a_packet_in_one_buffer_is_put_as_any_other() {
     const PACKET: [u8; 60] = [7; 60];

@@ -314,11 +314,12 @@ fn a_copy_that_comes_late_fails_the_check_that_sent_the_packet() {
     assert_eq!(verdicts(&document), wanted, "{document}");
     let row = &document["rows"][0];
     let what = row["what"].as_str().expect("a sentence");
-    let line = row["least"][0].as_str().expect("a packet");
-    assert!(
-        what.starts_with("a packet arrived once more, ") && what.ends_with(line),
-        "{row}"
-    );
+    // On a busy machine it may come before the run of its packet has ended.
+    let is_told = ["a packet arrived once more, ", "a packet arrived twice: "];
+    assert!(is_told.iter().any(|told| what.starts_with(told)), "{row}");
+    let least = row["least"].as_array().expect("a list");
+    let mut lines = least.iter().filter_map(Value::as_str);
+    assert!(lines.any(|line| what.ends_with(line)), "{row}");
 }
 
 fn finds(fault: &str) {

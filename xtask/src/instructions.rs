@@ -1,5 +1,6 @@
-//! Counts the instructions that a packet costs with callgrind, beside DPDK's testpmd. Between ports
-//! that never wait the count is the same in each run, but for some tenths of an instruction.
+//! Counts the instructions that a packet costs with callgrind, beside DPDK's testpmd and a program
+//! in C. Between ports that never wait the count is the same in each run, but for some tenths of an
+//! instruction. Between devices it depends on how many packets are there at a time.
 
 use std::env;
 use std::path::Path;
@@ -35,6 +36,39 @@ const BUILDS: [&str; 2] = [
 const PACKETS: [u64; 2] = [4_000, 24_000];
 /// Seconds of the two runs of testpmd.
 const SECONDS: [u64; 2] = [5, 15];
+/// A path between devices, which `xtask/instructions.sh` makes.
+struct Devices {
+    /// The name of the path there, and two amounts of the traffic on it.
+    way: &'static str,
+    amounts: [&'static str; 2],
+    /// The arguments of packtrain, and the peer: its name and its command.
+    ours: &'static str,
+    peer: (&'static str, &'static str),
+}
+
+const DEVICES: [Devices; 2] = [
+    Devices {
+        way: "tap",
+        amounts: ["3200", "16000"],
+        ours: "forward -q tap:{a} tap:{b} --idle halt",
+        peer: ("C forwarder", "target/tapfwd {a} {b} vnet 2"),
+    },
+    Devices {
+        way: "vhost",
+        amounts: ["6", "14"],
+        ours: "forward vhost-user:{a},server vhost-user:{b},server --duration {n}s --json",
+        peer: (
+            "testpmd",
+            "dpdk-testpmd -l 0,1 --no-pci --no-huge --no-telemetry -m 256 \
+             --file-prefix=instructions --vdev=net_vhost0,iface={a} --vdev=net_vhost1,iface={b} \
+             -- --nb-cores=1 --total-num-mbufs=8192 --no-mlockall --forward-mode=io --burst=64 \
+             --auto-start",
+        ),
+    },
+];
+const FORWARDER: &str = "cc -O3 -o target/tapfwd crates/packtrain-lab/baseline/tapfwd.c -lpthread";
+/// Pairs of runs between devices.
+const PAIRS: usize = 3;
 /// What a row may grow by without a new figure.
 const GROWTH_MAX: f64 = 1.02;
 
@@ -66,6 +100,7 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
     let table = aligned(&["ports", "release", "ci", "testpmd"], rows, |column| {
         column == 0
     });
+    let devices = devices(root)?;
     let commit = printed(&mut program(root, "git rev-parse HEAD"))?;
     let compiler = printed(&mut program(root, "rustc --version"))?;
     let text = format!(
@@ -73,10 +108,13 @@ pub fn run(root: &Path, arguments: &Arguments) -> Result<()> {
          compiler {compiler}\n\
          command  cargo xtask instructions\n\
          counted  instructions a packet by callgrind: {} less {} packets, in user space\n\
-         testpmd  io between two net_null, which write no packet; DPDK of this machine\n\n{table}",
+         testpmd  io between two net_null, which write no packet; DPDK of this machine\n\n{table}\n\
+         Between devices, 64 bytes, release: medians of {PAIRS} pairs of runs, the least and the \
+         most.\ntestpmd polls without end: its count has the polls that find nothing.\n\n\
+         {devices}",
         PACKETS[1], PACKETS[0]
     );
-    print!("{table}");
+    print!("{table}\n{devices}");
     write(&root.join(FILE), &text)
 }
 
@@ -106,6 +144,48 @@ fn check(root: &Path, profile: &str) -> Result<()> {
     Ok(())
 }
 
+/// The table of the paths between devices. Where one cannot be counted, its row says why.
+fn devices(root: &Path) -> Result<String> {
+    ensure(&mut program(root, FORWARDER))?;
+    let rows = DEVICES.iter().map(|path| {
+        let ours = format!("{} {}", binary(0), path.ours);
+        let (name, peer) = path.peer;
+        let counts = [&*ours, peer].map(|command| between(root, path, command));
+        let cells = counts.map(|count| match count {
+            Ok([median, least, most]) => format!("{median:.0} ({least:.0} to {most:.0})"),
+            Err(error) => format!("not counted: {error:#}"),
+        });
+        let [ours, theirs] = cells;
+        vec![path.way.to_owned(), ours, name.to_owned(), theirs]
+    });
+    let names = ["path", "packtrain", "peer", "its count"];
+    Ok(aligned(&names, rows, |column| column % 2 == 0))
+}
+
+/// The median, the least and the most of what a packet costs a forwarder.
+fn between(root: &Path, path: &Devices, command: &str) -> Result<[f64; 3]> {
+    let run = |amount: &str| {
+        let line = format!("xtask/instructions.sh {} {amount} {command}", path.way);
+        let text = printed(&mut program(root, &line))?;
+        let numbers = text.split(' ').map(str::parse::<i64>);
+        match numbers.collect::<Result<Vec<_>, _>>()?[..] {
+            [count, packets] => Ok((count, packets)),
+            _ => bail!("{line} printed {text}"),
+        }
+    };
+    let mut counts = Vec::new();
+    for _ in 0..PAIRS {
+        let [short, long] = path.amounts;
+        let (short, long) = (run(short)?, run(long)?);
+        if long.1 <= short.1 {
+            bail!("{} packets passed, and {} before", long.1, short.1);
+        }
+        counts.push((long.0 - short.0) as f64 / (long.1 - short.1) as f64);
+    }
+    counts.sort_by(f64::total_cmp);
+    Ok([counts[PAIRS / 2], counts[0], counts[PAIRS - 1]])
+}
+
 /// A figure of the file: that of the row that begins with `ports`.
 fn figure(text: &str, ports: &str, column: usize) -> Result<f64> {
     let row = text
@@ -120,8 +200,7 @@ fn figure(text: &str, ports: &str, column: usize) -> Result<f64> {
 /// For each row, of a build of [`PROFILES`]. Rows are counted side by side, which changes none.
 fn counts(root: &Path, index: usize) -> Result<Vec<f64>> {
     ensure(&mut program(root, BUILDS[index]))?;
-    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    let binary = format!("{target}/{}/packtrain", PROFILES[index]);
+    let binary = binary(index);
     let count = |[a, b]: [&str; 2]| {
         let run = |packets: u64| {
             let line = format!("{binary} forward -q {a},count={packets} {b}");
@@ -140,10 +219,18 @@ fn counts(root: &Path, index: usize) -> Result<Vec<f64>> {
     })
 }
 
+/// The program in a build of [`PROFILES`].
+fn binary(index: usize) -> String {
+    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    format!("{target}/{}/packtrain", PROFILES[index])
+}
+
 fn callgrind(root: &Path, line: &str) -> Command {
     program(
         root,
-        &format!("valgrind --tool=callgrind --callgrind-out-file=/dev/null {line}"),
+        &format!(
+            "valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file=/dev/null {line}"
+        ),
     )
 }
 

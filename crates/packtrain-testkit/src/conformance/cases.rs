@@ -398,7 +398,7 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
     let (packets, last) = packets.split_at(2000);
     bench.feed.extend(outside(packets));
     let mut hoard = Vec::new();
-    for _ in 0..4000 {
+    for _ in 0..LATE_ROUNDS * QUIET_ROUNDS {
         if bench.rx_counters.alloc_fail.get() > 0 {
             break;
         }
@@ -407,8 +407,11 @@ pub fn recovers_from_an_empty_arena<R: Rig>(mut rig: R, seed: u64) -> Outcome {
                 hoard.push(packet);
             }
         }
-        bench.inject();
-        bench.poll(BURST_PACKETS_MAX, &mut |packet| hoard.push(packet));
+        let injected = bench.inject();
+        let got = bench.poll(BURST_PACKETS_MAX, &mut |packet| hoard.push(packet));
+        if injected + got == 0 {
+            bench.pause();
+        }
     }
     assert!(
         bench.rx_counters.alloc_fail.get() > 0,

@@ -5,8 +5,9 @@ use crate::driver::{Features, Refused, RxInfo, TxPacket};
 use crate::limits::PACKET_BYTES_MAX;
 use crate::packet::{Meta, Packet};
 use crate::stats::DropReason;
+use packtrain_offload::layout::Layout;
 use packtrain_offload::limits::{HEADER_BYTES_MAX, L2_HEADER_BYTES_MAX};
-use packtrain_offload::offload::{ChecksumState, LinkType};
+use packtrain_offload::offload::{ChecksumState, Gso, LinkType};
 use packtrain_offload::segment::SegmentError;
 use packtrain_offload::virtio_net::{
     self, Accept, HeaderLen, VnetError, VnetHeader, describe, fill_ip_length, validate,
@@ -231,11 +232,16 @@ const fn bytes_max(link: LinkType) -> usize {
 ///
 /// That the packet cannot be cut at all, which the kernel would not say; or that there was no
 /// memory for headers to write to.
+#[inline]
 pub(super) fn mend(packet: &mut TxPacket<'_>) -> Result<(), Refused> {
     let meta = packet.packet().meta();
-    let (Some(gso), Some(layout)) = (meta.gso, meta.layout) else {
-        return Ok(());
-    };
+    match (meta.gso, meta.layout) {
+        (Some(gso), Some(layout)) => mend_large(packet, gso, layout),
+        _ => Ok(()),
+    }
+}
+
+fn mend_large(packet: &mut TxPacket<'_>, gso: Gso, layout: Layout) -> Result<(), Refused> {
     let end = layout.ip_end as usize;
     if packet.packet().bytes() > end {
         packet.packet_mut().truncate(end);

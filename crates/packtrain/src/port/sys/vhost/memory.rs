@@ -225,6 +225,24 @@ impl Memory {
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
+    /// Copies a virtio-net header and the bytes behind it to the start of a piece.
+    ///
+    /// # Panics
+    ///
+    /// If the piece is shorter.
+    #[inline]
+    pub(in crate::port) fn write_packet(&self, piece: Piece, header: &[u8], packet: &[u8]) {
+        let to = self.place(piece, 0, header.len() + packet.len());
+        // SAFETY: as in `write`. A length that is known needs no call.
+        unsafe {
+            match <&[u8; 12]>::try_from(header) {
+                Ok(header) => to.cast::<[u8; 12]>().write_unaligned(*header),
+                Err(_) => ptr::copy_nonoverlapping(header.as_ptr(), to, header.len()),
+            }
+            ptr::copy_nonoverlapping(packet.as_ptr(), to.add(header.len()), packet.len());
+        }
+    }
+
     /// Reads two words of eight bytes at byte `at` of a piece, each once.
     ///
     /// # Panics

@@ -50,10 +50,11 @@ pub(in crate::port) fn receive(
 fn receive_plain(ring: &mut Ring, posted: &mut Posted) -> Option<(Packet, RxInfo)> {
     let (form, buffer) = (ring.form(), ring.whole()?);
     let bytes = buffer.bytes().checked_sub(form.header);
-    let bytes = bytes.filter(|bytes| *bytes <= FrameClass::Small.data_bytes())?;
-    let mut header = [0; HEADER_BYTES_MAX];
-    ring.read_whole(buffer, 0, &mut header[..form.header]);
-    let header = VnetHeader::decode(&header, length(form)).ok()?;
+    let usual = bytes_min(LINK)..=FrameClass::Small.data_bytes();
+    let bytes = bytes.filter(|bytes| usual.contains(bytes))?;
+    // Shorter than any header and frame.
+    let front = ring.front_of_whole(buffer);
+    let header = VnetHeader::decode(&front, length(form)).ok()?;
     let checksum = header.asks_for_nothing(LINK, accepted(form.features), bytes as u32)?;
     let packet = posted.short(bytes, |out| ring.read_whole(buffer, form.header, out))?;
     ring.consume_whole();

@@ -408,6 +408,21 @@ impl Ring {
         }
     }
 
+    /// The first 16 bytes of that buffer, read once.
+    ///
+    /// # Panics
+    ///
+    /// If the buffer is shorter.
+    #[inline]
+    pub(in crate::port) fn front_of_whole(&self, buffer: Piece) -> [u8; 16] {
+        let live = self.live.as_ref();
+        let words = live.map_or([0; 2], |live| live.memory.words(buffer, 0));
+        let mut front = [0; 16];
+        front[..8].copy_from_slice(&words[0].to_le_bytes());
+        front[8..].copy_from_slice(&words[1].to_le_bytes());
+        front
+    }
+
     /// Gives that chain back to the guest. The budget stays as it is: a received packet adds to it
     /// what its descriptor costs.
     #[inline]
@@ -607,8 +622,8 @@ impl Ring {
         if self.form.mergeable {
             header[10..].copy_from_slice(&1_u16.to_le_bytes());
         }
-        live.memory.write(buffer, 0, &header[..self.form.header]);
-        live.memory.write(buffer, self.form.header, packet);
+        let header = &header[..self.form.header];
+        live.memory.write_packet(buffer, header, packet);
         self.budget = (self.budget + due(total) - 1).min(BUDGET);
         (self.bad_row, self.waits_at) = (0, None);
         self.head = head;

@@ -66,7 +66,7 @@ impl Live {
 
     /// The buffer of a chain of one descriptor in the ring itself, as most packets have, which the
     /// device writes (`WRITE`) or reads (0). `None` for every other chain, and for a bad one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn whole(&self, head: u16, access: u16) -> Option<Piece> {
         let live = Some(self).filter(|live| head < live.size)?;
         let [address, rest] = live.descriptors.words(usize::from(head) * DESCRIPTOR_BYTES);

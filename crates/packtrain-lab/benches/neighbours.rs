@@ -140,6 +140,11 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         let claim = Claim::of_ratio("neighbours", name.to_owned(), beside, estimate, goal);
         claims.push(claim);
     }
+    if claims.is_empty() {
+        let names: Vec<_> = cases().iter().map(|case| case.0).collect();
+        let (only, names) = (&arguments.only, names.join(", "));
+        return Err(format!("no case has {only} in its name; the cases are {names}").into());
+    }
     claims.iter().for_each(|claim| println!("{claim}"));
     if let Some(file) = &arguments.common.json {
         let document = compared("neighbours", &conditions, rounds, &rows, [], &claims);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::bench::{Bench, Found, lines};
 use super::packet::{Form, Sent};
 use super::packets::{Ground, Step};
-use super::probe::{Fault, Outcome, SHORT_PATIENCE, Wrong};
+use super::probe::{Outcome, SHORT_PATIENCE, Wrong};
 use crate::error::ToolError;
 
 /// Runs at most, each of which may wait for packets that do not arrive.
@@ -38,13 +38,16 @@ impl Bench<'_> {
         let short = SHORT_PATIENCE.min(self.options.patience);
         let mut least = step.clone();
         let (mut tries, starts) = (0, self.starts);
-        if self.options.stops && outcome.fault.as_ref().is_some_and(is_reordered) {
-            // A program reorders what it reads together, and stopped it reads the same each time.
-            let mut held = step.clone();
-            held.is_held = true;
+        let is_reordered =
+            outcome.fault.as_ref().map(|fault| fault.wrong) == Some(Wrong::Reordered);
+        if is_reordered && self.options.stops && !step.is_held {
+            // A program reorders packets of one read. A stopped program reads the same packets
+            // together each time, so that a shorter list shows the fault on any machine. If a socket
+            // of the program has no room for the list, packets are lost, which is another fault.
+            least.is_held = true;
             tries += 1;
-            if self.fails(&held, ground, &outcome, short)?.is_some() {
-                least = held;
+            if self.fails(&least, ground, &outcome, short)?.is_none() {
+                least.is_held = false;
             }
         }
         let mut pieces = 2;
@@ -134,10 +137,6 @@ impl Bench<'_> {
         let is_same = kind(&outcome) == kind(as_in) && outcome.doubt.is_none();
         Ok(is_same.then_some(outcome))
     }
-}
-
-fn is_reordered(fault: &Fault) -> bool {
-    fault.wrong == Wrong::Reordered
 }
 
 /// A large packet with half as many full segments before its last one.

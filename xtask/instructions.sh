@@ -1,79 +1,106 @@
 #!/usr/bin/env bash
-# Counts the instructions of a forwarder between two devices with callgrind, in user space, and prints
-# them and the packets that passed:
+# Counts the instructions of a forwarder between two devices with callgrind, in user space. Prints them
+# and the 64-byte packets that the forwarder transmitted:
 #
-#   instructions.sh tap PACKETS COMMAND...     between two TAPs, which it makes: {a} and {b} in COMMAND
-#   instructions.sh vhost SECONDS COMMAND...   between two sockets on which it listens, {a} and {b}, with
-#                                              guests of testpmd. It ends after {n} seconds, or with its
-#                                              input, and prints `received` in JSON or testpmd's counters
+#   instructions.sh tap PACKETS COMMAND...     between two TAPs that the forwarder makes: {a} and {b} in
+#                                              COMMAND. Needs root
+#   instructions.sh vhost SECONDS COMMAND...   between two sockets on which it listens, {a} and {b}. Its
+#                                              guests are two devices of testpmd that send without end
 #
-# `tap` needs root. UDP of 64 bytes. `tap`: from host A to host B, 64
-# at a time while the forwarder is stopped, so that it reads as many on each machine.
+# `tap`: host A sends 64 packets to host B while the forwarder is stopped, so that it reads them
+# together. `vhost`: the forwarder ends after {n} seconds, or with its standard input, and prints JSON
+# of packtrain or the counters of testpmd.
 set -euo pipefail
 way=$1 amount=$2
 shift 2
 scratch=$(mktemp -d)
-spaces=(instructions_p instructions_a instructions_b)
-trap 'rm -rf "$scratch"; for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null || true; done' EXIT
-count=(valgrind --tool=callgrind --callgrind-out-file=/dev/null --log-file="$scratch/count")
+spaces=() started=()
 
-# Runs its arguments after another second, for 20 s at most.
-until_there() {
+end() {
+    local status=$?
+    set +e
+    for process in "${started[@]}"; do
+        kill -CONT "$process"
+        kill "$process"
+    done 2>/dev/null
+    for space in "${spaces[@]}"; do ip netns del "$space"; done
+    if [[ $status != 0 ]]; then
+        cat "$scratch"/*.log >&2
+    fi
+    rm -rf "$scratch"
+}
+trap end EXIT
+
+# Repeats a command until it succeeds, for about 20 s, and waits another second.
+until_succeeds() {
     for _ in $(seq 200); do
-        "$@" >/dev/null 2>&1 && break
+        if "$@" >/dev/null 2>&1; then
+            sleep 1
+            return
+        fi
         sleep 0.1
     done
-    sleep 1
+    return 1
 }
 
+count=(valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file=/dev/null
+    --log-file="$scratch/count.log")
 case $way in
 tap)
-    for space in "${spaces[@]}"; do ip netns add "$space"; done
-    words=("${@//\{a\}/countA}")
-    ip netns exec instructions_p "${count[@]}" "${words[@]//\{b\}/countB}" >"$scratch/out" 2>&1 &
-    until_there ip -n instructions_p link show countB
-    for side in a b; do
-        link=count${side^^} space=instructions_$side
-        ip -n instructions_p link set "$link" netns "$space"
+    for space in forwarder a b; do
+        ip netns add "count$$-$space"
+        spaces+=("count$$-$space")
+    done
+    words=("${@//\{a\}/count-a}")
+    ip netns exec "count$$-forwarder" "${count[@]}" "${words[@]//\{b\}/count-b}" \
+        >"$scratch/out.log" 2>&1 &
+    forwarder=$!
+    started+=("$forwarder")
+    until_succeeds ip -n "count$$-forwarder" link show count-b
+    address=198.18.4.1
+    for host in a b; do
+        space=count$$-$host link=count-$host
+        ip -n "count$$-forwarder" link set "$link" netns "$space"
         ip netns exec "$space" sysctl -qw net.ipv6.conf.all.disable_ipv6=1
-        ip -n "$space" addr add "198.18.4.$([[ $side == a ]] && echo 1 || echo 2)/24" dev "$link"
+        ip -n "$space" addr add "$address/24" dev "$link"
         ip -n "$space" link set "$link" up
+        address=198.18.4.2
     done
     sleep 1
-    # shellcheck disable=SC2016 # the inner shell expands it
-    ip netns exec instructions_a bash -c 'exec 3>/dev/udp/198.18.4.2/9
+    # shellcheck disable=SC2016 # expanded by the inner shell
+    ip netns exec "count$$-a" bash -c 'exec 3>/dev/udp/198.18.4.2/9
         for ((sent = 0; sent < $0; sent += 64)); do
             kill -STOP "$1"
             for _ in {1..64}; do printf "%022d" 0 >&3 2>/dev/null || true; done
             kill -CONT "$1"
             sleep 0.01
-        done' "$amount" $!
+        done' "$amount" "$forwarder"
     sleep 1
-    passed=$(ip netns exec instructions_b cat /sys/class/net/countB/statistics/rx_packets)
-    kill -TERM $!
-    wait $! || true
+    passed=$(ip netns exec "count$$-b" cat /sys/class/net/count-b/statistics/rx_packets)
+    kill "$forwarder"
+    wait "$forwarder" || true
     ;;
 vhost)
     words=("${@//\{n\}/$amount}")
     words=("${words[@]//\{a\}/$scratch/a}")
-    # testpmd ends with its input.
-    sleep $((amount + 3)) | "${count[@]}" --fair-sched=yes "${words[@]//\{b\}/$scratch/b}" \
-        >"$scratch/out" 2>&1 &
-    until_there test -S "$scratch/b"
+    sleep $((amount + 3)) 2>/dev/null |
+        "${count[@]}" "${words[@]//\{b\}/$scratch/b}" >"$scratch/out.log" 2>&1 &
+    forwarder=$!
+    started+=("$forwarder")
+    until_succeeds test -S "$scratch/b"
     guest() { echo "--vdev=net_virtio_user$1,path=$scratch/$2,queue_size=256,mrg_rxbuf=1"; }
-    sleep $((amount + 20)) | timeout $((amount + 25)) dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge \
-        --no-telemetry -m 256 --file-prefix="count$$" "$(guest 0 a)" "$(guest 1 b)" -- --nb-cores=1 \
+    # testpmd would end with its input. It forwards on the first CPU, and its peer on the second one.
+    mkfifo "$scratch/input"
+    dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge --no-telemetry -m 256 \
+        --file-prefix="count$$" "$(guest 0 a)" "$(guest 1 b)" -- --nb-cores=1 \
         --total-num-mbufs=8192 --no-mlockall --forward-mode=flowgen --burst=64 --auto-start \
-        >"$scratch/guests" 2>&1 &
-    guests=$!
-    wait %1 || true
-    kill "$guests" 2>/dev/null || true
-    passed=$(grep -oE '(RX-packets: |"received": ?)[0-9]+' "$scratch/out" | tail -n 1 | tr -dc 0-9)
+        <>"$scratch/input" >"$scratch/guests.log" 2>&1 &
+    started+=("$!")
+    wait "$forwarder" || true
+    passed=$(grep -oE '(TX-packets: |"transmitted": ?)[0-9]+' "$scratch/out.log" | tail -n 1 |
+        tr -dc 0-9) || true
     ;;
 esac
-counted=$(sed -n 's/.*Collected : //p' "$scratch/count")
-if [[ -z $counted || -z $passed ]]; then
-    cat "$scratch/out" "$scratch/count" >&2
-    exit 1
-fi
+counted=$(sed -n 's/.*Collected : //p' "$scratch/count.log")
+[[ -n $counted && -n $passed ]]
 echo "$counted $passed"

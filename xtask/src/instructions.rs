@@ -51,7 +51,7 @@ const DEVICES: [Devices; 2] = [
         way: "tap",
         amounts: ["3200", "16000"],
         ours: "forward -q tap:{a} tap:{b} --idle halt",
-        peer: ("C forwarder", "target/tapfwd {a} {b} vnet 2"),
+        peer: ("C forwarder", "{target}/tapfwd {a} {b} vnet 2"),
     },
     Devices {
         way: "vhost",
@@ -66,7 +66,9 @@ const DEVICES: [Devices; 2] = [
         ),
     },
 ];
-const FORWARDER: &str = "cc -O3 -o target/tapfwd crates/packtrain-lab/baseline/tapfwd.c -lpthread";
+/// Builds the forwarder in C.
+const FORWARDER: &str =
+    "cc -O3 -o {target}/tapfwd crates/packtrain-lab/baseline/tapfwd.c -lpthread";
 /// Pairs of runs between devices.
 const PAIRS: usize = 3;
 /// What a row may grow by without a new figure.
@@ -144,16 +146,23 @@ fn check(root: &Path, profile: &str) -> Result<()> {
     Ok(())
 }
 
-/// The table of the paths between devices. Where one cannot be counted, its row says why.
+/// The table of the paths between devices. A count that fails is `-`, and its error is printed.
 fn devices(root: &Path) -> Result<String> {
-    ensure(&mut program(root, FORWARDER))?;
+    ensure(&mut program(
+        root,
+        &FORWARDER.replace("{target}", &target()),
+    ))?;
     let rows = DEVICES.iter().map(|path| {
         let ours = format!("{} {}", binary(0), path.ours);
         let (name, peer) = path.peer;
-        let counts = [&*ours, peer].map(|command| between(root, path, command));
+        let peer = peer.replace("{target}", &target());
+        let counts = [ours, peer].map(|command| between(root, path, &command));
         let cells = counts.map(|count| match count {
             Ok([median, least, most]) => format!("{median:.0} ({least:.0} to {most:.0})"),
-            Err(error) => format!("not counted: {error:#}"),
+            Err(error) => {
+                eprintln!("{}, {name} beside it: {error:#}", path.way);
+                "-".to_owned()
+            }
         });
         let [ours, theirs] = cells;
         vec![path.way.to_owned(), ours, name.to_owned(), theirs]
@@ -178,7 +187,10 @@ fn between(root: &Path, path: &Devices, command: &str) -> Result<[f64; 3]> {
         let [short, long] = path.amounts;
         let (short, long) = (run(short)?, run(long)?);
         if long.1 <= short.1 {
-            bail!("{} packets passed, and {} before", long.1, short.1);
+            let (short, long) = (short.1, long.1);
+            bail!(
+                "a run passed {short} packets, and a longer one {long}: run it on an idle machine"
+            );
         }
         counts.push((long.0 - short.0) as f64 / (long.1 - short.1) as f64);
     }
@@ -219,10 +231,14 @@ fn counts(root: &Path, index: usize) -> Result<Vec<f64>> {
     })
 }
 
+/// The folder of builds.
+fn target() -> String {
+    env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned())
+}
+
 /// The program in a build of [`PROFILES`].
 fn binary(index: usize) -> String {
-    let target = env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
-    format!("{target}/{}/packtrain", PROFILES[index])
+    format!("{}/{}/packtrain", target(), PROFILES[index])
 }
 
 fn callgrind(root: &Path, line: &str) -> Command {

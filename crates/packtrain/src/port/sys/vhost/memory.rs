@@ -233,8 +233,9 @@ impl Memory {
     #[inline]
     pub(in crate::port) fn write_packet(&self, piece: Piece, header: &[u8], packet: &[u8]) {
         let to = self.place(piece, 0, header.len() + packet.len());
-        // SAFETY: as in `write`. A length that is known needs no call.
+        // SAFETY: as in `write`, for both.
         unsafe {
+            // The compiler copies the usual header in place, without a call of `memcpy`.
             match <&[u8; 12]>::try_from(header) {
                 Ok(header) => to.cast::<[u8; 12]>().write_unaligned(*header),
                 Err(_) => ptr::copy_nonoverlapping(header.as_ptr(), to, header.len()),

@@ -52,7 +52,7 @@ fn receive_plain(ring: &mut Ring, posted: &mut Posted) -> Option<(Packet, RxInfo
     let bytes = buffer.bytes().checked_sub(form.header);
     let usual = bytes_min(LINK)..=FrameClass::Small.data_bytes();
     let bytes = bytes.filter(|bytes| usual.contains(bytes))?;
-    // Shorter than any header and frame.
+    // 16 bytes are there: a header has at least 10, and a frame at least 14.
     let front = ring.front_of_whole(buffer);
     let header = VnetHeader::decode(&front, length(form)).ok()?;
     let checksum = header.asks_for_nothing(LINK, accepted(form.features), bytes as u32)?;

@@ -41,9 +41,9 @@ impl Bench<'_> {
         let is_reordered =
             outcome.fault.as_ref().map(|fault| fault.wrong) == Some(Wrong::Reordered);
         if is_reordered && self.options.stops && !step.is_held {
-            // A program reorders packets of one read. A stopped program reads the same packets
-            // together each time, so that a shorter list shows the fault on any machine. If a socket
-            // of the program has no room for the list, packets are lost, which is another fault.
+            // A program reorders packets that it reads together. After a stop it reads the same
+            // ones together on any machine, so a shorter list shows the fault. If the program's
+            // socket has no room for the list, packets are lost, which is another fault.
             least.is_held = true;
             tries += 1;
             if self.fails(&least, ground, &outcome, short)?.is_none() {

@@ -18,17 +18,18 @@ const TIMES: usize = 100;
 const SHORT: Duration = Duration::from_millis(15);
 const LONG: Duration = Duration::from_millis(700);
 
-/// Runs `change` while TCP is sent both ways. The connections may end.
+/// Runs `change` while TCP is sent both ways. A connection may give up while the cards are away.
 fn under_load(ends: &[&[End<'_>; 2]], change: impl FnOnce()) {
     let stop = Arc::new(AtomicBool::new(false));
     let ways = ends.iter().flat_map(|[a, b]| [(a, b), (b, a)]);
     thread::scope(|scope| {
         for (from, to) in ways {
-            let amount = Amount::Time(Duration::from_secs(60));
+            let amount = Amount::Time(Duration::from_secs(300));
             let transfer = Transfer::tcp(IpVersion::V4, amount).stop(Arc::clone(&stop));
             scope.spawn(move || {
                 let ended = transfer.run(from.host, to.host);
-                assert!(matches!(ended, Err(LabError::Cancelled)), "{ended:?}");
+                let may = matches!(ended, Err(LabError::Cancelled | LabError::Stalled { .. }));
+                assert!(may, "{ended:?}");
             });
         }
         let before: Vec<_> = ends.iter().map(|ends| stats(ends)).collect();

@@ -663,7 +663,8 @@ mod tests {
                 assert_eq!(sent, figure("offered_packets"), "{port}");
                 assert_eq!(sent, figure("received_packets"), "{port}");
                 assert_eq!(figure("lost_packets"), 0, "{port}");
-                assert!(figure("offered_least_packets") > 0, "{port}: {count}");
+                let least = figure("offered_least_packets");
+                assert!(count * least <= sent, "{port}: {count} x {least} of {sent}");
                 let tx = &measured.figures["a"]["tx"];
                 assert_eq!(tx["packets"], sent, "{port}");
                 assert_eq!(tx["bytes"], 60 * sent, "{port}");
@@ -684,7 +685,7 @@ mod tests {
         let number = |name: &str| measured.figures[name].as_f64().expect(name);
         let (sent, calls) = (number("sent_packets"), number("send_calls"));
         // Both ends of the interval count.
-        assert!((6.0..=6006.0).contains(&sent), "{sent}");
+        assert!(sent <= 6006.0, "{sent}");
         // A burst that finds the queue full may take more calls.
         if number("full_percent") == 0.0 {
             assert_eq!(sent, 3.0 * calls);

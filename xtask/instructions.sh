@@ -4,12 +4,14 @@
 #
 #   instructions.sh tap PACKETS COMMAND...     between two TAPs that the forwarder makes: {a} and {b} in
 #                                              COMMAND. Needs root
+#   instructions.sh veth SECONDS COMMAND...    between the near ends of two veth pairs, {a} and {b}.
+#                                              Needs root. Behind {a}, testpmd sends without end
 #   instructions.sh vhost SECONDS COMMAND...   between two sockets on which it listens, {a} and {b}. Its
 #                                              guests are two devices of testpmd that send without end
 #
 # `tap`: host A sends 64 packets to host B while the forwarder is stopped, so that it reads them
-# together. `vhost`: the forwarder ends after {n} seconds, or with its standard input, and prints JSON
-# of packtrain or the counters of testpmd.
+# together. Otherwise the forwarder ends after {n} seconds, or with its standard input. `vhost`: it prints
+# JSON of packtrain or the counters of testpmd.
 set -euo pipefail
 way=$1 amount=$2
 shift 2
@@ -43,14 +45,27 @@ until_succeeds() {
     return 1
 }
 
+# Starts testpmd in a namespace: testpmd NAMESPACE MODE DEVICE... It would end with its input. It forwards
+# on the first CPU, and its peer on the second one.
+testpmd() {
+    local space=$1 mode=$2
+    shift 2
+    mkfifo "$scratch/input"
+    ip netns exec "$space" dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge --no-telemetry \
+        -m 256 --file-prefix="count$$" "$@" -- --nb-cores=1 --total-num-mbufs=8192 --no-mlockall \
+        "--forward-mode=$mode" --burst=64 --auto-start \
+        <>"$scratch/input" >"$scratch/testpmd.log" 2>&1 &
+    started+=("$!")
+}
+
 count=(valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file=/dev/null
     --log-file="$scratch/count.log")
+for space in forwarder a b; do
+    ip netns add "count$$-$space"
+    spaces+=("count$$-$space")
+done
 case $way in
 tap)
-    for space in forwarder a b; do
-        ip netns add "count$$-$space"
-        spaces+=("count$$-$space")
-    done
     words=("${@//\{a\}/count-a}")
     ip netns exec "count$$-forwarder" "${count[@]}" "${words[@]//\{b\}/count-b}" \
         >"$scratch/out.log" 2>&1 &
@@ -80,6 +95,23 @@ tap)
     kill "$forwarder"
     wait "$forwarder" || true
     ;;
+veth)
+    for host in a b; do
+        ip -n "count$$-forwarder" link add "near-$host" type veth \
+            peer name "far-$host" netns "count$$-$host"
+        ip -n "count$$-forwarder" link set "near-$host" up
+        ip -n "count$$-$host" link set "far-$host" up
+    done
+    words=("${@//\{n\}/$amount}")
+    words=("${words[@]//\{a\}/near-a}")
+    sleep $((amount + 3)) 2>/dev/null | ip netns exec "count$$-forwarder" \
+        "${count[@]}" "${words[@]//\{b\}/near-b}" >"$scratch/out.log" 2>&1 &
+    forwarder=$!
+    started+=("$forwarder")
+    testpmd count$$-a txonly --vdev=net_af_packet0,iface=far-a
+    wait "$forwarder" || true
+    passed=$(ip netns exec "count$$-b" cat /sys/class/net/far-b/statistics/rx_packets)
+    ;;
 vhost)
     words=("${@//\{n\}/$amount}")
     words=("${words[@]//\{a\}/$scratch/a}")
@@ -89,13 +121,7 @@ vhost)
     started+=("$forwarder")
     until_succeeds test -S "$scratch/b"
     guest() { echo "--vdev=net_virtio_user$1,path=$scratch/$2,queue_size=256,mrg_rxbuf=1"; }
-    # testpmd would end with its input. It forwards on the first CPU, and its peer on the second one.
-    mkfifo "$scratch/input"
-    dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge --no-telemetry -m 256 \
-        --file-prefix="count$$" "$(guest 0 a)" "$(guest 1 b)" -- --nb-cores=1 \
-        --total-num-mbufs=8192 --no-mlockall --forward-mode=flowgen --burst=64 --auto-start \
-        <>"$scratch/input" >"$scratch/guests.log" 2>&1 &
-    started+=("$!")
+    testpmd count$$-forwarder flowgen "$(guest 0 a)" "$(guest 1 b)"
     wait "$forwarder" || true
     passed=$(grep -oE '(TX-packets: |"transmitted": ?)[0-9]+' "$scratch/out.log" | tail -n 1 |
         tr -dc 0-9) || true

@@ -38,34 +38,47 @@ const PACKETS: [u64; 2] = [4_000, 24_000];
 const SECONDS: [u64; 2] = [5, 15];
 /// A path between devices, which `xtask/instructions.sh` makes.
 struct Devices {
+    name: &'static str,
     /// The name of the path there, and two amounts of the traffic on it.
     way: &'static str,
     amounts: [&'static str; 2],
-    /// The arguments of packtrain, and the peer: its name and its command.
+    /// The arguments of packtrain, and the peer: its name and its command, or the two devices of
+    /// testpmd.
     ours: &'static str,
     peer: (&'static str, &'static str),
 }
 
-const DEVICES: [Devices; 2] = [
+const DEVICES: [Devices; 4] = [
     Devices {
+        name: "tap",
         way: "tap",
         amounts: ["3200", "16000"],
         ours: "forward -q tap:{a} tap:{b} --idle halt",
         peer: ("C forwarder", "{target}/tapfwd {a} {b} vnet 2"),
     },
     Devices {
+        name: "packet",
+        way: "veth",
+        amounts: ["4", "10"],
+        ours: "forward -q packet:{a},coalesce=off packet:{b},coalesce=off --duration {n}s",
+        peer: (TESTPMD, "net_af_packet0,iface={a} net_af_packet1,iface={b}"),
+    },
+    Devices {
+        name: "xdp",
+        way: "veth",
+        amounts: ["4", "10"],
+        ours: "forward -q xdp:{a} xdp:{b} --duration {n}s",
+        peer: (TESTPMD, "net_af_xdp0,iface={a} net_af_xdp1,iface={b}"),
+    },
+    Devices {
+        name: "vhost",
         way: "vhost",
         amounts: ["6", "14"],
         ours: "forward vhost-user:{a},server vhost-user:{b},server --duration {n}s --json",
-        peer: (
-            "testpmd",
-            "dpdk-testpmd -l 0,1 --no-pci --no-huge --no-telemetry -m 256 \
-             --file-prefix=instructions --vdev=net_vhost0,iface={a} --vdev=net_vhost1,iface={b} \
-             -- --nb-cores=1 --total-num-mbufs=8192 --no-mlockall --forward-mode=io --burst=64 \
-             --auto-start",
-        ),
+        peer: (TESTPMD, "net_vhost0,iface={a} net_vhost1,iface={b}"),
     },
 ];
+const TESTPMD: &str = "testpmd";
 /// Builds the forwarder in C.
 const FORWARDER: &str =
     "cc -O3 -o {target}/tapfwd crates/packtrain-lab/baseline/tapfwd.c -lpthread";
@@ -155,17 +168,20 @@ fn devices(root: &Path) -> Result<String> {
     let rows = DEVICES.iter().map(|path| {
         let ours = format!("{} {}", binary(0), path.ours);
         let (name, peer) = path.peer;
-        let peer = peer.replace("{target}", &target());
+        let peer = match peer.split_once(' ') {
+            Some((a, b)) if name == TESTPMD => io([a, b]),
+            _ => peer.replace("{target}", &target()),
+        };
         let counts = [ours, peer].map(|command| between(root, path, &command));
         let cells = counts.map(|count| match count {
             Ok([median, least, most]) => format!("{median:.0} ({least:.0} to {most:.0})"),
             Err(error) => {
-                eprintln!("{}, {name} beside it: {error:#}", path.way);
+                eprintln!("{}, {name} beside it: {error:#}", path.name);
                 "-".to_owned()
             }
         });
         let [ours, theirs] = cells;
-        vec![path.way.to_owned(), ours, name.to_owned(), theirs]
+        vec![path.name.to_owned(), ours, name.to_owned(), theirs]
     });
     let names = ["path", "packtrain", "peer", "its count"];
     Ok(aligned(&names, rows, |column| column % 2 == 0))
@@ -281,6 +297,15 @@ fn counted(command: &mut Command, time: Option<Duration>) -> Result<(u64, String
     ))
 }
 
+/// testpmd that forwards between two devices.
+fn io([a, b]: [&str; 2]) -> String {
+    format!(
+        "dpdk-testpmd -l 0,1 --no-pci --no-huge --no-telemetry -m 256 --file-prefix=instructions \
+         --vdev={a} --vdev={b} -- --nb-cores=1 --total-num-mbufs=16384 --no-mlockall \
+         --forward-mode=io --burst=64 --auto-start"
+    )
+}
+
 /// `None` if it is not installed.
 fn testpmd(root: &Path) -> Result<Option<f64>> {
     if Command::new("dpdk-testpmd")
@@ -291,12 +316,10 @@ fn testpmd(root: &Path) -> Result<Option<f64>> {
         println!("testpmd: not installed (dpdk-dev): without its column");
         return Ok(None);
     }
-    const LINE: &str = "dpdk-testpmd -l 0,1 --no-pci --no-huge --no-telemetry -m 256 \
-        --file-prefix=instructions --vdev=net_null0 --vdev=net_null1 -- --nb-cores=1 \
-        --total-num-mbufs=8192 --no-mlockall --forward-mode=io --auto-start";
+    let line = io(["net_null0", "net_null1"]);
     let run = |seconds| {
         let time = Some(Duration::from_secs(seconds));
-        let (count, text) = counted(&mut callgrind(root, LINE), time)?;
+        let (count, text) = counted(&mut callgrind(root, &line), time)?;
         let packets = text.lines().rev().find_map(|line| {
             let (_, rest) = line.split_once("RX-packets: ")?;
             rest.split_whitespace().next()?.parse::<u64>().ok()

@@ -37,9 +37,9 @@ use packtrain_lab::topology::{Settings, Side, TwoHosts};
 use packtrain_lab::traffic::{Amount, Transfer};
 use packtrain_lab::{LabError, netns};
 use relay::{Device, Relay};
-use std::{fmt, fs};
 use std::process::ExitCode;
 use std::time::Instant;
+use std::{fmt, fs};
 use transfers::{NAMES, TIMEOUT, tcp_transfers, ways};
 
 const UDP_BYTES: u64 = 1 << 20;

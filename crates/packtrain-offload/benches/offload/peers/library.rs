@@ -40,7 +40,6 @@ shim! {
             fn(*mut u8, *const u8, usize, usize, usize, usize) -> u64;
         copy_sum_once: b"pt_copy_sum_once\0",
             fn(*mut u8, *const u8, usize, usize, usize, usize) -> u64;
-        qsort: b"pt_qsort\0", fn(*mut Item, usize);
         bits: b"pt_bits\0", fn(*mut Item, usize);
     }
 }
@@ -118,11 +117,6 @@ impl PlainShim {
     /// Both at once.
     pub fn copy_sum_once(&self, to: &mut [u8], pieces: &Pieces) -> u64 {
         copy(self.copy_sum_once, to, pieces)
-    }
-
-    /// `qsort(3)` by key, then index.
-    pub fn qsort(&self, items: &mut [Item]) {
-        sort(self.qsort, items);
     }
 
     /// Partitions by bits of the key.

@@ -233,18 +233,14 @@ impl Peers {
     fn group(&self, work: Work, n: usize, distinct: usize) -> Vec<Peer> {
         let bits = |name, with_index, goal| {
             self.plain(name, move |plain| {
-                plain::grouping(plain, plain::Sort::Bits { with_index }, n, distinct)
+                plain::grouping(plain, with_index, n, distinct)
             })
             .goal(goal)
         };
         let key_only = if distinct == 1 { 0.8 } else { 3.0 };
         vec![
             rust(work, "sort_unstable"),
-            rust(work, "radsort"),
             rust(work, "voracious"),
-            self.plain("C, qsort", move |plain| {
-                plain::grouping(plain, plain::Sort::Qsort, n, distinct)
-            }),
             bits("bit partition, FreeBSD", true, Goal::AtLeast(3.0)),
             bits("bit partition, unstable", false, Goal::AtLeast(key_only)),
         ]

@@ -43,19 +43,6 @@ pub enum Copy {
     Only,
 }
 
-/// Which sort.
-#[derive(Clone, Copy, Debug)]
-pub enum Sort {
-    /// That of the C library.
-    Qsort,
-    /// By bits of the key, with or without the number of arrival below it: without it packets of a
-    /// flow may change their order.
-    Bits {
-        /// As FreeBSD does it.
-        with_index: bool,
-    },
-}
-
 /// A loop in C over pieces, as a side.
 pub struct Summing<F> {
     pieces: Pieces,
@@ -168,15 +155,18 @@ fn slow_sum(bytes: &[u8]) -> u64 {
     sum
 }
 
-struct Sorter {
+/// A partition by bits of the key.
+struct Partition {
     plain: Rc<Plain>,
-    sort: Sort,
+    /// With the number of arrival below the key, as FreeBSD has it: without it packets of a flow
+    /// may change their order.
+    with_index: bool,
 }
 
 /// With the number of arrival: in which array the items are does not matter, only their order.
 const INDEX_BITS: u32 = 24;
 
-impl Grouper for Sorter {
+impl Grouper for Partition {
     type Item = Item;
 
     fn item(key: u64, index: u64) -> Item {
@@ -185,16 +175,16 @@ impl Grouper for Sorter {
 
     fn check(&mut self, items: &mut [Item]) -> bool {
         self.group(items);
-        let shift = match self.sort {
-            Sort::Bits { with_index: true } => INDEX_BITS,
-            _ => 0,
-        };
-        let stable = !matches!(self.sort, Sort::Bits { with_index: false });
-        is_grouped(items, |item| (item.key >> shift, item.index), stable)
+        let shift = if self.with_index { INDEX_BITS } else { 0 };
+        is_grouped(
+            items,
+            |item| (item.key >> shift, item.index),
+            self.with_index,
+        )
     }
 
     fn prepare(&mut self, items: &mut [Item]) {
-        if matches!(self.sort, Sort::Bits { with_index: true }) {
+        if self.with_index {
             for item in items {
                 item.key = item.key << INDEX_BITS | item.index;
             }
@@ -202,22 +192,16 @@ impl Grouper for Sorter {
     }
 
     fn group(&mut self, items: &mut [Item]) {
-        match self.sort {
-            Sort::Qsort => self.plain.qsort(items),
-            Sort::Bits { .. } => self.plain.bits(items),
-        }
+        self.plain.bits(items);
     }
 }
 
 pub fn grouping(
     plain: Rc<Plain>,
-    sort: Sort,
+    with_index: bool,
     n: usize,
     distinct: usize,
 ) -> Result<Box<dyn Side>, String> {
-    Ok(Box::new(Grouping::new(
-        Sorter { plain, sort },
-        n,
-        distinct,
-    )?))
+    let partition = Partition { plain, with_index };
+    Ok(Box::new(Grouping::new(partition, n, distinct)?))
 }

@@ -38,7 +38,7 @@ impl Radixable<u64> for Item {
     }
 }
 
-/// A sort as a grouper. None of these promises the order of arrival but radsort.
+/// A sort as a grouper. None of these promises the order of arrival.
 struct Sorter<F>(F);
 
 impl<F: FnMut(&mut [Item])> Grouper for Sorter<F> {
@@ -69,11 +69,6 @@ pub fn grouping(name: &str, n: usize, distinct: usize) -> Result<Box<dyn Side>, 
     match name {
         "sort_unstable" => side(
             |items| items.sort_unstable_by_key(|item| item.key),
-            n,
-            distinct,
-        ),
-        "radsort" => side(
-            |items| radsort::sort_by_key(items, |item| item.key),
             n,
             distinct,
         ),

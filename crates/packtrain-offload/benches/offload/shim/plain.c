@@ -253,20 +253,6 @@ struct item {
 	uint64_t key, index;
 };
 
-static int by_key(const void *a, const void *b)
-{
-	const struct item *x = a, *y = b;
-
-	if (x->key != y->key)
-		return x->key < y->key ? -1 : 1;
-	return x->index < y->index ? -1 : x->index > y->index;
-}
-
-void pt_qsort(struct item *items, size_t n)
-{
-	qsort(items, n, sizeof(*items), by_key);
-}
-
 static void insertion(struct item *items, size_t n)
 {
 	for (size_t i = 1; i < n; i++) {

@@ -10,8 +10,8 @@
 #                                              guests are two devices of testpmd that send without end
 #
 # `tap`: host A sends 64 packets to host B while the forwarder is stopped, so that it reads them
-# together. Otherwise the forwarder ends after {n} seconds, or with its standard input. `vhost`: it prints
-# JSON of packtrain or the counters of testpmd.
+# together. Otherwise the forwarder ends after {n} seconds, or with its standard input three seconds later.
+# `vhost`: it prints JSON of packtrain or the counters of testpmd.
 set -euo pipefail
 way=$1 amount=$2
 shift 2
@@ -24,6 +24,7 @@ end() {
     for process in "${started[@]}"; do
         kill -CONT "$process"
         kill "$process"
+        wait "$process"
     done 2>/dev/null
     for space in "${spaces[@]}"; do ip netns del "$space"; done
     if [[ $status != 0 ]]; then
@@ -45,13 +46,26 @@ until_succeeds() {
     return 1
 }
 
-# Starts testpmd in a namespace: testpmd NAMESPACE MODE DEVICE... It would end with its input. It forwards
-# on the first CPU, and its peer on the second one.
+# Makes the namespaces of the forwarder and of two hosts, without IPv6, which sends by itself.
+make_namespaces() {
+    local space setting
+    for space in forwarder a b; do
+        ip netns add "count$$-$space"
+        spaces+=("count$$-$space")
+        for setting in all default; do
+            ip netns exec "count$$-$space" sysctl -qw "net.ipv6.conf.$setting.disable_ipv6=1"
+        done
+    done
+}
+
+# Starts testpmd by a command that may be empty: testpmd COMMAND MODE DEVICE... It would end with its
+# input. It forwards on the first CPU, and its peer on the second one.
 testpmd() {
-    local space=$1 mode=$2
+    local by=$1 mode=$2
     shift 2
     mkfifo "$scratch/input"
-    ip netns exec "$space" dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge --no-telemetry \
+    # shellcheck disable=SC2086 # words
+    $by dpdk-testpmd -l 0,1 --main-lcore 1 --no-pci --no-huge --no-telemetry \
         -m 256 --file-prefix="count$$" "$@" -- --nb-cores=1 --total-num-mbufs=8192 --no-mlockall \
         "--forward-mode=$mode" --burst=64 --auto-start \
         <>"$scratch/input" >"$scratch/testpmd.log" 2>&1 &
@@ -60,12 +74,9 @@ testpmd() {
 
 count=(valgrind --tool=callgrind --fair-sched=yes --callgrind-out-file=/dev/null
     --log-file="$scratch/count.log")
-for space in forwarder a b; do
-    ip netns add "count$$-$space"
-    spaces+=("count$$-$space")
-done
 case $way in
 tap)
+    make_namespaces
     words=("${@//\{a\}/count-a}")
     ip netns exec "count$$-forwarder" "${count[@]}" "${words[@]//\{b\}/count-b}" \
         >"$scratch/out.log" 2>&1 &
@@ -76,7 +87,6 @@ tap)
     for host in a b; do
         space=count$$-$host link=count-$host
         ip -n "count$$-forwarder" link set "$link" netns "$space"
-        ip netns exec "$space" sysctl -qw net.ipv6.conf.all.disable_ipv6=1
         ip -n "$space" addr add "$address/24" dev "$link"
         ip -n "$space" link set "$link" up
         address=198.18.4.2
@@ -96,6 +106,7 @@ tap)
     wait "$forwarder" || true
     ;;
 veth)
+    make_namespaces
     for host in a b; do
         ip -n "count$$-forwarder" link add "near-$host" type veth \
             peer name "far-$host" netns "count$$-$host"
@@ -108,8 +119,9 @@ veth)
         "${count[@]}" "${words[@]//\{b\}/near-b}" >"$scratch/out.log" 2>&1 &
     forwarder=$!
     started+=("$forwarder")
-    testpmd count$$-a txonly --vdev=net_af_packet0,iface=far-a
-    wait "$forwarder" || true
+    testpmd "ip netns exec count$$-a" txonly --vdev=net_af_packet0,iface=far-a
+    wait "$forwarder"
+    kill -0 "${started[1]}"
     passed=$(ip netns exec "count$$-b" cat /sys/class/net/far-b/statistics/rx_packets)
     ;;
 vhost)
@@ -121,12 +133,12 @@ vhost)
     started+=("$forwarder")
     until_succeeds test -S "$scratch/b"
     guest() { echo "--vdev=net_virtio_user$1,path=$scratch/$2,queue_size=256,mrg_rxbuf=1"; }
-    testpmd count$$-forwarder flowgen "$(guest 0 a)" "$(guest 1 b)"
+    testpmd "" flowgen "$(guest 0 a)" "$(guest 1 b)"
     wait "$forwarder" || true
     passed=$(grep -oE '(TX-packets: |"transmitted": ?)[0-9]+' "$scratch/out.log" | tail -n 1 |
         tr -dc 0-9) || true
     ;;
 esac
 counted=$(sed -n 's/.*Collected : //p' "$scratch/count.log")
-[[ -n $counted && -n $passed ]]
+[[ -n $counted && -n $passed ]] && ((passed > 0))
 echo "$counted $passed"

@@ -22,6 +22,7 @@ fn setup(port: &str, policies: &str, options: &str) -> Setup {
 
 fn the_kernel_counts() {
     need_tap();
+    let mut all = 0;
     for (port, senders) in [("tap", 1), ("tap,queues=2", 3), ("tap,offload=off", 2)] {
         for dispatch in ["direct", "deferred", "adaptive"] {
             let policies = format!("dispatch = \"{dispatch}\"");
@@ -32,7 +33,9 @@ fn the_kernel_counts() {
             assert_eq!(measured.settings["dispatch_a"], dispatch);
             assert_eq!(measured.settings["mtu"], 1500);
             let sent = count(&measured, "sent_packets");
-            assert!(count(&measured, "offered_least_packets") > 0, "{port}");
+            assert!(senders * count(&measured, "offered_least_packets") <= sent);
+            // A sender may have no CPU in its 100 ms; all of them have had some.
+            all += sent;
             assert_eq!(sent, count(&measured, "offered_packets"), "{port}");
             // By the IP layer of the host, and by the interface.
             assert_eq!(sent, count(&measured, "received_packets"), "{port}");
@@ -41,6 +44,7 @@ fn the_kernel_counts() {
             assert_eq!(device["tx_packets"], 0, "{port}: the host answers nothing");
         }
     }
+    assert!(all > 0);
 }
 
 fn a_stop_ends_it() {

@@ -22,6 +22,7 @@ use packtrain_lab::guest::{Bound, Card, CardModel, FarSide, Guest, GuestConfig, 
 use packtrain_lab::harness::{need_guest, need_tap, wait_for};
 use packtrain_lab::netns::Netns;
 use packtrain_lab::tap::Tap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::net::UnixDatagram;
 use std::process::ExitCode;
@@ -249,8 +250,14 @@ fn the_kernels_drivers_reach_this_host_until_a_card_is_unplugged() {
     let mut frame = [0; 2048];
     wait_for("an ARP request", || {
         check(&guest, "ping -c 1 -W 1 198.18.2.1 || true");
-        let mut arp = || socket.recv(&mut frame).map(|_| frame[12..14] == [8, 6]);
-        std::iter::from_fn(|| arp().ok()).any(|is_arp| is_arp)
+        loop {
+            match socket.recv(&mut frame) {
+                Ok(_) if frame[12..14] == [8, 6] => return true,
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) => panic!("{error}"),
+            }
+        }
     });
     assert_eq!(frame[6..12], [2, 0, 0, 0, 0x48, 3]);
     // From one model to the other one.

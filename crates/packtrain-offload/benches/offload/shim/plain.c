@@ -2,7 +2,6 @@
  * this CPU when the bench starts. Each function has its loop on this side, so that calls from Rust
  * are no part of what is timed. */
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 #ifdef __x86_64__
 #include <immintrin.h>

@@ -170,12 +170,12 @@ fn measure(middle: Middle, time: Duration) -> Result<(Exchanged, String), Box<dy
         Middle::Slow => return slow(true, &stream(5 * time)),
         Middle::SlowKernel => return slow(false, &stream(5 * time)),
         Middle::Guests(load) => {
-            let mut bed = Bed::new(true, 0)?;
+            let mut bed = Bed::new(&Settings::default(), true, 0)?;
             let (result, _) = bed.beside(Load { enough: 0, ..load }, run);
             (bed, result)
         }
         Middle::Ports(ports) => {
-            let bed = Bed::new(false, ports - 2)?;
+            let bed = Bed::new(&Settings::default(), false, ports - 2)?;
             let result = run(&bed);
             (bed, result)
         }

@@ -138,9 +138,12 @@ pub fn vhost(features: u64, size: u16) -> (Port<AnyPort>, impl FnOnce() -> (Gues
 
 impl Bed {
     /// Two hosts, two guests if they are wanted, and `idle` TAPs without traffic.
-    pub fn new(with_guests: bool, idle: usize) -> Result<Self, Box<dyn Error>> {
-        let settings = Settings::default();
-        let (hosts, near, far) = TwoHosts::with(&settings, |side| {
+    pub fn new(
+        settings: &Settings,
+        with_guests: bool,
+        idle: usize,
+    ) -> Result<Self, Box<dyn Error>> {
+        let (hosts, near, far) = TwoHosts::with(settings, |side| {
             let name = side.of(["near", "far"]);
             Ok::<_, LabError>((name.to_owned(), port(&format!("tap:{name}"))))
         })?;

@@ -8,6 +8,7 @@ mod guest;
 
 use bed::{Bed, LOADS, Load, PINGS, Sends, Takes, exchange};
 use packtrain_lab::harness::{self, need_tap, wait_for};
+use packtrain_lab::topology::Settings;
 use packtrain_lab::traffic::{Amount, IpVersion, Transfer};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,6 +23,9 @@ fn main() -> ExitCode {
 const BYTES: u64 = 32 << 20;
 /// Bytes of a socket's buffer: packets of any size that are in flight fit a ring.
 const BUFFER: u32 = 128 << 10;
+/// Packets that wait in the kernel of a host, which drops more. Those of a load are 40 in a
+/// millisecond, and a worker may have no CPU for a while.
+const QUEUE: u32 = 100_000;
 /// Only a hang is a failure.
 const LATE: Duration = Duration::from_secs(60);
 
@@ -36,7 +40,11 @@ fn assert_pass(bed: &Bed, when: &str) {
 
 fn hosts_pass_beside(load: Load) {
     need_tap();
-    let mut bed = Bed::new(true, 0).expect("a bridge");
+    let settings = Settings {
+        tx_queue_len: QUEUE,
+        ..Settings::default()
+    };
+    let mut bed = Bed::new(&settings, true, 0).expect("a bridge");
     // The bridge learns the hosts when its table is full.
     if load.sends != Sends::Addresses {
         assert_pass(&bed, "before");

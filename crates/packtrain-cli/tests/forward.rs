@@ -761,7 +761,7 @@ fn statistics_come_when_asked_for() {
     let quiet = packtrain(&[&run[..], &["--duration", "1200ms"]].concat());
     assert_eq!(quiet.err, "");
     let asked = [&run[..], &["--stats-interval", "50ms"]].concat();
-    let (mut child, begin) = (start(&mut command(PACKTRAIN, &asked)), Instant::now());
+    let (begin, mut child) = (Instant::now(), start(&mut command(PACKTRAIN, &asked)));
     let mut lines = BufReader::new(child.stderr.take().expect("it is captured")).lines();
     for number in 1..=5 {
         let line = lines.next().expect("a line").expect("text");

@@ -44,8 +44,8 @@ use transfers::{NAMES, TIMEOUT, tcp_transfers, ways};
 
 const UDP_BYTES: u64 = 1 << 20;
 const UDP_TRAIN: u32 = 40;
-/// What TCP may have in flight: less than the queue of a veth with XDP takes (256), so that it loses
-/// none while its reader has no CPU.
+/// What TCP may have in flight: less than the queue of a veth with XDP takes (256), so that it
+/// loses none while its reader has no CPU.
 const IN_FLIGHT_PACKETS: u32 = 170;
 const TCP_BUFFERS: &str = "/proc/sys/net/ipv4/tcp_wmem";
 const VLAN: u16 = 100;

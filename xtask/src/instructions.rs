@@ -42,10 +42,9 @@ struct Devices {
     /// The name of the path there, and two amounts of the traffic on it.
     way: &'static str,
     amounts: [&'static str; 2],
-    /// The arguments of packtrain, and the peer: its name and its command, or the two devices of
-    /// testpmd.
+    /// The arguments of packtrain, and the peer: its name and its command.
     ours: &'static str,
-    peer: (&'static str, &'static str),
+    peer: (&'static str, fn() -> String),
 }
 
 const DEVICES: [Devices; 4] = [
@@ -54,31 +53,38 @@ const DEVICES: [Devices; 4] = [
         way: "tap",
         amounts: ["3200", "16000"],
         ours: "forward -q tap:{a} tap:{b} --idle halt",
-        peer: ("C forwarder", "{target}/tapfwd {a} {b} vnet 2"),
+        peer: ("C forwarder", || {
+            format!("{}/tapfwd {{a}} {{b}} vnet 2", target())
+        }),
     },
     Devices {
         name: "packet",
         way: "veth",
         amounts: ["4", "10"],
         ours: "forward -q packet:{a},coalesce=off packet:{b},coalesce=off --duration {n}s",
-        peer: (TESTPMD, "net_af_packet0,iface={a} net_af_packet1,iface={b}"),
+        peer: ("testpmd", || {
+            io(["net_af_packet0,iface={a}", "net_af_packet1,iface={b}"])
+        }),
     },
     Devices {
         name: "xdp",
         way: "veth",
         amounts: ["4", "10"],
         ours: "forward -q xdp:{a} xdp:{b} --duration {n}s",
-        peer: (TESTPMD, "net_af_xdp0,iface={a} net_af_xdp1,iface={b}"),
+        peer: ("testpmd", || {
+            io(["net_af_xdp0,iface={a}", "net_af_xdp1,iface={b}"])
+        }),
     },
     Devices {
         name: "vhost",
         way: "vhost",
         amounts: ["6", "14"],
         ours: "forward vhost-user:{a},server vhost-user:{b},server --duration {n}s --json",
-        peer: (TESTPMD, "net_vhost0,iface={a} net_vhost1,iface={b}"),
+        peer: ("testpmd", || {
+            io(["net_vhost0,iface={a}", "net_vhost1,iface={b}"])
+        }),
     },
 ];
-const TESTPMD: &str = "testpmd";
 /// Builds the forwarder in C.
 const FORWARDER: &str =
     "cc -O3 -o {target}/tapfwd crates/packtrain-lab/baseline/tapfwd.c -lpthread";
@@ -168,11 +174,7 @@ fn devices(root: &Path) -> Result<String> {
     let rows = DEVICES.iter().map(|path| {
         let ours = format!("{} {}", binary(0), path.ours);
         let (name, peer) = path.peer;
-        let peer = match peer.split_once(' ') {
-            Some((a, b)) if name == TESTPMD => io([a, b]),
-            _ => peer.replace("{target}", &target()),
-        };
-        let counts = [ours, peer].map(|command| between(root, path, &command));
+        let counts = [ours, peer()].map(|command| between(root, path, &command));
         let cells = counts.map(|count| match count {
             Ok([median, least, most]) => format!("{median:.0} ({least:.0} to {most:.0})"),
             Err(error) => {

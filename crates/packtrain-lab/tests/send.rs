@@ -34,7 +34,7 @@ fn the_kernel_counts() {
             assert_eq!(measured.settings["mtu"], 1500);
             let sent = count(&measured, "sent_packets");
             assert!(senders * count(&measured, "offered_least_packets") <= sent);
-            // A sender may have no CPU in its 100 ms; all of them have had some.
+            // One run of 100 ms may get no CPU; all runs together send.
             all += sent;
             assert_eq!(sent, count(&measured, "offered_packets"), "{port}");
             // By the IP layer of the host, and by the interface.

@@ -667,7 +667,7 @@ mod tests {
                 let least = figure("offered_least_packets");
                 assert!(count * least <= sent, "{port}: {count} x {least} of {sent}");
                 assert!(count > 1 || least == sent, "{port}: {least} of {sent}");
-                // A sender may have no CPU in its 100 ms; all of them have had some.
+                // One run of 100 ms may get no CPU; all runs together send.
                 all += sent;
                 let tx = &measured.figures["a"]["tx"];
                 assert_eq!(tx["packets"], sent, "{port}");

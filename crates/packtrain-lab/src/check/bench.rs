@@ -75,6 +75,8 @@ pub(super) struct Found {
     pub least: Vec<String>,
     /// Whether `least` failed when it was sent again; `None` if it was not.
     pub shows_again: Option<bool>,
+    /// Runs in which `least` was looked for and sent again.
+    pub tries: usize,
     pub outcome: Outcome,
     pub figures: String,
     /// For the row of a check that passed.

@@ -131,6 +131,7 @@ mod tests {
             what: what.to_owned(),
             cause: String::new(),
             shows_again: None,
+            tries: 0,
             least: vec!["A to B: <one>".to_owned()],
             capture: None,
             figures: String::new(),

@@ -8,7 +8,7 @@ use super::packets::{Ground, Step};
 use super::probe::{Outcome, SHORT_PATIENCE, Wrong};
 use crate::error::ToolError;
 
-/// Runs at most, each of which may wait for packets that do not arrive.
+/// Runs at most in which smaller input is sent, each of which may wait for packets that do not arrive.
 const TRIES: usize = 40;
 /// A start of the program counts as this many runs, since it may take long.
 const START_TRIES: usize = 8;
@@ -90,8 +90,10 @@ impl Bench<'_> {
         // The short patience may have taken a delay for a loss.
         let patience = self.options.patience;
         let mut again = self.fails(&least, ground, &outcome, patience)?;
+        tries += 1;
         if again.is_none() && least != step {
             again = self.fails(&step, ground, &outcome, patience)?;
+            tries += 1;
             least = step;
         }
         let shows_again = again.is_some();
@@ -107,6 +109,7 @@ impl Bench<'_> {
         Ok(Found {
             least: lines(&least),
             shows_again: Some(shows_again),
+            tries,
             fault: outcome.fault.clone(),
             outcome,
             ..Found::default()

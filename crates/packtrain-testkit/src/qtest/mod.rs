@@ -42,6 +42,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::Duration;
 use wire::Place;
 
@@ -49,6 +50,11 @@ use wire::Place;
 const MOST_CARDS: usize = 4;
 
 const INJECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The longest time from one message of an 82574L to the next (its EITR: 65,535 times 256 ns). QEMU
+/// ends by an assertion if messages are switched on or off meanwhile
+/// (`e1000e_intrmgr_on_msix_throttling_timer`).
+const THROTTLE_MAX: Duration = Duration::from_millis(17);
 
 /// What a card is connected to.
 #[derive(Debug, Default)]
@@ -380,6 +386,43 @@ impl Qtest {
         }
     }
 
+    /// Switches the interrupts off, and then these on.
+    fn switch(&self, kind: InterruptKind, interrupts: &[Interrupt]) -> io::Result<()> {
+        let shared = &self.0;
+        let (function, wire) = (&shared.function, &shared.machine.wire);
+        let mut connected = shared
+            .interrupts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        thread::sleep(THROTTLE_MAX);
+        // QEMU runs its timers before it does what follows this answer.
+        function.config(0)?;
+        function.set_interrupts(None, 0, 0, 0)?;
+        if connected.kind == Some(InterruptKind::Intx) {
+            wire.connect(function.line(), None)?;
+        }
+        let is_message = kind != InterruptKind::Intx && !interrupts.is_empty();
+        let mut first = 0;
+        if is_message {
+            // QEMU has the others when it has the last one, which no card raises.
+            let mut events = interrupts.to_vec();
+            let last = Interrupt::new()?;
+            events.push(last.clone());
+            first = connected
+                .doorbell
+                .connect(kind == InterruptKind::Msi, &events)?;
+            let word = first + interrupts.len() as u32;
+            function.ring(shared.doorbell, word, &last)?;
+        }
+        if let (false, Some(line)) = (is_message, interrupts.first()) {
+            wire.connect(function.line(), Some(line.clone()))?;
+        }
+        connected.kind = (!interrupts.is_empty()).then_some(kind);
+        connected.count = interrupts.len();
+        connected.first = first;
+        connected.set(function, shared.doorbell)
+    }
+
     /// The result of an access, which has no errors unless QEMU has ended.
     fn expect<T>(&self, result: io::Result<T>) -> T {
         result.unwrap_or_else(|error| {
@@ -495,36 +538,8 @@ impl Bus for Qtest {
                 ),
             ));
         }
-        let shared = &self.0;
-        let (function, wire) = (&shared.function, &shared.machine.wire);
-        let mut connected = shared
-            .interrupts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        function.set_interrupts(None, 0, 0, 0)?;
-        if connected.kind == Some(InterruptKind::Intx) {
-            wire.connect(function.line(), None)?;
-        }
-        let is_message = kind != InterruptKind::Intx && !interrupts.is_empty();
-        let mut first = 0;
-        if is_message {
-            // QEMU has the others when it has the last one, which no card raises.
-            let mut events = interrupts.to_vec();
-            let last = Interrupt::new()?;
-            events.push(last.clone());
-            first = connected
-                .doorbell
-                .connect(kind == InterruptKind::Msi, &events)?;
-            let word = first + interrupts.len() as u32;
-            function.ring(shared.doorbell, word, &last)?;
-        }
-        if let (false, Some(line)) = (is_message, interrupts.first()) {
-            wire.connect(function.line(), Some(line.clone()))?;
-        }
-        connected.kind = (!interrupts.is_empty()).then_some(kind);
-        connected.count = interrupts.len();
-        connected.first = first;
-        connected.set(function, shared.doorbell)
+        let connected = self.switch(kind, interrupts);
+        connected.map_err(|error| self.0.machine.explain(&error))
     }
 
     fn unmask(&self) {
